@@ -1,0 +1,366 @@
+"""Strict typed configuration: YAML and dotted overrides become nested dataclasses, and back.
+
+Every mistake is one sentence that names the file, the line, the key and the nearest valid key. This module knows
+no component: a config class is any dataclass, a choice is a union of dataclasses told apart by their `kind`.
+"""
+
+import dataclasses
+import difflib
+import types
+import typing
+from collections.abc import Iterator
+from dataclasses import MISSING, dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+
+import yaml
+
+from regard.errors import RegardError
+
+T = TypeVar("T")
+
+
+def option(default: Any = MISSING, help: str = "") -> Any:
+    """A dataclass field with a line of help. Without a default the key is required; mutable defaults are copied."""
+    if isinstance(default, list | dict):
+        return dataclasses.field(default_factory=lambda: type(default)(default), metadata={"help": help})
+    if isinstance(default, type) and dataclasses.is_dataclass(default):
+        return dataclasses.field(default_factory=default, metadata={"help": help})
+    return dataclasses.field(default=default, metadata={"help": help})
+
+
+@dataclass
+class Node:
+    """A YAML value that remembers where it stood. `value` is a dict or list of Nodes, or a scalar."""
+
+    value: Any
+    where: str
+    raw: str = ""  # a scalar as it was written: `no` is a language, not False, where text is expected
+
+    def plain(self) -> Any:
+        if isinstance(self.value, dict):
+            return {key: child.plain() for key, child in self.value.items()}
+        if isinstance(self.value, list):
+            return [child.plain() for child in self.value]
+        return self.value
+
+
+def wrap(value: Any, where: str) -> Node:
+    if isinstance(value, Node):
+        return value
+    if isinstance(value, dict):
+        return Node({str(key): wrap(child, where) for key, child in value.items()}, where)
+    if isinstance(value, list | tuple):
+        return Node([wrap(child, where) for child in value], where)
+    return Node(value, where, raw="" if value is None else str(value))
+
+
+# --- reading -----------------------------------------------------------------------------------------------------
+
+
+def read(path: str | Path) -> Node:
+    """The YAML file as Nodes, with the line of each."""
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise RegardError(f"{path}: there is no such file") from None
+    except UnicodeDecodeError as error:
+        raise RegardError(f"{path}: not UTF-8 text (byte {error.start})") from None
+    except OSError as error:
+        raise RegardError(f"{path}: cannot be read ({error.strerror})") from None
+    return read_text(text, str(path))
+
+
+def read_text(text: str, name: str) -> Node:
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark else ""
+        raise RegardError(f"{name}{line}: not valid YAML ({getattr(error, 'problem', error)})") from None
+    if root is None:
+        raise RegardError(f"{name}: the file is empty")
+    return _from_yaml(root, name)
+
+
+def _from_yaml(node: yaml.Node, name: str) -> Node:
+    where = f"{name}, line {node.start_mark.line + 1}"
+    if isinstance(node, yaml.MappingNode):
+        children: dict[str, Node] = {}
+        for key, value in node.value:
+            if key.value in children:
+                raise RegardError(f"{name}, line {key.start_mark.line + 1}: {key.value} is given twice")
+            children[key.value] = _from_yaml(value, name)
+            children[key.value].where = f"{name}, line {key.start_mark.line + 1}"
+        return Node(children, where)
+    if isinstance(node, yaml.SequenceNode):
+        return Node([_from_yaml(child, name) for child in node.value], where)
+    loader = yaml.SafeLoader("")
+    return Node(loader.construct_object(node, deep=True), where, raw=node.value)
+
+
+def override(root: Node, assignments: typing.Sequence[str]) -> Node:
+    """Set `model.layers=4` and the like on the tree, in order."""
+    for text in assignments:
+        path, equals, value = text.partition("=")
+        where = f"command line, {text}"
+        if not equals or not path.strip():
+            raise RegardError(f"{where}: write key.subkey=value")
+        node = root
+        *parents, last = path.strip().split(".")
+        for key in parents:
+            node = _descend(node, key, where)
+        if isinstance(node.value, list):
+            node.value[_index(node, last, where)] = _scalar(value, where)
+        else:
+            _as_mapping(node)[last] = _scalar(value, where)
+    return root
+
+
+def _scalar(value: str, where: str) -> Node:
+    if not value.strip():
+        return Node("", where)
+    try:
+        node = yaml.compose(value, Loader=yaml.SafeLoader)
+    except yaml.YAMLError:
+        raise RegardError(f"{where}: the value is not valid YAML") from None
+    return _relocate(_from_yaml(node, ""), where) if node is not None else Node(None, where)
+
+
+def _relocate(node: Node, where: str) -> Node:
+    node.where = where
+    children = node.value.values() if isinstance(node.value, dict) else node.value
+    if isinstance(node.value, dict | list):
+        for child in children:
+            _relocate(child, where)
+    return node
+
+
+def _as_mapping(node: Node) -> dict[str, Node]:
+    if not isinstance(node.value, dict):  # `position: rotary` is short for `position: {kind: rotary}`
+        short = node.value
+        node.value = {} if short is None else {"kind": Node(short, node.where, node.raw)}
+    return node.value
+
+
+def _index(node: Node, key: str, where: str) -> int:
+    if not key.isdigit() or int(key) >= len(node.value):
+        raise RegardError(f"{where}: {key} is not an index of a list of {len(node.value)}")
+    return int(key)
+
+
+def _descend(node: Node, key: str, where: str) -> Node:
+    if isinstance(node.value, list):
+        return node.value[_index(node, key, where)]
+    return _as_mapping(node).setdefault(key, Node(None, where))
+
+
+# --- parsing -----------------------------------------------------------------------------------------------------
+
+
+def parse(cls: type[T], node: Node | dict[str, Any], path: str = "") -> T:
+    """The Node as an instance of the dataclass `cls`; strict about keys, types and impossible values."""
+    return _dataclass(cls, wrap(node, "config"), path)
+
+
+def _fail(node: Node, path: str, problem: str) -> RegardError:
+    return RegardError(f"{node.where}: {path or 'the recipe'} {problem}")
+
+
+def nearest(word: str, known: typing.Iterable[str]) -> str:
+    """`; did you mean …?`, or the list of what is known."""
+    known = [str(k) for k in known]
+    close = difflib.get_close_matches(str(word), known, n=1, cutoff=0.6)
+    return f"did you mean {close[0]}?" if close else f"known: {', '.join(known)}"
+
+
+def _dataclass(cls: type[T], node: Node, path: str) -> T:
+    node = _long_form(cls, node, path)
+    known = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    for key, child in node.value.items():
+        if key not in known:
+            raise RegardError(f"{child.where}: {_join(path, key)} is not a known key; {nearest(key, known)}")
+    hints = typing.get_type_hints(cls)
+    values = {key: _value(hints[key], child, _join(path, key)) for key, child in node.value.items()}
+    for name, field in known.items():
+        if name not in values and field.default is MISSING and field.default_factory is MISSING:
+            raise _fail(node, path, f"needs the key {name} ({field.metadata.get('help', 'no default')})")
+    try:
+        return cls(**values)
+    except ValueError as error:
+        raise _fail(node, path, f"is impossible: {error}") from None
+
+
+def _long_form(cls: type, node: Node, path: str) -> Node:
+    """Undo short forms: `shorthand` for a scalar or list, `expand` for a mapping, `preset` for named defaults."""
+    if not isinstance(node.value, dict):
+        if not hasattr(cls, "shorthand") or node.value is None:
+            raise _fail(node, path, f"must be a mapping of keys, not {_show(node)}")
+        try:
+            node = wrap(cls.shorthand(node.plain()), node.where)
+        except ValueError as error:
+            raise _fail(node, path, str(error)) from None
+    if hasattr(cls, "expand"):
+        plain = node.plain()
+        try:
+            expanded = cls.expand(dict(plain))
+        except ValueError as error:
+            raise _fail(node, path, str(error)) from None
+        keep = {k: node.value[k] for k in expanded if k in plain and expanded[k] == plain[k]}
+        node = Node({k: keep.get(k) or wrap(v, getattr(node.value.get(k), "where", node.where))
+                     for k, v in expanded.items()}, node.where)
+    presets: dict[str, dict[str, Any]] = getattr(cls, "presets", {})
+    if presets and (chosen := node.value.get("preset")) is not None and chosen.value is not None:
+        if chosen.value not in presets:
+            raise _fail(chosen, _join(path, "preset"), f"is {chosen.raw!r}; {nearest(chosen.raw, presets)}")
+        defaults = {k: wrap(v, chosen.where) for k, v in presets[chosen.value].items()}
+        node = Node({**defaults, **node.value}, node.where)
+    return node
+
+
+def _value(hint: Any, node: Node, path: str) -> Any:
+    origin, args = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        return _union(args, node, path)
+    if origin is Literal:
+        for choice in args:
+            if node.value == choice and type(node.value) is type(choice) or node.raw == choice:
+                return choice
+        raise _fail(node, path, f"is {_show(node)}; {nearest(node.raw, args)}")
+    if origin in (list, tuple):
+        items = node.value if isinstance(node.value, list) else [node]  # one value is a list of one
+        return [_value(args[0], child, f"{path}.{i}") for i, child in enumerate(items)]
+    if origin is dict or hint is dict:
+        if not isinstance(node.value, dict):
+            raise _fail(node, path, f"must be a mapping, not {_show(node)}")
+        return {k: _value(args[1] if args else Any, child, _join(path, k)) for k, child in node.value.items()}
+    if dataclasses.is_dataclass(hint):
+        return _dataclass(hint, node, path)  # type: ignore[arg-type]
+    if hint is Any:
+        return node.plain()
+    return _number_or_text(hint, node, path)
+
+
+def _number_or_text(hint: Any, node: Node, path: str) -> Any:
+    value = node.value
+    if hint is str and not isinstance(value, dict | list) and value is not None:
+        return node.raw
+    if hint is float and not isinstance(value, bool):
+        try:
+            return float(value)  # YAML reads 1e-9 as text
+        except (TypeError, ValueError):
+            pass
+    if hint is int and isinstance(value, str):
+        try:
+            value = int(float(value)) if float(value) == int(float(value)) else value
+        except (ValueError, OverflowError):
+            pass
+    if hint is int and isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if type(value) is hint:
+        return value
+    names = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+    raise _fail(node, path, f"must be {names.get(hint, hint)}, not {_show(node)}")
+
+
+def _union(args: tuple[Any, ...], node: Node, path: str) -> Any:
+    if node.value is None and type(None) in args:
+        return None
+    args = tuple(a for a in args if a is not type(None))
+    kinds = {_kind(a): a for a in args if dataclasses.is_dataclass(a)}
+    if len(kinds) > 1 or (kinds and None not in kinds):
+        if isinstance(node.value, str) and not any(a is str for a in args):
+            node = Node({"kind": Node(node.value, node.where, node.raw)}, node.where)
+        if isinstance(node.value, dict):
+            return _choose(kinds, node, path)
+    problem: RegardError | None = None
+    for arg in args:
+        if isinstance(node.value, list) != (get_origin(arg) in (list, tuple)) and len(args) > 1:
+            continue
+        try:
+            return _value(arg, node, path)
+        except RegardError as error:
+            problem = problem or error
+    raise problem or _fail(node, path, f"cannot be {_show(node)}")
+
+
+def _choose(kinds: dict[str | None, Any], node: Node, path: str) -> Any:
+    names = [k for k in kinds if k]
+    chosen = node.value.get("kind")
+    if chosen is None:
+        raise _fail(node, path, f"needs a kind; known: {', '.join(names)}")
+    if chosen.value not in kinds:
+        raise _fail(chosen, _join(path, "kind"), f"is {chosen.raw!r}; {nearest(chosen.raw, names)}")
+    return _dataclass(kinds[chosen.value], node, path)
+
+
+def _kind(cls: Any) -> str | None:
+    hint = typing.get_type_hints(cls).get("kind")
+    return get_args(hint)[0] if get_origin(hint) is Literal else None
+
+
+def _join(path: str, key: str) -> str:
+    return f"{path}.{key}" if path else key
+
+
+def _show(node: Node) -> str:
+    if isinstance(node.value, dict):
+        return "a mapping"
+    if isinstance(node.value, list):
+        return "a list"
+    return "empty" if node.value is None else repr(node.raw or node.value)
+
+
+# --- writing -----------------------------------------------------------------------------------------------------
+
+
+def to_plain(value: Any) -> Any:
+    """A config instance as dicts, lists and scalars: what `parse` reads back to an equal instance."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, list | tuple):
+        return [to_plain(v) for v in value]
+    if isinstance(value, dict):
+        return {k: to_plain(v) for k, v in value.items()}
+    return value
+
+
+def dump(value: Any) -> str:
+    return yaml.safe_dump(to_plain(value), sort_keys=False, allow_unicode=True, width=110)
+
+
+def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
+    """`key: old → new` for every place where two plain trees differ."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in [*old, *(k for k in new if k not in old)]:
+            yield from differences(old.get(key), new.get(key), _join(path, key))
+    elif old != new:
+        yield f"{path}: {old} → {new}"
+
+
+def describe(cls: Any, path: str = "") -> Iterator[tuple[str, str, str, str]]:
+    """(key, type, default, help) of every field, choices included: what `regard train --help` prints."""
+    hints = typing.get_type_hints(cls)
+    for field in dataclasses.fields(cls):
+        name, hint = _join(path, field.name), hints[field.name]
+        members = [a for a in (get_args(hint) or (hint,)) for a in (get_args(a) or (a,))]
+        classes = [a for a in members if dataclasses.is_dataclass(a)]
+        default = field.default if field.default is not MISSING else None
+        if field.default is MISSING and field.default_factory is MISSING:
+            shown = "required"
+        elif classes and default is None and field.default_factory is not MISSING:
+            made = field.default_factory()
+            shown = str(getattr(made, "kind", "")) if not isinstance(made, list) else str(made or "[]")
+        else:
+            shown = str(default if field.default is not MISSING else field.default_factory())  # type: ignore[misc]
+        kinds = [k for c in classes if (k := _kind(c))]
+        yield name, " | ".join(kinds) or _type_name(hint), shown, field.metadata.get("help", "")
+        for c in classes:
+            label = f"{name}({_kind(c)})" if len(kinds) > 1 else name
+            yield from (row for row in describe(c, label) if not row[0].endswith(".kind"))
+
+
+def _type_name(hint: Any) -> str:
+    if get_origin(hint) is Literal:
+        return " | ".join(str(a) for a in get_args(hint))
+    return hint.__name__ if isinstance(hint, type) else str(hint).replace("typing.", "").replace("NoneType", "none")

@@ -1,0 +1,58 @@
+"""The searches as choices of a config."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from regard.config import option
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Limits:
+    max_ratio: float = option(2.0, "an output has at most max_ratio · source length + max_extra tokens")
+    max_extra: int = option(20, "see max_ratio")
+
+    def limit(self, source_length: int) -> int:
+        return max(1, int(self.max_ratio * source_length) + self.max_extra)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Greedy(_Limits):
+    """The best word at each step."""
+
+    kind: Literal["greedy"] = "greedy"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beam(_Limits):
+    """The `size` best beginnings at each step; ends when `size` sentences have ended."""
+
+    kind: Literal["beam"] = "beam"
+    size: int = option(5, "how many beginnings are kept")
+    length_penalty: float = option(1.0, "α; 0: none, larger favours longer output")
+    penalty: Literal["power", "gnmt"] = option("power", "log p / nᵅ, or Wu 2016's log p / ((5+n)/6)ᵅ")
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise ValueError(f"size must be at least 1, not {self.size}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample(_Limits):
+    """Words drawn by their probability."""
+
+    kind: Literal["sample"] = "sample"
+    temperature: float = option(1.0, "below 1 sharpens, above 1 flattens")
+    top_k: int = option(0, "draw from the k likeliest only; 0: from all")
+    top_p: float = option(1.0, "draw from the likeliest that together have this probability")
+    seed: int = option(1, "the same seed draws the same words, whatever else is in the batch")
+
+    def __post_init__(self) -> None:
+        if self.temperature <= 0:
+            raise ValueError(f"temperature must be above 0, not {self.temperature}")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p must be in (0, 1], not {self.top_p}")
+        if self.top_k < 0:
+            raise ValueError(f"top_k must be at least 0, not {self.top_k}")
+
+
+DecodingConfig = Greedy | Beam | Sample

@@ -1,0 +1,69 @@
+"""One sequence a row: greedy choice and sampling."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.decoding.config import Greedy, Sample
+from regard.decoding.contract import Generator, Hypothesis, Symbols, log_probabilities
+
+Choose = Callable[[Tensor, Tensor, int], Tensor]  # (logp [B, V], rows [B], step) -> tokens [B]
+
+
+def greedy_search(model: Generator, batch: Any, limits: list[int], symbols: Symbols, config: Greedy) -> list[Hypothesis]:
+    """The likeliest next word, again and again."""
+    return _generate(model, batch, limits, symbols, lambda logp, rows, step: logp.argmax(-1))
+
+
+def sample(
+    model: Generator, batch: Any, limits: list[int], symbols: Symbols, config: Sample, keys: list[int] | None = None
+) -> list[Hypothesis]:
+    """Draw each word. Row r draws from a stream of its own, keyed by (seed, keys[r]), so that batching changes nothing."""
+    keys = keys if keys is not None else list(range(len(limits)))
+    draws = torch.tensor(
+        np.stack([np.random.default_rng((config.seed, key)).random(max(limits)) for key in keys])
+    )  # [B, L] in [0, 1)
+
+    def choose(logp: Tensor, rows: Tensor, step: int) -> Tensor:
+        ranked, ids = (logp.double() / config.temperature).softmax(-1).sort(-1, descending=True, stable=True)
+        before = ranked.cumsum(-1) - ranked  # probability of all that rank above
+        keep = before < config.top_p
+        if config.top_k:
+            keep[:, config.top_k :] = False
+        kept = (ranked * keep).cumsum(-1)
+        u = draws.to(kept.device)[rows, step, None] * kept[:, -1:]
+        place = (kept <= u).sum(-1).clamp(max=keep.sum(-1) - 1)
+        return ids.gather(-1, place[:, None])[:, 0]
+
+    return _generate(model, batch, limits, symbols, choose)
+
+
+@torch.inference_mode()
+def _generate(model: Generator, batch: Any, limits: list[int], symbols: Symbols, choose: Choose) -> list[Hypothesis]:
+    state = model.start(batch, max(limits) + 1)
+    device = batch.source.device
+    rows = torch.arange(len(limits), device=device)  # which sentence each live row is
+    limit = torch.tensor(limits, device=device)
+    last = torch.full((len(limits), 1), symbols.bos, device=device)
+    said: list[list[int]] = [[] for _ in limits]
+    total = torch.zeros(len(limits), dtype=torch.float64, device=device)
+    for step in range(max(limits) + 1):
+        logits, state = model.step(last, state)
+        logp = log_probabilities(logits[:, -1], symbols)
+        token = choose(logp, rows, step)
+        token = torch.where(limit[rows] <= step, symbols.eos, token)  # the limit is reached: end here
+        total[rows] += logp.gather(-1, token[:, None])[:, 0].double()
+        for row, word in zip(rows.tolist(), token.tolist(), strict=True):
+            if word != symbols.eos:
+                said[row].append(word)
+        alive = (token != symbols.eos).nonzero()[:, 0]
+        if not len(alive):
+            break
+        if len(alive) < len(rows):
+            state.reorder(alive)
+            rows, token = rows[alive], token[alive]
+        last = token[:, None]
+    return [Hypothesis(tokens, score, score) for tokens, score in zip(said, total.tolist(), strict=True)]

@@ -1,0 +1,51 @@
+"""What a set of outputs is worth beside its references: BLEU, chrF, TER (sacreBLEU) and exact match."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from regard.errors import RegardError
+
+TOKENISERS = {"zh": "zh", "lzh": "zh", "ja": "char", "ko": "char"}  # by target language; anything else: 13a
+
+
+@dataclass(frozen=True)
+class Metric:
+    name: str
+    value: float
+    signature: str = ""
+
+    def json(self) -> dict[str, Any]:
+        return {"value": self.value, "signature": self.signature} if self.signature else {"value": self.value}
+
+
+def text_metrics(
+    outputs: Sequence[str], references: Sequence[str], language: str, tokenise: str | None = None, full: bool = True
+) -> dict[str, Metric]:
+    """BLEU with the tokeniser the language asks for (or `tokenise`); with `full`, also chrF, TER and exact match."""
+    from sacrebleu.metrics import BLEU, CHRF, TER
+
+    if len(outputs) != len(references):
+        raise RegardError(f"{len(outputs)} outputs cannot be measured against {len(references)} references")
+    if not outputs:
+        raise RegardError("there is nothing to measure: no line of output")
+    tokenise = tokenise or TOKENISERS.get(language.split("-")[0].lower(), "13a")
+    measures: list[tuple[str, Any]] = [("bleu", BLEU(tokenize=tokenise, force=True))]
+    if full:
+        asian = tokenise in ("zh", "char")
+        measures += [("chrf", CHRF()), ("ter", TER(normalized=asian, asian_support=asian))]
+    result = {}
+    for name, measure in measures:
+        value = measure.corpus_score(list(outputs), [list(references)]).score
+        result[name] = Metric(name, round(value, 4), str(measure.get_signature()))
+    if full:
+        same = sum(o == r for o, r in zip(outputs, references, strict=True))
+        result["exact_match"] = Metric("exact_match", round(100 * same / len(outputs), 4))
+    return result
+
+
+def perplexity(nll: float, count: int) -> float:
+    """exp of the mean negative log-probability of a token; infinite rather than an overflow."""
+    mean = nll / max(count, 1)
+    return math.exp(mean) if mean < 700 else math.inf
