@@ -63,7 +63,7 @@ def beam_search(
             break
         live = torch.tensor(going, device=device)
         score, beam, token = score[live], beam[live], token[live]
-        on = (token == symbols.eos).long().argsort(-1, stable=True)[:, :size]  # the best that have not ended
+        on = (token == symbols.eos).long().argsort(dim=-1, stable=True)[:, :size]  # the best that have not ended
         score, beam, token = score.gather(1, on), beam.gather(1, on), token.gather(1, on)
         score = score.masked_fill(token == symbols.eos, -torch.inf)  # where too few go on
         sentences = [sentences[row] for row in going]
@@ -85,9 +85,8 @@ def _collect(ended: list[_Ended], sentences: list[int], said: Tensor, score: Ten
              symbols: Symbols, config: Beam, nbest: int) -> None:
     """Take note of what ends among the best `size` continuations."""
     ends = (token[:, : config.size] == symbols.eos) & (score[:, : config.size] > -torch.inf)
-    length = said.shape[-1] + 1
-    for row, rank in ends.nonzero().tolist():
-        total = float(score[row, rank])
-        tokens = said[row, beam[row, rank]].tolist()
-        hypothesis = Hypothesis(tokens, total / penalty(length, config), total)
-        ended[sentences[row]].add(hypothesis, max(nbest, 1))
+    row, rank = ends.nonzero(as_tuple=True)
+    totals, tokens = score[row, rank].tolist(), said[row, beam[row, rank]].tolist()
+    divisor = penalty(said.shape[-1] + 1, config)
+    for r, total, words in zip(row.tolist(), totals, tokens, strict=True):
+        ended[sentences[r]].add(Hypothesis(words, total / divisor, total), max(nbest, 1))

@@ -34,7 +34,7 @@ class Pattern(ABC):
         return Or(self, other)
 
     def mask(self, call: Call) -> Tensor | None:
-        """The dense form [B or 1, H or 1, Q, K], built once a call; None when nothing is hidden."""
+        """The dense form, which broadcasts to [B, H, Q, K], built once a call; None when nothing is hidden."""
 
         def build() -> Tensor | None:
             if self.shape(call) == "full":
@@ -46,7 +46,8 @@ class Pattern(ABC):
             h = torch.zeros(1, 1, 1, 1, dtype=torch.long, device=device)
             i = torch.arange(call.queries.length, device=device)[:, None]
             j = torch.arange(call.keys.length, device=device)[None, :]
-            return self.allow(call, b, h, i, j)
+            seen = self.allow(call, b, h, i, j)
+            return seen[(None,) * (4 - seen.dim())]
 
         return call.once(("mask", self), build)
 

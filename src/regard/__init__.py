@@ -1,0 +1,26 @@
+"""The Transformer, complete: train, read, measure and serve attention models.
+
+    regard.train("recipe.yaml", out="run")
+    regard.load("run").translate(["A man is walking."])
+"""
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+__all__ = ["RegardError", "__version__", "load", "train"]
+
+if TYPE_CHECKING:
+    from regard.api import train
+    from regard.errors import RegardError
+    from regard.folder import load
+
+_HOMES = {"load": "regard.folder", "train": "regard.api", "RegardError": "regard.errors"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for only then, so that `import regard` stays cheap."""
+    if name in _HOMES:
+        import importlib
+
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'regard' has no attribute {name!r}")

@@ -1,0 +1,20 @@
+"""`regard.train`: the training command as a function."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from regard.training.run import Outcome
+
+
+def train(recipe: str | Path | dict[str, Any], out: str | Path, overrides: Sequence[str] = (), device: str = "auto",
+          minutes: float | None = None) -> "Outcome":
+    """Train what a recipe says (a file, a shipped recipe's name, or a mapping) in the folder `out`.
+
+    The same recipe on an existing folder goes on where it stopped. `overrides` are written "model.layers=4".
+    """
+    from regard import recipe as recipes
+    from regard.training.run import train as run
+
+    return run(recipes.load(recipe, overrides), out, device, minutes)

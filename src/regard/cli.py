@@ -1,0 +1,181 @@
+"""The command line: one table of commands. Bodies live beside their features and are imported when they run."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Optional
+
+import typer
+from typer.core import TyperCommand
+
+app = typer.Typer(
+    name="regard",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="The Transformer, complete: train, read, measure and serve attention models.\n\n"
+    "First steps:  regard quickstart  trains a small translator in minutes and shows what to try next.",
+)
+data = typer.Typer(no_args_is_help=True, help="The catalog of public data sets.")
+app.add_typer(data, name="data")
+
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+Run = Annotated[Path, typer.Argument(help="A trained model: the folder that `regard train --out` wrote.")]
+Beam = Annotated[Optional[int], typer.Option(min=1, help="Beam size; 1 is greedy. Default: as the recipe says.")]
+
+
+class TrainCommand(TyperCommand):
+    """`regard train --help` also lists every key of a recipe, from the same classes that parse it."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        super().format_help(ctx, formatter)
+        from regard.training.command import recipe_help
+
+        formatter.write(recipe_help())
+
+
+@app.command()
+def quickstart(
+    out: Annotated[Path, typer.Option(help="Where the trained model goes.")] = Path("runs/quickstart"),
+    device: Device = "auto",
+) -> None:
+    """Train a small English→German translator on the embedded corpus, measure it, and show what it can do."""
+    from regard.quickstart import quickstart as body
+
+    body(out, device)
+
+
+@app.command(cls=TrainCommand)
+def train(
+    recipe: Annotated[str, typer.Argument(help="A YAML file, or the name of a shipped recipe (see `regard info`).")],
+    overrides: Annotated[Optional[list[str]], typer.Argument(help="Keys to change, as model.layers=4.")] = None,
+    out: Annotated[Optional[Path], typer.Option(help="The run folder. Default: runs/NAME of the recipe.")] = None,
+    device: Device = "auto",
+    minutes: Annotated[Optional[float], typer.Option(help="Stop and save after so long; run again to go on.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Train a model. The same command on an existing run folder goes on where it stopped."""
+    from regard.training.command import train as body
+
+    raise typer.Exit(body(recipe, overrides or [], out, device, minutes, as_json))
+
+
+@app.command()
+def evaluate(
+    run: Run,
+    split: Annotated[Optional[str], typer.Option(help="test or valid of the recipe. Default: test if there is one.")] = None,
+    source: Annotated[Optional[Path], typer.Option(help="Measure on this file instead, with --reference.")] = None,
+    reference: Annotated[Optional[Path], typer.Option(help="What the translations should be, line by line.")] = None,
+    beam: Beam = None,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Measure a model: BLEU, chrF and TER with signatures, exact match, perplexity."""
+    from regard.tasks.command import evaluate as body
+
+    body(run, split, source, reference, beam, device, as_json)
+
+
+@app.command()
+def translate(
+    run: Run,
+    input: Annotated[Optional[Path], typer.Option("--input", "-i", help="Text, one sentence a line. Default: stdin.")] = None,
+    output: Annotated[Optional[Path], typer.Option("--output", "-o", help="Default: stdout.")] = None,
+    beam: Beam = None,
+    nbest: Annotated[int, typer.Option(min=1, help="So many translations of each line, as number, score, text.")] = 1,
+    scores: Annotated[bool, typer.Option(help="Put the score and a tab before each translation.")] = False,
+    sample: Annotated[bool, typer.Option(help="Draw words at random instead of searching.")] = False,
+    temperature: Annotated[float, typer.Option(help="For --sample: below 1 sharpens.")] = 1.0,
+    top_k: Annotated[int, typer.Option(help="For --sample: from the k likeliest only.")] = 0,
+    top_p: Annotated[float, typer.Option(help="For --sample: from the likeliest with this much probability.")] = 1.0,
+    seed: Annotated[int, typer.Option(help="For --sample.")] = 1,
+    long: Annotated[str, typer.Option(help="Lines longer than the model knows: truncate, refuse or translate.")] = "truncate",
+    batch_tokens: Annotated[int, typer.Option(min=1, help="Padded tokens computed at once.")] = 4096,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Translate text: one line in, one line out, empty lines kept."""
+    from regard.tasks.command import translate as body
+
+    body(run, input, output, beam, nbest, scores, (sample, temperature, top_k, top_p, seed), long, batch_tokens, device, as_json)
+
+
+@app.command()
+def score(
+    run: Run,
+    source: Annotated[Optional[Path], typer.Option(help="Source sentences. Default: stdin, as source TAB target.")] = None,
+    target: Annotated[Optional[Path], typer.Option(help="Their translations, line by line.")] = None,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """How likely a model finds given translations: the log-probability of each, one a line."""
+    from regard.tasks.command import score as body
+
+    body(run, source, target, device, as_json)
+
+
+@app.command()
+def average(
+    runs: Annotated[list[Path], typer.Argument(help="One run with --last, or several models or checkpoints.")],
+    out: Annotated[Path, typer.Option(help="Where the averaged model goes.")],
+    last: Annotated[int, typer.Option(min=0, help="Average the last so many checkpoints of one run.")] = 0,
+) -> None:
+    """Average the weights of checkpoints into one model."""
+    from regard.training.command import average as body
+
+    body(runs, out, last)
+
+
+@app.command()
+def info(
+    run: Annotated[Optional[Path], typer.Argument(help="A trained model. Without it: this installation.")] = None,
+    as_json: Json = False,
+) -> None:
+    """What this installation has, or what a trained model is and how well it did."""
+    from regard.training.command import info as body
+
+    body(run, as_json)
+
+
+@data.command("list")
+def data_list(as_json: Json = False) -> None:
+    """Every set of the catalog: what it is, and whether it is here."""
+    from regard.data.command import list_sets
+
+    list_sets(as_json)
+
+
+@data.command("get")
+def data_get(name: Annotated[str, typer.Argument(help="A name from `regard data list`.")]) -> None:
+    """Download a set from its public address."""
+    from regard.data.command import get
+
+    get(name)
+
+
+def main() -> None:
+    """Errors a user can mend are one sentence and exit code 2; --debug, anywhere, shows the traceback instead."""
+    from regard.errors import RegardError
+
+    debug = "--debug" in sys.argv
+    sys.argv = [argument for argument in sys.argv if argument != "--debug"]
+    try:
+        app()
+    except RegardError as error:
+        if debug:
+            raise
+        print(f"regard: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        print("regard: interrupted", file=sys.stderr)
+        raise SystemExit(130) from None
+    except BrokenPipeError:  # `| head` has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(141) from None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""A trained model is a folder that needs nothing else: config.yaml, model.safetensors, tokenizer/, results.json."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from regard import config
+from regard.errors import RegardError
+
+if TYPE_CHECKING:
+    from regard.recipe import Recipe
+    from regard.tasks.translator import Translator
+
+CONFIG, WEIGHTS, RESULTS = "config.yaml", "model.safetensors", "results.json"
+
+
+def read_recipe(folder: Path) -> "Recipe":
+    """The folder's recipe, complete and resolved."""
+    from regard.recipe import Recipe
+
+    if not folder.is_dir():
+        raise RegardError(f"{folder}: there is no such folder")
+    if not (folder / CONFIG).exists():
+        raise RegardError(f"{folder}: not a trained model ({CONFIG} is missing)")
+    return config.parse(Recipe, config.read(folder / CONFIG))
+
+
+def load(folder: str | Path, device: str = "auto") -> "Translator":
+    """A trained model, ready to be used. Reads YAML, JSON and safetensors; runs no code from the folder.
+
+    A checkpoint of a run (RUN/checkpoints/step-N, RUN/last) can be loaded too.
+    """
+    from regard.tasks.translator import Translator
+    from regard.tasks.vocabulary import Vocabulary
+    from regard.training.run import pick_device
+    from regard.training.weights import load_weights, read_tensors
+
+    weights = Path(folder)
+    home = weights
+    if not (home / CONFIG).exists() and (weights / "state.json").exists():
+        home = weights.resolve().parent.parent
+    recipe = read_recipe(home)
+    if not (weights / WEIGHTS).exists() and (home / "last").exists():
+        raise RegardError(f"{folder}: training has not finished; resume it, or give {home / 'last'}, its last checkpoint")
+    vocabulary = Vocabulary.load(home / "tokenizer", recipe.task.languages)
+    model = recipe.model.build(vocabulary.source.size, vocabulary.target.size)
+    load_weights(model, read_tensors(weights / WEIGHTS), weights / WEIGHTS)
+    return Translator(model.to(pick_device(device)).eval(), vocabulary, recipe)

@@ -1,0 +1,74 @@
+"""A recipe: everything a run depends on, in one typed tree. Reads YAML, dotted overrides and shipped recipes by name."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from regard import config
+from regard.config import option
+from regard.data.config import Data
+from regard.decoding.config import Beam, DecodingConfig
+from regard.errors import RegardError
+from regard.models.transformer import TransformerConfig
+from regard.tasks.translation import TranslationConfig
+from regard.text import TextConfig
+from regard.text.config import Bpe
+from regard.training.config import Training
+
+ModelConfig = TransformerConfig
+TaskConfig = TranslationConfig
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    tokenise: Literal["none", "13a", "intl", "zh", "char", "flores200", "ja-mecab", "ko-mecab"] | None = option(
+        None, "sacreBLEU's tokeniser; by default the target language's"
+    )
+    form: Literal["plain", "prepared"] = option(
+        "plain", "compare plain text, or the form the tokenizer's own stage gives (Moses tokens, lower case)"
+    )
+
+
+@dataclass(frozen=True)
+class Recipe:
+    data: Data = option(help="the corpora")
+    task: TaskConfig = option(TaskConfig, "what is learned")
+    text: TextConfig = option(Bpe, "how text becomes pieces")
+    model: ModelConfig = option(ModelConfig, "what learns")
+    training: Training = option(Training, "how it learns")
+    decoding: DecodingConfig = option(Beam, "how it speaks")
+    evaluation: Evaluation = option(Evaluation, "how it is measured")
+    seed: int = option(1, "of the weights, the order of batches and dropout")
+
+    def __post_init__(self) -> None:
+        if getattr(self.model, "share", None) == "all" and not self.text.shared:
+            raise ValueError("model.share: all needs text.shared: true, since one matrix serves both languages")
+
+
+def find(name: str | Path) -> Path:
+    """A recipe file, or a shipped recipe by its name."""
+    path = Path(name)
+    if path.is_file():
+        return path
+    shipped = shipped_recipes()
+    if str(name) in shipped:
+        return shipped[str(name)]
+    if path.suffix in (".yaml", ".yml") or "/" in str(name):
+        raise RegardError(f"{name}: there is no such file")
+    raise RegardError(f"{name}: no such file or shipped recipe; {config.nearest(str(name), shipped)}")
+
+
+def shipped_recipes() -> dict[str, Path]:
+    """Inside an installed package, or at the root of a checkout."""
+    here = Path(__file__).parent
+    for folder in (here / "recipes", here.parent.parent / "recipes"):
+        if folder.is_dir():
+            return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+    return {}
+
+
+def load(source: str | Path | dict, overrides: Sequence[str] = ()) -> Recipe:
+    """From a file, a shipped recipe's name, or a mapping."""
+    root = config.wrap(source, "config") if isinstance(source, dict) else config.read(find(source))
+    return config.parse(Recipe, config.override(root, overrides))

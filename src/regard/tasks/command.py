@@ -1,0 +1,209 @@
+"""The commands that use a trained translator: translate, score, evaluate. Text flows through; reports are printed."""
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from regard.data.config import Corpus
+from regard.decoding import Beam, DecodingConfig, Greedy, Sample
+from regard.errors import RegardError
+from regard.folder import load
+from regard.tasks.translation import evaluate as measure
+from regard.tasks.translator import Translation, Translator
+
+CHUNK = 4096  # lines translated together when they come as a stream
+
+
+# --- translate -----------------------------------------------------------------------------------------------------
+
+
+def translate(run: Path, source: Path | None, output: Path | None, beam: int | None, nbest: int, scores: bool,
+              sampling: tuple[bool, float, int, float, int], long: str, batch_tokens: int, device: str, as_json: bool) -> None:
+    if long not in ("truncate", "refuse", "translate"):
+        raise RegardError(f"--long is {long!r}; write truncate, refuse or translate")
+    translator = load(run, device)
+    decoding = _decoding(translator, beam, sampling)
+    with _reading(source) as lines, _writing(output) as out, _bar("Translating") as tell:
+        start = 0
+        for chunk in _chunks(lines, interactive=source is None and sys.stdin.isatty()):
+            base = start
+
+            def warn(sentence: str, base: int = base) -> None:
+                where = f" (counting from line {base + 1})" if base else ""
+                print(f"regard: {sentence}{where}", file=sys.stderr)
+
+            found = translator.nbest(chunk, nbest, decoding, "plain", batch_tokens, long, warn,  # type: ignore[arg-type]
+                                     lambda what, n, base=base: tell(base + n))  # type: ignore[misc]
+            for number, options in enumerate(found, start + 1):
+                out.write(_line(number, options, nbest, scores, as_json))
+            out.flush()
+            start += len(chunk)
+
+
+def _decoding(translator: Translator, beam: int | None, sampling: tuple[bool, float, int, float, int]) -> DecodingConfig:
+    sample, temperature, top_k, top_p, seed = sampling
+    base = translator.recipe.decoding
+    limits = {"max_ratio": base.max_ratio, "max_extra": base.max_extra}
+    try:
+        if sample:
+            return Sample(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, **limits)  # type: ignore[arg-type]
+        if beam == 1:
+            return Greedy(**limits)  # type: ignore[arg-type]
+        if beam is not None:
+            kept = {"length_penalty": base.length_penalty, "penalty": base.penalty} if isinstance(base, Beam) else {}
+            return Beam(size=beam, **kept, **limits)  # type: ignore[arg-type]
+    except ValueError as error:
+        raise RegardError(str(error)) from None
+    return base
+
+
+def _line(number: int, options: list[Translation], nbest: int, scores: bool, as_json: bool) -> str:
+    if as_json:
+        found = [{"text": t.text, "score": t.score, "log_probability": t.log_probability} for t in options]
+        return json.dumps({"line": number, "translations": found}, ensure_ascii=False) + "\n"
+    if nbest > 1:
+        return "".join(f"{number}\t{t.score:.4f}\t{t.text}\n" for t in options) or f"{number}\t\t\n"
+    text = options[0].text if options else ""
+    score = f"{options[0].score:.4f}" if options else ""
+    return f"{score}\t{text}\n" if scores else f"{text}\n"
+
+
+# --- score ---------------------------------------------------------------------------------------------------------
+
+
+def score(run: Path, source: Path | None, target: Path | None, device: str, as_json: bool) -> None:
+    if (source is None) != (target is None):
+        raise RegardError("--source and --target belong together; without both, pairs are read from stdin as source TAB target")
+    translator = load(run, device)
+    given: Iterator[tuple[str, str]]
+    if source is not None and target is not None:
+        from regard.data.readers import read
+
+        given = ((r.fields[0], r.fields[1]) for r in read(Corpus(source=str(source), target=str(target))))
+    else:
+        given = (_split(line, number) for number, line in enumerate(_decode(sys.stdin.buffer, "standard input"), 1))
+    number = 0
+    for chunk in _chunks(given):
+        for log_probability, tokens in translator.score(chunk):
+            number += 1
+            if as_json:
+                print(json.dumps({"line": number, "log_probability": log_probability, "tokens": tokens}))
+            else:
+                print(f"{log_probability:.6f}")
+
+
+def _split(line: str, number: int) -> tuple[str, str]:
+    source, tab, target = line.partition("\t")
+    if not tab:
+        raise RegardError(f"standard input, line {number}: there is no tab between source and target")
+    return source, target
+
+
+# --- evaluate ------------------------------------------------------------------------------------------------------
+
+
+def evaluate(run: Path, split: str | None, source: Path | None, reference: Path | None, beam: int | None, device: str,
+             as_json: bool) -> None:
+    if (source is None) != (reference is None):
+        raise RegardError("--source and --reference belong together")
+    if split not in (None, "test", "valid"):
+        raise RegardError(f"--split is {split!r}; write test or valid")
+    translator = load(run, device)
+    corpora = _corpora(translator, split, source, reference)
+    with _bar("Translating") as tell:
+        report = measure(translator, corpora, lambda what, n: tell(n), _decoding(translator, beam, (False, 1.0, 0, 1.0, 1)))
+    if as_json:
+        print(json.dumps(report, indent=1, ensure_ascii=False))
+    else:
+        print_metrics(report)
+
+
+def _corpora(translator: Translator, split: str | None, source: Path | None, reference: Path | None) -> list[Corpus]:
+    data = translator.recipe.data
+    if source is not None:
+        return [Corpus(source=str(source), target=str(reference))]
+    corpora = getattr(data, split) if split else data.test or data.valid
+    if not corpora:
+        raise RegardError(f"the recipe names no {split or 'test or valid'} data; give --source and --reference")
+    return corpora
+
+
+NAMES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER", "exact_match": "exact match %", "pronouns": "pronouns right %"}
+
+
+def print_metrics(report: dict[str, Any], console: Console | None = None) -> None:
+    table = Table(title=f"{', '.join(report['data'])} · {report['lines']:,} lines", title_justify="left")
+    table.add_column("metric")
+    table.add_column("value", justify="right")
+    table.add_column("signature", style="dim", overflow="fold")
+    for name, entry in report["metrics"].items():
+        table.add_row(NAMES.get(name, name), f"{entry['value']:.2f}", entry.get("signature", ""))
+    (console or Console()).print(table)
+
+
+# --- streams -------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _reading(path: Path | None) -> Iterator[Iterator[str]]:
+    if path is None:
+        yield _decode(sys.stdin.buffer, "standard input")
+        return
+    from regard.data.readers import lines
+
+    try:
+        yield lines(path)
+    except OSError as error:
+        raise RegardError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def _decode(stream: IO[bytes], name: str) -> Iterator[str]:
+    for number, line in enumerate(stream, 1):
+        try:
+            yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\n").removesuffix("\r")
+        except UnicodeDecodeError:
+            raise RegardError(f"{name}, line {number}: not UTF-8") from None
+
+
+@contextlib.contextmanager
+def _writing(path: Path | None) -> Iterator[IO[str]]:
+    if path is None:
+        sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
+        yield sys.stdout
+        return
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            yield file
+    except OSError as error:
+        raise RegardError(f"{path}: cannot be written ({error.strerror})") from None
+
+
+def _chunks(lines: Iterator[Any], interactive: bool = False) -> Iterator[list[Any]]:
+    held = []
+    for line in lines:
+        held.append(line)
+        if interactive or len(held) == CHUNK:
+            yield held
+            held = []
+    if held:
+        yield held
+
+
+@contextlib.contextmanager
+def _bar(what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+    """A bar on stderr where there is a terminal, else nothing; `tell(n)` says how many are done."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda done: None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda done: bar.update(task, completed=done)

@@ -1,0 +1,54 @@
+"""What a task must offer so that the one training loop can run it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+Progress = Callable[[str, int], None]  # (what is being done, how many so far)
+
+
+class View(Protocol):
+    """An epoch's examples before batches are planned: masking, partners and sampled segmentation are done here."""
+
+    source_lengths: np.ndarray | None  # None: one sequence an example
+    target_lengths: np.ndarray
+
+    def collate(self, indices: np.ndarray) -> Any:
+        """The batch of these examples of the view."""
+
+
+class Task(Protocol):
+    fingerprint: str  # of the prepared data: a run resumes only on the same
+    goal: str  # the validation metric that decides which weights are best
+    higher_is_better: bool
+
+    def report(self) -> list[str]:
+        """What was read, kept and dropped, in sentences."""
+
+    def build_model(self) -> nn.Module:
+        """With fresh weights."""
+
+    def view(self, seed: int, epoch: int) -> View:
+        """The epoch's examples: a function of (seed, epoch) alone."""
+
+    def targets(self, batch: Any) -> int:
+        """How many places of the batch are learned from; the loss of a step is divided by their sum."""
+
+    def loss(self, model: nn.Module, batch: Any, carry: Any) -> tuple[Tensor, Any]:
+        """The loss summed over the batch's targets, and what passes on to the next batch (None for most)."""
+
+    def describe(self, batch: Any) -> str:
+        """Where the batch's examples came from, for a person looking for a bad one."""
+
+    def validate(self, model: nn.Module, device: torch.device, progress: Progress | None = None) -> dict[str, float]:
+        """Measured on the validation data; windows and choices of one example are joined first (`merge`)."""
+
+    def measure(self, model: nn.Module, split: str, progress: Progress | None = None) -> dict[str, Any]:
+        """Everything that can be measured of a finished model on the recipe's `valid` or `test` data, as JSON."""
+
+    def save(self, folder: Path) -> None:
+        """Write what a trained model needs besides its weights and config: tokenizers, labels."""

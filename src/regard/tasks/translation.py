@@ -1,0 +1,182 @@
+"""Translation: pairs of sentences in, a model that says the second when it reads the first."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from regard.config import option
+from regard.data.config import Corpus
+from regard.data.places import cache_root
+from regard.data.prepared import Prepared, prepare, weighted_index
+
+from regard.data.readers import read
+from regard.decoding import DecodingConfig
+from regard.errors import RegardError
+from regard.models.batch import Pairs, pairs
+from regard.tasks.contract import Progress
+from regard.tasks.translator import Translator
+from regard.tasks.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from regard.recipe import Recipe
+
+COLUMNS = ("source", "target")
+
+
+@dataclass(frozen=True)
+class TranslationConfig:
+    kind: Literal["translation"] = "translation"
+    source: str = option("en", "language of the source, as a code")
+    target: str = option("de", "language of the target; it picks BLEU's tokeniser")
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        return self.source, self.target
+
+    def prepare(self, recipe: "Recipe", vocabulary: Vocabulary | None, progress: Progress) -> "TranslationTask":
+        """Tokenizers trained (unless given) and the training data in its prepared form."""
+        if vocabulary is None:
+            vocabulary = Vocabulary.train(recipe, self.languages, progress)
+        cache = Path(recipe.data.cache) if recipe.data.cache else cache_root() / "prepared"
+        prepared = prepare(
+            recipe.data.train, dict(zip(COLUMNS, vocabulary, strict=True)), recipe.data.filters, cache,
+            keep_text=vocabulary.samples, progress=lambda n: progress("Preparing lines", n), languages=self.languages,
+        )
+        return TranslationTask(recipe, vocabulary, prepared)
+
+
+class TranslationTask:
+    def __init__(self, recipe: "Recipe", vocabulary: Vocabulary, prepared: Prepared) -> None:
+        self.recipe, self.vocabulary, self.prepared = recipe, vocabulary, prepared
+        self.fingerprint = prepared.fingerprint
+        self.smoothing = recipe.training.label_smoothing
+        self.goal = recipe.training.goal
+        self.higher_is_better = self.goal not in ("loss", "perplexity", "ter")
+        self.valid = read_pairs(recipe.data.valid, self.languages)
+        self._segments = _Segments(vocabulary, prepared) if vocabulary.samples else None
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        return self.recipe.task.languages
+
+    def report(self) -> list[str]:
+        return self.prepared.report_lines()
+
+    def build_model(self) -> nn.Module:
+        return self.recipe.model.build(self.vocabulary.source.size, self.vocabulary.target.size)
+
+    def view(self, seed: int, epoch: int) -> "PairsView":
+        rows = weighted_index(self.prepared, seed, epoch)
+        columns: Any = self._segments.draw(seed, epoch) if self._segments else self.prepared.columns
+        return PairsView(self.vocabulary, columns["source"], columns["target"], rows)
+
+    def targets(self, batch: Pairs) -> int:
+        assert batch.labels is not None
+        return len(batch.labels)
+
+    def loss(self, model: nn.Module, batch: Pairs, carry: Any) -> tuple[Tensor, Any]:
+        logits = model(batch)  # [N, V]
+        assert batch.labels is not None
+        return F.cross_entropy(logits, batch.labels, label_smoothing=self.smoothing, reduction="sum"), carry
+
+    def describe(self, batch: Pairs) -> str:
+        rows = np.array(batch.rows[:3])
+        names = [corpus.name for corpus in self.recipe.data.train]
+        places = ", ".join(
+            f"line {number} of {names[corpus]}"
+            for corpus, number in zip(self.prepared.corpus[rows], self.prepared.number[rows], strict=True)
+        )
+        return f"{len(batch.rows)} pairs, first {places}"
+
+    def translator(self, model: nn.Module) -> Translator:
+        return Translator(model, self.vocabulary, self.recipe)
+
+    def validate(self, model: nn.Module, device: torch.device, progress: Progress | None = None) -> dict[str, float]:
+        """Loss and perplexity under teacher forcing, then the text metrics of what the model says by itself."""
+        if not self.valid:
+            return {}
+        settings = self.recipe.training.validation
+        chosen = self.valid[: settings.lines] if settings.lines else self.valid
+        translator = self.translator(model)
+        result = translator.forced(chosen)
+        if settings.decode:
+            outputs = translator.translate([s for s, _ in chosen], settings.decoding, form="prepared", progress=progress)
+            metrics = translator.measure(outputs, chosen, full=False)
+            result |= {name: metric.value for name, metric in metrics.items()}
+        return result
+
+    def measure(self, model: nn.Module, split: str, progress: Progress | None = None) -> dict[str, Any]:
+        """The full measure of a finished model, as JSON: text metrics with signatures, loss and perplexity."""
+        corpora = getattr(self.recipe.data, split)
+        return evaluate(self.translator(model), corpora, progress) if corpora else {}
+
+    def save(self, folder: Path) -> None:
+        self.vocabulary.save(folder / "tokenizer")
+
+
+class PairsView:
+    """Pairs of one epoch; lengths count the end of the sentence."""
+
+    def __init__(self, vocabulary: Vocabulary, source: Any, target: Any, rows: np.ndarray) -> None:
+        self.vocabulary, self.source, self.target, self.rows = vocabulary, source, target, rows
+        self.source_lengths: np.ndarray | None = source.lengths[rows] + 1
+        self.target_lengths: np.ndarray = target.lengths[rows] + 1
+
+    def collate(self, indices: np.ndarray) -> Pairs:
+        rows = self.rows[indices]
+        v = self.vocabulary
+        return pairs(
+            [self.source[i] for i in rows], [self.target[i] for i in rows],
+            pad_id=v.target.pad, bos=v.target.bos, eos=v.target.eos, source_eos=v.source.eos,
+            rows=tuple(rows.tolist()),
+        )
+
+
+def read_pairs(corpora: list[Corpus], languages: tuple[str, str]) -> list[tuple[str, str]]:
+    """All pairs of a validation or test set, empty lines included."""
+    found = []
+    for corpus in corpora:
+        for record in read(corpus, COLUMNS, languages):
+            found.append((record.fields[0], record.fields[1]))
+    if corpora and not found:
+        raise RegardError(f"{', '.join(c.name for c in corpora)}: no pairs to measure on")
+    return found
+
+
+def evaluate(translator: Translator, corpora: list[Corpus], progress: Progress | None = None,
+             decoding: DecodingConfig | None = None) -> dict[str, Any]:
+    """Every metric of translating these corpora, as JSON; for the embedded corpus, also how many pronouns are right."""
+    given = read_pairs(corpora, translator.recipe.task.languages)
+    outputs = translator.translate([s for s, _ in given], decoding, form="prepared", progress=progress)
+    result: dict[str, Any] = {name: metric.json() for name, metric in translator.measure(outputs, given).items()}
+    result |= {name: {"value": value} for name, value in translator.forced(given).items()}
+    if all((corpus.set or "").startswith("embedded:") for corpus in corpora):
+        result["pronouns"] = {"value": _pronouns(corpora, outputs)}
+    return {"data": [corpus.name for corpus in corpora], "lines": len(given), "metrics": result}
+
+
+def _pronouns(corpora: list[Corpus], outputs: list[str]) -> float:
+    """Percentage of the recorded pronouns whose German form is right."""
+    from regard.data.grammar import pairs, pronouns_right
+
+    known = [pair for corpus in corpora for pair in pairs(str(corpus.set).partition(":")[2])]  # type: ignore[arg-type]
+    counts = [pronouns_right(pair, output) for pair, output in zip(known, outputs, strict=True)]
+    return round(100 * sum(right for right, _ in counts) / max(1, sum(total for _, total in counts)), 4)
+
+
+class _Segments:
+    """Text cut anew for every epoch (BPE-dropout, Unigram sampling): a function of (seed, epoch)."""
+
+    def __init__(self, vocabulary: Vocabulary, prepared: Prepared) -> None:
+        self.parts = {}
+        for name, tokenizer in zip(COLUMNS, vocabulary, strict=True):
+            sampler = tokenizer.sampler()
+            self.parts[name] = (sampler, sampler.prepare(prepared.text[name]))
+
+    def draw(self, seed: int, epoch: int) -> dict[str, Any]:
+        return {name: Rows(*sampler.encode_ragged(corpus, seed, epoch)) for name, (sampler, corpus) in self.parts.items()}

@@ -1,0 +1,1 @@
+"""The loop, optimisers, schedules, checkpoints and logs. Runs any task; knows none."""

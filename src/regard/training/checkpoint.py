@@ -1,0 +1,148 @@
+"""Checkpoints of a run: folders of safetensors and JSON that appear by one rename, so that a kill leaves whole ones only."""
+
+import json
+import os
+import shutil
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.errors import RegardError
+from regard.training.weights import flush, load_weights, read_tensors, weights_of, write_tensors
+
+
+@dataclass
+class Progress:
+    """Where a run stands, besides its tensors. Dropout needs no state: it is seeded anew by (seed, step)."""
+
+    step: int = 0  # optimiser steps done
+    epoch: int = 0  # where the loader goes on
+    epoch_step: int = 0
+    best_step: int = 0  # 0: none yet
+    best_value: float | None = None
+    since_best: int = 0  # validations since then
+    tokens: int = 0  # target tokens learned from
+    seconds: float = 0.0  # of training
+    done: bool = False  # stopped early
+    unmeasured: bool = False  # a validation was interrupted, and is owed when the run goes on
+    fingerprint: str = ""  # of the data
+    metrics: dict[str, float] = field(default_factory=dict)  # the last validation
+
+
+class Checkpoints:
+    """`folder/step-N/`, and `last` beside `folder`, which always names a whole one."""
+
+    def __init__(self, run: Path) -> None:
+        self.folder, self.last = run / "checkpoints", run / "last"
+
+    def path(self, step: int) -> Path:
+        return self.folder / f"step-{step}"
+
+    def steps(self) -> list[int]:
+        return sorted(int(p.name[5:]) for p in self.folder.glob("step-*") if p.name[5:].isdigit())
+
+    def save(self, model: nn.Module, optimiser: torch.optim.Optimizer, progress: Progress, carry: dict[str, Tensor] | None,
+             keep: int) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for left in self.folder.glob(".*"):  # of a killed process
+            shutil.rmtree(left, ignore_errors=True)
+        final = self.path(progress.step)
+        temporary = self.folder / f".step-{progress.step}"
+        try:
+            temporary.mkdir()
+            write_tensors(temporary / "model.safetensors", weights_of(model))
+            write_tensors(temporary / "optimiser.safetensors", optimiser_tensors(model, optimiser))
+            if carry:
+                write_tensors(temporary / "carry.safetensors", carry)
+            (temporary / "state.json").write_text(json.dumps(asdict(progress), indent=1), encoding="utf-8")
+            flush(temporary / "state.json")
+            flush(temporary)
+            if final.exists():  # written by a run that was killed before `last` was moved: the same bits
+                shutil.rmtree(final)
+            os.rename(temporary, final)
+            flush(self.folder)
+            self._point(final)
+        except OSError as error:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise RegardError(
+                f"{final}: the checkpoint cannot be written ({error.strerror or error}); "
+                f"{self.kept()}; make room, then run the same command to resume"
+            ) from None
+        self.prune(progress, keep)
+
+    def kept(self) -> str:
+        steps = self.steps()
+        return f"the checkpoint of step {steps[-1]} is whole" if steps else "there is no earlier checkpoint"
+
+    def _point(self, target: Path) -> None:
+        temporary = self.last.with_name(".last")
+        temporary.unlink(missing_ok=True)
+        os.symlink(os.path.join(self.folder.name, target.name), temporary)
+        os.replace(temporary, self.last)
+
+    def prune(self, progress: Progress, keep: int) -> None:
+        for step in self.steps()[: -max(keep, 1)]:
+            if step != progress.best_step and step != progress.step:
+                shutil.rmtree(self.path(step), ignore_errors=True)
+
+    def load(self, model: nn.Module, optimiser: torch.optim.Optimizer) -> tuple[Progress, dict[str, Tensor] | None]:
+        """What `last` names, into the model and the optimiser."""
+        folder = self.last.resolve()
+        progress = read_progress(folder)
+        load_weights(model, read_tensors(folder / "model.safetensors"), folder / "model.safetensors")
+        load_optimiser(model, optimiser, read_tensors(folder / "optimiser.safetensors"), folder / "optimiser.safetensors")
+        carried = folder / "carry.safetensors"
+        return progress, read_tensors(carried) if carried.exists() else None
+
+    def exists(self) -> bool:
+        return self.last.is_symlink() or self.last.exists()
+
+    def last_weights(self, count: int) -> list[Path]:
+        return [self.path(step) / "model.safetensors" for step in self.steps()[-count:]]
+
+
+def read_progress(folder: Path) -> Progress:
+    try:
+        return Progress(**json.loads((folder / "state.json").read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise RegardError(f"{folder}: not a checkpoint (state.json is missing)") from None
+    except (ValueError, TypeError) as error:
+        raise RegardError(f"{folder / 'state.json'}: damaged ({error})") from None
+
+
+def optimiser_tensors(model: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """`slot.parameter` for everything the optimiser remembers."""
+    return {
+        f"{slot}.{name}": value
+        for name, parameter in model.named_parameters()
+        for slot, value in optimiser.state.get(parameter, {}).items()
+        if isinstance(value, Tensor)
+    }
+
+
+def load_optimiser(model: nn.Module, optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor], origin: Path) -> None:
+    known = dict(model.named_parameters())
+    for key, value in tensors.items():
+        slot, _, name = key.partition(".")
+        if name not in known:
+            raise RegardError(f"{origin}: {name} is unknown; the checkpoint is of another model")
+        parameter = known[name]
+        device = parameter.device if value.shape == parameter.shape else _step_device(optimiser, parameter)
+        optimiser.state[parameter][slot] = value.to(device)
+
+
+def _step_device(optimiser: torch.optim.Optimizer, parameter: Tensor) -> torch.device:
+    """Fused optimisers count their steps on the device, others on the CPU."""
+    return parameter.device if optimiser.defaults.get("fused") else torch.device("cpu")
+
+
+def json_safe(value: Any) -> Any:
+    """NaN and infinity as text: JSON has no such numbers."""
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return str(value)
+    if isinstance(value, dict):
+        return {k: json_safe(v) for k, v in value.items()}
+    return value

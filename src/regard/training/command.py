@@ -1,0 +1,120 @@
+"""The commands around training: train, average, info, and the list of every key that `regard train --help` prints."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from regard import __version__, config
+from regard.errors import RegardError
+from regard.folder import CONFIG, RESULTS, WEIGHTS, read_recipe
+from regard.training.checkpoint import Checkpoints
+from regard.training.weights import average as averaged
+from regard.training.weights import write_tensors
+
+
+def train(recipe: str, overrides: list[str], out: Path | None, device: str, minutes: float | None, as_json: bool) -> int:
+    from regard import recipe as recipes
+    from regard.tasks.command import print_metrics
+    from regard.training.run import train as run
+
+    if recipe and "=" in recipe:
+        raise RegardError(f"the first argument is the recipe, and {recipe} is an override; write regard train RECIPE {recipe}")
+    outcome = run(recipes.load(recipe, overrides), out or Path("runs") / Path(recipe).stem, device, minutes)
+    if as_json:
+        print(json.dumps(outcome.results, indent=1, ensure_ascii=False))
+    elif outcome.results.get("valid"):
+        print_metrics(outcome.results["valid"])
+    return outcome.exit_code
+
+
+def recipe_help() -> str:
+    """Every key of a recipe with its type, default and meaning."""
+    from regard.recipe import Recipe, shipped_recipes
+
+    lines = ["", f"Shipped recipes: {', '.join(shipped_recipes())}", "", "Keys of a recipe (key, type, default: meaning):", ""]
+    for key, kind, default, meaning in config.describe(Recipe):
+        lines += [f"  {key}  {kind}  [{default}]", f"      {meaning}"] if meaning else [f"  {key}  {kind}  [{default}]"]
+    return "\n".join(lines) + "\n"
+
+
+def average(runs: list[Path], out: Path, last: int) -> None:
+    if last and len(runs) > 1:
+        raise RegardError("--last takes the checkpoints of one run; give one run, or several models without --last")
+    home = runs[0]
+    if last:
+        files = Checkpoints(home).last_weights(last)
+        if len(files) < last:
+            raise RegardError(f"{home}: there are {len(files)} checkpoints, not {last}")
+    else:
+        files = [run / WEIGHTS for run in runs]
+        if not (home / CONFIG).exists():  # a checkpoint: its run has the rest
+            home = home.resolve().parent.parent
+    read_recipe(home)
+    tensors = averaged(files)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        shutil.copy(home / CONFIG, out / CONFIG)
+        shutil.copytree(home / "tokenizer", out / "tokenizer", dirs_exist_ok=True)
+        write_tensors(out / WEIGHTS, tensors)
+    except OSError as error:
+        raise RegardError(f"{out}: cannot be written ({error.strerror or error})") from None
+    Console(stderr=True).print(f"the average of {len(files)} is in {out}", highlight=False)
+
+
+def info(run: Path | None, as_json: bool) -> None:
+    facts = _installation() if run is None else _model(run)
+    if as_json:
+        print(json.dumps(facts, indent=1, ensure_ascii=False))
+        return
+    table = Table(show_header=False, title=f"regard {__version__}" if run is None else str(run), title_justify="left")
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for key, value in facts.items():
+        table.add_row(key, json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else _shown(value))
+    Console().print(table)
+
+
+def _shown(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _installation() -> dict[str, Any]:
+    import platform
+
+    import torch
+
+    from regard.data.places import cache_root, data_folders
+    from regard.recipe import shipped_recipes
+
+    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return {
+        "version": __version__, "python": platform.python_version(), "torch": torch.__version__,
+        "devices": gpus or [f"{torch.get_num_threads()} CPU threads"], "recipes": list(shipped_recipes()),
+        "data": [str(folder) for folder in data_folders()], "cache": str(cache_root()),
+    }
+
+
+def _model(run: Path) -> dict[str, Any]:
+    from regard.training.checkpoint import read_progress
+
+    recipe = read_recipe(run)
+    facts: dict[str, Any] = {
+        "task": f"{recipe.task.kind} {recipe.task.source}→{recipe.task.target}",
+        "model": config.to_plain(recipe.model), "text": config.to_plain(recipe.text),
+        "data": [corpus.name for corpus in recipe.data.train],
+    }
+    checkpoints = Checkpoints(run)
+    if checkpoints.exists():
+        progress = read_progress(checkpoints.last.resolve())
+        facts |= {"step": progress.step, "of": recipe.training.steps, "checkpoints": checkpoints.steps()}
+    results = run / RESULTS
+    if results.exists():
+        found = json.loads(results.read_text(encoding="utf-8"))
+        facts |= {key: found[key] for key in ("parameters", "weights", "seconds", "device", "seed", "commit") if key in found}
+        measured = (found.get("valid") or {}).get("metrics", {})
+        facts |= {f"valid {name}": entry["value"] for name, entry in measured.items()}
+    return facts

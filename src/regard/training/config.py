@@ -1,0 +1,62 @@
+"""How a model learns, as a recipe says it."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from regard.config import option
+from regard.decoding.config import DecodingConfig, Greedy
+from regard.training.schedule import Noam, ScheduleConfig
+
+
+@dataclass(frozen=True)
+class Adam:
+    """The paper's optimiser and its numbers (Vaswani 2017, 5.3)."""
+
+    kind: Literal["adam"] = "adam"
+    beta1: float = option(0.9, "memory of the mean gradient")
+    beta2: float = option(0.98, "memory of the squared gradient")
+    epsilon: float = option(1e-9, "added to the root of the squared gradient")
+    weight_decay: float = option(0.0, "decoupled, as in AdamW")
+
+
+@dataclass(frozen=True)
+class Validation:
+    every: int = option(1000, "steps between validations")
+    decode: bool = option(True, "also translate, so that BLEU is known while training; else loss alone")
+    decoding: DecodingConfig = option(Greedy, "how, while training; the final measure uses decoding")
+    lines: int = option(0, "how many of the validation lines; 0: all")
+    patience: int = option(0, "stop after so many validations without a better goal; 0: never")
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    every: int = option(1000, "steps between checkpoints; one is also written at each validation that is the best")
+    keep: int = option(5, "how many of the last to keep, besides the best")
+    average: int = option(0, "the model is the average of the last so many checkpoints; 0: the best by goal")
+
+
+@dataclass(frozen=True)
+class Training:
+    steps: int = option(100_000, "optimiser steps")
+    tokens_per_batch: int = option(4096, "padded target tokens of a micro-batch")
+    accumulate: int = option(1, "micro-batches an optimiser step takes")
+    optimiser: Adam = option(Adam, "what turns gradients into steps")
+    schedule: ScheduleConfig = option(Noam, "the learning rate over the steps")
+    label_smoothing: float = option(0.1, "probability spread over all words instead of the right one")
+    clip: float = option(0.0, "largest norm of the gradient; 0: no clipping")
+    precision: Literal["float32", "bf16"] = option("float32", "of matrix products; weights stay float32")
+    goal: str = option("bleu", "validation metric that decides what is best: bleu, loss, perplexity, …")
+    validation: Validation = option(Validation, "measuring while training")
+    checkpoints: Checkpoints = option(Checkpoints, "what is kept of the run")
+    log_every: int = option(50, "steps between lines of the log")
+    init: str | None = option(None, "a trained run to continue from, on new data")
+    deterministic: bool = option(False, "bit-exact on a GPU too, slower; a CPU always is")
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "tokens_per_batch", "accumulate", "log_every"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if not 0 <= self.label_smoothing < 1:
+            raise ValueError(f"label_smoothing must be in [0, 1), not {self.label_smoothing}")
+        if self.checkpoints.average > self.checkpoints.keep:
+            raise ValueError(f"checkpoints.average is {self.checkpoints.average} but only {self.checkpoints.keep} are kept")

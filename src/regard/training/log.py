@@ -1,0 +1,93 @@
+"""What a run tells: log.jsonl always, TensorBoard if it is installed, and a progress bar or plain lines for the person."""
+
+import json
+import math
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+from regard.training.checkpoint import json_safe
+
+QUIET = 15.0  # seconds between plain lines where there is no terminal
+
+
+class Log:
+    def __init__(self, run: Path, step: int, steps: int, console: Console | None = None) -> None:
+        self.console = console or Console(stderr=True)
+        self.path = run / "log.jsonl"
+        self._forget_after(step)
+        self._file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115
+        self._board = _tensorboard(run, step)
+        self._said = 0.0
+        self.bar: Bar | None = None
+        if self.console.is_terminal:
+            self.bar = Bar(
+                TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"),
+                TimeRemainingColumn(), console=self.console, transient=True,
+            )
+            self.bar.start()
+            self._task = self.bar.add_task("Training", total=steps, completed=step, note="")
+
+    def _forget_after(self, step: int) -> None:
+        """A run that was killed and resumed repeats steps: their first telling goes, so that each stands once."""
+        if not self.path.exists():
+            return
+        kept = []
+        for line in self.path.read_text(encoding="utf-8").splitlines():
+            try:
+                if json.loads(line).get("step", 0) <= step:
+                    kept.append(line)
+            except ValueError:
+                pass  # a line cut by the kill
+        temporary = self.path.with_suffix(".part")
+        temporary.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
+        os.replace(temporary, self.path)
+
+    def write(self, kind: str, step: int, **values: Any) -> None:
+        self._file.write(json.dumps(json_safe({"kind": kind, "step": step, **values}), ensure_ascii=False) + "\n")
+        self._file.flush()
+        if self._board:
+            for name, value in values.items():
+                if isinstance(value, int | float) and math.isfinite(value):
+                    self._board.add_scalar(f"{kind}/{name}", value, step)
+
+    def train(self, step: int, steps: int, loss: float, rate: float, speed: float) -> None:
+        note = f"loss {loss:.3f}  {speed:,.0f} tok/s"
+        if self.bar:
+            self.bar.update(self._task, note=note)
+        elif time.monotonic() - self._said > QUIET or step == steps:
+            self._said = time.monotonic()
+            self.say(f"step {step:,} of {steps:,}  {note}  rate {rate:.2e}")
+
+    def advance(self, step: int) -> None:
+        if self.bar:
+            self.bar.update(self._task, completed=step)
+
+    def note(self, what: str, done: int) -> None:
+        """Something else than a step is going on."""
+        if self.bar:
+            self.bar.update(self._task, note=f"{what} {done:,}")
+
+    def say(self, sentence: str) -> None:
+        self.console.print(sentence, highlight=False, markup=False, soft_wrap=True)
+
+    def close(self) -> None:
+        if self.bar:
+            self.bar.stop()
+        self._file.close()
+        if self._board:
+            self._board.close()
+
+
+def _tensorboard(run: Path, step: int) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        return None
+    return SummaryWriter(str(run / "tensorboard"), purge_step=step + 1)
+

@@ -1,0 +1,216 @@
+"""The training loop: one for every task. It knows steps, losses, checkpoints and time; it knows no text and no model kind."""
+
+import contextlib
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.data.batches import plan
+from regard.data.loader import Loader, Step
+from regard.errors import RegardError
+from regard.tasks.contract import Task, View
+from regard.training.checkpoint import Checkpoints, Progress
+from regard.training.config import Training
+from regard.training.interrupt import Interrupt
+from regard.training.log import Log
+
+
+class Epoch:
+    """A view with its batches planned: what the loader draws from."""
+
+    def __init__(self, view: View, budget: int, seed: int, epoch: int) -> None:
+        self.batches = plan(view.source_lengths, view.target_lengths, budget, seed, epoch)
+        self.collate = view.collate
+
+
+class Trainer:
+    def __init__(self, task: Task, model: nn.Module, settings: Training, seed: int, run: Path, device: torch.device) -> None:
+        self.task, self.model, self.settings, self.seed, self.device = task, model, settings, seed, device
+        self.size = int(getattr(getattr(model, "config", None), "size", 512))  # the paper's schedule asks for it
+        self.optimiser = make_optimiser(model, settings, device)
+        self.checkpoints = Checkpoints(run)
+        self.progress = Progress(fingerprint=task.fingerprint)
+        self.carry: Any = None
+        self.bad = torch.full((), -1, dtype=torch.long, device=device)  # first step whose loss was not finite
+        self.recent: dict[int, Step] = {}  # the steps since `bad` was last read
+
+    def resume(self) -> None:
+        """Go on from the last checkpoint, if there is one."""
+        if not self.checkpoints.exists():
+            return
+        self.progress, self.carry = self.checkpoints.load(self.model, self.optimiser)
+        if self.progress.fingerprint != self.task.fingerprint:
+            raise RegardError(f"{self.checkpoints.last}: the training data has changed since this run began; start a new one")
+
+    def run(self, log: Log, interrupt: Interrupt) -> Progress:
+        """Train until the last step, an early stop or an interruption."""
+        s, p = self.settings, self.progress
+        loader = Loader(
+            lambda epoch: Epoch(self.task.view(self.seed, epoch), s.tokens_per_batch, self.seed, epoch),
+            group=s.accumulate, start=(p.epoch, p.epoch_step),
+        )
+        self.model.train()
+        clock = Clock(self.device)
+        if p.unmeasured:
+            self._validate(log, clock, interrupt)
+        with contextlib.closing(loader):
+            while p.step < s.steps and not p.done:
+                step = next(loader)
+                loss, targets, rate = self.step(step)
+                clock.add(loss, targets)
+                p.step, p.tokens, (p.epoch, p.epoch_step) = p.step + 1, p.tokens + targets, step.after
+                log.advance(p.step)
+                if p.step % s.log_every == 0 or p.step == s.steps:
+                    self._log(log, clock, rate)
+                last = p.step == s.steps or interrupt.wanted
+                if p.step % s.validation.every == 0 or p.step == s.steps:
+                    self._validate(log, clock, interrupt)
+                elif p.step % s.checkpoints.every == 0 or last:
+                    self._save(clock)
+                if interrupt.wanted:
+                    break
+        return p
+
+    def step(self, step: Step) -> tuple[Tensor, int, float]:
+        """One optimiser step: gradients of all its micro-batches, divided by the targets they have together."""
+        number = self.progress.step + 1
+        torch.manual_seed((self.seed << 32) + number)  # dropout is a function of (seed, step): resuming needs no state
+        targets = sum(self.task.targets(batch) for batch in step.batches)
+        total = torch.zeros((), device=self.device)
+        for batch in step.batches:
+            if self.device.type == "cuda":
+                batch = batch.pin().to(self.device)
+            with self.autocast():
+                loss, self.carry = self.task.loss(self.model, batch, self.carry)
+            (loss / targets).backward()
+            total = total + loss.detach()
+        total = total / targets
+        if self.settings.clip:
+            norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip)
+            total = torch.where(torch.isfinite(norm), total, torch.nan)
+        rate = self.settings.schedule.rate(number, self.size, self.settings.steps)
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate
+        self.optimiser.step()
+        self.optimiser.zero_grad(set_to_none=True)
+        self.bad = torch.where((self.bad < 0) & ~torch.isfinite(total), number, self.bad)
+        self.recent[number] = step
+        return total, targets, rate
+
+    def autocast(self) -> Any:
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bf16")
+
+    def check(self) -> None:
+        """Read, now and then, whether any loss since the last reading was not a number; nothing of it is ever saved."""
+        number = int(self.bad)
+        if number >= 0:
+            step = self.recent[number]
+            raise RegardError(
+                f"the loss of step {number} (epoch {step.epoch}) is not a number; its batch: "
+                f"{'; '.join(self.task.describe(batch) for batch in step.batches)}. {self.checkpoints.kept()}. "
+                "Lower training.schedule's rate, set training.clip, or look at those lines"
+            )
+        self.recent.clear()
+
+    def _log(self, log: Log, clock: "Clock", rate: float) -> None:
+        self.check()
+        loss, speed = clock.read()
+        log.train(self.progress.step, self.settings.steps, loss, rate, speed)
+        log.write("train", self.progress.step, epoch=self.progress.epoch, loss=round(loss, 5), rate=rate,
+                  tokens_per_second=round(speed), tokens=self.progress.tokens)
+
+    def _validate(self, log: Log, clock: "Clock", interrupt: Interrupt) -> None:
+        self.check()
+        p, clock_stopped = self.progress, clock.stop()
+        try:
+            with self.autocast():
+                metrics = self.task.validate(self.model, self.device, interrupt.wrap(log.note))
+        except Interrupt.Now:
+            p.unmeasured = True
+            self._save(clock_stopped)
+            return
+        p.metrics, p.unmeasured = metrics, False
+        if metrics:
+            better = self._judge(metrics)
+            log.write("valid", p.step, **{k: round(v, 5) for k, v in metrics.items()}, best=better)
+            shown = "  ".join(f"{name} {value:.2f}" for name, value in metrics.items())
+            log.say(f"step {p.step:,}: {shown}{'  (best so far)' if better else ''}")
+            patience = self.settings.validation.patience
+            if patience and p.since_best >= patience:
+                p.done = True
+                log.say(f"no better {self.task.goal} in {patience} validations: stopping early")
+        self._save(clock_stopped)
+        clock.start()
+
+    def _judge(self, metrics: dict[str, float]) -> bool:
+        """Whether these weights are the best so far; a value that is not a number never is."""
+        p, value = self.progress, metrics.get(self.task.goal)
+        if value is None:
+            known = ", ".join(metrics)
+            raise RegardError(f"training.goal is {self.task.goal}, which validation does not measure (it has {known})")
+        sign = 1 if self.task.higher_is_better else -1
+        better = math.isfinite(value) and (p.best_value is None or sign * value > sign * p.best_value)
+        if better:
+            p.best_step, p.best_value, p.since_best = p.step, value, 0
+        else:
+            p.since_best += 1
+        return better
+
+    def _save(self, clock: "Clock") -> None:
+        self.check()
+        self.progress.seconds += clock.lap()
+        self.checkpoints.save(self.model, self.optimiser, self.progress, self.carry, self.settings.checkpoints.keep)
+
+
+class Clock:
+    """Tokens and loss since the last reading, without stopping the device; validation does not count as training."""
+
+    def __init__(self, device: torch.device, now: Callable[[], float] = time.monotonic) -> None:
+        self.device, self.now = device, now
+        self._losses: list[Tensor] = []
+        self._tokens, self._spent, self._lap = 0, 0.0, 0.0
+        self._since: float | None = now()
+
+    def add(self, loss: Tensor, tokens: int) -> None:
+        self._losses.append(loss)
+        self._tokens += tokens
+
+    def stop(self) -> "Clock":
+        if self._since is not None:
+            passed = self.now() - self._since
+            self._spent, self._lap, self._since = self._spent + passed, self._lap + passed, None
+        return self
+
+    def start(self) -> None:
+        self._since = self.now()
+
+    def read(self) -> tuple[float, float]:
+        """Mean loss and tokens a second since the last reading."""
+        loss = float(torch.stack(self._losses).mean())
+        self.stop()
+        speed = self._tokens / max(self._spent, 1e-9)
+        self._losses, self._tokens, self._spent = [], 0, 0.0
+        self.start()
+        return loss, speed
+
+    def lap(self) -> float:
+        """Seconds of training since the last lap."""
+        running = self._since is not None
+        self.stop()
+        passed, self._lap = self._lap, 0.0
+        if running:
+            self.start()
+        return passed
+
+
+def make_optimiser(model: nn.Module, settings: Training, device: torch.device) -> torch.optim.Optimizer:
+    o = settings.optimiser
+    return torch.optim.AdamW(
+        model.parameters(), lr=0.0, betas=(o.beta1, o.beta2), eps=o.epsilon, weight_decay=o.weight_decay,
+        fused=device.type in ("cpu", "cuda"),
+    )

@@ -1,0 +1,202 @@
+"""A run folder from beginning to end: set up or resume, train, choose the final weights, measure, write them down."""
+
+import contextlib
+import json
+import os
+import platform
+import shlex
+import signal
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+from rich.console import Console
+from torch import nn
+
+from regard import __version__, config
+from regard.errors import RegardError
+from regard.folder import CONFIG, RESULTS, WEIGHTS, read_recipe
+from regard.recipe import Recipe
+from regard.tasks.contract import Task
+from regard.tasks.vocabulary import Vocabulary
+from regard.training.checkpoint import Progress, json_safe
+from regard.training.interrupt import Interrupt
+from regard.training.log import Log
+from regard.training.loop import Trainer
+from regard.training.weights import average, load_weights, read_tensors, write_tensors
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    folder: Path
+    progress: Progress
+    results: dict[str, Any]
+    finished: bool
+    signal: int | None = None
+
+    @property
+    def exit_code(self) -> int:
+        return 128 + self.signal if self.signal else 0
+
+
+def train(recipe: Recipe, out: str | Path, device: str = "auto", minutes: float | None = None,
+          console: Console | None = None) -> Outcome:
+    """Train in the folder `out`, or go on there if the same recipe was begun before; another recipe is refused."""
+    run = Path(out)
+    console = console or Console(stderr=True)
+    try:
+        with _claim(run), Interrupt(minutes) as interrupt:
+            _same_recipe(run, recipe)
+            return _train(recipe, run, pick_device(device), interrupt, console)
+    except OSError as error:
+        raise RegardError(f"{error.filename or run}: cannot be written ({error.strerror or error})") from None
+
+
+def pick_device(name: str) -> torch.device:
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise RegardError("device cuda was asked for, but torch sees no GPU")
+    try:
+        return torch.device(name)
+    except RuntimeError:
+        raise RegardError(f"device is {name!r}; write auto, cpu, cuda or cuda:1") from None
+
+
+@contextlib.contextmanager
+def _claim(run: Path) -> Iterator[IO[str]]:
+    """One process a run folder; the system gives the lock back however the process ends."""
+    run.mkdir(parents=True, exist_ok=True)
+    with open(run / ".lock", "w") as file:
+        if fcntl is not None:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RegardError(f"{run}: another process is training here") from None
+        yield file
+
+
+def _same_recipe(run: Path, recipe: Recipe) -> None:
+    """An existing run goes on under its own recipe only."""
+    path = run / CONFIG
+    if path.exists():
+        old = config.to_plain(read_recipe(run))
+        changed = list(config.differences(old, config.to_plain(recipe)))
+        if changed:
+            shown = "; ".join(changed[:4]) + (f"; and {len(changed) - 4} more" if len(changed) > 4 else "")
+            raise RegardError(f"{run} holds a run of another recipe ({shown}); give another --out, or the same recipe to resume")
+        return
+    others = [p.name for p in run.iterdir() if p.name != ".lock"]
+    if others:
+        raise RegardError(f"{run} is not empty and is not a run ({others[0]} is there); give another --out")
+
+
+def _train(recipe: Recipe, run: Path, device: torch.device, interrupt: Interrupt, console: Console) -> Outcome:
+    if device.type == "cuda":
+        torch.set_float32_matmul_precision("high")
+        torch.use_deterministic_algorithms(recipe.training.deterministic)
+        if recipe.training.deterministic:
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    with console.status("Reading") as status:
+        task = recipe.task.prepare(recipe, _vocabulary(recipe, run), lambda what, n: status.update(f"{what}: {n:,}"))
+    task.save(run)
+    _write_text(run / CONFIG, config.dump(recipe))  # last: with it the folder is a run
+    torch.manual_seed(recipe.seed)
+    model = task.build_model().to(device)
+    if recipe.training.init:
+        origin = Path(recipe.training.init) / WEIGHTS
+        load_weights(model, read_tensors(origin), origin)
+    trainer = Trainer(task, model, recipe.training, recipe.seed, run, device)
+    trainer.resume()
+    begun = trainer.progress.step
+    log = Log(run, begun, recipe.training.steps, console)
+    try:
+        _greet(log, task, model, device, begun)
+        progress = trainer.run(log, interrupt)
+        finished = progress.done or progress.step >= recipe.training.steps
+        if finished and not progress.unmeasured:
+            results = _finish(recipe, run, task, model, trainer, log, interrupt)
+            return Outcome(run, progress, results, True)
+        why = {signal.SIGINT: "interrupted", signal.SIGTERM: "asked to end"}.get(interrupt.signal or 0, "out of time")
+        log.say(f"{why} at step {progress.step:,}; saved. To go on: {_again(run, recipe)}")
+        return Outcome(run, progress, {}, False, interrupt.signal)
+    finally:
+        log.close()
+
+
+def _vocabulary(recipe: Recipe, run: Path) -> Vocabulary | None:
+    """The run's own tokenizers, those of the run it continues from, or none yet."""
+    if (run / CONFIG).exists():
+        return Vocabulary.load(run / "tokenizer", recipe.task.languages)
+    if recipe.training.init:
+        origin = Path(recipe.training.init)
+        read_recipe(origin)  # a sentence if it is no model folder
+        return Vocabulary.load(origin / "tokenizer", recipe.task.languages)
+    return None
+
+
+def _greet(log: Log, task: Task, model: nn.Module, device: torch.device, begun: int) -> None:
+    for line in task.report():
+        log.say(line)
+    parameters = sum(p.numel() for p in model.parameters())
+    log.say(f"{parameters / 1e6:.2f} million parameters on {device}" + (f"; going on from step {begun:,}" if begun else ""))
+
+
+def _finish(recipe: Recipe, run: Path, task: Task, model: nn.Module, trainer: Trainer, log: Log, interrupt: Interrupt) -> dict[str, Any]:
+    """The final weights into the folder, measured as the recipe says, with what is needed to repeat the result."""
+    checkpoints, progress = trainer.checkpoints, trainer.progress
+    count = recipe.training.checkpoints.average
+    if count:
+        files = checkpoints.last_weights(count)
+        chosen, tensors = f"average of the last {len(files)} checkpoints", average(files)
+    else:
+        step = progress.best_step or progress.step
+        chosen, tensors = f"step {step}", read_tensors(checkpoints.path(step) / WEIGHTS)
+    load_weights(model, tensors, run / WEIGHTS)
+    write_tensors(run / WEIGHTS, tensors)
+    with trainer.autocast():
+        metrics = task.measure(model, "valid", log.note)
+    results = {
+        "valid": metrics, "weights": chosen, "steps": progress.step, "epochs": progress.epoch, "tokens": progress.tokens,
+        "seconds": round(progress.seconds, 1), "tokens_per_second": round(progress.tokens / max(progress.seconds, 1e-9)),
+        "parameters": sum(p.numel() for p in model.parameters()), "seed": recipe.seed, "data": task.fingerprint,
+        "regard": __version__, "torch": torch.__version__, "device": device_name(trainer.device), "commit": _commit(),
+    }
+    _write_text(run / RESULTS, json.dumps(json_safe(results), indent=1, ensure_ascii=False) + "\n")
+    log.write("done", progress.step, **{k: v for k, v in results.items() if not isinstance(v, dict)})
+    log.say(f"done: {chosen} is in {run / WEIGHTS}")
+    return results
+
+
+def device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
+
+
+def _commit() -> str | None:
+    """Of the checkout this package runs from, if it is one."""
+    try:
+        asked = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=Path(__file__).parent, capture_output=True,
+                               text=True, timeout=5, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return asked.stdout.strip() or None
+
+
+def _again(run: Path, recipe: Recipe) -> str:
+    return f"regard train {shlex.quote(str(run / CONFIG))} --out {shlex.quote(str(run))}"
+
+
+def _write_text(path: Path, text: str) -> None:
+    temporary = path.with_name(f".{path.name}")
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(temporary, path)

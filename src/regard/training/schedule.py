@@ -1,0 +1,71 @@
+"""Learning rates as pure functions of the step (counted from 1)."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from regard.config import option
+
+
+@dataclass(frozen=True)
+class Noam:
+    """peak · min(√(warmup/step), step/warmup): rises linearly, then falls as 1/√step (Vaswani 2017, eq. 3).
+
+    Without a peak it is the paper's: factor · size^-0.5 · warmup^-0.5 at the top.
+    """
+
+    kind: Literal["noam"] = "noam"
+    warmup: int = option(4000, "steps of rising")
+    peak: float | None = option(None, "the highest rate, reached at warmup; none: the paper's, from the model's size")
+    factor: float = option(1.0, "multiplies the paper's rate")
+
+    def rate(self, step: int, size: int, steps: int) -> float:
+        peak = self.peak if self.peak is not None else self.factor * (size * self.warmup) ** -0.5
+        return peak * min((self.warmup / step) ** 0.5, step / self.warmup)
+
+
+@dataclass(frozen=True)
+class Cosine:
+    """Rises linearly, then falls along half a cosine to `final` times the peak at the last step."""
+
+    kind: Literal["cosine"] = "cosine"
+    peak: float = option(1e-3, "the highest rate")
+    warmup: int = option(1000, "steps of rising")
+    final: float = option(0.0, "share of the peak at the end")
+
+    def rate(self, step: int, size: int, steps: int) -> float:
+        if step < self.warmup:
+            return self.peak * step / self.warmup
+        done = min(1.0, (step - self.warmup) / max(1, steps - self.warmup))
+        return self.peak * (self.final + (1 - self.final) * 0.5 * (1 + math.cos(math.pi * done)))
+
+
+@dataclass(frozen=True)
+class Linear:
+    """Rises linearly, then falls linearly to `final` times the peak at the last step."""
+
+    kind: Literal["linear"] = "linear"
+    peak: float = option(1e-3, "the highest rate")
+    warmup: int = option(1000, "steps of rising")
+    final: float = option(0.0, "share of the peak at the end")
+
+    def rate(self, step: int, size: int, steps: int) -> float:
+        if step < self.warmup:
+            return self.peak * step / self.warmup
+        done = min(1.0, (step - self.warmup) / max(1, steps - self.warmup))
+        return self.peak * (1 - (1 - self.final) * done)
+
+
+@dataclass(frozen=True)
+class Constant:
+    """The same rate, after rising linearly."""
+
+    kind: Literal["constant"] = "constant"
+    peak: float = option(1e-3, "the rate")
+    warmup: int = option(0, "steps of rising")
+
+    def rate(self, step: int, size: int, steps: int) -> float:
+        return self.peak * min(1.0, step / max(1, self.warmup))
+
+
+ScheduleConfig = Noam | Cosine | Linear | Constant

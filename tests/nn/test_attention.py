@@ -1,0 +1,138 @@
+"""Attention against the numpy loop, torch's own kernels and its own layout contract."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from regard.nn import backend
+from regard.nn.attention import AttentionConfig, attention
+from regard.nn.layout import Call, Layout
+from regard.nn.normalise import Softmax
+from regard.nn.pattern import Causal, Document, Full, Padding
+from regard.nn.position import Position
+from regard.nn.score import ScaledDot
+
+
+def loop(q, k, v, allow):
+    """softmax(qᵀk/√d) v by hand, one query at a time; a row with nothing to see gives zeros."""
+    out = np.zeros((*q.shape[:-1], v.shape[-1]))
+    for b, h, i in np.ndindex(q.shape[:3]):
+        seen = [j for j in range(k.shape[2]) if allow[b, h, i, j]]
+        if seen:
+            s = np.array([q[b, h, i] @ k[b, h, j] / math.sqrt(q.shape[-1]) for j in seen])
+            w = np.exp(s - s.max())
+            out[b, h, i] = sum(wj / w.sum() * v[b, h, j] for wj, j in zip(w, seen, strict=True))
+    return out
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_plain_function_is_the_formula(seed: int) -> None:
+    g = np.random.default_rng(seed)
+    q, k, v = g.normal(size=(2, 3, 4, 5)), g.normal(size=(2, 3, 6, 5)), g.normal(size=(2, 3, 6, 7))
+    allow = g.random((2, 3, 4, 6)) < 0.6
+    allow[0, 0, 0] = False
+    out, weights = attention(*(torch.tensor(x) for x in (q, k, v)), ScaledDot(5), Softmax(), torch.tensor(allow))
+    np.testing.assert_allclose(out, loop(q, k, v, allow), atol=1e-12)
+    assert (weights.numpy()[~allow] == 0).all()
+    np.testing.assert_allclose(weights.sum(-1)[torch.tensor(allow).any(-1)], 1)
+
+
+def test_plain_function_is_sdpa() -> None:
+    q, k, v = torch.randn(3, 2, 4, 5, 8, dtype=torch.float64)
+    ours, _ = attention(q, k, v, ScaledDot(8), Softmax())
+    torch.testing.assert_close(ours, nn.functional.scaled_dot_product_attention(q, k, v))
+
+
+def layer_and_torch(size: int = 12, heads: int = 3):
+    """Our layer and torch's MultiheadAttention with the same weights."""
+    ours = AttentionConfig().build(size, heads, Position(), Full() & Padding()).double()
+    theirs = nn.MultiheadAttention(size, heads, batch_first=True, dtype=torch.float64)
+    with torch.no_grad():
+        theirs.in_proj_weight.copy_(torch.cat([ours.query.weight, ours.key_value.weight]))
+        theirs.in_proj_bias.copy_(torch.cat([ours.query.bias.normal_(), ours.key_value.bias.normal_()]))
+        theirs.out_proj.weight.copy_(ours.output.weight)
+        theirs.out_proj.bias.copy_(ours.output.bias)
+    return ours, theirs
+
+
+def test_multi_head_is_torchs() -> None:
+    torch.manual_seed(0)
+    ours, theirs = layer_and_torch()
+    x, memory = torch.randn(2, 4, 12, dtype=torch.float64), torch.randn(2, 6, 12, dtype=torch.float64)
+    real = torch.tensor([[True] * 6, [True] * 3 + [False] * 3])
+    call = Call(Layout.of(4), Layout.of(6, real))
+    seen: list[torch.Tensor] = []
+    out = ours(x, memory, call, record=seen)
+    expected, weights = theirs(x, memory, memory, key_padding_mask=~real, average_attn_weights=False)
+    torch.testing.assert_close(out, expected)
+    torch.testing.assert_close(seen[0], weights)
+
+
+PATTERNS = [Full(), Full() & Padding(), Causal() & Padding(), Causal() & Padding() & Document(), Full() & Document(),
+            Causal() | Padding()]
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.sampled_from(PATTERNS), st.integers(1, 7), st.lists(st.integers(1, 7), min_size=1, max_size=4), st.booleans(), st.booleans())
+def test_sdpa_is_the_reference_with_gradients(pattern, heads_size, lengths, double, packed) -> None:
+    """At every real place, whatever the shape, padding and packing; lengths of 1 included."""
+    torch.manual_seed(len(lengths))
+    dtype, tolerance = (torch.float64, 1e-10) if double else (torch.float32, 1e-5)
+    layer = AttentionConfig().build(2 * heads_size, 2, Position(), pattern).to(dtype)
+    n = max(lengths)
+    real = torch.arange(n) < torch.tensor(lengths)[:, None]
+    document = (torch.arange(n) // 2).expand(len(lengths), n) if packed else None
+    layout = Layout(torch.arange(n)[None], n, real, document, right_padded=True)
+    call = Call(layout, layout)
+    assert backend.serves_sdpa(layer, call)
+    results = []
+    for path in ("sdpa", "reference"):
+        torch.manual_seed(1)
+        q, k, v = (torch.randn(len(lengths), 2, n, heads_size, dtype=dtype, requires_grad=True) for _ in range(3))
+        out = backend.sdpa(layer, q, k, v, call, None) if path == "sdpa" else layer.reference(q, k, v, call, None)[0]
+        kept = out.transpose(1, 2)[real]
+        (kept * torch.linspace(-1, 1, kept.numel(), dtype=dtype).view_as(kept)).sum().backward()
+        results.append([kept, *(x.grad.transpose(1, 2)[real] for x in (q, k, v))])
+    for a, b in zip(*results, strict=True):
+        torch.testing.assert_close(a, b, atol=tolerance, rtol=tolerance)
+
+
+def test_recording_changes_nothing() -> None:
+    layer = AttentionConfig().build(8, 2, Position(), Causal() & Padding())
+    x = torch.randn(2, 5, 8)
+    call = Call(Layout.of(5), Layout.of(5))
+    seen: list[torch.Tensor] = []
+    assert torch.equal(layer(x, x, call), layer(x, x, call, record=seen))
+    assert seen[0].shape == (2, 2, 5, 5)
+    assert (seen[0].triu(1) == 0).all()
+
+
+def test_causal_gradient_of_the_future_is_exactly_zero() -> None:
+    layer = AttentionConfig().build(8, 2, Position(), Causal() & Padding())
+    x = torch.randn(1, 6, 8, requires_grad=True)
+    call = Call(Layout.of(6), Layout.of(6))
+    for t in range(6):
+        (grad,) = torch.autograd.grad(layer(x, x, call)[0, t].sum(), x)
+        assert (grad[0, t + 1 :] == 0).all()
+        assert (grad[0, : t + 1] != 0).any(-1).all()
+
+
+def test_patterns_combine() -> None:
+    layout = Layout(torch.arange(4)[None], 4, torch.tensor([[True, True, True, False]]), torch.tensor([[0, 0, 1, 1]]))
+    call = Call(layout, layout)
+    both = (Causal() & Document() & Padding()).mask(call)
+    assert both is not None
+    assert both[0, 0].int().tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 0]]
+    either = (Causal() | Document()).mask(call)
+    assert either is not None
+    assert either[0, 0].int().tolist() == [[1, 1, 0, 0], [1, 1, 0, 0], [1, 1, 1, 1], [1, 1, 1, 1]]
+
+
+def test_heads_must_divide() -> None:
+    with pytest.raises(ValueError, match="3 heads do not divide the size 8"):
+        AttentionConfig().build(8, 3, Position(), Full())

@@ -1,0 +1,54 @@
+"""Positions against numpy, and against the rotation that makes PE(p + k) linear in PE(p)."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from regard.nn.layout import Layout
+from regard.nn.position import Position, SinusoidalConfig, sinusoids
+
+
+def test_sinusoids_by_the_formula() -> None:
+    ours = sinusoids(torch.arange(50), 8).numpy()
+    for p in range(50):
+        for i in range(4):
+            assert ours[p, 2 * i] == pytest.approx(math.sin(p / 10000 ** (2 * i / 8)), abs=1e-12)
+            assert ours[p, 2 * i + 1] == pytest.approx(math.cos(p / 10000 ** (2 * i / 8)), abs=1e-12)
+
+
+def test_halves_are_the_same_numbers_in_another_order() -> None:
+    interleaved, halves = sinusoids(torch.arange(9), 6), sinusoids(torch.arange(9), 6, "halves")
+    assert torch.equal(halves, torch.cat([interleaved[:, 0::2], interleaved[:, 1::2]], -1))
+
+
+def test_shift_is_a_rotation() -> None:
+    """T(k) built block by block from cos and sin alone moves PE(p) to PE(p + k)."""
+    size, k = 16, 7
+    shift = np.zeros((size, size))
+    for i in range(size // 2):
+        a = k / 10000 ** (2 * i / size)
+        shift[2 * i : 2 * i + 2, 2 * i : 2 * i + 2] = [[math.cos(a), math.sin(a)], [-math.sin(a), math.cos(a)]]
+    table = sinusoids(torch.arange(40), size).numpy()
+    np.testing.assert_allclose(table[:-k] @ shift.T, table[k:], atol=1e-12)
+
+
+def test_table_grows_and_stepwise_positions_agree() -> None:
+    position = SinusoidalConfig().build(8)
+    zeros = torch.zeros(2, 3000, 8, dtype=torch.float64)
+    whole = position.embed(zeros, Layout.of(3000))
+    torch.testing.assert_close(whole[0], sinusoids(torch.arange(3000), 8))
+    places = torch.tensor([[5], [2999]])
+    step = position.embed(zeros[:, :1], Layout(places, 3000))
+    torch.testing.assert_close(step[:, 0], whole[0][[5, 2999]])
+
+
+def test_none_is_identity() -> None:
+    x = torch.randn(1, 3, 4)
+    assert Position().embed(x, Layout.of(3)) is x
+
+
+def test_odd_size_is_refused() -> None:
+    with pytest.raises(ValueError, match="odd"):
+        SinusoidalConfig().check(7)

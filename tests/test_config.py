@@ -1,0 +1,131 @@
+"""Strictness and round trips of the config, on small classes of its own and on the whole recipe."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard import config, recipe
+from regard.config import option
+from regard.errors import RegardError
+
+
+@dataclass(frozen=True)
+class Warm:
+    kind: Literal["warm"] = "warm"
+    steps: int = 10
+
+
+@dataclass(frozen=True)
+class Cold:
+    kind: Literal["cold"] = "cold"
+    rate: float = 0.5
+
+
+@dataclass(frozen=True)
+class Inner:
+    presets = {"wide": {"size": 99}}
+    preset: str | None = None
+    size: int = 4
+    name: str = "x"
+    flag: bool = False
+
+    def __post_init__(self) -> None:
+        if self.size < 0:
+            raise ValueError("size must not be negative")
+
+
+@dataclass(frozen=True)
+class Root:
+    inner: Inner = option(Inner)
+    choice: Warm | Cold = option(Warm)
+    many: list[Cold] = option([])
+    mode: Literal["a", "b"] = "a"
+    maybe: int | None = None
+
+
+def parse(text: str, *overrides: str) -> Root:
+    return config.parse(Root, config.override(config.read_text(text, "r.yaml"), overrides))
+
+
+def test_values_choices_presets_and_overrides() -> None:
+    root = parse("inner: {preset: wide, name: no}\nchoice: cold\nmany: {rate: 1e-3}\n", "inner.flag=true", "choice.rate=2")
+    assert root == Root(Inner("wide", 99, "no", True), Cold(rate=2.0), [Cold(rate=0.001)])
+
+
+def test_given_key_wins_over_preset() -> None:
+    assert parse("inner: {preset: wide, size: 3}").inner.size == 3
+
+
+@pytest.mark.parametrize(
+    "text, parts",
+    [
+        ("inner:\n  siez: 3\n", ["r.yaml, line 2", "inner.siez", "did you mean size?"]),
+        ("mode: a\ninner:\n  size: many\n", ["r.yaml, line 3", "inner.size", "whole number", "'many'"]),
+        ("inner: {flag: 1}", ["line 1", "inner.flag", "true or false"]),
+        ("choice: worm", ["line 1", "choice.kind", "did you mean warm?"]),
+        ("choice: {rate: 1}", ["choice", "needs a kind", "warm, cold"]),
+        ("\n\nmode: c", ["line 3", "mode", "'c'", "known: a, b"]),
+        ("inner: {size: -1}", ["line 1", "inner", "must not be negative"]),
+        ("inner: {preset: wode}", ["inner.preset", "did you mean wide?"]),
+        ("inner: 3", ["line 1", "inner", "must be a mapping"]),
+        ("mode: a\nmode: b", ["line 2", "mode is given twice"]),
+        ("a: [", ["r.yaml, line 1", "not valid YAML"]),
+        ("", ["r.yaml", "empty"]),
+    ],
+)
+def test_mistakes_name_place_key_and_remedy(text: str, parts: list[str]) -> None:
+    with pytest.raises(RegardError) as caught:
+        parse(text)
+    for part in parts:
+        assert part in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "override, part",
+    [("inner.siez=3", "did you mean size?"), ("inner", "key.subkey=value"), ("many.3.rate=1", "not an index"), ("mode=[", "YAML")],
+)
+def test_mistaken_overrides_name_the_command_line(override: str, part: str) -> None:
+    with pytest.raises(RegardError, match="command line") as caught:
+        parse("many: []", override)
+    assert part in str(caught.value)
+
+
+@given(st.builds(Root, st.builds(Inner, st.none(), st.integers(0, 99), st.text("no yes1e5 :#{}é中", max_size=8), st.booleans()),
+                 st.one_of(st.builds(Warm, steps=st.integers()), st.builds(Cold, rate=st.floats(allow_nan=False))),
+                 st.lists(st.builds(Cold, rate=st.floats(0, 1e9)), max_size=3), st.sampled_from(["a", "b"]), st.none() | st.integers()))
+def test_round_trip(root: Root) -> None:
+    assert config.parse(Root, config.read_text(config.dump(root), "saved.yaml")) == root
+
+
+@pytest.mark.parametrize("path", sorted(Path("recipes").glob("*.yaml")), ids=lambda p: p.stem)
+def test_every_shipped_recipe_parses_and_round_trips(path: Path) -> None:
+    loaded = recipe.load(path)
+    again = config.parse(recipe.Recipe, config.read_text(config.dump(loaded), "saved.yaml"))
+    assert again == loaded
+
+
+def test_there_are_recipes_to_parse() -> None:
+    assert {"quickstart", "multi30k-en-de", "tatoeba-en-de"} <= set(recipe.shipped_recipes())
+
+
+def test_recipe_mistakes_that_cross_sections() -> None:
+    with pytest.raises(RegardError, match="shared"):
+        recipe.load({"data": {"train": ["a", "b"]}, "text": {"kind": "word", "shared": False}})
+    with pytest.raises(RegardError, match="heads do not divide"):
+        recipe.load({"data": {"train": ["a", "b"]}, "model": {"size": 10, "heads": 3}})
+
+
+def test_flat_attention_block_means_all_three() -> None:
+    loaded = recipe.load({"data": {"train": ["a", "b"]}, "model": {"attention": {"dropout": 0.25, "cross": {"dropout": 0.5}}}})
+    found = loaded.model.attention
+    assert (found.encoder.dropout, found.decoder.dropout, found.cross.dropout) == (0.25, 0.25, 0.5)
+
+
+def test_describe_lists_every_key() -> None:
+    keys = {row[0] for row in config.describe(recipe.Recipe)}
+    assert {"model.layers", "training.schedule", "training.schedule(noam).warmup", "data.train.weight", "text(bpe).size"} <= keys
