@@ -42,6 +42,8 @@ class Recipe:
     seed: int = option(1, "of the weights, the order of batches and dropout")
 
     def __post_init__(self) -> None:
+        if not 0 <= self.seed < 2**31:
+            raise ValueError(f"seed must be from 0 to 2147483647, not {self.seed}")
         if getattr(self.model, "share", None) == "all" and not self.text.shared:
             raise ValueError("model.share: all needs text.shared: true, since one matrix serves both languages")
 

@@ -24,11 +24,11 @@ def sample(
     """Draw each word. Row r draws from a stream of its own, keyed by (seed, keys[r]), so that batching changes nothing."""
     keys = keys if keys is not None else list(range(len(limits)))
     draws = torch.tensor(
-        np.stack([np.random.default_rng((config.seed, key)).random(max(limits)) for key in keys])
+        np.stack([np.random.default_rng((config.seed, key)).random(max(limits) + 1) for key in keys])
     )  # [B, L] in [0, 1)
 
     def choose(logp: Tensor, rows: Tensor, step: int) -> Tensor:
-        ranked, ids = (logp.double() / config.temperature).softmax(-1).sort(-1, descending=True, stable=True)
+        ranked, ids = (logp.double() / config.temperature).softmax(-1).sort(dim=-1, descending=True, stable=True)
         before = ranked.cumsum(-1) - ranked  # probability of all that rank above
         keep = before < config.top_p
         if config.top_k:

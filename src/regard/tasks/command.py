@@ -33,18 +33,16 @@ def translate(run: Path, source: Path | None, output: Path | None, beam: int | N
     with _reading(source) as lines, _writing(output) as out, _bar("Translating") as tell:
         start = 0
         for chunk in _chunks(lines, interactive=source is None and sys.stdin.isatty()):
-            base = start
-
-            def warn(sentence: str, base: int = base) -> None:
-                where = f" (counting from line {base + 1})" if base else ""
-                print(f"regard: {sentence}{where}", file=sys.stderr)
-
-            found = translator.nbest(chunk, nbest, decoding, "plain", batch_tokens, long, warn,  # type: ignore[arg-type]
-                                     lambda what, n, base=base: tell(base + n))  # type: ignore[misc]
+            found = translator.nbest(chunk, nbest, decoding, "plain", batch_tokens, long, _warn,  # type: ignore[arg-type]
+                                     lambda what, n, before=start: tell(before + n), before=start)  # type: ignore[misc]
             for number, options in enumerate(found, start + 1):
                 out.write(_line(number, options, nbest, scores, as_json))
             out.flush()
             start += len(chunk)
+
+
+def _warn(sentence: str) -> None:
+    print(f"regard: {sentence}", file=sys.stderr)
 
 
 def _decoding(translator: Translator, beam: int | None, sampling: tuple[bool, float, int, float, int]) -> DecodingConfig:
@@ -119,6 +117,8 @@ def evaluate(run: Path, split: str | None, source: Path | None, reference: Path 
     corpora = _corpora(translator, split, source, reference)
     with _bar("Translating") as tell:
         report = measure(translator, corpora, lambda what, n: tell(n), _decoding(translator, beam, (False, 1.0, 0, 1.0, 1)))
+    for note in report["notes"]:
+        _warn(note)
     if as_json:
         print(json.dumps(report, indent=1, ensure_ascii=False))
     else:
@@ -158,16 +158,14 @@ def _reading(path: Path | None) -> Iterator[Iterator[str]]:
         return
     from regard.data.readers import lines
 
-    try:
-        yield lines(path)
-    except OSError as error:
-        raise RegardError(f"{path}: cannot be read ({error.strerror})") from None
+    yield lines(path)  # what goes wrong in reading it says itself; an error of the output must not be taken for its own
 
 
 def _decode(stream: IO[bytes], name: str) -> Iterator[str]:
     for number, line in enumerate(stream, 1):
         try:
-            yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\n").removesuffix("\r")
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\n").removesuffix("\r")
+            yield text.replace("\0", " ")
         except UnicodeDecodeError:
             raise RegardError(f"{name}, line {number}: not UTF-8") from None
 

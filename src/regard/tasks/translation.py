@@ -13,7 +13,7 @@ from regard.config import option
 from regard.data.config import Corpus
 from regard.data.places import cache_root
 from regard.data.prepared import Prepared, prepare, weighted_index
-
+from regard.data.ragged import Rows
 from regard.data.readers import read
 from regard.decoding import DecodingConfig
 from regard.errors import RegardError
@@ -65,7 +65,12 @@ class TranslationTask:
         return self.recipe.task.languages
 
     def report(self) -> list[str]:
-        return self.prepared.report_lines()
+        cut = len(self._too_long())
+        return self.prepared.report_lines() + ([f"validation data: {cut:,} source lines are cut when translated"] if cut else [])
+
+    def _too_long(self) -> list[list[int]]:
+        limit = self.recipe.data.filters.max_length
+        return [ids for ids in self.vocabulary.source.encode_batch([s for s, _ in self.valid]) if len(ids) > limit]
 
     def build_model(self) -> nn.Module:
         return self.recipe.model.build(self.vocabulary.source.size, self.vocabulary.target.size)
@@ -105,7 +110,8 @@ class TranslationTask:
         translator = self.translator(model)
         result = translator.forced(chosen)
         if settings.decode:
-            outputs = translator.translate([s for s, _ in chosen], settings.decoding, form="prepared", progress=progress)
+            outputs = translator.translate([s for s, _ in chosen], settings.decoding, form="prepared", progress=progress,
+                                           warn=lambda sentence: None)  # the report has said it
             metrics = translator.measure(outputs, chosen, full=False)
             result |= {name: metric.value for name, metric in metrics.items()}
         return result
@@ -152,12 +158,13 @@ def evaluate(translator: Translator, corpora: list[Corpus], progress: Progress |
              decoding: DecodingConfig | None = None) -> dict[str, Any]:
     """Every metric of translating these corpora, as JSON; for the embedded corpus, also how many pronouns are right."""
     given = read_pairs(corpora, translator.recipe.task.languages)
-    outputs = translator.translate([s for s, _ in given], decoding, form="prepared", progress=progress)
+    notes: list[str] = []
+    outputs = translator.translate([s for s, _ in given], decoding, form="prepared", progress=progress, warn=notes.append)
     result: dict[str, Any] = {name: metric.json() for name, metric in translator.measure(outputs, given).items()}
     result |= {name: {"value": value} for name, value in translator.forced(given).items()}
     if all((corpus.set or "").startswith("embedded:") for corpus in corpora):
         result["pronouns"] = {"value": _pronouns(corpora, outputs)}
-    return {"data": [corpus.name for corpus in corpora], "lines": len(given), "metrics": result}
+    return {"data": [corpus.name for corpus in corpora], "lines": len(given), "metrics": result, "notes": notes}
 
 
 def _pronouns(corpora: list[Corpus], outputs: list[str]) -> float:

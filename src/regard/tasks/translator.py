@@ -1,5 +1,6 @@
 """A model that translates: text in, text out, in batches by length with the order restored. Also scores given pairs."""
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -48,21 +49,25 @@ class Translator:
                   batch_tokens: int = 4096, long: Long = "truncate", warn: Warn | None = None,
                   progress: Callable[[str, int], None] | None = None) -> list[str]:
         """One output for each line, in order; an empty line gives an empty line."""
-        if isinstance(lines, str):
-            raise RegardError("translate takes a list of sentences, not one string; write translate([text])")
         found = self.nbest(lines, 1, decoding, form, batch_tokens, long, warn, progress)
         return [options[0].text if options else "" for options in found]
 
     def nbest(self, lines: Sequence[str], count: int, decoding: DecodingConfig | None = None, form: Form = "plain",
               batch_tokens: int = 4096, long: Long = "truncate", warn: Warn | None = None,
-              progress: Callable[[str, int], None] | None = None) -> list[list[Translation]]:
-        """For each line its best translations, best first; none for an empty line."""
+              progress: Callable[[str, int], None] | None = None, before: int = 0) -> list[list[Translation]]:
+        """For each line its best translations, best first; none for an empty line.
+
+        `warn` is told how many lines were cut (by default a Python warning). `before` is how many lines of the same text
+        came earlier: messages count them, and samples are drawn as if all had been given at once.
+        """
+        if isinstance(lines, str):
+            raise RegardError("translate takes a list of sentences, not one string; write translate([text])")
         decoding = decoding or self.recipe.decoding
         if isinstance(decoding, Beam) and count > decoding.size:
             raise RegardError(f"a beam of {decoding.size} has no {count} best; raise the beam to {count}")
         if isinstance(decoding, Greedy) and count > 1:
             raise RegardError(f"greedy search gives one output, not {count}; use a beam of at least {count}")
-        ids = self._encode(lines, long, warn)
+        ids = self._encode(lines, long, warn or (lambda sentence: warnings.warn(sentence, stacklevel=4)), before)
         found: list[list[Translation]] = [[] for _ in lines]
         width = decoding.size if isinstance(decoding, Beam) else count
         done = 0
@@ -71,7 +76,8 @@ class Translator:
         for rows in by_length([len(row) for row in ids], max(1, batch_tokens // width)):
             source, real = sources([np.append(ids[row], self.vocabulary.source.eos) for row in rows], self.vocabulary.source.pad)
             batch = Pairs(source, real).to(self.device)
-            for row, hypotheses in zip(rows, self._search(batch, rows, [len(ids[r]) for r in rows], decoding, count), strict=True):
+            keys, lengths = [before + row for row in rows], [len(ids[row]) for row in rows]
+            for row, hypotheses in zip(rows, self._search(batch, keys, lengths, decoding, count), strict=True):
                 found[row] = [Translation(self._text(h.tokens, form), h.score, h.log_probability) for h in hypotheses]
             done += len(rows)
             if progress:
@@ -90,29 +96,30 @@ class Translator:
         if held:
             yield from self.translate(held, **options)  # type: ignore[arg-type]
 
-    def _search(self, batch: Pairs, rows: list[int], lengths: list[int], decoding: DecodingConfig, count: int) -> list[list[Hypothesis]]:
+    def _search(self, batch: Pairs, keys: list[int], lengths: list[int], decoding: DecodingConfig, count: int) -> list[list[Hypothesis]]:
         limits = [decoding.limit(length) for length in lengths]
         if isinstance(decoding, Beam):
             return beam_search(self.model, batch, limits, self.symbols, decoding, count)  # type: ignore[arg-type]
         if isinstance(decoding, Greedy):
             return [[h] for h in greedy_search(self.model, batch, limits, self.symbols, decoding)]  # type: ignore[arg-type]
         draws = [
-            sample(self.model, batch, limits, self.symbols, decoding, [row * count + n for row in rows])  # type: ignore[arg-type]
+            sample(self.model, batch, limits, self.symbols, decoding, [key * count + n for key in keys])  # type: ignore[arg-type]
             for n in range(count)
         ]
         return [sorted(options, key=lambda h: -h.score) for options in zip(*draws, strict=True)]
 
-    def _encode(self, lines: Sequence[str], long: Long, warn: Warn | None) -> list[list[int]]:
+    def _encode(self, lines: Sequence[str], long: Long, warn: Warn, before: int) -> list[list[int]]:
         limit = self.recipe.data.filters.max_length
         ids = self.vocabulary.source.encode_batch(list(lines))
         over = [n for n, row in enumerate(ids) if len(row) > limit]
         if over and long == "refuse":
-            raise RegardError(f"line {over[0] + 1} has {len(ids[over[0]])} pieces, and the model was trained on at most {limit}")
+            raise RegardError(
+                f"line {before + over[0] + 1} has {len(ids[over[0]])} pieces, and the model was trained on at most {limit}"
+            )
         if over and long == "truncate":
             for n in over:
                 ids[n] = ids[n][:limit]
-            if warn:
-                warn(f"{len(over)} line(s) longer than {limit} pieces were cut, first line {over[0] + 1}")
+            warn(f"{len(over)} line(s) longer than {limit} pieces were cut, first line {before + over[0] + 1}")
         return ids
 
     def _text(self, tokens: list[int], form: Form) -> str:

@@ -45,7 +45,8 @@ class Vocabulary:
         """Learned from a sample of the training text, or found in the cache if that was done before."""
         corpora = recipe.data.train
         contents = [[corpus.set, corpus.columns, [file_hash(path) for path in files(corpus, languages)]] for corpus in corpora]
-        key = json.dumps([to_plain(recipe.text), languages, contents, VERSION])
+        given = [file_hash(Path(path)) for key in ("path", "target_path") if (path := getattr(recipe.text, key, ""))]
+        key = json.dumps([to_plain(recipe.text), given, languages, contents, VERSION])
         cache = Path(recipe.data.cache) if recipe.data.cache else cache_root()
         folder = cache / "tokenizers" / hashlib.blake2b(key.encode(), digest_size=12).hexdigest()
         if folder.is_dir():

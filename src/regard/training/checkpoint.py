@@ -33,7 +33,11 @@ class Progress:
 
 
 class Checkpoints:
-    """`folder/step-N/`, and `last` beside `folder`, which always names a whole one."""
+    """`folder/step-N/`, and `last` beside `folder`, which always names a whole one.
+
+    Where a run was stopped between two of its checkpoints it leaves `stop-N/`, which goes when the run goes on: what is
+    kept and averaged must not depend on when someone stopped it.
+    """
 
     def __init__(self, run: Path) -> None:
         self.folder, self.last = run / "checkpoints", run / "last"
@@ -45,12 +49,12 @@ class Checkpoints:
         return sorted(int(p.name[5:]) for p in self.folder.glob("step-*") if p.name[5:].isdigit())
 
     def save(self, model: nn.Module, optimiser: torch.optim.Optimizer, progress: Progress, carry: dict[str, Tensor] | None,
-             keep: int) -> None:
+             keep: int, stop: bool = False) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         for left in self.folder.glob(".*"):  # of a killed process
             shutil.rmtree(left, ignore_errors=True)
-        final = self.path(progress.step)
-        temporary = self.folder / f".step-{progress.step}"
+        final = self.folder / f"{'stop' if stop else 'step'}-{progress.step}"
+        temporary = self.folder / f".{final.name}"
         try:
             temporary.mkdir()
             write_tensors(temporary / "model.safetensors", weights_of(model))
@@ -60,8 +64,8 @@ class Checkpoints:
             (temporary / "state.json").write_text(json.dumps(asdict(progress), indent=1), encoding="utf-8")
             flush(temporary / "state.json")
             flush(temporary)
-            if final.exists():  # written by a run that was killed before `last` was moved: the same bits
-                shutil.rmtree(final)
+            if final.exists():  # written before a kill, or before a validation that was owed
+                os.rename(final, _aside(final))
             os.rename(temporary, final)
             flush(self.folder)
             self._point(final)
@@ -72,10 +76,14 @@ class Checkpoints:
                 f"{self.kept()}; make room, then run the same command to resume"
             ) from None
         self.prune(progress, keep)
+        for other in self.folder.glob("stop-*"):
+            if other != final:
+                shutil.rmtree(other, ignore_errors=True)
 
     def kept(self) -> str:
-        steps = self.steps()
-        return f"the checkpoint of step {steps[-1]} is whole" if steps else "there is no earlier checkpoint"
+        if not self.exists():
+            return "there is no earlier checkpoint"
+        return f"the checkpoint of step {self.last.resolve().name.rpartition('-')[2]} is whole"
 
     def _point(self, target: Path) -> None:
         temporary = self.last.with_name(".last")
@@ -91,6 +99,8 @@ class Checkpoints:
     def load(self, model: nn.Module, optimiser: torch.optim.Optimizer) -> tuple[Progress, dict[str, Tensor] | None]:
         """What `last` names, into the model and the optimiser."""
         folder = self.last.resolve()
+        if not folder.exists() and _aside(folder).exists():  # killed between two renames
+            os.rename(_aside(folder), folder)
         progress = read_progress(folder)
         load_weights(model, read_tensors(folder / "model.safetensors"), folder / "model.safetensors")
         load_optimiser(model, optimiser, read_tensors(folder / "optimiser.safetensors"), folder / "optimiser.safetensors")
@@ -102,6 +112,10 @@ class Checkpoints:
 
     def last_weights(self, count: int) -> list[Path]:
         return [self.path(step) / "model.safetensors" for step in self.steps()[-count:]]
+
+
+def _aside(folder: Path) -> Path:
+    return folder.with_name(f".old-{folder.name}")
 
 
 def read_progress(folder: Path) -> Progress:

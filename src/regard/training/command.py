@@ -46,6 +46,7 @@ def average(runs: list[Path], out: Path, last: int) -> None:
         raise RegardError("--last takes the checkpoints of one run; give one run, or several models without --last")
     home = runs[0]
     if last:
+        read_recipe(home)  # a sentence if it is no run
         files = Checkpoints(home).last_weights(last)
         if len(files) < last:
             raise RegardError(f"{home}: there are {len(files)} checkpoints, not {last}")
@@ -113,7 +114,10 @@ def _model(run: Path) -> dict[str, Any]:
         facts |= {"step": progress.step, "of": recipe.training.steps, "checkpoints": checkpoints.steps()}
     results = run / RESULTS
     if results.exists():
-        found = json.loads(results.read_text(encoding="utf-8"))
+        try:
+            found = json.loads(results.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise RegardError(f"{results}: damaged ({error})") from None
         facts |= {key: found[key] for key in ("parameters", "weights", "seconds", "device", "seed", "commit") if key in found}
         measured = (found.get("valid") or {}).get("metrics", {})
         facts |= {f"valid {name}": entry["value"] for name, entry in measured.items()}

@@ -8,6 +8,12 @@ from regard.decoding.config import DecodingConfig, Greedy
 from regard.training.schedule import Noam, ScheduleConfig
 
 
+def at_least(config: object, least: int, *names: str) -> None:
+    for name in names:
+        if getattr(config, name) < least:
+            raise ValueError(f"{name} must be at least {least}, not {getattr(config, name)}")
+
+
 @dataclass(frozen=True)
 class Adam:
     """The paper's optimiser and its numbers (Vaswani 2017, 5.3)."""
@@ -18,6 +24,12 @@ class Adam:
     epsilon: float = option(1e-9, "added to the root of the squared gradient")
     weight_decay: float = option(0.0, "decoupled, as in AdamW")
 
+    def __post_init__(self) -> None:
+        for name in ("beta1", "beta2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} must be in [0, 1), not {getattr(self, name)}")
+        at_least(self, 0, "epsilon", "weight_decay")
+
 
 @dataclass(frozen=True)
 class Validation:
@@ -27,12 +39,20 @@ class Validation:
     lines: int = option(0, "how many of the validation lines; 0: all")
     patience: int = option(0, "stop after so many validations without a better goal; 0: never")
 
+    def __post_init__(self) -> None:
+        at_least(self, 1, "every")
+        at_least(self, 0, "lines", "patience")
+
 
 @dataclass(frozen=True)
 class Checkpoints:
     every: int = option(1000, "steps between checkpoints; one is also written at each validation that is the best")
     keep: int = option(5, "how many of the last to keep, besides the best")
     average: int = option(0, "the model is the average of the last so many checkpoints; 0: the best by goal")
+
+    def __post_init__(self) -> None:
+        at_least(self, 1, "every", "keep")
+        at_least(self, 0, "average")
 
 
 @dataclass(frozen=True)
@@ -53,9 +73,8 @@ class Training:
     deterministic: bool = option(False, "bit-exact on a GPU too, slower; a CPU always is")
 
     def __post_init__(self) -> None:
-        for name in ("steps", "tokens_per_batch", "accumulate", "log_every"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        at_least(self, 1, "steps", "tokens_per_batch", "accumulate", "log_every")
+        at_least(self, 0, "clip")
         if not 0 <= self.label_smoothing < 1:
             raise ValueError(f"label_smoothing must be in [0, 1), not {self.label_smoothing}")
         if self.checkpoints.average > self.checkpoints.keep:

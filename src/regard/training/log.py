@@ -34,13 +34,15 @@ class Log:
             self._task = self.bar.add_task("Training", total=steps, completed=step, note="")
 
     def _forget_after(self, step: int) -> None:
-        """A run that was killed and resumed repeats steps: their first telling goes, so that each stands once."""
+        """A run that was killed and resumed repeats steps: their first telling goes, so that each stands once. So does
+        the end of a run."""
         if not self.path.exists():
             return
         kept = []
-        for line in self.path.read_text(encoding="utf-8").splitlines():
+        for line in self.path.read_text(encoding="utf-8", errors="replace").splitlines():
             try:
-                if json.loads(line).get("step", 0) <= step:
+                entry = json.loads(line)
+                if entry.get("step", 0) <= step and entry.get("kind") != "done":
                     kept.append(line)
             except ValueError:
                 pass  # a line cut by the kill
@@ -74,7 +76,7 @@ class Log:
             self.bar.update(self._task, note=f"{what} {done:,}")
 
     def say(self, sentence: str) -> None:
-        self.console.print(sentence, highlight=False, markup=False, soft_wrap=True)
+        self.console.print(sentence, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
     def close(self) -> None:
         if self.bar:

@@ -71,7 +71,7 @@ class Trainer:
                 if p.step % s.validation.every == 0 or p.step == s.steps:
                     self._validate(log, clock, interrupt)
                 elif p.step % s.checkpoints.every == 0 or last:
-                    self._save(clock)
+                    self._save(clock, stop=p.step % s.checkpoints.every != 0)
                 if interrupt.wanted:
                     break
         return p
@@ -161,10 +161,10 @@ class Trainer:
             p.since_best += 1
         return better
 
-    def _save(self, clock: "Clock") -> None:
+    def _save(self, clock: "Clock", stop: bool = False) -> None:
         self.check()
         self.progress.seconds += clock.lap()
-        self.checkpoints.save(self.model, self.optimiser, self.progress, self.carry, self.settings.checkpoints.keep)
+        self.checkpoints.save(self.model, self.optimiser, self.progress, self.carry, self.settings.checkpoints.keep, stop)
 
 
 class Clock:

@@ -94,7 +94,8 @@ def _same_recipe(run: Path, recipe: Recipe) -> None:
             shown = "; ".join(changed[:4]) + (f"; and {len(changed) - 4} more" if len(changed) > 4 else "")
             raise RegardError(f"{run} holds a run of another recipe ({shown}); give another --out, or the same recipe to resume")
         return
-    others = [p.name for p in run.iterdir() if p.name != ".lock"]
+    begun = (".lock", "tokenizer", f".{CONFIG}")  # all there is where a kill came before the config was written
+    others = [p.name for p in run.iterdir() if p.name not in begun]
     if others:
         raise RegardError(f"{run} is not empty and is not a run ({others[0]} is there); give another --out")
 
@@ -106,7 +107,12 @@ def _train(recipe: Recipe, run: Path, device: torch.device, interrupt: Interrupt
         if recipe.training.deterministic:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     with console.status("Reading") as status:
-        task = recipe.task.prepare(recipe, _vocabulary(recipe, run), lambda what, n: status.update(f"{what}: {n:,}"))
+        tell = interrupt.wrap(lambda what, n: status.update(f"{what}: {n:,}"))
+        try:
+            task = recipe.task.prepare(recipe, _vocabulary(recipe, run), tell)
+        except Interrupt.Now:
+            console.print("stopped while reading the data; the same command begins again", highlight=False)
+            return Outcome(run, Progress(), {}, False, interrupt.signal)
     task.save(run)
     _write_text(run / CONFIG, config.dump(recipe))  # last: with it the folder is a run
     torch.manual_seed(recipe.seed)
@@ -123,8 +129,9 @@ def _train(recipe: Recipe, run: Path, device: torch.device, interrupt: Interrupt
         progress = trainer.run(log, interrupt)
         finished = progress.done or progress.step >= recipe.training.steps
         if finished and not progress.unmeasured:
-            results = _finish(recipe, run, task, model, trainer, log, interrupt)
-            return Outcome(run, progress, results, True)
+            with contextlib.suppress(Interrupt.Now):
+                results = _finish(recipe, run, task, model, trainer, log, interrupt)
+                return Outcome(run, progress, results, True)
         why = {signal.SIGINT: "interrupted", signal.SIGTERM: "asked to end"}.get(interrupt.signal or 0, "out of time")
         log.say(f"{why} at step {progress.step:,}; saved. To go on: {_again(run, recipe)}")
         return Outcome(run, progress, {}, False, interrupt.signal)
@@ -161,9 +168,11 @@ def _finish(recipe: Recipe, run: Path, task: Task, model: nn.Module, trainer: Tr
         step = progress.best_step or progress.step
         chosen, tensors = f"step {step}", read_tensors(checkpoints.path(step) / WEIGHTS)
     load_weights(model, tensors, run / WEIGHTS)
+    for left in run.glob(f".{WEIGHTS}.*"):  # of a killed process
+        left.unlink()
     write_tensors(run / WEIGHTS, tensors)
     with trainer.autocast():
-        metrics = task.measure(model, "valid", log.note)
+        metrics = task.measure(model, "valid", interrupt.wrap(log.note))
     results = {
         "valid": metrics, "weights": chosen, "steps": progress.step, "epochs": progress.epoch, "tokens": progress.tokens,
         "seconds": round(progress.seconds, 1), "tokens_per_second": round(progress.tokens / max(progress.seconds, 1e-9)),

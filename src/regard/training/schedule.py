@@ -19,6 +19,10 @@ class Noam:
     peak: float | None = option(None, "the highest rate, reached at warmup; none: the paper's, from the model's size")
     factor: float = option(1.0, "multiplies the paper's rate")
 
+    def __post_init__(self) -> None:
+        if self.warmup < 1:
+            raise ValueError(f"warmup must be at least 1, not {self.warmup}")
+
     def rate(self, step: int, size: int, steps: int) -> float:
         peak = self.peak if self.peak is not None else self.factor * (size * self.warmup) ** -0.5
         return peak * min((self.warmup / step) ** 0.5, step / self.warmup)

@@ -45,8 +45,9 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     """All tensors of a safetensors file. Nothing else is read: pickles can run code when they are loaded."""
     try:
         with open(path, "rb") as file:
-            head = file.read(8)
-        if head[:2] == b"PK" or head[:1] == b"\x80":
+            head = file.read(9)
+        # A safetensors file is a length in 8 bytes and then JSON; a zip or a bare pickle is how torch.save writes.
+        if head[8:] != b"{" and (head[:2] == b"PK" or head[:1] == b"\x80"):
             raise RegardError(
                 f"{path}: a pickled checkpoint, which can run code when it is loaded; only safetensors files are read"
             )

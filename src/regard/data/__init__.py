@@ -1,0 +1,1 @@
+"""Corpora, their prepared form, batches and the loader. Knows no models and no tasks."""

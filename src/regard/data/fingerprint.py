@@ -1,0 +1,72 @@
+"""What a prepared form depends on, as one short hash: contents, columns, filters, tokenizers."""
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from regard.data import readers
+from regard.data.config import Corpus
+from regard.errors import RegardError
+
+WHOLE = 1 << 30  # bytes: larger files are told apart by size, time and samples
+SAMPLE = 1 << 20
+
+
+def fingerprint(
+    corpora: Sequence[Corpus],
+    columns: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    languages: Sequence[str] | None = None,
+) -> str:
+    parts = {
+        "corpora": [
+            {
+                "set": c.set,  # the embedded corpus has its splits in the same files
+                "columns": c.columns,
+                "layout": readers.suffix(c.path) if c.path else None,
+                "files": [file_hash(p) for p in readers.files(c, languages)],
+            }
+            for c in corpora
+        ],
+        "columns": {name: tokenizer_hash(tokenizer) for name, tokenizer in columns.items()},
+        "settings": settings,
+    }
+    text = json.dumps(parts, sort_keys=True, default=list)
+    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+
+
+def file_hash(path: Path) -> str:
+    try:
+        return _file_hash(path)
+    except OSError as error:
+        raise RegardError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def _file_hash(path: Path) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size <= WHOLE:
+            while block := file.read(SAMPLE):
+                digest.update(block)
+        else:
+            digest.update(f"{size} {os.fstat(file.fileno()).st_mtime_ns}".encode())
+            for place in range(32):
+                file.seek(place * (size - SAMPLE) // 31)
+                digest.update(file.read(SAMPLE))
+    return digest.hexdigest()
+
+
+def tokenizer_hash(tokenizer: Any) -> str:
+    """Its own `fingerprint`, else the hash of the file it saves."""
+    own = getattr(tokenizer, "fingerprint", None)
+    if isinstance(own, str):
+        return own
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "tokenizer.json"
+        tokenizer.save(path)
+        return file_hash(path)

@@ -1,0 +1,295 @@
+"""Questions, requests and suggestions."""
+
+from __future__ import annotations
+
+from random import Random
+
+from regard.data.grammar import german
+from regard.data.grammar.constructions import Draft, construction, draft
+from regard.data.grammar.lexicon import FITTING, PAST_TIMES, nouns, words
+from regard.data.grammar.phrases import (
+    ACTIONS,
+    HE,
+    HUMANS,
+    LASTING,
+    NAMES,
+    PERSONAL,
+    SHE,
+    THEY,
+    WE,
+    WILLED,
+    YOU,
+    I,
+    adjective,
+    attribute,
+    be,
+    chance,
+    de_infinitive,
+    de_perfect,
+    de_present,
+    do,
+    event,
+    np,
+    past_time,
+    pick,
+    thing,
+    who,
+)  # fmt: skip
+from regard.data.grammar.verbs import DATIVE, TRANSITIVE, Verb, chosen
+
+
+@construction()
+def yes_no_now(r: Random) -> Draft:
+    s, v, n = event(r, LASTING)
+    if s is I:
+        s = SHE
+    o = thing(r, n, ("the", "a"), v)
+    if v.state:
+        english = f"{do(s)} {s.subject} {v.base} {o.object}?"
+    else:
+        english = f"{be(s)} {s.subject} {v.progressive} {o.object}?"
+    return draft(english, de_present(s, v, o.acc, order="first") + "?", s.lemma, v.lemma, n.english)
+
+
+_ABOUT_YOU = chosen(
+    "know, understand, need, see, look for, read, eat, drink, visit, learn, buy, use, hear, write"
+)
+
+
+@construction(1.2)
+def are_you(r: Random) -> Draft:
+    v = pick(r, _ABOUT_YOU)
+    n = pick(r, v.objects)
+    o = thing(r, n, ("the", "a", "this"), v)
+    english = f"do you {v.base} {o.object}?" if v.state else f"are you {v.progressive} {o.object}?"
+    return draft(english, de_present(YOU, v, o.acc, order="first") + "?", "you", v.lemma, n.english)
+
+
+@construction()
+def yes_no_past(r: Random) -> Draft:
+    s, v, n = event(r, pronouns=0.35, you=1)
+    a = attribute(r, n) if chance(r, 0.25) and "kin" not in n.classes else None
+    o = np(n, pick(r, ("the", "a")), False, a) if a else thing(r, n, ("the", "a"), v)
+    english = f"did {s.subject} {v.base} {o.object}?"
+    lemmas = (s.lemma, v.lemma, n.english) + ((a.english,) if a else ())
+    return draft(english, de_perfect(s, v, o.acc, order="first") + "?", *lemmas)
+
+
+@construction(0.8)
+def who_did(r: Random) -> Draft:
+    _, v, n = event(r)
+    a = attribute(r, n) if chance(r, 0.6) and "kin" not in n.classes else None
+    o = np(n, pick(r, ("the", "this")), False, a) if a else thing(r, n, ("the",), v)
+    t = past_time(r, v) if chance(r, 0.5) and not v.state else ""
+    german_ = german.clause("wer", "hat", [PAST_TIMES.get(t, ""), o.acc], v.german_participle)
+    english = f"who {v.past} {o.object}{' ' + t if t else ''}?"
+    return draft(
+        english, german_ + "?", "who", v.lemma, n.english, *((a.english,) if a else ()), *((t,) if t else ())
+    )
+
+
+_WHAT = chosen(
+    "buy, eat, drink, read, write, find, lose, sell, forget, build, draw, hide, learn, repair, bring "
+    "along, explain, hear, see"
+)
+
+
+@construction(0.8)
+def what_did(r: Random) -> Draft:
+    s, v, _ = event(r, _WHAT, pronouns=0.25, you=1)
+    t = past_time(r, v)
+    german_ = de_perfect(s, v, PAST_TIMES[t], order="first")
+    return draft(f"what did {s.subject} {v.base} {t}?", f"was {german_}?", "what", s.lemma, v.lemma, t)
+
+
+_WHERE = frozenset(words("buy find lose hide learn sell see hear wash read eat"))
+_ASK = {"when": "wann", "where": "wo", "why": "warum"}
+
+
+@construction(1.2)
+def when_where_why(r: Random) -> Draft:
+    w = pick(r, tuple(_ASK))
+    s, v, n = event(r, ACTIONS, pronouns=0.25, you=1)
+    while w == "where" and v.lemma not in _WHERE:
+        s, v, n = event(r, ACTIONS, pronouns=0.25, you=1)
+    o = thing(r, n, ("the", "this"), v)
+    german_ = f"{_ASK[w]} {de_perfect(s, v, o.acc, order='first')}?"
+    return draft(f"{w} did {s.subject} {v.base} {o.object}?", german_, w, s.lemma, v.lemma, n.english)
+
+
+@construction()
+def can_you(r: Random) -> Draft:
+    m = pick(r, ("can", "must", "should", "may"))
+    s = pick(r, (I, WE, HE, SHE, THEY, *NAMES)) if m != "can" else pick(r, (YOU, YOU, HE, SHE, THEY, *NAMES))
+    v = pick(r, WILLED)
+    while not v.subjects[0].classes & {"person"}:
+        v = pick(r, WILLED)
+    o = thing(r, pick(r, v.objects), ("the", "a"), v)
+    if m == "must":
+        english = f"{do(s)} {s.subject} have to {v.base} {o.object}?"
+    elif m == "may":
+        english = f"{be(s)} {s.subject} allowed to {v.base} {o.object}?"
+    else:
+        english = f"{m} {s.subject} {v.base} {o.object}?"
+    german_ = de_infinitive(s, german.MODALS[m], v, o.acc, order="first")
+    return draft(english, german_ + "?", m, s.lemma, v.lemma, o.lemma)
+
+
+_MEASURES = tuple(
+    adjective(a)
+    for a in (
+        "old",
+        "big",
+        "expensive",
+        "heavy",
+        "long",
+        "wide",
+        "deep",
+        "high",
+        "fast",
+        "hot",
+        "cold",
+        "important",
+        "difficult",
+        "dangerous",
+        "thick",
+        "strong",
+    )
+)
+_MEASURED = tuple(
+    (a, n)
+    for n in nouns(
+        "beast building furniture vehicle clothes device good container town drink soup tree "
+        "way nature barrier idea exam work area inside"
+    )
+    for a in FITTING[n.english]
+    if a in _MEASURES
+)
+
+
+@construction(0.7)
+def how_adjective(r: Random) -> Draft:
+    a, n = pick(r, _MEASURED)
+    mine = n.classes & {"clothes", "good", "container", "pet"}
+    s = np(n, pick(r, ("the", "this", "your", "his")) if mine else pick(r, ("the", "this")),
+           n.german_plural != "-" and chance(r, 0.25))  # fmt: skip
+    past = chance(r, 0.3)
+    finite = (german.WAR if past else german.SEIN)[s.person]
+    english = f"how {a.english} {be(s, past)} {s.subject}?"
+    return draft(english, f"wie {a.german} {finite} {s.nom}?", "how", a.english, n.english)
+
+
+@construction()
+def which_object(r: Random) -> Draft:
+    s, v, n = event(r, pronouns=0.35, you=1)
+    while "kin" in n.classes or n.mass:
+        s, v, n = event(r, pronouns=0.35, you=1)
+    many = n.german_plural != "-" and chance(r, 0.3)
+    which = "welch" + german.DIESER["acc"]["mfnp".index("p" if many else n.gender)]
+    noun = german.noun_form(n, "acc", many)
+    german_ = f"{which} {noun} {de_perfect(s, v, order='first')}?"
+    english = f"which {n.english_plural if many else n.english} did {s.subject} {v.base}?"
+    return draft(english, german_, "which", s.lemma, v.lemma, n.english)
+
+
+_WEM: tuple[Verb, ...] = tuple(
+    DATIVE[v] for v in ("help", "thank", "follow", "congratulate", "trust", "listen to")
+)
+_WEN = tuple(TRANSITIVE[v] for v in ("visit", "invite", "call", "pick up", "see", "hear", "look for"))
+
+
+@construction(0.8)
+def whom(r: Random) -> Draft:
+    v = pick(r, _WEM if chance(r, 0.6) else _WEN)
+    s = pick(r, PERSONAL + NAMES) if chance(r, 0.4) else who(r, HUMANS)
+    t = pick(r, ("", *PAST_TIMES))
+    word = "wem" if v.case == "dat" else "wen"
+    german_ = f"{word} {de_perfect(s, v, PAST_TIMES.get(t, ''), order='first')}?"
+    return draft(
+        f"who did {s.subject} {v.base}{' ' + t if t else ''}?", german_, "whom", s.lemma, v.lemma, t or "whom"
+    )
+
+
+def imperative(v: Verb) -> str:
+    """Du-imperative: lies, iss, vergiss where the stem changes e to i, otherwise with -e: kaufe, öffne."""
+    changes = {
+        "lesen": "lies",
+        "essen": "iss",
+        "vergessen": "vergiss",
+        "geben": "gib",
+        "sehen": "sieh",
+        "helfen": "hilf",
+    }
+    return changes.get(v.stem, v.forms["ich"])
+
+
+_REQUESTS = tuple(v for v in ACTIONS if v.lemma not in ("lose", "forget", "cross", "build", "sell"))
+
+
+_NEW = ("buy", "write", "bake", "draw", "plant", "eat", "drink", "bring along", "read")
+
+
+@construction()
+def please_do(r: Random) -> Draft:
+    v = pick(r, _REQUESTS)
+    n = pick(r, v.objects)
+    a = attribute(r, n) if chance(r, 0.5) and "kin" not in n.classes else None
+    o = (
+        np(n, pick(r, ("the", "this")), False, a)
+        if a
+        else thing(r, n, ("the", "a") if v.lemma in _NEW else ("the",), v)
+    )
+    german_ = german.clause("", imperative(v), [o.acc], "", "second", "", v.prefix)
+    lemmas = ("please", v.lemma, n.english, *((a.english,) if a else ()))
+    return draft(f"please {v.base} {o.object}.", f"bitte {german_}.", *lemmas)
+
+
+@construction(0.8)
+def do_not(r: Random) -> Draft:
+    v = pick(r, ACTIONS)
+    n = pick(r, v.objects)
+    a = attribute(r, n) if chance(r, 0.5) and "kin" not in n.classes else None
+    o = np(n, pick(r, ("the", "this")), False, a) if a else thing(r, n, ("the", "this"), v)
+    german_ = german.clause("", imperative(v), [o.acc, "nicht"], "", "second", "", v.prefix)
+    lemmas = ("don't", v.lemma, n.english, *((a.english,) if a else ()))
+    return draft(f"don't {v.base} {o.object}!", german_ + "!", *lemmas)
+
+
+@construction(0.7)
+def lets(r: Random) -> Draft:
+    v = pick(r, _REQUESTS)
+    n = pick(r, v.objects)
+    a = attribute(r, n) if chance(r, 0.5) and "kin" not in n.classes else None
+    o = (
+        np(n, pick(r, ("the", "this")), False, a)
+        if a
+        else thing(r, n, ("the", "a") if v.lemma in _NEW else ("the",), v)
+    )
+    lemmas = ("let's", v.lemma, n.english, *((a.english,) if a else ()))
+    return draft(f"let's {v.base} {o.object}.", f"lass uns {o.acc} {v.infinitive}.", *lemmas)
+
+
+_MOECHTE = german._forms("möchte möchtest möchte möchten möchten")
+
+
+@construction()
+def would_like(r: Random) -> Draft:
+    s, v, n = event(
+        r, tuple(v for v in ACTIONS if v.lemma not in ("lose", "forget", "cross")), pronouns=0.3, you=1
+    )
+    o = thing(r, n, ("the", "a"), v)
+    if chance(r, 0.4):
+        s = YOU if s is I else s
+        german_ = de_infinitive(s, _MOECHTE, v, o.acc, order="first")
+        return draft(
+            f"would {s.subject} like to {v.base} {o.object}?",
+            german_ + "?",
+            s.lemma,
+            "would",
+            v.lemma,
+            n.english,
+        )
+    german_ = de_infinitive(s, _MOECHTE, v, o.acc)
+    return draft(
+        f"{s.subject} would like to {v.base} {o.object}.", german_ + ".", s.lemma, "would", v.lemma, n.english
+    )

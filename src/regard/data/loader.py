@@ -1,0 +1,129 @@
+"""Optimiser steps from a global sequence of micro-batches: prefetched, shared out to ranks, resumed exactly.
+
+The sequence of an epoch is made elsewhere; this module knows no data, no torch and no processes.
+"""
+
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from regard.errors import RegardError
+
+
+class Epoch(Protocol):
+    """An epoch's micro-batches in their global order, and how row indices become one."""
+
+    @property
+    def batches(self) -> Sequence[np.ndarray]: ...
+    def collate(self, indices: np.ndarray) -> Any: ...
+
+
+class Step(NamedTuple):
+    epoch: int
+    step: int  # within the epoch, from 0
+    batches: list[Any]  # this rank's micro-batches; may be none in the last step of an epoch
+    after: tuple[int, int]  # the (epoch, step) to resume from once this step is done
+
+
+class Loader:
+    """Yields `Step`s without end, from `start` on.
+
+    An optimiser step takes `group` micro-batches of the global sequence, the last of an epoch the rest; of
+    these rank r takes r, r + world, … One thread collates up to `ahead` steps in advance; the next epoch is
+    planned while the current one runs.
+    """
+
+    def __init__(
+        self,
+        make_epoch: Callable[[int], Epoch],
+        group: int = 1,
+        start: tuple[int, int] = (0, 0),
+        rank: int = 0,
+        world: int = 1,
+        ahead: int = 8,
+    ) -> None:
+        if group < 1 or ahead < 1 or not 0 <= rank < world or min(start) < 0:
+            raise ValueError("group and ahead must be at least 1, rank below world, start not negative")
+        self._make_epoch, self._group, self._rank, self._world = make_epoch, group, rank, world
+        self.state = start  # where the next step taken from here begins
+        self._queue: queue.Queue[Step | BaseException] = queue.Queue(maxsize=ahead)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="regard-loader", daemon=True)
+        self._thread.start()
+
+    def __iter__(self) -> Iterator[Step]:
+        return self
+
+    def __next__(self) -> Step:
+        if self._stop.is_set():
+            raise StopIteration
+        item = self._queue.get()
+        if isinstance(item, BaseException):
+            self.close()
+            raise item
+        self.state = item.after
+        return item
+
+    def close(self) -> None:
+        """End the thread; what it prepared is dropped."""
+        self._stop.set()
+        while self._thread.is_alive():
+            try:
+                self._queue.get_nowait()  # wakes a thread that waits for room
+            except queue.Empty:
+                self._thread.join(0.01)
+
+    def __enter__(self) -> "Loader":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- the thread ---
+
+    def _work(self) -> None:
+        try:
+            for step in self._steps(*self.state):
+                self._queue.put(step)
+                if self._stop.is_set():
+                    return
+        except BaseException as error:
+            self._queue.put(error)
+
+    def _steps(self, number: int, step: int) -> Iterator[Step]:
+        epoch = self._make_epoch(number)
+        while True:
+            total = -(-len(epoch.batches) // self._group)
+            if total == 0:
+                raise RegardError(f"epoch {number} has no batch to learn from")
+            following: Future[Epoch] | None = None
+            for index in range(step, total):
+                if following is None and 2 * index >= total:
+                    following = _in_background(self._make_epoch, number + 1)
+                taken = epoch.batches[index * self._group : (index + 1) * self._group]
+                collated = []
+                for indices in taken[self._rank :: self._world]:
+                    if self._stop.is_set():
+                        return
+                    collated.append(epoch.collate(indices))
+                after = (number, index + 1) if index + 1 < total else (number + 1, 0)
+                yield Step(number, index, collated, after)
+            epoch = following.result() if following is not None else self._make_epoch(number + 1)
+            number, step = number + 1, max(0, step - total)
+
+
+def _in_background(work: Callable[[int], Epoch], number: int) -> "Future[Epoch]":
+    future: Future[Epoch] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work(number))
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="regard-epoch", daemon=True).start()
+    return future

@@ -1,0 +1,30 @@
+"""Where files are looked for: the working folder, $REGARD_DATA, and the cache. Knows no format."""
+
+import os
+from pathlib import Path
+
+from regard.errors import RegardError
+
+
+def cache_root() -> Path:
+    return Path(os.environ.get("REGARD_CACHE") or Path.home() / ".cache" / "regard")
+
+
+def data_folders() -> list[Path]:
+    """Folders that hold sets of the catalog, in the order they are searched."""
+    given = os.environ.get("REGARD_DATA")
+    return [*([Path(given)] if given else []), cache_root() / "data"]
+
+
+def find(name: str) -> Path:
+    """The file `name`, looked up in the working folder, then in $REGARD_DATA."""
+    given = os.environ.get("REGARD_DATA")
+    places = [Path(name).expanduser(), *([Path(given) / name] if given else [])]
+    for path in places:
+        if path.is_dir():
+            raise RegardError(f"{path} is a folder; give a file in it")
+        if path.exists():
+            return path
+    looked = " and in ".join(str(p.absolute().parent) for p in places)
+    hint = "" if given or Path(name).is_absolute() else "; $REGARD_DATA is searched too when it is set"
+    raise RegardError(f"{name}: there is no such file (looked in {looked}{hint})")

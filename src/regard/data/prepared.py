@@ -1,0 +1,318 @@
+"""Corpora as token ids in memory-mapped files: read, filtered and encoded once, then reused by fingerprint.
+
+Memory stays bounded by a chunk of lines and eight bytes a row for duplicates. Knows no model and no task.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+import numpy as np
+
+from regard.data.config import Corpus, Filters
+from regard.data.fingerprint import fingerprint
+from regard.data.ragged import Ragged, RaggedWriter, Texts, id_type
+from regard.data.readers import Record, read
+from regard.errors import RegardError
+
+try:
+    import fcntl
+except ImportError:  # Windows: no lock, so two processes may do the same work, but neither harms the other
+    fcntl = None  # type: ignore[assignment]
+
+FORMAT = 1
+CHUNK = 20_000  # lines
+CHARACTERS = 8_000_000  # a chunk of very long lines ends early
+DROPPED = ("empty", "identical", "duplicate", "short", "long", "ratio")  # in the order they are judged
+
+
+class Encoder(Protocol):
+    @property
+    def size(self) -> int: ...
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]: ...
+
+
+class Prepared:
+    """Rows of ids by column, where each came from, and what was dropped on the way."""
+
+    def __init__(self, folder: Path, weights: Sequence[float] | None = None) -> None:
+        self.folder = Path(folder)
+        self.report: dict[str, Any] = json.loads((self.folder / "report.json").read_text("utf-8"))
+        self.fingerprint: str = self.report["fingerprint"]
+        self.columns = {name: Ragged(self.folder / "ids" / name) for name in self.report["columns"]}
+        self.text = {name: Texts(self.folder / "text" / name) for name in self.report["text"]}
+        origin = Ragged(self.folder / "origin")  # one row per example: [corpus, line number]
+        self._origin = origin.flat.reshape(-1, 2)
+        self.weights = list(weights) if weights is not None else [1.0] * len(self.report["corpora"])
+        if any(len(column) != len(self) for column in [*self.columns.values(), *self.text.values(), origin]):
+            raise RegardError(f"{folder}: the columns differ in rows; delete the folder and prepare again")
+
+    def __len__(self) -> int:
+        return int(self.report["kept"])
+
+    @property
+    def corpus(self) -> np.ndarray:
+        return self._origin[:, 0]  # [rows]: which corpus
+
+    @property
+    def number(self) -> np.ndarray:
+        return self._origin[:, 1]  # [rows]: which line of it, from 1
+
+    def report_lines(self) -> list[str]:
+        return [_sentence(entry) for entry in self.report["corpora"]]
+
+
+def _sentence(entry: Mapping[str, Any]) -> str:
+    """`train.en + train.de: 9 of 12 rows kept; dropped 2 empty, 1 duplicate; 1 truncated`."""
+    dropped = ", ".join(f"{n:,} {why}" for why, n in entry["dropped"].items() if n)
+    parts = [f"{entry['name']}: {entry['kept']:,} of {entry['read']:,} rows kept"]
+    parts += [f"dropped {dropped}"] if dropped else []
+    parts += [f"{entry['truncated']:,} truncated"] if entry["truncated"] else []
+    parts += [f"{entry['nul']:,} lines with NUL characters, which became spaces"] if entry["nul"] else []
+    return "; ".join(parts)
+
+
+def prepare(
+    corpora: Sequence[Corpus],
+    columns: Mapping[str, Encoder],
+    filters: Filters,
+    cache: Path,
+    keep_text: bool = False,
+    progress: Callable[[int], None] | None = None,
+    languages: Sequence[str] | None = None,
+) -> Prepared:
+    """The prepared form of `corpora`, from `cache` if it is there. `columns` says what encodes each column.
+
+    `progress` is told the number of rows read so far. `languages`, parallel to `columns`, is what sets of the
+    catalog are asked for. Processes that want the same form wait for the first to make it.
+    """
+    settings = {"format": FORMAT, "filters": asdict(filters), "text": keep_text, "languages": languages}
+    key = fingerprint(corpora, columns, settings, languages)
+    weights = [corpus.weight for corpus in corpora]
+    folder = Path(cache) / key
+    if (ready := _reopen(folder, weights)) is not None:
+        return ready
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with _lock(folder.parent, key) as locked:
+            if (ready := _reopen(folder, weights)) is not None:  # made while this one waited
+                return ready
+            if locked:
+                shutil.rmtree(folder, ignore_errors=True)
+                _sweep(folder.parent, key)
+            temporary = folder.parent / f".making-{key}-{os.getpid()}-{os.urandom(4).hex()}"
+            try:
+                _build(temporary, key, corpora, columns, filters, keep_text, progress, languages)
+                with contextlib.suppress(FileExistsError):  # without locks, another may have been first
+                    _rename(temporary, folder)
+            finally:
+                shutil.rmtree(temporary, ignore_errors=True)
+    except OSError as error:
+        raise RegardError(
+            f"{cache}: the prepared data cannot be written ({error.strerror or error}); "
+            "make room, or set data.cache to another folder"
+        ) from None
+    return Prepared(folder, weights)
+
+
+def _reopen(folder: Path, weights: Sequence[float]) -> Prepared | None:
+    """What an earlier run made; None if there is nothing, or it is damaged and must be made again."""
+    try:
+        return Prepared(folder, weights)
+    except (OSError, RegardError, ValueError, KeyError):
+        return None
+
+
+def _rename(temporary: Path, folder: Path) -> None:
+    try:
+        os.rename(temporary, folder)
+    except OSError:
+        if folder.exists():
+            raise FileExistsError(folder) from None
+        raise
+
+
+@contextlib.contextmanager
+def _lock(cache: Path, key: str, wait: bool = True) -> Iterator[bool]:
+    """Whether this process alone holds `key`; the system lets go of it when the process dies, however."""
+    with open(cache / f".lock-{key}", "a") as file:
+        yield _flock(file, wait)
+
+
+def _flock(file: IO[str], wait: bool) -> bool:
+    if fcntl is None:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError:  # held by another, or a file system without locks
+        return False
+    return True
+
+
+def _sweep(cache: Path, held: str) -> None:
+    """Remove what killed processes left half made: folders in the making whose lock nobody holds."""
+    for left in cache.glob(".making-*"):
+        key = left.name.split("-")[1]
+        with contextlib.nullcontext(True) if key == held else _lock(cache, key, wait=False) as free:
+            if free:
+                shutil.rmtree(left, ignore_errors=True)
+
+
+# --- making -----------------------------------------------------------------------------------
+
+
+def _build(
+    folder: Path,
+    key: str,
+    corpora: Sequence[Corpus],
+    columns: Mapping[str, Encoder],
+    filters: Filters,
+    keep_text: bool,
+    progress: Callable[[int], None] | None,
+    languages: Sequence[str] | None,
+) -> None:
+    names = list(columns)
+    entries, total = [], 0
+    seen = Seen()
+    with contextlib.ExitStack() as stack:
+        writers = {n: RaggedWriter(folder / "ids" / n, id_type(t.size)) for n, t in columns.items()}
+        texts = {n: RaggedWriter(folder / "text" / n, np.uint8) for n in names if keep_text}
+        origin = RaggedWriter(folder / "origin", np.int64)
+        for writer in (*writers.values(), *texts.values(), origin):
+            stack.enter_context(writer)
+        for index, corpus in enumerate(corpora):
+            counts: Counter[str] = Counter()
+            records = read(corpus, names, languages, counts)
+            for chunk in _chunks(records):
+                total += len(chunk)
+                counts["read"] += len(chunk)
+                chunk = _judge_text(chunk, filters, seen, counts)
+                ids = [tokenizer.encode_batch([r.fields[i] for r in chunk])
+                       for i, tokenizer in enumerate(columns.values())]  # fmt: skip
+                kept = _judge_length(ids, filters, counts)
+                counts["kept"] += len(kept)
+                for rows, writer in zip(ids, writers.values(), strict=True):
+                    writer.append([rows[i][: filters.max_length] for i in kept])
+                for field, writer in enumerate(texts.values()):
+                    writer.append_texts([chunk[i].fields[field] for i in kept])
+                origin.append([(index, chunk[i].number) for i in kept])
+                if progress is not None:
+                    progress(total)
+            entries.append(_entry(corpus, counts))
+    report = {"fingerprint": key, "columns": names, "text": names if keep_text else [],
+              "read": total, "kept": sum(e["kept"] for e in entries), "corpora": entries}  # fmt: skip
+    if not report["kept"]:
+        raise RegardError(f"no rows are left to learn from. {'. '.join(map(_sentence, entries))}")
+    with open(folder / "report.json", "w", encoding="utf-8") as file:
+        json.dump(report, file, ensure_ascii=False, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _chunks(records: Iterator[Record]) -> Iterator[list[Record]]:
+    chunk, size = [], 0
+    for record in records:
+        chunk.append(record)
+        size += sum(map(len, record.fields))
+        if len(chunk) == CHUNK or size > CHARACTERS:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+def _entry(corpus: Corpus, counts: Counter[str]) -> dict[str, Any]:
+    dropped = {why: counts[why] for why in DROPPED}
+    numbers = {key: counts[key] for key in ("read", "kept", "truncated", "nul")}
+    return {"name": corpus.name, **numbers, "dropped": dropped}
+
+
+def _judge_text(chunk: list[Record], filters: Filters, seen: "Seen", counts: Counter[str]) -> list[Record]:
+    """What can be told before encoding: empty, identical and repeated rows go."""
+    kept = [record for record in chunk if all(field.strip() for field in record.fields)]
+    counts["empty"] += len(chunk) - len(kept)
+    if filters.identical and kept and len(kept[0].fields) > 1:
+        different = [r for r in kept if len({field.strip() for field in r.fields}) > 1]
+        counts["identical"] += len(kept) - len(different)
+        kept = different
+    if filters.duplicates and kept:
+        new = seen.add(np.array([_hash(record.fields) for record in kept], dtype=np.uint64))
+        counts["duplicate"] += int((~new).sum())
+        kept = [record for record, first in zip(kept, new, strict=True) if first]
+    return kept
+
+
+def _judge_length(ids: list[list[list[int]]], filters: Filters, counts: Counter[str]) -> list[int]:
+    """Which rows of the chunk stay, by their lengths in pieces."""
+    lengths = np.array([[len(row) for row in rows] for rows in ids], dtype=np.int64)  # [columns, rows]
+    longest, shortest = lengths.max(axis=0), lengths.min(axis=0)
+    long = longest > filters.max_length
+    if filters.long == "truncate":
+        longest, shortest = np.minimum(longest, filters.max_length), np.minimum(shortest, filters.max_length)
+    alive = np.ones(lengths.shape[1], dtype=bool)
+    for why, bad in (
+        ("empty", shortest == 0),  # text that the tokenizer finds nothing in
+        ("short", shortest < filters.min_length),
+        ("long", long & (filters.long == "drop")),
+        ("ratio", (longest > filters.max_ratio * shortest) & (filters.max_ratio > 0)),
+    ):
+        counts[why] += int((alive & bad).sum())
+        alive &= ~bad
+    counts["truncated"] += int((alive & long).sum())
+    return np.flatnonzero(alive).tolist()
+
+
+def _hash(fields: tuple[str, ...]) -> int:
+    digest = hashlib.blake2b("\0".join(fields).encode("utf-8"), digest_size=8).digest()
+    return int.from_bytes(digest, "little")
+
+
+class Seen:
+    """A set of 64-bit hashes as sorted arrays: 8 bytes each, 16 while two arrays merge.
+
+    Two of n different rows share a hash with probability n² / 2⁶⁵: about 1e-7 for two million.
+    """
+
+    def __init__(self) -> None:
+        self.runs: list[np.ndarray] = []  # each at least twice as long as the next
+
+    def add(self, hashes: np.ndarray) -> np.ndarray:
+        """True where a hash comes for the first time."""
+        new = np.zeros(len(hashes), dtype=bool)
+        new[np.unique(hashes, return_index=True)[1]] = True
+        for run in self.runs:
+            at = np.minimum(np.searchsorted(run, hashes), len(run) - 1)
+            new &= run[at] != hashes
+        if new.any():
+            self.runs.append(np.sort(hashes[new]))
+        while len(self.runs) > 1 and len(self.runs[-2]) < 2 * len(self.runs[-1]):
+            merged = np.concatenate([self.runs.pop(), self.runs.pop()])
+            merged.sort(kind="stable")
+            self.runs.append(merged)
+        return new
+
+
+# --- weights ----------------------------------------------------------------------------------
+
+
+def weighted_index(prepared: Prepared, seed: int, epoch: int) -> np.ndarray:
+    """The rows of an epoch: each of a corpus of weight w ⌊w⌋ times, and a random part w - ⌊w⌋ once more."""
+    if all(weight == 1 for weight in prepared.weights):
+        return np.arange(len(prepared))
+    parts = []
+    for index, weight in enumerate(prepared.weights):
+        rows = np.flatnonzero(prepared.corpus == index)
+        whole, rest = int(weight), weight - int(weight)
+        random = np.random.default_rng([seed, epoch, index])
+        parts += [rows] * whole + [random.choice(rows, round(rest * len(rows)), replace=False)]
+    chosen = np.sort(np.concatenate(parts))
+    if not len(chosen):
+        raise RegardError("the weights of the corpora leave no row for an epoch; raise a weight")
+    return chosen

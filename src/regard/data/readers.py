@@ -1,0 +1,256 @@
+"""Corpora as streams of records, of any size, one line in memory at a time. Knows no tokenizer and no filter.
+
+A line ends at \\n and nowhere else (U+2028 and U+0085 are text); \\r before it is dropped, a BOM too.
+"""
+
+import gzip
+import io
+import json
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+
+from regard.config import nearest
+from regard.data.config import Corpus
+from regard.data.places import find
+from regard.errors import RegardError
+
+LONGEST_LINE = 1 << 26  # bytes: what looks like one endless line is not text, and must not fill the memory
+
+
+class Record(NamedTuple):
+    number: int  # line in the file, from 1
+    fields: tuple[str, ...]
+
+
+def read(
+    corpus: Corpus,
+    names: Sequence[str] = ("source", "target"),
+    languages: Sequence[str] | None = None,
+    counts: Counter[str] | None = None,
+) -> Iterator[Record]:
+    """The corpus as records with one field for each of `names`.
+
+    `languages` are those of the fields, which a set of the catalog needs. `counts["nul"]` counts the lines
+    whose NUL characters became spaces.
+    """
+    counts = Counter() if counts is None else counts
+    if corpus.set is not None:
+        from regard.data import catalog
+
+        return catalog.read(corpus.set, [str(c) for c in corpus.columns or names], languages, counts)
+    if corpus.source is not None and corpus.target is not None:
+        if len(names) != 2:
+            wanted = (
+                f"{len(names)} columns" if len(names) > 1 else "one text: write each file as `path: FILE`"
+            )
+            raise RegardError(f"{corpus.name} is two parallel files, but this task reads {wanted}")
+        return parallel(find(corpus.source), find(corpus.target), counts)
+    assert corpus.path is not None
+    path = find(corpus.path)
+    columns = corpus.columns
+    if columns is not None and len(columns) != len(names):
+        raise RegardError(f"{path}: {len(columns)} columns are given, but this task reads {', '.join(names)}")
+    if suffix(path) in (".jsonl", ".ndjson"):
+        return jsonl(path, [str(c) for c in columns or names], counts)
+    if columns is None and len(names) == 1 and suffix(path) != ".tsv":
+        return (Record(n, (line,)) for n, line in enumerate(lines(path, counts), 1))
+    return tsv(path, columns or list(range(1, len(names) + 1)), counts)
+
+
+def files(corpus: Corpus, languages: Sequence[str] | None = None) -> list[Path]:
+    """The files that `read` would read: what a fingerprint covers."""
+    if corpus.set is not None:
+        from regard.data import catalog
+
+        return catalog.files(corpus.set, languages)
+    return [find(name) for name in (corpus.source, corpus.target, corpus.path) if name is not None]
+
+
+def suffix(path: str | Path) -> str:
+    """What tells layouts apart: .tsv, .jsonl or another, .gz aside."""
+    return Path(Path(path).name.removesuffix(".gz")).suffix
+
+
+# --- lines ------------------------------------------------------------------------------------
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[IO[bytes]]:
+    """The bytes of a file, unpacked when its first bytes say gzip; what goes wrong becomes a sentence."""
+    try:
+        with open(path, "rb") as raw:
+            if raw.peek(2)[:2] == b"\x1f\x8b":
+                with gzip.GzipFile(fileobj=raw) as unpacked:
+                    yield io.BufferedReader(unpacked, 1 << 16)  # type: ignore[arg-type]
+            else:
+                yield raw
+    except FileNotFoundError:
+        raise RegardError(f"{path}: there is no such file") from None
+    except IsADirectoryError:
+        raise RegardError(f"{path} is a folder; give a file in it") from None
+    except EOFError:
+        raise RegardError(
+            f"{path}: the gzip data ends too early: the file was cut short; get it again"
+        ) from None
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise RegardError(f"{path}: the gzip data is damaged ({error}); get it again") from None
+    except OSError as error:
+        raise RegardError(f"{path}: cannot be read ({error.strerror or error})") from None
+
+
+def lines(path: Path, counts: Counter[str] | None = None) -> Iterator[str]:
+    """The lines of a UTF-8 file without their ends. An empty file is an error, an empty line is not."""
+    number = 0
+    with opened(path) as file:
+        while raw := file.readline(LONGEST_LINE):
+            number += 1
+            if number == 1:
+                raw = raw.removeprefix(b"\xef\xbb\xbf")
+                if not raw:  # nothing but the mark
+                    number = 0
+                    break
+            if len(raw) == LONGEST_LINE:
+                raise RegardError(f"{path}, line {number}: no end of line in {LONGEST_LINE >> 20} MiB")
+            yield _text(raw, path, number, counts)
+    if number == 0:
+        raise RegardError(f"{path}: the file is empty")
+
+
+def _text(raw: bytes, path: Path, number: int, counts: Counter[str] | None) -> str:
+    try:
+        text = raw.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
+    except UnicodeDecodeError as error:
+        if number == 1 and raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
+            raise RegardError(f"{path}, line 1: this is UTF-16; use iconv -f utf-16 -t utf-8") from None
+        byte = raw[error.start]
+        raise RegardError(
+            f"{path}, line {number}: not valid UTF-8 (byte 0x{byte:02x} at column {error.start + 1}); "
+            "convert the file: iconv -f ITS-ENCODING -t utf-8"
+        ) from None
+    return _without_nul(text, counts)
+
+
+def _without_nul(text: str, counts: Counter[str] | None) -> str:
+    if "\0" not in text:
+        return text
+    if counts is not None:
+        counts["nul"] += 1
+    return text.replace("\0", " ")
+
+
+# --- the three layouts ------------------------------------------------------------------------
+
+
+def parallel(source: Path, target: Path, counts: Counter[str] | None = None) -> Iterator[Record]:
+    left, right = lines(source, counts), lines(target, counts)
+    number = 0
+    for number, text in enumerate(left, 1):
+        other = next(right, None)
+        if other is None:
+            raise _uneven(source, target)
+        yield Record(number, (text, other))
+    if next(right, None) is not None:
+        raise _uneven(source, target)
+
+
+def _uneven(source: Path, target: Path) -> RegardError:
+    """Both counts, and where the two files seem to part."""
+    a, b = _sizes(source), _sizes(target)
+    line = suspicious(a, b)
+    where = (
+        f"they seem to part near line {line}"
+        if line
+        else f"they look alike up to line {min(len(a), len(b))}, where the shorter ends"
+    )
+    return RegardError(f"{source} has {len(a)} lines and {target} has {len(b)}: {where}")
+
+
+def _sizes(path: Path) -> np.ndarray:
+    return np.fromiter((len(line.strip()) for line in lines(path)), dtype=np.int32)
+
+
+def suspicious(a: np.ndarray, b: np.ndarray) -> int | None:
+    """The line (from 1) where two files stop being parallel, judged by the lengths of their lines.
+
+    While they are parallel, log(a / b) has a small spread; after a lost line, that of unrelated text. The
+    best split into a calm and a wild part by likelihood is taken if it clearly beats no split; a line that is
+    empty on one side only, close to it, is surer still.
+    """
+    n = min(len(a), len(b))
+    a, b = a[:n], b[:n]
+    lone = np.flatnonzero((a == 0) != (b == 0))
+    first = int(lone[0]) + 1 if len(lone) else None
+    if n < 2:
+        return first
+    ratio = np.log((a + 1.0) / (b + 1.0))
+    square = np.minimum((ratio - np.median(ratio)) ** 2, 9.0)
+    total = np.cumsum(square)
+    k = np.arange(1, n)  # the calm part is [0, k)
+    calm, wild = total[:-1] / k, (total[-1] - total[:-1]) / (n - k)
+    floor = 1e-3  # lines of equal length must not make a part infinitely likely
+    gain = n * np.log(total[-1] / n + floor) - k * np.log(calm + floor) - (n - k) * np.log(wild + floor)
+    gain = np.where(wild > calm, gain, 0.0)
+    if gain.max() < 2 * np.log(n) + 8:
+        return first
+    split = int(gain.argmax()) + 1
+    near = lone[np.abs(lone - split) <= 20]
+    return int(near[0] if len(near) else split) + 1
+
+
+def tsv(path: Path, columns: Sequence[int | str], counts: Counter[str] | None = None) -> Iterator[Record]:
+    """Tab-separated columns without quoting, by number from 1 or by the names in the first line."""
+    rows = enumerate(lines(path, counts), 1)
+    if any(isinstance(c, str) for c in columns):
+        header = next(rows)[1].split("\t")
+        for name in columns:
+            if isinstance(name, str) and name not in header:
+                raise RegardError(f"{path}, line 1: the header has no column {name}; {nearest(name, header)}")
+        columns = [c if isinstance(c, int) else header.index(c) + 1 for c in columns]
+    index = [int(c) - 1 for c in columns]
+    most = max(index) + 1
+    for number, line in rows:
+        cells = line.split("\t")
+        if len(cells) < most and line.strip():
+            raise RegardError(f"{path}, line {number}: {len(cells)} columns, but column {most} is asked for")
+        yield Record(number, tuple(cells[i] if i < len(cells) else "" for i in index))
+
+
+def jsonl(path: Path, keys: Sequence[str], counts: Counter[str] | None = None) -> Iterator[Record]:
+    """One JSON object a line; `translation.en` reaches into a nested one. A blank line is an empty record."""
+    for number, line in enumerate(lines(path, counts), 1):
+        where = f"{path}, line {number}"
+        if not line.strip():
+            yield Record(number, ("",) * len(keys))
+            continue
+        item = parse_json(line, where)
+        if not isinstance(item, dict):
+            raise RegardError(f"{where}: not a JSON object")
+        yield Record(number, tuple(_lookup(item, key, where, counts) for key in keys))
+
+
+def parse_json(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise RegardError(f"{where}: not valid JSON ({error})") from None
+
+
+def _lookup(item: dict[str, Any], key: str, where: str, counts: Counter[str] | None) -> str:
+    value: Any = item
+    for part in [key] if key in item else key.split("."):
+        if not isinstance(value, dict) or part not in value:
+            raise RegardError(f"{where}: there is no key {key}; {nearest(key, item)}")
+        value = value[part]
+    if not isinstance(value, str):
+        raise RegardError(f"{where}: {key} must be text, not {type(value).__name__}")
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        raise RegardError(f"{where}: {key} holds half a character (a lone surrogate)") from None
+    return _without_nul(value, counts)

@@ -1,0 +1,103 @@
+"""What a recipe's `text:` may say: one dataclass for each kind of vocabulary. Nothing is trained here."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from regard.config import option
+
+
+@dataclass(frozen=True)
+class Text:
+    """What every kind has in common."""
+
+    kind: str = "?"
+    shared: bool = option(True, "one vocabulary for source and target")
+    normalise: Literal["none", "nfc", "nfkc"] = option("none", "Unicode normal form")
+    lower: bool = option(False, "lower-case the text")
+    moses: bool = option(False, "Moses normalisation and tokenisation first; decoded text stays tokenised")
+    min_frequency: int = option(2, "never merge a pair of pieces seen fewer times than this")
+    sample_lines: int = option(1_000_000, "train the vocabulary on at most this many lines")
+    sample_bytes: int = option(50_000_000, "train the vocabulary on at most this many bytes of text")
+
+    def __post_init__(self) -> None:
+        for name in ("min_frequency", "sample_lines", "sample_bytes"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        size = getattr(self, "size", None)
+        if size is not None and size < 5:
+            raise ValueError(f"size must be at least 5 (four special tokens and a piece), not {size}")
+        for name, top in (("dropout", 1.0), ("alpha", 100.0)):
+            if not 0 <= getattr(self, name, 0.0) < top:
+                raise ValueError(f"{name} must be at least 0 and below {top:g}, not {getattr(self, name)}")
+
+
+@dataclass(frozen=True)
+class Word(Text):
+    """Whole words; a Chinese or Japanese character is a word unless a segmenter finds longer ones."""
+
+    kind: Literal["word"] = "word"
+    min_frequency: int = option(1, "leave out words seen fewer times than this")
+    size: int = option(30_000, "largest vocabulary, special tokens included; rarer words become <unk>")
+    segmenter: Literal["none", "jieba"] = option("none", "how Chinese is cut into words")
+
+
+@dataclass(frozen=True)
+class Char(Text):
+    """Single characters, spaces included."""
+
+    kind: Literal["char"] = "char"
+    min_frequency: int = option(1, "leave out characters seen fewer times than this")
+
+
+@dataclass(frozen=True)
+class Bpe(Text):
+    """Byte-pair encoding of characters (Sennrich 2016, arXiv:1508.07909), with an end-of-word mark."""
+
+    kind: Literal["bpe"] = "bpe"
+    size: int = option(10_000, "vocabulary size, special tokens included")
+    dropout: float = option(0.0, "BPE-dropout while training (arXiv:1910.13267); 0 is off")
+
+
+@dataclass(frozen=True)
+class ByteBpe(Text):
+    """Byte-pair encoding of UTF-8 bytes as in GPT-2: nothing is unknown, every space is kept."""
+
+    kind: Literal["byte_bpe"] = "byte_bpe"
+    size: int = option(10_000, "vocabulary size, special tokens and the 256 bytes included")
+    dropout: float = option(0.0, "BPE-dropout while training (arXiv:1910.13267); 0 is off")
+
+
+@dataclass(frozen=True)
+class WordPiece(Text):
+    """Greedy longest match with `##` continuations, as in BERT; trained by frequency, not likelihood."""
+
+    kind: Literal["wordpiece"] = "wordpiece"
+    size: int = option(10_000, "vocabulary size, special tokens included")
+
+
+@dataclass(frozen=True)
+class Unigram(Text):
+    """The most probable segmentation under a unigram model of pieces (Kudo 2018, arXiv:1804.10959)."""
+
+    kind: Literal["unigram"] = "unigram"
+    size: int = option(8_000, "vocabulary size, special tokens included")
+    alpha: float = option(0.0, "while training, sample segmentations by p(x)^alpha; 0 is off")
+
+
+@dataclass(frozen=True)
+class SentencePiece(Text):
+    """An existing SentencePiece `.model` (Unigram or BPE); nothing is trained."""
+
+    kind: Literal["sentencepiece"] = "sentencepiece"
+    path: str = option("", "the .model file (the source's, when target_path is given)")
+    target_path: str = option("", "the target's .model file, if it has its own; needs shared: false")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.path:
+            raise ValueError("path must name a .model file")
+        if bool(self.target_path) == self.shared:
+            raise ValueError("target_path and shared: false belong together")
+
+
+TextConfig = Word | Char | Bpe | ByteBpe | WordPiece | Unigram | SentencePiece

@@ -1,0 +1,127 @@
+"""How the pieces of each kind of vocabulary spell text: what the model is given, and pieces as text again.
+
+A literal space never reaches a model as part of a word, so a space inside a piece is an unmistakable mark:
+`low ` is the end of a word in BPE, ` low` the beginning of one in Unigram, and the special tokens are named
+` <pad> `, with one at both ends. No text that a user writes can spell them. A form knows no ids.
+"""
+
+from collections.abc import Sequence
+from functools import cache
+
+from regard.text.stages import join_words, segment, space_cjk
+
+SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")  # ids 0, 1, 2, 3
+
+
+def hidden(name: str) -> str:
+    """The name of a special token inside a vocabulary."""
+    return f" {name} "
+
+
+class Form:
+    """The characters themselves (kind `char`); also what the others change."""
+
+    def prepare(self, text: str) -> str:
+        return text
+
+    def join(self, pieces: Sequence[str]) -> str:
+        return "".join(pieces)
+
+    def show(self, piece: str) -> str:
+        return piece.replace(" ", "▁")
+
+    def opens(self, piece: str, previous: str) -> bool:
+        """Does a new word begin with this piece? `previous` is the piece before it."""
+        return previous.endswith(" ") and piece != " "
+
+
+class Words(Form):
+    def __init__(self, jieba: bool = False) -> None:
+        self.prepare = segment if jieba else space_cjk  # type: ignore[method-assign]
+
+    def join(self, pieces: Sequence[str]) -> str:
+        return join_words(pieces)
+
+    def opens(self, piece: str, previous: str) -> bool:
+        return True
+
+
+class EndMarked(Form):
+    """BPE: every word ends with a space, which people see as `</w>`."""
+
+    def prepare(self, text: str) -> str:
+        return text + " " if text else ""
+
+    def join(self, pieces: Sequence[str]) -> str:
+        return "".join(pieces).rstrip(" ")
+
+    def show(self, piece: str) -> str:
+        return piece.replace(" ", "</w>")
+
+    def opens(self, piece: str, previous: str) -> bool:
+        return previous.endswith(" ")
+
+
+class StartMarked(Form):
+    """Unigram: every word begins with a space, which people see as `▁`."""
+
+    def prepare(self, text: str) -> str:
+        return " " + text if text else ""
+
+    def join(self, pieces: Sequence[str]) -> str:
+        return "".join(pieces).strip(" ")
+
+    def opens(self, piece: str, previous: str) -> bool:
+        return piece.startswith(" ")
+
+
+class Continued(Form):
+    """WordPiece: `##` joins a piece to the one before it."""
+
+    def prepare(self, text: str) -> str:
+        return space_cjk(text)
+
+    def join(self, pieces: Sequence[str]) -> str:
+        words: list[str] = []
+        for piece in pieces:
+            if words and len(piece) > 2 and piece.startswith("##"):
+                words[-1] += piece[2:]
+            else:
+                words.append(piece)
+        return join_words(words)
+
+    def show(self, piece: str) -> str:
+        return piece
+
+    def opens(self, piece: str, previous: str) -> bool:
+        return not (len(piece) > 2 and piece.startswith("##"))
+
+
+class Bert(Continued):
+    """WordPiece that cleans and cuts text by BERT's own rules, inside `tokenizers`."""
+
+    def prepare(self, text: str) -> str:
+        return text
+
+
+@cache
+def byte_of_symbol() -> dict[str, int]:
+    """GPT-2's stand-ins for the 256 bytes: printable Latin-1 is itself, the rest follow from U+0100."""
+    printable = [b for b in range(256) if 33 <= b <= 126 or 161 <= b <= 172 or b >= 174]
+    others = [b for b in range(256) if b not in printable]
+    return {chr(b): b for b in printable} | {chr(256 + i): b for i, b in enumerate(others)}
+
+
+class Bytes(Form):
+    def join(self, pieces: Sequence[str]) -> str:
+        table = byte_of_symbol()
+        raw = bytearray()
+        for piece in pieces:  # "<unk>" and the like are not in byte symbols, but are ASCII
+            raw += bytes(table[c] for c in piece)
+        return raw.decode("utf-8", errors="replace")
+
+    def show(self, piece: str) -> str:
+        return piece
+
+    def opens(self, piece: str, previous: str) -> bool:
+        return piece[:1] in ("Ġ", "Ċ", "ĉ", "č")  # space, newline, tab, carriage return

@@ -1,0 +1,107 @@
+"""Existing vocabularies as Tokenizers: GPT-2's, BERT's, SentencePiece `.model` files. Nothing is trained."""
+
+import base64
+import json
+from pathlib import Path
+
+from tokenizers import AddedToken, models, normalizers, pre_tokenizers
+from tokenizers import Tokenizer as Inner
+
+from regard.errors import RegardError
+from regard.text import spm
+from regard.text.forms import hidden
+from regard.text.stages import Stages
+from regard.text.tokenizer import Tokenizer
+
+_AS_IT_IS = Stages(fold=False)
+
+
+def _lines(path: str | Path) -> list[str]:
+    try:
+        return Path(path).read_text(encoding="utf-8").split("\n")
+    except OSError as error:
+        raise RegardError(f"{path}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError as error:
+        raise RegardError(f"{path}: not UTF-8 text (byte {error.start})") from None
+
+
+def from_gpt2(vocab_json: str | Path, merges_txt: str | Path) -> Tokenizer:
+    """GPT-2's byte-level BPE. Its one special token, <|endoftext|>, begins, ends and pads."""
+    try:
+        vocabulary = json.loads("\n".join(_lines(vocab_json)))
+        end = vocabulary["<|endoftext|>"]
+    except (ValueError, TypeError, KeyError):
+        raise RegardError(f"{vocab_json}: not a GPT-2 vocab.json (a mapping with <|endoftext|>)") from None
+    rows = [line for line in _lines(merges_txt) if line and not line.startswith("#version")]
+    if not all(line.count(" ") == 1 for line in rows):
+        raise RegardError(f"{merges_txt}: not a GPT-2 merges.txt (two pieces on every line)")
+    merges = [(left, right) for left, right in (line.split(" ") for line in rows)]
+    try:
+        inner = Inner(models.BPE(vocabulary, merges))
+    except Exception as error:  # `tokenizers` raises plain Exception
+        raise RegardError(f"{merges_txt}: does not belong to {vocab_json} ({error})") from None
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    return Tokenizer(
+        json.loads(inner.to_str()), "gpt2", _AS_IT_IS, dict.fromkeys(("pad", "unk", "bos", "eos"), end)
+    )
+
+
+def from_bert(vocab_txt: str | Path, lower: bool = True) -> Tokenizer:
+    """BERT's WordPiece. [CLS] is `bos` and `cls`, [SEP] is `eos` and `sep`; `mask` is there too."""
+    pieces = _lines(vocab_txt)
+    pieces = pieces[:-1] if pieces[-1] == "" else pieces
+    vocabulary = {piece.rstrip("\r"): i for i, piece in enumerate(pieces)}
+    try:
+        pad, unk, cls, sep, mask = (vocabulary[f"[{name}]"] for name in ("PAD", "UNK", "CLS", "SEP", "MASK"))
+    except KeyError as error:
+        raise RegardError(f"{vocab_txt}: not a BERT vocab.txt; it lacks {error.args[0]}") from None
+    inner = Inner(models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=100))
+    inner.normalizer = normalizers.BertNormalizer(lowercase=lower)
+    inner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    special = {"pad": pad, "unk": unk, "bos": cls, "eos": sep, "cls": cls, "sep": sep, "mask": mask}
+    return Tokenizer(json.loads(inner.to_str()), "bert", _AS_IT_IS, special)
+
+
+def from_sentencepiece(path: str | Path, stages: Stages = _AS_IT_IS) -> Tokenizer:
+    """A `.model`, Unigram or BPE: ids are SentencePiece's. A missing <pad>, <s> or </s> is added last."""
+    model = spm.read_model(str(path))
+    never = (spm.UNKNOWN, spm.CONTROL, spm.UNUSED, spm.BYTE)  # such a piece is not found in text
+    names = [hidden(text) if kind in never else text for text, _, kind in model.pieces]
+    special = {"pad": model.pad, "unk": model.unk, "bos": model.bos, "eos": model.eos}
+    for name, text in (("pad", "<pad>"), ("bos", "<s>"), ("eos", "</s>")):
+        if special[name] < 0:
+            special[name] = len(names)
+            names.append(hidden(text))
+    scores = [score for _, score, _ in model.pieces] + [0.0] * (len(names) - len(model.pieces))
+    inner = Inner(
+        _unigram(model, names, scores) if model.model_type == spm.UNIGRAM else _bpe(model, names, scores)
+    )
+    user_defined = [text for text, _, kind in model.pieces if kind == spm.USER_DEFINED]
+    inner.add_tokens([AddedToken(text, normalized=False) for text in user_defined])
+    form = {
+        "charsmap": base64.b64encode(model.charsmap).decode("ascii"),
+        "dummy_prefix": model.dummy_prefix,
+        "remove_extra_spaces": model.remove_extra_spaces,
+        "escape": model.escape,
+        "suffix": model.suffix,
+        "user_defined": user_defined,
+    }
+    byte_ids = [names.index(hidden(f"<0x{b:02X}>")) for b in range(256)] if model.byte_fallback else None
+    return Tokenizer(json.loads(inner.to_str()), "sentencepiece", stages, special, form, byte_ids=byte_ids)
+
+
+def _unigram(model: spm.Model, names: list[str], scores: list[float]) -> models.Unigram:
+    return models.Unigram(list(zip(names, scores, strict=True)), unk_id=model.unk, byte_fallback=False)
+
+
+def _bpe(model: spm.Model, names: list[str], scores: list[float]) -> models.BPE:
+    """SentencePiece joins the neighbours whose union scores highest: each cut of a piece is a merge."""
+    ids = {name: i for i, name in enumerate(names)}
+    normal = [i for i, (_, _, kind) in enumerate(model.pieces) if kind == spm.NORMAL]
+    merges = [
+        (names[i][:cut], names[i][cut:])
+        for i in sorted(normal, key=lambda i: -scores[i])
+        for cut in range(1, len(names[i]))
+        if names[i][:cut] in ids and names[i][cut:] in ids
+    ]
+    return models.BPE(ids, merges, unk_token=names[model.unk], fuse_unk=True)

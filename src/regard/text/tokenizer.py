@@ -1,0 +1,248 @@
+"""One class for every kind of vocabulary: text to ids and back, padding, and one JSON file on disk.
+
+Pieces are looked up by `tokenizers`; what comes before (stages) and after (forms) is Python. A Tokenizer
+knows no corpus, no model and no task, and adds no special tokens unless asked.
+"""
+
+import copy
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from tokenizers import Tokenizer as Inner
+
+from regard.errors import RegardError
+from regard.text import forms, moses, spm
+from regard.text.stages import Stages, join_words
+
+if TYPE_CHECKING:
+    from regard.text.sampling import Sampler
+
+VERSION = 1
+FORMS: dict[str, Any] = {
+    "word": forms.Words,
+    "char": forms.Form,
+    "bpe": forms.EndMarked,
+    "byte_bpe": forms.Bytes,
+    "wordpiece": forms.Continued,
+    "unigram": forms.StartMarked,
+    "sentencepiece": spm.Metaspace,
+    "gpt2": forms.Bytes,
+    "bert": forms.Bert,
+}
+
+
+class Tokenizer:
+    """A trained or loaded vocabulary. Make one with `regard.text.train` or `Tokenizer.load`."""
+
+    def __init__(
+        self,
+        document: dict[str, Any],
+        kind: str,
+        stages: Stages,
+        special: dict[str, int],
+        form: dict[str, Any] | None = None,
+        sampling: dict[str, float] | None = None,
+        sample: dict[str, int] | None = None,
+        byte_ids: list[int] | None = None,
+    ) -> None:
+        # `document` is the JSON of `tokenizers`, whose parser does not read back every float that it writes.
+        # Both a trained and a loaded tokenizer are built from the document, so they agree to the last bit.
+        self._document, self.inner = document, Inner.from_str(json.dumps(document))
+        self.kind, self.stages, self.special = kind, stages, special
+        self.sampling, self.sample = sampling or {}, sample or {}
+        self.pad, self.unk, self.bos, self.eos = (special[name] for name in ("pad", "unk", "bos", "eos"))
+        self.form: forms.Form = FORMS[kind](**(form or {}))
+        self._options = form or {}
+        self._byte_ids = byte_ids or []  # where each byte of an unknown character goes, if anywhere
+        self._pieces = [self.inner.id_to_token(i) or "" for i in range(self.inner.get_vocab_size())]
+        self._silent = frozenset(special.values()) - ({self.unk} if self.unk != self.eos else set())
+
+    @property
+    def size(self) -> int:
+        return len(self._pieces)
+
+    @property
+    def model(self) -> dict[str, Any]:
+        """The pieces with their merges or scores, as `tokenizers` writes them."""
+        return self._document["model"]
+
+    @property
+    def mask(self) -> int | None:
+        return self.special.get("mask")
+
+    @property
+    def language(self) -> str:
+        return self.stages.language
+
+    def in_language(self, language: str) -> "Tokenizer":
+        """The same vocabulary with another language's Moses rules: when shared, each side has its view."""
+        other = copy.copy(self)
+        other.stages = replace(self.stages, language=language)
+        return other
+
+    # --- text and ids
+
+    def normalise(self, text: str) -> str:
+        """The text form the vocabulary works on; what `decode` gives back."""
+        return self.stages.apply(text)
+
+    def prepare(self, text: str) -> str:
+        """What the inner model is given for a text."""
+        return self.form.prepare(self.stages.apply(text))
+
+    def encode(self, text: str) -> list[int]:
+        return self.encode_batch([text])[0]
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        prepared = [self.prepare(text) for text in texts]
+        if not self._byte_ids:
+            return [e.ids for e in self.inner.encode_batch_fast(prepared, add_special_tokens=False)]
+        encodings = self.inner.encode_batch(prepared, add_special_tokens=False)
+        return [self._unknown_to_bytes(e, text) for e, text in zip(encodings, prepared, strict=True)]
+
+    def _unknown_to_bytes(self, encoding: Any, text: str) -> list[int]:
+        ids: list[int] = []
+        for piece, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
+            if piece == self.unk:
+                ids.extend(self._byte_ids[byte] for byte in text[start:end].encode())
+            else:
+                ids.append(piece)
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of the pieces. Special tokens are left out, but an unknown piece is seen as `<unk>`."""
+        return self.form.join([self._visible(i) for i in ids if i not in self._silent])
+
+    def decode_batch(self, rows: Sequence[Sequence[int]]) -> list[str]:
+        return [self.decode(row) for row in rows]
+
+    def detokenise(self, text: str, language: str | None = None) -> str:
+        """Decoded text as people write it: undoes the Moses form, if that is the form."""
+        if not self.stages.moses:
+            return text
+        return join_words(moses.detokenise(text, language or self.language).split(" "))
+
+    def _visible(self, index: int) -> str:
+        return "<unk>" if index == self.unk else self._pieces[index]
+
+    def tokens(self, ids: Sequence[int]) -> list[str]:
+        """The pieces as people like to see them."""
+        special = set(self.special.values())
+        return [self._pieces[i].strip(" ") if i in special else self.form.show(self._pieces[i]) for i in ids]
+
+    def words(self, ids: Sequence[int]) -> list[int]:
+        """For every piece the number of its word, from 0; -1 for special tokens."""
+        numbers: list[int] = []
+        word, previous = -1, ""
+        for i in ids:
+            if i in self._silent:
+                numbers.append(-1)
+                continue
+            piece = self._visible(i)
+            word += word < 0 or self.form.opens(piece, previous)
+            numbers.append(word)
+            previous = piece
+        return numbers
+
+    def pad_batch(
+        self, rows: Sequence[Sequence[int]], length: int | None = None, bos: bool = False, eos: bool = False
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Ids [B, T] and mask [B, T] (True where real), T being `length` or that of the longest row."""
+        before, after = [self.bos] * bos, [self.eos] * eos
+        full = [[*before, *row, *after] for row in rows]
+        longest = max(map(len, full), default=0)
+        if length is not None and longest > length:
+            raise RegardError(
+                f"a row of {longest} tokens does not fit a length of {length}; cut it or raise the length"
+            )
+        ids = np.full((len(full), longest if length is None else length), self.pad, dtype=np.int64)  # [B, T]
+        for i, row in enumerate(full):
+            ids[i, : len(row)] = row
+        lengths = np.array([len(row) for row in full], dtype=np.int64)
+        mask = np.arange(ids.shape[1]) < lengths[:, None]  # [B, T]
+        return ids, mask
+
+    def sampler(self) -> "Sampler":
+        """Segmentations drawn at random, by the `dropout` or `alpha` the vocabulary was trained with."""
+        from regard.text.sampling import Sampler
+
+        return Sampler(self, self.sampling.get("dropout", 0.0), self.sampling.get("alpha", 0.0))
+
+    # --- one JSON file
+
+    def dumps(self) -> str:
+        header = {
+            "version": VERSION,
+            "kind": self.kind,
+            "stages": self.stages.plain(),
+            "special": self.special,
+            "form": self._options,
+            "sampling": self.sampling,
+            "sample": self.sample,
+            "byte_ids": self._byte_ids,
+            "sum": _sum(self._document),
+        }
+        return json.dumps({"regard": header, "tokenizer": self._document}, ensure_ascii=False)
+
+    @property
+    def fingerprint(self) -> str:
+        return hashlib.sha256(self.dumps().encode()).hexdigest()[:16]
+
+    def save(self, path: str | Path) -> None:
+        path = Path(path)
+        partial = path.with_name(path.name + ".partial")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            partial.write_text(self.dumps(), encoding="utf-8")
+            os.replace(partial, path)
+        except OSError as error:
+            raise RegardError(f"{path}: cannot be written ({error.strerror})") from None
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Tokenizer":
+        try:
+            document = json.loads(Path(path).read_bytes())
+        except OSError as error:
+            raise RegardError(f"{path}: cannot be read ({error.strerror})") from None
+        except ValueError:  # not JSON, not UTF-8
+            raise RegardError(f"{path}: not a tokenizer file, or one that is cut short") from None
+        return cls.from_document(document, str(path))
+
+    @classmethod
+    def from_document(cls, document: Any, name: str) -> "Tokenizer":
+        """The tokenizer in a parsed file; `name` is for messages."""
+        header = document.get("regard") if isinstance(document, dict) else None
+        if not isinstance(header, dict) or "version" not in header:
+            raise RegardError(f"{name}: not a tokenizer that regard wrote (it has no `regard` part)")
+        if header["version"] != VERSION:
+            raise RegardError(
+                f"{name}: format {header['version']}, but this regard reads {VERSION}; update regard"
+            )
+        try:
+            if header["sum"] != _sum(document["tokenizer"]):
+                raise ValueError("the vocabulary does not match its checksum")
+            made = cls(
+                document["tokenizer"],
+                header["kind"],
+                Stages(**header["stages"]),
+                header["special"],
+                header["form"],
+                header["sampling"],
+                header["sample"],
+                header["byte_ids"],
+            )
+            if not all(0 <= i < made.size for i in (*made.special.values(), *made._byte_ids)):
+                raise ValueError("a special token lies outside the vocabulary")
+        except Exception as error:  # `tokenizers` raises plain Exception
+            raise RegardError(f"{name}: a damaged tokenizer file ({type(error).__name__}: {error})") from None
+        return made
+
+
+def _sum(document: Any) -> str:
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:16]

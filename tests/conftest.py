@@ -1,0 +1,28 @@
+"""One cache for the whole test run, away from the user's own; two threads, as on the smallest machine we promise."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from regard.training.run import train
+from regard import recipe as recipes
+from tests.training import toy
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _own_cache(tmp_path_factory: pytest.TempPathFactory):
+    patch = pytest.MonkeyPatch()
+    patch.setenv("REGARD_CACHE", str(tmp_path_factory.mktemp("cache")))
+    torch.set_num_threads(2)
+    yield
+    patch.undo()
+
+
+@pytest.fixture(scope="session")
+def toy_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run on the toy corpus; read it, do not change it."""
+    folder = tmp_path_factory.mktemp("toy")
+    toy.write_corpus(folder)
+    train(recipes.load(toy.recipe(folder, steps=40)), folder / "run", "cpu")
+    return folder / "run"

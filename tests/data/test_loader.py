@@ -1,0 +1,122 @@
+import threading
+import time
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.data.loader import Loader, Step
+from regard.errors import RegardError
+
+
+class Rows:
+    """An epoch of `n` batches, each of one row that says which it is."""
+
+    def __init__(self, epoch: int, n: int) -> None:
+        self.epoch = epoch
+        self.batches = [np.array([i]) for i in range(n)]
+
+    def collate(self, indices: np.ndarray) -> Any:
+        return self.epoch, int(indices[0])
+
+
+def take(count: int, n: int, **options: Any) -> list[Step]:
+    with Loader(lambda epoch: Rows(epoch, n), **options) as loader:
+        return list(islice(loader, count))
+
+
+def test_the_last_group_of_an_epoch_is_short():
+    steps = take(4, n=5, group=2)
+    assert [step.batches for step in steps] == [
+        [(0, 0), (0, 1)],
+        [(0, 2), (0, 3)],
+        [(0, 4)],
+        [(1, 0), (1, 1)],
+    ]
+    assert [(s.epoch, s.step) for s in steps] == [(0, 0), (0, 1), (0, 2), (1, 0)]
+    assert [s.after for s in steps] == [(0, 1), (0, 2), (1, 0), (1, 1)]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 12), st.integers(1, 5), st.integers(0, 20), st.integers(1, 4))
+def test_resumes_from_any_step(n: int, group: int, done: int, ahead: int):
+    whole = take(done + 6, n, group=group, ahead=ahead)
+    start = whole[done - 1].after if done else (0, 0)
+    assert take(6, n, group=group, start=start, ahead=ahead) == whole[done:]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 12), st.integers(1, 6), st.integers(1, 5))
+def test_ranks_share_the_global_sequence(n: int, group: int, world: int):
+    alone = take(5, n, group=group)
+    ranks = [take(5, n, group=group, rank=r, world=world) for r in range(world)]
+    for i, step in enumerate(alone):
+        for r in range(world):
+            assert ranks[r][i].batches == step.batches[r::world]
+            assert ranks[r][i].after == step.after
+
+
+def test_state_is_that_of_the_steps_taken_not_of_those_prepared():
+    with Loader(lambda epoch: Rows(epoch, 10), group=2, ahead=4) as loader:
+        assert loader.state == (0, 0)
+        next(loader)
+        time.sleep(0.05)
+        assert loader.state == (0, 1)
+
+
+def test_a_finished_epoch_resumes_in_the_next():
+    assert take(1, 4, group=2, start=(3, 2))[0].batches == [(4, 0), (4, 1)]
+
+
+def test_exceptions_reach_the_caller():
+    def make(epoch: int) -> Rows:
+        if epoch == 1:
+            raise RegardError("the second epoch fails")
+        return Rows(epoch, 2)
+
+    with Loader(make) as loader:
+        assert len(list(islice(loader, 2))) == 2
+        with pytest.raises(RegardError, match="second epoch fails"):
+            next(loader)
+        assert list(loader) == []
+
+
+def test_an_epoch_without_batches_is_an_error():
+    with (
+        Loader(lambda epoch: Rows(epoch, 0)) as loader,
+        pytest.raises(RegardError, match="epoch 0 has no batch"),
+    ):
+        next(loader)
+
+
+def test_threads_end_on_close_even_when_the_queue_is_full():
+    before = threading.active_count()
+    loader = Loader(lambda epoch: Rows(epoch, 1000), ahead=2)
+    next(loader)
+    time.sleep(0.05)
+    loader.close()
+    loader.close()
+    assert threading.active_count() == before
+
+
+def test_the_next_epoch_is_planned_before_it_is_needed():
+    planned = threading.Event()
+
+    def make(epoch: int) -> Rows:
+        if epoch == 1:
+            planned.set()
+        return Rows(epoch, 100)
+
+    with Loader(make, ahead=1) as loader:
+        for _ in range(60):
+            next(loader)
+        assert planned.wait(5)
+
+
+@pytest.mark.parametrize("options", [{"group": 0}, {"rank": 2, "world": 2}, {"start": (0, -1)}])
+def test_impossible_arguments(options: dict[str, Any]):
+    with pytest.raises(ValueError, match="at least 1"):
+        Loader(lambda epoch: Rows(epoch, 1), **options)

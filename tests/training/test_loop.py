@@ -1,0 +1,252 @@
+"""The loop: what a step computes, what is kept, what is chosen, and that going on is the same as never having stopped."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file
+
+from regard import config
+from regard import recipe as recipes
+from regard.data.loader import Step
+from regard.errors import RegardError
+from regard.folder import load
+from regard.training.checkpoint import Checkpoints
+from regard.training.interrupt import Interrupt
+from regard.training.loop import Trainer
+from regard.training.run import train
+from tests.training import toy
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    toy.write_corpus(tmp_path)
+    return tmp_path
+
+
+def run(folder: Path, name: str = "run", minutes: float | None = None, **keys):
+    return train(recipes.load(toy.recipe(folder, **keys)), folder / name, "cpu", minutes)
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model.safetensors")
+
+
+def same(a: dict, b: dict) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
+
+
+def lines(run: Path, kind: str) -> list[dict]:
+    found = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    return [entry for entry in found if entry["kind"] == kind]
+
+
+def test_a_run_folder_is_complete_and_loads(folder: Path) -> None:
+    outcome = run(folder)
+    assert outcome.finished
+    assert outcome.progress.step == 12
+    names = {p.name for p in (folder / "run").iterdir()}
+    assert {"config.yaml", "model.safetensors", "tokenizer", "results.json", "log.jsonl", "checkpoints", "last"} <= names
+    assert (folder / "run" / "last").resolve().name == "step-12"
+    results = json.loads((folder / "run" / "results.json").read_text())
+    assert "version:" in results["valid"]["metrics"]["bleu"]["signature"]
+    saved = recipes.load(folder / "run" / "config.yaml")
+    assert config.to_plain(saved) == config.to_plain(recipes.load(toy.recipe(folder)))
+    assert len(load(folder / "run").translate(["w1 w2", ""])) == 2
+    assert not list((folder / "run").rglob("*.pt")) + list((folder / "run").rglob("*.pkl"))
+
+
+def test_keep_last_and_best(folder: Path) -> None:
+    outcome = run(folder, steps=20)
+    kept = Checkpoints(folder / "run").steps()
+    assert set(kept) == {16, 18, 20} | {outcome.progress.best_step}
+    best = max(lines(folder / "run", "valid"), key=lambda e: e["bleu"])
+    assert outcome.progress.best_value == pytest.approx(best["bleu"], abs=1e-4)
+    assert same(weights(folder / "run"), weights(folder / "run" / "checkpoints" / f"step-{outcome.progress.best_step}"))
+
+
+def test_average_of_the_last(folder: Path) -> None:
+    run(folder, checkpoints={"every": 2, "keep": 3, "average": 3})
+    parts = [weights(folder / "run" / "checkpoints" / f"step-{n}") for n in (8, 10, 12)]
+    for name, value in weights(folder / "run").items():
+        torch.testing.assert_close(value, torch.stack([p[name] for p in parts]).mean(0))
+
+
+def test_stopped_and_resumed_is_the_same_bits(folder: Path) -> None:
+    whole = run(folder, "whole", steps=14)
+    run(folder, "parts", minutes=0.0, steps=14)  # one step, then out of time
+    stops = 1
+    while not run(folder, "parts", minutes=0.0, steps=14).finished:
+        stops += 1
+    assert stops > 5
+    assert same(weights(folder / "whole" / "last"), weights(folder / "parts" / "last"))
+    assert same(load_file(folder / "whole/last/optimiser.safetensors"), load_file(folder / "parts/last/optimiser.safetensors"))
+    assert same(weights(folder / "whole"), weights(folder / "parts"))
+    losses = [[(e["step"], e["bleu"], e["loss"]) for e in lines(folder / n, "valid")] for n in ("whole", "parts")]
+    assert losses[0] == losses[1]
+    assert whole.progress.tokens == json.loads((folder / "parts/last/state.json").read_text())["tokens"]
+
+
+def test_finished_run_is_left_alone_and_another_recipe_refused(folder: Path) -> None:
+    run(folder)
+    before = weights(folder / "run")
+    assert run(folder).finished
+    assert same(before, weights(folder / "run"))
+    with pytest.raises(RegardError, match=r"another recipe \(training.steps: 12 → 13\)"):
+        run(folder, steps=13)
+
+
+def test_changed_data_is_refused_on_resume(folder: Path) -> None:
+    run(folder, minutes=0.0)
+    with open(folder / "train.en", "a") as a, open(folder / "train.de", "a") as b:
+        a.write("w1 w1 w1\n")
+        b.write("W1 W1 W1\n")
+    with pytest.raises(RegardError, match="training data has changed"):
+        run(folder)
+
+
+def trainer(folder: Path, **keys) -> Trainer:
+    recipe = recipes.load(toy.recipe(folder, **keys))
+    task = recipe.task.prepare(recipe, None, lambda what, n: None)
+    torch.manual_seed(0)
+    return Trainer(task, task.build_model(), recipe.training, 1, folder / "run", torch.device("cpu"))
+
+
+def batches(t: Trainer, count: int) -> list:
+    view = t.task.view(1, 0)
+    return [view.collate(np.arange(n * 7, n * 7 + 7 + n)) for n in range(count)]
+
+
+def test_accumulated_micro_batches_are_one_large_batch(folder: Path) -> None:
+    """The loss is divided by the targets of the whole step, not averaged over micro-batches of different sizes."""
+    a, b = trainer(folder), trainer(folder)
+    for t in (a, b):
+        t.model.eval()  # no dropout
+    view = a.task.view(1, 0)
+    split = [view.collate(np.arange(0, 5)), view.collate(np.arange(5, 20))]
+    a.step(Step(0, 0, split, (0, 1)))
+    b.step(Step(0, 0, [view.collate(np.arange(20))], (0, 1)))
+    grads = [[t.optimiser.state[p]["exp_avg"] for p in t.model.parameters()] for t in (a, b)]
+    for x, y in zip(*grads, strict=True):
+        torch.testing.assert_close(x, y, atol=1e-6, rtol=1e-4)
+
+
+def test_label_smoothing_by_hand(folder: Path) -> None:
+    t = trainer(folder, label_smoothing=0.2)
+    t.model.eval()
+    (batch,) = batches(t, 1)
+    logp = t.model(batch).log_softmax(-1)
+    entries = logp.shape[-1]
+    smooth = torch.full_like(logp, 0.2 / entries).scatter_add(1, batch.labels[:, None], torch.full((len(logp), 1), 0.8))
+    loss, _ = t.task.loss(t.model, batch, None)
+    torch.testing.assert_close(loss, -(smooth * logp).sum())
+
+
+def test_clipping_limits_the_gradient(folder: Path) -> None:
+    clipped, free = trainer(folder, clip=0.01), trainer(folder)
+    for t in (clipped, free):
+        t.model.eval()
+        t.step(Step(0, 0, batches(t, 1), (0, 1)))
+    norms = [math.sqrt(sum(float(t.optimiser.state[p]["exp_avg"].pow(2).sum()) for p in t.model.parameters())) / 0.1
+             for t in (clipped, free)]
+    assert norms[0] == pytest.approx(0.01, rel=1e-3)
+    assert norms[1] > 0.05
+
+
+def test_adam_first_step_by_hand(folder: Path) -> None:
+    """Bias-corrected Adam moves every weight by the rate at step 1, in the direction of the gradient's sign."""
+    t = trainer(folder)
+    t.model.eval()
+    before = {n: p.detach().clone() for n, p in t.model.named_parameters()}
+    _, _, rate = t.step(Step(0, 0, batches(t, 1), (0, 1)))
+    assert rate == pytest.approx(3e-3 / 10)
+    name, p = "encoder.0.feed_forward.expand.weight", t.model.encoder[0].feed_forward.expand.weight
+    moved = (p.detach() - before[name])[t.optimiser.state[p]["exp_avg"].abs() > 1e-5]
+    torch.testing.assert_close(moved.abs(), torch.full_like(moved, rate), rtol=1e-3, atol=1e-7)
+
+
+def test_nan_is_named_and_never_saved(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = F.cross_entropy
+    calls = {"n": 0}
+
+    def poisoned(*args, **kwargs):
+        loss = real(*args, **kwargs)
+        if kwargs.get("label_smoothing") is not None:
+            calls["n"] += 1
+            if calls["n"] == 7:
+                return loss * float("nan")
+        return loss
+
+    monkeypatch.setattr("regard.tasks.translation.F.cross_entropy", poisoned)
+    with pytest.raises(RegardError, match=r"the loss of step 7 \(epoch \d\) is not a number.*line \d+ of .*checkpoint of step 6 is whole"):
+        run(folder)
+    for path in (folder / "run").rglob("model.safetensors"):
+        assert all(torch.isfinite(t).all() for t in load_file(path).values())
+    assert not (folder / "run" / "model.safetensors").exists()
+    monkeypatch.undo()
+    assert run(folder).finished  # and the run goes on from there
+
+
+def test_nan_metric_is_never_best(folder: Path) -> None:
+    t = trainer(folder)
+    t.task.goal, t.task.higher_is_better = "loss", False
+    t.progress.step = 4
+    assert t._judge({"loss": 2.0})
+    t.progress.step = 8
+    assert not t._judge({"loss": float("nan")})
+    assert t.progress.best_step == 4
+
+
+def test_early_stopping(folder: Path) -> None:
+    outcome = run(folder, steps=400, schedule={"kind": "constant", "peak": 0.0}, validation={"every": 2, "patience": 3, "lines": 5})
+    assert outcome.finished
+    assert outcome.progress.step == 8  # the first is the best, then three without a better one
+
+
+def test_goal_that_is_not_measured(folder: Path) -> None:
+    with pytest.raises(RegardError, match="training.goal is blue, which validation does not measure"):
+        run(folder, goal="blue")
+
+
+def test_init_continues_on_new_data(folder: Path) -> None:
+    run(folder)
+    toy.write_corpus(folder / "new", train=100)
+    keys = toy.recipe(folder / "new", steps=2, init=str(folder / "run"), schedule={"kind": "constant", "peak": 0.0})
+    train(recipes.load(keys), folder / "next", "cpu")
+    assert same(weights(folder / "run"), weights(folder / "next"))
+    assert (folder / "next/tokenizer/tokenizer.json").read_bytes() == (folder / "run/tokenizer/tokenizer.json").read_bytes()
+    keys["model"]["size"] = 32
+    with pytest.raises(RegardError, match=r"is \[\d+, 16\] in the file, \[\d+, 32\] in the model"):
+        train(recipes.load(keys), folder / "other", "cpu")
+
+
+def test_bf16_trains(folder: Path) -> None:
+    run(folder, steps=30, precision="bf16", schedule={"kind": "constant", "peak": 3e-3})
+    losses = [e["loss"] for e in lines(folder / "run", "train")]
+    assert losses[-1] < losses[0] - 0.3
+    assert all(t.dtype == torch.float32 for t in weights(folder / "run").values())
+
+
+def test_interrupt_during_validation_is_owed_afterwards(folder: Path) -> None:
+    t = trainer(folder)
+    t.progress.unmeasured = True
+    with Interrupt() as interrupt:
+        told = interrupt.wrap(lambda what, n: None)
+        told("x", 1)
+        interrupt.signal = 2
+        with pytest.raises(Interrupt.Now):
+            told("x", 2)
+
+
+def test_two_processes_cannot_share_a_run(folder: Path) -> None:
+    import fcntl
+
+    (folder / "run").mkdir()
+    with open(folder / "run" / ".lock", "w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(RegardError, match="another process is training here"):
+            run(folder)
