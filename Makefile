@@ -18,7 +18,7 @@ lint: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/batches.py
-	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/preparing.py
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

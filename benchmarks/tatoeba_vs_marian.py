@@ -1,6 +1,6 @@
-"""Quality side by side: regard's Transformer and Hugging Face's MarianMT of the same size, on the same batches, in one run.
+"""Quality side by side: regard's Transformer and Hugging Face's MarianMT of the same size, on the same batches.
 
-Both see the same prepared data, batches, schedule, label smoothing and number of steps, and are decoded with the same beam.
+Both see the same prepared data, schedule, label smoothing and number of steps, and are decoded with the same beam.
 
     python benchmarks/tatoeba_vs_marian.py --out runs/versus [override ...]
 """
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from transformers import MarianConfig, MarianMTModel
 
 from regard import recipe as recipes
-from regard.models.batch import Pairs, sources
+from regard.models.batch import Packed, Pairs, sources
 from regard.recipe import Recipe
 from regard.tasks.translation import TranslationTask, read_pairs
 from regard.tasks.translator import by_length
@@ -29,18 +29,37 @@ class Marian(nn.Module):
         super().__init__()
         m = recipe.model
         self.config = m
-        self.net = MarianMTModel(MarianConfig(
-            vocab_size=entries, d_model=m.size, encoder_layers=m.layers, decoder_layers=m.layers,
-            encoder_ffn_dim=m.inner, decoder_ffn_dim=m.inner, encoder_attention_heads=m.heads, decoder_attention_heads=m.heads,
-            dropout=m.dropout, attention_dropout=0.0, activation_dropout=0.0, activation_function=m.activation,
-            scale_embedding=True, max_position_embeddings=512, pad_token_id=0, bos_token_id=2, eos_token_id=3,
-            decoder_start_token_id=2, forced_eos_token_id=None, share_encoder_decoder_embeddings=True, tie_word_embeddings=True,
-        ))
+        self.net = MarianMTModel(
+            MarianConfig(
+                vocab_size=entries,
+                d_model=m.size,
+                encoder_layers=m.layers,
+                decoder_layers=m.layers,
+                encoder_ffn_dim=m.inner,
+                decoder_ffn_dim=m.inner,
+                encoder_attention_heads=m.heads,
+                decoder_attention_heads=m.heads,
+                dropout=m.dropout,
+                attention_dropout=0.0,
+                activation_dropout=0.0,
+                activation_function=m.activation,
+                scale_embedding=True,
+                max_position_embeddings=512,
+                pad_token_id=0,
+                bos_token_id=2,
+                eos_token_id=3,
+                decoder_start_token_id=2,
+                forced_eos_token_id=None,
+                share_encoder_decoder_embeddings=True,
+                tie_word_embeddings=True,
+            )
+        )
 
     def forward(self, batch: Pairs) -> Tensor:
         real = torch.ones_like(batch.source) if batch.source_real is None else batch.source_real.long()
-        hidden = self.net.model(input_ids=batch.source, attention_mask=real, decoder_input_ids=batch.target,
-                                use_cache=False).last_hidden_state
+        hidden = self.net.model(
+            input_ids=batch.source, attention_mask=real, decoder_input_ids=batch.target, use_cache=False
+        ).last_hidden_state
         return self.net.lm_head(hidden.flatten(0, 1)[batch.places])
 
 
@@ -61,10 +80,16 @@ class MarianTask(TranslationTask):
         outputs = [""] * len(given)
         model.eval()
         for rows in by_length([len(r) for r in ids], 4096 // beam.size):
-            source, real = sources([[*ids[r], self.vocabulary.source.eos] for r in rows], 0)
+            source, real = sources(Packed.of([ids[r] for r in rows]), 0, self.vocabulary.source.eos)
             mask = torch.ones_like(source) if real is None else real.long()
-            found = model.net.generate(input_ids=source.to(translator.device), attention_mask=mask.to(translator.device),
-                                       num_beams=beam.size, length_penalty=beam.length_penalty, max_new_tokens=120, early_stopping=True)
+            found = model.net.generate(
+                input_ids=source.to(translator.device),
+                attention_mask=mask.to(translator.device),
+                num_beams=beam.size,
+                length_penalty=beam.length_penalty,
+                max_new_tokens=120,
+                early_stopping=True,
+            )
             for row, tokens in zip(rows, found.tolist(), strict=True):
                 outputs[row] = self.vocabulary.target.decode([t for t in tokens if t not in (0, 2, 3)])
         metrics = {name: metric.json() for name, metric in translator.measure(outputs, given).items()}
@@ -89,8 +114,13 @@ def main() -> None:
         outcome = train(recipes.load(options.recipe, options.overrides), options.out / name)
         r = outcome.results
         table[name] = {m: round(r["valid"]["metrics"][m]["value"], 3) for m in ("bleu", "chrf", "ter", "perplexity")}
-        table[name] |= {"parameters": r["parameters"], "training_s": r["seconds"], "tok/s": r["tokens_per_second"],
-                        "wall_s": round(time.monotonic() - began, 1), "device": r["device"]}
+        table[name] |= {
+            "parameters": r["parameters"],
+            "training_s": r["seconds"],
+            "tok/s": r["tokens_per_second"],
+            "wall_s": round(time.monotonic() - began, 1),
+            "device": r["device"],
+        }
     print(json.dumps(table, indent=1))
 
 

@@ -1,10 +1,15 @@
 """The Transformer, complete: train, read, measure and serve attention models.
 
-    regard.train("recipe.yaml", out="run")
-    regard.load("run").translate(["A man is walking."])
+regard.train("recipe.yaml", out="run")
+regard.load("run").translate(["A man is walking."])
 """
 
+import os
 from typing import TYPE_CHECKING, Any
+
+# Threads that wait busily starve each other where cores are shared: two trainings on two cores ran 20 times slower.
+# GNU OpenMP reads this when torch is imported.
+os.environ.setdefault("GOMP_SPINCOUNT", "2000")
 
 __version__ = "0.1.0"
 __all__ = ["RegardError", "__version__", "load", "train"]

@@ -8,8 +8,13 @@ if TYPE_CHECKING:
     from regard.training.run import Outcome
 
 
-def train(recipe: str | Path | dict[str, Any], out: str | Path, overrides: Sequence[str] = (), device: str = "auto",
-          minutes: float | None = None) -> "Outcome":
+def train(
+    recipe: str | Path | dict[str, Any],
+    out: str | Path,
+    overrides: Sequence[str] = (),
+    device: str = "auto",
+    minutes: float | None = None,
+) -> "Outcome":
     """Train what a recipe says (a file, a shipped recipe's name, or a mapping) in the folder `out`.
 
     The same recipe on an existing folder goes on where it stopped. `overrides` are written "model.layers=4".

@@ -3,7 +3,7 @@
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
@@ -24,7 +24,7 @@ app.add_typer(data, name="data")
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Run = Annotated[Path, typer.Argument(help="A trained model: the folder that `regard train --out` wrote.")]
-Beam = Annotated[Optional[int], typer.Option(min=1, help="Beam size; 1 is greedy. Default: as the recipe says.")]
+Beam = Annotated[int | None, typer.Option(min=1, help="Beam size; 1 is greedy. Default: as the recipe says.")]
 
 
 class TrainCommand(TyperCommand):
@@ -51,10 +51,10 @@ def quickstart(
 @app.command(cls=TrainCommand)
 def train(
     recipe: Annotated[str, typer.Argument(help="A YAML file, or the name of a shipped recipe (see `regard info`).")],
-    overrides: Annotated[Optional[list[str]], typer.Argument(help="Keys to change, as model.layers=4.")] = None,
-    out: Annotated[Optional[Path], typer.Option(help="The run folder. Default: runs/NAME of the recipe.")] = None,
+    overrides: Annotated[list[str] | None, typer.Argument(help="Keys to change, as model.layers=4.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The run folder. Default: runs/NAME of the recipe.")] = None,
     device: Device = "auto",
-    minutes: Annotated[Optional[float], typer.Option(help="Stop and save after so long; run again to go on.")] = None,
+    minutes: Annotated[float | None, typer.Option(help="Stop and save after so long; run again to go on.")] = None,
     as_json: Json = False,
 ) -> None:
     """Train a model. The same command on an existing run folder goes on where it stopped."""
@@ -66,9 +66,11 @@ def train(
 @app.command()
 def evaluate(
     run: Run,
-    split: Annotated[Optional[str], typer.Option(help="test or valid of the recipe. Default: test if there is one.")] = None,
-    source: Annotated[Optional[Path], typer.Option(help="Measure on this file instead, with --reference.")] = None,
-    reference: Annotated[Optional[Path], typer.Option(help="What the translations should be, line by line.")] = None,
+    split: Annotated[
+        str | None, typer.Option(help="test or valid of the recipe. Default: test if there is one.")
+    ] = None,
+    source: Annotated[Path | None, typer.Option(help="Measure on this file instead, with --reference.")] = None,
+    reference: Annotated[Path | None, typer.Option(help="What the translations should be, line by line.")] = None,
     beam: Beam = None,
     device: Device = "auto",
     as_json: Json = False,
@@ -82,8 +84,10 @@ def evaluate(
 @app.command()
 def translate(
     run: Run,
-    input: Annotated[Optional[Path], typer.Option("--input", "-i", help="Text, one sentence a line. Default: stdin.")] = None,
-    output: Annotated[Optional[Path], typer.Option("--output", "-o", help="Default: stdout.")] = None,
+    input: Annotated[
+        Path | None, typer.Option("--input", "-i", help="Text, one sentence a line. Default: stdin.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Default: stdout.")] = None,
     beam: Beam = None,
     nbest: Annotated[int, typer.Option(min=1, help="So many translations of each line, as number, score, text.")] = 1,
     scores: Annotated[bool, typer.Option(help="Put the score and a tab before each translation.")] = False,
@@ -92,7 +96,9 @@ def translate(
     top_k: Annotated[int, typer.Option(help="For --sample: from the k likeliest only.")] = 0,
     top_p: Annotated[float, typer.Option(help="For --sample: from the likeliest with this much probability.")] = 1.0,
     seed: Annotated[int, typer.Option(help="For --sample.")] = 1,
-    long: Annotated[str, typer.Option(help="Lines longer than the model knows: truncate, refuse or translate.")] = "truncate",
+    long: Annotated[
+        str, typer.Option(help="Lines longer than the model knows: truncate, refuse or translate.")
+    ] = "truncate",
     batch_tokens: Annotated[int, typer.Option(min=1, help="Padded tokens computed at once.")] = 4096,
     device: Device = "auto",
     as_json: Json = False,
@@ -100,14 +106,26 @@ def translate(
     """Translate text: one line in, one line out, empty lines kept."""
     from regard.tasks.command import translate as body
 
-    body(run, input, output, beam, nbest, scores, (sample, temperature, top_k, top_p, seed), long, batch_tokens, device, as_json)
+    body(
+        run,
+        input,
+        output,
+        beam,
+        nbest,
+        scores,
+        (sample, temperature, top_k, top_p, seed),
+        long,
+        batch_tokens,
+        device,
+        as_json,
+    )
 
 
 @app.command()
 def score(
     run: Run,
-    source: Annotated[Optional[Path], typer.Option(help="Source sentences. Default: stdin, as source TAB target.")] = None,
-    target: Annotated[Optional[Path], typer.Option(help="Their translations, line by line.")] = None,
+    source: Annotated[Path | None, typer.Option(help="Source sentences. Default: stdin, as source TAB target.")] = None,
+    target: Annotated[Path | None, typer.Option(help="Their translations, line by line.")] = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -131,7 +149,7 @@ def average(
 
 @app.command()
 def info(
-    run: Annotated[Optional[Path], typer.Argument(help="A trained model. Without it: this installation.")] = None,
+    run: Annotated[Path | None, typer.Argument(help="A trained model. Without it: this installation.")] = None,
     as_json: Json = False,
 ) -> None:
     """What this installation has, or what a trained model is and how well it did."""

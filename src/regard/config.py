@@ -4,6 +4,7 @@ Every mistake is one sentence that names the file, the line, the key and the nea
 no component: a config class is any dataclass, a choice is a union of dataclasses told apart by their `kind`.
 """
 
+import contextlib
 import dataclasses
 import difflib
 import types
@@ -193,6 +194,8 @@ def _dataclass(cls: type[T], node: Node, path: str) -> T:
 
 def _long_form(cls: type, node: Node, path: str) -> Node:
     """Undo short forms: `shorthand` for a scalar or list, `expand` for a mapping, `preset` for named defaults."""
+    if isinstance(node.value, str) and _kind(cls) and not hasattr(cls, "shorthand"):
+        node = Node({"kind": Node(node.value, node.where, node.raw)}, node.where)
     if not isinstance(node.value, dict):
         if not hasattr(cls, "shorthand") or node.value is None:
             raise _fail(node, path, f"must be a mapping of keys, not {_show(node)}")
@@ -207,8 +210,10 @@ def _long_form(cls: type, node: Node, path: str) -> Node:
         except ValueError as error:
             raise _fail(node, path, str(error)) from None
         keep = {k: node.value[k] for k in expanded if k in plain and expanded[k] == plain[k]}
-        node = Node({k: keep.get(k) or wrap(v, getattr(node.value.get(k), "where", node.where))
-                     for k, v in expanded.items()}, node.where)
+        node = Node(
+            {k: keep.get(k) or wrap(v, getattr(node.value.get(k), "where", node.where)) for k, v in expanded.items()},
+            node.where,
+        )
     presets: dict[str, dict[str, Any]] = getattr(cls, "presets", {})
     if presets and (chosen := node.value.get("preset")) is not None and chosen.value is not None:
         if chosen.value not in presets:
@@ -224,7 +229,7 @@ def _value(hint: Any, node: Node, path: str) -> Any:
         return _union(args, node, path)
     if origin is Literal:
         for choice in args:
-            if node.value == choice and type(node.value) is type(choice) or node.raw == choice:
+            if (node.value == choice and type(node.value) is type(choice)) or node.raw == choice:
                 return choice
         raise _fail(node, path, f"is {_show(node)}; {nearest(node.raw, args)}")
     if origin in (list, tuple):
@@ -251,10 +256,8 @@ def _number_or_text(hint: Any, node: Node, path: str) -> Any:
         except (TypeError, ValueError):
             pass
     if hint is int and isinstance(value, str):
-        try:
+        with contextlib.suppress(ValueError, OverflowError):
             value = int(float(value)) if float(value) == int(float(value)) else value
-        except (ValueError, OverflowError):
-            pass
     if hint is int and isinstance(value, float) and value.is_integer():
         value = int(value)
     if type(value) is hint:
@@ -345,14 +348,13 @@ def describe(cls: Any, path: str = "") -> Iterator[tuple[str, str, str, str]]:
         name, hint = _join(path, field.name), hints[field.name]
         members = [a for a in (get_args(hint) or (hint,)) for a in (get_args(a) or (a,))]
         classes = [a for a in members if dataclasses.is_dataclass(a)]
-        default = field.default if field.default is not MISSING else None
-        if field.default is MISSING and field.default_factory is MISSING:
-            shown = "required"
-        elif classes and default is None and field.default_factory is not MISSING:
+        if field.default is not MISSING:
+            shown = str(field.default)
+        elif field.default_factory is not MISSING:
             made = field.default_factory()
-            shown = str(getattr(made, "kind", "")) if not isinstance(made, list) else str(made or "[]")
+            shown = str(getattr(made, "kind", "")) if dataclasses.is_dataclass(made) else str(made)
         else:
-            shown = str(default if field.default is not MISSING else field.default_factory())  # type: ignore[misc]
+            shown = "required"
         kinds = [k for c in classes if (k := _kind(c))]
         yield name, " | ".join(kinds) or _type_name(hint), shown, field.metadata.get("help", "")
         for c in classes:

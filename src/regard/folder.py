@@ -40,7 +40,9 @@ def load(folder: str | Path, device: str = "auto") -> "Translator":
         home = weights.resolve().parent.parent
     recipe = read_recipe(home)
     if not (weights / WEIGHTS).exists() and (home / "last").exists():
-        raise RegardError(f"{folder}: training has not finished; resume it, or give {home / 'last'}, its last checkpoint")
+        raise RegardError(
+            f"{folder}: training has not finished; resume it, or give {home / 'last'}, its last checkpoint"
+        )
     vocabulary = Vocabulary.load(home / "tokenizer", recipe.task.languages)
     model = recipe.model.build(vocabulary.source.size, vocabulary.target.size)
     load_weights(model, read_tensors(weights / WEIGHTS), weights / WEIGHTS)

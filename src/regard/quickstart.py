@@ -20,7 +20,8 @@ def quickstart(out: Path, device: str) -> None:
     recipe = recipes.load("quickstart")
     console.print(
         "Training a small Transformer on English→German sentences from a grammar that comes with regard.\n"
-        "The test sentences combine words in ways that training never showed.\n", highlight=False,
+        "The test sentences combine words in ways that training never showed.\n",
+        highlight=False,
     )
     outcome = train(recipe, out, device, console=Console(stderr=True))
     if not outcome.finished:
@@ -28,7 +29,11 @@ def quickstart(out: Path, device: str) -> None:
     translator = load(out, device)
     report = evaluate(translator, recipe.data.test)
     print_metrics(report, console)
-    _show(console, translator, [p for p in pairs("test") if p.pronouns][:4] + [p for p in pairs("test") if not p.pronouns][:4])
+    _show(
+        console,
+        translator,
+        [p for p in pairs("test") if p.pronouns][:4] + [p for p in pairs("test") if not p.pronouns][:4],
+    )
     console.print(f"\nTook {time.monotonic() - began:.0f} s. The model is in {out}. Now try:\n", highlight=False)
     for command, meaning in (
         (f'echo "{pairs("test")[0].source}" | regard translate {out}', "translate your own sentence"),

@@ -1,4 +1,4 @@
-"""A recipe: everything a run depends on, in one typed tree. Reads YAML, dotted overrides and shipped recipes by name."""
+"""A recipe: everything a run depends on, in one typed tree, read from YAML and dotted overrides."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

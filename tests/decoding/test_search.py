@@ -9,7 +9,7 @@ import torch
 
 from regard.decoding import Beam, Greedy, Sample, Symbols, beam_search, greedy_search, sample
 from regard.decoding.beam import penalty
-from regard.models.batch import Pairs, sources
+from regard.models.batch import Pairs, Packed, sources
 from tests.models.test_transformer import build
 
 SYMBOLS = Symbols(bos=2, eos=3, never=(0, 2))
@@ -116,7 +116,7 @@ def test_top_k_top_p_and_temperature_limit_the_choice() -> None:
 
 
 def transformer_batch(rows: list[np.ndarray]) -> Pairs:
-    return Pairs(*sources([np.append(r, 3) for r in rows], 0))
+    return Pairs(*sources(Packed.of(rows), 0, 3))
 
 
 @pytest.mark.parametrize("config", [Greedy(), Beam(size=4), Beam(size=3, penalty="gnmt", length_penalty=0.6), Sample(seed=7)])
@@ -149,6 +149,6 @@ def test_forced_score_of_an_output_is_the_search_score() -> None:
     model = build(40)
     row = np.arange(5, 12)
     for h in beam_search(model, transformer_batch([row]), [20], SYMBOLS, Beam(size=4), nbest=4)[0]:
-        batch = pairs([row], [np.array(h.tokens, dtype=np.int64)], pad_id=0, bos=2, eos=3, source_eos=3)
+        batch = pairs(Packed.of([row]), Packed.of([h.tokens]), pad_id=0, bos=2, eos=3, source_eos=3)
         forced = model(batch).log_softmax(-1).gather(1, batch.labels[:, None]).sum()
         assert float(forced) == pytest.approx(h.log_probability, abs=1e-9)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from regard import config
-from regard.models.batch import Pairs, pairs
+from regard.models.batch import Pairs, Packed, pairs
 from regard.models.transformer import Transformer, TransformerConfig
 
 
@@ -21,7 +21,7 @@ def build(entries: int = 30, target: int | None = None, **keys: object) -> Trans
 def batch(lengths: list[tuple[int, int]], seed: int = 0, entries: int = 30) -> Pairs:
     g = np.random.default_rng(seed)
     rows = [(g.integers(4, entries, s), g.integers(4, entries, t)) for s, t in lengths]
-    return pairs([s for s, _ in rows], [t for _, t in rows], pad_id=0, bos=2, eos=3, source_eos=3)
+    return pairs(Packed.of([s for s, _ in rows]), Packed.of([t for _, t in rows]), pad_id=0, bos=2, eos=3, source_eos=3)
 
 
 @pytest.mark.parametrize("preset, count", [("base", 63_082_496), ("big", 214_245_376)])
@@ -122,7 +122,7 @@ def test_a_sentence_alone_and_in_a_padded_batch() -> None:
     g = np.random.default_rng(3)
     rows = [(g.integers(4, 30, s), g.integers(4, 30, t)) for s, t in [(3, 2), (9, 8), (1, 1)]]
     for (source, target), expected in zip(rows, logits, strict=True):
-        alone = pairs([source], [target], pad_id=0, bos=2, eos=3, source_eos=3)
+        alone = pairs(Packed.of([source]), Packed.of([target]), pad_id=0, bos=2, eos=3, source_eos=3)
         torch.testing.assert_close(model(alone), expected, atol=1e-12, rtol=1e-12)
 
 

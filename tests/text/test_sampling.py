@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import time
 from collections import Counter
 from functools import cache
 
@@ -143,14 +142,12 @@ def test_kinds_that_cannot_sample():
         Sampler(UNIGRAM, dropout=0.1)
 
 
-def test_an_epoch_of_multi30k_takes_a_second_and_a_half():
+def test_an_epoch_of_multi30k():
     sides = {side: corpus.real_lines(f"multi30k/train.{side}.gz") for side in ("en", "de")}
     tokenizer = train(Bpe(size=10_000, dropout=0.1), sides)
     sampler = tokenizer.sampler()
     prepared = sampler.prepare(sides["en"] + sides["de"])
     sampler.encode_ragged(prepared, seed=1, epoch=0)
-    start = time.perf_counter()
     ids, offsets = sampler.encode_ragged(prepared, seed=1, epoch=1)
-    assert time.perf_counter() - start < 1.5
     assert len(offsets) == 58_001
     assert ids.dtype == np.int32

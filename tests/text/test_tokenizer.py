@@ -101,14 +101,14 @@ def test_a_very_long_line_is_no_trouble(kind, text):
     start = time.perf_counter()
     tokenizer = TOKENIZERS[kind]
     tokenizer.decode(tokenizer.encode(text))
-    assert time.perf_counter() - start < 5
+    assert time.perf_counter() - start < 60  # quadratic time would be minutes
 
 
 @every_kind
 def test_training_with_a_very_long_line_is_no_trouble(kind):
     start = time.perf_counter()
     train(CONFIGS[kind], [*TEXT, "ab" * 50_000, "我爱" * 50_000])
-    assert time.perf_counter() - start < 20
+    assert time.perf_counter() - start < 120
 
 
 def test_nul_is_a_character():

@@ -12,12 +12,7 @@ POOL = 200_000  # rows sorted together: all of a small corpus, a random part of 
 
 
 def plan(
-    source_lengths: np.ndarray | None,
-    target_lengths: np.ndarray,
-    budget: int,
-    seed: int,
-    epoch: int,
-    pool: int = POOL,
+    source_lengths: np.ndarray | None, target_lengths: np.ndarray, budget: int, seed: int, epoch: int, pool: int = POOL
 ) -> list[np.ndarray]:
     """Arrays of row indices, every row in exactly one: the micro-batches of the epoch in their global order.
 
@@ -78,9 +73,7 @@ class Fill:
     batches: int
 
 
-def fill(
-    batches: Sequence[np.ndarray], source_lengths: np.ndarray | None, target_lengths: np.ndarray
-) -> Fill:
+def fill(batches: Sequence[np.ndarray], source_lengths: np.ndarray | None, target_lengths: np.ndarray) -> Fill:
     target = _real_and_padded(batches, target_lengths)
     source = np.zeros(2) if source_lengths is None else _real_and_padded(batches, source_lengths)
     return Fill(_share(source), _share(target), _share(source + target), len(batches))

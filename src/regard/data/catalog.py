@@ -36,10 +36,7 @@ def locate(entry: Set) -> Path | None:
     """The folder of the set that holds all its files, if there is one."""
     for root in data_folders():
         folder = root / entry.name
-        if (
-            all(_present(folder, name) for names in entry.splits.values() for name in names)
-            and folder.is_dir()
-        ):
+        if all(_present(folder, name) for names in entry.splits.values() for name in names) and folder.is_dir():
             return folder
     return None
 
@@ -103,23 +100,16 @@ def records(
     return _sound(entry, split, [_file(entry, name) for name in names], counts)
 
 
-def _sound(
-    entry: Set, split: str, paths: list[Path], counts: Counter[str] | None
-) -> Iterator[dict[str, Any]]:
+def _sound(entry: Set, split: str, paths: list[Path], counts: Counter[str] | None) -> Iterator[dict[str, Any]]:
     """The records; a file of another layout is the user's mistake, not a crash."""
     try:
         yield from LAYOUTS[entry.layout](entry, split, paths, counts)
     except (KeyError, TypeError, ValueError) as error:
-        raise RegardError(
-            f"{paths[0]}: not laid out as {entry.name} is ({error!r}); see {entry.home}"
-        ) from None
+        raise RegardError(f"{paths[0]}: not laid out as {entry.name} is ({error!r}); see {entry.home}") from None
 
 
 def read(
-    reference: str,
-    fields: Sequence[str],
-    languages: Sequence[str] | None = None,
-    counts: Counter[str] | None = None,
+    reference: str, fields: Sequence[str], languages: Sequence[str] | None = None, counts: Counter[str] | None = None
 ) -> Iterator[Record]:
     """A split as records of text: by language where it is parallel text, else by the keys in `fields`."""
     entry, split = resolve(reference)
@@ -131,8 +121,6 @@ def read(
 
 def _text(entry: Set, item: dict[str, Any], key: str) -> str:
     if key not in item:
-        raise RegardError(
-            f"{entry.name} has no column {key}; {nearest(key, [k for k in item if k != 'number'])}"
-        )
+        raise RegardError(f"{entry.name} has no column {key}; {nearest(key, [k for k in item if k != 'number'])}")
     value = item[key]
     return " ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -53,13 +53,7 @@ def list_sets(json: bool = False) -> None:
 
 
 def _where(found: str) -> str:
-    return (
-        "built in"
-        if found == "built in"
-        else "in the cache"
-        if found.startswith(str(cache_root()))
-        else "found"
-    )
+    return "built in" if found == "built in" else "in the cache" if found.startswith(str(cache_root())) else "found"
 
 
 def get(name: str, json: bool = False) -> None:

@@ -21,9 +21,7 @@ class Corpus:
     columns: list[int | str] | None = option(
         None, "of path: the columns to read, counted from 1, or by header name (.tsv) or key (.jsonl)"
     )
-    weight: float = option(
-        1.0, "how often an epoch holds each row; 0.5 takes a random half, 2 takes each twice"
-    )
+    weight: float = option(1.0, "how often an epoch holds each row; 0.5 takes a random half, 2 takes each twice")
 
     def __post_init__(self) -> None:
         if (self.source is None) != (self.target is None):
@@ -79,9 +77,7 @@ class Data:
     valid: list[Corpus] = option([], "what training is measured on")
     test: list[Corpus] = option([], "what `regard evaluate` measures on")
     filters: Filters = option(Filters, "rows of train that are dropped or cut, and counted")
-    cache: str | None = option(
-        None, "folder of the prepared form; by default in $REGARD_CACHE or ~/.cache/regard"
-    )
+    cache: str | None = option(None, "folder of the prepared form; by default in $REGARD_CACHE or ~/.cache/regard")
 
     def __post_init__(self) -> None:
         if not self.train:

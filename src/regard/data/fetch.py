@@ -33,9 +33,7 @@ def fetch(name: str, progress: Progress | None = None) -> Path:
     """Download the set `name`; its folder. Files appear there only when all of them are whole."""
     entry = lookup(name)
     if not entry.fetch:
-        where = (
-            "it is part of the package" if entry.layout == "grammar" else f"see {entry.home}: {entry.by_hand}"
-        )
+        where = "it is part of the package" if entry.layout == "grammar" else f"see {entry.home}: {entry.by_hand}"
         raise RegardError(f"{entry.name} has no download; {where}")
     folder = cache_root() / "data" / entry.name
     try:
@@ -56,9 +54,7 @@ def _one(entry: Set, item: Fetch, folder: Path, progress: Progress | None) -> No
     with tempfile.TemporaryFile() as file:
         digest = _download(entry, item.url, file, progress)
         if item.sha256 and digest != item.sha256:
-            raise RegardError(
-                f"{item.url}: not the file the catalog knows (sha256 {digest}); try again later"
-            )
+            raise RegardError(f"{item.url}: not the file the catalog knows (sha256 {digest}); try again later")
         file.seek(0)
         if not item.convert:
             place = folder / item.to
@@ -85,9 +81,7 @@ def _download(entry: Set, url: str, file: io.IOBase, progress: Progress | None) 
                 if progress is not None:
                     progress(url.rsplit("/", 1)[1], done, size)
     except urllib.error.HTTPError as error:
-        raise RegardError(
-            f"{url}: the server answered {error.code} {error.reason}; see {entry.home}"
-        ) from None
+        raise RegardError(f"{url}: the server answered {error.code} {error.reason}; see {entry.home}") from None
     except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
         reason = getattr(error, "reason", None) or error
         raise RegardError(
@@ -125,9 +119,7 @@ def _tatoeba(file: io.IOBase, item: Fetch, folder: Path) -> None:
         for line in _member(file, member).decode("utf-8").split("\n"):
             if line.strip():
                 english, german, *_ = line.rstrip("\r").split("\t")
-                bucket = (
-                    int.from_bytes(hashlib.blake2b(english.encode(), digest_size=8).digest(), "big") % 100
-                )
+                bucket = int.from_bytes(hashlib.blake2b(english.encode(), digest_size=8).digest(), "big") % 100
                 (valid if bucket == 0 else train).write(f"{english}\t{german}\n")
 
 

@@ -30,9 +30,7 @@ def columns(entry: Set, split: str, paths: Sequence[Path], counts: Counts) -> It
     for number, line in enumerate(lines(paths[0], counts), 1):
         cells = line.split("\t")
         if len(cells) < len(entry.languages):
-            raise RegardError(
-                f"{paths[0]}, line {number}: {len(cells)} columns instead of {len(entry.languages)}"
-            )
+            raise RegardError(f"{paths[0]}, line {number}: {len(cells)} columns instead of {len(entry.languages)}")
         yield dict(zip(entry.languages, cells, strict=False), number=number)
 
 
@@ -74,14 +72,7 @@ def conll(entry: Set, split: str, paths: Sequence[Path], counts: Counts) -> Iter
 
     def sentence() -> Item:
         words, pos, chunks, tags = map(list, zip(*rows, strict=True))
-        return {
-            "tokens": words,
-            "pos": pos,
-            "chunks": chunks,
-            "tags": tags,
-            "document": document,
-            "number": first,
-        }
+        return {"tokens": words, "pos": pos, "chunks": chunks, "tags": tags, "document": document, "number": first}
 
     for number, line in enumerate(lines(paths[0], counts), 1):
         cells = line.split()

@@ -46,9 +46,7 @@ def read(
         return catalog.read(corpus.set, [str(c) for c in corpus.columns or names], languages, counts)
     if corpus.source is not None and corpus.target is not None:
         if len(names) != 2:
-            wanted = (
-                f"{len(names)} columns" if len(names) > 1 else "one text: write each file as `path: FILE`"
-            )
+            wanted = f"{len(names)} columns" if len(names) > 1 else "one text: write each file as `path: FILE`"
             raise RegardError(f"{corpus.name} is two parallel files, but this task reads {wanted}")
         return parallel(find(corpus.source), find(corpus.target), counts)
     assert corpus.path is not None
@@ -95,9 +93,7 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
     except IsADirectoryError:
         raise RegardError(f"{path} is a folder; give a file in it") from None
     except EOFError:
-        raise RegardError(
-            f"{path}: the gzip data ends too early: the file was cut short; get it again"
-        ) from None
+        raise RegardError(f"{path}: the gzip data ends too early: the file was cut short; get it again") from None
     except (gzip.BadGzipFile, zlib.error) as error:
         raise RegardError(f"{path}: the gzip data is damaged ({error}); get it again") from None
     except OSError as error:

@@ -11,9 +11,7 @@ class Fetch:
     to: str = ""
     sha256: str = ""
     convert: str = ""
-    members: dict[str, str] = field(
-        default_factory=dict
-    )  # of an archive: member → file; "a.zip!b" is b in a.zip
+    members: dict[str, str] = field(default_factory=dict)  # of an archive: member → file; "a.zip!b" is b in a.zip
 
 
 @dataclass(frozen=True)
@@ -48,9 +46,7 @@ def _multi30k() -> tuple[Fetch, ...]:
     return tuple(Fetch(f"{base}/{name}", name, sha256) for name, sha256 in sums.items())
 
 
-def _glue(
-    name: str, what: str, size: str, columns: dict[str, int], header: bool = True, by_hand: str = ""
-) -> Set:
+def _glue(name: str, what: str, size: str, columns: dict[str, int], header: bool = True, by_hand: str = "") -> Set:
     members = {f"{name}/{split}.tsv": f"{split}.tsv" for split in ("train", "dev")}
     fetch = Fetch(f"https://dl.fbaipublicfiles.com/glue/data/{name}.zip", convert="unzip", members=members)
     return Set(

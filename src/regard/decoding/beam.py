@@ -81,8 +81,17 @@ def _best(score: Tensor, logp: Tensor, count: int) -> tuple[Tensor, Tensor, Tens
     return best, place // entries, place % entries
 
 
-def _collect(ended: list[_Ended], sentences: list[int], said: Tensor, score: Tensor, beam: Tensor, token: Tensor,
-             symbols: Symbols, config: Beam, nbest: int) -> None:
+def _collect(
+    ended: list[_Ended],
+    sentences: list[int],
+    said: Tensor,
+    score: Tensor,
+    beam: Tensor,
+    token: Tensor,
+    symbols: Symbols,
+    config: Beam,
+    nbest: int,
+) -> None:
     """Take note of what ends among the best `size` continuations."""
     ends = (token[:, : config.size] == symbols.eos) & (score[:, : config.size] > -torch.inf)
     row, rank = ends.nonzero(as_tuple=True)

@@ -13,7 +13,9 @@ from regard.decoding.contract import Generator, Hypothesis, Symbols, log_probabi
 Choose = Callable[[Tensor, Tensor, int], Tensor]  # (logp [B, V], rows [B], step) -> tokens [B]
 
 
-def greedy_search(model: Generator, batch: Any, limits: list[int], symbols: Symbols, config: Greedy) -> list[Hypothesis]:
+def greedy_search(
+    model: Generator, batch: Any, limits: list[int], symbols: Symbols, config: Greedy
+) -> list[Hypothesis]:
     """The likeliest next word, again and again."""
     return _generate(model, batch, limits, symbols, lambda logp, rows, step: logp.argmax(-1))
 
@@ -21,7 +23,7 @@ def greedy_search(model: Generator, batch: Any, limits: list[int], symbols: Symb
 def sample(
     model: Generator, batch: Any, limits: list[int], symbols: Symbols, config: Sample, keys: list[int] | None = None
 ) -> list[Hypothesis]:
-    """Draw each word. Row r draws from a stream of its own, keyed by (seed, keys[r]), so that batching changes nothing."""
+    """Draw each word. Row r has a stream of its own, keyed by (seed, keys[r]), so that batching changes nothing."""
     keys = keys if keys is not None else list(range(len(limits)))
     draws = torch.tensor(
         np.stack([np.random.default_rng((config.seed, key)).random(max(limits) + 1) for key in keys])

@@ -1,6 +1,9 @@
 """What a model is given: ids, who is real, and where the targets are. Built by tasks, moved as one."""
 
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from itertools import chain
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,42 +22,63 @@ class Pairs:
     rows: tuple[int, ...] = ()  # which examples these are
 
     def to(self, device: torch.device | str) -> "Pairs":
-        moved = {
-            f.name: value.to(device, non_blocking=True)
-            for f in fields(self)
-            if isinstance(value := getattr(self, f.name), Tensor)
-        }
-        return replace(self, **moved)
+        return self._each(lambda tensor: tensor.to(device, non_blocking=True))
 
     def pin(self) -> "Pairs":
-        pinned = {f.name: v.pin_memory() for f in fields(self) if isinstance(v := getattr(self, f.name), Tensor)}
-        return replace(self, **pinned)
+        """In memory that a GPU can copy from without stopping the host."""
+        return self._each(lambda tensor: tensor.pin_memory())
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> "Pairs":
+        values: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
+        values = {name: change(value) if isinstance(value, Tensor) else value for name, value in values.items()}
+        return Pairs(**values)
 
 
-def pad(rows: list[np.ndarray], filler: int, front: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Rows as one array [B, N] and its lengths; `front` is put before each row."""
-    shift = front is not None
-    lengths = np.fromiter((len(row) + shift for row in rows), dtype=np.int64, count=len(rows))
-    out = np.full((len(rows), int(lengths.max(initial=0))), filler, dtype=np.int64)
-    out[np.arange(out.shape[1]) < lengths[:, None]] = np.concatenate(
-        [part for row in rows for part in (([front], row) if shift else (row,))] or [np.empty(0, np.int64)]
-    )
-    return out, lengths
+class Packed:
+    """Rows end to end: row j is flat[offsets[j] : offsets[j + 1]]. Batches are made of them without a loop."""
+
+    def __init__(self, flat: np.ndarray, offsets: np.ndarray) -> None:
+        self.flat, self.lengths = flat, np.diff(offsets)
+
+    @staticmethod
+    def of(rows: Sequence[Sequence[int] | np.ndarray]) -> "Packed":
+        lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
+        flat = np.fromiter(chain.from_iterable(rows), dtype=np.int64, count=int(lengths.sum()))
+        return Packed(flat, np.concatenate([[0], np.cumsum(lengths)]))
+
+    def padded(self, filler: int, before: int | None = None, after: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Ids [B, N] and which are real [B, N]; `before` and `after` are put around every row."""
+        front = before is not None
+        lengths = self.lengths + front + (after is not None)
+        places = np.arange(int(lengths.max(initial=0)))
+        real = places < lengths[:, None]
+        ids = np.full(real.shape, filler, dtype=np.int64)
+        ids[(places >= front) & (places < (self.lengths + front)[:, None])] = self.flat
+        if before is not None:
+            ids[:, 0] = before
+        if after is not None:
+            ids[np.arange(len(ids)), lengths - 1] = after
+        return ids, real
 
 
-def sources(rows: list[np.ndarray], filler: int) -> tuple[Tensor, Tensor | None]:
-    """Source rows as ids [B, S] and the mask of real places, or None if none is padding."""
-    ids, lengths = pad(rows, filler)
-    real = np.arange(ids.shape[1]) < lengths[:, None]
+def sources(rows: Packed, filler: int, eos: int) -> tuple[Tensor, Tensor | None]:
+    """Source rows, each closed by </s>, as ids [B, S] and the mask of real places, or None if none is padding."""
+    ids, real = rows.padded(filler, after=eos)
     return torch.from_numpy(ids), None if real.all() else torch.from_numpy(real)
 
 
-def pairs(source: list[np.ndarray], target: list[np.ndarray], pad_id: int, bos: int, eos: int,
-          source_eos: int, rows: tuple[int, ...] = ()) -> Pairs:
+def pairs(
+    source: Packed, target: Packed, pad_id: int, bos: int, eos: int, source_eos: int, rows: tuple[int, ...] = ()
+) -> Pairs:
     """A training batch: sources end in </s>; targets are read shifted right and end in </s>."""
-    source_ids, real = sources([np.append(row, source_eos) for row in source], pad_id)
-    ids, lengths = pad(target, pad_id, front=bos)  # [B, T]
-    labels = np.concatenate([np.append(row, eos) for row in target])
-    places = np.flatnonzero(np.arange(ids.shape[1]) < lengths[:, None])
-    return Pairs(source_ids, real, torch.from_numpy(ids), torch.from_numpy(labels.astype(np.int64)),
-                 torch.from_numpy(places), rows)
+    source_ids, source_real = sources(source, pad_id, source_eos)
+    ids, real = target.padded(pad_id, before=bos)  # [B, T]
+    labels = target.padded(pad_id, after=eos)[0][real]  # [N]
+    return Pairs(
+        source_ids,
+        source_real,
+        torch.from_numpy(ids),
+        torch.from_numpy(labels),
+        torch.from_numpy(np.flatnonzero(real)),
+        rows,
+    )

@@ -97,15 +97,25 @@ class EncoderLayer(nn.Module):
 class DecoderLayer(nn.Module):
     """Self-attention over what is said so far, attention to the source, feed-forward."""
 
-    def __init__(self, attention: MultiHeadAttention, cross: MultiHeadAttention, feed_forward: FeedForward,
-                 residuals: list[nn.Module]) -> None:
+    def __init__(
+        self,
+        attention: MultiHeadAttention,
+        cross: MultiHeadAttention,
+        feed_forward: FeedForward,
+        residuals: list[nn.Module],
+    ) -> None:
         super().__init__()
         self.attention, self.cross, self.feed_forward = attention, cross, feed_forward
         self.residuals = nn.ModuleList(residuals)
 
     def forward(
-        self, x: Tensor, memory: Tensor | None, own: Call, cross: Call,
-        caches: tuple[Cache, Cache] | None = None, records: tuple[list[Tensor], list[Tensor]] | None = None,
+        self,
+        x: Tensor,
+        memory: Tensor | None,
+        own: Call,
+        cross: Call,
+        caches: tuple[Cache, Cache] | None = None,
+        records: tuple[list[Tensor], list[Tensor]] | None = None,
     ) -> Tensor:
         """memory None: the cross cache holds the source's keys already."""
         past, source = caches or (None, None)
@@ -113,6 +123,12 @@ class DecoderLayer(nn.Module):
         x = self.residuals[0](x, lambda y: self.attention(y, y, own, past, seen))
         x = self.residuals[1](x, lambda y: self.cross(y, memory, cross, source, aligned))
         return self.residuals[2](x, self.feed_forward)
+
+    def caches(self, memory: Tensor, position: Tensor, length: int) -> tuple[Cache, Cache]:
+        """Room for `length` tokens of its own past, and the keys of the source."""
+        own = self.attention
+        past = Cache.empty(position, own.heads, length, own.d_k, own.d_k, memory)
+        return past, Cache(*self.cross.project(memory), position, filled=memory.shape[1])
 
 
 class Transformer(nn.Module):
@@ -140,8 +156,12 @@ class Transformer(nn.Module):
             for _ in range(c.layers)
         )
         self.decoder = nn.ModuleList(
-            DecoderLayer(attention(c.attention.decoder, Causal() & seen), attention(c.attention.cross, Full() & seen),
-                         feed_forward.build(c.size), residuals(3))
+            DecoderLayer(
+                attention(c.attention.decoder, Causal() & seen),
+                attention(c.attention.cross, Full() & seen),
+                feed_forward.build(c.size),
+                residuals(3),
+            )
             for _ in range(c.decoder_layers or c.layers)
         )
         final = RESIDUALS[c.residual].final_norm
@@ -173,7 +193,8 @@ class Transformer(nn.Module):
 
     def forward(self, batch: Pairs) -> Tensor:
         """Scores of the vocabulary at every real target place [N, V], in the order of `batch.labels`."""
-        assert batch.target is not None and batch.places is not None
+        assert batch.target is not None
+        assert batch.places is not None
         memory, layout = self.encode(batch.source, batch.source_real)
         hidden = self.decode(batch.target, memory, layout)  # [B, T, D]
         return self.output(hidden.flatten(0, 1)[batch.places])
@@ -183,14 +204,8 @@ class Transformer(nn.Module):
     def start(self, batch: Pairs, length: int) -> State:
         """Read the source; the state then has room for `length` target tokens a row."""
         memory, layout = self.encode(batch.source, batch.source_real)
-        rows, heads = len(memory), self.config.heads
-        position = torch.zeros(rows, dtype=torch.long, device=memory.device)
-        caches = []
-        for layer in self.decoder:
-            past = Cache.empty(rows, heads, length, layer.attention.d_k, layer.attention.d_k, memory)
-            past.position = position
-            k, v = layer.cross._split(layer.cross.key_value(memory)).chunk(2, dim=1)
-            caches.append((past, Cache(k, v, position, filled=layout.length)))
+        position = torch.zeros(len(memory), dtype=torch.long, device=memory.device)
+        caches = [layer.caches(memory, position, length) for layer in self.decoder]  # type: ignore[operator]
         return State(position, caches, layout.real, layout.length)
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:

@@ -73,7 +73,12 @@ class MultiHeadAttention(nn.Module):
         self.dropout = config.dropout
 
     def forward(
-        self, x: Tensor, memory: Tensor | None, call: Call, cache: Cache | None = None, record: list[Tensor] | None = None
+        self,
+        x: Tensor,
+        memory: Tensor | None,
+        call: Call,
+        cache: Cache | None = None,
+        record: list[Tensor] | None = None,
     ) -> Tensor:
         """x [B, Q, D] asks memory [B, K, D]; memory None means that the cache holds all the keys already."""
         q = self._split(self.query(x))  # [B, H, Q, d]
@@ -81,7 +86,7 @@ class MultiHeadAttention(nn.Module):
             assert cache is not None
             k, v = cache.read()
         else:
-            k, v = self._split(self.key_value(memory)).chunk(2, dim=1)  # [B, H, K, d] each
+            k, v = self.project(memory)
             if cache is not None:
                 k, v = cache.append(k, v)
         q, k = self.position.rotate(q, k, call)
@@ -90,6 +95,11 @@ class MultiHeadAttention(nn.Module):
             call = Call(call.queries, keys)
         out = self._attend(q, k, v, call, record)
         return self.output(out.transpose(1, 2).flatten(2))  # [B, Q, D]
+
+    def project(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values of a memory [B, K, D]: [B, H, K, d_k] and [B, H, K, d_v]."""
+        k, v = self._split(self.key_value(memory)).chunk(2, dim=1)
+        return k, v
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, call: Call, record: list[Tensor] | None) -> Tensor:
         """By the fastest backend that serves these choices; recording is done beside it and changes nothing."""
@@ -100,9 +110,7 @@ class MultiHeadAttention(nn.Module):
             return backend.sdpa(self, q, k, v, call, bias)
         return self.reference(q, k, v, call, bias)[0]
 
-    def reference(
-        self, q: Tensor, k: Tensor, v: Tensor, call: Call, bias: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
+    def reference(self, q: Tensor, k: Tensor, v: Tensor, call: Call, bias: Tensor | None) -> tuple[Tensor, Tensor]:
         """The plain path: output [B, H, Q, d_v] and weights [B, H, Q, K]."""
         out, weights = attention(q, k, v, self.score, self.normalise, self.pattern.mask(call), bias)
         gain = self.pattern.gain(call)

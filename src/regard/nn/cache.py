@@ -16,10 +16,11 @@ class Cache:
     filled: int = 0  # no row has more keys than this
 
     @staticmethod
-    def empty(rows: int, heads: int, length: int, d_k: int, d_v: int, like: Tensor) -> "Cache":
+    def empty(position: Tensor, heads: int, length: int, d_k: int, d_v: int, like: Tensor) -> "Cache":
+        rows = len(position)
         keys = torch.zeros(rows, heads, length, d_k, dtype=like.dtype, device=like.device)
         values = torch.zeros(rows, heads, length, d_v, dtype=like.dtype, device=like.device)
-        return Cache(keys, values, torch.zeros(rows, dtype=torch.long, device=like.device))
+        return Cache(keys, values, position)
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Write T new keys to each row, and give all keys up to the longest row."""

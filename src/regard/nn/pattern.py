@@ -12,7 +12,9 @@ from torch import Tensor
 
 from regard.nn.layout import Call
 
-Shape = Literal["full", "causal", "mask"]  # what a fast backend needs to know: nothing hidden, only the future, or other
+Shape = Literal[
+    "full", "causal", "mask"
+]  # what a fast backend needs to know: nothing hidden, only the future, or other
 
 
 class Pattern(ABC):
@@ -40,8 +42,10 @@ class Pattern(ABC):
             if self.shape(call) == "full":
                 return None
             device = call.queries.position.device
-            rows = max(side.position.shape[0] if side.real is None else side.real.shape[0]
-                       for side in (call.queries, call.keys))
+            rows = max(
+                side.position.shape[0] if side.real is None else side.real.shape[0]
+                for side in (call.queries, call.keys)
+            )
             b = torch.arange(rows, device=device)[:, None, None, None]
             h = torch.zeros(1, 1, 1, 1, dtype=torch.long, device=device)
             i = torch.arange(call.queries.length, device=device)[:, None]

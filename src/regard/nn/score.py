@@ -18,7 +18,7 @@ class ScaledDot(Score):
 
     def __init__(self, d_k: int) -> None:
         super().__init__()
-        self.scale = d_k**-0.5
+        self.scale: float = d_k**-0.5
 
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
         return (q * self.scale) @ k.transpose(-2, -1)

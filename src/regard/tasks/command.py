@@ -24,8 +24,19 @@ CHUNK = 4096  # lines translated together when they come as a stream
 # --- translate -----------------------------------------------------------------------------------------------------
 
 
-def translate(run: Path, source: Path | None, output: Path | None, beam: int | None, nbest: int, scores: bool,
-              sampling: tuple[bool, float, int, float, int], long: str, batch_tokens: int, device: str, as_json: bool) -> None:
+def translate(
+    run: Path,
+    source: Path | None,
+    output: Path | None,
+    beam: int | None,
+    nbest: int,
+    scores: bool,
+    sampling: tuple[bool, float, int, float, int],
+    long: str,
+    batch_tokens: int,
+    device: str,
+    as_json: bool,
+) -> None:
     if long not in ("truncate", "refuse", "translate"):
         raise RegardError(f"--long is {long!r}; write truncate, refuse or translate")
     translator = load(run, device)
@@ -33,8 +44,17 @@ def translate(run: Path, source: Path | None, output: Path | None, beam: int | N
     with _reading(source) as lines, _writing(output) as out, _bar("Translating") as tell:
         start = 0
         for chunk in _chunks(lines, interactive=source is None and sys.stdin.isatty()):
-            found = translator.nbest(chunk, nbest, decoding, "plain", batch_tokens, long, _warn,  # type: ignore[arg-type]
-                                     lambda what, n, before=start: tell(before + n), before=start)  # type: ignore[misc]
+            found = translator.nbest(
+                chunk,
+                nbest,
+                decoding,
+                "plain",
+                batch_tokens,
+                long,
+                _warn,  # type: ignore[arg-type]
+                lambda what, n, before=start: tell(before + n),
+                before=start,
+            )  # type: ignore[misc]
             for number, options in enumerate(found, start + 1):
                 out.write(_line(number, options, nbest, scores, as_json))
             out.flush()
@@ -45,7 +65,9 @@ def _warn(sentence: str) -> None:
     print(f"regard: {sentence}", file=sys.stderr)
 
 
-def _decoding(translator: Translator, beam: int | None, sampling: tuple[bool, float, int, float, int]) -> DecodingConfig:
+def _decoding(
+    translator: Translator, beam: int | None, sampling: tuple[bool, float, int, float, int]
+) -> DecodingConfig:
     sample, temperature, top_k, top_p, seed = sampling
     base = translator.recipe.decoding
     limits = {"max_ratio": base.max_ratio, "max_extra": base.max_extra}
@@ -78,7 +100,9 @@ def _line(number: int, options: list[Translation], nbest: int, scores: bool, as_
 
 def score(run: Path, source: Path | None, target: Path | None, device: str, as_json: bool) -> None:
     if (source is None) != (target is None):
-        raise RegardError("--source and --target belong together; without both, pairs are read from stdin as source TAB target")
+        raise RegardError(
+            "--source and --target belong together; without both, pairs are read from stdin as source TAB target"
+        )
     translator = load(run, device)
     given: Iterator[tuple[str, str]]
     if source is not None and target is not None:
@@ -107,8 +131,15 @@ def _split(line: str, number: int) -> tuple[str, str]:
 # --- evaluate ------------------------------------------------------------------------------------------------------
 
 
-def evaluate(run: Path, split: str | None, source: Path | None, reference: Path | None, beam: int | None, device: str,
-             as_json: bool) -> None:
+def evaluate(
+    run: Path,
+    split: str | None,
+    source: Path | None,
+    reference: Path | None,
+    beam: int | None,
+    device: str,
+    as_json: bool,
+) -> None:
     if (source is None) != (reference is None):
         raise RegardError("--source and --reference belong together")
     if split not in (None, "test", "valid"):
@@ -116,7 +147,9 @@ def evaluate(run: Path, split: str | None, source: Path | None, reference: Path 
     translator = load(run, device)
     corpora = _corpora(translator, split, source, reference)
     with _bar("Translating") as tell:
-        report = measure(translator, corpora, lambda what, n: tell(n), _decoding(translator, beam, (False, 1.0, 0, 1.0, 1)))
+        report = measure(
+            translator, corpora, lambda what, n: tell(n), _decoding(translator, beam, (False, 1.0, 0, 1.0, 1))
+        )
     for note in report["notes"]:
         _warn(note)
     if as_json:

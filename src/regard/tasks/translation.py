@@ -17,7 +17,7 @@ from regard.data.ragged import Rows
 from regard.data.readers import read
 from regard.decoding import DecodingConfig
 from regard.errors import RegardError
-from regard.models.batch import Pairs, pairs
+from regard.models.batch import Packed, Pairs, pairs
 from regard.tasks.contract import Progress
 from regard.tasks.translator import Translator
 from regard.tasks.vocabulary import Vocabulary
@@ -44,8 +44,13 @@ class TranslationConfig:
             vocabulary = Vocabulary.train(recipe, self.languages, progress)
         cache = Path(recipe.data.cache) if recipe.data.cache else cache_root() / "prepared"
         prepared = prepare(
-            recipe.data.train, dict(zip(COLUMNS, vocabulary, strict=True)), recipe.data.filters, cache,
-            keep_text=vocabulary.samples, progress=lambda n: progress("Preparing lines", n), languages=self.languages,
+            recipe.data.train,
+            dict(zip(COLUMNS, vocabulary, strict=True)),
+            recipe.data.filters,
+            cache,
+            keep_text=vocabulary.samples,
+            progress=lambda n: progress("Preparing lines", n),
+            languages=self.languages,
         )
         return TranslationTask(recipe, vocabulary, prepared)
 
@@ -66,7 +71,9 @@ class TranslationTask:
 
     def report(self) -> list[str]:
         cut = len(self._too_long())
-        return self.prepared.report_lines() + ([f"validation data: {cut:,} source lines are cut when translated"] if cut else [])
+        return self.prepared.report_lines() + (
+            [f"validation data: {cut:,} source lines are cut when translated"] if cut else []
+        )
 
     def _too_long(self) -> list[list[int]]:
         limit = self.recipe.data.filters.max_length
@@ -110,8 +117,13 @@ class TranslationTask:
         translator = self.translator(model)
         result = translator.forced(chosen)
         if settings.decode:
-            outputs = translator.translate([s for s, _ in chosen], settings.decoding, form="prepared", progress=progress,
-                                           warn=lambda sentence: None)  # the report has said it
+            outputs = translator.translate(
+                [s for s, _ in chosen],
+                settings.decoding,
+                form="prepared",
+                progress=progress,
+                warn=lambda sentence: None,
+            )  # the report has said it
             metrics = translator.measure(outputs, chosen, full=False)
             result |= {name: metric.value for name, metric in metrics.items()}
         return result
@@ -137,8 +149,12 @@ class PairsView:
         rows = self.rows[indices]
         v = self.vocabulary
         return pairs(
-            [self.source[i] for i in rows], [self.target[i] for i in rows],
-            pad_id=v.target.pad, bos=v.target.bos, eos=v.target.eos, source_eos=v.source.eos,
+            Packed(*self.source.take(rows)),
+            Packed(*self.target.take(rows)),
+            pad_id=v.target.pad,
+            bos=v.target.bos,
+            eos=v.target.eos,
+            source_eos=v.source.eos,
             rows=tuple(rows.tolist()),
         )
 
@@ -154,12 +170,18 @@ def read_pairs(corpora: list[Corpus], languages: tuple[str, str]) -> list[tuple[
     return found
 
 
-def evaluate(translator: Translator, corpora: list[Corpus], progress: Progress | None = None,
-             decoding: DecodingConfig | None = None) -> dict[str, Any]:
+def evaluate(
+    translator: Translator,
+    corpora: list[Corpus],
+    progress: Progress | None = None,
+    decoding: DecodingConfig | None = None,
+) -> dict[str, Any]:
     """Every metric of translating these corpora, as JSON; for the embedded corpus, also how many pronouns are right."""
     given = read_pairs(corpora, translator.recipe.task.languages)
     notes: list[str] = []
-    outputs = translator.translate([s for s, _ in given], decoding, form="prepared", progress=progress, warn=notes.append)
+    outputs = translator.translate(
+        [s for s, _ in given], decoding, form="prepared", progress=progress, warn=notes.append
+    )
     result: dict[str, Any] = {name: metric.json() for name, metric in translator.measure(outputs, given).items()}
     result |= {name: {"value": value} for name, value in translator.forced(given).items()}
     if all((corpus.set or "").startswith("embedded:") for corpus in corpora):
@@ -186,4 +208,6 @@ class _Segments:
             self.parts[name] = (sampler, sampler.prepare(prepared.text[name]))
 
     def draw(self, seed: int, epoch: int) -> dict[str, Any]:
-        return {name: Rows(*sampler.encode_ragged(corpus, seed, epoch)) for name, (sampler, corpus) in self.parts.items()}
+        return {
+            name: Rows(*sampler.encode_ragged(corpus, seed, epoch)) for name, (sampler, corpus) in self.parts.items()
+        }

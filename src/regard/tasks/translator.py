@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -14,13 +13,15 @@ from regard.decoding import Beam, DecodingConfig, Greedy, Hypothesis, Symbols, b
 from regard.errors import RegardError
 from regard.evaluation import Metric, text_metrics
 from regard.evaluation.metrics import perplexity
-from regard.models.batch import Pairs, pairs, sources
+from regard.models.batch import Packed, Pairs, pairs, sources
 from regard.tasks.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from regard.recipe import Recipe
 
-Form = Literal["plain", "prepared"]  # text for people, or as the tokenizer's own stage left it (Moses tokens, lower case)
+Form = Literal[
+    "plain", "prepared"
+]  # text for people, or as the tokenizer's own stage left it (Moses tokens, lower case)
 Long = Literal["truncate", "refuse", "translate"]
 Warn = Callable[[str], None]
 
@@ -37,7 +38,9 @@ class Translator:
 
     def __init__(self, model: nn.Module, vocabulary: Vocabulary, recipe: "Recipe") -> None:
         self.model, self.vocabulary, self.recipe = model, vocabulary, recipe
-        self.symbols = Symbols(vocabulary.target.bos, vocabulary.target.eos, (vocabulary.target.pad, vocabulary.target.bos))
+        self.symbols = Symbols(
+            vocabulary.target.bos, vocabulary.target.eos, (vocabulary.target.pad, vocabulary.target.bos)
+        )
 
     @property
     def device(self) -> torch.device:
@@ -45,16 +48,32 @@ class Translator:
 
     # --- translating -------------------------------------------------------------------------------------------
 
-    def translate(self, lines: Sequence[str], decoding: DecodingConfig | None = None, form: Form = "plain",
-                  batch_tokens: int = 4096, long: Long = "truncate", warn: Warn | None = None,
-                  progress: Callable[[str, int], None] | None = None) -> list[str]:
+    def translate(
+        self,
+        lines: Sequence[str],
+        decoding: DecodingConfig | None = None,
+        form: Form = "plain",
+        batch_tokens: int = 4096,
+        long: Long = "truncate",
+        warn: Warn | None = None,
+        progress: Callable[[str, int], None] | None = None,
+    ) -> list[str]:
         """One output for each line, in order; an empty line gives an empty line."""
         found = self.nbest(lines, 1, decoding, form, batch_tokens, long, warn, progress)
         return [options[0].text if options else "" for options in found]
 
-    def nbest(self, lines: Sequence[str], count: int, decoding: DecodingConfig | None = None, form: Form = "plain",
-              batch_tokens: int = 4096, long: Long = "truncate", warn: Warn | None = None,
-              progress: Callable[[str, int], None] | None = None, before: int = 0) -> list[list[Translation]]:
+    def nbest(
+        self,
+        lines: Sequence[str],
+        count: int,
+        decoding: DecodingConfig | None = None,
+        form: Form = "plain",
+        batch_tokens: int = 4096,
+        long: Long = "truncate",
+        warn: Warn | None = None,
+        progress: Callable[[str, int], None] | None = None,
+        before: int = 0,
+    ) -> list[list[Translation]]:
         """For each line its best translations, best first; none for an empty line.
 
         `warn` is told how many lines were cut (by default a Python warning). `before` is how many lines of the same text
@@ -74,7 +93,9 @@ class Translator:
         was_training = self.model.training
         self.model.eval()
         for rows in by_length([len(row) for row in ids], max(1, batch_tokens // width)):
-            source, real = sources([np.append(ids[row], self.vocabulary.source.eos) for row in rows], self.vocabulary.source.pad)
+            source, real = sources(
+                Packed.of([ids[row] for row in rows]), self.vocabulary.source.pad, self.vocabulary.source.eos
+            )
             batch = Pairs(source, real).to(self.device)
             keys, lengths = [before + row for row in rows], [len(ids[row]) for row in rows]
             for row, hypotheses in zip(rows, self._search(batch, keys, lengths, decoding, count), strict=True):
@@ -96,7 +117,9 @@ class Translator:
         if held:
             yield from self.translate(held, **options)  # type: ignore[arg-type]
 
-    def _search(self, batch: Pairs, keys: list[int], lengths: list[int], decoding: DecodingConfig, count: int) -> list[list[Hypothesis]]:
+    def _search(
+        self, batch: Pairs, keys: list[int], lengths: list[int], decoding: DecodingConfig, count: int
+    ) -> list[list[Hypothesis]]:
         limits = [decoding.limit(length) for length in lengths]
         if isinstance(decoding, Beam):
             return beam_search(self.model, batch, limits, self.symbols, decoding, count)  # type: ignore[arg-type]
@@ -138,11 +161,19 @@ class Translator:
         was_training = self.model.training
         self.model.eval()
         for rows in by_length([max(len(s), len(t)) + 1 for s, t in zip(source, target, strict=True)], batch_tokens):
-            batch = pairs([np.array(source[r], np.int64) for r in rows], [np.array(target[r], np.int64) for r in rows],
-                          pad_id=v.target.pad, bos=v.target.bos, eos=v.target.eos, source_eos=v.source.eos).to(self.device)
+            batch = pairs(
+                Packed.of([source[r] for r in rows]),
+                Packed.of([target[r] for r in rows]),
+                pad_id=v.target.pad,
+                bos=v.target.bos,
+                eos=v.target.eos,
+                source_eos=v.source.eos,
+            ).to(self.device)
             assert batch.labels is not None
             logits = self.model(batch)
-            nll = F.cross_entropy(logits.to(torch.promote_types(logits.dtype, torch.float32)), batch.labels, reduction="none")
+            nll = F.cross_entropy(
+                logits.to(torch.promote_types(logits.dtype, torch.float32)), batch.labels, reduction="none"
+            )
             counts = [len(target[r]) + 1 for r in rows]
             for row, part, count in zip(rows, nll.double().split(counts), counts, strict=True):
                 result[row] = (-float(part.sum()), count)

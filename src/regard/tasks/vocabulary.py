@@ -44,7 +44,9 @@ class Vocabulary:
     def train(recipe: "Recipe", languages: tuple[str, str], progress: Progress) -> "Vocabulary":
         """Learned from a sample of the training text, or found in the cache if that was done before."""
         corpora = recipe.data.train
-        contents = [[corpus.set, corpus.columns, [file_hash(path) for path in files(corpus, languages)]] for corpus in corpora]
+        contents = [
+            [corpus.set, corpus.columns, [file_hash(path) for path in files(corpus, languages)]] for corpus in corpora
+        ]
         given = [file_hash(Path(path)) for key in ("path", "target_path") if (path := getattr(recipe.text, key, ""))]
         key = json.dumps([to_plain(recipe.text), given, languages, contents, VERSION])
         cache = Path(recipe.data.cache) if recipe.data.cache else cache_root()
@@ -72,7 +74,9 @@ class Vocabulary:
             groups = {source: lines(0), target: lines(1)} if source != target else chain(lines(0), lines(1))
             return Vocabulary.of(text.train(recipe.text, groups, source), languages)
         return Vocabulary(
-            text.train(recipe.text, lines(0), source, "source"), text.train(recipe.text, lines(1), target, "target"), False
+            text.train(recipe.text, lines(0), source, "source"),
+            text.train(recipe.text, lines(1), target, "target"),
+            False,
         )
 
     def save(self, folder: Path) -> None:

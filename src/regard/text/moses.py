@@ -16,24 +16,17 @@ _LETTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _SMALL = frozenset("abcdefghijklmnopqrstuvwxyz")
 _ROMAN = _set("I II III IV V VI VII VIII IX X XI XII XIII XIV XV XVI XVII XVIII XIX XX")
 _TITLES = _set(
-    "Adj Adm Adv Asst Bart Bldg Brig Bros Capt Cmdr Col Comdr Con Corp Cpl DR Dr Ens Gen Gov Hon Hosp Insp "
-    "Lt MM MR MRS MS Maj Messrs Mlle Mme Mr Mrs Ms Msgr Op Ord Pfc Ph Prof Pvt Rep Reps Res Rev Rt Sen Sens "
-    "Sfc Sgt Sr St Supt Surg"
+    "Adm Brig Bros Capt Cmdr Col Corp Cpl Dr Gen Gov Hon Lt Maj Messrs Mlle Mme Mr Mrs Ms Prof Pvt Rep Rev Sen Sgt Sr St Supt"
 )
 _KEEP = {
-    "en": _LETTERS
-    | _TITLES
-    | _set("Drs Hr v vs i.e rev e.g Nos Nr Jan Feb Mar Apr Jun Jul Aug Sep Sept Oct Nov Dec"),
+    "en": _LETTERS | _TITLES | _set("v vs i.e e.g Nos Nr Jan Feb Mar Apr Jun Jul Aug Sep Sept Oct Nov Dec"),
     "de": _LETTERS
     | _SMALL
     | _TITLES
     | _ROMAN
     | frozenset(number.lower() for number in _ROMAN)
     | frozenset(map(str, range(1, 100)))  # ordinals: am 3. Mai
-    | _set(
-        "Mio Mrd bzw vs usw etc MwSt ggf vgl sogen sog ff Buchst Std evtl Zt Chr Ltd spp sen SA jun dgl "
-        "dergl Co zzt usf Dkr bzgl BSE No Nos Art Nr pp ca Ca"
-    ),
+    | _set("Art Ca Chr Mio Mrd MwSt No Nos Nr Std bzgl bzw ca dgl etc evtl ff ggf jun pp sen sog usf usw vgl vs zzt"),
     "fr": _LETTERS
     | _SMALL - {"a"}  # il y en a.
     | _set(
@@ -60,10 +53,7 @@ _TYPOGRAPHIC = str.maketrans(
     {"„": '"', "“": '"', "”": '"', "–": "-", "—": " - ", "´": "'", "‘": "'", "‚": "'", "’": "'", "…": "..."}
 )
 _GUILLEMETS = re.compile("\u00a0«\u00a0|«\u00a0?|\u00a0»\u00a0?|»")
-_HARD_SPACES = [
-    (re.compile("\u00a0(?=[%:?!;])"), ""),
-    (re.compile("(?<=nº)\u00a0|\u00a0(?=ºC|cm)|(?<=,)\u00a0"), " "),
-]
+_HARD_SPACES = [(re.compile("\u00a0(?=[%:?!;])"), ""), (re.compile("(?<=nº)\u00a0|\u00a0(?=ºC|cm)|(?<=,)\u00a0"), " ")]
 _HARD_NUMBER = re.compile("(\\d)\u00a0(\\d)")
 _QUOTE_POINT = re.compile(r'"([,.]+)')
 _POINT_QUOTE = re.compile(r'(\.{1,99})"(\s*[^<])')
@@ -105,9 +95,7 @@ def normalise(text: str, language: str = "en") -> str:
 
 _CONTROL = re.compile(r"[\x00-\x1f]")
 # An accent written apart stays with its letter; ², ₂ and ½ are no letters, as in Perl.
-_OTHER = re.compile(
-    r"([^\w\s.'`,\-\u0300-\u036f]|[_\u00b2\u00b3\u00b9\u00bc-\u00be\u2070-\u2079\u2080-\u2089])"
-)
+_OTHER = re.compile(r"([^\w\s.'`,\-\u0300-\u036f]|[_\u00b2\u00b3\u00b9\u00bc-\u00be\u2070-\u2079\u2080-\u2089])")
 _DOTS = re.compile(r"\.{2,}")
 _COMMA = re.compile(f"(?<=[^{_NUMBER[1:-1]}]),|,(?=[^{_NUMBER[1:-1]}])|,$")
 _COMMON = [

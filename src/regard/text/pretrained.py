@@ -41,9 +41,7 @@ def from_gpt2(vocab_json: str | Path, merges_txt: str | Path) -> Tokenizer:
     except Exception as error:  # `tokenizers` raises plain Exception
         raise RegardError(f"{merges_txt}: does not belong to {vocab_json} ({error})") from None
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    return Tokenizer(
-        json.loads(inner.to_str()), "gpt2", _AS_IT_IS, dict.fromkeys(("pad", "unk", "bos", "eos"), end)
-    )
+    return Tokenizer(json.loads(inner.to_str()), "gpt2", _AS_IT_IS, dict.fromkeys(("pad", "unk", "bos", "eos"), end))
 
 
 def from_bert(vocab_txt: str | Path, lower: bool = True) -> Tokenizer:
@@ -73,9 +71,7 @@ def from_sentencepiece(path: str | Path, stages: Stages = _AS_IT_IS) -> Tokenize
             special[name] = len(names)
             names.append(hidden(text))
     scores = [score for _, score, _ in model.pieces] + [0.0] * (len(names) - len(model.pieces))
-    inner = Inner(
-        _unigram(model, names, scores) if model.model_type == spm.UNIGRAM else _bpe(model, names, scores)
-    )
+    inner = Inner(_unigram(model, names, scores) if model.model_type == spm.UNIGRAM else _bpe(model, names, scores))
     user_defined = [text for text, _, kind in model.pieces if kind == spm.USER_DEFINED]
     inner.add_tokens([AddedToken(text, normalized=False) for text in user_defined])
     form = {

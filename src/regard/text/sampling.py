@@ -112,9 +112,7 @@ class Sampler:
                 state[row, : len(symbols[i])] = symbols[i]
             keys = np.array([_hash(words[i], seed) for i in chunk], dtype=np.uint64)
             with np.errstate(over="ignore"):
-                keys = _mix(keys[:, None] + np.arange(variants, dtype=np.uint64)).reshape(
-                    -1
-                )  # [words * variants]
+                keys = _mix(keys[:, None] + np.arange(variants, dtype=np.uint64)).reshape(-1)  # [words * variants]
             state = self.merges.run(np.repeat(state, variants, axis=0), keys, self.dropout)
             flats.append(state[state >= 0])
             counts.append((state >= 0).sum(1))
@@ -200,9 +198,7 @@ class _Merges:
             at = np.minimum(np.searchsorted(self.keys, pair), len(self.keys) - 1)
             rank = np.where(self.keys[at] == pair, self.ranks[at], NEVER)
             with np.errstate(over="ignore"):
-                counter = (
-                    keys[live, None] + (step << np.uint64(32)) + np.arange(rank.shape[1], dtype=np.uint64)
-                )
+                counter = keys[live, None] + (step << np.uint64(32)) + np.arange(rank.shape[1], dtype=np.uint64)
             uniform = (_mix(counter) >> np.uint64(11)) * 2.0**-53
             rank[uniform < dropout] = NEVER
             best = rank.argmin(1)  # the leftmost of the first in rank
@@ -227,9 +223,7 @@ def _plain(tokenizer: "Tokenizer", words: Sequence[str]) -> list[list[int]]:
 
 def _flatten(rows: Sequence[Sequence[int] | np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     starts = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
-    flat = (
-        np.concatenate([np.asarray(row, dtype=np.int32) for row in rows]) if rows else np.empty(0, np.int32)
-    )
+    flat = np.concatenate([np.asarray(row, dtype=np.int32) for row in rows]) if rows else np.empty(0, np.int32)
     return flat, starts
 
 

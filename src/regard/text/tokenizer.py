@@ -221,9 +221,7 @@ class Tokenizer:
         if not isinstance(header, dict) or "version" not in header:
             raise RegardError(f"{name}: not a tokenizer that regard wrote (it has no `regard` part)")
         if header["version"] != VERSION:
-            raise RegardError(
-                f"{name}: format {header['version']}, but this regard reads {VERSION}; update regard"
-            )
+            raise RegardError(f"{name}: format {header['version']}, but this regard reads {VERSION}; update regard")
         try:
             if header["sum"] != _sum(document["tokenizer"]):
                 raise ValueError("the vocabulary does not match its checksum")

@@ -67,9 +67,7 @@ def train(
     return Tokenizer(document, config.kind, stages, special, form_options, sampling, dict(record))
 
 
-def sample(
-    lines: Iterable[str], most_lines: int, most_bytes: int, seed: int = 0
-) -> tuple[list[str], dict[str, int]]:
+def sample(lines: Iterable[str], most_lines: int, most_bytes: int, seed: int = 0) -> tuple[list[str], dict[str, int]]:
     """A uniform sample of a stream within both limits, in the stream's order, and what was seen and used.
 
     Every line draws a number; the lines with the smallest numbers stay. Memory is bounded by what stays.
@@ -124,9 +122,7 @@ def _char(config: kinds.Char, texts: list[str], specials: list[str]) -> Inner:
 def _bpe(config: kinds.Bpe, texts: list[str], specials: list[str]) -> Inner:
     inner = Inner(models.BPE(unk_token=UNK))
     inner.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
-    inner = _train(
-        inner, texts, trainers.BpeTrainer, config.size, specials, min_frequency=config.min_frequency
-    )
+    inner = _train(inner, texts, trainers.BpeTrainer, config.size, specials, min_frequency=config.min_frequency)
     return _check(inner, config.size)
 
 
@@ -191,9 +187,7 @@ _TRAINERS: dict[type, Callable[..., Inner]] = {
 }
 
 
-def _train(
-    inner: Inner, texts: Iterable[str], trainer: Any, size: int, specials: list[str], **options: Any
-) -> Inner:
+def _train(inner: Inner, texts: Iterable[str], trainer: Any, size: int, specials: list[str], **options: Any) -> Inner:
     inner.train_from_iterator(
         _shortened(texts), trainer(vocab_size=size, special_tokens=specials, show_progress=False, **options)
     )

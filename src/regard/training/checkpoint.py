@@ -1,4 +1,4 @@
-"""Checkpoints of a run: folders of safetensors and JSON that appear by one rename, so that a kill leaves whole ones only."""
+"""Checkpoints of a run: folders of safetensors and JSON that appear by one rename, so that all there are are whole."""
 
 import json
 import os
@@ -48,8 +48,15 @@ class Checkpoints:
     def steps(self) -> list[int]:
         return sorted(int(p.name[5:]) for p in self.folder.glob("step-*") if p.name[5:].isdigit())
 
-    def save(self, model: nn.Module, optimiser: torch.optim.Optimizer, progress: Progress, carry: dict[str, Tensor] | None,
-             keep: int, stop: bool = False) -> None:
+    def save(
+        self,
+        model: nn.Module,
+        optimiser: torch.optim.Optimizer,
+        progress: Progress,
+        carry: dict[str, Tensor] | None,
+        keep: int,
+        stop: bool = False,
+    ) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         for left in self.folder.glob(".*"):  # of a killed process
             shutil.rmtree(left, ignore_errors=True)
@@ -103,7 +110,9 @@ class Checkpoints:
             os.rename(_aside(folder), folder)
         progress = read_progress(folder)
         load_weights(model, read_tensors(folder / "model.safetensors"), folder / "model.safetensors")
-        load_optimiser(model, optimiser, read_tensors(folder / "optimiser.safetensors"), folder / "optimiser.safetensors")
+        load_optimiser(
+            model, optimiser, read_tensors(folder / "optimiser.safetensors"), folder / "optimiser.safetensors"
+        )
         carried = folder / "carry.safetensors"
         return progress, read_tensors(carried) if carried.exists() else None
 
@@ -137,7 +146,9 @@ def optimiser_tensors(model: nn.Module, optimiser: torch.optim.Optimizer) -> dic
     }
 
 
-def load_optimiser(model: nn.Module, optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor], origin: Path) -> None:
+def load_optimiser(
+    model: nn.Module, optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor], origin: Path
+) -> None:
     known = dict(model.named_parameters())
     for key, value in tensors.items():
         slot, _, name = key.partition(".")

@@ -16,13 +16,17 @@ from regard.training.weights import average as averaged
 from regard.training.weights import write_tensors
 
 
-def train(recipe: str, overrides: list[str], out: Path | None, device: str, minutes: float | None, as_json: bool) -> int:
+def train(
+    recipe: str, overrides: list[str], out: Path | None, device: str, minutes: float | None, as_json: bool
+) -> int:
     from regard import recipe as recipes
     from regard.tasks.command import print_metrics
     from regard.training.run import train as run
 
     if recipe and "=" in recipe:
-        raise RegardError(f"the first argument is the recipe, and {recipe} is an override; write regard train RECIPE {recipe}")
+        raise RegardError(
+            f"the first argument is the recipe, and {recipe} is an override; write regard train RECIPE {recipe}"
+        )
     outcome = run(recipes.load(recipe, overrides), out or Path("runs") / Path(recipe).stem, device, minutes)
     if as_json:
         print(json.dumps(outcome.results, indent=1, ensure_ascii=False))
@@ -35,7 +39,13 @@ def recipe_help() -> str:
     """Every key of a recipe with its type, default and meaning."""
     from regard.recipe import Recipe, shipped_recipes
 
-    lines = ["", f"Shipped recipes: {', '.join(shipped_recipes())}", "", "Keys of a recipe (key, type, default: meaning):", ""]
+    lines = [
+        "",
+        f"Shipped recipes: {', '.join(shipped_recipes())}",
+        "",
+        "Keys of a recipe (key, type, default: meaning):",
+        "",
+    ]
     for key, kind, default, meaning in config.describe(Recipe):
         lines += [f"  {key}  {kind}  [{default}]", f"      {meaning}"] if meaning else [f"  {key}  {kind}  [{default}]"]
     return "\n".join(lines) + "\n"
@@ -80,7 +90,13 @@ def info(run: Path | None, as_json: bool) -> None:
 
 
 def _shown(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else f"{value:,}" if isinstance(value, int) else str(value)
+    return (
+        ", ".join(map(str, value))
+        if isinstance(value, list)
+        else f"{value:,}"
+        if isinstance(value, int)
+        else str(value)
+    )
 
 
 def _installation() -> dict[str, Any]:
@@ -93,9 +109,13 @@ def _installation() -> dict[str, Any]:
 
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     return {
-        "version": __version__, "python": platform.python_version(), "torch": torch.__version__,
-        "devices": gpus or [f"{torch.get_num_threads()} CPU threads"], "recipes": list(shipped_recipes()),
-        "data": [str(folder) for folder in data_folders()], "cache": str(cache_root()),
+        "version": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "devices": gpus or [f"{torch.get_num_threads()} CPU threads"],
+        "recipes": list(shipped_recipes()),
+        "data": [str(folder) for folder in data_folders()],
+        "cache": str(cache_root()),
     }
 
 
@@ -105,7 +125,8 @@ def _model(run: Path) -> dict[str, Any]:
     recipe = read_recipe(run)
     facts: dict[str, Any] = {
         "task": f"{recipe.task.kind} {recipe.task.source}→{recipe.task.target}",
-        "model": config.to_plain(recipe.model), "text": config.to_plain(recipe.text),
+        "model": config.to_plain(recipe.model),
+        "text": config.to_plain(recipe.text),
         "data": [corpus.name for corpus in recipe.data.train],
     }
     checkpoints = Checkpoints(run)
@@ -118,7 +139,9 @@ def _model(run: Path) -> dict[str, Any]:
             found = json.loads(results.read_text(encoding="utf-8"))
         except ValueError as error:
             raise RegardError(f"{results}: damaged ({error})") from None
-        facts |= {key: found[key] for key in ("parameters", "weights", "seconds", "device", "seed", "commit") if key in found}
+        facts |= {
+            key: found[key] for key in ("parameters", "weights", "seconds", "device", "seed", "commit") if key in found
+        }
         measured = (found.get("valid") or {}).get("metrics", {})
         facts |= {f"valid {name}": entry["value"] for name, entry in measured.items()}
     return facts

@@ -46,7 +46,7 @@ class Validation:
 
 @dataclass(frozen=True)
 class Checkpoints:
-    every: int = option(1000, "steps between checkpoints; one is also written at each validation that is the best")
+    every: int = option(1000, "steps between checkpoints; every validation writes one too")
     keep: int = option(5, "how many of the last to keep, besides the best")
     average: int = option(0, "the model is the average of the last so many checkpoints; 0: the best by goal")
 
@@ -78,4 +78,6 @@ class Training:
         if not 0 <= self.label_smoothing < 1:
             raise ValueError(f"label_smoothing must be in [0, 1), not {self.label_smoothing}")
         if self.checkpoints.average > self.checkpoints.keep:
-            raise ValueError(f"checkpoints.average is {self.checkpoints.average} but only {self.checkpoints.keep} are kept")
+            raise ValueError(
+                f"checkpoints.average is {self.checkpoints.average} but only {self.checkpoints.keep} are kept"
+            )

@@ -1,4 +1,4 @@
-"""What a run tells: log.jsonl always, TensorBoard if it is installed, and a progress bar or plain lines for the person."""
+"""What a run tells: log.jsonl always, TensorBoard if installed, and a progress bar or plain lines for the person."""
 
 import json
 import math
@@ -27,8 +27,13 @@ class Log:
         self.bar: Bar | None = None
         if self.console.is_terminal:
             self.bar = Bar(
-                TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"),
-                TimeRemainingColumn(), console=self.console, transient=True,
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[note]}"),
+                TimeRemainingColumn(),
+                console=self.console,
+                transient=True,
             )
             self.bar.start()
             self._task = self.bar.add_task("Training", total=steps, completed=step, note="")
@@ -92,4 +97,3 @@ def _tensorboard(run: Path, step: int) -> Any:
     except ImportError:
         return None
     return SummaryWriter(str(run / "tensorboard"), purge_step=step + 1)
-

@@ -1,4 +1,4 @@
-"""The training loop: one for every task. It knows steps, losses, checkpoints and time; it knows no text and no model kind."""
+"""The training loop, one for every task: steps, losses, checkpoints and time. Knows no text and no kind of model."""
 
 import contextlib
 import math
@@ -29,7 +29,9 @@ class Epoch:
 
 
 class Trainer:
-    def __init__(self, task: Task, model: nn.Module, settings: Training, seed: int, run: Path, device: torch.device) -> None:
+    def __init__(
+        self, task: Task, model: nn.Module, settings: Training, seed: int, run: Path, device: torch.device
+    ) -> None:
         self.task, self.model, self.settings, self.seed, self.device = task, model, settings, seed, device
         self.size = int(getattr(getattr(model, "config", None), "size", 512))  # the paper's schedule asks for it
         self.optimiser = make_optimiser(model, settings, device)
@@ -45,14 +47,17 @@ class Trainer:
             return
         self.progress, self.carry = self.checkpoints.load(self.model, self.optimiser)
         if self.progress.fingerprint != self.task.fingerprint:
-            raise RegardError(f"{self.checkpoints.last}: the training data has changed since this run began; start a new one")
+            raise RegardError(
+                f"{self.checkpoints.last}: the training data has changed since this run began; start a new one"
+            )
 
     def run(self, log: Log, interrupt: Interrupt) -> Progress:
         """Train until the last step, an early stop or an interruption."""
         s, p = self.settings, self.progress
         loader = Loader(
             lambda epoch: Epoch(self.task.view(self.seed, epoch), s.tokens_per_batch, self.seed, epoch),
-            group=s.accumulate, start=(p.epoch, p.epoch_step),
+            group=s.accumulate,
+            start=(p.epoch, p.epoch_step),
         )
         self.model.train()
         clock = Clock(self.device)
@@ -121,8 +126,15 @@ class Trainer:
         self.check()
         loss, speed = clock.read()
         log.train(self.progress.step, self.settings.steps, loss, rate, speed)
-        log.write("train", self.progress.step, epoch=self.progress.epoch, loss=round(loss, 5), rate=rate,
-                  tokens_per_second=round(speed), tokens=self.progress.tokens)
+        log.write(
+            "train",
+            self.progress.step,
+            epoch=self.progress.epoch,
+            loss=round(loss, 5),
+            rate=rate,
+            tokens_per_second=round(speed),
+            tokens=self.progress.tokens,
+        )
 
     def _validate(self, log: Log, clock: "Clock", interrupt: Interrupt) -> None:
         self.check()
@@ -164,7 +176,9 @@ class Trainer:
     def _save(self, clock: "Clock", stop: bool = False) -> None:
         self.check()
         self.progress.seconds += clock.lap()
-        self.checkpoints.save(self.model, self.optimiser, self.progress, self.carry, self.settings.checkpoints.keep, stop)
+        self.checkpoints.save(
+            self.model, self.optimiser, self.progress, self.carry, self.settings.checkpoints.keep, stop
+        )
 
 
 class Clock:
@@ -211,6 +225,10 @@ class Clock:
 def make_optimiser(model: nn.Module, settings: Training, device: torch.device) -> torch.optim.Optimizer:
     o = settings.optimiser
     return torch.optim.AdamW(
-        model.parameters(), lr=0.0, betas=(o.beta1, o.beta2), eps=o.epsilon, weight_decay=o.weight_decay,
+        model.parameters(),
+        lr=0.0,
+        betas=(o.beta1, o.beta2),
+        eps=o.epsilon,
+        weight_decay=o.weight_decay,
         fused=device.type in ("cpu", "cuda"),
     )

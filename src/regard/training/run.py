@@ -47,8 +47,9 @@ class Outcome:
         return 128 + self.signal if self.signal else 0
 
 
-def train(recipe: Recipe, out: str | Path, device: str = "auto", minutes: float | None = None,
-          console: Console | None = None) -> Outcome:
+def train(
+    recipe: Recipe, out: str | Path, device: str = "auto", minutes: float | None = None, console: Console | None = None
+) -> Outcome:
     """Train in the folder `out`, or go on there if the same recipe was begun before; another recipe is refused."""
     run = Path(out)
     console = console or Console(stderr=True)
@@ -92,7 +93,9 @@ def _same_recipe(run: Path, recipe: Recipe) -> None:
         changed = list(config.differences(old, config.to_plain(recipe)))
         if changed:
             shown = "; ".join(changed[:4]) + (f"; and {len(changed) - 4} more" if len(changed) > 4 else "")
-            raise RegardError(f"{run} holds a run of another recipe ({shown}); give another --out, or the same recipe to resume")
+            raise RegardError(
+                f"{run} holds a run of another recipe ({shown}); give another --out, or the same recipe to resume"
+            )
         return
     begun = (".lock", "tokenizer", f".{CONFIG}")  # all there is where a kill came before the config was written
     others = [p.name for p in run.iterdir() if p.name not in begun]
@@ -132,7 +135,7 @@ def _train(recipe: Recipe, run: Path, device: torch.device, interrupt: Interrupt
             with contextlib.suppress(Interrupt.Now):
                 results = _finish(recipe, run, task, model, trainer, log, interrupt)
                 return Outcome(run, progress, results, True)
-        why = {signal.SIGINT: "interrupted", signal.SIGTERM: "asked to end"}.get(interrupt.signal or 0, "out of time")
+        why = "out of time" if interrupt.signal is None else signal.Signals(interrupt.signal).name
         log.say(f"{why} at step {progress.step:,}; saved. To go on: {_again(run, recipe)}")
         return Outcome(run, progress, {}, False, interrupt.signal)
     finally:
@@ -154,10 +157,14 @@ def _greet(log: Log, task: Task, model: nn.Module, device: torch.device, begun: 
     for line in task.report():
         log.say(line)
     parameters = sum(p.numel() for p in model.parameters())
-    log.say(f"{parameters / 1e6:.2f} million parameters on {device}" + (f"; going on from step {begun:,}" if begun else ""))
+    log.say(
+        f"{parameters / 1e6:.2f} million parameters on {device}" + (f"; going on from step {begun:,}" if begun else "")
+    )
 
 
-def _finish(recipe: Recipe, run: Path, task: Task, model: nn.Module, trainer: Trainer, log: Log, interrupt: Interrupt) -> dict[str, Any]:
+def _finish(
+    recipe: Recipe, run: Path, task: Task, model: nn.Module, trainer: Trainer, log: Log, interrupt: Interrupt
+) -> dict[str, Any]:
     """The final weights into the folder, measured as the recipe says, with what is needed to repeat the result."""
     checkpoints, progress = trainer.checkpoints, trainer.progress
     count = recipe.training.checkpoints.average
@@ -174,10 +181,20 @@ def _finish(recipe: Recipe, run: Path, task: Task, model: nn.Module, trainer: Tr
     with trainer.autocast():
         metrics = task.measure(model, "valid", interrupt.wrap(log.note))
     results = {
-        "valid": metrics, "weights": chosen, "steps": progress.step, "epochs": progress.epoch, "tokens": progress.tokens,
-        "seconds": round(progress.seconds, 1), "tokens_per_second": round(progress.tokens / max(progress.seconds, 1e-9)),
-        "parameters": sum(p.numel() for p in model.parameters()), "seed": recipe.seed, "data": task.fingerprint,
-        "regard": __version__, "torch": torch.__version__, "device": device_name(trainer.device), "commit": _commit(),
+        "valid": metrics,
+        "weights": chosen,
+        "steps": progress.step,
+        "epochs": progress.epoch,
+        "tokens": progress.tokens,
+        "seconds": round(progress.seconds, 1),
+        "tokens_per_second": round(progress.tokens / max(progress.seconds, 1e-9)),
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "seed": recipe.seed,
+        "data": task.fingerprint,
+        "regard": __version__,
+        "torch": torch.__version__,
+        "device": device_name(trainer.device),
+        "commit": _commit(),
     }
     _write_text(run / RESULTS, json.dumps(json_safe(results), indent=1, ensure_ascii=False) + "\n")
     log.write("done", progress.step, **{k: v for k, v in results.items() if not isinstance(v, dict)})
@@ -194,8 +211,14 @@ def device_name(device: torch.device) -> str:
 def _commit() -> str | None:
     """Of the checkout this package runs from, if it is one."""
     try:
-        asked = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=Path(__file__).parent, capture_output=True,
-                               text=True, timeout=5, check=True)
+        asked = subprocess.run(
+            ["git", "rev-parse", "--short", "HEAD"],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=True,
+        )
     except (OSError, subprocess.SubprocessError):
         return None
     return asked.stdout.strip() or None

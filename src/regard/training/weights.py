@@ -1,4 +1,4 @@
-"""Weights as safetensors: written so that a file is whole or absent, read with a sentence for whatever is wrong with it."""
+"""Weights as safetensors: a file is whole or absent, and whatever is wrong with it is said in a sentence."""
 
 import os
 from collections.abc import Mapping
@@ -65,7 +65,11 @@ def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], origin: Path) 
     own = weights_of(model)
     missing, foreign = sorted(set(own) - set(tensors)), sorted(set(tensors) - set(own))
     if missing or foreign:
-        parts = [f"{len(names)} {word}, such as {names[0]}" for names, word in ((missing, "missing"), (foreign, "unknown")) if names]
+        parts = [
+            f"{len(names)} {word}, such as {names[0]}"
+            for names, word in ((missing, "missing"), (foreign, "unknown"))
+            if names
+        ]
         raise RegardError(f"{origin}: the weights are of another model ({'; '.join(parts)})")
     with torch.no_grad():
         for name, value in own.items():

@@ -6,15 +6,7 @@ from random import Random
 
 from regard.data.grammar import german
 from regard.data.grammar.constructions import Draft, construction, draft
-from regard.data.grammar.lexicon import (
-    FITTING,
-    FREQUENCY,
-    NOUNS,
-    Adjective,
-    Noun,
-    nouns,
-    words,
-)
+from regard.data.grammar.lexicon import FITTING, FREQUENCY, NOUNS, Adjective, Noun, nouns, words
 from regard.data.grammar.phrases import (
     ACTIONS,
     NAMES,
@@ -38,12 +30,7 @@ from regard.data.grammar.phrases import (
 )  # fmt: skip
 from regard.data.grammar.relations import activity
 from regard.data.grammar.statements import be_adjective, degree
-from regard.data.grammar.verbs import (
-    INTRANSITIVE,
-    TRANSITIVE,
-    Verb,
-    chosen,
-)
+from regard.data.grammar.verbs import INTRANSITIVE, TRANSITIVE, Verb, chosen
 
 
 @construction()
@@ -73,9 +60,7 @@ def _comparisons() -> list[tuple[Adjective, Noun, Noun]]:
         for two in NOUNS.values():
             shared = [c for c in _COMPARED if c in one.classes and c in two.classes]
             for a in FITTING[one.english]:
-                goods = (
-                    a.english in ("expensive", "cheap") and "good" in one.classes and "good" in two.classes
-                )
+                goods = a.english in ("expensive", "cheap") and "good" in one.classes and "good" in two.classes
                 same = one is not two and a in FITTING[two.english] and a.english_comparative != "~"
                 if same and (shared or goods) and a.english not in ("new", "dark", "bright"):
                     found.append((a, one, two))
@@ -129,26 +114,14 @@ _WHOLES = nouns("house school church hotel hospital museum theatre library resta
 @construction(0.8)
 def genitive_part(r: Random) -> Draft:
     part, whole = pick(r, _PARTS), pick(r, _WHOLES)
-    while "part" not in part.classes and whole.english not in (
-        "house",
-        "hotel",
-        "restaurant",
-        "hospital",
-        "school",
-    ):
+    while "part" not in part.classes and whole.english not in ("house", "hotel", "restaurant", "hospital", "school"):
         part, whole = pick(r, _PARTS), pick(r, _WHOLES)
     a = pick(r, predicates(part.english) or (FITTING["house"][0],))
     w = np(whole, "the", False, attribute(r, whole) if chance(r, 0.3) else None)
     many = part.english == "room" or (part.english in ("window", "door") and chance(r, 0.5))
     p = np(part, "the", many)
     s = Phrase(
-        f"{p.subject} of {w.object}",
-        "",
-        (f"{p.nom} {w.gen}", "", "", ""),
-        p.person,
-        part.english,
-        "",
-        part.gender,
+        f"{p.subject} of {w.object}", "", (f"{p.nom} {w.gen}", "", "", ""), p.person, part.english, "", part.gender
     )
     english, german_ = be_adjective(s, a, *degree(r, a, ("very", "too", "", "not")), past=chance(r, 0.3))
     return draft(english + ".", german_ + ".", part.english, whole.english, a.english, "of")
@@ -233,11 +206,7 @@ def routine(r: Random, besides: str = "") -> tuple[Phrase, Verb, Phrase]:
     own = s.own or "the"
     if "kin" in n.classes or v.lemma in ("forget", "wash"):
         return s, v, np(n, own if own != "the" or "kin" not in n.classes else "my")
-    return (
-        s,
-        v,
-        np(n, "a" if v.lemma in ("buy", "write", "eat", "drink", "bake", "draw") or n.mass else "the"),
-    )
+    return (s, v, np(n, "a" if v.lemma in ("buy", "write", "eat", "drink", "bake", "draw") or n.mass else "the"))
 
 
 @construction()
@@ -261,11 +230,7 @@ def likes_to(r: Random) -> Draft:
         middle = ("gern", wo)
     else:
         s, v, n = event(r, _ENJOYED)
-        generic = (
-            v.lemma not in ("visit", "drink")
-            and n.german_plural != "-"
-            and n.english not in ("cake", "salad")
-        )
+        generic = v.lemma not in ("visit", "drink") and n.german_plural != "-" and n.english not in ("cake", "salad")
         o = np(n, "", generic) if v.lemma != "visit" else thing(r, n, ("the",), v)
         where, lemma, middle = o.object, n.english, ("gern", o.acc)
     verb = "likes to" if s.person == "er" else "like to"

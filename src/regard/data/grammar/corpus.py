@@ -85,9 +85,7 @@ def _pair(draft: Draft, construction: str) -> Pair:
     english, german = draft.source.split(), draft.target.split()
     referent = next(i for i, w in enumerate(english) if "@" in w)
     places = zip(
-        [i for i, w in enumerate(english) if "#" in w],
-        [i for i, w in enumerate(german) if "#" in w],
-        strict=True,
+        [i for i, w in enumerate(english) if "#" in w], [i for i, w in enumerate(german) if "#" in w], strict=True
     )
     target = _capital(draft.target.replace("#", ""))
     final = target.split()
@@ -191,7 +189,6 @@ def statistics() -> dict[str, object]:
         "constructions": len(shares),
         "largest construction": max(shares.values()) / len(everything),
         "pronoun cases": cases,
-        "pronoun share of training pairs": sum(bool(p.pronouns) for p in splits["train"])
-        / len(splits["train"]),
+        "pronoun share of training pairs": sum(bool(p.pronouns) for p in splits["train"]) / len(splits["train"]),
         "commonest form in test": max(forms.values()) / sum(forms.values()),
     }

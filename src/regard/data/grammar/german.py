@@ -13,12 +13,7 @@ CASES: tuple[Case, ...] = ("nom", "acc", "dat", "gen")
 
 # Columns m, f, n, plural; rows by case. The ein-words (mein, kein, ...) take the endings of ein and, in the
 # plural, of kein.
-_DEFINITE = {
-    "nom": "der die das die",
-    "acc": "den die das die",
-    "dat": "dem der dem den",
-    "gen": "des der des der",
-}
+_DEFINITE = {"nom": "der die das die", "acc": "den die das die", "dat": "dem der dem den", "gen": "des der des der"}
 _DIESER = {"nom": "er e es e", "acc": "en e es e", "dat": "em er em en", "gen": "es er es er"}
 _EIN = {"nom": "- e - e", "acc": "en e - e", "dat": "em er em en", "gen": "es er es er"}
 _WEAK = {"nom": "e e e en", "acc": "en e e en", "dat": "en en en en", "gen": "en en en en"}
@@ -109,11 +104,7 @@ def noun_phrase(noun: Noun, determiner: str, case: Case, plural: bool = False, a
         article, endings = "", STRONG
     else:
         article, endings = POSSESSIVES[determiner] + EIN[case][column], MIXED
-    words = [
-        article,
-        adjective and adjective_stem(adjective) + endings[case][column],
-        noun_form(noun, case, plural),
-    ]
+    words = [article, adjective and adjective_stem(adjective) + endings[case][column], noun_form(noun, case, plural)]
     return " ".join(w for w in words if w)
 
 

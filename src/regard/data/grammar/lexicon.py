@@ -271,13 +271,7 @@ PAST_TIMES = {"yesterday": "gestern", "last week": "letzte Woche", "last year": 
               "last night": "gestern Abend", "this morning": "heute Morgen"}  # fmt: skip
 FUTURE_TIMES = {"tomorrow": "morgen", "next week": "nächste Woche", "next year": "nächstes Jahr",
                 "tonight": "heute Abend", "soon": "bald"}  # fmt: skip
-FREQUENCY = {
-    "often": "oft",
-    "always": "immer",
-    "sometimes": "manchmal",
-    "rarely": "selten",
-    "usually": "meistens",
-}
+FREQUENCY = {"often": "oft", "always": "immer", "sometimes": "manchmal", "rarely": "selten", "usually": "meistens"}
 UNITS = {"minute": ("Minute", "Minuten", "minutes"), "hour": ("Stunde", "Stunden", "hours"),
          "day": ("Tag", "Tagen", "days"), "week": ("Woche", "Wochen", "weeks"),
          "month": ("Monat", "Monaten", "months"), "year": ("Jahr", "Jahren", "years")}  # fmt: skip
@@ -335,9 +329,7 @@ def _read_nouns() -> dict[str, Noun]:
         if line:
             english, german, gender, plural, *classes = line.split()
             weak = gender.endswith("*")
-            nouns[english] = Noun(
-                english, _plural(english), german, gender[0], plural, weak, frozenset(classes)
-            )
+            nouns[english] = Noun(english, _plural(english), german, gender[0], plural, weak, frozenset(classes))
     return nouns
 
 

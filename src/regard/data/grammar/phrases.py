@@ -94,9 +94,7 @@ def article(word: str) -> str:
     return "an" if word[0] in "aeiou" else "a"
 
 
-def np(
-    noun: Noun, determiner: str = "the", plural: bool = False, adjective: Adjective | None = None
-) -> Phrase:
+def np(noun: Noun, determiner: str = "the", plural: bool = False, adjective: Adjective | None = None) -> Phrase:
     """A noun phrase. "a" turns into no article for plurals and for nouns like milk."""
     if determiner == "a" and (plural or noun.mass):
         determiner = ""
@@ -109,9 +107,7 @@ def np(
     forms = tuple(german.noun_phrase(noun, determiner, c, plural, adjective_de) for c in german.CASES)
     sex = noun.sex
     own = "their" if plural else {"m": "his", "f": "her", None: ""}[sex]
-    again = (
-        "they" if plural else {"m": "he", "f": "she", None: "it" if "person" not in noun.classes else ""}[sex]
-    )
+    again = "they" if plural else {"m": "he", "f": "she", None: "it" if "person" not in noun.classes else ""}[sex]
     column = "p" if plural else noun.gender
     return Phrase(text, text, forms, "sie" if plural else "er", noun.english, own, column, again)  # type: ignore[arg-type]
 
@@ -202,8 +198,7 @@ LASTING = tuple(v for v in TRANSITIVE_LIST if v.lemma not in MOMENTARY)
 ACTIONS = tuple(v for v in TRANSITIVE_LIST if not v.state)
 WILLED = tuple(v for v in ACTIONS if v.lemma not in ("lose", "forget"))
 SIMPLE = tuple(
-    INTRANSITIVE[v]
-    for v in ("sleep", "laugh", "cry", "work", "dance", "sing", "play", "cook", "swim", "wait", "smile")
+    INTRANSITIVE[v] for v in ("sleep", "laugh", "cry", "work", "dance", "sing", "play", "cook", "swim", "wait", "smile")
 )
 
 
@@ -271,20 +266,14 @@ def _reflexive(subject: Phrase, verb: Verb, middle: Sequence[str]) -> list[str]:
     return [german.REFLEXIVE[subject.person], *middle] if verb.reflexive else list(middle)
 
 
-def de_present(
-    subject: Phrase, verb: Verb, *middle: str, order: german.Order = "second", front: str = ""
-) -> str:
+def de_present(subject: Phrase, verb: Verb, *middle: str, order: german.Order = "second", front: str = "") -> str:
     inner = _reflexive(subject, verb, middle)
     return german.clause(subject.nom, verb.forms[subject.person], inner, "", order, front, verb.prefix)
 
 
-def de_perfect(
-    subject: Phrase, verb: Verb, *middle: str, order: german.Order = "second", front: str = ""
-) -> str:
+def de_perfect(subject: Phrase, verb: Verb, *middle: str, order: german.Order = "second", front: str = "") -> str:
     inner = _reflexive(subject, verb, middle)
-    return german.clause(
-        subject.nom, verb.perfect[subject.person], inner, verb.german_participle, order, front
-    )
+    return german.clause(subject.nom, verb.perfect[subject.person], inner, verb.german_participle, order, front)
 
 
 def de_infinitive(subject: Phrase, auxiliary: dict[str, str], verb: Verb, *middle: str,
@@ -294,9 +283,7 @@ def de_infinitive(subject: Phrase, auxiliary: dict[str, str], verb: Verb, *middl
     return german.clause(subject.nom, auxiliary[subject.person], inner, verb.infinitive, order, front)
 
 
-def de_be(
-    subject: Phrase, *rest: str, past: bool = False, order: german.Order = "second", front: str = ""
-) -> str:
+def de_be(subject: Phrase, *rest: str, past: bool = False, order: german.Order = "second", front: str = "") -> str:
     forms = german.WAR if past else german.SEIN
     return german.clause(subject.nom, forms[subject.person], rest, "", order, front)
 

@@ -53,12 +53,7 @@ SPOTS = (
         nouns("door cupboard sofa gate"),
         nouns("container umbrella lamp ball ladder -package -ladder"),
     ),
-    (
-        "next to",
-        "next to",
-        nouns("bed door sofa chair"),
-        nouns("container lamp radio bottle umbrella -package"),
-    ),
+    ("next to", "next to", nouns("bed door sofa chair"), nouns("container lamp radio bottle umbrella -package")),
 )
 
 

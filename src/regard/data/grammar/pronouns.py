@@ -102,25 +102,18 @@ _ANIMALS, _LARGE, _JUMPERS = (
 _TIRED = tuple(adjective(a) for a in ("tired", "weak", "lazy", "nervous", "sick", "hungry", "thirsty"))
 _UNWILLING = tuple(a for a in _TIRED if a.english not in ("hungry", "thirsty"))
 
-Frame = tuple[
-    str, tuple[Noun, ...], tuple[Noun, ...], tuple[Adjective, ...], dict[str, tuple[Adjective, ...]]
-]
+Frame = tuple[str, tuple[Noun, ...], tuple[Noun, ...], tuple[Adjective, ...], dict[str, tuple[Adjective, ...]]]
 
 
 def _frame(
-    verb: str,
-    subjects: tuple[Noun, ...],
-    states: tuple[Adjective, ...],
-    objects: dict[str, tuple[Adjective, ...]],
+    verb: str, subjects: tuple[Noun, ...], states: tuple[Adjective, ...], objects: dict[str, tuple[Adjective, ...]]
 ) -> Frame:
     return verb, subjects, tuple(NOUNS[o] for o in objects), states, objects
 
 
 CROSS = _frame("cross", _ANIMALS, _TIRED, _CROSS)
 MEAT = _frame("eat", nouns("dog cat fox pig animal mouse"), _UNWILLING, _EAT_MEAT)
-FRUIT = _frame(
-    "eat", nouns("horse cow goat donkey rabbit duck pig bird animal mouse"), _UNWILLING, _EAT_FRUIT
-)
+FRUIT = _frame("eat", nouns("horse cow goat donkey rabbit duck pig bird animal mouse"), _UNWILLING, _EAT_FRUIT)
 OVER, CARRY = _frame("jump", _JUMPERS, _UNWILLING, _OVER), _frame("carry", _LARGE, _TIRED, _CARRY)
 
 _VERBS = {
@@ -155,9 +148,7 @@ def _because(r: Random, frame: Frame, failures: tuple[str, ...]) -> Draft:
     subject_en, object_en = mark(s.subject, first), mark(object_en, not first)
     source = f"{subject_en} {english} {object_en} because it# was too {a.english}."
     target = f"{main}, weil {it(one if first else two)} zu {a.german} war."
-    return draft(
-        source, target, one.english, v.lemma, two.english, a.english, held=(one.english, two.english)
-    )
+    return draft(source, target, one.english, v.lemma, two.english, a.english, held=(one.english, two.english))
 
 
 @construction(2.0)
@@ -199,10 +190,7 @@ def because_fit(r: Random) -> Draft:
     into = at("in", o, "acc")
     main = f"{s.nom} hat nicht {into} gepasst" if past else f"{s.nom} passt nicht {into}"
     english, is_ = ("didn't fit", "was") if past else ("doesn't fit", "is")
-    source = (
-        f"{mark(s.subject, first)} {english} into {mark(o.object, not first)} because it# {is_} "
-        f"too {a.english}."
-    )
+    source = f"{mark(s.subject, first)} {english} into {mark(o.object, not first)} because it# {is_} too {a.english}."
     target = f"{main}, weil {it(one if first else two)} zu {a.german} {'war' if past else 'ist'}."
     return draft(source, target, one.english, "fit", two.english, a.english, held=(one.english, two.english))
 
@@ -220,9 +208,7 @@ def so_it(r: Random) -> Draft:
         source = f"{mark(o.subject)} was very {a.english}, so {s.subject} didn't {v.base} it#."
         main = f"hat {s.nom} {it(two, 'acc')} nicht {v.german_participle}"
         target = f"{o.nom} war sehr {a.german}, deshalb {main}."
-    return draft(
-        source, target, one.english, v.lemma, two.english, a.english, held=(one.english, two.english)
-    )
+    return draft(source, target, one.english, v.lemma, two.english, a.english, held=(one.english, two.english))
 
 
 @construction(2.0)
@@ -230,14 +216,10 @@ def although_it(r: Random) -> Draft:
     """The pronoun comes before its noun."""
     v, one, two, first, a = case_of(r, pick(r, (CROSS, CROSS, MEAT, FRUIT, CARRY, CARRY)))
     s, o = np(one), np(two)
-    source = (
-        f"although it# was very {a.english}, {mark(s.subject, first)} {v.past} {mark(o.object, not first)}."
-    )
+    source = f"although it# was very {a.english}, {mark(s.subject, first)} {v.past} {mark(o.object, not first)}."
     main = de_perfect(s, v, o.acc, order="first")
     target = f"obwohl {it(one if first else two)} sehr {a.german} war, {main}."
-    return draft(
-        source, target, one.english, v.lemma, two.english, a.english, held=(one.english, two.english)
-    )
+    return draft(source, target, one.english, v.lemma, two.english, a.english, held=(one.english, two.english))
 
 
 _SEATS = _states("""
@@ -257,11 +239,7 @@ house: new modern
 street: wide long""")
 _MOODS = tuple(adjective(a) for a in ("tired", "hungry", "thirsty", "sick", "young", "nervous", "lazy"))
 _INDOORS, _OUTDOORS = nouns("pet animal"), nouns("farm animal")
-_LYING = {
-    "sleep": ("is sleeping", "schläft"),
-    "sit": ("is sitting", "sitzt"),
-    "stand": ("is standing", "steht"),
-}
+_LYING = {"sleep": ("is sleeping", "schläft"), "sit": ("is sitting", "sitzt"), "stand": ("is standing", "steht")}
 
 
 @construction(1.8)
@@ -315,9 +293,7 @@ def put_it(r: Random) -> Draft:
     pronoun = it(one if first else two).capitalize()
     main = f"{who_.nom} {german.HABEN[who_.person]} {o.acc} {at('in', into, 'acc')} gelegt"
     target = f"{main}. {pronoun} war {word_de}{a.german}."
-    return draft(
-        source, target, who_.lemma, one.english, two.english, a.english, held=(one.english, two.english)
-    )
+    return draft(source, target, who_.lemma, one.english, two.english, a.english, held=(one.english, two.english))
 
 
 _FOR_ANIMALS = tuple(TRANSITIVE[v] for v in ("feed", "stroke"))
@@ -331,12 +307,7 @@ _NEAR = (
         "next to",
         ("is sleeping", "is standing"),
     ),
-    (
-        nouns("goat donkey pig horse cow cat"),
-        nouns("fence gate wall door"),
-        "behind",
-        ("is sleeping", "is standing"),
-    ),
+    (nouns("goat donkey pig horse cow cat"), nouns("fence gate wall door"), "behind", ("is sleeping", "is standing")),
 )
 _VERB = {"is sleeping": "schläft", "is sitting": "sitzt", "is standing": "steht"}
 _WANTS = (("wants to", "want"), ("has to", "must"), ("is going to", ""))
@@ -361,9 +332,7 @@ def object_it(r: Random) -> Draft:
     wunsch = f"{_upper(person.nom)} {forms['er']} {it(one if first else two, 'acc')} {v.infinitive}."
     source = f"{mark(s.subject, first)} {lying} {where}. {wish}"
     target = f"{s.nom} {_VERB[lying]} {wo}. {wunsch}"
-    return draft(
-        source, target, one.english, two.english, person.lemma, v.lemma, held=(one.english, two.english)
-    )
+    return draft(source, target, one.english, two.english, person.lemma, v.lemma, held=(one.english, two.english))
 
 
 def _upper(text: str) -> str:

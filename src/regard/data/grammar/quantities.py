@@ -90,11 +90,7 @@ _FARM = nouns("farm dog cat")
 def number_has(r: Random) -> Draft:
     n = pick(r, _HAD + _FARM)
     if "farm" in n.classes:
-        s = (
-            np(NOUNS["farmer"], "the")
-            if chance(r, 0.5)
-            else np(pick(r, nouns("uncle neighbour grandfather")), "my")
-        )
+        s = np(NOUNS["farmer"], "the") if chance(r, 0.5) else np(pick(r, nouns("uncle neighbour grandfather")), "my")
     else:
         s = pick(r, PERSONAL + NAMES) if chance(r, 0.4) else who(r, HUMANS, 0.1)
     past = chance(r, 0.3)
@@ -133,9 +129,7 @@ def price(r: Random) -> Draft:
     past = chance(r, 0.3)
     finite, tail = ("hat", "gekostet") if past else ("kostet", "")
     german_ = german.clause(s.nom, finite, [number(word), "Euro"], tail)
-    return draft(
-        f"{s.subject} {'cost' if past else 'costs'} {word} euros.", german_ + ".", n.english, "cost", word
-    )
+    return draft(f"{s.subject} {'cost' if past else 'costs'} {word} euros.", german_ + ".", n.english, "cost", word)
 
 
 _HOURS = ("one", *SMALL)
@@ -158,19 +152,14 @@ def clock(r: Random) -> tuple[str, str, str]:
 
 
 _CLOCKED = tuple(
-    INTRANSITIVE[v]
-    for v in ("start", "end", "get up", "wake up", "fall asleep", "arrive", "leave", "come back")
+    INTRANSITIVE[v] for v in ("start", "end", "get up", "wake up", "fall asleep", "arrive", "leave", "come back")
 )
 
 
 @construction(1.5)
 def at_time(r: Random) -> Draft:
     v = pick(r, _CLOCKED)
-    s = (
-        actor(r, v, plural=0.1)
-        if v.lemma not in ("start", "end", "leave")
-        else np(pick(r, v.subjects), "the")
-    )
+    s = actor(r, v, plural=0.1) if v.lemma not in ("start", "end", "leave") else np(pick(r, v.subjects), "the")
     time, um, word = clock(r)
     past = chance(r, 0.5)
     english = f"{s.subject} {v.past if past else simple(s, v)} {time}."
@@ -181,19 +170,11 @@ def at_time(r: Random) -> Draft:
 @construction(0.5)
 def when_on_day(r: Random) -> Draft:
     v = pick(r, _CLOCKED)
-    s = (
-        actor(r, v, pronouns=0.3)
-        if v.lemma not in ("start", "end", "leave")
-        else np(pick(r, v.subjects), "the")
-    )
+    s = actor(r, v, pronouns=0.3) if v.lemma not in ("start", "end", "leave") else np(pick(r, v.subjects), "the")
     day = pick(r, tuple(WEEKDAYS))
     german_ = f"wann {de_present(s, v, 'am ' + WEEKDAYS[day], order='first')}?"
     return draft(
-        f"when {'does' if s.person == 'er' else 'do'} {s.subject} {v.base} on {day}?",
-        german_,
-        s.lemma,
-        v.lemma,
-        day,
+        f"when {'does' if s.person == 'er' else 'do'} {s.subject} {v.base} on {day}?", german_, s.lemma, v.lemma, day
     )
 
 
@@ -203,9 +184,7 @@ def weekday_first(r: Random) -> Draft:
     day = pick(r, tuple(WEEKDAYS))
     o = thing(r, n, ("the", "a"), v)
     german_ = de_perfect(s, v, o.acc, front="am " + WEEKDAYS[day])
-    return draft(
-        f"on {day} {s.subject} {v.past} {o.object}.", german_ + ".", s.lemma, v.lemma, n.english, day
-    )
+    return draft(f"on {day} {s.subject} {v.past} {o.object}.", german_ + ".", s.lemma, v.lemma, n.english, day)
 
 
 def duration(r: Random, units: tuple[str, ...]) -> tuple[str, str, str, str]:
@@ -223,9 +202,7 @@ def ago(r: Random) -> Draft:
     time, zeit, word, unit = duration(r, (*units, "day") if v.lemma in QUICK else (*units, "day", *distant))
     o = thing(r, n, ("the", "a"), v)
     german_ = de_perfect(s, v, o.acc, front="vor " + zeit)
-    return draft(
-        f"{time} ago {s.subject} {v.past} {o.object}.", german_ + ".", s.lemma, v.lemma, n.english, word, unit
-    )
+    return draft(f"{time} ago {s.subject} {v.past} {o.object}.", german_ + ".", s.lemma, v.lemma, n.english, word, unit)
 
 
 _LIVED = nouns("city village house hotel")
@@ -281,13 +258,7 @@ def there_is(r: Random) -> Draft:
     o = np(n, "a" if kind == "one" else "no", False, a)
     german_ = f"{wo} gibt es {o.acc}."
     return draft(
-        f"there is {o.object} {where}.",
-        german_,
-        "there",
-        inside,
-        n.english,
-        *((a.english,) if a else ()),
-        kind,
+        f"there is {o.object} {where}.", german_, "there", inside, n.english, *((a.english,) if a else ()), kind
     )
 
 
@@ -297,9 +268,7 @@ def how_many(r: Random) -> Draft:
     while not _countable(n) or v.lemma in ("put on", "take off", "turn on", "turn off", "cross"):
         s, v, n = event(r, ACTIONS, pronouns=0.35, you=1)
     german_ = f"wie viele {german.noun_form(n, 'acc', True)} {de_perfect(s, v, order='first')}?"
-    return draft(
-        f"how many {n.english_plural} did {s.subject} {v.base}?", german_, "many", s.lemma, v.lemma, n.english
-    )
+    return draft(f"how many {n.english_plural} did {s.subject} {v.base}?", german_, "many", s.lemma, v.lemma, n.english)
 
 
 _EVERY = {
@@ -318,13 +287,9 @@ def every(r: Random) -> Draft:
     if v.lemma in ("visit", "draw", "write"):
         unit = pick(r, ("week", "month", "year"))
     else:
-        unit = pick(
-            r, ("day", "morning", "evening", "week") if v.lemma in DAILY else ("day", "week", "month")
-        )
+        unit = pick(r, ("day", "morning", "evening", "week") if v.lemma in DAILY else ("day", "week", "month"))
     german_ = de_present(s, v, o.acc, front=_EVERY[unit])
-    return draft(
-        f"every {unit} {s.subject} {simple(s, v)} {o.object}.", german_ + ".", s.lemma, v.lemma, o.lemma, unit
-    )
+    return draft(f"every {unit} {s.subject} {simple(s, v)} {o.object}.", german_ + ".", s.lemma, v.lemma, o.lemma, unit)
 
 
 @construction(0.7)
@@ -336,13 +301,7 @@ def number_subject(r: Random) -> Draft:
         n = NOUNS[s.lemma]
     subject, word, lemmas = counted(r, n, SMALL[:9], 0.3)
     many = Phrase(
-        f"{word} {subject.subject}",
-        "",
-        (f"{number(word)} {subject.nom}", "", "", ""),
-        "sie",
-        s.lemma,
-        "",
-        "p",
+        f"{word} {subject.subject}", "", (f"{number(word)} {subject.nom}", "", "", ""), "sie", s.lemma, "", "p"
     )
     past = chance(r, 0.4)
     english = f"{many.subject} {v.past if past else ongoing(many, v)} {where}."

@@ -51,9 +51,7 @@ def yes_no_now(r: Random) -> Draft:
     return draft(english, de_present(s, v, o.acc, order="first") + "?", s.lemma, v.lemma, n.english)
 
 
-_ABOUT_YOU = chosen(
-    "know, understand, need, see, look for, read, eat, drink, visit, learn, buy, use, hear, write"
-)
+_ABOUT_YOU = chosen("know, understand, need, see, look for, read, eat, drink, visit, learn, buy, use, hear, write")
 
 
 @construction(1.2)
@@ -83,9 +81,7 @@ def who_did(r: Random) -> Draft:
     t = past_time(r, v) if chance(r, 0.5) and not v.state else ""
     german_ = german.clause("wer", "hat", [PAST_TIMES.get(t, ""), o.acc], v.german_participle)
     english = f"who {v.past} {o.object}{' ' + t if t else ''}?"
-    return draft(
-        english, german_ + "?", "who", v.lemma, n.english, *((a.english,) if a else ()), *((t,) if t else ())
-    )
+    return draft(english, german_ + "?", "who", v.lemma, n.english, *((a.english,) if a else ()), *((t,) if t else ()))
 
 
 _WHAT = chosen(
@@ -192,9 +188,7 @@ def which_object(r: Random) -> Draft:
     return draft(english, german_, "which", s.lemma, v.lemma, n.english)
 
 
-_WEM: tuple[Verb, ...] = tuple(
-    DATIVE[v] for v in ("help", "thank", "follow", "congratulate", "trust", "listen to")
-)
+_WEM: tuple[Verb, ...] = tuple(DATIVE[v] for v in ("help", "thank", "follow", "congratulate", "trust", "listen to"))
 _WEN = tuple(TRANSITIVE[v] for v in ("visit", "invite", "call", "pick up", "see", "hear", "look for"))
 
 
@@ -205,9 +199,7 @@ def whom(r: Random) -> Draft:
     t = pick(r, ("", *PAST_TIMES))
     word = "wem" if v.case == "dat" else "wen"
     german_ = f"{word} {de_perfect(s, v, PAST_TIMES.get(t, ''), order='first')}?"
-    return draft(
-        f"who did {s.subject} {v.base}{' ' + t if t else ''}?", german_, "whom", s.lemma, v.lemma, t or "whom"
-    )
+    return draft(f"who did {s.subject} {v.base}{' ' + t if t else ''}?", german_, "whom", s.lemma, v.lemma, t or "whom")
 
 
 def imperative(v: Verb) -> str:
@@ -274,22 +266,13 @@ _MOECHTE = german._forms("möchte möchtest möchte möchten möchten")
 
 @construction()
 def would_like(r: Random) -> Draft:
-    s, v, n = event(
-        r, tuple(v for v in ACTIONS if v.lemma not in ("lose", "forget", "cross")), pronouns=0.3, you=1
-    )
+    s, v, n = event(r, tuple(v for v in ACTIONS if v.lemma not in ("lose", "forget", "cross")), pronouns=0.3, you=1)
     o = thing(r, n, ("the", "a"), v)
     if chance(r, 0.4):
         s = YOU if s is I else s
         german_ = de_infinitive(s, _MOECHTE, v, o.acc, order="first")
         return draft(
-            f"would {s.subject} like to {v.base} {o.object}?",
-            german_ + "?",
-            s.lemma,
-            "would",
-            v.lemma,
-            n.english,
+            f"would {s.subject} like to {v.base} {o.object}?", german_ + "?", s.lemma, "would", v.lemma, n.english
         )
     german_ = de_infinitive(s, _MOECHTE, v, o.acc)
-    return draft(
-        f"{s.subject} would like to {v.base} {o.object}.", german_ + ".", s.lemma, "would", v.lemma, n.english
-    )
+    return draft(f"{s.subject} would like to {v.base} {o.object}.", german_ + ".", s.lemma, "would", v.lemma, n.english)

@@ -90,10 +90,7 @@ def _contrasts(thing: Noun) -> tuple[tuple[Adjective, Adjective], ...]:
     graded = [a for a in FITTING[thing.english] if a.english not in _COLOURS]
     barred = {frozenset(p.split()) for p in _OPPOSITES.split(", ")}
     return tuple(
-        (a, b)
-        for a in graded
-        for b in graded
-        if a is not b and frozenset((a.english, b.english)) not in barred
+        (a, b) for a in graded for b in graded if a is not b and frozenset((a.english, b.english)) not in barred
     )
 
 
@@ -208,9 +205,7 @@ def found_gave(r: Random) -> Draft:
     to, o = np(kin, s.own), np(n, pick(r, ("the", "a")))
     finite = german.HABEN[s.person]
     source = f"{s.subject} {v.past} {mark(o.object)} and {w.past} it# to {to.object}."
-    target = (
-        f"{s.nom} {finite} {o.acc} {v.german_participle} und {it(n, 'acc')} {to.dat} {w.german_participle}."
-    )
+    target = f"{s.nom} {finite} {o.acc} {v.german_participle} und {it(n, 'acc')} {to.dat} {w.german_participle}."
     return draft(source, target, s.lemma, v.lemma, n.english, w.lemma, kin.english)
 
 
@@ -256,17 +251,9 @@ _FAMED = {
 def its_own(r: Random) -> Draft:
     """sein or ihr by the possessor, its ending by the thing possessed."""
     if chance(r, 0.55):
-        one, two = (
-            pick(r, FED + nouns("mouse fox animal")),
-            pick(r, nouns("ball basket bed apple bread water")),
-        )
+        one, two = (pick(r, FED + nouns("mouse fox animal")), pick(r, nouns("ball basket bed apple bread water")))
         v = TRANSITIVE[
-            pick(
-                r,
-                ("look for", "lose", "find")
-                if two.english in ("ball", "basket", "bed")
-                else ("look for", "hide"),
-            )
+            pick(r, ("look for", "lose", "find") if two.english in ("ball", "basket", "bed") else ("look for", "hide"))
         ]
         if two.english in ("water", "bed", "basket"):
             v = TRANSITIVE[pick(r, ("look for", "find"))]
@@ -306,11 +293,7 @@ _WHOLES = {
 def and_its(r: Random) -> Draft:
     one = NOUNS[pick(r, tuple(_WHOLES))]
     two = pick(r, nouns(_WHOLES[one.english]))
-    verbs = (
-        ("see", "draw")
-        if one.english in ("house", "hotel") or two.classes & {"part"}
-        else ("visit", "see", "draw")
-    )
+    verbs = ("see", "draw") if one.english in ("house", "hotel") or two.classes & {"part"} else ("visit", "see", "draw")
     v = TRANSITIVE[pick(r, verbs)]
     s = pick(r, PERSONAL + NAMES) if chance(r, 0.4) else who(r, SEXED, 0.15)
     o = np(one)

@@ -6,9 +6,7 @@ from random import Random
 
 from regard.data.grammar import german
 from regard.data.grammar.constructions import Draft, construction, draft
-from regard.data.grammar.lexicon import (
-    nouns,
-)
+from regard.data.grammar.lexicon import nouns
 from regard.data.grammar.phrases import (
     ACTIONS,
     HUMANS,
@@ -32,14 +30,7 @@ from regard.data.grammar.phrases import (
     who,
 )  # fmt: skip
 from regard.data.grammar.places import ACTIVITIES, INTO, TO, place, posture, spot
-from regard.data.grammar.verbs import (
-    DATIVE,
-    DITRANSITIVE,
-    INTRANSITIVE,
-    PREPOSITIONAL,
-    Verb,
-    chosen,
-)
+from regard.data.grammar.verbs import DATIVE, DITRANSITIVE, INTRANSITIVE, PREPOSITIONAL, Verb, chosen
 
 
 def _receiver(r: Random, besides: str) -> Phrase:
@@ -95,9 +86,7 @@ def belongs_to(r: Random) -> Draft:
     s = np(n, pick(r, ("the", "this")), chance(r, 0.25), a)
     to = pick(r, NAMES + PERSONAL) if chance(r, 0.25) else who(r, HUMANS, 0.1)
     english = f"{s.subject} {simple(s, v)} {to.object}."
-    return draft(
-        english, de_present(s, v, to.dat) + ".", n.english, v.lemma, to.lemma, *((a.english,) if a else ())
-    )
+    return draft(english, de_present(s, v, to.dat) + ".", n.english, v.lemma, to.lemma, *((a.english,) if a else ()))
 
 
 @construction()
@@ -109,9 +98,7 @@ def likes(r: Random) -> Draft:
     s = np(n, pick(r, ("the", "this")), False, a)
     to = pick(r, NAMES) if chance(r, 0.2) else who(r, HUMANS, 0.15)
     english = f"{to.subject} {'likes' if to.person == 'er' else 'like'} {s.object}."
-    return draft(
-        english, de_present(s, v, to.dat) + ".", to.lemma, "like", n.english, *((a.english,) if a else ())
-    )
+    return draft(english, de_present(s, v, to.dat) + ".", to.lemma, "like", n.english, *((a.english,) if a else ()))
 
 
 _POSTURE_FORMS = {"lie": german.present("liegen", "liegt"), "stand": german.present("stehen", "steht")}
@@ -136,9 +123,7 @@ def put_somewhere(r: Random) -> Draft:
     o = np(n, pick(r, ("the", "a")))
     where, wohin = place(there, support, "acc")
     german_ = german.clause(s.nom, german.HABEN[s.person], [o.acc, wohin], _PUT[posture(n)])
-    return draft(
-        f"{s.subject} put {o.object} {where}.", german_ + ".", s.lemma, n.english, there, support.english
-    )
+    return draft(f"{s.subject} put {o.object} {where}.", german_ + ".", s.lemma, n.english, there, support.english)
 
 
 _GO, _RUN = INTRANSITIVE["go"], INTRANSITIVE["run"]
@@ -209,9 +194,7 @@ def passive_by(r: Random) -> Draft:
 
 
 _ADVERBS = {"today": "heute", "now": "jetzt", "again": "wieder"}
-_PROCESS = chosen(
-    "repair, paint, clean, wash, build, open, close, sell, cut, bake, plant, feed, explain, write, read"
-)
+_PROCESS = chosen("repair, paint, clean, wash, build, open, close, sell, cut, bake, plant, feed, explain, write, read")
 
 
 @construction(0.8)

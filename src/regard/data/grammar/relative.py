@@ -48,21 +48,11 @@ def relative_subject(r: Random) -> Draft:
         o = thing(r, pick(r, v.objects), ("the", "a"), v)
     head = np(n, "the", chance(r, 0.2))
     relative = Phrase(
-        "who",
-        "",
-        (german.RELATIVE["nom"]["mfnp".index(head.column)], "", "", ""),
-        head.person,
-        n.english,
-        "",
-        "",
+        "who", "", (german.RELATIVE["nom"]["mfnp".index(head.column)], "", "", ""), head.person, n.english, "", ""
     )
     past = v.lemma in MOMENTARY or chance(r, 0.4)
     a = pick(r, predicates(n.english))
-    inner = (
-        de_perfect(relative, v, o.acc, order="final")
-        if past
-        else de_present(relative, v, o.acc, order="final")
-    )
+    inner = de_perfect(relative, v, o.acc, order="final") if past else de_present(relative, v, o.acc, order="final")
     word, word_de = degree(r, a, ("very", "", "not"))
     be_en, _ = be_adjective(head, a, word, word_de)
     verb = v.past if past else ongoing(head, v)
@@ -85,9 +75,7 @@ def relative_object(r: Random) -> Draft:
     be_en, _ = be_adjective(head, a, word, word_de)
     verb = v.past if past else ongoing(s, v)
     english = f"{head.subject} that {s.subject} {verb}{be_en.removeprefix(head.subject)}."
-    german_ = (
-        f"{head.nom}, {relative} {inner}, {de_be(head, word_de, a.german).removeprefix(head.nom + ' ')}."
-    )
+    german_ = f"{head.nom}, {relative} {inner}, {de_be(head, word_de, a.german).removeprefix(head.nom + ' ')}."
     return draft(english, german_, n.english, s.lemma, v.lemma, a.english)
 
 
@@ -116,9 +104,7 @@ def relative_place(r: Random) -> Draft:
     head = np(n)
     inner = de_present(s, v, order="final")
     word, word_de = degree(r, a, ("very", "too", ""))
-    english = (
-        f"{head.subject} {prep} which {s.subject} {ongoing(s, v)} is {word + ' ' if word else ''}{a.english}."
-    )
+    english = f"{head.subject} {prep} which {s.subject} {ongoing(s, v)} is {word + ' ' if word else ''}{a.english}."
     middle = f"{'in' if prep == 'in' else 'auf'} {relative} {inner}"
     german_ = f"{head.nom}, {middle}, ist {word_de + ' ' if word_de else ''}{a.german}."
     return draft(english, german_, n.english, s.lemma, v.lemma, a.english)
@@ -146,9 +132,7 @@ def knows_who(r: Random) -> Draft:
     while o.lemma in (n.english, s.lemma):
         o = thing(r, pick(r, v.objects), ("the", "a"), v)
     head = np(n, "the")
-    relative = Phrase(
-        "who", "", (german.RELATIVE["nom"]["mfn".index(n.gender)], "", "", ""), "er", n.english, "", ""
-    )
+    relative = Phrase("who", "", (german.RELATIVE["nom"]["mfn".index(n.gender)], "", "", ""), "er", n.english, "", "")
     main = f"{s.subject} {forms.past if past_ else simple(s, forms)} {head.object}"
     haupt = de_perfect(s, forms, head.acc) if past_ else de_present(s, forms, head.acc)
     english = f"{main} who {v.past} {o.object}."
@@ -168,8 +152,7 @@ _TRIED = chosen(
     "paint, turn on, turn off, cross, hide"
 )
 _FORGOTTEN = chosen(
-    "buy, close, feed, call, invite, turn off, answer, wash, clean, tidy up, bring along, pick up, "
-    "read, write"
+    "buy, close, feed, call, invite, turn off, answer, wash, clean, tidy up, bring along, pick up, read, write"
 )
 
 
@@ -227,12 +210,7 @@ def in_order_to(r: Random) -> Draft:
     return draft(english, german_, s.lemma, goal, w.lemma, n.english)
 
 
-_IF_HAD = {
-    "more time": "mehr Zeit",
-    "more money": "mehr Geld",
-    "a garden": "einen Garten",
-    "a car": "ein Auto",
-}
+_IF_HAD = {"more time": "mehr Zeit", "more money": "mehr Geld", "a garden": "einen Garten", "a car": "ein Auto"}
 _IF_VERBS = {"more money": ("buy", "build", "visit"), "a garden": ("plant",), "a car": ("pick up", "visit")}
 
 
@@ -241,8 +219,7 @@ def if_had(r: Random) -> Draft:
     what = pick(r, tuple(_IF_HAD))
     what = pick(r, ("more time", what))
     verbs = _IF_VERBS.get(
-        what,
-        ("read", "write", "visit", "learn", "repair", "paint", "bake", "draw", "clean", "tidy up", "invite"),
+        what, ("read", "write", "visit", "learn", "repair", "paint", "bake", "draw", "clean", "tidy up", "invite")
     )
     v, s = TRANSITIVE[pick(r, verbs)], someone(r, 0.4)
     n = pick(r, v.objects)

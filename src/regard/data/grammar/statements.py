@@ -6,16 +6,7 @@ from random import Random
 
 from regard.data.grammar import german
 from regard.data.grammar.constructions import Draft, construction, draft
-from regard.data.grammar.lexicon import (
-    ADJECTIVES,
-    FITTING,
-    FUTURE_TIMES,
-    NOUNS,
-    PAST_TIMES,
-    Adjective,
-    Noun,
-    nouns,
-)
+from regard.data.grammar.lexicon import ADJECTIVES, FITTING, FUTURE_TIMES, NOUNS, PAST_TIMES, Adjective, Noun, nouns
 from regard.data.grammar.phrases import (
     ACTIONS,
     ENGLISH_MODALS,
@@ -51,18 +42,14 @@ from regard.data.grammar.verbs import TRANSITIVE, chosen
 def object_now(r: Random) -> Draft:
     s, v, n = event(r, LASTING)
     o = thing(r, n, ("the", "a"), v)
-    return draft(
-        f"{s.subject} {ongoing(s, v)} {o.object}.", de_present(s, v, o.acc) + ".", s.lemma, v.lemma, n.english
-    )
+    return draft(f"{s.subject} {ongoing(s, v)} {o.object}.", de_present(s, v, o.acc) + ".", s.lemma, v.lemma, n.english)
 
 
 @construction()
 def object_past(r: Random) -> Draft:
     s, v, n = event(r, you=1)
     o = thing(r, n, ("the", "a"), v)
-    return draft(
-        f"{s.subject} {v.past} {o.object}.", de_perfect(s, v, o.acc) + ".", s.lemma, v.lemma, n.english
-    )
+    return draft(f"{s.subject} {v.past} {o.object}.", de_perfect(s, v, o.acc) + ".", s.lemma, v.lemma, n.english)
 
 
 @construction(1.2)
@@ -72,12 +59,7 @@ def adjective_object(r: Random) -> Draft:
         s, v, n = event(r, you=1)
     o = np(n, pick(r, ("the", "a", "a", "this")), False, a)
     return draft(
-        f"{s.subject} {v.past} {o.object}.",
-        de_perfect(s, v, o.acc) + ".",
-        s.lemma,
-        v.lemma,
-        a.english,
-        n.english,
+        f"{s.subject} {v.past} {o.object}.", de_perfect(s, v, o.acc) + ".", s.lemma, v.lemma, a.english, n.english
     )
 
 
@@ -123,12 +105,7 @@ def has_adjective(r: Random) -> Draft:
     o = np(n, "a", False, a)
     german_ = german.clause(s.nom, (german.HATTE if past else german.HABEN)[s.person], [o.acc])
     return draft(
-        f"{s.subject} {'had' if past else have(s)} {o.object}.",
-        german_ + ".",
-        s.lemma,
-        "have",
-        n.english,
-        a.english,
+        f"{s.subject} {'had' if past else have(s)} {o.object}.", german_ + ".", s.lemma, "have", n.english, a.english
     )
 
 
@@ -142,9 +119,7 @@ def this_is_a(r: Random) -> Draft:
     start, beginn = ("that was", "das war") if chance(r, 0.4) else ("this is", "das ist")
     if many:
         start, beginn = "these are", "das sind"
-    return draft(
-        f"{start} {o.object}.", f"{beginn} {o.nom}.", "this", n.english, a.english, "many" if many else start
-    )
+    return draft(f"{start} {o.object}.", f"{beginn} {o.nom}.", "this", n.english, a.english, "many" if many else start)
 
 
 _NO_VERBS = tuple(
@@ -352,17 +327,13 @@ def modal_past(r: Random) -> Draft:
         english, negation = f"{s.subject} couldn't {v.base} {o.object}.", "nicht"
     else:
         english, negation = f"{s.subject} {ENGLISH_MODALS[m](s)} {v.base} {o.object}.", ""
-    return draft(
-        english, de_infinitive(s, german.MODALS[m], v, o.acc, negation) + ".", s.lemma, m, v.lemma, n.english
-    )
+    return draft(english, de_infinitive(s, german.MODALS[m], v, o.acc, negation) + ".", s.lemma, m, v.lemma, n.english)
 
 
 _OWN_VERBS = chosen(
     "sell, lose, look for, wash, repair, forget, put on, take off, tidy up, open, close, paint, find, carry"
 )
-_OWNABLE = frozenset(
-    n.english for n in nouns("good key house room office letter knife present garden door fence")
-)
+_OWNABLE = frozenset(n.english for n in nouns("good key house room office letter knife present garden door fence"))
 
 
 @construction(1.2)

@@ -239,9 +239,7 @@ def indirect_question(r: Random) -> Draft:
     t, v, n = other(r, s)
     o = thing(r, n, ("the", "a"), v)
     know = _SAYING[0][2][s.person]
-    english = (
-        f"{s.subject} {'doesn' if s.person == 'er' else 'don'}'t know {w} {t.subject} {v.past} {o.object}."
-    )
+    english = f"{s.subject} {'doesn' if s.person == 'er' else 'don'}'t know {w} {t.subject} {v.past} {o.object}."
     german_ = f"{s.nom} {know} nicht, {_UNSURE[w]} {de_perfect(t, v, o.acc, order='final')}."
     return draft(english, german_, s.lemma, w, t.lemma, v.lemma, n.english)
 
@@ -265,14 +263,10 @@ def and_subject(r: Random) -> Draft:
     t = actor(r, v, pronouns=0.0, plural=0.1)
     while t.lemma == s.lemma:
         t = actor(r, v, pronouns=0.0, plural=0.1)
-    both = Phrase(
-        f"{s.subject} and {t.subject}", "", (f"{s.nom} und {t.nom}", "", "", ""), "sie", "", "their", "p"
-    )
+    both = Phrase(f"{s.subject} and {t.subject}", "", (f"{s.nom} und {t.nom}", "", "", ""), "sie", "", "their", "p")
     past = chance(r, 0.4)
     english = f"{both.subject} {v.past if past else ongoing(both, v)} {where}."
-    return draft(
-        english, (de_perfect if past else de_present)(both, v, wo) + ".", s.lemma, t.lemma, v.lemma, lemma
-    )
+    return draft(english, (de_perfect if past else de_present)(both, v, wo) + ".", s.lemma, t.lemma, v.lemma, lemma)
 
 
 _LACKING = {"time": "keine Zeit", "money": "kein Geld", "car": "kein Auto"}
@@ -300,32 +294,13 @@ def wanted_but(r: Random) -> Draft:
 def without_doing(r: Random) -> Draft:
     s = actor(r, INTRANSITIVE["go"], pronouns=0.25)
     v = TRANSITIVE[
-        pick(
-            r,
-            (
-                "close",
-                "read",
-                "eat",
-                "drink",
-                "feed",
-                "clean",
-                "call",
-                "tidy up",
-                "turn off",
-                "answer",
-                "find",
-            ),
-        )
+        pick(r, ("close", "read", "eat", "drink", "feed", "clean", "call", "tidy up", "turn off", "answer", "find"))
     ]
     n = pick(r, v.objects)
     o = thing(r, n, ("the",), v)
     home = chance(r, 0.5)
     main = f"{s.subject} {'went home' if home else 'fell asleep'}"
-    haupt = (
-        de_perfect(s, INTRANSITIVE["go"], "nach Hause")
-        if home
-        else de_perfect(s, INTRANSITIVE["fall asleep"])
-    )
+    haupt = de_perfect(s, INTRANSITIVE["go"], "nach Hause") if home else de_perfect(s, INTRANSITIVE["fall asleep"])
     return draft(
         f"{main} without {v.progressive} {o.object}.",
         f"{haupt}, ohne {o.acc} {v.zu}.",
@@ -345,18 +320,11 @@ def not_but(r: Random) -> Draft:
     s = np(
         n,
         pick(
-            r,
-            ("the", "my", "your", "his", "her")
-            if n.english not in ("door", "flower", "apple")
-            else ("the", "this"),
+            r, ("the", "my", "your", "his", "her") if n.english not in ("door", "flower", "apple") else ("the", "this")
         ),
         chance(r, 0.2),
     )
     english = f"{s.subject} {be(s, negative=True)} {one.english} but {two.english}."
     return draft(
-        english,
-        f"{de_be(s, 'nicht', one.german)}, sondern {two.german}.",
-        n.english,
-        one.english,
-        two.english,
+        english, f"{de_be(s, 'nicht', one.german)}, sondern {two.german}.", n.english, one.english, two.english
     )

@@ -1,0 +1,55 @@
+"""Time and peak memory of preparing a large corpus: synthetic pairs from a Zipf vocabulary, the real tokenizer class.
+
+python benchmarks/preparing.py [--pairs 2000000]
+"""
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from regard.data.config import Corpus, Filters
+from regard.data.prepared import prepare
+from regard.data.readers import lines
+from regard.text import Bpe, train
+
+
+def peak() -> float:
+    """GiB; VmHWM, since getrusage also counts what the parent had."""
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) / 2**20
+
+
+def write(path: Path, pairs: int, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
+    words = np.array(["".join(random.choice(letters, random.integers(2, 11))) for _ in range(60_000)])
+    with open(path, "w", encoding="utf-8") as file:
+        for _ in range(0, pairs, 10_000):
+            picked = words[np.minimum(random.zipf(1.3, size=(10_000, 24)), len(words)) - 1]
+            for row, length in zip(picked, random.integers(4, 24, 10_000), strict=True):
+                file.write(" ".join(row[:length]) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pairs", type=int, default=2_000_000)
+    pairs = parser.parse_args().pairs
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for side, seed in (("source", 1), ("target", 2)):
+            write(folder / side, pairs, seed)
+        print(f"{pairs:,} pairs written; peak so far {peak():.2f} GiB")
+        began = time.monotonic()
+        tokenizer = train(Bpe(size=16_000, sample_lines=200_000), lines(folder / "source"))
+        print(f"vocabulary: {time.monotonic() - began:.0f} s, peak {peak():.2f} GiB")
+        began = time.monotonic()
+        corpus = Corpus(source=str(folder / "source"), target=str(folder / "target"))
+        found = prepare([corpus], {"source": tokenizer, "target": tokenizer}, Filters(), folder / "cache")
+        print(f"prepared: {time.monotonic() - began:.0f} s, peak {peak():.2f} GiB; {found.report_lines()[0][-60:]}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,209 @@
+"""The documents are run: recipes parse, commands and links exist, languages are in step, an example runs."""
+
+import re
+import shlex
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import typer
+import yaml
+
+from regard import recipe as recipes
+from regard.cli import app
+from regard.errors import RegardError
+
+ROOT = Path(__file__).parent.parent
+READMES = (ROOT / "README.md", ROOT / "README.zh-CN.md")
+DOCS = [*READMES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+CHINESE = sorted((ROOT / "docs" / "zh").glob("*.md"))
+TRANSLATED = [READMES, *((ROOT / "docs" / path.name, path) for path in CHINESE)]
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+class Block(NamedTuple):
+    file: str
+    line: int
+    language: str
+    text: str
+
+
+def blocks(path: Path, *languages: str) -> list[Block]:
+    text = path.read_text(encoding="utf-8")
+    name = str(path.relative_to(ROOT))
+    found = [Block(name, text[: m.start()].count("\n") + 1, m[1], m[2]) for m in FENCE.finditer(text)]
+    assert text.count("```") == 2 * len(found), f"{name}: a fence is not closed, or does not begin its line"
+    return [block for block in found if not languages or block.language in languages]
+
+
+def everywhere(*languages: str) -> list[Block]:
+    return [block for path in DOCS for block in blocks(path, *languages)]
+
+
+def named(block: Block) -> str:
+    return f"{block.file}:{block.line}"
+
+
+def prose(path: Path) -> str:
+    return FENCE.sub("", path.read_text(encoding="utf-8"))
+
+
+def without_comments(text: str) -> list[str]:
+    lines = [re.sub(r"(^|\s+)#.*$", "", line).rstrip() for line in text.splitlines()]
+    return [line for line in lines if line]
+
+
+# --- recipes --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("block", everywhere("yaml"), ids=named)
+def test_recipes_parse(block: Block, tmp_path: Path) -> None:
+    """A block that begins with `# recipe` is complete; any other is a part, and parses beside some data."""
+    if block.text.startswith("# recipe\n"):
+        path = tmp_path / "recipe.yaml"
+        path.write_text(block.text, encoding="utf-8")
+        recipes.load(path)
+    else:
+        recipes.load({"data": {"train": "embedded:train"}} | yaml.safe_load(block.text))
+
+
+def test_some_recipes_are_complete() -> None:
+    for path in (*READMES, ROOT / "docs" / "data.md", ROOT / "docs" / "recipes.md"):
+        assert any(block.text.startswith("# recipe\n") for block in blocks(path, "yaml")), path
+
+
+# --- commands -------------------------------------------------------------------------------------
+
+
+def shell_words() -> list[tuple[str, list[str]]]:
+    """(where, words) of every command in the documents; a pipe separates commands."""
+    found = []
+    for block in everywhere("bash", "console"):
+        for line in block.text.splitlines():
+            lexer = shlex.shlex(line.removeprefix("$ "), posix=True, punctuation_chars="|")
+            lexer.whitespace_split = True
+            command: list[str] = []
+            for word in [*lexer, "|"]:
+                if word != "|":
+                    command.append(word)
+                elif command:
+                    found.append((named(block), command))
+                    command = []
+    return found
+
+
+def my_recipe(folder: Path) -> Path:
+    """The README's my.yaml, as a reader saves it."""
+    path = folder / "my.yaml"
+    path.write_text(blocks(READMES[0], "yaml")[0].text, encoding="utf-8")
+    return path
+
+
+COMMANDS = [pytest.param(w, c, id=f"{w} {' '.join(c)}") for w, c in shell_words() if c[0] == "regard"]
+
+
+@pytest.mark.parametrize("where, words", COMMANDS)
+def test_commands_and_options_exist(where: str, words: list[str], tmp_path: Path) -> None:
+    command, arguments = typer.main.get_command(app), words[1:]
+    while hasattr(command, "commands"):
+        assert arguments, f"{where}: a command is missing"
+        assert arguments[0] in command.commands, f"{where}: there is no command {arguments[0]}"
+        command, arguments = command.commands[arguments[0]], arguments[1:]
+    context = command.make_context(command.name, list(arguments))  # raises if it cannot be typed so
+    if command.name == "train":
+        given = context.params["recipe"]
+        recipes.load(my_recipe(tmp_path) if given == "my.yaml" else given, context.params["overrides"] or [])
+
+
+def test_every_command_is_in_the_readme() -> None:
+    shown = {words[1] for where, words in shell_words() if where.startswith("README.md:")}
+    assert set(typer.main.get_command(app).commands) <= shown  # type: ignore[attr-defined]
+
+
+def test_make_targets_exist() -> None:
+    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    asked = {words[1] for _, words in shell_words() if words[0] == "make"}
+    assert asked
+    assert asked <= targets
+
+
+# --- languages ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("english, chinese", TRANSLATED, ids=lambda path: path.name)
+def test_translations_are_in_step(english: Path, chinese: Path) -> None:
+    def levels(path: Path) -> list[int]:
+        return [len(marks) for marks in re.findall(r"^(#+) ", prose(path), re.MULTILINE)]
+
+    def code(path: Path) -> list[tuple[str, list[str]]]:
+        found = blocks(path, "bash", "console", "yaml", "python")
+        return [(block.language, without_comments(block.text)) for block in found]
+
+    def rows(path: Path) -> int:
+        return sum(line.startswith("|") for line in prose(path).splitlines())
+
+    assert levels(english) == levels(chinese)
+    assert code(english) == code(chinese)
+    assert rows(english) == rows(chinese)
+
+
+# --- links ----------------------------------------------------------------------------------------
+
+
+def anchors(path: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", prose(path), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(path: Path) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose(path)):
+        if re.match(r"[a-z]+:", link):
+            continue
+        name, _, anchor = link.partition("#")
+        target = (path.parent / name).resolve() if name else path
+        assert target.exists(), f"{path.name}: {link} leads nowhere"
+        assert target.is_relative_to(ROOT), f"{path.name}: {link} leaves the repository"
+        assert not anchor or anchor in anchors(target), f"{path.name}: {link} has no such heading"
+
+
+def test_files_named_in_the_architecture_exist() -> None:
+    text = prose(ROOT / "docs" / "architecture.md")
+    for name in set(re.findall(r"`((?:\w+/)+\w+\.py)`", text)):
+        assert (ROOT / name).exists() or (ROOT / "src" / "regard" / name).exists(), name
+
+
+def test_every_shipped_recipe_is_in_the_readme() -> None:
+    for path in READMES:
+        listed = set(re.findall(r"\]\(recipes/([\w-]+)\.yaml\)", prose(path)))
+        assert listed == set(recipes.shipped_recipes())
+
+
+# --- Python ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("block", everywhere("python"), ids=named)
+def test_python_compiles(block: Block) -> None:
+    compile(block.text, named(block), "exec")
+
+
+def test_the_python_example_runs(toy_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    example = next(b.text for b in blocks(READMES[0], "python") if "regard.load(" in b.text)
+    assert '"runs/my"' in example
+    names: dict[str, object] = {}
+    exec(example.replace('"runs/my"', repr(str(toy_run))), names)
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) == 3  # two translations and a score
+    assert re.fullmatch(r"-\d+\.\d\d for \d+ tokens", printed[-1])
+    assert float(printed[-1].split()[0]) == pytest.approx(names["log_probability"], abs=0.01)
+
+
+@pytest.mark.parametrize("folder", ["docs", "docs/zh"])
+def test_the_shown_error_is_what_is_printed(folder: str, tmp_path: Path) -> None:
+    path = ROOT / folder / "recipes.md"
+    shown = next(block.text for block in blocks(path, "text") if block.text.startswith("regard: my.yaml"))
+    mistaken = my_recipe(tmp_path)
+    mistaken.write_text(mistaken.read_text("utf-8").replace("  steps:", "  step:"), "utf-8")
+    with pytest.raises(RegardError) as caught:
+        recipes.load(mistaken)
+    assert shown == f"regard: {caught.value}\n".replace(str(mistaken), "my.yaml")
