@@ -7,6 +7,7 @@ no component: a config class is any dataclass, a choice is a union of dataclasse
 import contextlib
 import dataclasses
 import difflib
+import re
 import types
 import typing
 from collections.abc import Iterator
@@ -341,8 +342,9 @@ def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
         yield f"{path}: {old} → {new}"
 
 
-def describe(cls: Any, path: str = "") -> Iterator[tuple[str, str, str, str]]:
-    """(key, type, default, help) of every field, choices included: what `regard train --help` prints."""
+def describe(cls: Any, path: str = "", known: set[Any] | None = None) -> Iterator[tuple[str, str, str, str]]:
+    """(key, type, default, help) of every field, choices included; a class that comes again is told once."""
+    known = set() if known is None else known
     hints = typing.get_type_hints(cls)
     for field in dataclasses.fields(cls):
         name, hint = _join(path, field.name), hints[field.name]
@@ -357,12 +359,20 @@ def describe(cls: Any, path: str = "") -> Iterator[tuple[str, str, str, str]]:
             shown = "required"
         kinds = [k for c in classes if (k := _kind(c))]
         yield name, " | ".join(kinds) or _type_name(hint), shown, field.metadata.get("help", "")
-        for c in classes:
+        for c in [c for c in classes if c not in known]:
+            known.add(c)
             label = f"{name}({_kind(c)})" if len(kinds) > 1 else name
-            yield from (row for row in describe(c, label) if not row[0].endswith(".kind"))
+            yield from (row for row in describe(c, label, known) if not row[0].endswith(".kind"))
 
 
 def _type_name(hint: Any) -> str:
     if get_origin(hint) is Literal:
         return " | ".join(str(a) for a in get_args(hint))
-    return hint.__name__ if isinstance(hint, type) else str(hint).replace("typing.", "").replace("NoneType", "none")
+    if dataclasses.is_dataclass(hint):
+        return "section"
+    text = (
+        re.sub(r"[\w.]+\.(\w+)", lambda found: found[1].lower(), str(hint))
+        if not isinstance(hint, type)
+        else hint.__name__
+    )
+    return text.replace("None", "none")

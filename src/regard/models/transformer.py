@@ -66,11 +66,11 @@ class TransformerConfig:
     attention: AttentionsConfig = option(AttentionsConfig, "the five choices, for encoder, decoder and cross")
 
     def __post_init__(self) -> None:
+        for name in ("layers", "decoder_layers", "size", "inner", "heads"):
+            if (count := getattr(self, name)) is not None and count < 1:
+                raise ValueError(f"{name} must be at least 1, not {count}")
         if self.size % self.heads:
             raise ValueError(f"{self.heads} heads do not divide the size {self.size}")
-        for name in ("layers", "size", "inner", "heads"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be in [0, 1), not {self.dropout}")
         self.position.check(self.size)

@@ -5,7 +5,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -16,7 +16,7 @@ from regard.decoding import Beam, DecodingConfig, Greedy, Sample
 from regard.errors import RegardError
 from regard.folder import load
 from regard.tasks.translation import evaluate as measure
-from regard.tasks.translator import Translation, Translator
+from regard.tasks.translator import Long, Translation, Translator
 
 CHUNK = 4096  # lines translated together when they come as a stream
 
@@ -44,17 +44,13 @@ def translate(
     with _reading(source) as lines, _writing(output) as out, _bar("Translating") as tell:
         start = 0
         for chunk in _chunks(lines, interactive=source is None and sys.stdin.isatty()):
+
+            def told(what: str, done: int, before: int = start) -> None:
+                tell(before + done)
+
             found = translator.nbest(
-                chunk,
-                nbest,
-                decoding,
-                "plain",
-                batch_tokens,
-                long,
-                _warn,  # type: ignore[arg-type]
-                lambda what, n, before=start: tell(before + n),
-                before=start,
-            )  # type: ignore[misc]
+                chunk, nbest, decoding, "plain", batch_tokens, cast(Long, long), _warn, told, before=start
+            )
             for number, options in enumerate(found, start + 1):
                 out.write(_line(number, options, nbest, scores, as_json))
             out.flush()

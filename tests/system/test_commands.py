@@ -1,0 +1,242 @@
+"""The commands as a user or a script meets them: help, text on stdout alone, JSON, pipes."""
+
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from regard import __version__, cli
+from regard.decoding import Beam
+from regard.folder import load
+from tests.training import toy
+
+COMMANDS = ["quickstart", "train", "evaluate", "translate", "score", "average", "info", "data list", "data get"]
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Any:
+    """`regard ...` in this process, which must succeed and say nothing else: what it printed."""
+
+    def run(*arguments: Any, stdin: str | bytes = "") -> str:
+        given = tmp_path / "stdin"
+        given.write_bytes(stdin.encode() if isinstance(stdin, str) else stdin)
+        monkeypatch.setattr(sys, "argv", ["regard", *map(str, arguments)])
+        capfd.readouterr()
+        with open(given, encoding="utf-8") as file:
+            monkeypatch.setattr(sys, "stdin", file)
+            with pytest.raises(SystemExit) as ended:
+                cli.main()
+        out, err = capfd.readouterr()
+        assert not ended.value.code, err
+        assert err == "" or arguments[0] == "average"
+        return out
+
+    return run
+
+
+def test_help_is_quick() -> None:
+    """A promise to users: 0.3 s. The median of five, in processes of their own."""
+    times = []
+    for _ in range(5):
+        begun = time.perf_counter()
+        found = toy.regard("--help")
+        times.append(time.perf_counter() - begun)
+        assert found.returncode == 0
+    assert all(name.split()[0] in found.stdout for name in COMMANDS)
+    assert statistics.median(times) < 0.3, times
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help(command: Any, name: str) -> None:
+    out = command(*name.split(), "--help")
+    assert f"regard {name}" in out.replace(Path(sys.argv[0]).name, "regard")
+    assert "--help" in out
+
+
+def test_train_help_lists_every_key(command: Any) -> None:
+    out = command("train", "--help")
+    schedule, search = "training.schedule(noam).warmup", "decoding"
+    for key in ("data.train", "text(bpe).size", "model.layers", schedule, search, "seed"):
+        assert f"  {key}  " in out, key
+    assert "decoding(beam).size  int  [5]" in out
+    assert "model.layers  int  [6]\n      of the encoder, and of the decoder unless" in out
+    assert "Shipped recipes: " in out
+
+
+def test_translate_from_stdin(toy_run: Path) -> None:
+    """A process of its own: text alone on stdout, one line for each, empty ones too."""
+    found = toy.regard("translate", toy_run, "--device", "cpu", stdin="w1 w2\n\nw3\r\n  \nw4")
+    assert found.returncode == 0
+    assert found.stderr == ""
+    lines = found.stdout.split("\n")
+    assert [bool(line) for line in lines] == [True, False, True, False, True, False]
+    assert lines[:5] == load(toy_run, "cpu").translate(["w1 w2", "", "w3", "", "w4"])
+
+
+def test_translate_with_scores_nbest_and_json(toy_run: Path, command: Any) -> None:
+    translator = load(toy_run, "cpu")
+    options = translator.nbest(["w1 w2 w3"], 3, Beam(size=3))[0]
+    text = "w1 w2 w3\n\n"
+    assert command("translate", toy_run, "--beam", 3, "--scores", "--device", "cpu", stdin=text).splitlines() == [
+        f"{options[0].score:.4f}\t{options[0].text}",
+        "\t",
+    ]
+    assert command("translate", toy_run, "--beam", 3, "--nbest", 3, "--device", "cpu", stdin=text).splitlines() == [
+        *(f"1\t{o.score:.4f}\t{o.text}" for o in options),
+        "2\t\t",
+    ]
+    found = [
+        json.loads(line)
+        for line in command(
+            "translate", toy_run, "--beam", 3, "--nbest", 3, "--json", "--device", "cpu", stdin=text
+        ).splitlines()
+    ]
+    assert [entry["line"] for entry in found] == [1, 2]
+    assert found[1]["translations"] == []
+    assert [t["text"] for t in found[0]["translations"]] == [o.text for o in options]
+    assert found[0]["translations"][0]["log_probability"] == pytest.approx(options[0].log_probability, abs=1e-5)
+
+
+def test_samples_follow_their_seed(toy_run: Path, command: Any) -> None:
+    ask = ("translate", toy_run, "--sample", "--device", "cpu", "--seed")
+    first, again, other = (command(*ask, seed, stdin="w1 w2 w3 w4\n" * 5) for seed in (1, 1, 2))
+    assert first == again != other
+
+
+def test_odd_bytes_on_stdin(toy_run: Path, command: Any) -> None:
+    """A BOM, CRLF and NUL are no text; what is not UTF-8 is refused by line."""
+    plain = command("translate", toy_run, "--device", "cpu", stdin="w1 w2\nw3 w4\n")
+    assert command("translate", toy_run, "--device", "cpu", stdin=b"\xef\xbb\xbfw1 w2\r\nw3\0w4\r\n") == plain
+    assert command("translate", toy_run, "--device", "cpu", stdin="") == ""
+    found = toy.regard("translate", toy_run, "--device", "cpu", stdin=b"w1\n\xff\xfe\n")
+    assert (found.returncode, found.stderr) == (2, "regard: standard input, line 2: not UTF-8\n")
+
+
+def test_score(toy_run: Path, command: Any, tmp_path: Path) -> None:
+    pairs = [("w1 w2", "W2 W1"), ("", ""), ("w3", "W3 W3 W3")]
+    expected = load(toy_run, "cpu").score(pairs)
+    text = "".join(f"{s}\t{t}\n" for s, t in pairs)
+    printed = [float(line) for line in command("score", toy_run, "--device", "cpu", stdin=text).splitlines()]
+    assert printed == pytest.approx([s for s, _ in expected], abs=1e-5)
+    assert sum(printed) == pytest.approx(sum(s for s, _ in expected), abs=1e-4)
+    (tmp_path / "s").write_text("".join(f"{s}\n" for s, _ in pairs))
+    (tmp_path / "t").write_text("".join(f"{t}\n" for _, t in pairs))
+    out = command("score", toy_run, "--source", tmp_path / "s", "--target", tmp_path / "t", "--json", "--device", "cpu")
+    found = [json.loads(line) for line in out.splitlines()]
+    assert [(e["line"], e["tokens"]) for e in found] == [(1, 3), (2, 1), (3, 4)]
+    assert [e["log_probability"] for e in found] == pytest.approx(printed, abs=1e-5)
+
+
+def test_score_without_a_tab(toy_run: Path) -> None:
+    found = toy.regard("score", toy_run, "--device", "cpu", stdin="w1\tW1\nw2 W2\n")
+    assert found.returncode == 2
+    assert found.stderr == "regard: standard input, line 2: there is no tab between source and target\n"
+
+
+def test_evaluate_json(toy_run: Path, command: Any) -> None:
+    found = json.loads(command("evaluate", toy_run, "--json", "--device", "cpu"))
+    assert found["lines"] == 30
+    assert found["metrics"].keys() == {"bleu", "chrf", "ter", "exact_match", "loss", "perplexity"}
+    for name in ("bleu", "chrf", "ter"):
+        assert "version:" in found["metrics"][name]["signature"]
+    saved = json.loads((toy_run / "results.json").read_text())["valid"]["metrics"]
+    for name, entry in found["metrics"].items():
+        assert entry["value"] == pytest.approx(saved[name]["value"], rel=1e-5), name
+
+
+def test_evaluate_for_people_and_on_other_files(toy_run: Path, command: Any, tmp_path: Path) -> None:
+    (tmp_path / "s").write_text("w1\nw2\n")
+    outputs = load(toy_run, "cpu").translate(["w1", "w2"])
+    (tmp_path / "r").write_text("".join(f"{line}\n" for line in outputs))
+    out = command("evaluate", toy_run, "--source", tmp_path / "s", "--reference", tmp_path / "r", "--device", "cpu")
+    assert "2 lines" in out
+    assert "exact match %" in out
+    assert "100.00" in out
+
+
+def test_average_of_the_last(toy_run: Path, command: Any, tmp_path: Path) -> None:
+    command("average", toy_run, "--last", 2, "--out", tmp_path / "mean")
+    parts = [load_file(toy_run / "checkpoints" / f"step-{n}" / "model.safetensors") for n in (38, 40)]
+    for name, value in load_file(tmp_path / "mean" / "model.safetensors").items():
+        torch.testing.assert_close(value, (parts[0][name] + parts[1][name]) / 2)
+    assert len(load(tmp_path / "mean", "cpu").translate(["w1"])) == 1
+    command("average", toy_run / "checkpoints/step-38", toy_run / "checkpoints/step-40", "--out", tmp_path / "same")
+    assert (tmp_path / "same/model.safetensors").read_bytes() == (tmp_path / "mean/model.safetensors").read_bytes()
+
+
+def test_info(toy_run: Path, command: Any) -> None:
+    found = json.loads(command("info", toy_run, "--json"))
+    assert (found["step"], found["of"], found["task"]) == (40, 40, "translation en→de")
+    assert found["parameters"] == sum(p.numel() for p in load(toy_run, "cpu").model.parameters())
+    assert "valid bleu" in found
+    assert "translation en→de" in command("info", toy_run)
+    here = json.loads(command("info", "--json"))
+    assert (here["version"], here["torch"]) == (__version__, torch.__version__)
+    assert __version__ in command("info")
+
+
+def test_data_list(command: Any) -> None:
+    found = {entry["name"]: entry for entry in json.loads(command("data", "list", "--json"))}
+    assert found["embedded"]["found"] == "built in"
+    assert "de" in found["multi30k"]["languages"]
+    assert all(entry["found"] or entry["get"] or entry["note"] for entry in found.values())
+
+
+def test_train_as_a_script_sees_it(tmp_path: Path) -> None:
+    """Progress on stderr; on stdout the result alone. Then the same command finds it finished."""
+    toy.write_corpus(tmp_path)
+    path = toy.write_recipe(tmp_path, steps=2)
+    found = toy.regard("train", path, "--out", tmp_path / "run", "--device", "cpu", "--json")
+    assert found.returncode == 0, found.stderr
+    assert json.loads(found.stdout)["steps"] == 2
+    assert "400 rows kept" in found.stderr
+    assert "dropped" in found.stderr
+    assert "done: step 2 is in" in found.stderr
+
+
+def piped(arguments: list[str], stdin: int) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-m", "regard.cli", *arguments],
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("source", ["file", "stdin"])
+def test_a_pipe_that_closes_early(toy_run: Path, tmp_path: Path, source: str) -> None:
+    """`| head -1`: no traceback, and no blame on the input."""
+    (tmp_path / "in").write_text("w1\n" * 1500)  # as JSON more than a pipe holds
+    given = ["-i", str(tmp_path / "in")] if source == "file" else []
+    with open(tmp_path / "in") as file:
+        process = piped(["translate", str(toy_run), "--device", "cpu", "--json", *given], file.fileno())
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert json.loads(process.stdout.readline())["line"] == 1
+    process.stdout.close()
+    err = process.stderr.read()
+    process.stderr.close()
+    assert process.wait(60) in (1, 141)
+    assert err == ""
+
+
+def test_ctrl_c_while_translating(toy_run: Path) -> None:
+    read, write = os.pipe()
+    process = piped(["translate", str(toy_run), "--device", "cpu"], read)
+    os.close(read)
+    time.sleep(3)  # it has imported torch and waits for text
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    os.close(write)
+    assert process.returncode == 130
+    assert (out, err) in (("", ""), ("", "regard: interrupted\n"))

@@ -1,0 +1,99 @@
+"""Kill -9 at twenty random moments, checkpoint writing included: the end is the same bits as without."""
+
+import json
+import multiprocessing
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file
+from torch import equal
+
+from regard import recipe as recipes
+from regard.training.run import train
+from tests.training import toy
+
+STEPS, KILLS, ANYWHERE = 110, 20, 5  # ANYWHERE: kills at any moment of a process's life, its beginning included
+
+
+def recipe(folder: Path) -> recipes.Recipe:
+    """Small enough to be quick, wide enough that writing a checkpoint takes as long as a step."""
+    keys: dict[str, Any] = toy.recipe(
+        folder,
+        steps=STEPS,
+        log_every=1,
+        tokens_per_batch=64,
+        validation={"every": 7, "lines": 5},
+        checkpoints={"every": 1, "keep": 2},
+    )
+    keys["model"] = {"layers": 3, "size": 128, "inner": 256, "heads": 4, "dropout": 0.1}
+    return recipes.load(keys)
+
+
+class Runs:
+    """Processes that train, each a fork of one that has imported torch: a start then costs no two seconds."""
+
+    def __init__(self) -> None:
+        self.context = multiprocessing.get_context("forkserver")
+        self.context.set_forkserver_preload(["regard.training.run", "torch.utils.tensorboard"])
+
+    def start(self, folder: Path, name: str) -> Any:
+        process = self.context.Process(target=train, args=(recipe(folder), folder / name, "cpu"))
+        process.start()
+        return process
+
+
+def newest(run: Path) -> int:
+    return max((int(p.name[5:]) for p in run.glob("checkpoints/step-*")), default=0)
+
+
+def wait_for_a_checkpoint(process: Any, run: Path) -> None:
+    before = newest(run)
+    while newest(run) == before and process.is_alive():
+        time.sleep(0.002)
+
+
+def test_killed_twenty_times_and_resumed_is_the_same_bits(tmp_path: Path) -> None:
+    toy.write_corpus(tmp_path)
+    runs, draw = Runs(), random.Random(20)
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+
+    process = runs.start(tmp_path, "whole")
+    wait_for_a_checkpoint(process, whole)
+    begun = time.monotonic()
+    process.join()
+    pace = (time.monotonic() - begun) / STEPS
+    assert process.exitcode == 0
+
+    kills = inside = 0
+    while True:
+        process = runs.start(tmp_path, "killed")
+        if kills == KILLS:
+            break
+        if kills < ANYWHERE:
+            time.sleep(draw.uniform(0, 0.6))
+        else:
+            wait_for_a_checkpoint(process, killed)
+            time.sleep(draw.uniform(0, 4 * pace))
+        process.kill()
+        process.join()
+        assert process.exitcode == -9, "the run ended before it could be killed"
+        kills += 1
+        inside += any(killed.glob("checkpoints/.step-*"))
+    process.join()
+    assert process.exitcode == 0
+    assert inside >= 3, f"only {inside} of {kills} kills fell into the writing of a checkpoint"
+
+    for name in ("model.safetensors", "last/model.safetensors", "last/optimiser.safetensors"):
+        a, b = load_file(whole / name), load_file(killed / name)
+        assert a.keys() == b.keys()
+        assert all(equal(a[key], b[key]) for key in a), name
+    assert not list(killed.glob("checkpoints/.*"))
+    assert not list(killed.glob(".model*"))
+    logs = [[json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()] for run in (whole, killed)]
+    steps = [[(entry["kind"], entry["step"]) for entry in log] for log in logs]
+    assert steps[0] == steps[1]
+    assert [step for kind, step in steps[1] if kind == "train"] == list(range(1, STEPS + 1))
+    losses = [[entry["loss"] for entry in log if entry["kind"] == "train"] for log in logs]
+    assert losses[0] == losses[1]

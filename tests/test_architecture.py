@@ -1,0 +1,60 @@
+"""The arrows of docs/architecture.md, checked in the code: which part may import which, and what stays cheap to import."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent / "src" / "regard"
+COMMON = {"config", "errors"}
+MAY_IMPORT = {
+    "text": {"text"},
+    "data": {"data", "text"},
+    "nn": {"nn"},
+    "models": {"models", "nn"},
+    "decoding": {"decoding"},
+    "evaluation": {"evaluation"},
+    "tasks": {"tasks", "text", "data", "models", "nn", "decoding", "evaluation", "folder"},
+    "training": {"training", "tasks", "data", "decoding", "recipe", "folder", "regard"},
+}
+
+
+def imports(path: Path) -> set[str]:
+    """The parts of regard that a file imports; names for type checkers only do not count."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    checked = [n for n in ast.walk(tree) if isinstance(n, ast.If) and "TYPE_CHECKING" in ast.dump(n.test)]
+    skipped = {id(inner) for block in checked for inner in ast.walk(block)}
+    found = set()
+    for node in ast.walk(tree):
+        if id(node) in skipped:
+            continue
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "regard":
+            parts = node.module.split(".")
+            names = [a.name for a in node.names]
+            found |= (
+                {parts[1]}
+                if len(parts) > 1
+                else {n if (ROOT / n).exists() or (ROOT / f"{n}.py").exists() else "regard" for n in names}
+            )
+        if isinstance(node, ast.Import):
+            found |= {a.name.split(".")[1] for a in node.names if a.name.startswith("regard.")}
+    return found
+
+
+@pytest.mark.parametrize("part", MAY_IMPORT)
+def test_dependencies_point_one_way(part: str) -> None:
+    for path in sorted((ROOT / part).rglob("*.py")):
+        wrong = imports(path) - MAY_IMPORT[part] - COMMON
+        assert not wrong, f"{path.relative_to(ROOT)} imports {', '.join(sorted(wrong))}"
+
+
+def test_nothing_imports_the_command_line() -> None:
+    assert not [path for path in ROOT.rglob("*.py") if "cli" in imports(path)]
+
+
+@pytest.mark.parametrize("module", ["regard", "regard.cli", "regard.config", "regard.data.prepared", "regard.text"])
+def test_these_load_no_torch(module: str) -> None:
+    code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
