@@ -24,7 +24,7 @@ def main() -> None:
         name, keys = "quickstart", []
     with tempfile.TemporaryDirectory() as cache:
         recipe = recipes.load(name, [*keys, f"data.cache={Path(cache)}"])
-        task = recipe.task.prepare(recipe, None, lambda what, n: None)
+        task = recipe.task.prepare(recipe, None, lambda what, n, of: None)
         view = task.view(seed=1, epoch=0)
         plans = [plan(view.source_lengths, view.target_lengths, budget, 1, epoch) for epoch in range(3)]
         for batches in plans:

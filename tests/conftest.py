@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from regard.training.run import train
 from regard import recipe as recipes
+from regard.training.run import train
 from tests.training import toy
 
 

@@ -1,4 +1,4 @@
-"""The arrows of docs/architecture.md, checked in the code: which part may import which, and what stays cheap to import."""
+"""The arrows of docs/architecture.md, checked in the code: who may import whom, and what stays cheap."""
 
 import ast
 import subprocess

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import pytest
 from hypothesis import given
@@ -27,7 +27,7 @@ class Cold:
 
 @dataclass(frozen=True)
 class Inner:
-    presets = {"wide": {"size": 99}}
+    presets: ClassVar = {"wide": {"size": 99}}
     preset: str | None = None
     size: int = 4
     name: str = "x"
@@ -52,7 +52,9 @@ def parse(text: str, *overrides: str) -> Root:
 
 
 def test_values_choices_presets_and_overrides() -> None:
-    root = parse("inner: {preset: wide, name: no}\nchoice: cold\nmany: {rate: 1e-3}\n", "inner.flag=true", "choice.rate=2")
+    root = parse(
+        "inner: {preset: wide, name: no}\nchoice: cold\nmany: {rate: 1e-3}\n", "inner.flag=true", "choice.rate=2"
+    )
     assert root == Root(Inner("wide", 99, "no", True), Cold(rate=2.0), [Cold(rate=0.001)])
 
 
@@ -87,7 +89,12 @@ def test_mistakes_name_place_key_and_remedy(text: str, parts: list[str]) -> None
 
 @pytest.mark.parametrize(
     "override, part",
-    [("inner.siez=3", "did you mean size?"), ("inner", "key.subkey=value"), ("many.3.rate=1", "not an index"), ("mode=[", "YAML")],
+    [
+        ("inner.siez=3", "did you mean size?"),
+        ("inner", "key.subkey=value"),
+        ("many.3.rate=1", "not an index"),
+        ("mode=[", "YAML"),
+    ],
 )
 def test_mistaken_overrides_name_the_command_line(override: str, part: str) -> None:
     with pytest.raises(RegardError, match="command line") as caught:
@@ -95,9 +102,16 @@ def test_mistaken_overrides_name_the_command_line(override: str, part: str) -> N
     assert part in str(caught.value)
 
 
-@given(st.builds(Root, st.builds(Inner, st.none(), st.integers(0, 99), st.text("no yes1e5 :#{}é中", max_size=8), st.booleans()),
-                 st.one_of(st.builds(Warm, steps=st.integers()), st.builds(Cold, rate=st.floats(allow_nan=False))),
-                 st.lists(st.builds(Cold, rate=st.floats(0, 1e9)), max_size=3), st.sampled_from(["a", "b"]), st.none() | st.integers()))
+@given(
+    st.builds(
+        Root,
+        st.builds(Inner, st.none(), st.integers(0, 99), st.text("no yes1e5 :#{}é中", max_size=8), st.booleans()),
+        st.one_of(st.builds(Warm, steps=st.integers()), st.builds(Cold, rate=st.floats(allow_nan=False))),
+        st.lists(st.builds(Cold, rate=st.floats(0, 1e9)), max_size=3),
+        st.sampled_from(["a", "b"]),
+        st.none() | st.integers(),
+    )
+)
 def test_round_trip(root: Root) -> None:
     assert config.parse(Root, config.read_text(config.dump(root), "saved.yaml")) == root
 
@@ -121,11 +135,19 @@ def test_recipe_mistakes_that_cross_sections() -> None:
 
 
 def test_flat_attention_block_means_all_three() -> None:
-    loaded = recipe.load({"data": {"train": ["a", "b"]}, "model": {"attention": {"dropout": 0.25, "cross": {"dropout": 0.5}}}})
+    loaded = recipe.load(
+        {"data": {"train": ["a", "b"]}, "model": {"attention": {"dropout": 0.25, "cross": {"dropout": 0.5}}}}
+    )
     found = loaded.model.attention
     assert (found.encoder.dropout, found.decoder.dropout, found.cross.dropout) == (0.25, 0.25, 0.5)
 
 
 def test_describe_lists_every_key() -> None:
     keys = {row[0] for row in config.describe(recipe.Recipe)}
-    assert {"model.layers", "training.schedule", "training.schedule(noam).warmup", "data.train.weight", "text(bpe).size"} <= keys
+    assert {
+        "model.layers",
+        "training.schedule",
+        "training.schedule(noam).warmup",
+        "data.train.weight",
+        "text(bpe).size",
+    } <= keys

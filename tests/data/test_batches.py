@@ -98,8 +98,7 @@ def test_multi30k_fill():
     bpe = Tokenizer(models.BPE(unk_token="<unk>"))
     bpe.pre_tokenizer = pre_tokenizers.Whitespace()
     bpe.train_from_iterator(
-        sides[0] + sides[1],
-        trainers.BpeTrainer(vocab_size=10_000, special_tokens=["<unk>"], show_progress=False),
+        sides[0] + sides[1], trainers.BpeTrainer(vocab_size=10_000, special_tokens=["<unk>"], show_progress=False)
     )
     source, target = (np.array([len(e.ids) + 1 for e in bpe.encode_batch(side)]) for side in sides)
     for epoch in range(3):

@@ -77,11 +77,7 @@ def test_files_of_different_length(folder: Path):
 
 def test_glue_quotes_are_text(folder: Path):
     header = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
-    put(
-        folder,
-        "glue/MRPC/train.tsv",
-        "\ufeff" + header + '1\t7\t8\tHe said .\t" He did .\n0\t9\t9\t"a" b\tc\n',
-    )
+    put(folder, "glue/MRPC/train.tsv", "\ufeff" + header + '1\t7\t8\tHe said .\t" He did .\n0\t9\t9\t"a" b\tc\n')
     first, second = catalog.records("glue/mrpc", "train")
     assert first == {"sentence1": "He said .", "sentence2": '" He did .', "label": "1", "number": 2}
     assert second["sentence1"] == '"a" b'
@@ -94,16 +90,8 @@ def test_glue_layouts(folder: Path):
         ("A cat.", "1"),
     ]
     put(folder, "glue/SST-2/dev.tsv", "sentence\tlabel\nfine work \t1\n")
-    assert next(catalog.records("glue/SST-2", "valid")) == {
-        "sentence": "fine work",
-        "label": "1",
-        "number": 2,
-    }
-    put(
-        folder,
-        "glue/STS-B/dev.tsv",
-        "\t".join("abcdefghij") + "\n" + "\t".join("0123456") + "\tx\ty\t4.750\n",
-    )
+    assert next(catalog.records("glue/SST-2", "valid")) == {"sentence": "fine work", "label": "1", "number": 2}
+    put(folder, "glue/STS-B/dev.tsv", "\t".join("abcdefghij") + "\n" + "\t".join("0123456") + "\tx\ty\t4.750\n")
     assert next(catalog.records("glue/STS-B", "dev"))["score"] == 4.75
     put(folder, "glue/RTE/dev.tsv", "index\tsentence1\tsentence2\tlabel\n0\tp\th\n")
     with pytest.raises(RegardError, match=r"dev\.tsv, line 2: 3 columns instead of 4"):
@@ -133,11 +121,7 @@ def test_dream_answer_is_an_index(folder: Path):
 
 
 def test_summaries_as_two_columns(folder: Path):
-    put(
-        folder,
-        "scitldr/dev.jsonl",
-        '{"source": ["A.", "B."], "target": ["C."], "title": "T", "paper_id": "x"}\n',
-    )
+    put(folder, "scitldr/dev.jsonl", '{"source": ["A.", "B."], "target": ["C."], "title": "T", "paper_id": "x"}\n')
     assert list(read(Corpus(set="scitldr:dev"))) == [Record(1, ("A. B.", "C."))]
     with pytest.raises(RegardError, match="scitldr has no column abstract; known: id, source"):
         list(read(Corpus(set="scitldr:dev"), ["abstract"]))

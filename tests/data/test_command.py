@@ -69,12 +69,7 @@ def test_a_wrong_file_leaves_nothing(cache: Path, site: tuple[Path, str], monkey
     (folder / "a").write_text("right")
     (folder / "b").write_text("another file")
     good = hashlib.sha256(b"right").hexdigest()
-    offer(
-        monkeypatch,
-        "tokenizers",
-        Fetch(f"{address}/a", "gpt2/a", good),
-        Fetch(f"{address}/b", "gpt2/b", good),
-    )
+    offer(monkeypatch, "tokenizers", Fetch(f"{address}/a", "gpt2/a", good), Fetch(f"{address}/b", "gpt2/b", good))
     with pytest.raises(RegardError, match="not the file the catalog knows"):
         fetch("tokenizers")
     assert list((cache / "tokenizers").iterdir()) == []
@@ -102,15 +97,9 @@ def test_nothing_to_get(cache: Path):
 def test_tatoeba_is_split_by_english_sentence(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     lines = [f"Sentence {i}.\tSatz {i} {side}.\tCC-BY by someone\n" for i in range(1000) for side in "ab"]
     (tmp_path / "x.zip").write_bytes(archive({"deu.txt": "".join(lines).encode()}))
-    offer(
-        monkeypatch,
-        "tatoeba-en-de",
-        replace(SETS["tatoeba-en-de"].fetch[0], url=(tmp_path / "x.zip").as_uri()),
-    )
+    offer(monkeypatch, "tatoeba-en-de", replace(SETS["tatoeba-en-de"].fetch[0], url=(tmp_path / "x.zip").as_uri()))
     fetch("tatoeba-en-de")
-    train, valid = (
-        [r["en"] for r in catalog.records("tatoeba-en-de", split)] for split in ("train", "valid")
-    )
+    train, valid = ([r["en"] for r in catalog.records("tatoeba-en-de", split)] for split in ("train", "valid"))
     assert len(train) + len(valid) == 2000
     assert 2 <= len(valid) <= 50
     assert not set(train) & set(valid)
@@ -118,24 +107,17 @@ def test_tatoeba_is_split_by_english_sentence(cache: Path, tmp_path: Path, monke
 
 
 def test_archives_inside_archives(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    inner = {
-        s: archive({f"{s}/dialogues_{s}.txt": f"Hi {s} . __eou__\n".encode()})
-        for s in ("train", "validation")
-    }
+    inner = {s: archive({f"{s}/dialogues_{s}.txt": f"Hi {s} . __eou__\n".encode()}) for s in ("train", "validation")}
     whole = archive({f"ijcnlp_dailydialog/{s}.zip": data for s, data in inner.items()})
     (tmp_path / "x.zip").write_bytes(whole)
-    offer(
-        monkeypatch, "dailydialog", replace(SETS["dailydialog"].fetch[0], url=(tmp_path / "x.zip").as_uri())
-    )
+    offer(monkeypatch, "dailydialog", replace(SETS["dailydialog"].fetch[0], url=(tmp_path / "x.zip").as_uri()))
     fetch("dailydialog")
     assert next(catalog.records("dailydialog", "valid"))["turns"] == ["Hi validation ."]
 
 
 def test_squad_articles_are_shared_out(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     question = {"id": "1", "question": "What?", "answers": [{"text": "it", "answer_start": 0}]}
-    articles = [
-        {"title": t, "paragraphs": [{"context": "it", "qas": [question]}]} for t in ("Kenya", "Warsaw")
-    ]
+    articles = [{"title": t, "paragraphs": [{"context": "it", "qas": [question]}]} for t in ("Kenya", "Warsaw")]
     (tmp_path / "dev.json").write_text(json.dumps({"version": "1.1", "data": articles}))
     offer(monkeypatch, "squad-dev-split", Fetch((tmp_path / "dev.json").as_uri(), convert="squad"))
     fetch("squad-dev-split")
@@ -144,9 +126,7 @@ def test_squad_articles_are_shared_out(cache: Path, tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("content", [b"<html>no</html>", archive({"other.txt": b""})])
-def test_a_page_instead_of_an_archive(
-    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
-):
+def test_a_page_instead_of_an_archive(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes):
     (tmp_path / "x.zip").write_bytes(content)
     offer(monkeypatch, "conll2003", replace(SETS["conll2003"].fetch[0], url=(tmp_path / "x.zip").as_uri()))
     with pytest.raises(RegardError, match="not laid out as expected"):

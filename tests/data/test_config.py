@@ -39,9 +39,7 @@ def test_column_names_stay_names():
 
 
 def test_saved_config_reads_back_equal():
-    data = parse(
-        "train: [[a.en, a.de], {path: b.tsv, columns: [2, 1], weight: 0.5}]\nfilters: {max_ratio: 3}"
-    )
+    data = parse("train: [[a.en, a.de], {path: b.tsv, columns: [2, 1], weight: 0.5}]\nfilters: {max_ratio: 3}")
     assert config.parse(Data, config.to_plain(data)) == data
 
 

@@ -373,16 +373,8 @@ def test_held_out_combinations_never_occur_in_training() -> None:
 
 
 # Where the two nouns stand among the lemmas of a pair.
-RIVALS = dict.fromkeys(
-    ("because_cross", "because_eat", "because_jump", "because_carry", "because_fit"), (0, 2)
-)
-RIVALS |= {
-    "so_it": (0, 2),
-    "although_it": (0, 2),
-    "two_sentences": (0, 2),
-    "put_it": (1, 2),
-    "object_it": (0, 1),
-}
+RIVALS = dict.fromkeys(("because_cross", "because_eat", "because_jump", "because_carry", "because_fit"), (0, 2))
+RIVALS |= {"so_it": (0, 2), "although_it": (0, 2), "two_sentences": (0, 2), "put_it": (1, 2), "object_it": (0, 1)}
 
 
 def test_nouns_that_compete_for_a_pronoun_in_test_never_do_in_training() -> None:

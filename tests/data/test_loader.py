@@ -30,12 +30,7 @@ def take(count: int, n: int, **options: Any) -> list[Step]:
 
 def test_the_last_group_of_an_epoch_is_short():
     steps = take(4, n=5, group=2)
-    assert [step.batches for step in steps] == [
-        [(0, 0), (0, 1)],
-        [(0, 2), (0, 3)],
-        [(0, 4)],
-        [(1, 0), (1, 1)],
-    ]
+    assert [step.batches for step in steps] == [[(0, 0), (0, 1)], [(0, 2), (0, 3)], [(0, 4)], [(1, 0), (1, 1)]]
     assert [(s.epoch, s.step) for s in steps] == [(0, 0), (0, 1), (0, 2), (1, 0)]
     assert [s.after for s in steps] == [(0, 1), (0, 2), (1, 0), (1, 1)]
 
@@ -85,10 +80,7 @@ def test_exceptions_reach_the_caller():
 
 
 def test_an_epoch_without_batches_is_an_error():
-    with (
-        Loader(lambda epoch: Rows(epoch, 0)) as loader,
-        pytest.raises(RegardError, match="epoch 0 has no batch"),
-    ):
+    with Loader(lambda epoch: Rows(epoch, 0)) as loader, pytest.raises(RegardError, match="epoch 0 has no batch"):
         next(loader)
 
 

@@ -30,9 +30,7 @@ def tsv(folder: Path, rows: list[tuple[str, str]], name: str = "a.tsv", **option
     return Corpus(path=str(path), **options)
 
 
-def run(
-    tmp_path: Path, *corpora: Corpus, filters: Filters = PLAIN, size: int = 1000, **options: Any
-) -> Prepared:
+def run(tmp_path: Path, *corpora: Corpus, filters: Filters = PLAIN, size: int = 1000, **options: Any) -> Prepared:
     words = Words(size)
     return prepare(corpora, {"source": words, "target": words}, filters, tmp_path / "cache", **options)
 
@@ -115,9 +113,7 @@ def test_seen_agrees_with_a_set():
 
 
 def test_nothing_left_is_an_error_with_counts(tmp_path: Path):
-    with pytest.raises(
-        RegardError, match=r"no rows are left .*a\.tsv: 0 of 2 rows kept; dropped 1 empty, 1 long"
-    ):
+    with pytest.raises(RegardError, match=r"no rows are left .*a\.tsv: 0 of 2 rows kept; dropped 1 empty, 1 long"):
         run(tmp_path, tsv(tmp_path, [("", "b"), ("c " * 300, "d")]))
     assert not list((tmp_path / "cache").glob("[!.]*"))
 
@@ -131,9 +127,7 @@ def test_reused_only_when_nothing_changed(tmp_path: Path):
 
     def key(filters: Filters = PLAIN, tokenizer: Words = words, **options: Any) -> str:
         columns = {"source": tokenizer, "target": tokenizer}
-        return prepare(
-            [options.pop("corpus", corpus)], columns, filters, tmp_path / "cache", **options
-        ).fingerprint
+        return prepare([options.pop("corpus", corpus)], columns, filters, tmp_path / "cache", **options).fingerprint
 
     first, calls = key(), words.calls
     assert key() == first
@@ -278,11 +272,7 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path):
         """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     out = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=environment,
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True, env=environment
     ).stdout
     rows, grown = map(int, out.split())
     assert rows == 100_000

@@ -26,9 +26,7 @@ def test_rows_come_back(tmp_path: Path):
 
 
 @given(st.lists(st.lists(st.integers(0, 70000), max_size=6), min_size=1, max_size=12), st.data())
-def test_take_is_row_by_row(
-    tmp_path_factory: pytest.TempPathFactory, rows: list[list[int]], data: st.DataObject
-):
+def test_take_is_row_by_row(tmp_path_factory: pytest.TempPathFactory, rows: list[list[int]], data: st.DataObject):
     ragged = write(tmp_path_factory.mktemp("r") / "x", [rows], np.uint32)
     chosen = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=20))
     flat, offsets = ragged.take(np.array(chosen, dtype=np.int64))

@@ -164,11 +164,7 @@ def test_jsonl(tmp_path: Path):
     rows = [{"source": "a\nb", "target": "c"}, {"source": "d\0", "target": "e"}]
     path = write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)) + "\n\n")
     counts: Counter[str] = Counter()
-    assert [r.fields for r in read(Corpus(path=path), counts=counts)] == [
-        ("a\nb", "c"),
-        ("d ", "e"),
-        ("", ""),
-    ]
+    assert [r.fields for r in read(Corpus(path=path), counts=counts)] == [("a\nb", "c"), ("d ", "e"), ("", "")]
     assert counts["nul"] == 1
 
 

@@ -1,4 +1,4 @@
-"""The Transformer: parameter counts by hand, torch's layers as oracle, stepwise equals parallel, padding changes nothing."""
+"""The Transformer: counts by hand, torch's layers as oracle, stepwise equals parallel, padding changes nothing."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from regard import config
-from regard.models.batch import Pairs, Packed, pairs
+from regard.models.batch import Packed, Pairs, pairs
 from regard.models.transformer import Transformer, TransformerConfig
 
 
@@ -65,9 +65,11 @@ def test_encoder_and_decoder_are_torchs(residual: str) -> None:
     with torch.no_grad():
         for p in model.parameters():  # biases and norms too, so that none is left untested at 0 or 1
             p.add_(torch.randn_like(p) * 0.1)
-    options = dict(dropout=0.0, batch_first=True, norm_first=residual == "pre_norm", dtype=torch.float64)
+    options = {"dropout": 0.0, "batch_first": True, "norm_first": residual == "pre_norm", "dtype": torch.float64}
     norms = [nn.LayerNorm(16, dtype=torch.float64) if residual == "pre_norm" else None for _ in range(2)]
-    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 4, 24, **options), 2, norm=norms[0], enable_nested_tensor=False)
+    encoder = nn.TransformerEncoder(
+        nn.TransformerEncoderLayer(16, 4, 24, **options), 2, norm=norms[0], enable_nested_tensor=False
+    )
     decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(16, 4, 24, **options), 2, norm=norms[1])
     with torch.no_grad():
         for ours, theirs in zip([*model.encoder, *model.decoder], [*encoder.layers, *decoder.layers], strict=True):
@@ -97,8 +99,12 @@ def test_encoder_and_decoder_are_torchs(residual: str) -> None:
 
 
 @settings(deadline=None, max_examples=25)
-@given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=4), st.integers(1, 4),
-       st.sampled_from(["post_norm", "pre_norm"]), st.sampled_from(["sinusoidal", "none"]))
+@given(
+    st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=4),
+    st.integers(1, 4),
+    st.sampled_from(["post_norm", "pre_norm"]),
+    st.sampled_from(["sinusoidal", "none"]),
+)
 def test_step_by_step_is_the_parallel_pass(lengths, prompt, residual, position) -> None:
     model = build(residual=residual, position=position)
     b = batch(lengths)

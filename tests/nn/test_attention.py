@@ -73,12 +73,24 @@ def test_multi_head_is_torchs() -> None:
     torch.testing.assert_close(seen[0], weights)
 
 
-PATTERNS = [Full(), Full() & Padding(), Causal() & Padding(), Causal() & Padding() & Document(), Full() & Document(),
-            Causal() | Padding()]
+PATTERNS = [
+    Full(),
+    Full() & Padding(),
+    Causal() & Padding(),
+    Causal() & Padding() & Document(),
+    Full() & Document(),
+    Causal() | Padding(),
+]
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.sampled_from(PATTERNS), st.integers(1, 7), st.lists(st.integers(1, 7), min_size=1, max_size=4), st.booleans(), st.booleans())
+@given(
+    st.sampled_from(PATTERNS),
+    st.integers(1, 7),
+    st.lists(st.integers(1, 7), min_size=1, max_size=4),
+    st.booleans(),
+    st.booleans(),
+)
 def test_sdpa_is_the_reference_with_gradients(pattern, heads_size, lengths, double, packed) -> None:
     """At every real place, whatever the shape, padding and packing; lengths of 1 included."""
     torch.manual_seed(len(lengths))

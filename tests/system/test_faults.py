@@ -206,7 +206,7 @@ def test_over_long_sentences_when_translating_by_policy(
     (tmp_path / "in").write_text("w1\n" + "w2 " * 300 + "\n")
     code, out, err = command("translate", toy_run, "-i", tmp_path / "in", "--long", policy, "--device", "cpu")
     if policy == "refuse":
-        assert "line 2 has 300 pieces, and the model was trained on at most 256" in one_sentence(code, out, err)
+        assert "line 2 has 300 pieces; the model was trained on at most 256" in one_sentence(code, out, err)
         return
     assert code == 0
     assert out.count("\n") == 2

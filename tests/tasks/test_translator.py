@@ -138,7 +138,7 @@ def test_long_lines_by_policy_and_never_silently(translator: Translator) -> None
     with pytest.warns(UserWarning, match="1 line.s. longer than 256 pieces were cut, first line 2"):
         translator.translate(lines)
     with pytest.raises(
-        RegardError, match=rf"line 12 has {limit + 1} pieces, and the model was trained on at most {limit}"
+        RegardError, match=rf"line 12 has {limit + 1} pieces; the model was trained on at most {limit}"
     ):
         translator.nbest(lines, 1, long="refuse", before=10)
     translator.translate(lines, Greedy(max_ratio=0.0), long="translate", warn=pytest.fail)

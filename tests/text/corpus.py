@@ -27,9 +27,7 @@ def invented(lines: int, seed: int) -> list[str]:
     suffixes = ["", "", "s", "ed", "ing", "er", "ung", "lich"]
     draw = random.Random(seed)
     return [
-        " ".join(
-            stem + draw.choice(suffixes) for stem in draw.choices(stems, weights, k=draw.randrange(4, 14))
-        )
+        " ".join(stem + draw.choice(suffixes) for stem in draw.choices(stems, weights, k=draw.randrange(4, 14)))
         + draw.choice(".?!")
         for _ in range(lines)
     ]

@@ -26,9 +26,7 @@ def slow_merges(words: Counter, count: int) -> list[tuple[str, str]]:
         for word, pieces in split.items():
             for pair in itertools.pairwise(pieces):
                 pairs[pair] += words[word]
-        best, frequency = min(
-            pairs.items(), key=lambda x: (-x[1], rank[x[0][0]], rank[x[0][1]]), default=((), 0)
-        )
+        best, frequency = min(pairs.items(), key=lambda x: (-x[1], rank[x[0][0]], rank[x[0][1]]), default=((), 0))
         if frequency < 2:
             break
         found.append(best)

@@ -162,10 +162,7 @@ def test_detokenise(language):
     detokeniser = sacremoses.MosesDetokenizer(language)
     for text in theirs(TRICKY, language):
         assert moses.detokenise(text, language) == detokeniser.detokenize(text.split(), unescape=False), text
-    assert (
-        moses.detokenise("The dogs ' house is n't \" big \" , ( no ) .")
-        == "The dogs' house is n't \"big\", (no)."
-    )
+    assert moses.detokenise("The dogs ' house is n't \" big \" , ( no ) .") == "The dogs' house is n't \"big\", (no)."
 
 
 @pytest.mark.parametrize("language", ["en", "de", "fr"])

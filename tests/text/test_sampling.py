@@ -23,9 +23,7 @@ def dropout_probabilities(word, ranks, p):
 
     @cache
     def follow(pieces):
-        options = sorted(
-            (ranks[pair], i) for i, pair in enumerate(itertools.pairwise(pieces)) if pair in ranks
-        )
+        options = sorted((ranks[pair], i) for i, pair in enumerate(itertools.pairwise(pieces)) if pair in ranks)
         found: Counter = Counter({pieces: p ** len(options)})  # all dropped: done
         for skipped, (_, i) in enumerate(options):
             merged = (*pieces[:i], pieces[i] + pieces[i + 1], *pieces[i + 2 :])

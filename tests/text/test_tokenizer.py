@@ -46,9 +46,7 @@ def test_round_trip_of_characters_is_exact(text):
     assert TOKENIZERS["char"].decode(TOKENIZERS["char"].encode(text)) == text
 
 
-@given(
-    words=st.lists(st.sampled_from(sorted({w for line in corpus.ENGLISH for w in line.split()})), max_size=12)
-)
+@given(words=st.lists(st.sampled_from(sorted({w for line in corpus.ENGLISH for w in line.split()})), max_size=12))
 @pytest.mark.parametrize("kind", ["word", "wordpiece"])
 def test_round_trip_of_words(kind, words):
     assert TOKENIZERS[kind].decode(TOKENIZERS[kind].encode("  ".join(words))) == " ".join(words)
@@ -172,13 +170,8 @@ def test_file_round_trip(kind, tmp_path):
     assert loaded.dumps() == tokenizer.dumps()
     assert loaded.fingerprint == tokenizer.fingerprint
     assert loaded.encode_batch(TEXT) == tokenizer.encode_batch(TEXT)
-    assert set(json.loads((tmp_path / "deep" / "tokenizer.json").read_text("utf-8"))) == {
-        "regard",
-        "tokenizer",
-    }
-    assert pickle.loads(pickle.dumps(tokenizer)).encode_batch(TEXT) == tokenizer.encode_batch(
-        TEXT
-    )  # to workers
+    assert set(json.loads((tmp_path / "deep" / "tokenizer.json").read_text("utf-8"))) == {"regard", "tokenizer"}
+    assert pickle.loads(pickle.dumps(tokenizer)).encode_batch(TEXT) == tokenizer.encode_batch(TEXT)  # to workers
     assert [p.name for p in (tmp_path / "deep").iterdir()] == ["tokenizer.json"]
 
 

@@ -69,9 +69,7 @@ def test_another_process_gives_the_same_file():
 
 @pytest.mark.parametrize("kind", [Bpe, ByteBpe, WordPiece, Unigram])
 def test_a_size_the_text_does_not_allow(kind):
-    with pytest.raises(
-        RegardError, match=r"the text allows at most (\d+) pieces; write text\.size=\1 or less"
-    ) as e:
+    with pytest.raises(RegardError, match=r"the text allows at most (\d+) pieces; write text\.size=\1 or less") as e:
         train(kind(size=5000), corpus.ENGLISH)
     allowed = int(str(e.value).split("size=")[1].split()[0])
     assert train(kind(size=allowed), corpus.ENGLISH).size == allowed

@@ -10,15 +10,7 @@ from tests.text import corpus
 def test_words_by_frequency():
     tokenizer = train(Word(size=7), ["the cat sat", "the dog sat", "the end"])
     # the 3, sat 2, then cat, dog, end once each: of equals the first in the alphabet
-    assert [tokenizer.tokens([i])[0] for i in range(7)] == [
-        "<pad>",
-        "<unk>",
-        "<s>",
-        "</s>",
-        "the",
-        "sat",
-        "cat",
-    ]
+    assert [tokenizer.tokens([i])[0] for i in range(7)] == ["<pad>", "<unk>", "<s>", "</s>", "the", "sat", "cat"]
     assert tokenizer.encode("the dog sat") == [4, 1, 5]
     assert tokenizer.decode([2, 4, 1, 5, 3, 0]) == "the <unk> sat"
 
@@ -46,15 +38,7 @@ def test_jieba_finds_longer_words():
 def test_characters():
     tokenizer = train(Char(), ["ba a", "我爱中国"])
     # a twice, then once each by code point: space, b, and the four of the second line
-    assert [tokenizer.tokens([i])[0] for i in range(4, tokenizer.size)] == [
-        "a",
-        "▁",
-        "b",
-        "中",
-        "国",
-        "我",
-        "爱",
-    ]
+    assert [tokenizer.tokens([i])[0] for i in range(4, tokenizer.size)] == ["a", "▁", "b", "中", "国", "我", "爱"]
     assert tokenizer.encode("我爱中国") == [9, 10, 7, 8]
     assert tokenizer.decode(tokenizer.encode("a  b ")) == "a  b "  # spaces are characters
     assert tokenizer.encode("x") == [tokenizer.unk]

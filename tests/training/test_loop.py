@@ -1,4 +1,4 @@
-"""The loop: what a step computes, what is kept, what is chosen, and that going on is the same as never having stopped."""
+"""The loop: what a step computes, what is kept and chosen, and that going on is the same as never stopping."""
 
 import json
 import math
@@ -50,7 +50,15 @@ def test_a_run_folder_is_complete_and_loads(folder: Path) -> None:
     assert outcome.finished
     assert outcome.progress.step == 12
     names = {p.name for p in (folder / "run").iterdir()}
-    assert {"config.yaml", "model.safetensors", "tokenizer", "results.json", "log.jsonl", "checkpoints", "last"} <= names
+    assert {
+        "config.yaml",
+        "model.safetensors",
+        "tokenizer",
+        "results.json",
+        "log.jsonl",
+        "checkpoints",
+        "last",
+    } <= names
     assert (folder / "run" / "last").resolve().name == "step-12"
     results = json.loads((folder / "run" / "results.json").read_text())
     assert "version:" in results["valid"]["metrics"]["bleu"]["signature"]
@@ -84,7 +92,9 @@ def test_stopped_and_resumed_is_the_same_bits(folder: Path) -> None:
         stops += 1
     assert stops > 5
     assert same(weights(folder / "whole" / "last"), weights(folder / "parts" / "last"))
-    assert same(load_file(folder / "whole/last/optimiser.safetensors"), load_file(folder / "parts/last/optimiser.safetensors"))
+    assert same(
+        load_file(folder / "whole/last/optimiser.safetensors"), load_file(folder / "parts/last/optimiser.safetensors")
+    )
     assert same(weights(folder / "whole"), weights(folder / "parts"))
     losses = [[(e["step"], e["bleu"], e["loss"]) for e in lines(folder / n, "valid")] for n in ("whole", "parts")]
     assert losses[0] == losses[1]
@@ -111,7 +121,7 @@ def test_changed_data_is_refused_on_resume(folder: Path) -> None:
 
 def trainer(folder: Path, **keys) -> Trainer:
     recipe = recipes.load(toy.recipe(folder, **keys))
-    task = recipe.task.prepare(recipe, None, lambda what, n: None)
+    task = recipe.task.prepare(recipe, None, lambda what, n, of: None)
     torch.manual_seed(0)
     return Trainer(task, task.build_model(), recipe.training, 1, folder / "run", torch.device("cpu"))
 
@@ -151,8 +161,10 @@ def test_clipping_limits_the_gradient(folder: Path) -> None:
     for t in (clipped, free):
         t.model.eval()
         t.step(Step(0, 0, batches(t, 1), (0, 1)))
-    norms = [math.sqrt(sum(float(t.optimiser.state[p]["exp_avg"].pow(2).sum()) for p in t.model.parameters())) / 0.1
-             for t in (clipped, free)]
+    norms = [
+        math.sqrt(sum(float(t.optimiser.state[p]["exp_avg"].pow(2).sum()) for p in t.model.parameters())) / 0.1
+        for t in (clipped, free)
+    ]
     assert norms[0] == pytest.approx(0.01, rel=1e-3)
     assert norms[1] > 0.05
 
@@ -182,7 +194,10 @@ def test_nan_is_named_and_never_saved(folder: Path, monkeypatch: pytest.MonkeyPa
         return loss
 
     monkeypatch.setattr("regard.tasks.translation.F.cross_entropy", poisoned)
-    with pytest.raises(RegardError, match=r"the loss of step 7 \(epoch \d\) is not a number.*line \d+ of .*checkpoint of step 6 is whole"):
+    with pytest.raises(
+        RegardError,
+        match=r"the loss of step 7 \(epoch \d\) is not a number.*line \d+ of .*checkpoint of step 6 is whole",
+    ):
         run(folder)
     for path in (folder / "run").rglob("model.safetensors"):
         assert all(torch.isfinite(t).all() for t in load_file(path).values())
@@ -202,13 +217,18 @@ def test_nan_metric_is_never_best(folder: Path) -> None:
 
 
 def test_early_stopping(folder: Path) -> None:
-    outcome = run(folder, steps=400, schedule={"kind": "constant", "peak": 0.0}, validation={"every": 2, "patience": 3, "lines": 5})
+    outcome = run(
+        folder,
+        steps=400,
+        schedule={"kind": "constant", "peak": 0.0},
+        validation={"every": 2, "patience": 3, "lines": 5},
+    )
     assert outcome.finished
     assert outcome.progress.step == 8  # the first is the best, then three without a better one
 
 
 def test_goal_that_is_not_measured(folder: Path) -> None:
-    with pytest.raises(RegardError, match="training.goal is blue, which validation does not measure"):
+    with pytest.raises(RegardError, match=r"training\.goal is blue, which validation does not measure"):
         run(folder, goal="blue")
 
 
@@ -218,7 +238,9 @@ def test_init_continues_on_new_data(folder: Path) -> None:
     keys = toy.recipe(folder / "new", steps=2, init=str(folder / "run"), schedule={"kind": "constant", "peak": 0.0})
     train(recipes.load(keys), folder / "next", "cpu")
     assert same(weights(folder / "run"), weights(folder / "next"))
-    assert (folder / "next/tokenizer/tokenizer.json").read_bytes() == (folder / "run/tokenizer/tokenizer.json").read_bytes()
+    assert (folder / "next/tokenizer/tokenizer.json").read_bytes() == (
+        folder / "run/tokenizer/tokenizer.json"
+    ).read_bytes()
     keys["model"]["size"] = 32
     with pytest.raises(RegardError, match=r"is \[\d+, 16\] in the file, \[\d+, 32\] in the model"):
         train(recipes.load(keys), folder / "other", "cpu")
@@ -235,11 +257,11 @@ def test_interrupt_during_validation_is_owed_afterwards(folder: Path) -> None:
     t = trainer(folder)
     t.progress.unmeasured = True
     with Interrupt() as interrupt:
-        told = interrupt.wrap(lambda what, n: None)
-        told("x", 1)
+        told = interrupt.wrap(lambda what, n, of: None)
+        told("x", 1, 2)
         interrupt.signal = 2
         with pytest.raises(Interrupt.Now):
-            told("x", 2)
+            told("x", 2, 2)
 
 
 def test_two_processes_cannot_share_a_run(folder: Path) -> None:

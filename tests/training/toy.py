@@ -22,12 +22,22 @@ def write_corpus(folder: Path, train: int = 400, valid: int = 30) -> None:
 
 def recipe(folder: Path, steps: int = 12, **training: Any) -> dict[str, Any]:
     return {
-        "data": {"train": [str(folder / "train.en"), str(folder / "train.de")],
-                 "valid": [str(folder / "valid.en"), str(folder / "valid.de")], "cache": str(folder / "cache")},
+        "data": {
+            "train": [str(folder / "train.en"), str(folder / "train.de")],
+            "valid": [str(folder / "valid.en"), str(folder / "valid.de")],
+            "cache": str(folder / "cache"),
+        },
         "text": {"kind": "word"},
         "model": {"layers": 1, "size": 16, "inner": 32, "heads": 2, "dropout": 0.1},
-        "training": {"steps": steps, "tokens_per_batch": 200, "schedule": {"kind": "noam", "warmup": 10, "peak": 3e-3},
-                     "log_every": 2, "validation": {"every": 4, "lines": 10}, "checkpoints": {"every": 2, "keep": 3}, **training},
+        "training": {
+            "steps": steps,
+            "tokens_per_batch": 200,
+            "schedule": {"kind": "noam", "warmup": 10, "peak": 3e-3},
+            "log_every": 2,
+            "validation": {"every": 4, "lines": 10},
+            "checkpoints": {"every": 2, "keep": 3},
+            **training,
+        },
         "decoding": {"kind": "greedy"},
     }
 
@@ -40,11 +50,19 @@ def write_recipe(folder: Path, **keys: Any) -> Path:
     return path
 
 
-def regard(*arguments: Any, stdin: str | bytes | None = None, timeout: float = 120, **options: Any) -> subprocess.CompletedProcess:
+def regard(
+    *arguments: Any, stdin: str | bytes | None = None, timeout: float = 120, **options: Any
+) -> subprocess.CompletedProcess:
     """Run the command line as a user does."""
     given = stdin.encode() if isinstance(stdin, str) else stdin
     environment = {**os.environ, **options.pop("env", {})}
-    found = subprocess.run([sys.executable, "-m", "regard.cli", *map(str, arguments)], input=given, capture_output=True,
-                           timeout=timeout, env=environment, **options)
+    found = subprocess.run(
+        [sys.executable, "-m", "regard.cli", *map(str, arguments)],
+        input=given,
+        capture_output=True,
+        timeout=timeout,
+        env=environment,
+        **options,
+    )
     found.stdout, found.stderr = found.stdout.decode(), found.stderr.decode()
     return found

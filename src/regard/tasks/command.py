@@ -45,8 +45,8 @@ def translate(
         start = 0
         for chunk in _chunks(lines, interactive=source is None and sys.stdin.isatty()):
 
-            def told(what: str, done: int, before: int = start) -> None:
-                tell(before + done)
+            def told(what: str, done: int, of: int, before: int = start) -> None:
+                tell(before + done, before + of)
 
             found = translator.nbest(
                 chunk, nbest, decoding, "plain", batch_tokens, cast(Long, long), _warn, told, before=start
@@ -144,7 +144,7 @@ def evaluate(
     corpora = _corpora(translator, split, source, reference)
     with _bar("Translating") as tell:
         report = measure(
-            translator, corpora, lambda what, n: tell(n), _decoding(translator, beam, (False, 1.0, 0, 1.0, 1))
+            translator, corpora, lambda what, n, of: tell(n, of), _decoding(translator, beam, (False, 1.0, 0, 1.0, 1))
         )
     for note in report["notes"]:
         _warn(note)
@@ -224,13 +224,13 @@ def _chunks(lines: Iterator[Any], interactive: bool = False) -> Iterator[list[An
 
 
 @contextlib.contextmanager
-def _bar(what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr where there is a terminal, else nothing; `tell(n)` says how many are done."""
+def _bar(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on stderr where there is a terminal, else nothing; `tell(n, of)` says how many are done."""
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield lambda done: None
+        yield lambda done, of: None
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda done: bar.update(task, completed=done)
+        task = bar.add_task(what, total=None)
+        yield lambda done, of: bar.update(task, completed=done, total=of)

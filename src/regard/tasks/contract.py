@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-Progress = Callable[[str, int], None]  # (what is being done, how many so far)
+Progress = Callable[[str, int, int], None]  # (what is being done, how many so far, of how many; 0: unknown)
 
 
 class View(Protocol):

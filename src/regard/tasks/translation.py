@@ -49,7 +49,7 @@ class TranslationConfig:
             recipe.data.filters,
             cache,
             keep_text=vocabulary.samples,
-            progress=lambda n: progress("Preparing lines", n),
+            progress=lambda n: progress("Preparing lines", n, 0),
             languages=self.languages,
         )
         return TranslationTask(recipe, vocabulary, prepared)

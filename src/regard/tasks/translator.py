@@ -14,6 +14,7 @@ from regard.errors import RegardError
 from regard.evaluation import Metric, text_metrics
 from regard.evaluation.metrics import perplexity
 from regard.models.batch import Packed, Pairs, pairs, sources
+from regard.tasks.contract import Progress
 from regard.tasks.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class Translator:
         batch_tokens: int = 4096,
         long: Long = "truncate",
         warn: Warn | None = None,
-        progress: Callable[[str, int], None] | None = None,
+        progress: Progress | None = None,
     ) -> list[str]:
         """One output for each line, in order; an empty line gives an empty line."""
         found = self.nbest(lines, 1, decoding, form, batch_tokens, long, warn, progress)
@@ -71,12 +72,12 @@ class Translator:
         batch_tokens: int = 4096,
         long: Long = "truncate",
         warn: Warn | None = None,
-        progress: Callable[[str, int], None] | None = None,
+        progress: Progress | None = None,
         before: int = 0,
     ) -> list[list[Translation]]:
         """For each line its best translations, best first; none for an empty line.
 
-        `warn` is told how many lines were cut (by default a Python warning). `before` is how many lines of the same text
+        `warn` is told how many lines were cut (else a Python warning is given). `before` is how many lines of the text
         came earlier: messages count them, and samples are drawn as if all had been given at once.
         """
         if isinstance(lines, str):
@@ -102,7 +103,7 @@ class Translator:
                 found[row] = [Translation(self._text(h.tokens, form), h.score, h.log_probability) for h in hypotheses]
             done += len(rows)
             if progress:
-                progress("Translating", done)
+                progress("Translating", done, len(lines))
         self.model.train(was_training)
         return found
 
@@ -137,7 +138,7 @@ class Translator:
         over = [n for n, row in enumerate(ids) if len(row) > limit]
         if over and long == "refuse":
             raise RegardError(
-                f"line {before + over[0] + 1} has {len(ids[over[0]])} pieces, and the model was trained on at most {limit}"
+                f"line {before + over[0] + 1} has {len(ids[over[0]])} pieces; the model was trained on at most {limit}"
             )
         if over and long == "truncate":
             for n in over:
@@ -189,7 +190,7 @@ class Translator:
     # --- measuring ---------------------------------------------------------------------------------------------
 
     def measure(self, outputs: Sequence[str], given: Sequence[tuple[str, str]], full: bool = True) -> dict[str, Metric]:
-        """Text metrics of outputs in prepared form, as the recipe's `evaluation` says: on that form, or on plain text."""
+        """Text metrics of outputs in prepared form, as `evaluation` says: on that form, or on plain text."""
         settings, target = self.recipe.evaluation, self.vocabulary.target
         if settings.form == "prepared":
             references = [target.normalise(t) for _, t in given]
@@ -200,7 +201,7 @@ class Translator:
 
 
 def by_length(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
-    """Rows in batches of like length, longest first, within a budget of padded tokens; rows of length 0 are left out."""
+    """Rows in batches of like length, longest first, within a budget of padded tokens; empty rows are left out."""
     order = sorted((n for n in range(len(lengths)) if lengths[n]), key=lambda n: -lengths[n])
     start = 0
     while start < len(order):

@@ -66,7 +66,7 @@ class Vocabulary:
                 for record in read(corpus, ("source", "target"), languages):
                     count += 1
                     if count % 10_000 == 0:
-                        progress("Reading lines for the vocabulary", count)
+                        progress("Reading lines for the vocabulary", count, 0)
                     yield record.fields[side]
 
         source, target = languages

@@ -16,7 +16,8 @@ _LETTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _SMALL = frozenset("abcdefghijklmnopqrstuvwxyz")
 _ROMAN = _set("I II III IV V VI VII VIII IX X XI XII XIII XIV XV XVI XVII XVIII XIX XX")
 _TITLES = _set(
-    "Adm Brig Bros Capt Cmdr Col Corp Cpl Dr Gen Gov Hon Lt Maj Messrs Mlle Mme Mr Mrs Ms Prof Pvt Rep Rev Sen Sgt Sr St Supt"
+    "Adm Brig Bros Capt Cmdr Col Corp Cpl Dr Gen Gov Hon Lt Maj Messrs Mlle Mme Mr Mrs Ms Prof Pvt Rep Rev "
+    "Sen Sgt Sr St Supt"
 )
 _KEEP = {
     "en": _LETTERS | _TITLES | _set("v vs i.e e.g Nos Nr Jan Feb Mar Apr Jun Jul Aug Sep Sept Oct Nov Dec"),

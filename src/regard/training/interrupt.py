@@ -27,13 +27,13 @@ class Interrupt:
     def late(self) -> bool:
         return self._deadline is not None and time.monotonic() > self._deadline
 
-    def wrap(self, note: Callable[[str, int], None]) -> Callable[[str, int], None]:
+    def wrap(self, note: Callable[[str, int, int], None]) -> Callable[[str, int, int], None]:
         """A progress callback that ends the work when a signal has come; the time limit waits for it to finish."""
 
-        def told(what: str, done: int) -> None:
+        def told(what: str, done: int, total: int) -> None:
             if self.signal is not None:
                 raise Interrupt.Now
-            note(what, done)
+            note(what, done, total)
 
         return told
 

@@ -75,10 +75,10 @@ class Log:
         if self.bar:
             self.bar.update(self._task, completed=step)
 
-    def note(self, what: str, done: int) -> None:
+    def note(self, what: str, done: int, total: int) -> None:
         """Something else than a step is going on."""
         if self.bar:
-            self.bar.update(self._task, note=f"{what} {done:,}")
+            self.bar.update(self._task, note=f"{what} {done:,}" + (f" of {total:,}" if total else ""))
 
     def say(self, sentence: str) -> None:
         self.console.print(sentence, highlight=False, markup=False, emoji=False, soft_wrap=True)

@@ -110,7 +110,7 @@ def _train(recipe: Recipe, run: Path, device: torch.device, interrupt: Interrupt
         if recipe.training.deterministic:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     with console.status("Reading") as status:
-        tell = interrupt.wrap(lambda what, n: status.update(f"{what}: {n:,}"))
+        tell = interrupt.wrap(lambda what, n, of: status.update(f"{what}: {n:,}"))
         try:
             task = recipe.task.prepare(recipe, _vocabulary(recipe, run), tell)
         except Interrupt.Now:
