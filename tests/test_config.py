@@ -58,6 +58,11 @@ def test_values_choices_presets_and_overrides() -> None:
     assert root == Root(Inner("wide", 99, "no", True), Cold(rate=2.0), [Cold(rate=0.001)])
 
 
+def test_a_missing_kind_is_the_default_one() -> None:
+    assert parse("choice: {steps: 3}").choice == Warm(steps=3)
+    assert parse("mode: a", "choice.steps=4").choice == Warm(steps=4)
+
+
 def test_given_key_wins_over_preset() -> None:
     assert parse("inner: {preset: wide, size: 3}").inner.size == 3
 
@@ -69,7 +74,11 @@ def test_given_key_wins_over_preset() -> None:
         ("mode: a\ninner:\n  size: many\n", ["r.yaml, line 3", "inner.size", "whole number", "'many'"]),
         ("inner: {flag: 1}", ["line 1", "inner.flag", "true or false"]),
         ("choice: worm", ["line 1", "choice.kind", "did you mean warm?"]),
-        ("choice: {rate: 1}", ["choice", "needs a kind", "warm, cold"]),
+        ("choice: {rate: 1}", ["line 1", "choice.rate", "known: kind, steps"]),
+        ("mode: !!foo 1", ["r.yaml, line 1", "not valid YAML"]),
+        ("? [a, b]\n: 1", ["line 1", "a key must be a word"]),
+        ("inner: &a {b: *a}", ["r.yaml", "contains itself"]),
+        ("maybe: 2024-99-99", ["line 1", "maybe", "whole number", "2024-99-99"]),
         ("\n\nmode: c", ["line 3", "mode", "'c'", "known: a, b"]),
         ("inner: {size: -1}", ["line 1", "inner", "must not be negative"]),
         ("inner: {preset: wode}", ["inner.preset", "did you mean wide?"]),

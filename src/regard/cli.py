@@ -187,12 +187,25 @@ def main() -> None:
             raise
         print(f"regard: {error}", file=sys.stderr)
         raise SystemExit(2) from None
-    except KeyboardInterrupt:
-        print("regard: interrupted", file=sys.stderr)
-        raise SystemExit(130) from None
     except BrokenPipeError:  # `| head` has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(141) from None
+    except OSError as error:
+        if debug:
+            raise
+        print(f"regard: {error.filename or 'output'}: {error.strerror or error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except RuntimeError as error:  # torch's own words for a full or absent GPU
+        if debug or "CUDA" not in str(error):
+            raise
+        print(
+            f"regard: {str(error).splitlines()[0]}; try a smaller training.tokens_per_batch or --batch-tokens",
+            file=sys.stderr,
+        )
+        raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        print("regard: interrupted", file=sys.stderr)
+        raise SystemExit(130) from None
 
 
 if __name__ == "__main__":

@@ -76,13 +76,15 @@ def read(path: str | Path) -> Node:
 def read_text(text: str, name: str) -> Node:
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
+        if root is None:
+            raise RegardError(f"{name}: the file is empty")
+        return _from_yaml(root, name)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""
         raise RegardError(f"{name}{line}: not valid YAML ({getattr(error, 'problem', error)})") from None
-    if root is None:
-        raise RegardError(f"{name}: the file is empty")
-    return _from_yaml(root, name)
+    except RecursionError:
+        raise RegardError(f"{name}: a YAML alias contains itself") from None
 
 
 def _from_yaml(node: yaml.Node, name: str) -> Node:
@@ -90,6 +92,10 @@ def _from_yaml(node: yaml.Node, name: str) -> Node:
     if isinstance(node, yaml.MappingNode):
         children: dict[str, Node] = {}
         for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise RegardError(
+                    f"{name}, line {key.start_mark.line + 1}: a key must be a word, not a list or mapping"
+                )
             if key.value in children:
                 raise RegardError(f"{name}, line {key.start_mark.line + 1}: {key.value} is given twice")
             children[key.value] = _from_yaml(value, name)
@@ -97,8 +103,11 @@ def _from_yaml(node: yaml.Node, name: str) -> Node:
         return Node(children, where)
     if isinstance(node, yaml.SequenceNode):
         return Node([_from_yaml(child, name) for child in node.value], where)
-    loader = yaml.SafeLoader("")
-    return Node(loader.construct_object(node, deep=True), where, raw=node.value)
+    try:
+        value = yaml.SafeLoader("").construct_object(node, deep=True)
+    except ValueError:  # looks like a date, and is none
+        value = node.value
+    return Node(value, where, raw=node.value)
 
 
 def override(root: Node, assignments: typing.Sequence[str]) -> Node:
@@ -183,7 +192,9 @@ def _dataclass(cls: type[T], node: Node, path: str) -> T:
         if key not in known:
             raise RegardError(f"{child.where}: {_join(path, key)} is not a known key; {nearest(key, known)}")
     hints = typing.get_type_hints(cls)
-    values = {key: _value(hints[key], child, _join(path, key)) for key, child in node.value.items()}
+    values = {
+        key: _value(hints[key], _default_kind(known[key], child), _join(path, key)) for key, child in node.value.items()
+    }
     for name, field in known.items():
         if name not in values and field.default is MISSING and field.default_factory is MISSING:
             raise _fail(node, path, f"needs the key {name} ({field.metadata.get('help', 'no default')})")
@@ -191,6 +202,15 @@ def _dataclass(cls: type[T], node: Node, path: str) -> T:
         return cls(**values)
     except ValueError as error:
         raise _fail(node, path, f"is impossible: {error}") from None
+
+
+def _default_kind(field: dataclasses.Field, node: Node) -> Node:
+    """`schedule: {warmup: 30}` without a kind means the kind that the field has by default."""
+    factory = field.default_factory
+    if not isinstance(node.value, dict) or "kind" in node.value or factory is MISSING:
+        return node
+    kind = _kind(factory) if isinstance(factory, type) and dataclasses.is_dataclass(factory) else None
+    return Node({"kind": wrap(kind, node.where), **node.value}, node.where) if kind else node
 
 
 def _long_form(cls: type, node: Node, path: str) -> Node:

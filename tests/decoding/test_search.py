@@ -10,7 +10,7 @@ import torch
 from regard.decoding import Beam, Greedy, Sample, Symbols, beam_search, greedy_search, sample
 from regard.decoding.beam import penalty
 from regard.models.batch import Packed, Pairs, sources
-from tests.models.test_transformer import build
+from tests.models.test_transformer import MARKS, build
 
 SYMBOLS = Symbols(bos=2, eos=3, never=(0, 2))
 
@@ -151,6 +151,6 @@ def test_forced_score_of_an_output_is_the_search_score() -> None:
     model = build(40)
     row = np.arange(5, 12)
     for h in beam_search(model, transformer_batch([row]), [20], SYMBOLS, Beam(size=4), nbest=4)[0]:
-        batch = pairs(Packed.of([row]), Packed.of([h.tokens]), pad_id=0, bos=2, eos=3, source_eos=3)
+        batch = pairs(Packed.of([row]), Packed.of([h.tokens]), MARKS, MARKS)
         forced = model(batch).log_softmax(-1).gather(1, batch.labels[:, None]).sum()
         assert float(forced.detach()) == pytest.approx(h.log_probability, abs=1e-9)

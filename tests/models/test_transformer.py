@@ -1,5 +1,7 @@
 """The Transformer: counts by hand, torch's layers as oracle, stepwise equals parallel, padding changes nothing."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -11,6 +13,8 @@ from regard import config
 from regard.models.batch import Packed, Pairs, pairs
 from regard.models.transformer import Transformer, TransformerConfig
 
+MARKS = SimpleNamespace(pad=0, bos=2, eos=3)
+
 
 def build(entries: int = 30, target: int | None = None, **keys: object) -> Transformer:
     torch.manual_seed(0)
@@ -21,7 +25,7 @@ def build(entries: int = 30, target: int | None = None, **keys: object) -> Trans
 def batch(lengths: list[tuple[int, int]], seed: int = 0, entries: int = 30) -> Pairs:
     g = np.random.default_rng(seed)
     rows = [(g.integers(4, entries, s), g.integers(4, entries, t)) for s, t in lengths]
-    return pairs(Packed.of([s for s, _ in rows]), Packed.of([t for _, t in rows]), pad_id=0, bos=2, eos=3, source_eos=3)
+    return pairs(Packed.of([s for s, _ in rows]), Packed.of([t for _, t in rows]), MARKS, MARKS)
 
 
 @pytest.mark.parametrize("preset, count", [("base", 63_082_496), ("big", 214_245_376)])
@@ -128,8 +132,20 @@ def test_a_sentence_alone_and_in_a_padded_batch() -> None:
     g = np.random.default_rng(3)
     rows = [(g.integers(4, 30, s), g.integers(4, 30, t)) for s, t in [(3, 2), (9, 8), (1, 1)]]
     for (source, target), expected in zip(rows, logits, strict=True):
-        alone = pairs(Packed.of([source]), Packed.of([target]), pad_id=0, bos=2, eos=3, source_eos=3)
+        alone = pairs(Packed.of([source]), Packed.of([target]), MARKS, MARKS)
         torch.testing.assert_close(model(alone), expected, atol=1e-12, rtol=1e-12)
+
+
+def test_each_side_is_padded_with_its_own_id() -> None:
+    b = pairs(
+        Packed.of([[5], [6, 7]]),
+        Packed.of([[5, 6], [7]]),
+        SimpleNamespace(pad=8, bos=0, eos=1),
+        SimpleNamespace(pad=20, bos=2, eos=3),
+    )
+    assert b.source.tolist() == [[5, 1, 8], [6, 7, 1]]
+    assert b.target.tolist() == [[2, 5, 6], [2, 7, 20]]
+    assert b.labels.tolist() == [5, 6, 3, 7, 3]
 
 
 def test_state_moves_and_replaces_rows() -> None:
@@ -150,3 +166,20 @@ def test_state_moves_and_replaces_rows() -> None:
     torch.testing.assert_close(out[0, 0], whole_a[1][4], atol=1e-9, rtol=1e-9)
     torch.testing.assert_close(out[1, 0], whole_b[2], atol=1e-9, rtol=1e-9)
     torch.testing.assert_close(out[2, 0], out[0, 0])
+
+
+def test_rows_are_replaced_for_ever_in_fixed_storage() -> None:
+    """Finished rows give way to new sentences, shorter sources included, many more than the storage is long."""
+    model = build()
+    sentences = [batch([(n, 3)], seed=n) for n in (4, 2, 3, 1, 4, 2)]
+    with torch.no_grad():
+        first = batch([(4, 3), (4, 3)], seed=9)
+        state = model.start(first, 4)
+        for sentence in sentences:
+            state.write(torch.tensor([1]), model.start(sentence, 4))
+            for t in range(4):
+                tokens = torch.stack([first.target[0, t % 4], sentence.target[0, t]])[:, None]
+                if t == 0:
+                    state.write(torch.tensor([0]), model.start(batch([(4, 3)], seed=7), 4))
+                out, state = model.step(tokens, state)
+            torch.testing.assert_close(out[1, 0], model(sentence)[3], atol=1e-9, rtol=1e-9)

@@ -1,6 +1,7 @@
 """Attention against the numpy loop, torch's own kernels and its own layout contract."""
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from regard.nn import backend
 from regard.nn.attention import AttentionConfig, attention
 from regard.nn.layout import Call, Layout
 from regard.nn.normalise import Softmax
-from regard.nn.pattern import Causal, Document, Full, Padding
+from regard.nn.pattern import Causal, Document, Full, Padding, Pattern
 from regard.nn.position import Position
 from regard.nn.score import ScaledDot
 
@@ -101,12 +102,16 @@ def test_sdpa_is_the_reference_with_gradients(pattern, heads_size, lengths, doub
     document = (torch.arange(n) // 2).expand(len(lengths), n) if packed else None
     layout = Layout(torch.arange(n)[None], n, real, document, right_padded=True)
     call = Call(layout, layout)
-    assert backend.serves_sdpa(layer, call)
+    assert backend.serves_sdpa(layer, pattern, call)
     results = []
     for path in ("sdpa", "reference"):
         torch.manual_seed(1)
         q, k, v = (torch.randn(len(lengths), 2, n, heads_size, dtype=dtype, requires_grad=True) for _ in range(3))
-        out = backend.sdpa(layer, q, k, v, call, None) if path == "sdpa" else layer.reference(q, k, v, call, None)[0]
+        out = (
+            backend.sdpa(layer, q, k, v, call, pattern, None)
+            if path == "sdpa"
+            else layer.reference(q, k, v, call, pattern, None)[0]
+        )
         kept = out.transpose(1, 2)[real]
         (kept * torch.linspace(-1, 1, kept.numel(), dtype=dtype).view_as(kept)).sum().backward()
         results.append([kept, *(x.grad.transpose(1, 2)[real] for x in (q, k, v))])
@@ -143,6 +148,48 @@ def test_patterns_combine() -> None:
     either = (Causal() | Document()).mask(call)
     assert either is not None
     assert either[0, 0].int().tolist() == [[1, 1, 0, 0], [1, 1, 0, 0], [1, 1, 1, 1], [1, 1, 1, 1]]
+
+
+def test_every_row_has_its_own_documents() -> None:
+    layout = Layout(torch.arange(3)[None], 3, None, torch.tensor([[0, 0, 1], [0, 1, 1]]))
+    mask = (Full() & Document()).mask(Call(layout, layout))
+    assert mask is not None
+    assert mask[:, 0, 1].int().tolist() == [[1, 1, 0], [0, 1, 1]]
+
+
+@dataclass(frozen=True)
+class OneKeyAHead(Pattern):
+    """Head h sees key h alone, shifted by a number that binding sets."""
+
+    by_head = True
+    shift: int = 0
+
+    def bind(self, q, layer):
+        return OneKeyAHead(layer)
+
+    def allow(self, call, b, h, i, j):
+        return (j == h + self.shift) & (i >= 0)
+
+
+def test_patterns_may_differ_by_head_and_by_layer() -> None:
+    layer = AttentionConfig().build(8, 2, Position(), OneKeyAHead() & Padding(), layer=1).double()
+    x = torch.randn(2, 4, 8, dtype=torch.float64)
+    call = Call(Layout.of(4), Layout.of(4))
+    seen: list[torch.Tensor] = []
+    out = layer(x, x, call, record=seen)
+    assert seen[0][:, 0, :, 1].eq(1).all()
+    assert seen[0][:, 1, :, 2].eq(1).all()
+    _, v = layer.project(x)
+    expected = layer.output(torch.cat([v[:, 0, 1], v[:, 1, 2]], -1))[:, None].expand_as(out)
+    torch.testing.assert_close(out, expected)
+
+
+def test_causal_with_right_padding_needs_no_mask() -> None:
+    real = torch.tensor([[True, True, False]])
+    layout = Layout.of(3, real)
+    assert (Causal() & (Padding() & Document())).shape(Call(layout, layout)) == "causal"
+    packed = Layout(layout.position, 3, real, torch.tensor([[0, 1, 1]]), right_padded=True)
+    assert (Causal() & (Padding() & Document())).shape(Call(packed, packed)) == "mask"
 
 
 def test_heads_must_divide() -> None:

@@ -1,6 +1,7 @@
 """The same weights give the same logits, and the same greedy output, as Hugging Face's Marian."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -92,7 +93,7 @@ def test_logits_with_padding(activation: str, scale: bool) -> None:
     g = np.random.default_rng(1)
     rows = [(g.integers(4, ENTRIES, s), g.integers(4, ENTRIES, t)) for s, t in ((9, 4), (3, 11), (6, 6), (1, 1))]
     source, target = (Packed.of(side) for side in zip(*rows, strict=True))
-    batch = pairs(source, target, pad_id=PAD, bos=PAD, eos=EOS, source_eos=EOS)
+    batch = pairs(source, target, *2 * [SimpleNamespace(pad=PAD, bos=PAD, eos=EOS)])
     with torch.no_grad():
         expected = theirs(
             input_ids=batch.source, attention_mask=batch.source_real.long(), decoder_input_ids=batch.target

@@ -240,3 +240,23 @@ def test_ctrl_c_while_translating(toy_run: Path) -> None:
     os.close(write)
     assert process.returncode == 130
     assert (out, err) in (("", ""), ("", "regard: interrupted\n"))
+
+
+def test_output_may_be_the_input_and_a_mistake_empties_nothing(toy_run: Path, tmp_path: Path) -> None:
+    text = tmp_path / "text"
+    text.write_text("w1 w2\n\nw3\n", encoding="utf-8")
+    assert toy.regard("translate", toy_run, "-i", text, "-o", text).returncode == 0
+    lines = text.read_text(encoding="utf-8").split("\n")
+    assert len(lines) == 4
+    assert lines[1] == ""
+    assert toy.regard("translate", toy_run, "-i", tmp_path / "missing", "-o", text).returncode == 2
+    assert text.read_text(encoding="utf-8").split("\n") == lines
+    assert [p.name for p in tmp_path.iterdir()] == ["text"]
+
+
+def test_average_refuses_a_folder_with_something_in_it(toy_run: Path, tmp_path: Path) -> None:
+    (tmp_path / "kept").write_text("precious", encoding="utf-8")
+    found = toy.regard("average", toy_run, "--last", "2", "--out", tmp_path)
+    assert found.returncode == 2
+    assert "is not empty" in found.stderr
+    assert [p.name for p in tmp_path.iterdir()] == ["kept"]

@@ -2,6 +2,9 @@
 
 import json
 import math
+import os
+import shutil
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +18,8 @@ from regard import recipe as recipes
 from regard.data.loader import Step
 from regard.errors import RegardError
 from regard.folder import load
+from regard.tasks.translation import TranslationTask
 from regard.training.checkpoint import Checkpoints
-from regard.training.interrupt import Interrupt
 from regard.training.loop import Trainer
 from regard.training.run import train
 from tests.training import toy
@@ -196,7 +199,7 @@ def test_nan_is_named_and_never_saved(folder: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("regard.tasks.translation.F.cross_entropy", poisoned)
     with pytest.raises(
         RegardError,
-        match=r"the loss of step 7 \(epoch \d\) is not a number.*line \d+ of .*checkpoint of step 6 is whole",
+        match=r"the loss of step 7 \(epoch \d\), or its gradient, is not a number.*line \d+ of .*step 6 is whole",
     ):
         run(folder)
     for path in (folder / "run").rglob("model.safetensors"):
@@ -228,7 +231,7 @@ def test_early_stopping(folder: Path) -> None:
 
 
 def test_goal_that_is_not_measured(folder: Path) -> None:
-    with pytest.raises(RegardError, match=r"training\.goal is blue, which validation does not measure"):
+    with pytest.raises(RegardError, match=r"training\.goal is 'blue'; did you mean bleu"):
         run(folder, goal="blue")
 
 
@@ -253,15 +256,73 @@ def test_bf16_trains(folder: Path) -> None:
     assert all(t.dtype == torch.float32 for t in weights(folder / "run").values())
 
 
-def test_interrupt_during_validation_is_owed_afterwards(folder: Path) -> None:
-    t = trainer(folder)
-    t.progress.unmeasured = True
-    with Interrupt() as interrupt:
-        told = interrupt.wrap(lambda what, n, of: None)
-        told("x", 1, 2)
-        interrupt.signal = 2
-        with pytest.raises(Interrupt.Now):
-            told("x", 2, 2)
+def test_interrupted_validations_are_owed_and_change_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal inside a validation, and again inside the one that is owed for it: the end has the same bits."""
+    run(folder, "whole")
+    real = TranslationTask.validate
+    signals = iter([False, True, True, True, False, True])  # the second validation is interrupted three times
+
+    def interrupted(self, model, device, progress=None):
+        if next(signals, False):
+            os.kill(os.getpid(), signal.SIGINT)
+            progress("Translating", 1, 2)
+        return real(self, model, device, progress)
+
+    monkeypatch.setattr(TranslationTask, "validate", interrupted)
+    stops = [run(folder, "parts") for _ in range(4)]
+    assert [(s.progress.step, s.progress.unmeasured) for s in stops[:3]] == [(8, True)] * 3
+    assert stops[3].progress.step == 12
+    assert run(folder, "parts").finished
+    assert [e["step"] for e in lines(folder / "parts", "valid")] == [4, 8, 12]
+    assert same(weights(folder / "whole"), weights(folder / "parts"))
+
+
+def test_a_gradient_that_is_not_a_number_never_reaches_a_checkpoint(folder: Path, monkeypatch) -> None:
+    real = F.cross_entropy
+    calls = {"n": 0}
+
+    def poisoned(*args, **kwargs):
+        loss = real(*args, **kwargs)
+        if kwargs.get("label_smoothing") is not None:
+            calls["n"] += 1
+            if calls["n"] == 4:  # a checkpoint step; the loss is finite, its gradient is not
+                loss.register_hook(lambda gradient: gradient * float("nan"))
+        return loss
+
+    monkeypatch.setattr("regard.tasks.translation.F.cross_entropy", poisoned)
+    with pytest.raises(RegardError, match=r"the loss of step 4 .*or its gradient, is not a number.*step 2 is whole"):
+        run(folder)
+    monkeypatch.undo()
+    assert run(folder).finished
+
+
+def test_a_run_with_init_goes_on_when_its_origin_is_gone(folder: Path) -> None:
+    run(folder)
+    keys = toy.recipe(folder, steps=6, init=str(folder / "run"))
+    assert not train(recipes.load(keys), folder / "next", "cpu", minutes=0.0).finished
+    shutil.rmtree(folder / "run")
+    assert train(recipes.load(keys), folder / "next", "cpu").finished
+
+
+def test_init_refuses_another_vocabulary(folder: Path) -> None:
+    run(folder)
+    keys = toy.recipe(folder, init=str(folder / "run"))
+    keys["text"]["lower"] = True
+    with pytest.raises(RegardError, match=r"another vocabulary .text\.lower: False → True"):
+        train(recipes.load(keys), folder / "next", "cpu")
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_long_rows_are_cut_in_training_too(folder: Path, dropout: float) -> None:
+    with open(folder / "train.en", "a") as a, open(folder / "train.de", "a") as b:
+        a.write("w1 w2 w3 " * 40 + "\n")
+        b.write("W3 W2 W1 " * 40 + "\n")
+    keys = toy.recipe(folder)
+    keys["text"] = {"kind": "bpe", "size": 60, "dropout": dropout}
+    keys["data"]["filters"] = {"max_length": 12, "long": "truncate"}
+    recipe = recipes.load(keys)
+    view = recipe.task.prepare(recipe, None, lambda what, n, of: None).view(1, 0)
+    assert view.source_lengths.max() == view.target_lengths.max() == 13  # with the end
 
 
 def test_two_processes_cannot_share_a_run(folder: Path) -> None:

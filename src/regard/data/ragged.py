@@ -38,6 +38,13 @@ class Rows:
     def lengths(self) -> np.ndarray:
         return np.diff(self.offsets).astype(np.int32)  # [rows]
 
+    def cut(self, longest: int) -> "Rows":
+        """The same rows, none longer than this."""
+        if self.lengths.max(initial=0) <= longest:
+            return self
+        kept = np.arange(len(self.flat)) - np.repeat(self.offsets[:-1], self.lengths) < longest
+        return Rows(self.flat[kept], np.concatenate([[0], np.cumsum(np.minimum(self.lengths, longest))]))
+
     def take(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The rows end to end, and their offsets: row j is flat[offsets[j]:offsets[j + 1]]."""
         indices = np.asarray(indices, dtype=np.int64)

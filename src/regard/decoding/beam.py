@@ -38,7 +38,7 @@ def beam_search(
     A sentence is done when `size` of its hypotheses have ended among the best `size` continuations of a step, or at its
     limit, where what is left is made to end.
     """
-    size, device = config.size, batch.source.device
+    size, device = config.size, batch.device
     state = model.start(batch, max(limits) + 1)
     state.reorder(torch.arange(len(limits), device=device).repeat_interleave(size))  # [B·size]
     ended = [_Ended() for _ in limits]

@@ -11,6 +11,10 @@ class _Limits:
     max_ratio: float = option(2.0, "an output has at most max_ratio · source length + max_extra tokens")
     max_extra: int = option(20, "see max_ratio")
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.max_ratio < 1e6 or self.max_extra < 0:
+            raise ValueError("max_ratio and max_extra must be 0 or more, and finite")
+
     def limit(self, source_length: int) -> int:
         return max(1, int(self.max_ratio * source_length) + self.max_extra)
 
@@ -32,6 +36,7 @@ class Beam(_Limits):
     penalty: Literal["power", "gnmt"] = option("power", "log p / nᵅ, or Wu 2016's log p / ((5+n)/6)ᵅ")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.size < 1:
             raise ValueError(f"size must be at least 1, not {self.size}")
 
@@ -47,6 +52,9 @@ class Sample(_Limits):
     seed: int = option(1, "the same seed draws the same words, whatever else is in the batch")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.seed < 0:
+            raise ValueError(f"seed must be at least 0, not {self.seed}")
         if self.temperature <= 0:
             raise ValueError(f"temperature must be above 0, not {self.temperature}")
         if not 0 < self.top_p <= 1:

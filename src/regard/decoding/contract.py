@@ -11,7 +11,7 @@ class Generator(Protocol):
     """A model that generates. Rows of the state stay independent of each other."""
 
     def start(self, batch: Any, length: int) -> Any:
-        """Read the input; room for `length` tokens a row. The state offers `reorder(index)`."""
+        """Read the input, which has a `device`; room for `length` tokens a row. The state offers `reorder(index)`."""
 
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
         """Read tokens [B, T], T ≥ 1, and give the scores of what follows each [B, T, V]."""

@@ -46,7 +46,7 @@ def sample(
 @torch.inference_mode()
 def _generate(model: Generator, batch: Any, limits: list[int], symbols: Symbols, choose: Choose) -> list[Hypothesis]:
     state = model.start(batch, max(limits) + 1)
-    device = batch.source.device
+    device = batch.device
     rows = torch.arange(len(limits), device=device)  # which sentence each live row is
     limit = torch.tensor(limits, device=device)
     last = torch.full((len(limits), 1), symbols.bos, device=device)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from itertools import chain
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -20,6 +20,10 @@ class Pairs:
     labels: Tensor | None = None  # [N] what it should say, real places only: y₁ … yₙ </s> of every row
     places: Tensor | None = None  # [N] where those stand in the flattened [B·T]
     rows: tuple[int, ...] = ()  # which examples these are
+
+    @property
+    def device(self) -> torch.device:
+        return self.source.device
 
     def to(self, device: torch.device | str) -> "Pairs":
         return self._each(lambda tensor: tensor.to(device, non_blocking=True))
@@ -67,18 +71,18 @@ def sources(rows: Packed, filler: int, eos: int) -> tuple[Tensor, Tensor | None]
     return torch.from_numpy(ids), None if real.all() else torch.from_numpy(real)
 
 
-def pairs(
-    source: Packed, target: Packed, pad_id: int, bos: int, eos: int, source_eos: int, rows: tuple[int, ...] = ()
-) -> Pairs:
+class Marks(Protocol):
+    """The ids that frame a side's sequences; a tokenizer has them."""
+
+    pad: int
+    bos: int
+    eos: int
+
+
+def pairs(source: Packed, target: Packed, source_marks: Marks, marks: Marks, rows: tuple[int, ...] = ()) -> Pairs:
     """A training batch: sources end in </s>; targets are read shifted right and end in </s>."""
-    source_ids, source_real = sources(source, pad_id, source_eos)
-    ids, real = target.padded(pad_id, before=bos)  # [B, T]
-    labels = target.padded(pad_id, after=eos)[0][real]  # [N]
-    return Pairs(
-        source_ids,
-        source_real,
-        torch.from_numpy(ids),
-        torch.from_numpy(labels),
-        torch.from_numpy(np.flatnonzero(real)),
-        rows,
-    )
+    source_ids, source_real = sources(source, source_marks.pad, source_marks.eos)
+    ids, real = target.padded(marks.pad, before=marks.bos)  # [B, T]
+    labels = target.padded(marks.pad, after=marks.eos)[0][real]  # [N]
+    target_ids, said = torch.from_numpy(ids), torch.from_numpy(labels)
+    return Pairs(source_ids, source_real, target_ids, said, torch.from_numpy(np.flatnonzero(real)), rows)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from regard.nn.cache import Cache
@@ -13,11 +14,12 @@ class State:
     caches: list[tuple[Cache, Cache]]  # for each decoder layer: its own past, the source
     source_real: Tensor | None  # [B, S]
     source_length: int
+    length: int  # room for target tokens in a row
     filled: int = 0  # no row has read more tokens than this
 
     def advance(self, steps: int) -> None:
         self.position = self.position + steps
-        self.filled += steps
+        self.filled = min(self.filled + steps, self.length)
         for past, _ in self.caches:
             past.position = self.position
 
@@ -35,11 +37,10 @@ class State:
         """Replace rows by those of another state that has room for no more source and target than this one."""
         self.position[rows] = other.position
         self.filled = max(self.filled, other.filled)
-        if self.source_real is not None:
-            self.source_real[rows] = False
-            self.source_real[rows, : other.source_length] = True if other.source_real is None else other.source_real
-        elif other.source_length < self.source_length or other.source_real is not None:
-            raise ValueError("a state without padding cannot take shorter rows")
+        if self.source_real is None:
+            self.source_real = torch.ones(len(self.position), self.source_length, dtype=torch.bool, device=rows.device)
+        self.source_real[rows] = False
+        self.source_real[rows, : other.source_length] = True if other.source_real is None else other.source_real
         for (past, source), (other_past, other_source) in zip(self.caches, other.caches, strict=True):
             past.write(rows, other_past)
             source.write(rows, other_source)

@@ -89,8 +89,8 @@ class EncoderLayer(nn.Module):
         self.attention, self.feed_forward = attention, feed_forward
         self.residuals = nn.ModuleList(residuals)
 
-    def forward(self, x: Tensor, call: Call, record: list[Tensor] | None = None) -> Tensor:
-        x = self.residuals[0](x, lambda y: self.attention(y, y, call, record=record))
+    def forward(self, x: Tensor, call: Call) -> Tensor:
+        x = self.residuals[0](x, lambda y: self.attention(y, y, call))
         return self.residuals[1](x, self.feed_forward)
 
 
@@ -109,19 +109,12 @@ class DecoderLayer(nn.Module):
         self.residuals = nn.ModuleList(residuals)
 
     def forward(
-        self,
-        x: Tensor,
-        memory: Tensor | None,
-        own: Call,
-        cross: Call,
-        caches: tuple[Cache, Cache] | None = None,
-        records: tuple[list[Tensor], list[Tensor]] | None = None,
+        self, x: Tensor, memory: Tensor | None, own: Call, cross: Call, caches: tuple[Cache, Cache] | None = None
     ) -> Tensor:
         """memory None: the cross cache holds the source's keys already."""
         past, source = caches or (None, None)
-        seen, aligned = records or (None, None)
-        x = self.residuals[0](x, lambda y: self.attention(y, y, own, past, seen))
-        x = self.residuals[1](x, lambda y: self.cross(y, memory, cross, source, aligned))
+        x = self.residuals[0](x, lambda y: self.attention(y, y, own, past))
+        x = self.residuals[1](x, lambda y: self.cross(y, memory, cross, source))
         return self.residuals[2](x, self.feed_forward)
 
     def caches(self, memory: Tensor, position: Tensor, length: int) -> tuple[Cache, Cache]:
@@ -143,26 +136,32 @@ class Transformer(nn.Module):
         self.position: Position = c.position.build(c.size)
         self.dropout = nn.Dropout(c.dropout)
 
-        def attention(choices: AttentionConfig, pattern: Pattern) -> MultiHeadAttention:
-            return choices.build(c.size, c.heads, self.position, pattern)
+        nowhere = Position()  # source and target positions have nothing to do with each other
+        seen = Padding() & Document()
+
+        def attention(choices: AttentionConfig, position: Position, pattern: Pattern, n: int) -> MultiHeadAttention:
+            return choices.build(c.size, c.heads, position, pattern, n)
 
         def residuals(count: int) -> list[nn.Module]:
             return [RESIDUALS[c.residual](c.size, c.dropout) for _ in range(count)]
 
         feed_forward = FeedForwardConfig(c.inner, c.activation)
-        seen = Padding() & Document()
         self.encoder = nn.ModuleList(
-            EncoderLayer(attention(c.attention.encoder, Full() & seen), feed_forward.build(c.size), residuals(2))
-            for _ in range(c.layers)
+            EncoderLayer(
+                attention(c.attention.encoder, self.position, Full() & seen, n),
+                feed_forward.build(c.size),
+                residuals(2),
+            )
+            for n in range(c.layers)
         )
         self.decoder = nn.ModuleList(
             DecoderLayer(
-                attention(c.attention.decoder, Causal() & seen),
-                attention(c.attention.cross, Full() & seen),
+                attention(c.attention.decoder, self.position, Causal() & seen, n),
+                attention(c.attention.cross, nowhere, Full() & seen, n),
                 feed_forward.build(c.size),
                 residuals(3),
             )
-            for _ in range(c.decoder_layers or c.layers)
+            for n in range(c.decoder_layers or c.layers)
         )
         final = RESIDUALS[c.residual].final_norm
         self.encoder_norm = nn.LayerNorm(c.size) if final else nn.Identity()
@@ -173,13 +172,13 @@ class Transformer(nn.Module):
 
     # --- the whole sequence at once: training, scoring ---------------------------------------------------------
 
-    def encode(self, source: Tensor, real: Tensor | None, record: list[Tensor] | None = None) -> tuple[Tensor, Layout]:
+    def encode(self, source: Tensor, real: Tensor | None) -> tuple[Tensor, Layout]:
         """Source ids [B, S] as memory [B, S, D], with the layout that attention to it needs."""
         layout = Layout.of(source.shape[1], real, source.device)
         call = Call(layout, layout)
         x = self.dropout(self.position.embed(self.source_embedding(source), layout))
         for layer in self.encoder:
-            x = layer(x, call, record)
+            x = layer(x, call)
         return self.encoder_norm(x), layout
 
     def decode(self, target: Tensor, memory: Tensor, source: Layout) -> Tensor:
@@ -206,14 +205,15 @@ class Transformer(nn.Module):
         memory, layout = self.encode(batch.source, batch.source_real)
         position = torch.zeros(len(memory), dtype=torch.long, device=memory.device)
         caches = [layer.caches(memory, position, length) for layer in self.decoder]  # type: ignore[operator]
-        return State(position, caches, layout.real, layout.length)
+        return State(position, caches, layout.real, layout.length, length)
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """Read T more tokens a row [B, T]; give the scores of what follows each [B, T, V]."""
         steps = tokens.shape[1]
         places = state.position[:, None] + torch.arange(steps, device=tokens.device)  # [B, T]
-        queries = Layout(places, state.filled + steps)
-        keys = Layout.of(state.filled + steps, device=tokens.device)
+        filled = min(state.filled + steps, state.length)
+        queries = Layout(places, filled)
+        keys = Layout.of(filled, device=tokens.device)
         own = Call(queries, keys)
         cross = Call(queries, Layout.of(state.source_length, state.source_real, tokens.device))
         x = self.position.embed(self.target_embedding(tokens), queries)

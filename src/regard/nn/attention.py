@@ -17,7 +17,7 @@ from regard.nn.cache import Cache
 from regard.nn.compress import CompressConfig
 from regard.nn.layout import Call
 from regard.nn.normalise import NormaliseConfig
-from regard.nn.pattern import Full, Pattern
+from regard.nn.pattern import Pattern
 from regard.nn.position import Position
 from regard.nn.score import ScoreConfig
 
@@ -48,15 +48,21 @@ class AttentionConfig:
     compress: CompressConfig = option(CompressConfig, "how keys and values are shortened")
     dropout: float = option(0.0, "dropout on the weights; the paper has none")
 
-    def build(self, size: int, heads: int, position: Position, pattern: Pattern) -> "MultiHeadAttention":
-        return MultiHeadAttention(size, heads, self, position, pattern)
+    def __post_init__(self) -> None:
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must be in [0, 1), not {self.dropout}")
+
+    def build(
+        self, size: int, heads: int, position: Position, pattern: Pattern, layer: int = 0
+    ) -> "MultiHeadAttention":
+        return MultiHeadAttention(size, heads, self, position, pattern, layer)
 
 
 class MultiHeadAttention(nn.Module):
     """Project, split into heads, attend, concatenate, project (Vaswani 2017, 3.2.2)."""
 
     def __init__(
-        self, size: int, heads: int, config: AttentionConfig, position: Position, pattern: Pattern | None = None
+        self, size: int, heads: int, config: AttentionConfig, position: Position, pattern: Pattern, layer: int = 0
     ) -> None:
         super().__init__()
         if size % heads:
@@ -68,8 +74,7 @@ class MultiHeadAttention(nn.Module):
         self.score = config.score.build(self.d_k)
         self.normalise = config.normalise.build()
         self.compress = config.compress.build()
-        self.position = position
-        self.pattern = pattern or Full()
+        self.position, self.pattern, self.layer = position, pattern, layer
         self.dropout = config.dropout
 
     def forward(
@@ -81,15 +86,15 @@ class MultiHeadAttention(nn.Module):
         record: list[Tensor] | None = None,
     ) -> Tensor:
         """x [B, Q, D] asks memory [B, K, D]; memory None means that the cache holds all the keys already."""
-        q = self._split(self.query(x))  # [B, H, Q, d]
+        q = self.position.rotate(self._split(self.query(x)), call.queries)  # [B, H, Q, d]
         if memory is None:
             assert cache is not None
             k, v = cache.read()
         else:
             k, v = self.project(memory)
+            k = self.position.rotate(k, call.queries if cache is not None else call.keys)  # new keys stand where x does
             if cache is not None:
                 k, v = cache.append(k, v)
-        q, k = self.position.rotate(q, k, call)
         k, v, keys = self.compress(k, v, call.keys)
         if keys is not call.keys:
             call = Call(call.queries, keys)
@@ -103,17 +108,20 @@ class MultiHeadAttention(nn.Module):
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, call: Call, record: list[Tensor] | None) -> Tensor:
         """By the fastest backend that serves these choices; recording is done beside it and changes nothing."""
+        pattern = self.pattern.bind(q, self.layer)
         bias = self.position.bias(q, call)
         if record is not None:
-            record.append(self.reference(q, k, v, call, bias)[1])
-        if backend.serves_sdpa(self, call):
-            return backend.sdpa(self, q, k, v, call, bias)
-        return self.reference(q, k, v, call, bias)[0]
+            record.append(self.reference(q, k, v, call, pattern, bias)[1])
+        if backend.serves_sdpa(self, pattern, call):
+            return backend.sdpa(self, q, k, v, call, pattern, bias)
+        return self.reference(q, k, v, call, pattern, bias)[0]
 
-    def reference(self, q: Tensor, k: Tensor, v: Tensor, call: Call, bias: Tensor | None) -> tuple[Tensor, Tensor]:
+    def reference(
+        self, q: Tensor, k: Tensor, v: Tensor, call: Call, pattern: Pattern, bias: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         """The plain path: output [B, H, Q, d_v] and weights [B, H, Q, K]."""
-        out, weights = attention(q, k, v, self.score, self.normalise, self.pattern.mask(call), bias)
-        gain = self.pattern.gain(call)
+        out, weights = attention(q, k, v, self.score, self.normalise, pattern.mask(call, self.heads), bias)
+        gain = pattern.gain(call)
         if gain is not None:
             weights = weights * gain
         if gain is not None or (self.dropout and self.training):

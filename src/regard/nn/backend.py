@@ -9,30 +9,33 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.nn.layout import Call
+from regard.nn.pattern import Pattern
 
 if TYPE_CHECKING:
     from regard.nn.attention import MultiHeadAttention
 
 
-def serves_sdpa(layer: "MultiHeadAttention", call: Call) -> bool:
+def serves_sdpa(layer: "MultiHeadAttention", pattern: Pattern, call: Call) -> bool:
     """A scaled dot product under softmax, with nothing added behind it."""
     return (
         layer.score.scale is not None
         and getattr(layer.normalise, "fused", False)
         and not layer.position.mixes
-        and layer.pattern.gain(call) is None
+        and pattern.gain(call) is None
     )
 
 
-def sdpa(layer: "MultiHeadAttention", q: Tensor, k: Tensor, v: Tensor, call: Call, bias: Tensor | None) -> Tensor:
+def sdpa(
+    layer: "MultiHeadAttention", q: Tensor, k: Tensor, v: Tensor, call: Call, pattern: Pattern, bias: Tensor | None
+) -> Tensor:
     """torch's scaled_dot_product_attention; a dense mask only where the pattern needs one."""
     dropout = layer.dropout if layer.training else 0.0
-    shape = layer.pattern.shape(call)
+    shape = pattern.shape(call)
     if bias is None and shape != "mask":
         return F.scaled_dot_product_attention(
             q, k, v, dropout_p=dropout, is_causal=shape == "causal", scale=layer.score.scale
         )
-    mask = layer.pattern.mask(call)
+    mask = pattern.mask(call, layer.heads)
     if bias is not None:
         mask = bias if mask is None else bias.masked_fill(~mask, float("-inf"))
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, scale=layer.score.scale)

@@ -29,7 +29,7 @@ class Cache:
         row = torch.arange(rows, device=k.device)[:, None]
         self.keys[row, :, place] = k.transpose(1, 2).to(self.keys.dtype)  # [B, T, H, d]
         self.values[row, :, place] = v.transpose(1, 2).to(self.values.dtype)
-        self.filled += steps
+        self.filled = min(self.filled + steps, self.keys.shape[2])  # rows that were replaced are shorter
         return self.read()
 
     def read(self) -> tuple[Tensor, Tensor]:

@@ -21,6 +21,10 @@ class Layout:
     right_padded: bool = False  # positions are 0, 1, 2 … and padding stands only at the end
 
     @property
+    def rows(self) -> int:
+        return max(len(part) for part in (self.position, self.real, self.document) if part is not None)
+
+    @property
     def length(self) -> int:
         return self.position.shape[1]
 

@@ -1,4 +1,4 @@
-"""Who may look at whom. A pattern is bound to a call and then answers for any (batch, head, query, key).
+"""Who may look at whom. A pattern is bound to what it is asked about, then answers for any (batch, head, query, key).
 
 Patterns combine with & and |. Causal, padding and packed documents are patterns like any other.
 """
@@ -18,6 +18,12 @@ Shape = Literal[
 
 
 class Pattern(ABC):
+    by_head = False  # True where heads differ in what they may see
+
+    def bind(self, q: Tensor, layer: int) -> "Pattern":
+        """The pattern of this call: one that is predicted from the queries, or drawn for a layer, binds here."""
+        return self
+
     @abstractmethod
     def allow(self, call: Call, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         """True where query i of row b may see key j under head h; the index tensors broadcast."""
@@ -35,25 +41,22 @@ class Pattern(ABC):
     def __or__(self, other: "Pattern") -> "Pattern":
         return Or(self, other)
 
-    def mask(self, call: Call) -> Tensor | None:
+    def mask(self, call: Call, heads: int = 1) -> Tensor | None:
         """The dense form, which broadcasts to [B, H, Q, K], built once a call; None when nothing is hidden."""
 
         def build() -> Tensor | None:
             if self.shape(call) == "full":
                 return None
             device = call.queries.position.device
-            rows = max(
-                side.position.shape[0] if side.real is None else side.real.shape[0]
-                for side in (call.queries, call.keys)
-            )
+            rows = max(side.rows for side in (call.queries, call.keys))
             b = torch.arange(rows, device=device)[:, None, None, None]
-            h = torch.zeros(1, 1, 1, 1, dtype=torch.long, device=device)
+            h = torch.arange(heads if self.by_head else 1, device=device)[:, None, None]
             i = torch.arange(call.queries.length, device=device)[:, None]
             j = torch.arange(call.keys.length, device=device)[None, :]
             seen = self.allow(call, b, h, i, j)
             return seen[(None,) * (4 - seen.dim())]
 
-        return call.once(("mask", self), build)
+        return call.once(("mask", self, heads), build)
 
 
 def _at(rows: Tensor, b: Tensor, n: Tensor) -> Tensor:
@@ -111,26 +114,41 @@ class Document(Pattern):
 
 
 @dataclass(frozen=True)
-class And(Pattern):
+class _Both(Pattern):
     left: Pattern
     right: Pattern
 
+    @property
+    def by_head(self) -> bool:  # type: ignore[override]
+        return self.left.by_head or self.right.by_head
+
+    def bind(self, q: Tensor, layer: int) -> Pattern:
+        return type(self)(self.left.bind(q, layer), self.right.bind(q, layer))
+
+    def gain(self, call: Call) -> Tensor | None:
+        gains = [gain for part in (self.left, self.right) if (gain := part.gain(call)) is not None]
+        return gains[0] * gains[1] if len(gains) == 2 else gains[0] if gains else None
+
+    def parts(self) -> list[Pattern]:
+        """What is combined, through any depth of the same combination."""
+        sides = (self.left, self.right)
+        return [part for side in sides for part in (side.parts() if type(side) is type(self) else [side])]
+
+
+class And(_Both):
     def allow(self, call: Call, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return self.left.allow(call, b, h, i, j) & self.right.allow(call, b, h, i, j)
 
     def shape(self, call: Call) -> Shape:
-        shapes = {self.left.shape(call), self.right.shape(call)}
-        if shapes == {"causal", "mask"} and Padding() in (self.left, self.right):
-            return "causal"  # padding on the right is the future of every real place
-        shapes.discard("full")
-        return shapes.pop() if len(shapes) == 1 else "mask" if shapes else "full"
+        hiding = [(part, shape) for part in self.parts() if (shape := part.shape(call)) != "full"]
+        if not hiding:
+            return "full"
+        if any(shape == "causal" for _, shape in hiding):  # padding on the right is the future of every real place
+            hiding = [(part, shape) for part, shape in hiding if part != Padding()]
+        return "causal" if all(shape == "causal" for _, shape in hiding) else "mask"
 
 
-@dataclass(frozen=True)
-class Or(Pattern):
-    left: Pattern
-    right: Pattern
-
+class Or(_Both):
     def allow(self, call: Call, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return self.left.allow(call, b, h, i, j) | self.right.allow(call, b, h, i, j)
 

@@ -20,8 +20,9 @@ class Position(nn.Module):
     def embed(self, x: Tensor, layout: Layout) -> Tensor:
         return x
 
-    def rotate(self, q: Tensor, k: Tensor, call: Call) -> tuple[Tensor, Tensor]:
-        return q, k
+    def rotate(self, x: Tensor, layout: Layout) -> Tensor:
+        """Queries or keys [B, H, N, d] at their places; keys are rotated once, before they are cached."""
+        return x
 
     def bias(self, q: Tensor, call: Call) -> Tensor | None:
         return None

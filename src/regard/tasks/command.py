@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -205,11 +206,15 @@ def _writing(path: Path | None) -> Iterator[IO[str]]:
         sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
         yield sys.stdout
         return
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")  # the input may be the same file
     try:
-        with open(path, "w", encoding="utf-8") as file:
+        with open(temporary, "w", encoding="utf-8") as file:
             yield file
+        os.replace(temporary, path)
     except OSError as error:
         raise RegardError(f"{path}: cannot be written ({error.strerror})") from None
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _chunks(lines: Iterator[Any], interactive: bool = False) -> Iterator[list[Any]]:

@@ -11,11 +11,14 @@ from torch import Tensor, nn
 Progress = Callable[[str, int, int], None]  # (what is being done, how many so far, of how many; 0: unknown)
 
 
-class View(Protocol):
-    """An epoch's examples before batches are planned: masking, partners and sampled segmentation are done here."""
+Carry = dict[str, Tensor] | None  # named, so that a checkpoint can hold it
 
-    source_lengths: np.ndarray | None  # None: one sequence an example
-    target_lengths: np.ndarray
+
+class View(Protocol):
+    """An epoch's examples: masking, partners and sampled segmentation are done here, before batches are planned."""
+
+    def plan(self, budget: int, seed: int, epoch: int) -> list[np.ndarray]:
+        """The micro-batches in their global order, as indices of examples; `budget` is in padded target tokens."""
 
     def collate(self, indices: np.ndarray) -> Any:
         """The batch of these examples of the view."""
@@ -38,8 +41,8 @@ class Task(Protocol):
     def targets(self, batch: Any) -> int:
         """How many places of the batch are learned from; the loss of a step is divided by their sum."""
 
-    def loss(self, model: nn.Module, batch: Any, carry: Any) -> tuple[Tensor, Any]:
-        """The loss summed over the batch's targets, and what passes on to the next batch (None for most)."""
+    def loss(self, model: nn.Module, batch: Any, carry: Carry) -> tuple[Tensor, Carry]:
+        """The loss summed over the batch's targets, and what passes on to the next batch, detached (None for most)."""
 
     def describe(self, batch: Any) -> str:
         """Where the batch's examples came from, for a person looking for a bad one."""

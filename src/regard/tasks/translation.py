@@ -10,15 +10,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.config import option
+from regard.data.batches import plan
 from regard.data.config import Corpus
 from regard.data.places import cache_root
 from regard.data.prepared import Prepared, prepare, weighted_index
 from regard.data.ragged import Rows
-from regard.data.readers import read
+from regard.data.readers import files, read
 from regard.decoding import DecodingConfig
 from regard.errors import RegardError
 from regard.models.batch import Packed, Pairs, pairs
-from regard.tasks.contract import Progress
+from regard.tasks.contract import Carry, Progress
 from regard.tasks.translator import Translator
 from regard.tasks.vocabulary import Vocabulary
 
@@ -40,6 +41,8 @@ class TranslationConfig:
 
     def prepare(self, recipe: "Recipe", vocabulary: Vocabulary | None, progress: Progress) -> "TranslationTask":
         """Tokenizers trained (unless given) and the training data in its prepared form."""
+        for corpus in [*recipe.data.train, *recipe.data.valid, *recipe.data.test]:
+            files(corpus, self.languages)  # all must be there before hours are spent on some
         if vocabulary is None:
             vocabulary = Vocabulary.train(recipe, self.languages, progress)
         cache = Path(recipe.data.cache) if recipe.data.cache else cache_root() / "prepared"
@@ -60,10 +63,11 @@ class TranslationTask:
         self.recipe, self.vocabulary, self.prepared = recipe, vocabulary, prepared
         self.fingerprint = prepared.fingerprint
         self.smoothing = recipe.training.label_smoothing
-        self.goal = recipe.training.goal
+        self.goal: str = recipe.training.goal
         self.higher_is_better = self.goal not in ("loss", "perplexity", "ter")
         self.valid = read_pairs(recipe.data.valid, self.languages)
-        self._segments = _Segments(vocabulary, prepared) if vocabulary.samples else None
+        longest = recipe.data.filters.max_length
+        self._segments = _Segments(vocabulary, prepared, longest) if vocabulary.samples else None
 
     @property
     def languages(self) -> tuple[str, str]:
@@ -91,7 +95,7 @@ class TranslationTask:
         assert batch.labels is not None
         return len(batch.labels)
 
-    def loss(self, model: nn.Module, batch: Pairs, carry: Any) -> tuple[Tensor, Any]:
+    def loss(self, model: nn.Module, batch: Pairs, carry: Carry) -> tuple[Tensor, Carry]:
         logits = model(batch)  # [N, V]
         assert batch.labels is not None
         return F.cross_entropy(logits, batch.labels, label_smoothing=self.smoothing, reduction="sum"), carry
@@ -124,7 +128,8 @@ class TranslationTask:
                 progress=progress,
                 warn=lambda sentence: None,
             )  # the report has said it
-            metrics = translator.measure(outputs, chosen, full=False)
+            full = self.goal not in ("bleu", "loss", "perplexity")
+            metrics = translator.measure(outputs, chosen, full)
             result |= {name: metric.value for name, metric in metrics.items()}
         return result
 
@@ -145,18 +150,13 @@ class PairsView:
         self.source_lengths: np.ndarray | None = source.lengths[rows] + 1
         self.target_lengths: np.ndarray = target.lengths[rows] + 1
 
+    def plan(self, budget: int, seed: int, epoch: int) -> list[np.ndarray]:
+        return plan(self.source_lengths, self.target_lengths, budget, seed, epoch)
+
     def collate(self, indices: np.ndarray) -> Pairs:
         rows = self.rows[indices]
-        v = self.vocabulary
-        return pairs(
-            Packed(*self.source.take(rows)),
-            Packed(*self.target.take(rows)),
-            pad_id=v.target.pad,
-            bos=v.target.bos,
-            eos=v.target.eos,
-            source_eos=v.source.eos,
-            rows=tuple(rows.tolist()),
-        )
+        source, target = Packed(*self.source.take(rows)), Packed(*self.target.take(rows))
+        return pairs(source, target, self.vocabulary.source, self.vocabulary.target, tuple(rows.tolist()))
 
 
 def read_pairs(corpora: list[Corpus], languages: tuple[str, str]) -> list[tuple[str, str]]:
@@ -201,13 +201,15 @@ def _pronouns(corpora: list[Corpus], outputs: list[str]) -> float:
 class _Segments:
     """Text cut anew for every epoch (BPE-dropout, Unigram sampling): a function of (seed, epoch)."""
 
-    def __init__(self, vocabulary: Vocabulary, prepared: Prepared) -> None:
-        self.parts = {}
+    def __init__(self, vocabulary: Vocabulary, prepared: Prepared, longest: int) -> None:
+        self.parts, self.longest = {}, longest
         for name, tokenizer in zip(COLUMNS, vocabulary, strict=True):
             sampler = tokenizer.sampler()
             self.parts[name] = (sampler, sampler.prepare(prepared.text[name]))
 
-    def draw(self, seed: int, epoch: int) -> dict[str, Any]:
+    def draw(self, seed: int, epoch: int) -> dict[str, Rows]:
+        """A drawn segmentation can be longer than the plain one, so it is cut to the longest allowed again."""
         return {
-            name: Rows(*sampler.encode_ragged(corpus, seed, epoch)) for name, (sampler, corpus) in self.parts.items()
+            name: Rows(*sampler.encode_ragged(corpus, seed, epoch)).cut(self.longest)
+            for name, (sampler, corpus) in self.parts.items()
         }

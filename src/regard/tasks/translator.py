@@ -1,7 +1,7 @@
 """A model that translates: text in, text out, in batches by length with the order restored. Also scores given pairs."""
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -107,17 +107,6 @@ class Translator:
         self.model.train(was_training)
         return found
 
-    def stream(self, lines: Iterable[str], chunk: int = 2048, **options: object) -> Iterator[str]:
-        """Translate as lines come in, `chunk` at a time, so that a file of any size fits."""
-        held: list[str] = []
-        for line in lines:
-            held.append(line)
-            if len(held) == chunk:
-                yield from self.translate(held, **options)  # type: ignore[arg-type]
-                held = []
-        if held:
-            yield from self.translate(held, **options)  # type: ignore[arg-type]
-
     def _search(
         self, batch: Pairs, keys: list[int], lengths: list[int], decoding: DecodingConfig, count: int
     ) -> list[list[Hypothesis]]:
@@ -162,14 +151,8 @@ class Translator:
         was_training = self.model.training
         self.model.eval()
         for rows in by_length([max(len(s), len(t)) + 1 for s, t in zip(source, target, strict=True)], batch_tokens):
-            batch = pairs(
-                Packed.of([source[r] for r in rows]),
-                Packed.of([target[r] for r in rows]),
-                pad_id=v.target.pad,
-                bos=v.target.bos,
-                eos=v.target.eos,
-                source_eos=v.source.eos,
-            ).to(self.device)
+            given_rows = Packed.of([source[r] for r in rows]), Packed.of([target[r] for r in rows])
+            batch = pairs(*given_rows, v.source, v.target).to(self.device)
             assert batch.labels is not None
             logits = self.model(batch)
             nll = F.cross_entropy(

@@ -196,7 +196,7 @@ class Tokenizer:
 
     def save(self, path: str | Path) -> None:
         path = Path(path)
-        partial = path.with_name(path.name + ".partial")
+        partial = path.with_name(f".{path.name}.{os.getpid()}")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             partial.write_text(self.dumps(), encoding="utf-8")

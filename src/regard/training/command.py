@@ -29,7 +29,8 @@ def train(
         )
     outcome = run(recipes.load(recipe, overrides), out or Path("runs") / Path(recipe).stem, device, minutes)
     if as_json:
-        print(json.dumps(outcome.results, indent=1, ensure_ascii=False))
+        state = {"finished": outcome.finished, "step": outcome.progress.step}
+        print(json.dumps(state | outcome.results, indent=1, ensure_ascii=False))
     elif outcome.results.get("valid"):
         print_metrics(outcome.results["valid"])
     return outcome.exit_code
@@ -64,7 +65,9 @@ def average(runs: list[Path], out: Path, last: int) -> None:
         files = [run / WEIGHTS for run in runs]
         if not (home / CONFIG).exists():  # a checkpoint: its run has the rest
             home = home.resolve().parent.parent
-    read_recipe(home)
+    _alike([run if (run / CONFIG).exists() else run.resolve().parent.parent for run in runs])
+    if out.exists() and any(out.iterdir()):
+        raise RegardError(f"{out} is not empty; give another --out")
     tensors = averaged(files)
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -74,6 +77,20 @@ def average(runs: list[Path], out: Path, last: int) -> None:
     except OSError as error:
         raise RegardError(f"{out}: cannot be written ({error.strerror or error})") from None
     Console(stderr=True).print(f"the average of {len(files)} is in {out}", highlight=False)
+
+
+def _alike(homes: list[Path]) -> None:
+    """Only models of one shape with one vocabulary have a meaningful average."""
+    first = read_recipe(homes[0])
+    for home in homes[1:]:
+        if changed := list(
+            config.differences(config.to_plain(first.model), config.to_plain(read_recipe(home).model), "model")
+        ):
+            raise RegardError(f"{home} has another model than {homes[0]} ({changed[0]})")
+        for file in sorted((homes[0] / "tokenizer").iterdir()):
+            other = home / "tokenizer" / file.name
+            if not other.exists() or other.read_bytes() != file.read_bytes():
+                raise RegardError(f"{home} has another vocabulary than {homes[0]}")
 
 
 def info(run: Path | None, as_json: bool) -> None:

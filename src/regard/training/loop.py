@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.data.batches import plan
 from regard.data.loader import Loader, Step
 from regard.errors import RegardError
 from regard.tasks.contract import Task, View
@@ -24,7 +23,7 @@ class Epoch:
     """A view with its batches planned: what the loader draws from."""
 
     def __init__(self, view: View, budget: int, seed: int, epoch: int) -> None:
-        self.batches = plan(view.source_lengths, view.target_lengths, budget, seed, epoch)
+        self.batches = view.plan(budget, seed, epoch)
         self.collate = view.collate
 
 
@@ -37,7 +36,7 @@ class Trainer:
         self.optimiser = make_optimiser(model, settings, device)
         self.checkpoints = Checkpoints(run)
         self.progress = Progress(fingerprint=task.fingerprint)
-        self.carry: Any = None
+        self.carry: dict[str, Tensor] | None = None
         self.bad = torch.full((), -1, dtype=torch.long, device=device)  # first step whose loss was not finite
         self.recent: dict[int, Step] = {}  # the steps since `bad` was last read
 
@@ -45,7 +44,8 @@ class Trainer:
         """Go on from the last checkpoint, if there is one."""
         if not self.checkpoints.exists():
             return
-        self.progress, self.carry = self.checkpoints.load(self.model, self.optimiser)
+        self.progress, carry = self.checkpoints.load(self.model, self.optimiser)
+        self.carry = {name: value.to(self.device) for name, value in carry.items()} if carry else None
         if self.progress.fingerprint != self.task.fingerprint:
             raise RegardError(
                 f"{self.checkpoints.last}: the training data has changed since this run began; start a new one"
@@ -61,9 +61,11 @@ class Trainer:
         )
         self.model.train()
         clock = Clock(self.device)
-        if p.unmeasured:
-            self._validate(log, clock, interrupt)
         with contextlib.closing(loader):
+            if p.unmeasured:
+                self._validate(log, clock, interrupt)
+                if p.unmeasured:  # interrupted again: still owed
+                    return p
             while p.step < s.steps and not p.done:
                 step = next(loader)
                 loss, targets, rate = self.step(step)
@@ -72,12 +74,12 @@ class Trainer:
                 log.advance(p.step)
                 if p.step % s.log_every == 0 or p.step == s.steps:
                     self._log(log, clock, rate)
-                last = p.step == s.steps or interrupt.wanted
+                stopping = interrupt.wanted
                 if p.step % s.validation.every == 0 or p.step == s.steps:
                     self._validate(log, clock, interrupt)
-                elif p.step % s.checkpoints.every == 0 or last:
+                elif p.step % s.checkpoints.every == 0 or stopping:
                     self._save(clock, stop=p.step % s.checkpoints.every != 0)
-                if interrupt.wanted:
+                if stopping or p.unmeasured:
                     break
         return p
 
@@ -85,7 +87,7 @@ class Trainer:
         """One optimiser step: gradients of all its micro-batches, divided by the targets they have together."""
         number = self.progress.step + 1
         torch.manual_seed((self.seed << 32) + number)  # dropout is a function of (seed, step): resuming needs no state
-        targets = sum(self.task.targets(batch) for batch in step.batches)
+        targets = max(1, sum(self.task.targets(batch) for batch in step.batches))
         total = torch.zeros((), device=self.device)
         for batch in step.batches:
             if self.device.type == "cuda":
@@ -95,15 +97,17 @@ class Trainer:
             (loss / targets).backward()
             total = total + loss.detach()
         total = total / targets
+        parameters = [p for p in self.model.parameters() if p.grad is not None]
+        norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
         if self.settings.clip:
-            norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip)
-            total = torch.where(torch.isfinite(norm), total, torch.nan)
+            nn.utils.clip_grads_with_norm_(parameters, self.settings.clip, norm)
         rate = self.settings.schedule.rate(number, self.size, self.settings.steps)
         for group in self.optimiser.param_groups:
             group["lr"] = rate
         self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)
-        self.bad = torch.where((self.bad < 0) & ~torch.isfinite(total), number, self.bad)
+        healthy = torch.isfinite(total) & torch.isfinite(norm)
+        self.bad = torch.where((self.bad < 0) & ~healthy, number, self.bad)
         self.recent[number] = step
         return total, targets, rate
 
@@ -111,12 +115,12 @@ class Trainer:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bf16")
 
     def check(self) -> None:
-        """Read, now and then, whether any loss since the last reading was not a number; nothing of it is ever saved."""
+        """Read, now and then, whether any loss or gradient since was not a number; nothing of it is ever saved."""
         number = int(self.bad)
         if number >= 0:
             step = self.recent[number]
             raise RegardError(
-                f"the loss of step {number} (epoch {step.epoch}) is not a number; its batch: "
+                f"the loss of step {number} (epoch {step.epoch}), or its gradient, is not a number; its batch: "
                 f"{'; '.join(self.task.describe(batch) for batch in step.batches)}. {self.checkpoints.kept()}. "
                 "Lower training.schedule's rate, set training.clip, or look at those lines"
             )

@@ -56,9 +56,25 @@ def train(
     try:
         with _claim(run), Interrupt(minutes) as interrupt:
             _same_recipe(run, recipe)
-            return _train(recipe, run, pick_device(device), interrupt, console)
+            with _numerics(recipe.training.deterministic):
+                return _train(recipe, run, pick_device(device), interrupt, console)
     except OSError as error:
         raise RegardError(f"{error.filename or run}: cannot be written ({error.strerror or error})") from None
+
+
+@contextlib.contextmanager
+def _numerics(deterministic: bool) -> Iterator[None]:
+    """Fast float32 products on a GPU while training, repeatable if asked for; the caller's settings come back."""
+    precision, repeatable = torch.get_float32_matmul_precision(), torch.are_deterministic_algorithms_enabled()
+    if deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.set_float32_matmul_precision("high")
+    torch.use_deterministic_algorithms(deterministic or repeatable)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(precision)
+        torch.use_deterministic_algorithms(repeatable)
 
 
 def pick_device(name: str) -> torch.device:
@@ -104,11 +120,6 @@ def _same_recipe(run: Path, recipe: Recipe) -> None:
 
 
 def _train(recipe: Recipe, run: Path, device: torch.device, interrupt: Interrupt, console: Console) -> Outcome:
-    if device.type == "cuda":
-        torch.set_float32_matmul_precision("high")
-        torch.use_deterministic_algorithms(recipe.training.deterministic)
-        if recipe.training.deterministic:
-            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     with console.status("Reading") as status:
         tell = interrupt.wrap(lambda what, n, of: status.update(f"{what}: {n:,}"))
         try:
@@ -120,12 +131,15 @@ def _train(recipe: Recipe, run: Path, device: torch.device, interrupt: Interrupt
     _write_text(run / CONFIG, config.dump(recipe))  # last: with it the folder is a run
     torch.manual_seed(recipe.seed)
     model = task.build_model().to(device)
-    if recipe.training.init:
+    trainer = Trainer(task, model, recipe.training, recipe.seed, run, device)
+    if recipe.training.init and not trainer.checkpoints.exists():
         origin = Path(recipe.training.init) / WEIGHTS
         load_weights(model, read_tensors(origin), origin)
-    trainer = Trainer(task, model, recipe.training, recipe.seed, run, device)
     trainer.resume()
-    begun = trainer.progress.step
+    begun, done = trainer.progress.step, _results(run, trainer.progress, recipe)
+    if done is not None:
+        console.print(f"{run} is trained already, to step {begun:,}", highlight=False, markup=False, emoji=False)
+        return Outcome(run, trainer.progress, done, True)
     log = Log(run, begun, recipe.training.steps, console)
     try:
         _greet(log, task, model, device, begun)
@@ -148,9 +162,25 @@ def _vocabulary(recipe: Recipe, run: Path) -> Vocabulary | None:
         return Vocabulary.load(run / "tokenizer", recipe.task.languages)
     if recipe.training.init:
         origin = Path(recipe.training.init)
-        read_recipe(origin)  # a sentence if it is no model folder
+        changed = list(
+            config.differences(config.to_plain(read_recipe(origin).text), config.to_plain(recipe.text), "text")
+        )
+        if changed:
+            raise RegardError(
+                f"{origin} has another vocabulary ({changed[0]}); training.init goes on with its own text section"
+            )
         return Vocabulary.load(origin / "tokenizer", recipe.task.languages)
     return None
+
+
+def _results(run: Path, progress: Progress, recipe: Recipe) -> dict[str, Any] | None:
+    """What a finished run measured; None if it is not finished, or was killed before it had written all."""
+    if not (progress.done or progress.step >= recipe.training.steps) or not (run / WEIGHTS).exists():
+        return None
+    try:
+        return json.loads((run / RESULTS).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
 
 
 def _greet(log: Log, task: Task, model: nn.Module, device: torch.device, begun: int) -> None:
@@ -178,8 +208,8 @@ def _finish(
     for left in run.glob(f".{WEIGHTS}.*"):  # of a killed process
         left.unlink()
     write_tensors(run / WEIGHTS, tensors)
-    with trainer.autocast():
-        metrics = task.measure(model, "valid", interrupt.wrap(log.note))
+    torch.set_float32_matmul_precision("highest")  # as `regard evaluate` will measure it again
+    metrics = task.measure(model, "valid", interrupt.wrap(log.note))
     results = {
         "valid": metrics,
         "weights": chosen,
@@ -210,10 +240,13 @@ def device_name(device: torch.device) -> str:
 
 def _commit() -> str | None:
     """Of the checkout this package runs from, if it is one."""
+    here = Path(__file__).resolve()
+    if here.parents[2].name != "src":
+        return None
     try:
         asked = subprocess.run(
             ["git", "rev-parse", "--short", "HEAD"],
-            cwd=Path(__file__).parent,
+            cwd=here.parents[3],
             capture_output=True,
             text=True,
             timeout=5,

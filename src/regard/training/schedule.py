@@ -22,54 +22,70 @@ class Noam:
     def __post_init__(self) -> None:
         if self.warmup < 1:
             raise ValueError(f"warmup must be at least 1, not {self.warmup}")
+        _finite(self.peak, self.factor)
 
     def rate(self, step: int, size: int, steps: int) -> float:
         peak = self.peak if self.peak is not None else self.factor * (size * self.warmup) ** -0.5
         return peak * min((self.warmup / step) ** 0.5, step / self.warmup)
 
 
-@dataclass(frozen=True)
-class Cosine:
+@dataclass(frozen=True, kw_only=True)
+class _Rising:
+    """Rises linearly to the peak; what comes then is `fall`, over the share of the remaining steps that is done."""
+
+    peak: float = option(1e-3, "the highest rate")
+    warmup: int = option(1000, "steps of rising")
+
+    def __post_init__(self) -> None:
+        if self.warmup < 0:
+            raise ValueError(f"warmup must be 0 or more, not {self.warmup}")
+        _finite(self.peak)
+
+    def rate(self, step: int, size: int, steps: int) -> float:
+        if step < self.warmup:
+            return self.peak * step / self.warmup
+        return self.peak * self.fall(min(1.0, (step - self.warmup) / max(1, steps - self.warmup)))
+
+    def fall(self, done: float) -> float:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cosine(_Rising):
     """Rises linearly, then falls along half a cosine to `final` times the peak at the last step."""
 
     kind: Literal["cosine"] = "cosine"
-    peak: float = option(1e-3, "the highest rate")
-    warmup: int = option(1000, "steps of rising")
     final: float = option(0.0, "share of the peak at the end")
 
-    def rate(self, step: int, size: int, steps: int) -> float:
-        if step < self.warmup:
-            return self.peak * step / self.warmup
-        done = min(1.0, (step - self.warmup) / max(1, steps - self.warmup))
-        return self.peak * (self.final + (1 - self.final) * 0.5 * (1 + math.cos(math.pi * done)))
+    def fall(self, done: float) -> float:
+        return self.final + (1 - self.final) * 0.5 * (1 + math.cos(math.pi * done))
 
 
-@dataclass(frozen=True)
-class Linear:
+@dataclass(frozen=True, kw_only=True)
+class Linear(_Rising):
     """Rises linearly, then falls linearly to `final` times the peak at the last step."""
 
     kind: Literal["linear"] = "linear"
-    peak: float = option(1e-3, "the highest rate")
-    warmup: int = option(1000, "steps of rising")
     final: float = option(0.0, "share of the peak at the end")
 
-    def rate(self, step: int, size: int, steps: int) -> float:
-        if step < self.warmup:
-            return self.peak * step / self.warmup
-        done = min(1.0, (step - self.warmup) / max(1, steps - self.warmup))
-        return self.peak * (1 - (1 - self.final) * done)
+    def fall(self, done: float) -> float:
+        return 1 - (1 - self.final) * done
 
 
-@dataclass(frozen=True)
-class Constant:
+@dataclass(frozen=True, kw_only=True)
+class Constant(_Rising):
     """The same rate, after rising linearly."""
 
     kind: Literal["constant"] = "constant"
-    peak: float = option(1e-3, "the rate")
     warmup: int = option(0, "steps of rising")
 
-    def rate(self, step: int, size: int, steps: int) -> float:
-        return self.peak * min(1.0, step / max(1, self.warmup))
+    def fall(self, done: float) -> float:
+        return 1.0
+
+
+def _finite(*rates: float | None) -> None:
+    if not all(rate is None or 0 <= rate < math.inf for rate in rates):
+        raise ValueError("a rate must be 0 or more, and finite")
 
 
 ScheduleConfig = Noam | Cosine | Linear | Constant
