@@ -29,9 +29,7 @@ def load(folder: str | Path, device: str = "auto") -> "Translator":
 
     A checkpoint of a run (RUN/checkpoints/step-N, RUN/last) can be loaded too.
     """
-    from regard.tasks.translator import Translator
-    from regard.tasks.vocabulary import Vocabulary
-    from regard.training.run import pick_device
+    from regard.device import pick_device
     from regard.training.weights import load_weights, read_tensors
 
     weights = Path(folder)
@@ -43,7 +41,7 @@ def load(folder: str | Path, device: str = "auto") -> "Translator":
         raise RegardError(
             f"{folder}: training has not finished; resume it, or give {home / 'last'}, its last checkpoint"
         )
-    vocabulary = Vocabulary.load(home / "tokenizer", recipe.task.languages)
-    model = recipe.model.build(vocabulary.source.size, vocabulary.target.size)
-    load_weights(model, read_tensors(weights / WEIGHTS), weights / WEIGHTS)
-    return Translator(model.to(pick_device(device)).eval(), vocabulary, recipe)
+    made = recipe.task.open(recipe, home)
+    load_weights(made.model, read_tensors(weights / WEIGHTS), weights / WEIGHTS)
+    made.model.to(pick_device(device)).eval()
+    return made

@@ -39,11 +39,18 @@ class TranslationConfig:
     def languages(self) -> tuple[str, str]:
         return self.source, self.target
 
-    def prepare(self, recipe: "Recipe", vocabulary: Vocabulary | None, progress: Progress) -> "TranslationTask":
-        """Tokenizers trained (unless given) and the training data in its prepared form."""
+    def open(self, recipe: "Recipe", home: Path) -> Translator:
+        """The trained model of a folder, with weights still to be loaded."""
+        vocabulary = Vocabulary.load(home / "tokenizer", self.languages)
+        return Translator(recipe.model.build(vocabulary.source.size, vocabulary.target.size), vocabulary, recipe)
+
+    def prepare(self, recipe: "Recipe", home: Path | None, progress: Progress) -> "TranslationTask":
+        """Tokenizers, those of `home` or else trained, and the training data in its prepared form."""
         for corpus in [*recipe.data.train, *recipe.data.valid, *recipe.data.test]:
             files(corpus, self.languages)  # all must be there before hours are spent on some
-        if vocabulary is None:
+        if home is not None:
+            vocabulary = Vocabulary.load(home / "tokenizer", self.languages)
+        else:
             vocabulary = Vocabulary.train(recipe, self.languages, progress)
         cache = Path(recipe.data.cache) if recipe.data.cache else cache_root() / "prepared"
         prepared = prepare(

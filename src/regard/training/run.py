@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import platform
 import shlex
 import signal
 import subprocess
@@ -17,11 +16,11 @@ from rich.console import Console
 from torch import nn
 
 from regard import __version__, config
+from regard.device import device_name, pick_device
 from regard.errors import RegardError
 from regard.folder import CONFIG, RESULTS, WEIGHTS, read_recipe
 from regard.recipe import Recipe
 from regard.tasks.contract import Task
-from regard.tasks.vocabulary import Vocabulary
 from regard.training.checkpoint import Progress, json_safe
 from regard.training.interrupt import Interrupt
 from regard.training.log import Log
@@ -77,17 +76,6 @@ def _numerics(deterministic: bool) -> Iterator[None]:
         torch.use_deterministic_algorithms(repeatable)
 
 
-def pick_device(name: str) -> torch.device:
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name.startswith("cuda") and not torch.cuda.is_available():
-        raise RegardError("device cuda was asked for, but torch sees no GPU")
-    try:
-        return torch.device(name)
-    except RuntimeError:
-        raise RegardError(f"device is {name!r}; write auto, cpu, cuda or cuda:1") from None
-
-
 @contextlib.contextmanager
 def _claim(run: Path) -> Iterator[IO[str]]:
     """One process a run folder; the system gives the lock back however the process ends."""
@@ -123,7 +111,7 @@ def _train(recipe: Recipe, run: Path, device: torch.device, interrupt: Interrupt
     with console.status("Reading") as status:
         tell = interrupt.wrap(lambda what, n, of: status.update(f"{what}: {n:,}"))
         try:
-            task = recipe.task.prepare(recipe, _vocabulary(recipe, run), tell)
+            task = recipe.task.prepare(recipe, _home(recipe, run), tell)
         except Interrupt.Now:
             console.print("stopped while reading the data; the same command begins again", highlight=False)
             return Outcome(run, Progress(), {}, False, interrupt.signal)
@@ -156,21 +144,19 @@ def _train(recipe: Recipe, run: Path, device: torch.device, interrupt: Interrupt
         log.close()
 
 
-def _vocabulary(recipe: Recipe, run: Path) -> Vocabulary | None:
-    """The run's own tokenizers, those of the run it continues from, or none yet."""
+def _home(recipe: Recipe, run: Path) -> Path | None:
+    """Where the vocabulary and the like are found already: in the run, or in the run it continues from."""
     if (run / CONFIG).exists():
-        return Vocabulary.load(run / "tokenizer", recipe.task.languages)
-    if recipe.training.init:
-        origin = Path(recipe.training.init)
-        changed = list(
-            config.differences(config.to_plain(read_recipe(origin).text), config.to_plain(recipe.text), "text")
+        return run
+    if not recipe.training.init:
+        return None
+    origin = Path(recipe.training.init)
+    changed = list(config.differences(config.to_plain(read_recipe(origin).text), config.to_plain(recipe.text), "text"))
+    if changed:
+        raise RegardError(
+            f"{origin} has another vocabulary ({changed[0]}); training.init goes on with its own text section"
         )
-        if changed:
-            raise RegardError(
-                f"{origin} has another vocabulary ({changed[0]}); training.init goes on with its own text section"
-            )
-        return Vocabulary.load(origin / "tokenizer", recipe.task.languages)
-    return None
+    return origin
 
 
 def _results(run: Path, progress: Progress, recipe: Recipe) -> dict[str, Any] | None:
@@ -230,12 +216,6 @@ def _finish(
     log.write("done", progress.step, **{k: v for k, v in results.items() if not isinstance(v, dict)})
     log.say(f"done: {chosen} is in {run / WEIGHTS}")
     return results
-
-
-def device_name(device: torch.device) -> str:
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
 
 
 def _commit() -> str | None:

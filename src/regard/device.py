@@ -1,0 +1,24 @@
+"""Which device work is done on: chosen by name, told by name."""
+
+import platform
+
+import torch
+
+from regard.errors import RegardError
+
+
+def pick_device(name: str) -> torch.device:
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise RegardError("device cuda was asked for, but torch sees no GPU")
+    try:
+        return torch.device(name)
+    except RuntimeError:
+        raise RegardError(f"device is {name!r}; write auto, cpu, cuda or cuda:1") from None
+
+
+def device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
