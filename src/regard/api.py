@@ -10,16 +10,17 @@ if TYPE_CHECKING:
 
 def train(
     recipe: str | Path | dict[str, Any],
-    out: str | Path,
+    out: str | Path | None = None,
     overrides: Sequence[str] = (),
     device: str = "auto",
     minutes: float | None = None,
 ) -> "Outcome":
-    """Train what a recipe says (a file, a shipped recipe's name, or a mapping) in the folder `out`.
+    """Train what a recipe says (a file, a shipped recipe's name, or a mapping) in the folder `out`, or in runs/NAME.
 
     The same recipe on an existing folder goes on where it stopped. `overrides` are written "model.layers=4".
     """
     from regard import recipe as recipes
     from regard.training.run import train as run
 
-    return run(recipes.load(recipe, overrides), out, device, minutes)
+    name = "model" if isinstance(recipe, dict) else Path(recipe).stem
+    return run(recipes.load(recipe, overrides), out or Path("runs") / name, device, minutes)

@@ -23,7 +23,7 @@ class Log:
         self._forget_after(step)
         self._file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115
         self._board = _tensorboard(run, step)
-        self._said = 0.0
+        self._said, self._began, self._first = 0.0, time.monotonic(), step
         self.bar: Bar | None = None
         if self.console.is_terminal:
             self.bar = Bar(
@@ -69,7 +69,13 @@ class Log:
             self.bar.update(self._task, note=note)
         elif time.monotonic() - self._said > QUIET or step == steps:
             self._said = time.monotonic()
-            self.say(f"step {step:,} of {steps:,}  {note}  rate {rate:.2e}")
+            self.say(f"step {step:,} of {steps:,}  {note}  rate {rate:.2e}  {self._left(step, steps)}")
+
+    def _left(self, step: int, steps: int) -> str:
+        """How long the rest will take at the pace so far, validations included."""
+        pace = (time.monotonic() - self._began) / max(step - self._first, 1)
+        minutes, seconds = divmod(round(pace * (steps - step)), 60)
+        return f"{minutes // 60}:{minutes % 60:02}:{seconds:02} left"
 
     def advance(self, step: int) -> None:
         if self.bar:

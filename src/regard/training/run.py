@@ -6,6 +6,7 @@ import os
 import shlex
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,7 @@ from regard.recipe import Recipe
 from regard.tasks.contract import Task
 from regard.training.checkpoint import Progress, json_safe
 from regard.training.interrupt import Interrupt
-from regard.training.log import Log
+from regard.training.log import QUIET, Log
 from regard.training.loop import Trainer
 from regard.training.weights import average, load_weights, read_tensors, write_tensors
 
@@ -109,7 +110,16 @@ def _same_recipe(run: Path, recipe: Recipe) -> None:
 
 def _train(recipe: Recipe, run: Path, device: torch.device, interrupt: Interrupt, console: Console) -> Outcome:
     with console.status("Reading") as status:
-        tell = interrupt.wrap(lambda what, n, of: status.update(f"{what}: {n:,}"))
+        said = time.monotonic()
+
+        def note(what: str, done: int, of: int) -> None:
+            nonlocal said
+            status.update(f"{what}: {done:,}")
+            if not console.is_terminal and time.monotonic() - said > QUIET:
+                said = time.monotonic()
+                console.print(f"{what}: {done:,}", highlight=False)
+
+        tell = interrupt.wrap(note)
         try:
             task = recipe.task.prepare(recipe, _home(recipe, run), tell)
         except Interrupt.Now:
