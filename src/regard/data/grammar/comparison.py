@@ -8,25 +8,8 @@ from regard.data.grammar import german
 from regard.data.grammar.constructions import Draft, construction, draft
 from regard.data.grammar.lexicon import FITTING, FREQUENCY, NOUNS, Adjective, Noun, nouns, words
 from regard.data.grammar.phrases import (
-    ACTIONS,
-    NAMES,
-    PERSONS,
-    Phrase,
-    actor,
-    attribute,
-    be,
-    chance,
-    de_perfect,
-    de_present,
-    event,
-    have,
-    np,
-    ongoing,
-    pick,
-    predicates,
-    simple,
-    thing,
-    who,
+    ACTIONS, NAMES, PERSONS, Phrase, actor, attribute, be, chance, de_perfect, de_present, event, have, np, ongoing,
+    pick, predicates, simple, thing, who,
 )  # fmt: skip
 from regard.data.grammar.relations import activity
 from regard.data.grammar.statements import be_adjective, degree

@@ -26,16 +26,8 @@ from regard.data.grammar import statements as _statements  # noqa: F401
 from regard.data.grammar import subordinate as _subordinate  # noqa: F401
 from regard.data.grammar.constructions import TABLE, Draft
 from regard.data.grammar.lexicon import (
-    ADJECTIVES,
-    FEMININE_NAMES,
-    FUNCTION_LEMMAS,
-    MASCULINE_NAMES,
-    NOUNS,
-    NUMBERS,
-    UNITS,
-    WEEKDAYS,
-    words,
-)
+    ADJECTIVES, FEMININE_NAMES, FUNCTION_LEMMAS, MASCULINE_NAMES, NOUNS, NUMBERS, UNITS, WEEKDAYS, words,
+)  # fmt: skip
 from regard.data.grammar.verbs import ALL_VERBS
 
 Split = Literal["train", "valid", "test"]

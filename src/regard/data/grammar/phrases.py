@@ -14,16 +14,8 @@ from typing import TypeVar
 from regard.data.grammar import german
 from regard.data.grammar.german import Case
 from regard.data.grammar.lexicon import (
-    ADJECTIVES,
-    FEMININE_NAMES,
-    FITTING,
-    MASCULINE_NAMES,
-    PAST_TIMES,
-    Adjective,
-    Noun,
-    nouns,
-    words,
-)
+    ADJECTIVES, FEMININE_NAMES, FITTING, MASCULINE_NAMES, PAST_TIMES, Adjective, Noun, nouns, words,
+)  # fmt: skip
 from regard.data.grammar.verbs import INTRANSITIVE, TRANSITIVE, Verb, chosen
 
 T = TypeVar("T")

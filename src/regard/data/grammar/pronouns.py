@@ -12,17 +12,7 @@ from regard.data.grammar import german
 from regard.data.grammar.constructions import Draft, construction, draft
 from regard.data.grammar.lexicon import NOUNS, Adjective, Noun, nouns
 from regard.data.grammar.phrases import (
-    HUMANS,
-    NAMES,
-    PERSONAL,
-    adjective,
-    at,
-    chance,
-    de_infinitive,
-    de_perfect,
-    np,
-    pick,
-    who,
+    HUMANS, NAMES, PERSONAL, adjective, at, chance, de_infinitive, de_perfect, np, pick, who,
 )  # fmt: skip
 from regard.data.grammar.places import german as german_preposition
 from regard.data.grammar.verbs import INTRANSITIVE, TRANSITIVE, Verb

@@ -9,26 +9,8 @@ from regard.data.grammar.comparison import DAILY, routine
 from regard.data.grammar.constructions import Draft, construction, draft
 from regard.data.grammar.lexicon import NOUNS, NUMBERS, UNITS, WEEKDAYS, Noun, nouns
 from regard.data.grammar.phrases import (
-    ACTIONS,
-    HUMANS,
-    NAMES,
-    PERSONAL,
-    QUICK,
-    SLOW,
-    Phrase,
-    actor,
-    attribute,
-    be,
-    chance,
-    de_perfect,
-    de_present,
-    event,
-    np,
-    ongoing,
-    pick,
-    simple,
-    thing,
-    who,
+    ACTIONS, HUMANS, NAMES, PERSONAL, QUICK, SLOW, Phrase, actor, attribute, be, chance, de_perfect, de_present,
+    event, np, ongoing, pick, simple, thing, who,
 )  # fmt: skip
 from regard.data.grammar.places import place
 from regard.data.grammar.relations import activity

@@ -8,32 +8,8 @@ from regard.data.grammar import german
 from regard.data.grammar.constructions import Draft, construction, draft
 from regard.data.grammar.lexicon import FITTING, PAST_TIMES, nouns, words
 from regard.data.grammar.phrases import (
-    ACTIONS,
-    HE,
-    HUMANS,
-    LASTING,
-    NAMES,
-    PERSONAL,
-    SHE,
-    THEY,
-    WE,
-    WILLED,
-    YOU,
-    I,
-    adjective,
-    attribute,
-    be,
-    chance,
-    de_infinitive,
-    de_perfect,
-    de_present,
-    do,
-    event,
-    np,
-    past_time,
-    pick,
-    thing,
-    who,
+    ACTIONS, HE, HUMANS, LASTING, NAMES, PERSONAL, SHE, THEY, WE, WILLED, YOU, I, adjective, attribute, be, chance,
+    de_infinitive, de_perfect, de_present, do, event, np, past_time, pick, thing, who,
 )  # fmt: skip
 from regard.data.grammar.verbs import DATIVE, TRANSITIVE, Verb, chosen
 

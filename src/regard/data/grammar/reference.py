@@ -9,24 +9,8 @@ from regard.data.grammar import german
 from regard.data.grammar.constructions import Draft, construction, draft
 from regard.data.grammar.lexicon import FITTING, NOUNS, Adjective, Noun, nouns
 from regard.data.grammar.phrases import (
-    HUMANS,
-    NAMES,
-    PERSONAL,
-    SEXED,
-    WE,
-    I,
-    Phrase,
-    actor,
-    adjective,
-    be,
-    chance,
-    de_infinitive,
-    de_perfect,
-    de_present,
-    np,
-    ongoing,
-    pick,
-    who,
+    HUMANS, NAMES, PERSONAL, SEXED, WE, I, Phrase, actor, adjective, be, chance, de_infinitive, de_perfect,
+    de_present, np, ongoing, pick, who,
 )  # fmt: skip
 from regard.data.grammar.places import place, posture, spot
 from regard.data.grammar.pronouns import FED, it, its, mark

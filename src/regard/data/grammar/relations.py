@@ -8,26 +8,8 @@ from regard.data.grammar import german
 from regard.data.grammar.constructions import Draft, construction, draft
 from regard.data.grammar.lexicon import nouns
 from regard.data.grammar.phrases import (
-    ACTIONS,
-    HUMANS,
-    NAMES,
-    PERSONAL,
-    YOU,
-    Phrase,
-    actor,
-    at,
-    attribute,
-    be,
-    chance,
-    de_perfect,
-    de_present,
-    event,
-    np,
-    ongoing,
-    pick,
-    simple,
-    thing,
-    who,
+    ACTIONS, HUMANS, NAMES, PERSONAL, YOU, Phrase, actor, at, attribute, be, chance, de_perfect, de_present, event,
+    np, ongoing, pick, simple, thing, who,
 )  # fmt: skip
 from regard.data.grammar.places import ACTIVITIES, INTO, TO, place, posture, spot
 from regard.data.grammar.verbs import DATIVE, DITRANSITIVE, INTRANSITIVE, PREPOSITIONAL, Verb, chosen

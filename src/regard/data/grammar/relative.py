@@ -8,30 +8,8 @@ from regard.data.grammar import german
 from regard.data.grammar.constructions import Draft, construction, draft
 from regard.data.grammar.lexicon import FITTING, NOUNS, nouns
 from regard.data.grammar.phrases import (
-    ACTIONS,
-    HE,
-    MOMENTARY,
-    SEXED,
-    SHE,
-    THEY,
-    WE,
-    I,
-    Phrase,
-    actor,
-    be,
-    chance,
-    de_be,
-    de_infinitive,
-    de_perfect,
-    de_present,
-    event,
-    np,
-    ongoing,
-    pick,
-    predicates,
-    simple,
-    thing,
-    who,
+    ACTIONS, HE, MOMENTARY, SEXED, SHE, THEY, WE, I, Phrase, actor, be, chance, de_be, de_infinitive, de_perfect,
+    de_present, event, np, ongoing, pick, predicates, simple, thing, who,
 )  # fmt: skip
 from regard.data.grammar.places import place
 from regard.data.grammar.statements import be_adjective, degree

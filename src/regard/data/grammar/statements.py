@@ -8,32 +8,8 @@ from regard.data.grammar import german
 from regard.data.grammar.constructions import Draft, construction, draft
 from regard.data.grammar.lexicon import ADJECTIVES, FITTING, FUTURE_TIMES, NOUNS, PAST_TIMES, Adjective, Noun, nouns
 from regard.data.grammar.phrases import (
-    ACTIONS,
-    ENGLISH_MODALS,
-    HUMANS,
-    LASTING,
-    NAMES,
-    PERSONAL,
-    SIMPLE,
-    WILLED,
-    Phrase,
-    attribute,
-    be,
-    chance,
-    de_be,
-    de_infinitive,
-    de_perfect,
-    de_present,
-    do,
-    event,
-    have,
-    np,
-    ongoing,
-    ongoing_not,
-    past_time,
-    pick,
-    thing,
-    who,
+    ACTIONS, ENGLISH_MODALS, HUMANS, LASTING, NAMES, PERSONAL, SIMPLE, WILLED, Phrase, attribute, be, chance, de_be,
+    de_infinitive, de_perfect, de_present, do, event, have, np, ongoing, ongoing_not, past_time, pick, thing, who,
 )  # fmt: skip
 from regard.data.grammar.verbs import TRANSITIVE, chosen
 

@@ -8,35 +8,8 @@ from regard.data.grammar import german
 from regard.data.grammar.constructions import Draft, construction, draft
 from regard.data.grammar.lexicon import FITTING, Noun, nouns
 from regard.data.grammar.phrases import (
-    ACTIONS,
-    HE,
-    KIN,
-    MOMENTARY,
-    NAMES,
-    PERSONS,
-    SEXED,
-    SHE,
-    SIMPLE,
-    THEY,
-    WE,
-    YOU,
-    I,
-    Phrase,
-    actor,
-    adjective,
-    be,
-    chance,
-    de_be,
-    de_infinitive,
-    de_perfect,
-    de_present,
-    event,
-    np,
-    ongoing,
-    pick,
-    simple,
-    thing,
-    who,
+    ACTIONS, HE, KIN, MOMENTARY, NAMES, PERSONS, SEXED, SHE, SIMPLE, THEY, WE, YOU, I, Phrase, actor, adjective, be,
+    chance, de_be, de_infinitive, de_perfect, de_present, event, np, ongoing, pick, simple, thing, who,
 )  # fmt: skip
 from regard.data.grammar.relations import activity
 from regard.data.grammar.statements import be_adjective, degree, described
