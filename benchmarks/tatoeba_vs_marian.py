@@ -5,6 +5,7 @@ Both see the same prepared data, schedule, label smoothing and number of steps, 
     python benchmarks/tatoeba_vs_marian.py --out runs/versus [override ...]
 """
 
+import regard  # noqa: F401, I001  (before torch: it settles how OpenMP's threads wait)
 import argparse
 import json
 import time

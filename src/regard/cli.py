@@ -15,11 +15,29 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="The Transformer, complete: train, read, measure and serve attention models.\n\n"
+    help="The Transformer, complete: train and measure attention models, and translate.\n\n"
     "First steps:  regard quickstart  trains a small translator in minutes and shows what to try next.",
 )
 data = typer.Typer(no_args_is_help=True, help="The catalog of public data sets.")
 app.add_typer(data, name="data")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from regard import __version__
+
+        print(f"regard {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
+
 
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
@@ -90,7 +108,9 @@ def translate(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Default: stdout.")] = None,
     beam: Beam = None,
     nbest: Annotated[int, typer.Option(min=1, help="So many translations of each line, as number, score, text.")] = 1,
-    scores: Annotated[bool, typer.Option(help="Put the score and a tab before each translation.")] = False,
+    scores: Annotated[
+        bool, typer.Option(help="Put the score that ranks and a tab first: log-probability, by length under a beam.")
+    ] = False,
     sample: Annotated[bool, typer.Option(help="Draw words at random instead of searching.")] = False,
     temperature: Annotated[float, typer.Option(help="For --sample: below 1 sharpens.")] = 1.0,
     top_k: Annotated[int, typer.Option(help="For --sample: from the k likeliest only.")] = 0,

@@ -201,7 +201,8 @@ def _dataclass(cls: type[T], node: Node, path: str) -> T:
     try:
         return cls(**values)
     except ValueError as error:
-        raise _fail(node, path, f"is impossible: {error}") from None
+        changed = [child for child in node.value.values() if child.where.startswith("command line")]
+        raise _fail(changed[-1] if changed else node, path, f"is impossible: {error}") from None
 
 
 def _default_kind(field: dataclasses.Field, node: Node) -> Node:

@@ -1,7 +1,8 @@
 """What a recipe says about its data: corpora, filters and where the prepared form is kept. Reads no file."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from regard.config import option
@@ -46,6 +47,14 @@ class Corpus:
             return {"source": value[0], "target": value[1]}
         raise ValueError("must be a file, NAME:SPLIT, [source, target] or a mapping of keys")
 
+    def absolute(self) -> "Corpus":
+        """Files that lie in the working folder by their whole path, so that a run can be used from anywhere."""
+        names = {key: getattr(self, key) for key in ("source", "target", "path")}
+        found: dict[str, Any] = {
+            key: str(Path(name).absolute()) for key, name in names.items() if name and Path(name).exists()
+        }
+        return replace(self, **found)
+
     @property
     def name(self) -> str:
         return self.set or self.path or f"{self.source} + {self.target}"
@@ -82,6 +91,10 @@ class Data:
     def __post_init__(self) -> None:
         if not self.train:
             raise ValueError("train names no corpus")
+
+    def absolute(self) -> "Data":
+        splits = {key: [corpus.absolute() for corpus in getattr(self, key)] for key in ("train", "valid", "test")}
+        return replace(self, **splits)  # type: ignore[arg-type]
 
     @classmethod
     def expand(cls, mapping: dict[str, Any]) -> dict[str, Any]:

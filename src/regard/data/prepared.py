@@ -27,7 +27,7 @@ try:
 except ImportError:  # Windows: no lock, so two processes may do the same work, but neither harms the other
     fcntl = None  # type: ignore[assignment]
 
-FORMAT = 1
+FORMAT = 2
 CHUNK = 20_000  # lines
 CHARACTERS = 8_000_000  # a chunk of very long lines ends early
 DROPPED = ("empty", "identical", "duplicate", "short", "long", "ratio")  # in the order they are judged
@@ -75,6 +75,7 @@ def _sentence(entry: Mapping[str, Any]) -> str:
     parts = [f"{entry['name']}: {entry['kept']:,} of {entry['read']:,} rows kept"]
     parts += [f"dropped {dropped}"] if dropped else []
     parts += [f"{entry['truncated']:,} truncated"] if entry["truncated"] else []
+    parts += [f"{entry['unknown']:,} unknown pieces"] if entry["unknown"] else []
     parts += [f"{entry['nul']:,} lines with NUL characters, which became spaces"] if entry["nul"] else []
     return "; ".join(parts)
 
@@ -197,6 +198,9 @@ def _build(
                 ids = [tokenizer.encode_batch([r.fields[i] for r in chunk])
                        for i, tokenizer in enumerate(columns.values())]  # fmt: skip
                 kept = _judge_length(ids, filters, counts)
+                for rows, tokenizer in zip(ids, columns.values(), strict=True):
+                    unknown = getattr(tokenizer, "unk", None)
+                    counts["unknown"] += sum(rows[i].count(unknown) for i in kept) if unknown is not None else 0
                 counts["kept"] += len(kept)
                 for rows, writer in zip(ids, writers.values(), strict=True):
                     writer.append([rows[i][: filters.max_length] for i in kept])
@@ -230,7 +234,7 @@ def _chunks(records: Iterator[Record]) -> Iterator[list[Record]]:
 
 def _entry(corpus: Corpus, counts: Counter[str]) -> dict[str, Any]:
     dropped = {why: counts[why] for why in DROPPED}
-    numbers = {key: counts[key] for key in ("read", "kept", "truncated", "nul")}
+    numbers = {key: counts[key] for key in ("read", "kept", "truncated", "nul", "unknown")}
     return {"name": corpus.name, **numbers, "dropped": dropped}
 
 

@@ -41,6 +41,8 @@ def translate(
     if long not in ("truncate", "refuse", "translate"):
         raise RegardError(f"--long is {long!r}; write truncate, refuse or translate")
     translator = load(run, device)
+    if nbest > 1 and beam is None and isinstance(translator.recipe.decoding, Greedy):
+        beam = nbest
     decoding = _decoding(translator, beam, sampling)
     with _reading(source) as lines, _writing(output) as out, _bar("Translating") as tell:
         start = 0
@@ -172,10 +174,15 @@ def print_metrics(report: dict[str, Any], console: Console | None = None) -> Non
     table = Table(title=f"{', '.join(report['data'])} · {report['lines']:,} lines", title_justify="left")
     table.add_column("metric")
     table.add_column("value", justify="right")
-    table.add_column("signature", style="dim", overflow="fold")
+    console = console or Console()
     for name, entry in report["metrics"].items():
-        table.add_row(NAMES.get(name, name), f"{entry['value']:.2f}", entry.get("signature", ""))
-    (console or Console()).print(table)
+        table.add_row(NAMES.get(name, name), f"{entry['value']:.2f}")
+    console.print(table)
+    for name, entry in report["metrics"].items():
+        if "signature" in entry:
+            console.print(
+                f"{NAMES.get(name, name)}: {entry['signature']}", style="dim", highlight=False, soft_wrap=True
+            )
 
 
 # --- streams -------------------------------------------------------------------------------------------------------
@@ -232,7 +239,7 @@ def _chunks(lines: Iterator[Any], interactive: bool = False) -> Iterator[list[An
 def _bar(what: str) -> Iterator[Callable[[int, int], None]]:
     """A bar on stderr where there is a terminal, else nothing; `tell(n, of)` says how many are done."""
     console = Console(stderr=True)
-    if not console.is_terminal:
+    if not console.is_terminal or sys.stdout.isatty():  # text and a bar on one screen would run into each other
         yield lambda done, of: None
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())

@@ -86,7 +86,9 @@ class Translator:
         if isinstance(decoding, Beam) and count > decoding.size:
             raise RegardError(f"a beam of {decoding.size} has no {count} best; raise the beam to {count}")
         if isinstance(decoding, Greedy) and count > 1:
-            raise RegardError(f"greedy search gives one output, not {count}; use a beam of at least {count}")
+            raise RegardError(
+                f"greedy search gives one output, not {count}; use a beam of at least {count} (--beam {count})"
+            )
         ids = self._encode(lines, long, warn or (lambda sentence: warnings.warn(sentence, stacklevel=4)), before)
         found: list[list[Translation]] = [[] for _ in lines]
         width = decoding.size if isinstance(decoding, Beam) else count

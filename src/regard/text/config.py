@@ -14,7 +14,7 @@ class Text:
     shared: bool = option(True, "one vocabulary for source and target")
     normalise: Literal["none", "nfc", "nfkc"] = option("none", "Unicode normal form")
     lower: bool = option(False, "lower-case the text")
-    moses: bool = option(False, "Moses normalisation and tokenisation first; decoded text stays tokenised")
+    moses: bool = option(False, "Moses normalisation and tokenisation first; undone in what `translate` prints")
     min_frequency: int = option(2, "never merge a pair of pieces seen fewer times than this")
     sample_lines: int = option(1_000_000, "train the vocabulary on at most this many lines")
     sample_bytes: int = option(50_000_000, "train the vocabulary on at most this many bytes of text")

@@ -64,7 +64,7 @@ class Log:
                     self._board.add_scalar(f"{kind}/{name}", value, step)
 
     def train(self, step: int, steps: int, loss: float, rate: float, speed: float) -> None:
-        note = f"loss {loss:.3f}  {speed:,.0f} tok/s"
+        note = f"training loss {loss:.3f}  {speed:,.0f} tok/s"
         if self.bar:
             self.bar.update(self._task, note=note)
         elif time.monotonic() - self._said > QUIET or step == steps:

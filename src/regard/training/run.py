@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -51,7 +51,7 @@ def train(
     recipe: Recipe, out: str | Path, device: str = "auto", minutes: float | None = None, console: Console | None = None
 ) -> Outcome:
     """Train in the folder `out`, or go on there if the same recipe was begun before; another recipe is refused."""
-    run = Path(out)
+    run, recipe = Path(out), replace(recipe, data=recipe.data.absolute())
     console = console or Console(stderr=True)
     try:
         with _claim(run), Interrupt(minutes) as interrupt:
@@ -81,13 +81,20 @@ def _numerics(deterministic: bool) -> Iterator[None]:
 def _claim(run: Path) -> Iterator[IO[str]]:
     """One process a run folder; the system gives the lock back however the process ends."""
     run.mkdir(parents=True, exist_ok=True)
-    with open(run / ".lock", "w") as file:
-        if fcntl is not None:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise RegardError(f"{run}: another process is training here") from None
-        yield file
+    lock = run / ".lock"
+    try:
+        with open(lock, "w") as file:
+            if fcntl is not None:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    raise RegardError(f"{run}: another process is training here") from None
+            yield file
+    finally:
+        if [p.name for p in run.iterdir()] == [".lock"]:  # nothing came of it: leave nothing behind
+            lock.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                run.rmdir()
 
 
 def _same_recipe(run: Path, recipe: Recipe) -> None:

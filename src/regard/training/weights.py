@@ -24,12 +24,19 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         save_file({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, temporary)
+        os.chmod(temporary, 0o666 & ~_umask())  # the library makes files that only their owner can read
         flush(temporary)
         os.replace(temporary, path)
     except SafetensorError as error:  # how the library reports a full disk
         raise OSError(f"{path}: {error}") from None
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def flush(path: Path) -> None:
