@@ -18,7 +18,7 @@ MARKS = SimpleNamespace(pad=0, bos=2, eos=3)
 
 def build(entries: int = 30, target: int | None = None, **keys: object) -> Transformer:
     torch.manual_seed(0)
-    small = {"layers": 2, "size": 16, "inner": 24, "heads": 4, "dropout": 0.0, **keys}
+    small = {"init": "xavier", "layers": 2, "size": 16, "inner": 24, "heads": 4, "dropout": 0.0, **keys}
     return config.parse(TransformerConfig, small).build(entries, target or entries).double().eval()
 
 
@@ -47,6 +47,22 @@ def test_sharing_two_and_three_ways() -> None:
     assert build(30, 40, share="target").output.weight.shape == (40, 16)
     with pytest.raises(ValueError, match="shared vocabulary"):
         build(30, 40, share="all")
+
+
+def test_the_two_ways_weights_begin() -> None:
+    """Xavier's bound is √(6 / (fan in + fan out)) for each projection by itself; normal is 0.02 for every matrix."""
+    by_fan, small = build(300, size=64, inner=96), build(300, size=64, inner=96, init="normal")
+    for linear, bound in (
+        (by_fan.encoder[0].attention.key_value, (6 / 128) ** 0.5),
+        (by_fan.decoder[1].feed_forward.expand, (6 / 160) ** 0.5),
+    ):
+        assert float(linear.weight.detach().abs().max()) == pytest.approx(bound, rel=0.02)
+    assert float(by_fan.source_embedding.weight.detach().std()) == pytest.approx(64**-0.5, rel=0.05)
+    for name, p in small.named_parameters():
+        if p.dim() > 1:
+            assert float(p.detach().std()) == pytest.approx(0.02, rel=0.08), name
+        else:
+            assert set(p.detach().tolist()) <= {0.0, 1.0}
 
 
 def test_embedding_scale() -> None:

@@ -177,7 +177,7 @@ def test_info(toy_run: Path, command: Any) -> None:
     found = json.loads(command("info", toy_run, "--json"))
     assert (found["step"], found["of"], found["task"]) == (40, 40, "translation en→de")
     assert found["parameters"] == sum(p.numel() for p in load(toy_run, "cpu").model.parameters())
-    assert "valid bleu" in found
+    assert "bleu" in found["valid"]
     assert "translation en→de" in command("info", toy_run)
     here = json.loads(command("info", "--json"))
     assert (here["version"], here["torch"]) == (__version__, torch.__version__)

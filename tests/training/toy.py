@@ -28,7 +28,7 @@ def recipe(folder: Path, steps: int = 12, **training: Any) -> dict[str, Any]:
             "cache": str(folder / "cache"),
         },
         "text": {"kind": "word"},
-        "model": {"layers": 1, "size": 16, "inner": 32, "heads": 2, "dropout": 0.1},
+        "model": {"init": "xavier", "layers": 1, "size": 16, "inner": 32, "heads": 2, "dropout": 0.1},
         "training": {
             "steps": steps,
             "tokens_per_batch": 200,

@@ -16,6 +16,7 @@ from regard.nn.attention import AttentionConfig, MultiHeadAttention
 from regard.nn.cache import Cache
 from regard.nn.embedding import Embedding, Output
 from regard.nn.feed_forward import FeedForward, FeedForwardConfig
+from regard.nn.init import INITS
 from regard.nn.layout import Call, Layout
 from regard.nn.pattern import Causal, Document, Full, Padding, Pattern
 from regard.nn.position import Position, PositionConfig, SinusoidalConfig
@@ -61,6 +62,7 @@ class TransformerConfig:
     share: Literal["none", "target", "all"] = option(
         "all", "one matrix for target embedding and output (target), and for the source embedding too (all)"
     )
+    init: Literal["xavier", "normal"] = option("normal", "how weights begin: by fan-in and fan-out, or N(0, 0.02²)")
     scale_embedding: bool = option(True, "multiply embeddings by √size")
     position: PositionConfig = option(SinusoidalConfig, "how order enters")
     attention: AttentionsConfig = option(AttentionsConfig, "the five choices, for encoder, decoder and cross")
@@ -166,9 +168,7 @@ class Transformer(nn.Module):
         final = RESIDUALS[c.residual].final_norm
         self.encoder_norm = nn.LayerNorm(c.size) if final else nn.Identity()
         self.decoder_norm = nn.LayerNorm(c.size) if final else nn.Identity()
-        for module in self.modules():
-            if isinstance(module, MultiHeadAttention | FeedForward):
-                module.reset_parameters()
+        INITS[c.init](self)
 
     # --- the whole sequence at once: training, scoring ---------------------------------------------------------
 

@@ -1,5 +1,6 @@
 """The commands around training: train, average, info, and the list of every key that `regard train --help` prints."""
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -102,18 +103,16 @@ def info(run: Path | None, as_json: bool) -> None:
     table.add_column(style="bold")
     table.add_column(overflow="fold")
     for key, value in facts.items():
-        table.add_row(key, json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else _shown(value))
+        table.add_row(key, _shown(value))
     Console().print(table)
 
 
 def _shown(value: Any) -> str:
-    return (
-        ", ".join(map(str, value))
-        if isinstance(value, list)
-        else f"{value:,}"
-        if isinstance(value, int)
-        else str(value)
-    )
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_shown(item)}" for key, item in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
 def _installation() -> dict[str, Any]:
@@ -136,14 +135,24 @@ def _installation() -> dict[str, Any]:
     }
 
 
+def _short(section: Any) -> dict[str, Any]:
+    """What of a section is not as it would be by default; `config.yaml` has it all."""
+    plain = config.to_plain(section)
+    for field in dataclasses.fields(section):
+        usual = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        if field.name == "preset" or (field.name != "kind" and plain[field.name] == config.to_plain(usual)):
+            del plain[field.name]
+    return plain
+
+
 def _model(run: Path) -> dict[str, Any]:
     from regard.training.checkpoint import read_progress
 
     recipe = read_recipe(run)
     facts: dict[str, Any] = {
         "task": f"{recipe.task.kind} {recipe.task.source}→{recipe.task.target}",
-        "model": config.to_plain(recipe.model),
-        "text": config.to_plain(recipe.text),
+        "model": _short(recipe.model),
+        "text": _short(recipe.text),
         "data": [corpus.name for corpus in recipe.data.train],
     }
     checkpoints = Checkpoints(run)
@@ -160,5 +169,5 @@ def _model(run: Path) -> dict[str, Any]:
             key: found[key] for key in ("parameters", "weights", "seconds", "device", "seed", "commit") if key in found
         }
         measured = (found.get("valid") or {}).get("metrics", {})
-        facts |= {f"valid {name}": entry["value"] for name, entry in measured.items()}
+        facts["valid"] = {name: round(entry["value"], 2) for name, entry in measured.items()}
     return facts
