@@ -132,10 +132,10 @@ class MultiHeadAttention(nn.Module):
     def _split(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (-1, self.d_k)).transpose(1, 2)  # [B, N, n·d] -> [B, n, N, d]
 
-    def reset_parameters(self, gain: float = 1.0) -> None:
+    def reset_parameters(self) -> None:
         """Xavier for each of the projections by itself, however many share one matrix."""
         with torch.no_grad():
             for linear in (self.query, self.key_value, self.output):
                 for part in linear.weight.split(self.query.weight.shape[0]):
-                    nn.init.xavier_uniform_(part, gain=gain)
+                    nn.init.xavier_uniform_(part)
                 nn.init.zeros_(linear.bias)
