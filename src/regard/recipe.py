@@ -46,6 +46,11 @@ class Recipe:
             raise ValueError(f"seed must be from 0 to 2147483647, not {self.seed}")
         if getattr(self.model, "share", None) == "all" and not self.text.shared:
             raise ValueError("model.share: all needs text.shared: true, since one matrix serves both languages")
+        longest = self.data.filters.max_length + 1  # and the end, or the start
+        try:
+            self.model.check(longest, longest)
+        except ValueError as error:
+            raise ValueError(f"model.{error}" if str(error).startswith("position.") else f"model: {error}") from None
 
 
 def find(name: str | Path) -> Path:

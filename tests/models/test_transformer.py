@@ -105,17 +105,17 @@ def test_encoder_and_decoder_are_torchs(residual: str) -> None:
             norms[1].load_state_dict(model.decoder_norm.state_dict())
     b = batch([(5, 3), (2, 6)])
     ignore = ~b.source_real
-    memory, layout = model.encode(b.source, b.source_real)
-    embedded = model.position.embed(model.source_embedding(b.source), layout)
+    memory, layout = model.encode(b)
+    embedded = model.encoder_position[0].embed(model.source_embedding(b.source), layout)
     expected = encoder(embedded, src_key_padding_mask=ignore)
     torch.testing.assert_close(memory[b.source_real], expected[b.source_real])
     from regard.nn.layout import Layout
 
     length = b.target.shape[1]
-    y = model.position.embed(model.target_embedding(b.target), Layout.of(length))
+    y = model.encoder_position[0].embed(model.target_embedding(b.target), Layout.of(length))
     causal = nn.Transformer.generate_square_subsequent_mask(length, dtype=torch.float64)
     theirs_out = decoder(y, expected, tgt_mask=causal, memory_key_padding_mask=ignore)
-    torch.testing.assert_close(model.decode(b.target, memory, layout), theirs_out)
+    torch.testing.assert_close(model.decode(b.target, None, memory, layout), theirs_out)
 
 
 @settings(deadline=None, max_examples=25)

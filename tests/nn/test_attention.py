@@ -10,12 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from regard.nn import backend
 from regard.nn.attention import AttentionConfig, attention
+from regard.nn.backend import choose, sdpa
+from regard.nn.backend.contract import Job
 from regard.nn.layout import Call, Layout
 from regard.nn.normalise import Softmax
 from regard.nn.pattern import Causal, Document, Full, Padding, Pattern
 from regard.nn.position import Position
+from regard.nn.record import Sink
 from regard.nn.score import ScaledDot
 
 
@@ -67,11 +69,11 @@ def test_multi_head_is_torchs() -> None:
     x, memory = torch.randn(2, 4, 12, dtype=torch.float64), torch.randn(2, 6, 12, dtype=torch.float64)
     real = torch.tensor([[True] * 6, [True] * 3 + [False] * 3])
     call = Call(Layout.of(4), Layout.of(6, real))
-    seen: list[torch.Tensor] = []
+    seen = Sink(graph=False)
     out = ours(x, memory, call, record=seen)
     expected, weights = theirs(x, memory, memory, key_padding_mask=~real, average_attn_weights=False)
     torch.testing.assert_close(out, expected)
-    torch.testing.assert_close(seen[0], weights)
+    torch.testing.assert_close(seen.steps[0], weights)
 
 
 PATTERNS = [
@@ -102,16 +104,13 @@ def test_sdpa_is_the_reference_with_gradients(pattern, heads_size, lengths, doub
     document = (torch.arange(n) // 2).expand(len(lengths), n) if packed else None
     layout = Layout(torch.arange(n)[None], n, real, document, right_padded=True)
     call = Call(layout, layout)
-    assert backend.serves_sdpa(layer, pattern, call)
     results = []
     for path in ("sdpa", "reference"):
         torch.manual_seed(1)
         q, k, v = (torch.randn(len(lengths), 2, n, heads_size, dtype=dtype, requires_grad=True) for _ in range(3))
-        out = (
-            backend.sdpa(layer, q, k, v, call, pattern, None)
-            if path == "sdpa"
-            else layer.reference(q, k, v, call, pattern, None)[0]
-        )
+        job = Job(layer, q, k, v, call, pattern, None)
+        assert choose(job) == (sdpa, "")
+        out = sdpa(job) if path == "sdpa" else layer.reference(job)[0]
         kept = out.transpose(1, 2)[real]
         (kept * torch.linspace(-1, 1, kept.numel(), dtype=dtype).view_as(kept)).sum().backward()
         results.append([kept, *(x.grad.transpose(1, 2)[real] for x in (q, k, v))])
@@ -123,10 +122,10 @@ def test_recording_changes_nothing() -> None:
     layer = AttentionConfig().build(8, 2, Position(), Causal() & Padding())
     x = torch.randn(2, 5, 8)
     call = Call(Layout.of(5), Layout.of(5))
-    seen: list[torch.Tensor] = []
+    seen = Sink(graph=False)
     assert torch.equal(layer(x, x, call), layer(x, x, call, record=seen))
-    assert seen[0].shape == (2, 2, 5, 5)
-    assert (seen[0].triu(1) == 0).all()
+    assert seen.steps[0].shape == (2, 2, 5, 5)
+    assert (seen.steps[0].triu(1) == 0).all()
 
 
 def test_causal_gradient_of_the_future_is_exactly_zero() -> None:
@@ -164,7 +163,7 @@ class OneKeyAHead(Pattern):
     by_head = True
     shift: int = 0
 
-    def bind(self, q, layer):
+    def bind(self, q, call, layer, past=False):
         return OneKeyAHead(layer)
 
     def allow(self, call, b, h, i, j):
@@ -175,10 +174,10 @@ def test_patterns_may_differ_by_head_and_by_layer() -> None:
     layer = AttentionConfig().build(8, 2, Position(), OneKeyAHead() & Padding(), layer=1).double()
     x = torch.randn(2, 4, 8, dtype=torch.float64)
     call = Call(Layout.of(4), Layout.of(4))
-    seen: list[torch.Tensor] = []
+    seen = Sink(graph=False)
     out = layer(x, x, call, record=seen)
-    assert seen[0][:, 0, :, 1].eq(1).all()
-    assert seen[0][:, 1, :, 2].eq(1).all()
+    assert seen.steps[0][:, 0, :, 1].eq(1).all()
+    assert seen.steps[0][:, 1, :, 2].eq(1).all()
     _, v = layer.project(x)
     expected = layer.output(torch.cat([v[:, 0, 1], v[:, 1, 2]], -1))[:, None].expand_as(out)
     torch.testing.assert_close(out, expected)

@@ -8,6 +8,7 @@ import torch
 
 from regard.nn.layout import Layout
 from regard.nn.position import Position, SinusoidalConfig, sinusoids
+from regard.nn.sizes import Sizes
 
 
 def test_sinusoids_by_the_formula() -> None:
@@ -35,7 +36,7 @@ def test_shift_is_a_rotation() -> None:
 
 
 def test_table_grows_and_stepwise_positions_agree() -> None:
-    position = SinusoidalConfig().build(8)
+    position = SinusoidalConfig().build(Sizes.of(8, 2))
     zeros = torch.zeros(2, 3000, 8, dtype=torch.float64)
     whole = position.embed(zeros, Layout.of(3000))
     torch.testing.assert_close(whole[0], sinusoids(torch.arange(3000), 8))
@@ -51,4 +52,4 @@ def test_none_is_identity() -> None:
 
 def test_odd_size_is_refused() -> None:
     with pytest.raises(ValueError, match="odd"):
-        SinusoidalConfig().check(7)
+        SinusoidalConfig().check(Sizes.of(7, 1))

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from regard.nn.layout import Tree
+
 
 @dataclass(frozen=True)
 class Pairs:
@@ -20,6 +22,17 @@ class Pairs:
     labels: Tensor | None = None  # [N] what it should say, real places only: y₁ … yₙ </s> of every row
     places: Tensor | None = None  # [N] where those stand in the flattened [B·T]
     rows: tuple[int, ...] = ()  # which examples these are
+    tree: Tree | None = None  # where source places hang in their dependency trees
+    links: Tensor | None = None  # [L, 3] given alignments: row, target place, source place
+
+    @property
+    def target_real(self) -> Tensor:
+        """[B, T] False at padding."""
+        assert self.target is not None
+        assert self.places is not None
+        real = torch.zeros(self.target.numel(), dtype=torch.bool, device=self.device)
+        real[self.places] = True
+        return real.view_as(self.target)
 
     @property
     def device(self) -> torch.device:
@@ -33,9 +46,12 @@ class Pairs:
         return self._each(lambda tensor: tensor.pin_memory())
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> "Pairs":
-        values: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
-        values = {name: change(value) if isinstance(value, Tensor) else value for name, value in values.items()}
-        return Pairs(**values)
+        def apply(value: Any) -> Any:
+            if isinstance(value, Tree):
+                return Tree(change(value.depth), change(value.enter), change(value.leave))
+            return change(value) if isinstance(value, Tensor) else value
+
+        return Pairs(**{f.name: apply(getattr(self, f.name)) for f in fields(self)})
 
 
 class Packed:

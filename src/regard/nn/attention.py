@@ -1,11 +1,12 @@
-"""Attention: one plain function to quote, and the multi-head layer that composes the five choices around it.
+"""Attention: one plain function to quote, the layer that composes the five choices around it, and its heads.
 
 score, position, pattern, compress and normalise are objects; a hook that a choice does not need is identity, so the
-layer always calls all of them. Which kernel computes the result is `nn/backend.py`'s business.
+layer always calls all of them. Which kernel computes the result is `nn/backend`'s business.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -13,13 +14,16 @@ from torch import Tensor, nn
 
 from regard.config import option
 from regard.nn import backend
+from regard.nn.backend.contract import Job
 from regard.nn.cache import Cache
-from regard.nn.compress import CompressConfig
+from regard.nn.compress import CompressConfig, NoCompressionConfig
 from regard.nn.layout import Call
-from regard.nn.normalise import NormaliseConfig
-from regard.nn.pattern import Pattern
+from regard.nn.normalise import NormaliseConfig, SoftmaxConfig
+from regard.nn.pattern import PATTERNS, Pattern, parse
 from regard.nn.position import Position
-from regard.nn.score import ScoreConfig
+from regard.nn.record import Sink
+from regard.nn.score import ScaledDotConfig, ScoreConfig
+from regard.nn.sizes import Sizes
 
 
 def attention(
@@ -41,101 +45,201 @@ def attention(
 
 @dataclass(frozen=True)
 class AttentionConfig:
-    """The choices of one attention; its pattern is given by where it stands."""
+    """The choices of one attention. A list is tiled over the layers."""
 
-    score: ScoreConfig = option(ScoreConfig, "how alike are a query and a key")
-    normalise: NormaliseConfig = option(NormaliseConfig, "how scores become weights")
-    compress: CompressConfig = option(CompressConfig, "how keys and values are shortened")
+    score: ScoreConfig | list[ScoreConfig] = option(ScaledDotConfig, "how alike are a query and a key")
+    pattern: str | list[str] = option("full", "who may look at whom, as window(256) | global(2)")
+    normalise: NormaliseConfig | list[NormaliseConfig] = option(SoftmaxConfig, "how scores become weights")
+    compress: CompressConfig | list[CompressConfig] = option(
+        NoCompressionConfig, "how keys and values are shortened first"
+    )
+    projection: Literal["separate", "shared"] = option("separate", "of queries and keys: two matrices, or one for both")
+    d_k: int | None = option(None, "size of a head's queries and keys; none: size/heads")
+    d_v: int | None = option(None, "size of a head's values; none: size/heads")
     dropout: float = option(0.0, "dropout on the weights; the paper has none")
 
     def __post_init__(self) -> None:
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be in [0, 1), not {self.dropout}")
+        for name in ("d_k", "d_v"):
+            if (size := getattr(self, name)) is not None and size < 1:
+                raise ValueError(f"{name} must be at least 1, not {size}")
+        for name in ("score", "pattern", "normalise", "compress"):
+            if getattr(self, name) == []:
+                raise ValueError(f"{name} is an empty list; name at least one choice")
+        for text in self.pattern if isinstance(self.pattern, list) else [self.pattern]:
+            parse(text, PATTERNS)
+
+    def layer(self, n: int) -> "AttentionConfig":
+        """The choices of layer n, where lists are tiled."""
+        lists = {f.name: value for f in fields(self) if isinstance(value := getattr(self, f.name), list)}
+        return replace(self, **{name: value[n % len(value)] for name, value in lists.items()})
+
+    def check(self, place: str, longest: int, layers: int) -> None:
+        """Raise ValueError, with the reason, where the attention at this place cannot have these choices."""
+        for n in range(layers):
+            choices = self.layer(n)
+            assert isinstance(choices.pattern, str)
+            pattern = parse(choices.pattern, PATTERNS)
+            if place not in pattern.places:
+                raise ValueError(
+                    f"the pattern {choices.pattern!r} belongs to {' or '.join(pattern.places)}, not {place}"
+                )
+            pattern.check(longest)
+            compress = choices.compress
+            assert not isinstance(compress, list)
+            compress.check(place, longest)
+
+    def sizes(self, size: int, heads: int) -> Sizes:
+        return Sizes.of(size, heads, self.d_k, self.d_v)
 
     def build(
-        self, size: int, heads: int, position: Position, pattern: Pattern, layer: int = 0
+        self,
+        size: int,
+        heads: int,
+        position: Position,
+        always: Pattern,
+        layer: int = 0,
+        compress: nn.Module | None = None,
     ) -> "MultiHeadAttention":
-        return MultiHeadAttention(size, heads, self, position, pattern, layer)
+        """`always` is the pattern of the place, which narrows the chosen one; `compress` one that layers share."""
+        kind = {"separate": MultiHeadAttention, "shared": SharedQueryKey}[self.projection]
+        return kind(self.sizes(size, heads), self.layer(layer), position, always, layer, compress)
 
 
-class MultiHeadAttention(nn.Module):
+class Attention(nn.Module):
+    """The five choices around queries, keys and values that are given: [B, H, N, d] each."""
+
+    def __init__(
+        self,
+        sizes: Sizes,
+        config: AttentionConfig,
+        position: Position,
+        always: Pattern,
+        layer: int = 0,
+        compress: nn.Module | None = None,
+        d_q: int | None = None,
+    ) -> None:
+        super().__init__()
+        c = config.layer(layer)
+        self.score = c.score.build(sizes, d_q)  # type: ignore[union-attr]
+        self.normalise = c.normalise.build()  # type: ignore[union-attr]
+        self.compress = compress or c.compress.build(sizes)  # type: ignore[union-attr]
+        chosen = parse(str(c.pattern), PATTERNS).build(sizes)
+        self.pattern = (chosen & always) if c.pattern != "full" else always
+        self.learned = nn.ModuleList(self.pattern.modules())  # what a pattern predicts with
+        self.position, self.layer, self.dropout = position, layer, c.dropout
+        self.path = ""  # which kernel served the last call, and why no faster one
+
+    def prepare(self, k: Tensor) -> Tensor:
+        """Keys as they can be kept between calls: prepared for the score, unless they must be shortened first."""
+        return k if self.compress.shortens else self.score.keys(k)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, call: Call, record: Sink | None = None) -> Tensor:
+        """Queries over prepared keys, by the fastest kernel; recording is done beside it and changes nothing."""
+        if self.compress.shortens:
+            k, v, keys = self.compress(k, v, call.keys)
+            k, call = self.score.keys(k), Call(call.queries, keys)
+        pattern = self.pattern.bind(q, call, self.layer)
+        job = Job(self, q, k, v, call, pattern, self.position.bias(q, call))
+        kernel, why = backend.choose(job)
+        self.path = f"{kernel.__name__ if kernel else 'plain'}{f' ({why})' if why else ''}"
+        if kernel is None:
+            out, weights = self.reference(job)
+        else:
+            out = kernel(job)
+        if record is not None:
+            with torch.set_grad_enabled(record.graph and torch.is_grad_enabled()):
+                record.steps.append(weights if kernel is None else self.reference(job)[1])
+        return out
+
+    def reference(self, job: Job) -> tuple[Tensor, Tensor]:
+        """The plain path: output [B, H, Q, d_v] and weights [B, H, Q, K]."""
+        call, pattern = job.call, job.pattern
+        bias = None if job.bias is None else job.bias.dense(call)
+        allow = pattern.mask(call, job.q.shape[1])
+        out, weights = attention(job.q, job.k, job.v, self.score, self.normalise, allow, bias)
+        gain = pattern.gain(call)
+        if gain is not None:
+            weights = weights * gain
+        if gain is not None or (self.dropout and self.training):
+            out = F.dropout(weights, self.dropout, self.training) @ job.v
+        mixed = self.position.mix(weights, call, call.grid())
+        return (out if mixed is None else out + mixed), weights
+
+
+class MultiHeadAttention(Attention):
     """Project, split into heads, attend, concatenate, project (Vaswani 2017, 3.2.2)."""
 
     def __init__(
-        self, size: int, heads: int, config: AttentionConfig, position: Position, pattern: Pattern, layer: int = 0
+        self,
+        sizes: Sizes,
+        config: AttentionConfig,
+        position: Position,
+        always: Pattern,
+        layer: int = 0,
+        compress: nn.Module | None = None,
     ) -> None:
-        super().__init__()
-        if size % heads:
-            raise ValueError(f"{heads} heads do not divide the size {size}")
-        self.heads, self.d_k = heads, size // heads
-        self.query = nn.Linear(size, size)
-        self.key_value = nn.Linear(size, 2 * size)  # one product for both: the memory is read once
-        self.output = nn.Linear(size, size)
-        self.score = config.score.build(self.d_k)
-        self.normalise = config.normalise.build()
-        self.compress = config.compress.build()
-        self.position, self.pattern, self.layer = position, pattern, layer
-        self.dropout = config.dropout
+        super().__init__(sizes, config, position, always, layer, compress)
+        s, self.sizes, self.heads = sizes, sizes, sizes.heads
+        self.query = nn.Linear(s.size, s.heads * s.d_k)
+        self._keys_and_values(s)
+        self.output = nn.Linear(s.heads * s.d_v, s.size)
+
+    def _keys_and_values(self, s: Sizes) -> None:
+        self.key_value = nn.Linear(s.size, s.heads * (s.d_k + s.d_v))  # one product for both: the memory is read once
 
     def forward(
-        self,
-        x: Tensor,
-        memory: Tensor | None,
-        call: Call,
-        cache: Cache | None = None,
-        record: list[Tensor] | None = None,
+        self, x: Tensor, memory: Tensor | None, call: Call, cache: Cache | None = None, record: Sink | None = None
     ) -> Tensor:
         """x [B, Q, D] asks memory [B, K, D]; memory None means that the cache holds all the keys already."""
-        q = self.position.rotate(self._split(self.query(x)), call.queries)  # [B, H, Q, d]
+        q = self.position.rotate(self._split(self.query(x)), call.queries)  # [B, H, Q, d_k]
         if memory is None:
             assert cache is not None
             k, v = cache.read()
         else:
             k, v = self.project(memory)
             k = self.position.rotate(k, call.queries if cache is not None else call.keys)  # new keys stand where x does
+            k = self.prepare(k)
             if cache is not None:
                 k, v = cache.append(k, v)
-        k, v, keys = self.compress(k, v, call.keys)
-        if keys is not call.keys:
-            call = Call(call.queries, keys)
-        out = self._attend(q, k, v, call, record)
+        out = self.attend(q, k, v, call, record)
         return self.output(out.transpose(1, 2).flatten(2))  # [B, Q, D]
 
     def project(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values of a memory [B, K, D]: [B, H, K, d_k] and [B, H, K, d_v]."""
-        k, v = self._split(self.key_value(memory)).chunk(2, dim=1)
-        return k, v
+        s = self.sizes
+        k, v = self.key_value(memory).split([s.heads * s.d_k, s.heads * s.d_v], -1)
+        return self._split(k), self._split(v)
 
-    def _attend(self, q: Tensor, k: Tensor, v: Tensor, call: Call, record: list[Tensor] | None) -> Tensor:
-        """By the fastest backend that serves these choices; recording is done beside it and changes nothing."""
-        pattern = self.pattern.bind(q, self.layer)
-        bias = self.position.bias(q, call)
-        if record is not None:
-            record.append(self.reference(q, k, v, call, pattern, bias)[1])
-        if backend.serves_sdpa(self, pattern, call):
-            return backend.sdpa(self, q, k, v, call, pattern, bias)
-        return self.reference(q, k, v, call, pattern, bias)[0]
+    def empty_cache(self, position: Tensor, length: int, like: Tensor) -> Cache:
+        """Room for the keys and values of `length` places a row."""
+        return Cache.empty(position, self.heads, length, self.sizes.d_k, self.sizes.d_v, like)
 
-    def reference(
-        self, q: Tensor, k: Tensor, v: Tensor, call: Call, pattern: Pattern, bias: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """The plain path: output [B, H, Q, d_v] and weights [B, H, Q, K]."""
-        out, weights = attention(q, k, v, self.score, self.normalise, pattern.mask(call, self.heads), bias)
-        gain = pattern.gain(call)
-        if gain is not None:
-            weights = weights * gain
-        if gain is not None or (self.dropout and self.training):
-            out = F.dropout(weights, self.dropout, self.training) @ v
-        mixed = self.position.mix(weights, call)
-        return (out if mixed is None else out + mixed), weights
+    def full_cache(self, memory: Tensor, position: Tensor) -> Cache:
+        """The keys and values of a memory that does not change."""
+        k, v = self.project(memory)
+        return Cache(self.prepare(k), v, position, filled=memory.shape[1])
 
     def _split(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (-1, self.d_k)).transpose(1, 2)  # [B, N, n·d] -> [B, n, N, d]
+        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # [B, N, H·d] -> [B, H, N, d]
 
     def reset_parameters(self) -> None:
         """Xavier for each of the projections by itself, however many share one matrix."""
+        s = self.sizes
         with torch.no_grad():
             for linear in (self.query, self.key_value, self.output):
-                for part in linear.weight.split(self.query.weight.shape[0]):
+                halves = [s.heads * s.d_k, s.heads * s.d_v] if linear.out_features == s.heads * (s.d_k + s.d_v) else -1
+                for part in linear.weight.split(halves if halves != -1 else len(linear.weight)):
                     nn.init.xavier_uniform_(part)
                 nn.init.zeros_(linear.bias)
+
+
+class SharedQueryKey(MultiHeadAttention):
+    """One matrix for queries and keys: the scores are then symmetric (B2)."""
+
+    def _keys_and_values(self, s: Sizes) -> None:
+        self.key_value = nn.Linear(s.size, s.heads * s.d_v)  # values alone
+
+    def project(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        return self._split(self.query(memory)), self._split(self.key_value(memory))

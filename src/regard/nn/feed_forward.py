@@ -1,37 +1,51 @@
 """The position-wise network between attentions, and its activations."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 from torch import Tensor, nn
 
-from regard.config import option
-
-ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU, "swish": nn.SiLU}
+Activation = Literal["relu", "gelu", "gelu_tanh", "swish", "swiglu"]
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
+    "relu": nn.ReLU,
+    "gelu": nn.GELU,
+    "gelu_tanh": partial(nn.GELU, approximate="tanh"),
+    "swish": nn.SiLU,
+}
 
 
 class FeedForward(nn.Module):
     """max(0, xW₁ + b₁)W₂ + b₂ (Vaswani 2017, eq. 2), or another activation in the middle."""
 
-    def __init__(self, size: int, inner: int, activation: str) -> None:
+    parts = 1  # how many products of the input the inner layer is made of
+
+    def __init__(self, size: int, inner: int, activation: str = "relu") -> None:
         super().__init__()
-        self.expand = nn.Linear(size, inner)
-        self.activation = ACTIVATIONS[activation]()
+        self.expand = nn.Linear(size, self.parts * inner)
+        self.activation = ACTIVATIONS.get(activation, nn.SiLU)()
         self.contract = nn.Linear(inner, size)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.contract(self.activation(self.expand(x)))
 
     def reset_parameters(self) -> None:
+        for part in self.expand.weight.chunk(self.parts):
+            nn.init.xavier_uniform_(part)
+        nn.init.xavier_uniform_(self.contract.weight)
         for linear in (self.expand, self.contract):
-            nn.init.xavier_uniform_(linear.weight)
             nn.init.zeros_(linear.bias)
 
 
-@dataclass(frozen=True)
-class FeedForwardConfig:
-    inner: int = option(2048, "width of the inner layer")
-    activation: Literal["relu", "gelu", "swish"] = option("relu", "between the two products")
+class GatedFeedForward(FeedForward):
+    """(swish(xW₁ + b₁) ⊙ (xW₃ + b₃))W₂ + b₂: SwiGLU (Shazeer 2020)."""
 
-    def build(self, size: int) -> FeedForward:
-        return FeedForward(size, self.inner, self.activation)
+    parts = 2
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate, value = self.expand(x).chunk(2, -1)
+        return self.contract(self.activation(gate) * value)
+
+
+def feed_forward(size: int, inner: int, activation: str) -> FeedForward:
+    return (GatedFeedForward if activation == "swiglu" else FeedForward)(size, inner, activation)

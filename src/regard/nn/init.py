@@ -1,5 +1,6 @@
 """How weights begin. Two choices for a whole model; norms and biases begin at one and zero in both."""
 
+import torch
 from torch import nn
 
 from regard.nn.attention import MultiHeadAttention
@@ -11,14 +12,28 @@ def xavier(model: nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, MultiHeadAttention | FeedForward):
             module.reset_parameters()
+    _own(model)
 
 
 def normal(model: nn.Module) -> None:
     """N(0, 0.02²) for every matrix, embeddings too, as in BERT, GPT-2 and Marian: sub-layers begin close to nothing."""
-    xavier(model)
+    for module in model.modules():
+        if isinstance(module, MultiHeadAttention | FeedForward):
+            module.reset_parameters()
     for parameter in model.parameters():
         if parameter.dim() > 1:
             nn.init.normal_(parameter, std=0.02)
+    _own(model)
+
+
+def _own(model: nn.Module) -> None:
+    """What a part asks for itself: `reset_own`, and the factor a score asks of the query projection (S7)."""
+    for module in model.modules():
+        if hasattr(module, "reset_own"):
+            module.reset_own()  # type: ignore[operator]
+        if isinstance(module, MultiHeadAttention) and module.score.query_gain != 1.0:
+            with torch.no_grad():
+                module.query.weight.mul_(module.score.query_gain)
 
 
 INITS = {"xavier": xavier, "normal": normal}

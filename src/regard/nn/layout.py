@@ -5,9 +5,19 @@ Cached decoding, cross-attention and packed documents are the same attention wit
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Where places hang in a dependency tree. i lies above j, or is it, when enter[i] ≤ enter[j] < leave[i]."""
+
+    depth: Tensor  # [B, N] edges up to the root
+    enter: Tensor  # [B, N] when a walk through the tree first comes by
+    leave: Tensor  # [B, N] when it has seen all below
 
 
 @dataclass(frozen=True)
@@ -19,6 +29,7 @@ class Layout:
     real: Tensor | None = None  # [B, N] False at padding; None: everything is real
     document: Tensor | None = None  # [B, N] which sequence of a packed row; None: one a row
     right_padded: bool = False  # positions are 0, 1, 2 … and padding stands only at the end
+    tree: Tree | None = None  # for structural positions
 
     @property
     def rows(self) -> int:
@@ -28,10 +39,21 @@ class Layout:
     def length(self) -> int:
         return self.position.shape[1]
 
+    def lengths(self) -> Tensor:
+        """How many places of each row are real [B or 1]."""
+        if self.real is None:
+            return torch.tensor([self.length], device=self.position.device)
+        return self.real.sum(-1)
+
     @staticmethod
-    def of(length: int, real: Tensor | None = None, device: torch.device | None = None) -> "Layout":
+    def of(
+        length: int, real: Tensor | None = None, device: torch.device | None = None, tree: Tree | None = None
+    ) -> "Layout":
         """Sequences that start at 0 and are padded on the right, if at all."""
-        return Layout(torch.arange(length, device=device)[None], length, real, right_padded=True)
+        return Layout(torch.arange(length, device=device)[None], length, real, right_padded=True, tree=tree)
+
+
+Grid = tuple[Tensor, Tensor, Tensor, Tensor]  # b, h, i, j: index tensors that broadcast together
 
 
 @dataclass(frozen=True)
@@ -40,9 +62,32 @@ class Call:
 
     queries: Layout
     keys: Layout
-    _memo: dict[Hashable, Tensor | None] = field(default_factory=dict, repr=False, compare=False)
+    _memo: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
 
-    def once(self, key: Hashable, make: Callable[[], Tensor | None]) -> Tensor | None:
+    def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
         if key not in self._memo:
             self._memo[key] = make()
         return self._memo[key]
+
+    @property
+    def rows(self) -> int:
+        return max(self.queries.rows, self.keys.rows)
+
+    def grid(self, heads: int = 1) -> Grid:
+        """Every row, head, query and key: [B, 1, 1, 1], [H, 1, 1], [Q, 1], [1, K]."""
+        device = self.queries.position.device
+        b = torch.arange(self.rows, device=device)[:, None, None, None]
+        h = torch.arange(heads, device=device)[:, None, None]
+        i = torch.arange(self.queries.length, device=device)[:, None]
+        j = torch.arange(self.keys.length, device=device)[None, :]
+        return b, h, i, j
+
+
+def at(rows: Tensor, b: Tensor, n: Tensor) -> Tensor:
+    """rows[b, n], where one row may serve the whole batch."""
+    return rows[0][n] if rows.shape[0] == 1 else rows[b, n]
+
+
+def distance(call: Call, b: Tensor, i: Tensor, j: Tensor) -> Tensor:
+    """How far key j stands behind query i: position(j) − position(i)."""
+    return at(call.keys.position, b, j) - at(call.queries.position, b, i)

@@ -1,15 +1,13 @@
 """How do scores become weights? Hidden places get exactly zero; a row with nothing to see gives zeros, not NaN."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 
 class Softmax(nn.Module):
-    """exp(s_j) / Σ exp(s): every visible place gets some weight."""
-
     fused = True  # fast kernels apply this one themselves
 
     def forward(self, scores: Tensor, allow: Tensor | None) -> Tensor:
@@ -21,6 +19,12 @@ class Softmax(nn.Module):
 
 @dataclass(frozen=True)
 class SoftmaxConfig:
+    """Every visible place gets some weight."""
+
+    id: ClassVar[str] = "N1"
+    formula: ClassVar[str] = "exp(s_j) / Σ exp(s)"
+    paper: ClassVar[str] = "Bahdanau 2014, eq. 6"
+
     kind: Literal["softmax"] = "softmax"
 
     def build(self) -> nn.Module:

@@ -1,36 +1,40 @@
-"""How a sub-layer's output joins what came in: post-norm (the paper) or pre-norm. Two objects, no flag."""
+"""How a sub-layer's output joins what came in: post-norm (the paper), pre-norm, or not at all. Objects, no flag."""
 
 from collections.abc import Callable
 
 from torch import Tensor, nn
 
 
-class PostNorm(nn.Module):
-    """norm(x + dropout(f(x))) (Vaswani 2017, 3.1)."""
+class _Join(nn.Module):
+    final_norm = False  # whether the stack needs one norm more at its end
 
-    final_norm = False  # the last sub-layer has normalised already
-
-    def __init__(self, size: int, dropout: float) -> None:
+    def __init__(self, norm: nn.Module, dropout: float) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(size)
+        self.norm = norm
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        return self.norm(x + self.dropout(sublayer(x)))
+
+class PostNorm(_Join):
+    """norm(x + dropout(f(x))) (Vaswani 2017, 3.1)."""
+
+    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor], real: Tensor | None = None) -> Tensor:
+        return self.norm(x + self.dropout(sublayer(x)), real)
 
 
-class PreNorm(nn.Module):
+class PreNorm(_Join):
     """x + dropout(f(norm(x))): the way through is never normalised, so the stack needs one norm at its end."""
 
     final_norm = True
 
-    def __init__(self, size: int, dropout: float) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(size)
-        self.dropout = nn.Dropout(dropout)
-
-    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        return x + self.dropout(sublayer(self.norm(x)))
+    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor], real: Tensor | None = None) -> Tensor:
+        return x + self.dropout(sublayer(self.norm(x, real)))
 
 
-RESIDUALS: dict[str, type[PostNorm] | type[PreNorm]] = {"post_norm": PostNorm, "pre_norm": PreNorm}
+class NoResidual(_Join):
+    """norm(dropout(f(x))): nothing passes by the sub-layer; for the comparison."""
+
+    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor], real: Tensor | None = None) -> Tensor:
+        return self.norm(self.dropout(sublayer(x)), real)
+
+
+RESIDUALS: dict[str, type[_Join]] = {"post_norm": PostNorm, "pre_norm": PreNorm, "none": NoResidual}

@@ -1,0 +1,13 @@
+"""Who may look at whom? Patterns are written as expressions, such as `window(256) | global(2)`.
+
+Adding one is its class and its line in PATTERNS.
+"""
+
+from regard.nn.pattern.combine import And, Or
+from regard.nn.pattern.contract import Blocks, Pattern
+from regard.nn.pattern.expression import parse
+from regard.nn.pattern.masks import Causal, Document, Full, Padding
+
+PATTERNS: dict[str, type[Pattern]] = {"full": Full, "causal": Causal}
+
+__all__ = ["PATTERNS", "And", "Blocks", "Causal", "Document", "Full", "Or", "Padding", "Pattern", "parse"]

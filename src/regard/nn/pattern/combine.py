@@ -1,0 +1,88 @@
+"""Patterns of patterns: & narrows, | widens."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from regard.nn.layout import Call
+from regard.nn.pattern.contract import Blocks, Pattern, Shape
+from regard.nn.pattern.masks import Causal, Padding
+from regard.nn.sizes import Sizes
+
+
+@dataclass(frozen=True)
+class _Both(Pattern):
+    left: Pattern
+    right: Pattern
+
+    @property
+    def by_head(self) -> bool:  # type: ignore[override]
+        return self.left.by_head or self.right.by_head
+
+    @property
+    def places(self) -> tuple[str, ...]:  # type: ignore[override]
+        return tuple(place for place in self.left.places if place in self.right.places)
+
+    def check(self, longest: int) -> None:
+        self.left.check(longest)
+        self.right.check(longest)
+
+    def build(self, sizes: Sizes) -> Pattern:
+        return type(self)(self.left.build(sizes), self.right.build(sizes))
+
+    def modules(self) -> Iterator[nn.Module]:
+        yield from self.left.modules()
+        yield from self.right.modules()
+
+    def bind(self, q: Tensor, call: Call, layer: int, past: bool = False) -> Pattern:
+        return type(self)(self.left.bind(q, call, layer, past), self.right.bind(q, call, layer, past))
+
+    def gain(self, call: Call) -> Tensor | None:
+        gains = [gain for part in (self.left, self.right) if (gain := part.gain(call)) is not None]
+        return gains[0] * gains[1] if len(gains) == 2 else gains[0] if gains else None
+
+    def parts(self) -> list[Pattern]:
+        """What is combined, through any depth of the same combination."""
+        sides = (self.left, self.right)
+        return [part for side in sides for part in (side.parts() if type(side) is type(self) else [side])]
+
+
+class And(_Both):
+    def bind(self, q: Tensor, call: Call, layer: int, past: bool = False) -> Pattern:
+        return super().bind(q, call, layer, past or Causal() in self.parts())
+
+    def allow(self, call: Call, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return self.left.allow(call, b, h, i, j) & self.right.allow(call, b, h, i, j)
+
+    def shape(self, call: Call) -> Shape:
+        hiding = [(part, shape) for part in self.parts() if (shape := part.shape(call)) != "full"]
+        if not hiding:
+            return "full"
+        if any(shape == "causal" for _, shape in hiding):  # padding on the right is the future of every real place
+            hiding = [(part, shape) for part, shape in hiding if part != Padding()]
+        return "causal" if all(shape == "causal" for _, shape in hiding) else "mask"
+
+    def blocks(self, call: Call, size: int) -> Blocks | None:
+        """What both allow lies within what either does: the shorter list will do."""
+        found = [blocks for side in (self.left, self.right) if (blocks := side.blocks(call, size)) is not None]
+        return min(found, key=lambda blocks: blocks.keys.shape[-1]) if found else None
+
+
+class Or(_Both):
+    def allow(self, call: Call, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return self.left.allow(call, b, h, i, j) | self.right.allow(call, b, h, i, j)
+
+    def shape(self, call: Call) -> Shape:
+        return "full" if "full" in (self.left.shape(call), self.right.shape(call)) else "mask"
+
+    def blocks(self, call: Call, size: int) -> Blocks | None:
+        left, right = self.left.blocks(call, size), self.right.blocks(call, size)
+        if left is None or right is None:
+            return None
+        shape = [max(a, b) for a, b in zip(left.keys.shape[:3], right.keys.shape[:3], strict=True)]
+        keys = torch.cat([left.keys.expand(*shape, -1), right.keys.expand(*shape, -1)], -1).sort(-1).values
+        again = keys[..., 1:] == keys[..., :-1]  # a block that both name counts once
+        keys = torch.cat([keys[..., :1], keys[..., 1:].masked_fill(again, -1)], -1)
+        return Blocks(keys, max(left.edge, right.edge))

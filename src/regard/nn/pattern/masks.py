@@ -1,0 +1,76 @@
+"""The patterns that follow from where things stand: all, the past, what is real, the same document."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from regard.nn.layout import Call, at, distance
+from regard.nn.pattern.contract import Pattern, Shape
+
+
+@dataclass(frozen=True)
+class Full(Pattern):
+    """Everyone sees everyone."""
+
+    id: ClassVar[str] = "M0"
+    formula: ClassVar[str] = "all (i, j)"
+    paper: ClassVar[str] = "Vaswani 2017, 3.2"
+
+    def allow(self, call: Call, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return torch.ones_like(i * j, dtype=torch.bool)
+
+    def shape(self, call: Call) -> Shape:
+        return "full"
+
+
+@dataclass(frozen=True)
+class Causal(Pattern):
+    """No place sees a later one; a decoder always has it."""
+
+    id: ClassVar[str] = "M2"
+    formula: ClassVar[str] = "position(j) ≤ position(i)"
+    paper: ClassVar[str] = "Vaswani 2017, 3.2.3"
+    places: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
+
+    def allow(self, call: Call, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return distance(call, b, i, j) <= 0
+
+    def shape(self, call: Call) -> Shape:
+        q, k = call.queries, call.keys
+        return "causal" if q.right_padded and k.right_padded and q.length == k.length else "mask"
+
+
+@dataclass(frozen=True)
+class Padding(Pattern):
+    """Padded keys are invisible; every attention has it."""
+
+    id: ClassVar[str] = "M1"
+    formula: ClassVar[str] = "j is real"
+    paper: ClassVar[str] = "—"
+
+    def allow(self, call: Call, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        if call.keys.real is None:
+            return torch.ones_like(i * j, dtype=torch.bool)
+        return at(call.keys.real, b, j)
+
+    def shape(self, call: Call) -> Shape:
+        return "full" if call.keys.real is None else "mask"
+
+
+@dataclass(frozen=True)
+class Document(Pattern):
+    """Sequences packed in one row never see each other; every attention has it."""
+
+    id: ClassVar[str] = "M8"
+    formula: ClassVar[str] = "document(i) = document(j)"
+    paper: ClassVar[str] = "—"
+
+    def allow(self, call: Call, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        if call.keys.document is None or call.queries.document is None:
+            return torch.ones_like(i * j, dtype=torch.bool)
+        return at(call.keys.document, b, j) == at(call.queries.document, b, i)
+
+    def shape(self, call: Call) -> Shape:
+        return "full" if call.keys.document is None else "mask"

@@ -1,0 +1,25 @@
+"""No position: attention sees a bag of words."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from regard.nn.position.contract import Position
+from regard.nn.sizes import Sizes
+
+
+@dataclass(frozen=True)
+class NoPositionConfig:
+    """Order-blind: permuted words give the permuted output."""
+
+    id: ClassVar[str] = "P0"
+    formula: ClassVar[str] = "—"
+    paper: ClassVar[str] = "Vaswani 2017, 3.5 (what it would be without)"
+    places: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
+
+    kind: Literal["none"] = "none"
+
+    def check(self, sizes: Sizes) -> None:
+        """Raise ValueError where a model of these sizes cannot have these positions."""
+
+    def build(self, sizes: Sizes) -> Position:
+        return Position()

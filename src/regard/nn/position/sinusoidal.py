@@ -1,0 +1,65 @@
+"""Fixed waves, added to the word vectors."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from regard.config import option
+from regard.nn.layout import Layout
+from regard.nn.position.contract import Position
+from regard.nn.position.join import JOINS, Join
+from regard.nn.sizes import Sizes
+
+
+def sinusoids(position: Tensor, size: int, layout: str = "interleaved") -> Tensor:
+    """PE(p, 2i) = sin(p / 10000^(2i/D)), PE(p, 2i+1) = cos(same) (Vaswani 2017, 3.5). [...] -> [..., D]
+
+    `halves` puts all sines first, as Hugging Face's Marian does.
+    """
+    frequency = 10000.0 ** (-torch.arange(0, size, 2, dtype=torch.float64, device=position.device) / size)
+    angle = position[..., None].to(torch.float64) * frequency  # [..., D/2]
+    if layout == "halves":
+        return torch.cat([angle.sin(), angle.cos()], -1)
+    return torch.stack([angle.sin(), angle.cos()], -1).flatten(-2)
+
+
+class Sinusoidal(Position):
+    """Any position can be computed, so the table grows when needed."""
+
+    table: Tensor
+
+    def __init__(self, size: int, layout: str, join: str = "add") -> None:
+        super().__init__()
+        self.size, self.layout = size, layout
+        self.join = JOINS[join](size)
+        self.register_buffer("table", sinusoids(torch.arange(1024), size, layout), persistent=False)
+
+    def embed(self, x: Tensor, layout: Layout) -> Tensor:
+        if layout.end > len(self.table):
+            longer = torch.arange(2 * layout.end, device=self.table.device)
+            self.table = sinusoids(longer, self.size, self.layout).to(self.table.dtype)
+        waves = self.table[: layout.length] if layout.right_padded else self.table[layout.position]  # [(B,) N, D]
+        return self.join(x, waves.to(x.dtype))
+
+
+@dataclass(frozen=True)
+class SinusoidalConfig:
+    """Waves of geometric wavelengths, added to the word vectors; nothing is learned."""
+
+    id: ClassVar[str] = "P1"
+    formula: ClassVar[str] = "PE(p, 2i) = sin(p / 10000^(2i/D)), PE(p, 2i+1) = cos(p / 10000^(2i/D))"
+    paper: ClassVar[str] = "Vaswani 2017, 3.5"
+    places: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
+
+    kind: Literal["sinusoidal"] = "sinusoidal"
+    layout: Literal["interleaved", "halves"] = option("interleaved", "sine beside cosine, or all sines first")
+    join: Join = option("add", "add to the word vector, or concat and project back to its size")
+
+    def check(self, sizes: Sizes) -> None:
+        if sizes.size % 2:
+            raise ValueError(f"sinusoidal positions are pairs of sine and cosine, and the size {sizes.size} is odd")
+
+    def build(self, sizes: Sizes) -> Position:
+        return Sinusoidal(sizes.size, self.layout, self.join)

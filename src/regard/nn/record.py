@@ -1,0 +1,55 @@
+"""Attention weights that were asked for: kept by place and layer, and moved with the rows they belong to."""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+PLACES = ("encoder", "decoder", "cross")
+
+
+@dataclass
+class Sink:
+    """What one attention puts its weights into, call by call."""
+
+    graph: bool  # whether gradients may flow back through what is kept
+    steps: list[Tensor] = field(default_factory=list)  # [B, H, Q, K] of every call
+
+
+@dataclass
+class Record:
+    """A request for weights, and the weights once a model has run. Masked places are exactly zero."""
+
+    places: tuple[str, ...] = PLACES
+    graph: bool = False
+    sinks: dict[tuple[str, int], Sink] = field(default_factory=dict)
+
+    def at(self, place: str, layer: int) -> Sink | None:
+        """Where that attention should put its weights; None if they were not asked for."""
+        if place not in self.places:
+            return None
+        return self.sinks.setdefault((place, layer), Sink(self.graph))
+
+    def layers(self, place: str) -> list[Tensor]:
+        """The weights of a place, a tensor [B, H, Q, K] for each layer; steps of decoding are joined."""
+        return [_joined(self.sinks[key].steps) for key in sorted(self.sinks) if key[0] == place]
+
+    def row(self, row: int) -> dict[str, Tensor]:
+        """One row's weights by place [layers, H, Q, K], as copies."""
+        found = {place: self.layers(place) for place in self.places}
+        return {
+            place: torch.stack([weights[row] for weights in layers]).clone()
+            for place, layers in found.items()
+            if layers
+        }
+
+    def reorder(self, index: Tensor) -> None:
+        for sink in self.sinks.values():
+            sink.steps = [weights[index] for weights in sink.steps]
+
+
+def _joined(steps: list[Tensor]) -> Tensor:
+    """Weights of successive queries; a later one may have seen more keys."""
+    widest = max(weights.shape[-1] for weights in steps)
+    return torch.cat([F.pad(weights, (0, widest - weights.shape[-1])) for weights in steps], -2)

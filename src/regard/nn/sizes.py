@@ -1,0 +1,18 @@
+"""The numbers that the parts of an attention are built from."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Sizes:
+    size: int  # D, the width of the model
+    heads: int  # H
+    d_k: int  # of one head's queries and keys
+    d_v: int  # of one head's values
+
+    @staticmethod
+    def of(size: int, heads: int, d_k: int | None = None, d_v: int | None = None) -> "Sizes":
+        """A head has size/heads dimensions unless it is said otherwise."""
+        if size % heads and (d_k is None or d_v is None):
+            raise ValueError(f"{heads} heads do not divide the size {size}; choose others, or set d_k and d_v")
+        return Sizes(size, heads, d_k or size // heads, d_v or size // heads)
