@@ -160,3 +160,13 @@ def test_describe_lists_every_key() -> None:
         "data.train.weight",
         "text(bpe).size",
     } <= keys
+
+
+def test_another_kind_begins_anew() -> None:
+    """Keys that the file gives to one kind mean nothing to another; those of the command line stay, in any order."""
+    text = "schedule: {kind: warm, steps: 3}"
+    for given_in in (["schedule.kind=cold", "schedule.rate=0.2"], ["schedule.rate=0.2", "schedule.kind=cold"]):
+        node = config.override(config.read_text(text, "a.yaml"), given_in)
+        assert node.plain() == {"schedule": {"kind": "cold", "rate": 0.2}}
+    same = config.override(config.read_text(text, "a.yaml"), ["schedule.kind=warm"])
+    assert same.plain() == {"schedule": {"kind": "warm", "steps": 3}}

@@ -116,6 +116,15 @@ def translate(
     top_k: Annotated[int, typer.Option(help="For --sample: from the k likeliest only.")] = 0,
     top_p: Annotated[float, typer.Option(help="For --sample: from the likeliest with this much probability.")] = 1.0,
     seed: Annotated[int, typer.Option(help="For --sample.")] = 1,
+    alignments: Annotated[
+        Path | None, typer.Option(help="Also write word alignments here, a line for each output: 0-0 1-2 … (Pharaoh).")
+    ] = None,
+    layer: Annotated[
+        int | None, typer.Option(min=1, help="For --alignments. Default: the one before the last.")
+    ] = None,
+    head: Annotated[
+        list[int] | None, typer.Option(min=1, help="For --alignments, may be repeated. Default: all.")
+    ] = None,
     long: Annotated[
         str, typer.Option(help="Lines longer than the model knows: truncate, refuse or translate.")
     ] = "truncate",
@@ -134,6 +143,7 @@ def translate(
         nbest,
         scores,
         (sample, temperature, top_k, top_p, seed),
+        (alignments, layer, head),
         long,
         batch_tokens,
         device,
@@ -170,12 +180,16 @@ def average(
 @app.command()
 def info(
     run: Annotated[Path | None, typer.Argument(help="A trained model. Without it: this installation.")] = None,
+    mechanisms: Annotated[
+        bool,
+        typer.Option("--mechanisms", help="List every attention, position, block and model: meaning, formula, paper."),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """What this installation has, or what a trained model is and how well it did."""
-    from regard.training.command import info as body
+    from regard.training.command import info, mechanisms as listing
 
-    body(run, as_json)
+    listing(as_json) if mechanisms else info(run, as_json)
 
 
 @data.command("list")

@@ -123,9 +123,18 @@ def override(root: Node, assignments: typing.Sequence[str]) -> Node:
             node = _descend(node, key, where)
         if isinstance(node.value, list):
             node.value[_index(node, last, where)] = _scalar(value, where)
-        else:
-            _as_mapping(node)[last] = _scalar(value, where)
+            continue
+        keys = _as_mapping(node)
+        if last == "kind" and "kind" in keys and keys["kind"].raw != value.strip():
+            _begin_anew(keys)
+        keys[last] = _scalar(value, where)
     return root
+
+
+def _begin_anew(keys: dict[str, Node]) -> None:
+    """Another kind has other keys: what the file said about the old one goes, what the command line says stays."""
+    for key in [key for key, child in keys.items() if not child.where.startswith("command line")]:
+        del keys[key]
 
 
 def _scalar(value: str, where: str) -> Node:

@@ -23,7 +23,7 @@ class Table:
         self.logits = torch.randn(entries, entries, entries, dtype=torch.float64, generator=g) * 2
         self.entries = entries
 
-    def start(self, batch, length):
+    def start(self, batch, length, record=None):
         return _State(torch.zeros(len(batch.source), dtype=torch.long))
 
     def step(self, tokens, state):

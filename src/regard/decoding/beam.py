@@ -31,7 +31,7 @@ class _Ended:
 
 @torch.inference_mode()
 def beam_search(
-    model: Generator, batch: Any, limits: list[int], symbols: Symbols, config: Beam, nbest: int = 1
+    model: Generator, batch: Any, limits: list[int], symbols: Symbols, config: Beam, nbest: int = 1, record: Any = None
 ) -> list[list[Hypothesis]]:
     """For every row of the batch, its `nbest` best sequences (at most `config.size`), best first.
 
@@ -39,7 +39,7 @@ def beam_search(
     limit, where what is left is made to end.
     """
     size, device = config.size, batch.device
-    state = model.start(batch, max(limits) + 1)
+    state = model.start(batch, max(limits) + 1, record)
     state.reorder(torch.arange(len(limits), device=device).repeat_interleave(size))  # [B·size]
     ended = [_Ended() for _ in limits]
     sentences = list(range(len(limits)))  # which input each group of `size` rows is
@@ -57,7 +57,7 @@ def beam_search(
             only_end[..., symbols.eos] = logp[..., symbols.eos]
             logp = torch.where(full[:, None, None], only_end, logp)
         score, beam, token = _best(score, logp, 2 * size)  # [B, 2·size] each: enough that `size` go on even if all end
-        _collect(ended, sentences, said, score, beam, token, symbols, config, nbest)
+        _collect(ended, sentences, said, score, beam, token, symbols, config, nbest, record)
         going = [row for row, s in enumerate(sentences) if ended[s].count < size and limits[s] > step]
         if not going:
             break
@@ -91,11 +91,14 @@ def _collect(
     symbols: Symbols,
     config: Beam,
     nbest: int,
+    record: Any,
 ) -> None:
     """Take note of what ends among the best `size` continuations."""
     ends = (token[:, : config.size] == symbols.eos) & (score[:, : config.size] > -torch.inf)
     row, rank = ends.nonzero(as_tuple=True)
     totals, tokens = score[row, rank].tolist(), said[row, beam[row, rank]].tolist()
     divisor = penalty(said.shape[-1] + 1, config)
-    for r, total, words in zip(row.tolist(), totals, tokens, strict=True):
-        ended[sentences[r]].add(Hypothesis(words, total / divisor, total), max(nbest, 1))
+    rows = (row * config.size + beam[row, rank]).tolist()  # of the state
+    for r, at, total, words in zip(row.tolist(), rows, totals, tokens, strict=True):
+        seen = None if record is None else record.row(at)
+        ended[sentences[r]].add(Hypothesis(words, total / divisor, total, seen), max(nbest, 1))

@@ -10,8 +10,11 @@ from torch import Tensor
 class Generator(Protocol):
     """A model that generates. Rows of the state stay independent of each other."""
 
-    def start(self, batch: Any, length: int) -> Any:
-        """Read the input, which has a `device`; room for `length` tokens a row. The state offers `reorder(index)`."""
+    def start(self, batch: Any, length: int, record: Any = None) -> Any:
+        """Read the input, which has a `device`; room for `length` tokens a row. The state offers `reorder(index)`.
+
+        `record` asks for attention weights: it moves with the rows, and `record.row(n)` gives those of one.
+        """
 
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
         """Read tokens [B, T], T ≥ 1, and give the scores of what follows each [B, T, V]."""
@@ -31,6 +34,7 @@ class Hypothesis:
     tokens: list[int]  # without start and end
     score: float  # what the search ranks by: log-probability under the length penalty
     log_probability: float  # sum over the tokens and the end
+    attention: dict[str, Tensor] | None = None  # by place [layers, H, T, K], where asked for; the last row is the end's
 
 
 def log_probabilities(logits: Tensor, symbols: Symbols) -> Tensor:

@@ -14,14 +14,20 @@ Choose = Callable[[Tensor, Tensor, int], Tensor]  # (logp [B, V], rows [B], step
 
 
 def greedy_search(
-    model: Generator, batch: Any, limits: list[int], symbols: Symbols, config: Greedy
+    model: Generator, batch: Any, limits: list[int], symbols: Symbols, config: Greedy, record: Any = None
 ) -> list[Hypothesis]:
     """The likeliest next word, again and again."""
-    return _generate(model, batch, limits, symbols, lambda logp, rows, step: logp.argmax(-1))
+    return _generate(model, batch, limits, symbols, lambda logp, rows, step: logp.argmax(-1), record)
 
 
 def sample(
-    model: Generator, batch: Any, limits: list[int], symbols: Symbols, config: Sample, keys: list[int] | None = None
+    model: Generator,
+    batch: Any,
+    limits: list[int],
+    symbols: Symbols,
+    config: Sample,
+    keys: list[int] | None = None,
+    record: Any = None,
 ) -> list[Hypothesis]:
     """Draw each word. Row r has a stream of its own, keyed by (seed, keys[r]), so that batching changes nothing."""
     keys = keys if keys is not None else list(range(len(limits)))
@@ -40,17 +46,20 @@ def sample(
         place = (kept <= u).sum(-1).clamp(max=keep.sum(-1) - 1)
         return ids.gather(-1, place[:, None])[:, 0]
 
-    return _generate(model, batch, limits, symbols, choose)
+    return _generate(model, batch, limits, symbols, choose, record)
 
 
 @torch.inference_mode()
-def _generate(model: Generator, batch: Any, limits: list[int], symbols: Symbols, choose: Choose) -> list[Hypothesis]:
-    state = model.start(batch, max(limits) + 1)
+def _generate(
+    model: Generator, batch: Any, limits: list[int], symbols: Symbols, choose: Choose, record: Any
+) -> list[Hypothesis]:
+    state = model.start(batch, max(limits) + 1, record)
     device = batch.device
     rows = torch.arange(len(limits), device=device)  # which sentence each live row is
     limit = torch.tensor(limits, device=device)
     last = torch.full((len(limits), 1), symbols.bos, device=device)
     said: list[list[int]] = [[] for _ in limits]
+    seen: list[dict[str, Tensor] | None] = [None for _ in limits]
     total = torch.zeros(len(limits), dtype=torch.float64, device=device)
     for step in range(max(limits) + 1):
         logits, state = model.step(last, state)
@@ -58,9 +67,11 @@ def _generate(model: Generator, batch: Any, limits: list[int], symbols: Symbols,
         token = choose(logp, rows, step)
         token = torch.where(limit[rows] <= step, symbols.eos, token)  # the limit is reached: end here
         total[rows] += logp.gather(-1, token[:, None])[:, 0].double()
-        for row, word in zip(rows.tolist(), token.tolist(), strict=True):
+        for at, (row, word) in enumerate(zip(rows.tolist(), token.tolist(), strict=True)):
             if word != symbols.eos:
                 said[row].append(word)
+            elif record is not None:
+                seen[row] = record.row(at)
         alive = (token != symbols.eos).nonzero()[:, 0]
         if not len(alive):
             break
@@ -68,4 +79,4 @@ def _generate(model: Generator, batch: Any, limits: list[int], symbols: Symbols,
             state.reorder(alive)
             rows, token = rows[alive], token[alive]
         last = token[:, None]
-    return [Hypothesis(tokens, score, score) for tokens, score in zip(said, total.tolist(), strict=True)]
+    return [Hypothesis(*made) for made in zip(said, total.tolist(), total.tolist(), seen, strict=True)]

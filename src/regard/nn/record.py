@@ -37,12 +37,11 @@ class Record:
 
     def row(self, row: int) -> dict[str, Tensor]:
         """One row's weights by place [layers, H, Q, K], as copies."""
-        found = {place: self.layers(place) for place in self.places}
-        return {
-            place: torch.stack([weights[row] for weights in layers]).clone()
-            for place, layers in found.items()
-            if layers
-        }
+        found: dict[str, list[Tensor]] = {}
+        for place, layer in sorted(self.sinks):
+            steps = [weights[row] for weights in self.sinks[place, layer].steps]
+            found.setdefault(place, []).append(_joined(steps))
+        return {place: torch.stack(layers) for place, layers in found.items()}
 
     def reorder(self, index: Tensor) -> None:
         for sink in self.sinks.values():

@@ -16,8 +16,9 @@ from regard.data.config import Corpus
 from regard.decoding import Beam, DecodingConfig, Greedy, Sample
 from regard.errors import RegardError
 from regard.folder import load
+from regard.tasks.alignment import pharaoh
 from regard.tasks.translation import evaluate as measure
-from regard.tasks.translator import Long, Translation, Translator
+from regard.tasks.translator import Long, Options, Translation, Translator
 
 CHUNK = 4096  # lines translated together when they come as a stream
 
@@ -33,6 +34,7 @@ def translate(
     nbest: int,
     scores: bool,
     sampling: tuple[bool, float, int, float, int],
+    alignments: tuple[Path | None, int | None, list[int] | None],
     long: str,
     batch_tokens: int,
     device: str,
@@ -44,18 +46,27 @@ def translate(
     if nbest > 1 and beam is None and isinstance(translator.recipe.decoding, Greedy):
         beam = nbest
     decoding = _decoding(translator, beam, sampling)
-    with _reading(source) as lines, _writing(output) as out, _bar("Translating") as tell:
+    links, layer, heads = alignments
+    options: Options = {"batch_tokens": batch_tokens, "long": cast(Long, long), "warn": _warn}
+    options["attention"] = ("cross",) if links else ()
+    with contextlib.ExitStack() as files:
+        lines, out = files.enter_context(_reading(source)), files.enter_context(_writing(output))
+        aligned = files.enter_context(_writing(links)) if links else None
+        tell = files.enter_context(_bar("Translating"))
         start = 0
         for chunk in _chunks(lines, interactive=source is None and sys.stdin.isatty()):
 
             def told(what: str, done: int, of: int, before: int = start) -> None:
                 tell(before + done, before + of)
 
-            found = translator.nbest(
-                chunk, nbest, decoding, "plain", batch_tokens, cast(Long, long), _warn, told, before=start
-            )
-            for number, options in enumerate(found, start + 1):
-                out.write(_line(number, options, nbest, scores, as_json))
+            options |= {"progress": told, "before": start}
+            found = translator.nbest(chunk, nbest, decoding, **options)
+            for number, translations in enumerate(found, start + 1):
+                out.write(_line(number, translations, nbest, scores, as_json))
+                if aligned:
+                    line = chunk[number - start - 1]
+                    rows = [pharaoh(translator.alignment(line, t, layer, heads)) for t in translations]
+                    aligned.write("\n".join(rows or [""]) + "\n")
             out.flush()
             start += len(chunk)
 

@@ -2,18 +2,30 @@
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, cast
 
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
-from regard.decoding import Beam, DecodingConfig, Greedy, Hypothesis, Symbols, beam_search, greedy_search, sample
+from regard.decoding import (
+    Beam,
+    DecodingConfig,
+    Generator,
+    Greedy,
+    Hypothesis,
+    Symbols,
+    beam_search,
+    greedy_search,
+    sample,
+)
 from regard.errors import RegardError
 from regard.evaluation import Metric, text_metrics
 from regard.evaluation.metrics import perplexity
 from regard.models.batch import Packed, Pairs, pairs, sources
+from regard.nn.record import Record
+from regard.tasks.alignment import align, chosen
 from regard.tasks.contract import Progress
 from regard.tasks.vocabulary import Vocabulary
 
@@ -32,6 +44,20 @@ class Translation:
     text: str
     score: float  # under the length penalty
     log_probability: float
+    tokens: list[int] = field(default_factory=list, repr=False)  # the pieces of the text
+    attention: dict[str, Tensor] | None = field(default=None, repr=False)  # by place [layers, H, T, K], where asked for
+
+
+class Options(TypedDict, total=False):
+    """What `translate` and `nbest` may be told besides the lines."""
+
+    form: Form
+    batch_tokens: int  # padded tokens computed at once
+    long: Long  # what becomes of a line longer than the model knows
+    warn: Warn | None  # told how many lines were cut; by default a Python warning is given
+    progress: Progress | None
+    before: int  # lines of the text that came earlier: messages count them, samples are drawn as if all came at once
+    attention: Sequence[str]  # places whose weights are recorded: encoder, decoder, cross
 
 
 class Translator:
@@ -50,78 +76,99 @@ class Translator:
     # --- translating -------------------------------------------------------------------------------------------
 
     def translate(
-        self,
-        lines: Sequence[str],
-        decoding: DecodingConfig | None = None,
-        form: Form = "plain",
-        batch_tokens: int = 4096,
-        long: Long = "truncate",
-        warn: Warn | None = None,
-        progress: Progress | None = None,
+        self, lines: Sequence[str], decoding: DecodingConfig | None = None, **options: Unpack[Options]
     ) -> list[str]:
         """One output for each line, in order; an empty line gives an empty line."""
-        found = self.nbest(lines, 1, decoding, form, batch_tokens, long, warn, progress)
-        return [options[0].text if options else "" for options in found]
+        return [found[0].text if found else "" for found in self.nbest(lines, 1, decoding, **options)]
 
     def nbest(
-        self,
-        lines: Sequence[str],
-        count: int,
-        decoding: DecodingConfig | None = None,
-        form: Form = "plain",
-        batch_tokens: int = 4096,
-        long: Long = "truncate",
-        warn: Warn | None = None,
-        progress: Progress | None = None,
-        before: int = 0,
+        self, lines: Sequence[str], count: int, decoding: DecodingConfig | None = None, **options: Unpack[Options]
     ) -> list[list[Translation]]:
-        """For each line its best translations, best first; none for an empty line.
-
-        `warn` is told how many lines were cut (else a Python warning is given). `before` is how many lines of the text
-        came earlier: messages count them, and samples are drawn as if all had been given at once.
-        """
+        """For each line its best translations, best first; none for an empty line. The recipe says how to search."""
         if isinstance(lines, str):
             raise RegardError("translate takes a list of sentences, not one string; write translate([text])")
         decoding = decoding or self.recipe.decoding
-        if isinstance(decoding, Beam) and count > decoding.size:
-            raise RegardError(f"a beam of {decoding.size} has no {count} best; raise the beam to {count}")
-        if isinstance(decoding, Greedy) and count > 1:
-            raise RegardError(
-                f"greedy search gives one output, not {count}; use a beam of at least {count} (--beam {count})"
-            )
-        ids = self._encode(lines, long, warn or (lambda sentence: warnings.warn(sentence, stacklevel=4)), before)
+        self._check(decoding, count)
+        warn = options.get("warn") or (lambda sentence: warnings.warn(sentence, stacklevel=4))
+        before, progress = options.get("before", 0), options.get("progress")
+        ids = self._encode(lines, options.get("long", "truncate"), warn, before)
         found: list[list[Translation]] = [[] for _ in lines]
         width = decoding.size if isinstance(decoding, Beam) else count
         done = 0
         was_training = self.model.training
         self.model.eval()
-        for rows in by_length([len(row) for row in ids], max(1, batch_tokens // width)):
+        for rows in by_length([len(row) for row in ids], max(1, options.get("batch_tokens", 4096) // width)):
             source, real = sources(
                 Packed.of([ids[row] for row in rows]), self.vocabulary.source.pad, self.vocabulary.source.eos
             )
             batch = Pairs(source, real).to(self.device)
             keys, lengths = [before + row for row in rows], [len(ids[row]) for row in rows]
-            for row, hypotheses in zip(rows, self._search(batch, keys, lengths, decoding, count), strict=True):
-                found[row] = [Translation(self._text(h.tokens, form), h.score, h.log_probability) for h in hypotheses]
+            searched = self._search(batch, keys, lengths, decoding, count, tuple(options.get("attention", ())))
+            for row, hypotheses in zip(rows, searched, strict=True):
+                found[row] = [self._translation(h, len(ids[row]) + 1, options) for h in hypotheses]
             done += len(rows)
             if progress:
                 progress("Translating", done, len(lines))
         self.model.train(was_training)
         return found
 
+    @staticmethod
+    def _check(decoding: DecodingConfig, count: int) -> None:
+        if isinstance(decoding, Beam) and count > decoding.size:
+            raise RegardError(f"a beam of {decoding.size} has no {count} best; raise the beam to {count}")
+        if isinstance(decoding, Greedy) and count > 1:
+            raise RegardError(
+                f"greedy search gives one output, not {count}; use a beam of at least {count} (--beam {count})"
+            )
+
+    def _translation(self, h: Hypothesis, source: int, options: Options) -> Translation:
+        attention = h.attention and {
+            place: weights if place == "decoder" else weights[..., :source]  # without the batch's padding
+            for place, weights in h.attention.items()
+        }
+        if attention and "encoder" in attention:
+            attention["encoder"] = attention["encoder"][..., :source, :]
+        text = self._text(h.tokens, options.get("form", "plain"))
+        return Translation(text, h.score, h.log_probability, h.tokens, attention)
+
     def _search(
-        self, batch: Pairs, keys: list[int], lengths: list[int], decoding: DecodingConfig, count: int
+        self,
+        batch: Pairs,
+        keys: list[int],
+        lengths: list[int],
+        decoding: DecodingConfig,
+        count: int,
+        places: tuple[str, ...],
     ) -> list[list[Hypothesis]]:
+        longest = getattr(self.model, "longest", None)
         limits = [decoding.limit(length) for length in lengths]
+        if longest is not None:  # a table of positions ends there
+            limits = [min(limit, longest - 1) for limit in limits]
+        given = (cast(Generator, self.model), batch, limits, self.symbols)
+
+        def record() -> Record | None:
+            return Record(places) if places else None
+
         if isinstance(decoding, Beam):
-            return beam_search(self.model, batch, limits, self.symbols, decoding, count)  # type: ignore[arg-type]
+            return beam_search(*given, decoding, count, record())
         if isinstance(decoding, Greedy):
-            return [[h] for h in greedy_search(self.model, batch, limits, self.symbols, decoding)]  # type: ignore[arg-type]
-        draws = [
-            sample(self.model, batch, limits, self.symbols, decoding, [key * count + n for key in keys])  # type: ignore[arg-type]
-            for n in range(count)
-        ]
+            return [[h] for h in greedy_search(*given, decoding, record())]
+        draws = [sample(*given, decoding, [key * count + n for key in keys], record()) for n in range(count)]
         return [sorted(options, key=lambda h: -h.score) for options in zip(*draws, strict=True)]
+
+    def alignment(
+        self, line: str, translation: Translation, layer: int | None = None, heads: Sequence[int] | None = None
+    ) -> list[tuple[int, int]]:
+        """(source word, target word) pairs by attention to the source, which must have been recorded.
+
+        Words are those of the text that the tokenizer works on, split at spaces. Layers and heads count from 1.
+        """
+        if not translation.attention or "cross" not in translation.attention:
+            raise RegardError("no attention to the source was recorded; a model without it gives no alignments")
+        v = self.vocabulary
+        weights = chosen(translation.attention["cross"], layer, heads)
+        source = v.source.encode(line)[: weights.shape[1] - 1]  # the end stands last
+        return align(weights, v.source.words(source), v.target.words(translation.tokens))
 
     def _encode(self, lines: Sequence[str], long: Long, warn: Warn, before: int) -> list[list[int]]:
         limit = self.recipe.data.filters.max_length

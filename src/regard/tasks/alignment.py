@@ -1,0 +1,49 @@
+"""Word alignments from attention: which source word each target word looked at most."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from regard.errors import RegardError
+
+
+def chosen(cross: Tensor, layer: int | None, heads: Sequence[int] | None) -> Tensor:
+    """The mean weights [T, S] of some heads of one layer, out of [layers, H, T, S]; layers and heads from 1.
+
+    By default the layer before the last, which aligns best (Garg 2019), and all its heads.
+    """
+    layers, count = cross.shape[:2]
+    layer = max(1, layers - 1) if layer is None else layer
+    if not 1 <= layer <= layers:
+        raise RegardError(f"there is no layer {layer} to align by; the model attends to the source in 1 to {layers}")
+    wrong = [head for head in heads or [] if not 1 <= head <= count]
+    if wrong:
+        raise RegardError(f"there is no head {wrong[0]}; the layer has heads 1 to {count}")
+    picked = [head - 1 for head in heads] if heads else list(range(count))
+    return cross[layer - 1, picked].mean(0)
+
+
+def align(weights: Tensor, source_words: Sequence[int], target_words: Sequence[int]) -> list[tuple[int, int]]:
+    """Pairs (source word, target word), one for each target word, in order.
+
+    `weights` [T, S] belong to pieces; the word that each piece is part of is given, −1 for none. What a target word
+    gives a source word is summed over the pieces of both.
+    """
+    if not any(w >= 0 for w in source_words) or not any(w >= 0 for w in target_words):
+        return []
+    by_source = _sum(weights[: len(target_words), : len(source_words)].T, source_words)  # [source words, T]
+    by_word = _sum(by_source.T, target_words)  # [target words, source words]
+    return [(source, target) for target, source in enumerate(by_word.argmax(-1).tolist())]
+
+
+def _sum(rows: Tensor, words: Sequence[int]) -> Tensor:
+    """Rows [N, M] of pieces added up by word."""
+    index = torch.tensor(words, device=rows.device)
+    total = torch.zeros(int(index.max()) + 1, rows.shape[1], dtype=torch.float64, device=rows.device)
+    return total.index_add(0, index[index >= 0], rows[index >= 0].double())
+
+
+def pharaoh(links: Sequence[tuple[int, int]]) -> str:
+    """`0-0 1-2 …`: source word - target word, both from 0."""
+    return " ".join(f"{source}-{target}" for source, target in links)
