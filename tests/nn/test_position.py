@@ -1,13 +1,22 @@
 """Positions against numpy, and against the rotation that makes PE(p + k) linear in PE(p)."""
 
 import math
+import re
 
 import numpy as np
 import pytest
 import torch
 
 from regard.nn.layout import Layout
-from regard.nn.position import Position, SinusoidalConfig, sinusoids
+from regard.nn.position import (
+    LearnedConfig,
+    Position,
+    RelativeConfig,
+    RotaryConfig,
+    SinusoidalConfig,
+    T5Config,
+    sinusoids,
+)
 from regard.nn.sizes import Sizes
 
 
@@ -50,6 +59,37 @@ def test_none_is_identity() -> None:
     assert Position().embed(x, Layout.of(3)) is x
 
 
+def test_concat_by_hand() -> None:
+    """W [x; p] of two dimensions at p = 0, 1: (sin p, cos p) is (0, 1), then (0.84147…, 0.54030…)."""
+    position = SinusoidalConfig(join="concat").build(Sizes.of(2, 1)).double()
+    x = torch.tensor([[[1.0, 0], [2, 1]]], dtype=torch.float64)
+    with torch.no_grad():
+        torch.testing.assert_close(position.embed(x, Layout.of(2))[0, 1], x[0, 1] + sinusoids(torch.tensor(1), 2))
+        position.join.project.weight.copy_(torch.tensor([[1.0, 2, 3, 4], [5, 6, 7, 8]]))
+        out = position.embed(x, Layout.of(2))[0]
+    expected = [[1 + 4, 5 + 8], [4 + 3 * math.sin(1) + 4 * math.cos(1), 16 + 7 * math.sin(1) + 8 * math.cos(1)]]
+    torch.testing.assert_close(out, torch.tensor(expected, dtype=torch.float64))
+
+
 def test_odd_size_is_refused() -> None:
     with pytest.raises(ValueError, match="odd"):
         SinusoidalConfig().check(Sizes.of(7, 1))
+    with pytest.raises(ValueError, match="d_k of 3 is odd"):
+        RotaryConfig().check(Sizes.of(6, 2))
+    RotaryConfig().check(Sizes.of(6, 2, d_k=4))
+
+
+@pytest.mark.parametrize(
+    "config, keys, message",
+    [
+        (LearnedConfig, {"length": 0}, "length must be at least 1, not 0"),
+        (RelativeConfig, {"distance": 0}, "distance must be at least 1, not 0"),
+        (RotaryConfig, {"base": 0.0}, "base must be above 0, not 0.0"),
+        (T5Config, {"buckets": 1}, "buckets must be at least 2, not 1"),
+        (T5Config, {"buckets": 2, "distance": 0}, "distance must be above half the buckets (1), not 0"),
+        (T5Config, {"distance": 16}, "distance must be above half the buckets (16), not 16"),
+    ],
+)
+def test_impossible_options_are_told_in_a_sentence(config, keys, message) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        config(**keys)

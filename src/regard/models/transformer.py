@@ -217,7 +217,7 @@ class Transformer(nn.Module):
 
     def _positions(self, place: str) -> nn.ModuleList:
         sizes = getattr(self.config.attention, place).sizes(self.config.size, self.config.heads)
-        return nn.ModuleList(position.build(sizes) for position in self.config.position.of(place))
+        return nn.ModuleList(position.build(sizes, place) for position in self.config.position.of(place))
 
     def _attentions(
         self, place: str, layers: int, positions: nn.ModuleList, always: Pattern

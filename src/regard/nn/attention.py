@@ -150,7 +150,8 @@ class Attention(nn.Module):
             out = kernel(job)
         if record is not None:
             with torch.set_grad_enabled(record.graph and torch.is_grad_enabled()):
-                record.steps.append(weights if kernel is None else self.reference(job)[1])
+                seen = weights if kernel is None else self.reference(job)[1]
+                record.steps.append(seen if record.graph else seen.detach())
         return out
 
     def reference(self, job: Job) -> tuple[Tensor, Tensor]:
@@ -162,10 +163,20 @@ class Attention(nn.Module):
         gain = pattern.gain(call)
         if gain is not None:
             weights = weights * gain
+        kept = F.dropout(weights, self.dropout, self.training)
         if gain is not None or (self.dropout and self.training):
-            out = F.dropout(weights, self.dropout, self.training) @ job.v
-        mixed = self.position.mix(weights, call, call.grid())
+            out = kept @ job.v
+        mixed = self.position.mix(kept, call, call.grid())
         return (out if mixed is None else out + mixed), weights
+
+
+def slow_paths(model: nn.Module) -> list[str]:
+    """Which attentions of a model that has run take a slower way than they might, and why."""
+    slow: dict[str, list[str]] = {}
+    for name, layer in model.named_modules():
+        if isinstance(layer, Attention) and layer.path.startswith("plain"):
+            slow.setdefault(layer.path, []).append(name)
+    return [f"attention in {', '.join(names)} is computed by the {path} function" for path, names in slow.items()]
 
 
 class MultiHeadAttention(Attention):
@@ -214,7 +225,8 @@ class MultiHeadAttention(Attention):
 
     def empty_cache(self, position: Tensor, length: int, like: Tensor) -> Cache:
         """Room for the keys and values of `length` places a row."""
-        return Cache.empty(position, self.heads, length, self.sizes.d_k, self.sizes.d_v, like)
+        d_k = self.sizes.d_k if self.compress.shortens else self.score.key_size  # as `prepare` leaves keys
+        return Cache.empty(position, self.heads, length, d_k, self.sizes.d_v, like)
 
     def full_cache(self, memory: Tensor, position: Tensor) -> Cache:
         """The keys and values of a memory that does not change."""

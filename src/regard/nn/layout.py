@@ -33,7 +33,8 @@ class Layout:
 
     @property
     def rows(self) -> int:
-        return max(len(part) for part in (self.position, self.real, self.document) if part is not None)
+        parts = (self.position, self.real, self.document, self.tree and self.tree.depth)
+        return max(len(part) for part in parts if part is not None)
 
     @property
     def length(self) -> int:

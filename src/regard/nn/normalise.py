@@ -1,10 +1,13 @@
 """How do scores become weights? Hidden places get exactly zero; a row with nothing to see gives zeros, not NaN."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
 
 
 class Softmax(nn.Module):
@@ -15,6 +18,112 @@ class Softmax(nn.Module):
             return scores.softmax(-1)
         weights = scores.masked_fill(~allow, -torch.inf).softmax(-1)
         return weights.masked_fill(~allow, 0.0)  # also mends the NaN of rows where all is hidden
+
+
+class Hard(Softmax):
+    """The best place alone; while training, a place drawn by the softmax, so that others are tried too."""
+
+    fused = False
+
+    def forward(self, scores: Tensor, allow: Tensor | None) -> Tensor:
+        with torch.no_grad():
+            weights = super().forward(scores, allow)
+            best = weights / torch.empty_like(weights).exponential_() if self.training else weights
+            # argmax p / Exp(1) is a draw from p; what is drawn where all is hidden counts for nothing
+            place = F.one_hot(best.argmax(-1), scores.shape[-1]).to(weights.dtype) * (weights > 0)
+        return ReinMax.apply(scores, weights, place) if self.training else place
+
+
+class ReinMax(Function):
+    """A drawn place whose gradient is, on average, that of the expectation, up to the second order (Liu 2023).
+
+    With f's gradient g at the place D drawn from π, and J(p) = diag(p) − ppᵀ: (2 J((π + D) / 2) − ½ J(π)) g.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, weights: Tensor, place: Tensor) -> Tensor:
+        ctx.save_for_backward(weights, place)
+        return place.clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
+        weights, place = ctx.saved_tensors
+        between = (weights + place) / 2
+        return 2 * _through(between, g) - _through(weights, g) / 2, None, None
+
+
+def _through(p: Tensor, g: Tensor) -> Tensor:
+    """The Jacobian of a softmax that gave p, times g."""
+    return p * (g - (p * g).sum(-1, keepdim=True))
+
+
+class Sparsemax(nn.Module):
+    """The point of the simplex nearest to the scores."""
+
+    alpha = 2.0
+
+    def forward(self, scores: Tensor, allow: Tensor | None) -> Tensor:
+        exact = scores.to(torch.promote_types(scores.dtype, torch.float32))
+        return Entmax.apply(exact, allow, self.alpha).to(scores.dtype)
+
+
+class Entmax15(Sparsemax):
+    """Half-way between softmax and sparsemax."""
+
+    alpha = 1.5
+
+
+class Entmax(Function):
+    """α-entmax: p = relu((α − 1)s − τ)^(1/(α − 1)), with τ such that Σp = 1 (Peters 2019)."""
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, allow: Tensor | None, alpha: float) -> Tensor:
+        z = scores * (alpha - 1) if allow is None else (scores * (alpha - 1)).masked_fill(~allow, -torch.inf)
+        top = z.amax(-1, keepdim=True)
+        z = z - top.masked_fill(top == -torch.inf, 0.0)
+        z = z.clamp(min=-2.0)  # what lies 1 or more below the best gets nothing; −∞ would spoil the sums
+        p = (z - THRESHOLDS[alpha](z.sort(-1, descending=True).values)).relu() ** (1 / (alpha - 1))
+        p = p if allow is None else p.masked_fill(~allow, 0.0)
+        ctx.alpha = alpha
+        ctx.save_for_backward(p)
+        return p
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
+        """J = diag(s) − ssᵀ/Σs with s = p^(2 − α) where p > 0 (Peters 2019)."""
+        (p,) = ctx.saved_tensors
+        s = torch.where(p > 0, p ** (2 - ctx.alpha), 0.0)
+        total = s.sum(-1, keepdim=True).clamp(min=1.0)  # never below 1, save where all is hidden
+        return s * (g - (s * g).sum(-1, keepdim=True) / total), None, None
+
+
+def _threshold_2(z: Tensor) -> Tensor:
+    """τ of sparsemax, for scores in falling order (Martins 2016, algorithm 1)."""
+    rank = torch.arange(1, z.shape[-1] + 1, device=z.device, dtype=z.dtype)
+    tau = (z.cumsum(-1) - 1) / rank  # if the first so many were the support
+    return _last(tau, z > tau)
+
+
+def _threshold_15(z: Tensor) -> Tensor:
+    """τ of 1.5-entmax, for halved scores in falling order (Peters 2019, algorithm 2)."""
+    rank = torch.arange(1, z.shape[-1] + 1, device=z.device, dtype=z.dtype)
+    mean = z.cumsum(-1) / rank
+    spread = (z**2).cumsum(-1) - rank * mean**2  # Σ(z − mean)² over the first so many
+    tau = mean - ((1 - spread) / rank).clamp(min=0.0).sqrt()
+    return _last(tau, z >= tau)
+
+
+def _last(tau: Tensor, support: Tensor) -> Tensor:
+    """The threshold of the largest support."""
+    return tau.gather(-1, support.sum(-1, keepdim=True).clamp(min=1) - 1)
+
+
+THRESHOLDS = {2.0: _threshold_2, 1.5: _threshold_15}
+
+
+# --- the choices -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -31,4 +140,46 @@ class SoftmaxConfig:
         return Softmax()
 
 
-NormaliseConfig = SoftmaxConfig
+@dataclass(frozen=True)
+class HardConfig:
+    """One place gets all the weight: the best, or one drawn by the softmax while training."""
+
+    id: ClassVar[str] = "N2"
+    formula: ClassVar[str] = "1 at argmax s; training: 1 at j ~ softmax(s)"
+    paper: ClassVar[str] = "Xu 2015, 4.1; learning signal: Liu 2023 (ReinMax)"
+
+    kind: Literal["hard"] = "hard"
+
+    def build(self) -> nn.Module:
+        return Hard()
+
+
+@dataclass(frozen=True)
+class SparsemaxConfig:
+    """Low scores get exactly nothing: the nearest distribution to the scores themselves."""
+
+    id: ClassVar[str] = "N3"
+    formula: ClassVar[str] = "argmin_p ‖p − s‖²"
+    paper: ClassVar[str] = "Martins 2016"
+
+    kind: Literal["sparsemax"] = "sparsemax"
+
+    def build(self) -> nn.Module:
+        return Sparsemax()
+
+
+@dataclass(frozen=True)
+class EntmaxConfig:
+    """Low scores get exactly nothing, less abruptly than by sparsemax (α = 1.5)."""
+
+    id: ClassVar[str] = "N3"
+    formula: ClassVar[str] = "relu(s/2 − τ)², Σ = 1"
+    paper: ClassVar[str] = "Peters 2019"
+
+    kind: Literal["entmax"] = "entmax"
+
+    def build(self) -> nn.Module:
+        return Entmax15()
+
+
+NormaliseConfig = SoftmaxConfig | HardConfig | SparsemaxConfig | EntmaxConfig

@@ -3,14 +3,21 @@
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
+from regard.config import option
 from regard.nn.sizes import Sizes
 
 
 class Score(nn.Module):
-    scale: float | None = None  # set where the score is scale · qᵀk, which fast kernels compute themselves
+    scale: float | None = None  # set where the score is scale · qᵀk of prepared keys, which fast kernels compute
     query_gain: float = 1.0  # what the query projection is multiplied by when weights begin
+
+    def __init__(self, key_size: int) -> None:
+        super().__init__()
+        self.key_size = key_size  # of a key that `keys` has prepared
 
     def keys(self, k: Tensor) -> Tensor:
         """What a key becomes before it is compared; done once, and cached when decoding. [B, H, K, key_size]"""
@@ -21,13 +28,131 @@ class Score(nn.Module):
         raise NotImplementedError
 
 
-class ScaledDot(Score):
-    def __init__(self, d_k: int) -> None:
-        super().__init__()
-        self.scale: float = d_k**-0.5
+class Dot(Score):
+    def __init__(self, key_size: int, scale: float = 1.0, query_gain: float = 1.0) -> None:
+        super().__init__(key_size)
+        self.scale: float = scale
+        self.query_gain = query_gain
 
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
         return (q * self.scale) @ k.transpose(-2, -1)
+
+
+class ScaledDot(Dot):
+    def __init__(self, d_k: int) -> None:
+        super().__init__(d_k, d_k**-0.5)
+
+
+class General(Dot):
+    """The dot product of a query and of Wk, which is all that a cache need keep."""
+
+    def __init__(self, heads: int, d_q: int, d_k: int) -> None:
+        super().__init__(d_q)
+        self.weight = nn.Parameter(torch.empty(heads, d_q, d_k))  # W
+        self.reset_own()
+
+    def reset_own(self) -> None:
+        """The identity by √d: training begins as the scaled dot product does."""
+        _, d_q, d_k = self.weight.shape
+        with torch.no_grad():
+            self.weight.copy_(torch.eye(d_q, d_k) * min(d_q, d_k) ** -0.5)
+
+    def keys(self, k: Tensor) -> Tensor:
+        return k @ self.weight.mT  # [B, H, K, d_q]
+
+
+class Perceptron(Score):
+    """vᵀtanh(Aq + Bk); its two kinds differ in how A and B are kept."""
+
+    def __init__(self, heads: int, size: int) -> None:
+        super().__init__(size)
+        self.vector = nn.Parameter(torch.empty(heads, 1, size))  # v
+
+    def matrices(self) -> tuple[Tensor, Tensor]:
+        """A [H, size, d_q] and B [H, size, d_k]."""
+        raise NotImplementedError
+
+    def reset_own(self) -> None:
+        for parameter in self.parameters():
+            for head in parameter:
+                nn.init.xavier_uniform_(head)
+
+    def keys(self, k: Tensor) -> Tensor:
+        return k @ self.matrices()[1].mT  # [B, H, K, size]
+
+    def forward(self, q: Tensor, k: Tensor) -> Tensor:
+        q = q @ self.matrices()[0].mT  # [B, H, Q, size]
+        if not torch.is_grad_enabled() or q.shape[2] == 1:  # one query at a time, as recurrent models ask
+            return self._compare(q, k)
+        # With many, the hidden layer is the largest tensor of a model: it is made again for the gradient, not kept.
+        return checkpoint(self._compare, q, k, use_reentrant=False, preserve_rng_state=False)
+
+    def _compare(self, q: Tensor, k: Tensor) -> Tensor:
+        hidden = torch.tanh(q[:, :, :, None] + k[:, :, None])  # [B, H, Q, K, size]
+        return (hidden @ self.vector[:, :, :, None]).squeeze(-1)  # [B, H, Q, K]
+
+
+class Additive(Perceptron):
+    def __init__(self, heads: int, d_q: int, d_k: int, size: int) -> None:
+        super().__init__(heads, size)
+        self.query = nn.Parameter(torch.empty(heads, size, d_q))  # W₁
+        self.key = nn.Parameter(torch.empty(heads, size, d_k))  # W₂
+        self.reset_own()
+
+    def matrices(self) -> tuple[Tensor, Tensor]:
+        return self.query, self.key
+
+
+class Concat(Perceptron):
+    """W[q;k] is the sum of what W's left half makes of q and its right half of k."""
+
+    def __init__(self, heads: int, d_q: int, d_k: int, size: int) -> None:
+        super().__init__(heads, size)
+        self.d_q = d_q
+        self.weight = nn.Parameter(torch.empty(heads, size, d_q + d_k))  # W
+        self.reset_own()
+
+    def matrices(self) -> tuple[Tensor, Tensor]:
+        return self.weight[:, :, : self.d_q], self.weight[:, :, self.d_q :]
+
+
+class Cosine(Score):
+    def __init__(self, d_k: int, strength: float) -> None:
+        super().__init__(d_k)
+        self.strength = strength
+
+    def keys(self, k: Tensor) -> Tensor:
+        return _unit(k)
+
+    def forward(self, q: Tensor, k: Tensor) -> Tensor:
+        return (_unit(q) * self.strength) @ k.transpose(-2, -1)
+
+
+def _unit(x: Tensor) -> Tensor:
+    """x / ‖x‖; a zero vector stays zero, and so does its gradient, which has no direction either."""
+    norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    return x / norm.masked_fill(norm == 0, torch.inf)
+
+
+# --- the choices -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DotConfig:
+    """The dot product as it is; its variance grows with the size of a head unless weights begin smaller."""
+
+    id: ClassVar[str] = "S1, S7"
+    formula: ClassVar[str] = "qᵀk"
+    paper: ClassVar[str] = "Luong 2015, eq. 8; compensated: Raffel 2020 (T5)"
+
+    kind: Literal["dot"] = "dot"
+    init: Literal["plain", "compensated"] = option(
+        "plain", "compensated: the query projection begins divided by √d_k, as in T5"
+    )
+
+    def build(self, sizes: Sizes, d_q: int | None = None) -> Score:
+        _same_size(self.kind, sizes, d_q)
+        return Dot(sizes.d_k, query_gain=sizes.d_k**-0.5 if self.init == "compensated" else 1.0)
 
 
 @dataclass(frozen=True)
@@ -41,7 +166,91 @@ class ScaledDotConfig:
     kind: Literal["scaled_dot"] = "scaled_dot"
 
     def build(self, sizes: Sizes, d_q: int | None = None) -> Score:
+        _same_size(self.kind, sizes, d_q)
         return ScaledDot(sizes.d_k)
 
 
-ScoreConfig = ScaledDotConfig  # a union once there are more: adding a score is one class and one name here
+@dataclass(frozen=True)
+class GeneralConfig:
+    """A learned matrix between query and key, one for each head."""
+
+    id: ClassVar[str] = "S3"
+    formula: ClassVar[str] = "qᵀWk"
+    paper: ClassVar[str] = "Luong 2015, eq. 8"
+
+    kind: Literal["general"] = "general"
+
+    def build(self, sizes: Sizes, d_q: int | None = None) -> Score:
+        return General(sizes.heads, d_q or sizes.d_k, sizes.d_k)
+
+
+@dataclass(frozen=True)
+class AdditiveConfig:
+    """A small network with one hidden layer, a matrix for queries and one for keys."""
+
+    id: ClassVar[str] = "S4"
+    formula: ClassVar[str] = "vᵀtanh(W₁q + W₂k)"
+    paper: ClassVar[str] = "Bahdanau 2014, A.1.2"
+
+    kind: Literal["additive"] = "additive"
+    size: int | None = option(None, "of the hidden layer; none: d_k")
+
+    def __post_init__(self) -> None:
+        _at_least_one(self.size)
+
+    def build(self, sizes: Sizes, d_q: int | None = None) -> Score:
+        return Additive(sizes.heads, d_q or sizes.d_k, sizes.d_k, self.size or sizes.d_k)
+
+
+@dataclass(frozen=True)
+class ConcatConfig:
+    """A small network with one hidden layer, one matrix over query and key end to end."""
+
+    id: ClassVar[str] = "S5"
+    formula: ClassVar[str] = "vᵀtanh(W[q;k])"
+    paper: ClassVar[str] = "Luong 2015, eq. 8"
+
+    kind: Literal["concat"] = "concat"
+    size: int | None = option(None, "of the hidden layer; none: d_k")
+
+    def __post_init__(self) -> None:
+        _at_least_one(self.size)
+
+    def build(self, sizes: Sizes, d_q: int | None = None) -> Score:
+        return Concat(sizes.heads, d_q or sizes.d_k, sizes.d_k, self.size or sizes.d_k)
+
+
+@dataclass(frozen=True)
+class CosineConfig:
+    """The angle alone; within ±1 a softmax over n keys gives none more than e²/(e² + n − 1), so there is a factor."""
+
+    id: ClassVar[str] = "S6"
+    formula: ClassVar[str] = "qᵀk / (‖q‖‖k‖)"
+    paper: ClassVar[str] = "Graves 2014 (NTM), eq. 6"
+
+    kind: Literal["cosine"] = "cosine"
+    scale: float = option(1.0, "a factor on the cosine, β in the paper; above 1 weights can be sharper")
+
+    def __post_init__(self) -> None:
+        if not self.scale > 0:
+            raise ValueError(f"scale must be above 0, not {self.scale}")
+
+    def build(self, sizes: Sizes, d_q: int | None = None) -> Score:
+        _same_size(self.kind, sizes, d_q)
+        return Cosine(sizes.d_k, self.scale)
+
+
+def _same_size(kind: str, sizes: Sizes, d_q: int | None) -> None:
+    if d_q not in (None, sizes.d_k):
+        raise ValueError(
+            f"the score {kind} needs queries and keys of one size, not {d_q} and {sizes.d_k}; "
+            "general, additive and concat do not"
+        )
+
+
+def _at_least_one(size: int | None) -> None:
+    if size is not None and size < 1:
+        raise ValueError(f"size must be at least 1, not {size}")
+
+
+ScoreConfig = DotConfig | ScaledDotConfig | GeneralConfig | AdditiveConfig | ConcatConfig | CosineConfig

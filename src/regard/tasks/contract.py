@@ -35,6 +35,9 @@ class Task(Protocol):
     def build_model(self) -> nn.Module:
         """With fresh weights."""
 
+    def notes(self, model: nn.Module) -> list[str]:
+        """What is worth saying once the model has computed its first step, in sentences."""
+
     def view(self, seed: int, epoch: int) -> View:
         """The epoch's examples: a function of (seed, epoch) alone."""
 

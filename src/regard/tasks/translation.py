@@ -1,6 +1,6 @@
 """Translation: pairs of sentences in, a model that says the second when it reads the first."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from regard.config import option
 from regard.data.batches import plan
 from regard.data.config import Corpus
+from regard.data.conllu import beside
 from regard.data.places import cache_root
 from regard.data.prepared import Prepared, prepare, weighted_index
 from regard.data.ragged import Rows
@@ -19,8 +20,11 @@ from regard.data.readers import files, read
 from regard.decoding import DecodingConfig
 from regard.errors import RegardError
 from regard.models.batch import Packed, Pairs, pairs
+from regard.nn.attention import slow_paths
+from regard.nn.layout import Tree
 from regard.tasks.contract import Carry, Progress
 from regard.tasks.translator import Translator
+from regard.tasks.trees import trees
 from regard.tasks.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -72,7 +76,7 @@ class TranslationTask:
         self.smoothing = recipe.training.label_smoothing
         self.goal: str = recipe.training.goal
         self.higher_is_better = self.goal not in ("loss", "perplexity", "ter")
-        self.valid = read_pairs(recipe.data.valid, self.languages)
+        self.valid, self.valid_heads = read_parsed(recipe.data.valid, self.languages)
         longest = recipe.data.filters.max_length
         self._segments = _Segments(vocabulary, prepared, longest) if vocabulary.samples else None
 
@@ -93,10 +97,13 @@ class TranslationTask:
     def build_model(self) -> nn.Module:
         return self.recipe.model.build(self.vocabulary.source.size, self.vocabulary.target.size)
 
+    def notes(self, model: nn.Module) -> list[str]:
+        return slow_paths(model)
+
     def view(self, seed: int, epoch: int) -> "PairsView":
         rows = weighted_index(self.prepared, seed, epoch)
         columns: Any = self._segments.draw(seed, epoch) if self._segments else self.prepared.columns
-        return PairsView(self.vocabulary, columns["source"], columns["target"], rows)
+        return PairsView(self.vocabulary, columns["source"], columns["target"], rows, self.prepared.heads)
 
     def targets(self, batch: Pairs) -> int:
         assert batch.labels is not None
@@ -124,9 +131,10 @@ class TranslationTask:
         if not self.valid:
             return {}
         settings = self.recipe.training.validation
-        chosen = self.valid[: settings.lines] if settings.lines else self.valid
+        chosen, heads = self.valid[: settings.lines or None], self.valid_heads
+        heads = heads and heads[: settings.lines or None]
         translator = self.translator(model)
-        result = translator.forced(chosen)
+        result = translator.forced(chosen, heads)
         if settings.decode:
             outputs = translator.translate(
                 [s for s, _ in chosen],
@@ -134,6 +142,7 @@ class TranslationTask:
                 form="prepared",
                 progress=progress,
                 warn=lambda sentence: None,
+                heads=heads,
             )  # the report has said it
             full = self.goal not in ("bleu", "loss", "perplexity")
             metrics = translator.measure(outputs, chosen, full)
@@ -152,8 +161,11 @@ class TranslationTask:
 class PairsView:
     """Pairs of one epoch; lengths count the end of the sentence."""
 
-    def __init__(self, vocabulary: Vocabulary, source: Any, target: Any, rows: np.ndarray) -> None:
+    def __init__(
+        self, vocabulary: Vocabulary, source: Any, target: Any, rows: np.ndarray, heads: Rows | None = None
+    ) -> None:
         self.vocabulary, self.source, self.target, self.rows = vocabulary, source, target, rows
+        self.heads = heads  # of the source's words, where trees are given
         self.source_lengths: np.ndarray | None = source.lengths[rows] + 1
         self.target_lengths: np.ndarray = target.lengths[rows] + 1
 
@@ -163,18 +175,31 @@ class PairsView:
     def collate(self, indices: np.ndarray) -> Pairs:
         rows = self.rows[indices]
         source, target = Packed(*self.source.take(rows)), Packed(*self.target.take(rows))
-        return pairs(source, target, self.vocabulary.source, self.vocabulary.target, tuple(rows.tolist()))
+        batch = pairs(source, target, self.vocabulary.source, self.vocabulary.target, tuple(rows.tolist()))
+        return batch if self.heads is None else replace(batch, tree=self._tree(rows, self.heads))
+
+    def _tree(self, rows: np.ndarray, heads: Rows) -> Tree:
+        given, pieces = ([column[row].tolist() for row in rows] for column in (heads, self.source))
+        return trees(given, pieces, self.vocabulary.source)
 
 
 def read_pairs(corpora: list[Corpus], languages: tuple[str, str]) -> list[tuple[str, str]]:
     """All pairs of a validation or test set, empty lines included."""
+    return read_parsed(corpora, languages)[0]
+
+
+def read_parsed(
+    corpora: list[Corpus], languages: tuple[str, str]
+) -> tuple[list[tuple[str, str]], list[list[int]] | None]:
+    """The pairs, and the heads of the words of each source, if all corpora have them."""
     found = []
     for corpus in corpora:
-        for record in read(corpus, COLUMNS, languages):
-            found.append((record.fields[0], record.fields[1]))
+        found += list(beside(read(corpus, COLUMNS, languages), corpus.heads, corpus.name))
     if corpora and not found:
         raise RegardError(f"{', '.join(c.name for c in corpora)}: no pairs to measure on")
-    return found
+    heads = [record.heads for record in found if record.heads is not None]
+    pairs = [(record.fields[0], record.fields[1]) for record in found]
+    return pairs, heads if len(heads) == len(pairs) else None
 
 
 def evaluate(
@@ -184,13 +209,13 @@ def evaluate(
     decoding: DecodingConfig | None = None,
 ) -> dict[str, Any]:
     """Every metric of translating these corpora, as JSON; for the embedded corpus, also how many pronouns are right."""
-    given = read_pairs(corpora, translator.recipe.task.languages)
+    given, heads = read_parsed(corpora, translator.recipe.task.languages)
     notes: list[str] = []
     outputs = translator.translate(
-        [s for s, _ in given], decoding, form="prepared", progress=progress, warn=notes.append
+        [s for s, _ in given], decoding, form="prepared", progress=progress, warn=notes.append, heads=heads
     )
     result: dict[str, Any] = {name: metric.json() for name, metric in translator.measure(outputs, given).items()}
-    result |= {name: {"value": value} for name, value in translator.forced(given).items()}
+    result |= {name: {"value": value} for name, value in translator.forced(given, heads).items()}
     if all((corpus.set or "").startswith("embedded:") for corpus in corpora):
         result["pronouns"] = {"value": _pronouns(corpora, outputs)}
     return {"data": [corpus.name for corpus in corpora], "lines": len(given), "metrics": result, "notes": notes}

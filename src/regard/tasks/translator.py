@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, cast
 
 import torch
@@ -24,9 +24,11 @@ from regard.errors import RegardError
 from regard.evaluation import Metric, text_metrics
 from regard.evaluation.metrics import perplexity
 from regard.models.batch import Packed, Pairs, pairs, sources
+from regard.nn.layout import Tree
 from regard.nn.record import Record
 from regard.tasks.alignment import align, chosen
 from regard.tasks.contract import Progress
+from regard.tasks.trees import Heads, check, trees
 from regard.tasks.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -58,6 +60,7 @@ class Options(TypedDict, total=False):
     progress: Progress | None
     before: int  # lines of the text that came earlier: messages count them, samples are drawn as if all came at once
     attention: Sequence[str]  # places whose weights are recorded: encoder, decoder, cross
+    heads: Heads | None  # for each line the head of each word in its dependency tree, for structural positions
 
 
 class Translator:
@@ -91,7 +94,8 @@ class Translator:
         self._check(decoding, count)
         warn = options.get("warn") or (lambda sentence: warnings.warn(sentence, stacklevel=4))
         before, progress = options.get("before", 0), options.get("progress")
-        ids = self._encode(lines, options.get("long", "truncate"), warn, before)
+        heads = options.get("heads")
+        ids = self._encode(lines, options.get("long", "truncate"), warn, before, heads)
         found: list[list[Translation]] = [[] for _ in lines]
         width = decoding.size if isinstance(decoding, Beam) else count
         done = 0
@@ -101,7 +105,7 @@ class Translator:
             source, real = sources(
                 Packed.of([ids[row] for row in rows]), self.vocabulary.source.pad, self.vocabulary.source.eos
             )
-            batch = Pairs(source, real).to(self.device)
+            batch = Pairs(source, real, tree=self._tree(heads, ids, rows)).to(self.device)
             keys, lengths = [before + row for row in rows], [len(ids[row]) for row in rows]
             searched = self._search(batch, keys, lengths, decoding, count, tuple(options.get("attention", ())))
             for row, hypotheses in zip(rows, searched, strict=True):
@@ -170,9 +174,13 @@ class Translator:
         source = v.source.encode(line)[: weights.shape[1] - 1]  # the end stands last
         return align(weights, v.source.words(source), v.target.words(translation.tokens))
 
-    def _encode(self, lines: Sequence[str], long: Long, warn: Warn, before: int) -> list[list[int]]:
+    def _encode(
+        self, lines: Sequence[str], long: Long, warn: Warn, before: int, heads: Heads | None
+    ) -> list[list[int]]:
         limit = self.recipe.data.filters.max_length
         ids = self.vocabulary.source.encode_batch(list(lines))
+        if heads is not None:
+            check(heads, ids, self.vocabulary.source, before)
         over = [n for n, row in enumerate(ids) if len(row) > limit]
         if over and long == "refuse":
             raise RegardError(
@@ -184,6 +192,11 @@ class Translator:
             warn(f"{len(over)} line(s) longer than {limit} pieces were cut, first line {before + over[0] + 1}")
         return ids
 
+    def _tree(self, heads: Heads | None, ids: list[list[int]], rows: list[int]) -> Tree | None:
+        if heads is None:
+            return None
+        return trees([heads[row] for row in rows], [ids[row] for row in rows], self.vocabulary.source)
+
     def _text(self, tokens: list[int], form: Form) -> str:
         text = self.vocabulary.target.decode(tokens)
         return self.vocabulary.target.detokenise(text, self.recipe.task.target) if form == "plain" else text
@@ -191,17 +204,23 @@ class Translator:
     # --- scoring -----------------------------------------------------------------------------------------------
 
     @torch.inference_mode()
-    def score(self, given: Sequence[tuple[str, str]], batch_tokens: int = 8192) -> list[tuple[float, int]]:
+    def score(
+        self, given: Sequence[tuple[str, str]], batch_tokens: int = 8192, heads: Heads | None = None
+    ) -> list[tuple[float, int]]:
         """For each (source, target): the log-probability of saying exactly that, and its tokens, the end included."""
         v = self.vocabulary
         source = v.source.encode_batch([s for s, _ in given])
         target = v.target.encode_batch([t for _, t in given])
+        if heads is not None:
+            check(heads, source, v.source)
         result: list[tuple[float, int]] = [(0.0, 0)] * len(given)
         was_training = self.model.training
         self.model.eval()
         for rows in by_length([max(len(s), len(t)) + 1 for s, t in zip(source, target, strict=True)], batch_tokens):
             given_rows = Packed.of([source[r] for r in rows]), Packed.of([target[r] for r in rows])
-            batch = pairs(*given_rows, v.source, v.target).to(self.device)
+            batch = replace(pairs(*given_rows, v.source, v.target), tree=self._tree(heads, source, rows)).to(
+                self.device
+            )
             assert batch.labels is not None
             logits = self.model(batch)
             nll = F.cross_entropy(
@@ -213,9 +232,10 @@ class Translator:
         self.model.train(was_training)
         return result
 
-    def forced(self, given: Sequence[tuple[str, str]]) -> dict[str, float]:
+    def forced(self, given: Sequence[tuple[str, str]], heads: Heads | None = None) -> dict[str, float]:
         """Mean loss of a token, and perplexity, with the right words before it given; empty pairs do not count."""
-        scored = self.score([(s, t) for s, t in given if s.strip() and t.strip()])
+        full = [n for n, (s, t) in enumerate(given) if s.strip() and t.strip()]
+        scored = self.score([given[n] for n in full], heads=heads and [heads[n] for n in full])
         nll, count = -sum(s for s, _ in scored), sum(n for _, n in scored)
         return {"loss": nll / max(count, 1), "perplexity": perplexity(nll, count)}
 

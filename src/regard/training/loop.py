@@ -60,6 +60,7 @@ class Trainer:
             start=(p.epoch, p.epoch_step),
         )
         self.model.train()
+        first = p.step + 1
         clock = Clock(self.device)
         with contextlib.closing(loader):
             if p.unmeasured:
@@ -72,6 +73,9 @@ class Trainer:
                 clock.add(loss, targets)
                 p.step, p.tokens, (p.epoch, p.epoch_step) = p.step + 1, p.tokens + targets, step.after
                 log.advance(p.step)
+                if p.step == first:
+                    for sentence in self.task.notes(self.model):
+                        log.say(sentence)
                 if p.step % s.log_every == 0 or p.step == s.steps:
                     self._log(log, clock, rate)
                 stopping = interrupt.wanted

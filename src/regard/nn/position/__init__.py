@@ -1,9 +1,37 @@
 """How does order enter? One file a choice; adding one is its file and its line here."""
 
+from regard.nn.position.alibi import AlibiConfig
 from regard.nn.position.contract import Bias, Position
+from regard.nn.position.learned import LearnedConfig
 from regard.nn.position.none import NoPositionConfig
+from regard.nn.position.relative import RelativeConfig
+from regard.nn.position.rotary import RotaryConfig
 from regard.nn.position.sinusoidal import SinusoidalConfig, sinusoids
+from regard.nn.position.structural import StructuralConfig
+from regard.nn.position.t5 import T5Config
 
-PositionConfig = NoPositionConfig | SinusoidalConfig
+PositionConfig = (
+    NoPositionConfig
+    | SinusoidalConfig
+    | LearnedConfig
+    | RelativeConfig
+    | RotaryConfig
+    | StructuralConfig
+    | AlibiConfig
+    | T5Config
+)
 
-__all__ = ["Bias", "NoPositionConfig", "Position", "PositionConfig", "SinusoidalConfig", "sinusoids"]
+__all__ = [
+    "AlibiConfig",
+    "Bias",
+    "LearnedConfig",
+    "NoPositionConfig",
+    "Position",
+    "PositionConfig",
+    "RelativeConfig",
+    "RotaryConfig",
+    "SinusoidalConfig",
+    "StructuralConfig",
+    "T5Config",
+    "sinusoids",
+]

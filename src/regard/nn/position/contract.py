@@ -3,13 +3,12 @@
 embed: on the word vectors; rotate: on queries and keys; bias: added to the scores; mix: added to the output.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from regard.nn.layout import Call, Grid, Layout
+from regard.nn.layout import Call, Grid, Layout, distance
 
 
 @dataclass(frozen=True)
@@ -18,19 +17,33 @@ class Bias:
 
     table: Tensor  # [B or 1, H or 1, Q or 1, R]
     column: Callable[[Tensor, Tensor, Tensor], Tensor]  # (b, i, j) -> which of the R columns
+    key: Hashable = None  # a name for `column`, under which the layers of a call share its dense form
+
+    @staticmethod
+    def by_distance(table: Tensor, call: Call) -> "Bias":
+        """The columns are the distances −r … r from query to key; what is farther uses the first or the last."""
+        far = table.shape[-1] // 2
+        return Bias(table, lambda b, i, j: clipped(call, far, b, i, j), ("clipped", far))
 
     def dense(self, call: Call) -> Tensor:
         """What is added to scores [B, H, Q, K], of a shape that broadcasts to it."""
-        b, _, i, j = call.grid()
-        return self.look_up(self.column(b, i, j))
+
+        def columns() -> Tensor:
+            b, _, i, j = call.grid()
+            return self.column(b, i, j)
+
+        return self.look_up(columns() if self.key is None else call.once(self.key, columns))
 
     def look_up(self, column: Tensor) -> Tensor:
         """The table at columns [..., Q, K]."""
         column = column[(None,) * (4 - column.dim())]  # [B or 1, H or 1, Q, K]
-        if self.table.shape[0] == self.table.shape[2] == 1 and column.shape[1] == 1:
-            return F.embedding(column[:, 0], self.table[0, :, 0].T).permute(0, 3, 1, 2)  # [B or 1, H, Q, K]
         shape = [max(t, c) for t, c in zip(self.table.shape[:3], column.shape[:3], strict=True)]
         return self.table.expand(*shape, -1).gather(-1, column.expand(*shape, -1))
+
+
+def clipped(call: Call, far: int, b: Tensor, i: Tensor, j: Tensor) -> Tensor:
+    """Distances from query to key as columns: −far and less is 0, 0 is `far`, far and more is 2·far."""
+    return distance(call, b, i, j).clamp(-far, far) + far
 
 
 class Position(nn.Module):

@@ -21,5 +21,6 @@ class NoPositionConfig:
     def check(self, sizes: Sizes) -> None:
         """Raise ValueError where a model of these sizes cannot have these positions."""
 
-    def build(self, sizes: Sizes) -> Position:
+    def build(self, sizes: Sizes, place: str = "encoder") -> Position:
+        """The module of the encoder or of the decoder: `place` says which."""
         return Position()

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.config import option
 from regard.nn.layout import Layout
@@ -13,35 +13,43 @@ from regard.nn.position.join import JOINS, Join
 from regard.nn.sizes import Sizes
 
 
-def sinusoids(position: Tensor, size: int, layout: str = "interleaved") -> Tensor:
+def sinusoids(position: Tensor, size: int, layout: str = "interleaved", base: float = 10000.0) -> Tensor:
     """PE(p, 2i) = sin(p / 10000^(2i/D)), PE(p, 2i+1) = cos(same) (Vaswani 2017, 3.5). [...] -> [..., D]
 
     `halves` puts all sines first, as Hugging Face's Marian does.
     """
-    frequency = 10000.0 ** (-torch.arange(0, size, 2, dtype=torch.float64, device=position.device) / size)
+    frequency = base ** (-torch.arange(0, size, 2, dtype=torch.float64, device=position.device) / size)
     angle = position[..., None].to(torch.float64) * frequency  # [..., D/2]
     if layout == "halves":
         return torch.cat([angle.sin(), angle.cos()], -1)
     return torch.stack([angle.sin(), angle.cos()], -1).flatten(-2)
 
 
-class Sinusoidal(Position):
-    """Any position can be computed, so the table grows when needed."""
+class Waves(nn.Module):
+    """Sinusoids at the places of a layout. Any position can be computed, so the table grows when needed."""
 
     table: Tensor
 
-    def __init__(self, size: int, layout: str, join: str = "add") -> None:
+    def __init__(self, size: int, layout: str, base: float = 10000.0) -> None:
         super().__init__()
-        self.size, self.layout = size, layout
-        self.join = JOINS[join](size)
-        self.register_buffer("table", sinusoids(torch.arange(1024), size, layout), persistent=False)
+        self.kind = (size, layout, base)
+        self.register_buffer("table", sinusoids(torch.arange(1024), *self.kind), persistent=False)
 
-    def embed(self, x: Tensor, layout: Layout) -> Tensor:
+    def forward(self, layout: Layout) -> Tensor:
+        """[N, D] or [B, N, D]"""
         if layout.end > len(self.table):
             longer = torch.arange(2 * layout.end, device=self.table.device)
-            self.table = sinusoids(longer, self.size, self.layout).to(self.table.dtype)
-        waves = self.table[: layout.length] if layout.right_padded else self.table[layout.position]  # [(B,) N, D]
-        return self.join(x, waves.to(x.dtype))
+            self.table = sinusoids(longer, *self.kind).to(self.table.dtype)
+        return self.table[: layout.length] if layout.right_padded else self.table[layout.position]
+
+
+class Sinusoidal(Position):
+    def __init__(self, size: int, layout: str, join: str = "add") -> None:
+        super().__init__()
+        self.waves, self.join = Waves(size, layout), JOINS[join](size)
+
+    def embed(self, x: Tensor, layout: Layout) -> Tensor:
+        return self.join(x, self.waves(layout).to(x.dtype))
 
 
 @dataclass(frozen=True)
@@ -61,5 +69,5 @@ class SinusoidalConfig:
         if sizes.size % 2:
             raise ValueError(f"sinusoidal positions are pairs of sine and cosine, and the size {sizes.size} is odd")
 
-    def build(self, sizes: Sizes) -> Position:
+    def build(self, sizes: Sizes, place: str = "encoder") -> Position:
         return Sinusoidal(sizes.size, self.layout, self.join)

@@ -1,0 +1,56 @@
+"""A learned vector for every position, joined to the word vectors."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from regard.config import option
+from regard.errors import RegardError
+from regard.nn.layout import Layout
+from regard.nn.position.contract import Position
+from regard.nn.position.join import JOINS, Join
+from regard.nn.sizes import Sizes
+
+
+class Learned(Position):
+    def __init__(self, size: int, length: int, join: str) -> None:
+        super().__init__()
+        self.longest = length
+        self.table = nn.Parameter(nn.init.normal_(torch.empty(length, size), std=size**-0.5))
+        self.join = JOINS[join](size)
+
+    def embed(self, x: Tensor, layout: Layout) -> Tensor:
+        if layout.end > len(self.table):
+            raise RegardError(
+                f"the input has {layout.end} places, but learned positions end at {len(self.table)}; "
+                "shorten it, or train with a larger model.position.length"
+            )
+        vectors = self.table[: layout.length] if layout.right_padded else F.embedding(layout.position, self.table)
+        return self.join(x, vectors)
+
+
+@dataclass(frozen=True)
+class LearnedConfig:
+    """A table with a vector for each position; there is nothing past its end."""
+
+    id: ClassVar[str] = "P2"
+    formula: ClassVar[str] = "x_p + E[p]"
+    paper: ClassVar[str] = "Gehring 2017, 3.1; Vaswani 2017, table 3 (E)"
+    places: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
+
+    kind: Literal["learned"] = "learned"
+    length: int = option(512, "positions in the table; longer input is refused")
+    join: Join = option("add", "add to the word vector, or concat and project back to its size")
+
+    def __post_init__(self) -> None:
+        if self.length < 1:
+            raise ValueError(f"length must be at least 1, not {self.length}")
+
+    def check(self, sizes: Sizes) -> None:
+        pass
+
+    def build(self, sizes: Sizes, place: str = "encoder") -> Position:
+        return Learned(sizes.size, self.length, self.join)

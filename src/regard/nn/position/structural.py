@@ -1,0 +1,135 @@
+"""Where a word hangs in its dependency tree, beside where it stands in the sentence."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from regard.config import option
+from regard.errors import RegardError
+from regard.nn.layout import Call, Grid, Layout, Tree, at, distance
+from regard.nn.position.contract import Bias, Position
+from regard.nn.position.join import Concat
+from regard.nn.position.relative import RelativeKeysValues
+from regard.nn.position.sinusoidal import SinusoidalConfig, Waves
+from regard.nn.sizes import Sizes
+
+
+class Depth(Position):
+    """x_i + tanh(W [PE(i); PE(depth_i)]); W begins as [I, I]."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.waves, self.join = Waves(size, "interleaved"), Concat(size)
+
+    def embed(self, x: Tensor, layout: Layout) -> Tensor:
+        depth = tree_of(layout).depth.clamp(max=len(self.waves.table) - 1)  # no sentence is as deep
+        structural, sequential = self.waves.table[depth].to(x.dtype), self.waves(layout).to(x.dtype)  # [B, N, D]
+        return x + self.join(structural, sequential).tanh()
+
+
+class Apart(RelativeKeysValues):
+    """Shaw's vectors, for how far apart two places are in the tree."""
+
+    def column(self, call: Call, b: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return apart(call, b, i, j).clamp(-self.distance, self.distance) + self.distance
+
+
+def apart(call: Call, b: Tensor, i: Tensor, j: Tensor) -> Tensor:
+    """depth_j − depth_i where one lies above the other, else ±(depth_i + depth_j), the sign by who comes first."""
+    own, other = tree_of(call.queries), tree_of(call.keys)
+    here, there = at(own.depth, b, i), at(other.depth, b, j)
+    enter, start = at(own.enter, b, i), at(other.enter, b, j)
+    below = (enter <= start) & (start < at(own.leave, b, i))  # j is below i, or is its own word
+    above = (start <= enter) & (enter < at(other.leave, b, j))
+    return torch.where(below | above, there - here, distance(call, b, i, j).sign() * (here + there))
+
+
+def tree_of(layout: Layout) -> Tree:
+    if layout.tree is None:
+        raise RegardError(
+            "structural positions need a dependency tree for every sentence: give heads (`heads` of a corpus, "
+            "--heads of a command, heads= of translate), and do not shorten the encoder's keys (compress)"
+        )
+    return layout.tree
+
+
+@dataclass(frozen=True)
+class Sum(Bias):
+    """Several columns of one table for each query and key, stacked in front: what they hold is added up."""
+
+    def look_up(self, column: Tensor) -> Tensor:
+        first, second = column
+        return super().look_up(first) + super().look_up(second)
+
+    @staticmethod
+    def of(first: Bias, second: Bias) -> "Sum":
+        def column(b: Tensor, i: Tensor, j: Tensor) -> Tensor:
+            pair = first.column(b, i, j), first.table.shape[-1] + second.column(b, i, j)
+            return torch.stack(torch.broadcast_tensors(*pair))
+
+        return Sum(torch.cat([first.table, second.table], -1), column, ("sum", first.key, second.key))
+
+
+class Relative(Position):
+    """q_iᵀ(k_j + aᴷ_{j−i} + bᴷ_{t(i,j)}) / √d_k and Σ_j w_ij (v_j + aⱽ_{j−i} + bⱽ_{t(i,j)})."""
+
+    mixes = True
+
+    def __init__(self, sizes: Sizes, distance: int) -> None:
+        super().__init__()
+        self.sequential, self.structural = RelativeKeysValues(sizes, distance), Apart(sizes, distance)
+
+    def bias(self, q: Tensor, call: Call) -> Bias:
+        return Sum.of(self.sequential.bias(q, call), self.structural.bias(q, call))
+
+    def mix(self, weights: Tensor, call: Call, grid: Grid) -> Tensor:
+        return self.sequential.mix(weights, call, grid) + self.structural.mix(weights, call, grid)
+
+
+class Both(Relative):
+    def __init__(self, sizes: Sizes, distance: int) -> None:
+        super().__init__(sizes, distance)
+        self.depth = Depth(sizes.size)
+
+    def embed(self, x: Tensor, layout: Layout) -> Tensor:
+        return self.depth.embed(x, layout)
+
+
+@dataclass(frozen=True)
+class StructuralConfig:
+    """Depth in the dependency tree and distance in it, each beside its sequential counterpart; heads are given.
+
+    The paper: abs(x) is the distance to the main verb in the tree, its depth; rel is the difference of depths on one
+    path, and otherwise their sum, signed by the order of the words (section 3.1). Absolute positions of both kinds
+    are fused by a nonlinear function; relative ones follow Shaw (section 3.2). The paper leaves the function open:
+    here it is tanh(W [PE(i); PE(depth_i)]). Signs are Shaw's, key minus query. Pieces have the place of their word.
+    """
+
+    id: ClassVar[str] = "P5"
+    formula: ClassVar[str] = (
+        "x_i + tanh(W [PE(i); PE(depth_i)]); k_j + aᴷ_{j−i} + bᴷ_{t(i,j)}, v_j alike; t = depth_j − depth_i "
+        "on one path, else sign(j−i)(depth_i + depth_j)"
+    )
+    paper: ClassVar[str] = "Wang, Tu, Wang, Shi 2019, 3"
+    places: ClassVar[tuple[str, ...]] = ("encoder",)
+
+    kind: Literal["structural"] = "structural"
+    terms: Literal["absolute", "relative", "both"] = option(
+        "both", "on the word vectors, on keys and values as in relative, or both"
+    )
+    distance: int = option(16, "of the relative terms: what is farther counts as this far")
+
+    def __post_init__(self) -> None:
+        if self.distance < 1:
+            raise ValueError(f"distance must be at least 1, not {self.distance}")
+
+    def check(self, sizes: Sizes) -> None:
+        if self.terms != "relative":
+            SinusoidalConfig().check(sizes)
+
+    def build(self, sizes: Sizes, place: str = "encoder") -> Position:
+        if self.terms == "absolute":
+            return Depth(sizes.size)
+        return {"relative": Relative, "both": Both}[self.terms](sizes, self.distance)
