@@ -154,7 +154,7 @@ def test_flat_attention_block_means_all_three() -> None:
 def test_describe_lists_every_key() -> None:
     keys = {row[0] for row in config.describe(recipe.Recipe)}
     assert {
-        "model.layers",
+        "model(transformer).layers",
         "training.schedule",
         "training.schedule(noam).warmup",
         "data.train.weight",

@@ -210,8 +210,27 @@ def _dataclass(cls: type[T], node: Node, path: str) -> T:
     try:
         return cls(**values)
     except ValueError as error:
-        changed = [child for child in node.value.values() if child.where.startswith("command line")]
-        raise _fail(changed[-1] if changed else node, path, f"is impossible: {error}") from None
+        raise _fail(_cause(node, str(error)), path, f"is impossible: {error}") from None
+
+
+def _cause(node: Node, problem: str) -> Node:
+    """The likeliest cause of an impossible section: what the command line changed last, or the key named first."""
+    changed = [child for child in _below(node) if child.where.startswith("command line")]
+    if changed:
+        return changed[-1]
+    for key in re.split(r"[ :]", problem, maxsplit=1)[0].split("."):
+        if not isinstance(node.value, dict) or key not in node.value:
+            break
+        node = node.value[key]
+    return node
+
+
+def _below(node: Node) -> Iterator[Node]:
+    children = node.value.values() if isinstance(node.value, dict) else node.value
+    if isinstance(node.value, dict | list):
+        for child in children:
+            yield child
+            yield from _below(child)
 
 
 def _default_kind(field: dataclasses.Field, node: Node) -> Node:

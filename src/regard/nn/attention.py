@@ -89,6 +89,8 @@ class AttentionConfig:
             compress = choices.compress
             assert not isinstance(compress, list)
             compress.check(place, longest)
+            if compress.kind == "linformer" and choices.pattern != "full":
+                raise ValueError("linformer mixes all positions, so no pattern can hide any; choose the pattern full")
 
     def sizes(self, size: int, heads: int) -> Sizes:
         return Sizes.of(size, heads, self.d_k, self.d_v)
@@ -125,7 +127,7 @@ class Attention(nn.Module):
         self.score = c.score.build(sizes, d_q)  # type: ignore[union-attr]
         self.normalise = c.normalise.build()  # type: ignore[union-attr]
         self.compress = compress or c.compress.build(sizes)  # type: ignore[union-attr]
-        chosen = parse(str(c.pattern), PATTERNS).build(sizes)
+        chosen = parse(str(c.pattern), PATTERNS).build(replace(sizes, d_k=d_q or sizes.d_k))  # predicts from queries
         self.pattern = (chosen & always) if c.pattern != "full" else always
         self.learned = nn.ModuleList(self.pattern.modules())  # what a pattern predicts with
         self.position, self.layer, self.dropout = position, layer, c.dropout

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from regard.nn.attention import MultiHeadAttention
+from regard.nn.attention import MultiHeadAttention, SharedQueryKey
 from regard.nn.feed_forward import FeedForward
 
 
@@ -33,7 +33,8 @@ def _own(model: nn.Module) -> None:
             module.reset_own()  # type: ignore[operator]
         if isinstance(module, MultiHeadAttention) and module.score.query_gain != 1.0:
             with torch.no_grad():
-                module.query.weight.mul_(module.score.query_gain)
+                both = isinstance(module, SharedQueryKey)  # one matrix makes queries and keys: half the factor each
+                module.query.weight.mul_(module.score.query_gain ** (0.5 if both else 1.0))
 
 
 INITS = {"xavier": xavier, "normal": normal}

@@ -67,6 +67,8 @@ class _Parser:
         """(name or nothing, number) of each, up to the closing bracket."""
         given: list[tuple[str, float]] = []
         while not self._take(")"):
+            if not self._kind:
+                self._expect(")")
             if given:
                 self._expect(",")
             name = ""

@@ -1,0 +1,199 @@
+"""The blocks of the Transformer and how they are chosen: each against numpy or torch, and all of them step by step."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from regard import config, recipe
+from regard.errors import RegardError
+from regard.models.transformer import TransformerConfig
+from regard.nn.attention import AttentionConfig, MultiHeadAttention, SharedQueryKey
+from regard.nn.feed_forward import feed_forward
+from regard.nn.layout import Call, Layout
+from regard.nn.norm import BatchNorm, LayerNorm
+from regard.nn.pattern import Padding
+from regard.nn.position import Position
+from regard.nn.record import Sink
+from regard.nn.residual import NoResidual, PostNorm, PreNorm
+from tests.models.test_transformer import batch, build
+
+
+def numpy_of(module: torch.nn.Linear) -> tuple[np.ndarray, np.ndarray]:
+    return module.weight.detach().numpy(), module.bias.detach().numpy()
+
+
+def test_free_head_sizes_by_a_numpy_loop() -> None:
+    """d_k = 3, d_v = 5 and three heads in a model of size 8, which three does not divide."""
+    torch.manual_seed(0)
+    layer = AttentionConfig(d_k=3, d_v=5).build(8, 3, Position(), Padding()).double()
+    x = np.random.default_rng(0).normal(size=(4, 8))
+    call = Call(Layout.of(4), Layout.of(4))
+    out = layer(torch.tensor(x)[None], torch.tensor(x)[None], call)[0].detach().numpy()
+    (wq, bq), (wkv, bkv), (wo, bo) = map(numpy_of, (layer.query, layer.key_value, layer.output))
+    q, k, v = x @ wq.T + bq, x @ wkv[:9].T + bkv[:9], x @ wkv[9:].T + bkv[9:]
+    heads = []
+    for h in range(3):
+        scores = q[:, 3 * h : 3 * h + 3] @ k[:, 3 * h : 3 * h + 3].T / math.sqrt(3)
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        weights /= weights.sum(-1, keepdims=True)
+        heads.append(weights @ v[:, 5 * h : 5 * h + 5])
+    np.testing.assert_allclose(out, np.concatenate(heads, -1) @ wo.T + bo, atol=1e-12)
+
+
+def test_shared_query_and_key_give_symmetric_scores() -> None:
+    torch.manual_seed(0)
+    made: dict[str, MultiHeadAttention] = {
+        kind: AttentionConfig(projection=kind).build(8, 2, Position(), Padding()).double()  # type: ignore[arg-type]
+        for kind in ("shared", "separate")
+    }
+    assert isinstance(made["shared"], SharedQueryKey)
+    x = torch.randn(1, 5, 8, dtype=torch.float64)
+    symmetric = {}
+    for kind, layer in made.items():
+        k, _ = layer.project(x)
+        q = layer.query(x).unflatten(-1, (2, 4)).transpose(1, 2)
+        scores = layer.score(q, k)
+        symmetric[kind] = torch.allclose(scores, scores.transpose(-1, -2))
+    assert symmetric == {"shared": True, "separate": False}
+
+
+GATES = {
+    "relu": lambda a: np.maximum(a, 0),
+    "gelu": lambda a: a * 0.5 * (1 + np.vectorize(math.erf)(a / math.sqrt(2))),
+    "gelu_tanh": lambda a: 0.5 * a * (1 + np.tanh(math.sqrt(2 / math.pi) * (a + 0.044715 * a**3))),
+    "swish": lambda a: a / (1 + np.exp(-a)),
+}
+
+
+@pytest.mark.parametrize("activation", [*GATES, "swiglu"])
+def test_feed_forward_by_the_formula(activation: str) -> None:
+    torch.manual_seed(0)
+    network = feed_forward(6, 4, activation).double()
+    x = np.random.default_rng(1).normal(size=(3, 6))
+    (w1, b1), (w2, b2) = numpy_of(network.expand), numpy_of(network.contract)
+    inner = x @ w1.T + b1
+    if activation == "swiglu":
+        inner = GATES["swish"](inner[:, :4]) * inner[:, 4:]
+    else:
+        inner = GATES[activation](inner)
+    np.testing.assert_allclose(network(torch.tensor(x)).detach().numpy(), inner @ w2.T + b2, atol=1e-12)
+
+
+def test_batch_norm_is_torchs_over_real_places() -> None:
+    torch.manual_seed(0)
+    ours, theirs = BatchNorm(4).double(), torch.nn.BatchNorm1d(4).double()
+    x = torch.randn(3, 5, 4, dtype=torch.float64)
+    real = torch.arange(5) < torch.tensor([5, 2, 3])[:, None]
+    torch.testing.assert_close(ours(x, real)[real], theirs(x[real]))
+    torch.testing.assert_close(ours.running_mean, theirs.running_mean)
+    ours.eval(), theirs.eval()
+    torch.testing.assert_close(ours(x, real)[real], theirs(x[real]))
+
+
+@pytest.mark.parametrize("kind", [PostNorm, PreNorm, NoResidual])
+def test_residuals_by_the_formula(kind: type) -> None:
+    x = torch.randn(2, 3, 4, dtype=torch.float64)
+    norm = LayerNorm(4).double()
+    plain = torch.nn.functional.layer_norm
+    f = torch.sin
+    expected = {PostNorm: plain(x + f(x), (4,)), PreNorm: x + f(plain(x, (4,))), NoResidual: plain(f(x), (4,))}[kind]
+    torch.testing.assert_close(kind(norm, 0.0)(x, f), expected)
+
+
+BLOCKS: list[dict[str, Any]] = [
+    {"norm": "batch"},
+    {"residual": "none"},
+    {"feed_forward": "none"},
+    {"feed_forward": "none", "residual": "pre_norm"},
+    {"activation": "swiglu"},
+    {"attention": {"projection": "shared"}},
+    {"attention": {"d_k": 3, "d_v": 5}},
+    {"attention": {"score": ["dot", "additive"], "normalise": ["softmax", "sparsemax", "entmax"]}},
+    {"position": ["rotary", "none"]},
+    {"position": {"encoder": "alibi", "decoder": "t5"}},
+]
+
+
+@pytest.mark.parametrize("keys", BLOCKS, ids=str)
+def test_step_by_step_and_alone(keys: dict[str, Any]) -> None:
+    """Every block decodes as it computes in parallel, and padding changes nothing."""
+    model = build(**keys)
+    for module in model.modules():  # running averages that are neither 0 nor 1
+        if isinstance(module, BatchNorm):
+            module.running_mean.normal_(), module.running_var.uniform_(0.5, 2)  # type: ignore[union-attr]
+    b = batch([(5, 6), (3, 4)])
+    whole = model(b)
+    state = model.start(b, 8)
+    assert b.target is not None
+    steps = torch.cat([model.step(b.target[:, t : t + 1], state)[0] for t in range(b.target.shape[1])], 1)
+    torch.testing.assert_close(steps.flatten(0, 1)[b.places], whole, atol=1e-9, rtol=1e-9)
+    alone = model(batch([(5, 6)]))
+    torch.testing.assert_close(alone, whole[: len(alone)], atol=1e-9, rtol=1e-9)
+
+
+def test_lists_are_tiled_over_the_layers() -> None:
+    model = build(layers=3, decoder_layers=2, attention={"score": ["dot", "additive"]}, position=["rotary", "none"])
+    names = [[type(layer.attention.score).__name__ for layer in side] for side in (model.encoder, model.decoder)]
+    assert names == [["Dot", "Additive", "Dot"], ["Dot", "Additive"]]
+    assert [type(layer.attention.position).__name__ for layer in model.encoder] == ["Rotary", "Position", "Rotary"]
+
+
+def test_places_choose_separately() -> None:
+    model = build(attention={"score": "dot", "cross": {"score": "cosine"}, "decoder": {"normalise": "sparsemax"}})
+    first = model.decoder[0]
+    assert type(model.encoder[0].attention.score).__name__ == type(first.attention.score).__name__ == "Dot"
+    assert type(first.cross.score).__name__ == "Cosine"
+    assert type(first.attention.normalise).__name__ == "Sparsemax"
+    assert type(first.cross.normalise).__name__ == "Softmax"
+
+
+WRONG = [
+    (["model.heads=3"], "3 heads do not divide the size 128"),
+    (["model.size=129", "model.heads=3"], "is odd"),
+    (["model.position=rotary", "model.attention.d_k=7"], "odd"),
+    (["model.attention.compress={kind: linformer, length: 300}"], "linformer"),
+    (["model.attention.encoder.compress={kind: linformer, length: 100}"], "100"),
+    (["model.position={kind: learned, length: 64}"], "shorter than the longest input of 257"),
+    (["model.position=structural"], "structural positions belong to the encoder, not the decoder"),
+    (["model.attention.pattern=window(0)"], "window"),
+    (["model.attention.pattern=window(-3)"], "window"),
+    (
+        ["model.attention.pattern=window(3) | globl(2)"],
+        r"globl is not a pattern; did you mean global\? \(character 13\)",
+    ),
+    (["model.attention.pattern=window(3"], r"'\)' is missing \(character 9\)"),
+    (["model.attention.pattern=window"], r"needs a number"),
+    (["model.attention.encoder.pattern=local_p(3)"], "belongs to cross"),
+    (["model.attention.encoder.pattern=random(9, 64)"], "random"),
+    (["model.attention.score=[]"], "empty list"),
+    (["model.attention.dropout=1"], r"dropout must be in \[0, 1\)"),
+]
+
+
+@pytest.mark.parametrize("overrides, part", WRONG, ids=lambda value: value[0] if isinstance(value, list) else "")
+def test_impossible_combinations_are_refused_with_the_reason(overrides: list[str], part: str) -> None:
+    with pytest.raises(RegardError, match=part) as raised:
+        recipe.load("quickstart", overrides)
+    assert "command line" in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_recording_beside_every_choice_changes_nothing() -> None:
+    for keys in ({}, {"score": "additive"}, {"normalise": "entmax"}, {"pattern": "window(1)"}):
+        choices = config.parse(AttentionConfig, keys)
+        layer = choices.build(8, 2, Position(), Padding()).double()
+        real = torch.tensor([[True] * 4, [True, True, False, False]])
+        call = Call(Layout.of(4, real), Layout.of(4, real))
+        x = torch.randn(2, 4, 8, dtype=torch.float64)
+        seen = Sink(graph=False)
+        assert torch.equal(layer(x, x, call), layer(x, x, call, record=seen))
+        assert (seen.steps[0][1, :, :, 2:] == 0).all()
+        torch.testing.assert_close(seen.steps[0].sum(-1)[0], torch.ones(2, 4, dtype=torch.float64))
+
+
+def test_presets_still_parse_with_every_choice_beside_them() -> None:
+    made = config.parse(TransformerConfig, {"preset": "tiny", "position": "rotary", "activation": "swiglu"})
+    assert (made.layers, made.size, made.activation) == (4, 128, "swiglu")
