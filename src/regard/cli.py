@@ -42,6 +42,9 @@ def _options(
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Run = Annotated[Path, typer.Argument(help="A trained model: the folder that `regard train --out` wrote.")]
+Heads = Annotated[
+    Path | None, typer.Option(help="A CoNLL-U file of the source, sentence i for line i: for structural positions.")
+]
 Beam = Annotated[int | None, typer.Option(min=1, help="Beam size; 1 is greedy. Default: as the recipe says.")]
 
 
@@ -89,6 +92,7 @@ def evaluate(
     ] = None,
     source: Annotated[Path | None, typer.Option(help="Measure on this file instead, with --reference.")] = None,
     reference: Annotated[Path | None, typer.Option(help="What the translations should be, line by line.")] = None,
+    heads: Heads = None,
     beam: Beam = None,
     device: Device = "auto",
     as_json: Json = False,
@@ -96,7 +100,7 @@ def evaluate(
     """Measure a model: BLEU, chrF and TER with signatures, exact match, perplexity."""
     from regard.tasks.command import evaluate as body
 
-    body(run, split, source, reference, beam, device, as_json)
+    body(run, split, source, reference, heads, beam, device, as_json)
 
 
 @app.command()
@@ -125,6 +129,7 @@ def translate(
     head: Annotated[
         list[int] | None, typer.Option(min=1, help="For --alignments, may be repeated. Default: all.")
     ] = None,
+    heads: Heads = None,
     long: Annotated[
         str, typer.Option(help="Lines longer than the model knows: truncate, refuse or translate.")
     ] = "truncate",
@@ -144,6 +149,7 @@ def translate(
         scores,
         (sample, temperature, top_k, top_p, seed),
         (alignments, layer, head),
+        heads,
         long,
         batch_tokens,
         device,
@@ -156,13 +162,14 @@ def score(
     run: Run,
     source: Annotated[Path | None, typer.Option(help="Source sentences. Default: stdin, as source TAB target.")] = None,
     target: Annotated[Path | None, typer.Option(help="Their translations, line by line.")] = None,
+    heads: Heads = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """How likely a model finds given translations: the log-probability of each, one a line."""
     from regard.tasks.command import score as body
 
-    body(run, source, target, device, as_json)
+    body(run, source, target, heads, device, as_json)
 
 
 @app.command()

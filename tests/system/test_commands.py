@@ -65,10 +65,10 @@ def test_every_command_has_help(command: Any, name: str) -> None:
 def test_train_help_lists_every_key(command: Any) -> None:
     out = command("train", "--help")
     schedule, search = "training.schedule(noam).warmup", "decoding"
-    for key in ("data.train", "text(bpe).size", "model.layers", schedule, search, "seed"):
+    for key in ("data.train", "text(bpe).size", "model(transformer).layers", schedule, search, "seed"):
         assert f"  {key}  " in out, key
     assert "decoding(beam).size  int  [5]" in out
-    assert "model.layers  int  [6]\n      of the encoder, and of the decoder unless" in out
+    assert "model(transformer).layers  int  [6]\n      of the encoder, and of the decoder unless" in out
     assert "Shipped recipes: " in out
 
 
@@ -80,6 +80,27 @@ def test_translate_from_stdin(toy_run: Path) -> None:
     lines = found.stdout.split("\n")
     assert [bool(line) for line in lines] == [True, False, True, False, True, False]
     assert lines[:5] == load(toy_run, "cpu").translate(["w1 w2", "", "w3", "", "w4"])
+
+
+def test_translate_writes_alignments(toy_run: Path, tmp_path: Path, command: Any) -> None:
+    """A line of links for each output: every target word once, in order, with a source word that exists."""
+    path = tmp_path / "links"
+    text = "w1 w2 w3\n\nw4 w5\n"
+    given = ("translate", toy_run, "--device", "cpu", "--alignments", path)
+    plain = command("translate", toy_run, "--device", "cpu", stdin=text)
+    assert command(*given, "--layer", 1, "--head", 2, stdin=text) == plain
+    rows = path.read_text().split("\n")
+    assert len(rows) == 4
+    assert rows[1] == rows[3] == ""
+    for row, output, words in ((rows[0], plain.split("\n")[0], 3), (rows[2], plain.split("\n")[2], 2)):
+        links = [tuple(map(int, link.split("-"))) for link in row.split()]
+        assert [target for _, target in links] == list(range(len(output.split())))
+        assert all(0 <= source < words for source, _ in links)
+    command(*given, "--beam", 3, "--nbest", 2, stdin=text)
+    assert len(path.read_text().split("\n")) == 6  # two for a line, one for the empty one
+    wrong = toy.regard(*given, "--head", 9, stdin=text)
+    assert wrong.returncode == 2
+    assert "no head 9; the layer has heads 1 to 2" in wrong.stderr
 
 
 def test_translate_with_scores_nbest_and_json(toy_run: Path, command: Any) -> None:

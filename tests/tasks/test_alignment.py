@@ -35,7 +35,7 @@ def test_layers_and_heads_are_chosen_and_checked() -> None:
     assert torch.equal(chosen(cross, None, None), cross[1].mean(0))  # the layer before the last, all heads
     assert torch.equal(chosen(cross[:1], None, None), cross[0].mean(0))
     assert torch.equal(chosen(cross, 3, [2]), cross[2, 1])
-    with pytest.raises(RegardError, match="no layer 4 .* 1 to 3"):
+    with pytest.raises(RegardError, match=r"no layer 4 .* 1 to 3"):
         chosen(cross, 4, None)
     with pytest.raises(RegardError, match="no head 3; the layer has heads 1 to 2"):
         chosen(cross, None, [1, 3])

@@ -2,13 +2,23 @@
 
 import math
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
+import regard
+from regard.data import pharaoh
+from regard.data.readers import Record as Row
 from regard.errors import RegardError
+from regard.models.batch import Packed, pairs
 from regard.nn.record import Record, Sink
+from regard.tasks.alignment import align, chosen
 from regard.tasks.guide import Guide, links_of
+from regard.tasks.translator import Translator
+from tests.training import toy
 
 
 def test_links_of_words_become_links_of_pieces() -> None:
@@ -34,5 +44,86 @@ def test_loss_by_hand() -> None:
 
 @pytest.mark.parametrize("keys", [{"weight": 0.0}, {"layer": 0}, {"heads": [0]}])
 def test_impossible_guides_are_refused(keys: dict) -> None:
-    with pytest.raises(ValueError, match="must be above 0|counted from 1"):
+    with pytest.raises(ValueError, match=r"must be above 0|counted from 1"):
         Guide(**keys)
+
+
+# --- from files to what attention learns ---------------------------------------------------------------------------
+
+
+def aligned(folder: Path, guide: dict[str, Any] | None, **keys: Any) -> dict[str, Any]:
+    """The toy recipe with alignments beside it: word for word, which the words themselves (reversed) do not teach."""
+    made = toy.recipe(folder, **keys)
+    source, target = made["data"]["train"]
+    lengths = [len(line.split()) for line in Path(source).read_text().splitlines()]
+    path = folder / "train.links"
+    path.write_text("".join(" ".join(f"{t}-{t}" for t in range(n)) + "\n" for n in lengths))
+    made["data"]["train"] = [{"source": source, "target": target, "alignments": str(path)}]
+    made["task"] = {"kind": "translation", "guide": guide}
+    return made
+
+
+def right(translator: Translator, folder: Path) -> float:
+    """How many target words of the validation pairs look most at the word they were taught to, when they are given."""
+    hits = total = 0
+    rows = [(folder / f"valid.{side}").read_text().splitlines() for side in ("en", "de")]
+    v = translator.vocabulary
+    for source, target in zip(*rows, strict=True):
+        s, t = v.source.encode(source), v.target.encode(target)
+        record = Record(("cross",))
+        translator.model.eval()(pairs(Packed.of([s]), Packed.of([t]), v.source, v.target), record)
+        links = align(chosen(record.row(0)["cross"], None, None), v.source.words(s), v.target.words(t))
+        hits += sum(source == target for source, target in links)
+        total += len(links)
+    return hits / total
+
+
+def test_attention_learns_what_it_is_taught(tmp_path: Path) -> None:
+    toy.write_corpus(tmp_path)
+    found = {}
+    for name, guide in (("taught", {"weight": 1.0}), ("not", None)):
+        made = aligned(tmp_path, guide, steps=200, schedule={"kind": "constant", "peak": 1e-2}, validation={"every": 200})
+        regard.train(made, tmp_path / name, device="cpu")
+        found[name] = right(regard.load(tmp_path / name, device="cpu"), tmp_path)
+    assert found["taught"] > 0.9, found
+    assert found["not"] < 0.6, found
+
+
+def test_a_guide_needs_alignments(tmp_path: Path) -> None:
+    toy.write_corpus(tmp_path)
+    made = aligned(tmp_path, {"weight": 1.0})
+    made["data"]["train"][0].pop("alignments")
+    with pytest.raises(RegardError, match=r"task\.guide needs the word alignments .*alignments: FILE"):
+        regard.train(made, tmp_path / "run", device="cpu")
+    made = aligned(tmp_path, {"weight": 1.0})
+    made["model"] = {"kind": "bytenet"}
+    with pytest.raises(RegardError, match="the model bytenet has none"):
+        regard.train(made, tmp_path / "run", device="cpu")
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("0-0\n", r"links: the file ends before line 2 of text"),
+        ("0-0\n0-0\n0-0\n", r"links, line 3: an alignment too many"),
+        ("0-0\n0:1\n", r"links, line 2: '0:1' is not a link"),
+        ("0-0\n-1-0\n", r"links, line 2: '-1-0' is not a link"),
+    ],
+)
+def test_mistaken_files_are_named_by_line(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "links").write_text(text)
+    rows = [Row(1, ("a", "b")), Row(2, ("c", "d"))]
+    with pytest.raises(RegardError, match=message):
+        list(pharaoh.beside(iter(rows), str(tmp_path / "links"), "text"))
+
+
+def test_links_outside_the_words_are_named_by_line(tmp_path: Path) -> None:
+    toy.write_corpus(tmp_path)
+    made = aligned(tmp_path, {"weight": 1.0})
+    path = Path(made["data"]["train"][0]["alignments"])
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([*lines[:6], "9-0", *lines[7:]]) + "\n")
+    with pytest.raises(
+        RegardError, match=r"line 7: the link 9-0 leaves the pair, which has \d source and \d target words"
+    ):
+        regard.train(made, tmp_path / "run", device="cpu")

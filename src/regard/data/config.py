@@ -22,6 +22,8 @@ class Corpus:
     columns: list[int | str] | None = option(
         None, "of path: the columns to read, counted from 1, or by header name (.tsv) or key (.jsonl)"
     )
+    heads: str | None = option(None, "a CoNLL-U file beside the source: sentence i for line i, empty lines aside")
+    alignments: str | None = option(None, "word alignments as 0-0 1-2 … (Pharaoh), line i for pair i; see task.guide")
     weight: float = option(1.0, "how often an epoch holds each row; 0.5 takes a random half, 2 takes each twice")
 
     def __post_init__(self) -> None:
@@ -49,7 +51,7 @@ class Corpus:
 
     def absolute(self) -> "Corpus":
         """Files that lie in the working folder by their whole path, so that a run can be used from anywhere."""
-        names = {key: getattr(self, key) for key in ("source", "target", "path")}
+        names = {key: getattr(self, key) for key in ("source", "target", "path", "heads", "alignments")}
         found: dict[str, Any] = {
             key: str(Path(name).absolute()) for key, name in names.items() if name and Path(name).exists()
         }

@@ -16,6 +16,7 @@ from typing import IO, Any, Protocol
 
 import numpy as np
 
+from regard.data import conllu, pharaoh
 from regard.data.config import Corpus, Filters
 from regard.data.fingerprint import fingerprint
 from regard.data.ragged import Ragged, RaggedWriter, Texts, id_type
@@ -30,6 +31,7 @@ except ImportError:  # Windows: no lock, so two processes may do the same work, 
 FORMAT = 2
 CHUNK = 20_000  # lines
 CHARACTERS = 8_000_000  # a chunk of very long lines ends early
+BESIDE = {"heads": "heads", "links": "alignments"}  # what is kept of each row beside its ids: the corpus's key for it
 DROPPED = ("empty", "identical", "duplicate", "short", "long", "ratio")  # in the order they are judged
 
 
@@ -48,10 +50,12 @@ class Prepared:
         self.fingerprint: str = self.report["fingerprint"]
         self.columns = {name: Ragged(self.folder / "ids" / name) for name in self.report["columns"]}
         self.text = {name: Texts(self.folder / "text" / name) for name in self.report["text"]}
+        self.beside = {name: Ragged(self.folder / name) for name in BESIDE if (self.folder / name).is_dir()}
         origin = Ragged(self.folder / "origin")  # one row per example: [corpus, line number]
         self._origin = origin.flat.reshape(-1, 2)
         self.weights = list(weights) if weights is not None else [1.0] * len(self.report["corpora"])
-        if any(len(column) != len(self) for column in [*self.columns.values(), *self.text.values(), origin]):
+        rows = [*self.columns.values(), *self.text.values(), origin, *self.beside.values()]
+        if any(len(column) != len(self) for column in rows):
             raise RegardError(f"{folder}: the columns differ in rows; delete the folder and prepare again")
 
     def __len__(self) -> int:
@@ -186,11 +190,13 @@ def _build(
         writers = {n: RaggedWriter(folder / "ids" / n, id_type(t.size)) for n, t in columns.items()}
         texts = {n: RaggedWriter(folder / "text" / n, np.uint8) for n in names if keep_text}
         origin = RaggedWriter(folder / "origin", np.int64)
-        for writer in (*writers.values(), *texts.values(), origin):
+        beside = {n: RaggedWriter(folder / n, np.int32) for n, key in BESIDE.items() if _given(corpora, key)}
+        for writer in (*writers.values(), *texts.values(), origin, *beside.values()):
             stack.enter_context(writer)
         for index, corpus in enumerate(corpora):
             counts: Counter[str] = Counter()
-            records = read(corpus, names, languages, counts)
+            records = conllu.beside(read(corpus, names, languages, counts), corpus.heads, corpus.name)
+            records = pharaoh.beside(records, corpus.alignments, corpus.name)
             for chunk in _chunks(records):
                 total += len(chunk)
                 counts["read"] += len(chunk)
@@ -206,6 +212,9 @@ def _build(
                     writer.append([rows[i][: filters.max_length] for i in kept])
                 for field, writer in enumerate(texts.values()):
                     writer.append_texts([chunk[i].fields[field] for i in kept])
+                for name, writer in beside.items():
+                    writer.append([getattr(chunk[i], name) or [] for i in kept])
+                _check_beside(beside, chunk, ids, kept, list(columns.values()), corpus.name)
                 origin.append([(index, chunk[i].number) for i in kept])
                 if progress is not None:
                     progress(total)
@@ -230,6 +239,28 @@ def _chunks(records: Iterator[Record]) -> Iterator[list[Record]]:
             chunk, size = [], 0
     if chunk:
         yield chunk
+
+
+def _given(corpora: Sequence[Corpus], key: str) -> bool:
+    return all(getattr(corpus, key) for corpus in corpora)
+
+
+def _check_beside(
+    beside: Mapping[str, Any],
+    chunk: list[Record],
+    ids: list[list[list[int]]],
+    kept: list[int],
+    tokenizers: Sequence[Any],
+    name: str,
+) -> None:
+    """What stands beside a text speaks of its words: those that the tokenizers find in it."""
+    for i in kept if beside else []:
+        words = [tokenizer.words(rows[i]) for tokenizer, rows in zip(tokenizers, ids, strict=True)]
+        where = f"{name}, line {chunk[i].number}"
+        if "heads" in beside:
+            conllu.check_words(words[0], chunk[i].heads or [], where)
+        if "links" in beside:
+            pharaoh.check_words(chunk[i].links or [], *(max(w, default=-1) + 1 for w in words), where)
 
 
 def _entry(corpus: Corpus, counts: Counter[str]) -> dict[str, Any]:

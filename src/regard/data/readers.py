@@ -26,6 +26,8 @@ LONGEST_LINE = 1 << 26  # bytes: what looks like one endless line is not text, a
 class Record(NamedTuple):
     number: int  # line in the file, from 1
     fields: tuple[str, ...]
+    heads: list[int] | None = None  # of the words of the first field, where a CoNLL-U file gives them
+    links: list[int] | None = None  # source and target words in turn, where a file of alignments gives them
 
 
 def read(
@@ -62,12 +64,15 @@ def read(
 
 
 def files(corpus: Corpus, languages: Sequence[str] | None = None) -> list[Path]:
-    """The files that `read` would read: what a fingerprint covers."""
+    """The files that a corpus is read from: what a fingerprint covers."""
+    given = [
+        find(n) for n in (corpus.source, corpus.target, corpus.path, corpus.heads, corpus.alignments) if n is not None
+    ]
     if corpus.set is not None:
         from regard.data import catalog
 
-        return catalog.files(corpus.set, languages)
-    return [find(name) for name in (corpus.source, corpus.target, corpus.path) if name is not None]
+        return catalog.files(corpus.set, languages) + given
+    return given
 
 
 def suffix(path: str | Path) -> str:

@@ -13,6 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from regard.data.config import Corpus
+from regard.data.conllu import beside
+from regard.data.readers import Record, read
 from regard.decoding import Beam, DecodingConfig, Greedy, Sample
 from regard.errors import RegardError
 from regard.folder import load
@@ -35,6 +37,7 @@ def translate(
     scores: bool,
     sampling: tuple[bool, float, int, float, int],
     alignments: tuple[Path | None, int | None, list[int] | None],
+    parses: Path | None,
     long: str,
     batch_tokens: int,
     device: str,
@@ -54,12 +57,14 @@ def translate(
         aligned = files.enter_context(_writing(links)) if links else None
         tell = files.enter_context(_bar("Translating"))
         start = 0
-        for chunk in _chunks(lines, interactive=source is None and sys.stdin.isatty()):
+        records = _parsed(((line,) for line in lines), parses, source)
+        for given in _chunks(records, interactive=source is None and sys.stdin.isatty()):
+            chunk = [record.fields[0] for record in given]
 
             def told(what: str, done: int, of: int, before: int = start) -> None:
                 tell(before + done, before + of)
 
-            options |= {"progress": told, "before": start}
+            options |= {"progress": told, "before": start, "heads": _heads(given, parses)}
             found = translator.nbest(chunk, nbest, decoding, **options)
             for number, translations in enumerate(found, start + 1):
                 out.write(_line(number, translations, nbest, scores, as_json))
@@ -69,6 +74,16 @@ def translate(
                     aligned.write("\n".join(rows or [""]) + "\n")
             out.flush()
             start += len(chunk)
+
+
+def _parsed(texts: Iterator[tuple[str, ...]], parses: Path | None, source: Path | None) -> Iterator[Record]:
+    """Lines as records, with the heads of a CoNLL-U file if one is given."""
+    records = (Record(number, fields) for number, fields in enumerate(texts, 1))
+    return beside(records, str(parses) if parses else None, str(source or "standard input"))
+
+
+def _heads(given: list[Record], parses: Path | None) -> list[list[int]] | None:
+    return [record.heads or [] for record in given] if parses else None
 
 
 def _warn(sentence: str) -> None:
@@ -108,22 +123,21 @@ def _line(number: int, options: list[Translation], nbest: int, scores: bool, as_
 # --- score ---------------------------------------------------------------------------------------------------------
 
 
-def score(run: Path, source: Path | None, target: Path | None, device: str, as_json: bool) -> None:
+def score(run: Path, source: Path | None, target: Path | None, parses: Path | None, device: str, as_json: bool) -> None:
     if (source is None) != (target is None):
         raise RegardError(
             "--source and --target belong together; without both, pairs are read from stdin as source TAB target"
         )
     translator = load(run, device)
-    given: Iterator[tuple[str, str]]
+    given: Iterator[tuple[str, ...]]
     if source is not None and target is not None:
-        from regard.data.readers import read
-
-        given = ((r.fields[0], r.fields[1]) for r in read(Corpus(source=str(source), target=str(target))))
+        given = (record.fields for record in read(Corpus(source=str(source), target=str(target))))
     else:
         given = (_split(line, number) for number, line in enumerate(_decode(sys.stdin.buffer, "standard input"), 1))
     number = 0
-    for chunk in _chunks(given):
-        for log_probability, tokens in translator.score(chunk):
+    for chunk in _chunks(_parsed(given, parses, source)):
+        pairs = [(record.fields[0], record.fields[1]) for record in chunk]
+        for log_probability, tokens in translator.score(pairs, heads=_heads(chunk, parses), before=number):
             number += 1
             if as_json:
                 print(json.dumps({"line": number, "log_probability": log_probability, "tokens": tokens}))
@@ -146,16 +160,19 @@ def evaluate(
     split: str | None,
     source: Path | None,
     reference: Path | None,
+    parses: Path | None,
     beam: int | None,
     device: str,
     as_json: bool,
 ) -> None:
     if (source is None) != (reference is None):
         raise RegardError("--source and --reference belong together")
+    if parses is not None and source is None:
+        raise RegardError("--heads belongs to --source; the recipe names the CoNLL-U files of its own data")
     if split not in (None, "test", "valid"):
         raise RegardError(f"--split is {split!r}; write test or valid")
     translator = load(run, device)
-    corpora = _corpora(translator, split, source, reference)
+    corpora = _corpora(translator, split, source, reference, parses)
     with _bar("Translating") as tell:
         report = measure(
             translator, corpora, lambda what, n, of: tell(n, of), _decoding(translator, beam, (False, 1.0, 0, 1.0, 1))
@@ -168,10 +185,12 @@ def evaluate(
         print_metrics(report)
 
 
-def _corpora(translator: Translator, split: str | None, source: Path | None, reference: Path | None) -> list[Corpus]:
+def _corpora(
+    translator: Translator, split: str | None, source: Path | None, reference: Path | None, parses: Path | None
+) -> list[Corpus]:
     data = translator.recipe.data
     if source is not None:
-        return [Corpus(source=str(source), target=str(reference))]
+        return [Corpus(source=str(source), target=str(reference), heads=str(parses) if parses else None)]
     corpora = getattr(data, split) if split else data.test or data.valid
     if not corpora:
         raise RegardError(f"the recipe names no {split or 'test or valid'} data; give --source and --reference")

@@ -1,5 +1,6 @@
 """Translation: pairs of sentences in, a model that says the second when it reads the first."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from regard.config import option
 from regard.data.batches import plan
 from regard.data.config import Corpus
-from regard.data.conllu import beside
+from regard.data.conllu import beside, check_words
 from regard.data.places import cache_root
 from regard.data.prepared import Prepared, prepare, weighted_index
 from regard.data.ragged import Rows
@@ -21,11 +22,14 @@ from regard.decoding import DecodingConfig
 from regard.errors import RegardError
 from regard.models.batch import Packed, Pairs, pairs
 from regard.nn.attention import slow_paths
+from regard.nn.record import Record
 from regard.nn.layout import Tree
 from regard.tasks.contract import Carry, Progress
+from regard.tasks.guide import Guide, links_of
 from regard.tasks.translator import Translator
 from regard.tasks.trees import trees
 from regard.tasks.vocabulary import Vocabulary
+from regard.text import Tokenizer
 
 if TYPE_CHECKING:
     from regard.recipe import Recipe
@@ -38,6 +42,7 @@ class TranslationConfig:
     kind: Literal["translation"] = "translation"
     source: str = option("en", "language of the source, as a code")
     target: str = option("de", "language of the target; it picks BLEU's tokeniser")
+    guide: Guide | None = option(None, "teach attention to the source by the alignments given with the corpora")
 
     @property
     def languages(self) -> tuple[str, str]:
@@ -56,6 +61,7 @@ class TranslationConfig:
             vocabulary = Vocabulary.load(home / "tokenizer", self.languages)
         else:
             vocabulary = Vocabulary.train(recipe, self.languages, progress)
+        read_heads(recipe.data.test, self.languages, vocabulary.source)  # a mistake in it is told now, not in the end
         cache = Path(recipe.data.cache) if recipe.data.cache else cache_root() / "prepared"
         prepared = prepare(
             recipe.data.train,
@@ -76,7 +82,8 @@ class TranslationTask:
         self.smoothing = recipe.training.label_smoothing
         self.goal: str = recipe.training.goal
         self.higher_is_better = self.goal not in ("loss", "perplexity", "ter")
-        self.valid, self.valid_heads = read_parsed(recipe.data.valid, self.languages)
+        self.valid = read_pairs(recipe.data.valid, self.languages)
+        self.valid_heads = read_heads(recipe.data.valid, self.languages, vocabulary.source)
         longest = recipe.data.filters.max_length
         self._segments = _Segments(vocabulary, prepared, longest) if vocabulary.samples else None
 
@@ -103,16 +110,21 @@ class TranslationTask:
     def view(self, seed: int, epoch: int) -> "PairsView":
         rows = weighted_index(self.prepared, seed, epoch)
         columns: Any = self._segments.draw(seed, epoch) if self._segments else self.prepared.columns
-        return PairsView(self.vocabulary, columns["source"], columns["target"], rows, self.prepared.heads)
+        return PairsView(self.vocabulary, columns["source"], columns["target"], rows, self.prepared.beside)
 
     def targets(self, batch: Pairs) -> int:
         assert batch.labels is not None
         return len(batch.labels)
 
     def loss(self, model: nn.Module, batch: Pairs, carry: Carry) -> tuple[Tensor, Carry]:
-        logits = model(batch)  # [N, V]
         assert batch.labels is not None
-        return F.cross_entropy(logits, batch.labels, label_smoothing=self.smoothing, reduction="sum"), carry
+        guide = self.recipe.task.guide if batch.links is not None and len(batch.links) else None
+        record = Record(("cross",), graph=True) if guide else None
+        logits = model(batch, record)  # [N, V]
+        loss = F.cross_entropy(logits, batch.labels, label_smoothing=self.smoothing, reduction="sum")
+        if guide and record and batch.links is not None:
+            loss = loss + guide.weight * guide.loss(record, batch.links)
+        return loss, carry
 
     def describe(self, batch: Pairs) -> str:
         rows = np.array(batch.rows[:3])
@@ -162,10 +174,15 @@ class PairsView:
     """Pairs of one epoch; lengths count the end of the sentence."""
 
     def __init__(
-        self, vocabulary: Vocabulary, source: Any, target: Any, rows: np.ndarray, heads: Rows | None = None
+        self,
+        vocabulary: Vocabulary,
+        source: Any,
+        target: Any,
+        rows: np.ndarray,
+        beside: Mapping[str, Rows] | None = None,
     ) -> None:
         self.vocabulary, self.source, self.target, self.rows = vocabulary, source, target, rows
-        self.heads = heads  # of the source's words, where trees are given
+        self.beside = beside or {}  # heads of the source's words, links of words, where they are given
         self.source_lengths: np.ndarray | None = source.lengths[rows] + 1
         self.target_lengths: np.ndarray = target.lengths[rows] + 1
 
@@ -176,30 +193,47 @@ class PairsView:
         rows = self.rows[indices]
         source, target = Packed(*self.source.take(rows)), Packed(*self.target.take(rows))
         batch = pairs(source, target, self.vocabulary.source, self.vocabulary.target, tuple(rows.tolist()))
-        return batch if self.heads is None else replace(batch, tree=self._tree(rows, self.heads))
+        if "heads" in self.beside:
+            batch = replace(batch, tree=self._tree(rows, self.beside["heads"]))
+        if "links" in self.beside:
+            batch = replace(batch, links=self._links(rows, self.beside["links"]))
+        return batch
 
     def _tree(self, rows: np.ndarray, heads: Rows) -> Tree:
         given, pieces = ([column[row].tolist() for row in rows] for column in (heads, self.source))
         return trees(given, pieces, self.vocabulary.source)
 
+    def _links(self, rows: np.ndarray, links: Rows) -> Tensor:
+        found = []
+        for n, row in enumerate(rows):
+            source = self.vocabulary.source.words(self.source[row].tolist())
+            target = self.vocabulary.target.words(self.target[row].tolist())
+            found.append(links_of(n, links[row].reshape(-1, 2), np.array(source), np.array(target)))
+        return torch.from_numpy(np.concatenate(found))
+
 
 def read_pairs(corpora: list[Corpus], languages: tuple[str, str]) -> list[tuple[str, str]]:
     """All pairs of a validation or test set, empty lines included."""
-    return read_parsed(corpora, languages)[0]
-
-
-def read_parsed(
-    corpora: list[Corpus], languages: tuple[str, str]
-) -> tuple[list[tuple[str, str]], list[list[int]] | None]:
-    """The pairs, and the heads of the words of each source, if all corpora have them."""
     found = []
     for corpus in corpora:
-        found += list(beside(read(corpus, COLUMNS, languages), corpus.heads, corpus.name))
+        for record in read(corpus, COLUMNS, languages):
+            found.append((record.fields[0], record.fields[1]))
     if corpora and not found:
         raise RegardError(f"{', '.join(c.name for c in corpora)}: no pairs to measure on")
-    heads = [record.heads for record in found if record.heads is not None]
-    pairs = [(record.fields[0], record.fields[1]) for record in found]
-    return pairs, heads if len(heads) == len(pairs) else None
+    return found
+
+
+def read_heads(corpora: list[Corpus], languages: tuple[str, str], tokenizer: Tokenizer) -> list[list[int]] | None:
+    """The heads of the words of every source of these pairs; None unless all corpora have them."""
+    if not all(corpus.heads for corpus in corpora):
+        return None
+    found = []
+    for corpus in corpora:
+        for record in beside(read(corpus, COLUMNS, languages), corpus.heads, corpus.name):
+            words = tokenizer.words(tokenizer.encode(record.fields[0]))
+            check_words(words, record.heads or [], f"{corpus.name}, line {record.number}")
+            found.append(record.heads or [])
+    return found
 
 
 def evaluate(
@@ -209,7 +243,8 @@ def evaluate(
     decoding: DecodingConfig | None = None,
 ) -> dict[str, Any]:
     """Every metric of translating these corpora, as JSON; for the embedded corpus, also how many pronouns are right."""
-    given, heads = read_parsed(corpora, translator.recipe.task.languages)
+    languages = translator.recipe.task.languages
+    given, heads = read_pairs(corpora, languages), read_heads(corpora, languages, translator.vocabulary.source)
     notes: list[str] = []
     outputs = translator.translate(
         [s for s, _ in given], decoding, form="prepared", progress=progress, warn=notes.append, heads=heads

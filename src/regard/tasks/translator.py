@@ -205,14 +205,14 @@ class Translator:
 
     @torch.inference_mode()
     def score(
-        self, given: Sequence[tuple[str, str]], batch_tokens: int = 8192, heads: Heads | None = None
+        self, given: Sequence[tuple[str, str]], batch_tokens: int = 8192, heads: Heads | None = None, before: int = 0
     ) -> list[tuple[float, int]]:
         """For each (source, target): the log-probability of saying exactly that, and its tokens, the end included."""
         v = self.vocabulary
         source = v.source.encode_batch([s for s, _ in given])
         target = v.target.encode_batch([t for _, t in given])
         if heads is not None:
-            check(heads, source, v.source)
+            check(heads, source, v.source, before)
         result: list[tuple[float, int]] = [(0.0, 0)] * len(given)
         was_training = self.model.training
         self.model.eval()
