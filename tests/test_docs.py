@@ -3,7 +3,8 @@
 import re
 import shlex
 from pathlib import Path
-from typing import NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import pytest
 import typer
@@ -12,6 +13,8 @@ import yaml
 from regard import recipe as recipes
 from regard.cli import app
 from regard.errors import RegardError
+from regard.models.batch import Packed, pairs
+from regard.models.transformer import PositionsConfig, TransformerConfig
 
 ROOT = Path(__file__).parent.parent
 READMES = (ROOT / "README.md", ROOT / "README.zh-CN.md")
@@ -196,6 +199,22 @@ def test_the_python_example_runs(toy_run: Path, capsys: pytest.CaptureFixture[st
     assert len(printed) == 3  # two translations and a score
     assert re.fullmatch(r"-\d+\.\d\d for \d+ tokens", printed[-1])
     assert float(printed[-1].split()[0]) == pytest.approx(names["log_probability"], abs=0.01)
+
+
+def test_the_example_of_adding_a_choice_works() -> None:
+    """Its own test passes, and a model with it learns it."""
+    choice, test = (block.text for block in blocks(ROOT / "CONTRIBUTING.md", "python"))
+    names: dict[str, Any] = {}
+    exec(choice, names)
+    exec(test, names)
+    names["test_neighbours_have_a_number_in_each_head"]()
+    near = names["NearConfig"]()
+    config = TransformerConfig(layers=1, size=8, inner=8, heads=2, position=PositionsConfig(near, near))
+    model = config.build(9, 9)
+    marks = SimpleNamespace(pad=0, bos=2, eos=3)
+    model(pairs(Packed.of([[5, 6, 7]]), Packed.of([[7, 8]]), marks, marks)).square().sum().backward()
+    for position in (model.encoder_position[0], model.decoder_position[0]):
+        assert position.numbers.grad.abs().sum() > 0
 
 
 @pytest.mark.parametrize("folder", ["docs", "docs/zh"])

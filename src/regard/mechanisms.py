@@ -1,23 +1,26 @@
 """Every choice that the package offers, as one table made from the classes themselves: names, formulas, papers.
 
-`regard info --mechanisms` prints it; docs/mechanisms.md says more about each.
+`regard info --mechanisms` prints it; docs/mechanisms.md says more about each, and `python -m regard.mechanisms` writes
+the table of what combines with what into it.
 """
 
 import inspect
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
 import torch
 
+from regard.models.conv import ConvEncoderConfig
 from regard.models.transformer import AttentionsConfig, PositionsConfig, TransformerConfig
 from regard.nn.attention import AttentionConfig
 from regard.nn.compress import CompressConfig
 from regard.nn.layout import Call, Layout, Tree
 from regard.nn.normalise import NormaliseConfig
-from regard.nn.pattern import PATTERNS
+from regard.nn.pattern import PATTERNS, Document, Padding
 from regard.nn.position import PositionConfig
 from regard.nn.score import ScoreConfig
 from regard.recipe import ModelConfig
@@ -33,17 +36,17 @@ class Mechanism:
     meaning: str
     formula: str
     paper: str
-    config: str  # what chooses it
+    config: str  # what chooses it, as one types it after a recipe; `always` where there is no choice
     file: str
 
 
 BLOCKS = [  # choices of the Transformer that are no classes with a `kind`
     ("I1", "embedding", "scaled", "Word vectors are multiplied by √D, to match the positions.", "√D · E[w]",
      "Vaswani 2017, 3.4", "model.scale_embedding=true", "nn/embedding.py"),
-    ("I2", "embedding", "shared", "One matrix for source, target and output, or for target and output.", "logits = x Eᵀ",
-     "Press 2017", "model.share=all", "nn/embedding.py"),
+    ("I2", "embedding", "shared", "One matrix for source, target and output, or for target and output.",
+     "logits = x Eᵀ", "Press 2017", "model.share=all", "nn/embedding.py"),
     ("I3", "embedding", "joined", "Positions are added to word vectors, or put beside them and projected.",
-     "x + p, or W [x; p]", "Vaswani 2017, 3.5", "model.position={kind: sinusoidal, join: concat}",
+     "x + p, or W [x; p]", "Vaswani 2017, 3.5", "model.position.join=concat",
      "nn/position/join.py"),
     ("B1", "projection", "separate", "Queries and keys have matrices of their own; d_k and d_v are free.",
      "softmax(QW_q (KW_k)ᵀ / √d_k) VW_v", "Vaswani 2017, 3.2.2", "model.attention.projection=separate",
@@ -74,21 +77,38 @@ def kinds(union: Any) -> tuple[Any, ...]:
     return get_args(union) or (union,)
 
 
+SLOTS: dict[str, Any] = {
+    "score": ScoreConfig,
+    "position": PositionConfig,
+    "pattern": None,  # an expression, not a class with a `kind`
+    "compress": CompressConfig,
+    "normalise": NormaliseConfig,
+}
+
+
 def everything() -> list[Mechanism]:
     """All choices, by slot."""
-    found = [*_of("score", ScoreConfig, "model.attention.score"), *_of("position", PositionConfig, "model.position")]
-    for name, pattern in PATTERNS.items():
-        found.append(_mechanism("pattern", name, pattern, f'model.attention.pattern="{example(name)}"'))
-    found += _of("compress", CompressConfig, "model.attention.compress")
-    found += _of("normalise", NormaliseConfig, "model.attention.normalise")
+    found = []
+    for slot in SLOTS:
+        always = (Padding, Document) if slot == "pattern" else ()
+        found += [_mechanism(slot, cls.__name__.lower(), cls, "always") for cls in always]
+        found += [_mechanism(slot, name, cls, _line(slot, choice)) for name, cls, choice in choices(slot)]
     found += [Mechanism(*row) for row in BLOCKS]
-    return [*found, *_of("model", ModelConfig, "model.kind")]
+    found += _kinds("model", ModelConfig, "model.kind=")
+    return [*found, *_kinds("encoder", ConvEncoderConfig, "model.kind=conv model.encoder=")]
 
 
-def _of(slot: str, union: Any, key: str) -> Iterator[Mechanism]:
+def choices(slot: str) -> Iterator[tuple[str, Any, Any]]:
+    """Of a slot of attention: the name of each, its class, and what a config says to have it."""
+    if slot == "pattern":
+        yield from ((name, cls, example(name)) for name, cls in PATTERNS.items())
+    else:
+        yield from ((cls.kind, cls, cls()) for cls in kinds(SLOTS[slot]))
+
+
+def _kinds(slot: str, union: Any, key: str) -> Iterator[Mechanism]:
     for cls in kinds(union):
-        kind = cls.__dataclass_fields__["kind"].default
-        yield _mechanism(slot, kind, cls, f"{key}={kind}")
+        yield _mechanism(slot, cls.kind, cls, f"{key}{cls.kind}")
 
 
 def _mechanism(slot: str, name: str, cls: Any, config: str) -> Mechanism:
@@ -97,9 +117,19 @@ def _mechanism(slot: str, name: str, cls: Any, config: str) -> Mechanism:
     return Mechanism(cls.id, slot, name, meaning, cls.formula, cls.paper, config, home)
 
 
+def _line(slot: str, choice: Any) -> str:
+    """What chooses it: everywhere, or in the one place that can have it."""
+    key, places = ("model.position", PLACES[:2]) if slot == "position" else ("model.attention", PLACES)
+    fitting = [place for place in places if refusal(slot, choice, place) is None]
+    parts = [key] if len(fitting) == len(places) else [key, fitting[0]]
+    parts += [] if slot == "position" else [slot]
+    name = f'"{choice}"' if "(" in str(choice) and slot == "pattern" else getattr(choice, "kind", choice)
+    return f"{'.'.join(parts)}={name}"
+
+
 def example(name: str) -> str:
     """A pattern as one would write it: the numbers that it needs, at 2."""
-    needed = [f for f in fields(PATTERNS[name]) if f.init and f.default is f.default_factory]  # type: ignore[arg-type]
+    needed = [f for f in fields(PATTERNS[name]) if f.init and f.default is MISSING]  # type: ignore[arg-type]
     return f"{name}({', '.join('2' for _ in needed)})" if needed else name
 
 
@@ -115,48 +145,53 @@ class Fit:
 
 def combinations() -> list[Fit]:
     """Every choice tried in every place of a small Transformer: what serves it there, or why it is refused."""
-    found = []
-    for slot, union in (("score", ScoreConfig), ("position", PositionConfig), ("pattern", None),
-                        ("compress", CompressConfig), ("normalise", NormaliseConfig)):  # fmt: skip
-        choices = [c() for c in kinds(union)] if union else [example(name) for name in PATTERNS]
-        for choice in choices:
-            name = choice if isinstance(choice, str) else choice.kind
-            found.append(Fit(slot, name, {place: _tried(slot, choice, place) for place in PLACES}))
-    return found
+    return [
+        Fit(slot, choice if slot == "pattern" else name, {place: _tried(slot, choice, place) for place in PLACES})
+        for slot in SLOTS
+        for name, _, choice in choices(slot)
+    ]
 
 
-LONGEST = 256
+LONGEST = 256  # places, in the recipe's checks
+LENGTHS = {"pattern": 2048}  # places of the sentence that is tried; a sparse pattern is worth its kernel on long ones
 
 
 def _tried(slot: str, choice: Any, place: str) -> str:
+    why = refusal(slot, choice, place)
+    return f"refused: {why}" if why else _kernel(_with(slot, choice, place), place, LENGTHS.get(slot, 5))
+
+
+def refusal(slot: str, choice: Any, place: str) -> str | None:
+    """Why a choice cannot stand in a place of a Transformer; None where it can."""
     if slot == "position" and place == "cross":
-        return "refused: positions of source and target have nothing to do with each other"
-    base = TransformerConfig(layers=1, size=16, inner=16, heads=2)
+        return "positions of source and target have nothing to do with each other"
     try:
-        if slot == "position":
-            model = replace(base, position=replace(PositionsConfig(), **{place: choice}))
-        else:
-            attention = replace(AttentionConfig(), **{slot: choice})
-            model = replace(base, attention=replace(AttentionsConfig(), **{place: attention}))
-        model.check(LONGEST, LONGEST)
+        _with(slot, choice, place).check(LONGEST, LONGEST)
     except ValueError as error:
-        return f"refused: {error}"
-    return _kernel(model, place)
+        return str(error)
+    return None
+
+
+def _with(slot: str, choice: Any, place: str) -> TransformerConfig:
+    base = TransformerConfig(layers=1, size=16, inner=16, heads=2)
+    if slot == "position":
+        return replace(base, position=replace(PositionsConfig(), **{place: choice}))
+    attention = replace(AttentionConfig(), **{slot: choice})
+    return replace(base, attention=replace(AttentionsConfig(), **{place: attention}))
 
 
 @cache
-def _kernel(model: TransformerConfig, place: str) -> str:
-    """By trying it on a short sentence, without the reason that no faster one serves."""
+def _kernel(model: TransformerConfig, place: str, length: int) -> str:
+    """By trying it on a sentence, without the reason that no faster one serves."""
     net = model.build(8, 8).eval()
-    n = 5
     layers: dict[str, Any] = {
         "encoder": net.encoder[0].attention,
         "decoder": net.decoder[0].attention,
         "cross": net.decoder[0].cross,
     }
-    zeros = torch.zeros(1, n, dtype=torch.long)
-    layout = Layout.of(n, tree=Tree(zeros, zeros, zeros + 1))
-    x = torch.randn(1, n, model.size)
+    zeros = torch.zeros(1, length, dtype=torch.long)
+    layout = Layout.of(length, tree=Tree(zeros, zeros, zeros + 1))
+    x = torch.randn(1, length, model.size)
     with torch.no_grad():
         layers[place](x, x, Call(layout, layout))
     return str(layers[place].path).partition(" ")[0]
@@ -171,9 +206,30 @@ def combination_table() -> str:
         for place in PLACES:
             said = fit.places[place]
             if said.startswith("refused: "):
-                number = reasons.setdefault(said.removeprefix("refused: "), len(reasons) + 1)
+                number = reasons.setdefault(_short(said.removeprefix("refused: ")), len(reasons) + 1)
                 cells.append(f"no ({number})")
             else:
                 cells.append(said)
-        lines.append(f"| {fit.slot} | `{fit.name.replace('|', chr(92) + '|')}` | {' | '.join(cells)} |")
+        lines.append(f"| {fit.slot} | `{fit.name}` | {' | '.join(cells)} |")
     return "\n".join([*lines, "", *(f"{number}. {reason}" for reason, number in reasons.items())])
+
+
+def _short(reason: str) -> str:
+    """Without what the table says already: which choice, and where."""
+    return re.sub(r"^the pattern '.*?' |, not (the )?(encoder|decoder|cross)", "", reason)
+
+
+MARKS = "<!-- combinations -->\n", "\n<!-- /combinations -->"
+
+
+def with_table(page: str) -> str:
+    """A page of the docs with the table as it is now between its marks."""
+    before, start, rest = page.partition(MARKS[0])
+    _, end, after = rest.partition(MARKS[1])
+    return f"{before}{start}{combination_table()}{end}{after}"
+
+
+if __name__ == "__main__":
+    docs = Path(__file__).parents[2] / "docs"
+    for path in (docs / "mechanisms.md", docs / "zh" / "mechanisms.md"):
+        path.write_text(with_table(path.read_text(encoding="utf-8")), encoding="utf-8")

@@ -10,13 +10,16 @@ from regard.config import option
 from regard.data.config import Data
 from regard.decoding.config import Beam, DecodingConfig
 from regard.errors import RegardError
-from regard.models.transformer import TransformerConfig
+from regard.models.bytenet import ByteNetConfig
+from regard.models.conv import ConvConfig
+from regard.models.rnn import RnnConfig
+from regard.models.transformer import PositionsConfig, TransformerConfig
 from regard.tasks.translation import TranslationConfig
 from regard.text import TextConfig
 from regard.text.config import Bpe
 from regard.training.config import Training
 
-ModelConfig = TransformerConfig
+ModelConfig = TransformerConfig | RnnConfig | ConvConfig | ByteNetConfig
 TaskConfig = TranslationConfig
 
 
@@ -35,7 +38,7 @@ class Recipe:
     data: Data = option(help="the corpora")
     task: TaskConfig = option(TaskConfig, "what is learned")
     text: TextConfig = option(Bpe, "how text becomes pieces")
-    model: ModelConfig = option(ModelConfig, "what learns")
+    model: ModelConfig = option(TransformerConfig, "what learns")
     training: Training = option(Training, "how it learns")
     decoding: DecodingConfig = option(Beam, "how it speaks")
     evaluation: Evaluation = option(Evaluation, "how it is measured")
@@ -46,6 +49,24 @@ class Recipe:
             raise ValueError(f"seed must be from 0 to 2147483647, not {self.seed}")
         if getattr(self.model, "share", None) == "all" and not self.text.shared:
             raise ValueError("model.share: all needs text.shared: true, since one matrix serves both languages")
+        if self.task.guide is not None:
+            bare = [c for c in self.data.train if c.alignments is None]
+            if bare:
+                raise ValueError(
+                    f"task.guide needs the word alignments of every training corpus, and {bare[0].name} has none; "
+                    "name their file (alignments: FILE, beside source and target)"
+                )
+            if not hasattr(self.model, "attention"):
+                raise ValueError(
+                    f"task.guide teaches attention to the source, and the model {self.model.kind} has none"
+                )
+        position = getattr(self.model, "position", None)
+        bare = [c for c in (*self.data.train, *self.data.valid, *self.data.test) if c.heads is None]
+        if bare and isinstance(position, PositionsConfig) and "structural" in {p.kind for p in position.of("encoder")}:
+            raise ValueError(
+                "model.position.encoder: structural needs the dependency tree of every sentence, and "
+                f"{bare[0].name} has none; name its CoNLL-U file (heads: FILE, beside source and target)"
+            )
         longest = self.data.filters.max_length + 1  # and the end, or the start
         try:
             self.model.check(longest, longest)

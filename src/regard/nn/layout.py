@@ -33,7 +33,7 @@ class Layout:
 
     @property
     def rows(self) -> int:
-        parts = (self.position, self.real, self.document, self.tree and self.tree.depth)
+        parts = (self.position, self.real, self.document, self.tree.depth if self.tree else None)
         return max(len(part) for part in parts if part is not None)
 
     @property

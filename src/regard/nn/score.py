@@ -58,7 +58,7 @@ class General(Dot):
             self.weight.copy_(torch.eye(d_q, d_k) * min(d_q, d_k) ** -0.5)
 
     def keys(self, k: Tensor) -> Tensor:
-        return k @ self.weight.mT  # [B, H, K, d_q]
+        return torch.einsum("bhkd,hqd->bhkq", k, self.weight)  # [B, H, K, d_q]
 
 
 class Perceptron(Score):
@@ -78,10 +78,10 @@ class Perceptron(Score):
                 nn.init.xavier_uniform_(head)
 
     def keys(self, k: Tensor) -> Tensor:
-        return k @ self.matrices()[1].mT  # [B, H, K, size]
+        return torch.einsum("bhkd,hsd->bhks", k, self.matrices()[1])  # [B, H, K, size]
 
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
-        q = q @ self.matrices()[0].mT  # [B, H, Q, size]
+        q = torch.einsum("bhqd,hsd->bhqs", q, self.matrices()[0])  # [B, H, Q, size]; @ would copy W for every row
         if not torch.is_grad_enabled() or q.shape[2] == 1:  # one query at a time, as recurrent models ask
             return self._compare(q, k)
         # With many, the hidden layer is the largest tensor of a model: it is made again for the gradient, not kept.
@@ -89,7 +89,7 @@ class Perceptron(Score):
 
     def _compare(self, q: Tensor, k: Tensor) -> Tensor:
         hidden = torch.tanh(q[:, :, :, None] + k[:, :, None])  # [B, H, Q, K, size]
-        return (hidden @ self.vector[:, :, :, None]).squeeze(-1)  # [B, H, Q, K]
+        return torch.einsum("bhqks,hs->bhqk", hidden, self.vector[:, 0])  # [B, H, Q, K]
 
 
 class Additive(Perceptron):
@@ -225,7 +225,7 @@ class CosineConfig:
     """The angle alone; within ±1 a softmax over n keys gives none more than e²/(e² + n − 1), so there is a factor."""
 
     id: ClassVar[str] = "S6"
-    formula: ClassVar[str] = "qᵀk / (‖q‖‖k‖)"
+    formula: ClassVar[str] = "scale · qᵀk / (‖q‖‖k‖)"
     paper: ClassVar[str] = "Graves 2014 (NTM), eq. 6"
 
     kind: Literal["cosine"] = "cosine"

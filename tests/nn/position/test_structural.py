@@ -19,7 +19,7 @@ from regard.nn.position import Position, StructuralConfig, sinusoids
 from regard.nn.position.structural import apart
 from regard.nn.sizes import Sizes
 
-BUSH = [2, 0, 4, 2, 6, 2]  # Bush held a talk with Sharon, the paper's example
+BUSH = [2, 0, 4, 2, 6, 2]  # Bush held a talk with Sharon
 DEEP = [0, 1, 2, 3, 2, 1]  # a chain of four words, and two that branch off
 
 
@@ -43,7 +43,7 @@ def table(made: Tree) -> np.ndarray:
     return apart(call, b, i, j).view(len(made.depth), call.queries.length, -1).numpy()
 
 
-def test_the_example_of_the_paper() -> None:
+def test_a_sentence_worked_by_hand() -> None:
     """From talk: Bush −2, held −1, a 1, with 3, Sharon 2. The end is one deeper than the deepest, on nobody's path."""
     assert tree([BUSH]).depth.tolist() == [[1, 0, 2, 1, 2, 1, 3]]
     assert table(tree([BUSH]))[0].tolist() == [
@@ -119,6 +119,22 @@ def test_relative_terms_by_the_equations(far: int) -> None:
         assert torch.equal(layer.attend(q, k, v, call), out)
     tables = both_tables(position.sequential), both_tables(position.structural)
     np.testing.assert_allclose(out, worked(q.numpy(), k.numpy(), v.numpy(), far, rows, *tables), atol=1e-12)
+
+
+def test_a_sparse_pattern_in_blocks() -> None:
+    """The block kernel gathers keys; the tree must go along."""
+    torch.manual_seed(0)
+    position = StructuralConfig(distance=3).build(Sizes.of(8, 2)).double()
+    layer = AttentionConfig(pattern="window(2) | global(1)").build(8, 2, position, Full()).double()
+    made = layout(tree([[0, *range(1, 60)], [n // 2 for n in range(1, 61)]]))  # a chain, and a tree that branches
+    call = Call(made, made)
+    q, k, v = (torch.randn(2, 2, 61, 4, dtype=torch.float64) for _ in range(3))
+    with torch.no_grad():
+        out = layer.attend(q, k, v, call)
+        assert layer.path.startswith("blocks")
+        bound = layer.pattern.bind(q, call, 0)
+        expected = layer.reference(Job(layer, q, k, v, call, bound, position.bias(q, call)))[0]
+    torch.testing.assert_close(out, expected, atol=1e-12, rtol=0)
 
 
 def test_absolute_term_by_the_equation() -> None:

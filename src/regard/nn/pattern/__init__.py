@@ -6,8 +6,19 @@ Adding one is its class and its line in PATTERNS.
 from regard.nn.pattern.combine import And, Or
 from regard.nn.pattern.contract import Blocks, Pattern
 from regard.nn.pattern.expression import parse
+from regard.nn.pattern.local import LocalM, LocalP
 from regard.nn.pattern.masks import Causal, Document, Full, Padding
+from regard.nn.pattern.sparse import BigBird, Global, Random, Window
 
-PATTERNS: dict[str, type[Pattern]] = {"full": Full, "causal": Causal}
+PATTERNS: dict[str, type[Pattern]] = {
+    "full": Full,
+    "causal": Causal,
+    "window": Window,
+    "global": Global,
+    "random": Random,
+    "bigbird": BigBird,
+    "local_m": LocalM,
+    "local_p": LocalP,
+}
 
 __all__ = ["PATTERNS", "And", "Blocks", "Causal", "Document", "Full", "Or", "Padding", "Pattern", "parse"]

@@ -1,7 +1,7 @@
 """Patterns of patterns: & narrows, | widens."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,10 @@ class _Both(Pattern):
     @property
     def by_head(self) -> bool:  # type: ignore[override]
         return self.left.by_head or self.right.by_head
+
+    @property
+    def rows(self) -> int:  # type: ignore[override]
+        return max(self.left.rows, self.right.rows)
 
     @property
     def places(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -65,9 +69,9 @@ class And(_Both):
         return "causal" if all(shape == "causal" for _, shape in hiding) else "mask"
 
     def blocks(self, call: Call, size: int) -> Blocks | None:
-        """What both allow lies within what either does: the shorter list will do."""
+        """What both allow lies within what either does: the shorter list will do, but the other may hide some of it."""
         found = [blocks for side in (self.left, self.right) if (blocks := side.blocks(call, size)) is not None]
-        return min(found, key=lambda blocks: blocks.keys.shape[-1]) if found else None
+        return replace(min(found, key=lambda blocks: blocks.keys.shape[-1]), whole=None) if found else None
 
 
 class Or(_Both):
@@ -81,8 +85,17 @@ class Or(_Both):
         left, right = self.left.blocks(call, size), self.right.blocks(call, size)
         if left is None or right is None:
             return None
-        shape = [max(a, b) for a, b in zip(left.keys.shape[:3], right.keys.shape[:3], strict=True)]
-        keys = torch.cat([left.keys.expand(*shape, -1), right.keys.expand(*shape, -1)], -1).sort(-1).values
-        again = keys[..., 1:] == keys[..., :-1]  # a block that both name counts once
+        known = left.whole is not None and right.whole is not None
+        marks = [_marked(blocks) for blocks in (left, right)]
+        shape = torch.broadcast_shapes(*(mark.shape[:3] for mark in marks))
+        both = torch.cat([mark.expand(*shape, -1) for mark in marks], -1).sort(-1).values
+        keys = both // 2
+        again = keys[..., 1:] == keys[..., :-1]  # a block that both name counts once: a whole one comes first
         keys = torch.cat([keys[..., :1], keys[..., 1:].masked_fill(again, -1)], -1)
-        return Blocks(keys, max(left.edge, right.edge))
+        return Blocks(keys, max(left.edge, right.edge), both % 2 == 0 if known else None)
+
+
+def _marked(blocks: Blocks) -> Tensor:
+    """Key blocks as even numbers where they are wholly visible, else odd; those that are none stay below zero."""
+    part = 1 if blocks.whole is None else (~blocks.whole).long()
+    return blocks.keys * 2 + part

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+import torch
 from torch import Tensor, nn
 
 from regard.nn.layout import Call
@@ -22,10 +23,12 @@ class Blocks:
 
     keys: Tensor  # [B or 1, H or 1, query blocks, M] key blocks that a query block may see; -1: none
     edge: int = 0  # the first so many places see all, and are seen by all, beside `keys`
+    whole: Tensor | None = None  # [as keys] True where all of a block is visible, as all of the edge is; None: unknown
 
 
 class Pattern(ABC):
     by_head = False  # True where heads differ in what they may see
+    rows = 1  # more where a bound pattern itself tells the rows of a batch apart
     places: ClassVar[tuple[str, ...]] = ("encoder", "decoder", "cross")
 
     def check(self, longest: int) -> None:
@@ -76,7 +79,10 @@ class Pattern(ABC):
         def build() -> Tensor | None:
             if self.shape(call) == "full":
                 return None
-            seen = self.allow(call, *call.grid(heads if self.by_head else 1))
+            b, h, i, j = call.grid(heads if self.by_head else 1)
+            if self.rows > len(b):
+                b = torch.arange(self.rows, device=b.device)[:, None, None, None]
+            seen = self.allow(call, b, h, i, j)
             return seen[(None,) * (4 - seen.dim())]
 
         return call.once(("mask", self, heads), build)

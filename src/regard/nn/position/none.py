@@ -9,7 +9,7 @@ from regard.nn.sizes import Sizes
 
 @dataclass(frozen=True)
 class NoPositionConfig:
-    """Order-blind: permuted words give the permuted output."""
+    """Order-blind: in an encoder, permuted words give the permuted output."""
 
     id: ClassVar[str] = "P0"
     formula: ClassVar[str] = "—"

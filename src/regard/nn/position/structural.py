@@ -102,9 +102,9 @@ class StructuralConfig:
     """Depth in the dependency tree and distance in it, each beside its sequential counterpart; heads are given.
 
     The paper: abs(x) is the distance to the main verb in the tree, its depth; rel is the difference of depths on one
-    path, and otherwise their sum, signed by the order of the words (section 3.1). Absolute positions of both kinds
-    are fused by a nonlinear function; relative ones follow Shaw (section 3.2). The paper leaves the function open:
-    here it is tanh(W [PE(i); PE(depth_i)]). Signs are Shaw's, key minus query. Pieces have the place of their word.
+    path, and otherwise their sum, signed by the order of the words. Absolute positions of both kinds are fused by a
+    nonlinear function; relative ones are added to keys and values as Shaw's are. Chosen here: the function,
+    tanh(W [PE(i); PE(depth_i)]); that any two words above each other are on one path; signs, key minus query.
     """
 
     id: ClassVar[str] = "P5"
@@ -112,7 +112,7 @@ class StructuralConfig:
         "x_i + tanh(W [PE(i); PE(depth_i)]); k_j + aᴷ_{j−i} + bᴷ_{t(i,j)}, v_j alike; t = depth_j − depth_i "
         "on one path, else sign(j−i)(depth_i + depth_j)"
     )
-    paper: ClassVar[str] = "Wang, Tu, Wang, Shi 2019, 3"
+    paper: ClassVar[str] = "Wang, Tu, Wang, Shi 2019"
     places: ClassVar[tuple[str, ...]] = ("encoder",)
 
     kind: Literal["structural"] = "structural"

@@ -1,0 +1,287 @@
+"""Convolutional sequence to sequence (Gehring 2017): gated convolutions, and attention in every decoder layer.
+
+The encoder is a choice too: gated as in the paper, or plain windows of words. Sizes live in PRESETS, as data.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from regard.config import option
+from regard.models.batch import Pairs
+from regard.models.state import Rows, State
+from regard.nn.attention import Attention, AttentionConfig
+from regard.nn.cache import Cache
+from regard.nn.convolution import Convolution, halved, keep_variance, scale_gradient
+from regard.nn.embedding import Embedding, Output
+from regard.nn.feed_forward import ACTIVATIONS
+from regard.nn.init import INITS
+from regard.nn.layout import Call, Layout
+from regard.nn.pattern import Document, Padding
+from regard.nn.position import LearnedConfig, NoPositionConfig, Position, SinusoidalConfig
+from regard.nn.record import Record, Sink
+from regard.nn.score import DotConfig, ScoreConfig
+from regard.nn.sizes import Sizes
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "convs2s": {"layers": 4, "size": 256, "kernel": 3, "dropout": 0.1},
+    "paper": {"layers": 20, "size": 512, "kernel": 3, "dropout": 0.1},  # English→Romanian, Gehring 2017, 4.1
+}
+
+
+# --- one layer -----------------------------------------------------------------------------------------------------
+
+
+class Gated(nn.Module):
+    """(v(W [window] + b) + x) · √½, where v is the gate a ⊙ σ(b) of the two halves (Gehring 2017, 3.2)."""
+
+    def __init__(self, size: int, kernel: int, dropout: float) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.convolution = Convolution(size, 2 * size, kernel, gain=4 * (1 - dropout), parts=2)
+
+    def forward(self, x: Tensor, real: Tensor | None) -> Tensor:
+        return halved(F.glu(self.convolution.centred(self.dropout(x), real), -1), x)  # [B, S, D]
+
+
+class Window(nn.Module):
+    """f(W [window] + b): no gate, nothing passes by."""
+
+    def __init__(self, size: int, kernel: int, dropout: float, activation: str) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.convolution = Convolution(size, size, kernel, gain=2 * (1 - dropout))  # half of a ReLU's input is lost
+        self.activation = ACTIVATIONS[activation]()
+
+    def forward(self, x: Tensor, real: Tensor | None) -> Tensor:
+        return self.activation(self.convolution.centred(self.dropout(x), real))  # [B, S, D]
+
+
+@dataclass(frozen=True)
+class GatedConfig:
+    """Gated convolutions inside residuals."""
+
+    id: ClassVar[str] = "A5"
+    formula: ClassVar[str] = "x_i ← (a ⊙ σ(b) + x_i) · √½, [a; b] = W [x_{i−k/2}; …; x_{i+k/2}] + c"
+    paper: ClassVar[str] = "Gehring 2017, 3.2"
+
+    kind: Literal["gated"] = "gated"
+
+    def build(self, size: int, kernel: int, dropout: float) -> nn.Module:
+        return Gated(size, kernel, dropout)
+
+
+@dataclass(frozen=True)
+class WindowConfig:
+    """Plain windows of words; each layer lets a word see (kernel−1)/2 words further on both sides."""
+
+    id: ClassVar[str] = "A4"
+    formula: ClassVar[str] = "x_i ← f(W [x_{i−k/2}; …; x_{i+k/2}] + b)"
+    paper: ClassVar[str] = "Collobert 2011, 3.3"
+
+    kind: Literal["window"] = "window"
+    activation: Literal["relu", "gelu", "gelu_tanh", "swish"] = option("relu", "f, after every window")
+
+    def build(self, size: int, kernel: int, dropout: float) -> nn.Module:
+        return Window(size, kernel, dropout, self.activation)
+
+
+ConvEncoderConfig = GatedConfig | WindowConfig
+
+
+class DecoderLayer(nn.Module):
+    """A gated convolution over what is said so far, then attention to the source."""
+
+    def __init__(self, size: int, kernel: int, dropout: float, attention: Attention) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.convolution = Convolution(size, 2 * size, kernel, gain=4 * (1 - dropout), parts=2)
+        self.query = Convolution(size, size, 1)
+        self.attention = attention
+
+    def forward(
+        self,
+        x: Tensor,
+        embedded: Tensor,
+        source: tuple[Tensor, Tensor],
+        call: Call,
+        past: Tensor | None = None,
+        record: Sink | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """x [B, T, D], the target's embeddings [B, T, D], keys and values of the source; also gives the new past."""
+        y, past = self.convolution.causal(self.dropout(x), past)
+        h = halved(F.glu(y, -1), x)
+        d = halved(self.query(h), embedded)  # d_i = W h_i + b + g_i (Gehring 2017, eq. 1)
+        c = self.attention.attend(d[:, None], *source, call, record)[:, 0]  # c_i = Σ_j a_ij (z_j + e_j) (eq. 2)
+        return halved(h, c * _spread(call, c.dtype)), past
+
+    def keys(self, memory: Tensor) -> Tensor:
+        return self.attention.prepare(memory[:, None])  # [B, 1, S, D]
+
+
+def _spread(call: Call, dtype: torch.dtype) -> Tensor:
+    """m · √(1/m): an even mean over a source of m words varies less than one word by this (Gehring 2017, 3.4)."""
+    return call.once(("spread", dtype), lambda: call.keys.lengths().to(dtype).sqrt()[:, None, None])  # [B or 1, 1, 1]
+
+
+# --- the model -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DotAttentionConfig(AttentionConfig):
+    """The choices of attention to the source, which has one head and no projections."""
+
+    score: ScoreConfig | list[ScoreConfig] = option(DotConfig, "how alike are a query and a key")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.projection != "separate" or self.d_k is not None or self.d_v is not None:
+            raise ValueError("projection, d_k and d_v mean nothing here: there are no projections")
+        for score in self.score if isinstance(self.score, list) else [self.score]:
+            if getattr(score, "init", "plain") == "compensated":
+                raise ValueError("score.init: compensated needs a query projection, which is not here")
+        if any(c.kind != "none" for c in (self.compress if isinstance(self.compress, list) else [self.compress])):
+            raise ValueError("compress must be none: the encoder's states are not shortened")
+
+
+@dataclass(frozen=True)
+class ConvConfig:
+    """Encoder and decoder of convolutions, with attention to the source in every decoder layer."""
+
+    presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
+    id: ClassVar[str] = "A5"
+    formula: ClassVar[str] = "h ← (v(conv h) + h) · √½, then h ← (h + √m · Σ_j a_ij (z_j + e_j)) · √½"
+    paper: ClassVar[str] = "Gehring 2017"
+
+    kind: Literal["conv"] = "conv"
+    preset: str | None = option(None, f"named sizes: {', '.join(PRESETS)}; any key given beside it wins")
+    layers: int = option(4, "of the encoder, and of the decoder unless decoder_layers says otherwise")
+    decoder_layers: int | None = option(None, "of the decoder; none: as many as the encoder has")
+    size: int = option(256, "D, the width of the model")
+    kernel: int = option(3, "words in a window; odd, so that it has a middle")
+    dropout: float = option(0.1, "on the embeddings, on the input of every convolution and on the decoder's output")
+    encoder: ConvEncoderConfig = option(GatedConfig, "what the encoder's layers are")
+    share: Literal["none", "target", "all"] = option(
+        "all", "one matrix for target embedding and output (target), and for the source embedding too (all)"
+    )
+    init: Literal["paper", "xavier", "normal"] = option(
+        "paper", "how weights begin: so that variance is kept, by fan-in and fan-out, or N(0, 0.02²)"
+    )
+    scale_embedding: bool = option(False, "multiply embeddings by √size: sinusoidal positions are that large")
+    position: NoPositionConfig | SinusoidalConfig | LearnedConfig = option(
+        LearnedConfig, "how order enters, on both sides"
+    )
+    attention: DotAttentionConfig = option(DotAttentionConfig, "the choices of attention to the source")
+
+    def __post_init__(self) -> None:
+        for name in ("layers", "decoder_layers", "size", "kernel"):
+            if (count := getattr(self, name)) is not None and count < 1:
+                raise ValueError(f"{name} must be at least 1, not {count}")
+        if self.kernel % 2 == 0:
+            raise ValueError(f"kernel must be odd, so that a window has a middle, not {self.kernel}")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must be in [0, 1), not {self.dropout}")
+        self.position.check(self.sizes)
+
+    @property
+    def sizes(self) -> Sizes:
+        return Sizes.of(self.size, 1)
+
+    @property
+    def attentions(self) -> int:
+        return self.decoder_layers or self.layers
+
+    def check(self, source: int, target: int) -> None:
+        """Raise ValueError where sequences of at most so many places are more than the choices can serve."""
+        self.attention.check("cross", source, self.attentions)
+        longest, room = max(source, target), getattr(self.position, "length", None)
+        if room is not None and room < longest:
+            raise ValueError(
+                f"position.length is {room}, shorter than the longest input of {longest} places "
+                "(data.filters.max_length and the end); raise it, or lower max_length"
+            )
+
+    def build(self, source_entries: int, target_entries: int) -> "ConvS2S":
+        if self.share == "all" and source_entries != target_entries:
+            raise ValueError("model.share: all needs one shared vocabulary (text.shared: true)")
+        return ConvS2S(self, source_entries, target_entries)
+
+
+class ConvS2S(nn.Module):
+    def __init__(self, config: ConvConfig, source_entries: int, target_entries: int) -> None:
+        super().__init__()
+        c, self.config = config, config
+        self.source_embedding = Embedding(source_entries, c.size, c.scale_embedding)
+        self.target_embedding = (
+            self.source_embedding if c.share == "all" else Embedding(target_entries, c.size, c.scale_embedding)
+        )
+        self.output = Output(self.target_embedding if c.share != "none" else None, target_entries, c.size)
+        self.dropout = nn.Dropout(c.dropout)
+        self.encoder_position, self.decoder_position = c.position.build(c.sizes), c.position.build(c.sizes)
+        self.encoder = nn.ModuleList(c.encoder.build(c.size, c.kernel, c.dropout) for _ in range(c.layers))
+        self.decoder = nn.ModuleList(
+            DecoderLayer(c.size, c.kernel, c.dropout, self._attention(n)) for n in range(c.attentions)
+        )
+        {**INITS, "paper": keep_variance}[c.init](self)
+
+    def _attention(self, layer: int) -> Attention:
+        return Attention(self.config.sizes, self.config.attention, Position(), Padding() & Document(), layer)
+
+    @property
+    def longest(self) -> int | None:
+        """How many target places the model can tell apart, where there is a limit."""
+        return self.decoder_position.longest
+
+    # --- the whole sequence at once: training, scoring ---------------------------------------------------------
+
+    def encode(self, batch: Pairs) -> tuple[Tensor, Tensor, Layout]:
+        """The source ids [B, S] as what attention compares with and what it reads [B, S, D], with their layout."""
+        layout = Layout.of(batch.source.shape[1], batch.source_real, batch.source.device, batch.tree)
+        e = self.dropout(self.encoder_position.embed(self.source_embedding(batch.source), layout))
+        z = e
+        for layer in self.encoder:
+            z = layer(z, layout.real)
+        z = scale_gradient(z, 1 / (2 * self.config.attentions))  # every attention adds to it (Gehring 2017, 3.4)
+        return z, halved(z, e), layout
+
+    def forward(self, batch: Pairs, record: Record | None = None) -> Tensor:
+        """Scores of the vocabulary at every real target place [N, V], in the order of `batch.labels`."""
+        assert batch.target is not None
+        assert batch.places is not None
+        memory, values, source = self.encode(batch)
+        layout = Layout.of(batch.target.shape[1], device=batch.device)
+        g = self.dropout(self.decoder_position.embed(self.target_embedding(batch.target), layout))
+        x, call = g, Call(layout, source)
+        for n, layer in enumerate(self.decoder):
+            read = (layer.keys(memory), values[:, None])  # type: ignore[operator]
+            x, _ = layer(x, g, read, call, record=record and record.at("cross", n))
+        return self.output(self.dropout(x).flatten(0, 1)[batch.places])
+
+    # --- step by step: decoding --------------------------------------------------------------------------------
+
+    def start(self, batch: Pairs, length: int, record: Record | None = None) -> State:
+        """Read the source; the state then has room for `length` target tokens a row."""
+        memory, values, layout = self.encode(batch)
+        position = torch.zeros(len(memory), dtype=torch.long, device=memory.device)
+        layers = []
+        for layer in self.decoder:
+            past = memory.new_zeros(len(memory), layer.convolution.reach, self.config.size)  # type: ignore
+            read = Cache(layer.keys(memory), values[:, None], position, layout.length)  # type: ignore[operator]
+            layers.append((Rows(position, {"past": past}), read))
+        return State(position, layers, layout.real, layout.length, length, record=record)
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """Read T more tokens a row [B, T]; give the scores of what follows each [B, T, V]."""
+        steps = tokens.shape[1]
+        places = state.position[:, None] + torch.arange(steps, device=tokens.device)  # [B, T]
+        queries = Layout(places, min(state.filled + steps, state.length))
+        call = Call(queries, Layout.of(state.source_length, state.source_real, tokens.device))
+        g = x = self.decoder_position.embed(self.target_embedding(tokens), queries)
+        for n, (layer, (rows, source)) in enumerate(zip(self.decoder, state.layers, strict=True)):
+            sink = state.record and state.record.at("cross", n)
+            x, rows["past"] = layer(x, g, source.read(), call, rows["past"], sink)
+        state.advance(steps)
+        return self.output(x), state

@@ -1,0 +1,192 @@
+"""Recurrent encoder-decoder with attention: Bahdanau 2014 and Luong 2015, and what lies between them.
+
+The decoders are in `rnn_decoder.py`, the cells in `recurrent.py`; scores, patterns and normalisers are `nn`'s own.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from regard.config import option
+from regard.models.batch import Pairs
+from regard.models.recurrent import Recurrent
+from regard.models.rnn_decoder import Current, Decoder, Feeding, Previous
+from regard.models.state import Rows, State
+from regard.nn.attention import Attention, AttentionConfig
+from regard.nn.embedding import Embedding, Output
+from regard.nn.init import INITS
+from regard.nn.layout import Layout
+from regard.nn.pattern import Padding
+from regard.nn.position import Position
+from regard.nn.record import Record
+from regard.nn.score import AdditiveConfig
+from regard.nn.sizes import Sizes
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "bahdanau": {"attends": "previous", "cell": "gru", "bidirectional": True},
+    "luong": {"attends": "current", "cell": "lstm", "bidirectional": False, "layers": 2, "input_feeding": True},
+}
+
+
+@dataclass(frozen=True)
+class RnnConfig:
+    """A recurrent encoder and decoder, with one attention to the source."""
+
+    presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
+    id: ClassVar[str] = "A2, A3"
+    formula: ClassVar[str] = "s_i = f(s_{i−1}, y_{i−1}, c_i), c_i = Σ_j α_ij h_j"
+    paper: ClassVar[str] = "Bahdanau 2014; Luong 2015"
+
+    kind: Literal["rnn"] = "rnn"
+    preset: str | None = option(None, f"named choices: {', '.join(PRESETS)}; any key given beside it wins")
+    attends: Literal["previous", "current"] = option(
+        "previous", "which decoder state asks: before its step (Bahdanau), or after it (Luong)"
+    )
+    cell: Literal["gru", "lstm"] = option("gru", "of encoder and decoder")
+    layers: int = option(1, "of the encoder, and of the decoder")
+    size: int = option(
+        256, "of the decoder's states, and of the encoder's (of each direction, where attends: previous)"
+    )
+    embedding: int | None = option(None, "of word vectors, and of what words are chosen from; none: size")
+    bidirectional: bool = option(True, "the encoder reads both ways")
+    input_feeding: bool = option(False, "what the last word was chosen from enters with it (current only)")
+    dropout: float = option(0.0, "on word vectors, between layers and before the output")
+    share: Literal["none", "target", "all"] = option(
+        "all", "one matrix for target embedding and output (target), and for the source embedding too (all)"
+    )
+    init: Literal["xavier", "normal"] = option(
+        "xavier", "how weights begin: by fan-in and fan-out, recurrent ones orthogonal; or N(0, 0.02²)"
+    )
+    attention: AttentionConfig = field(
+        default_factory=lambda: AttentionConfig(score=AdditiveConfig()),
+        metadata={"help": "score (by default additive where attends: previous, else general), pattern and normalise"},
+    )
+
+    @classmethod
+    def expand(cls, value: dict[str, Any]) -> dict[str, Any]:
+        """A score that is not chosen is the paper's."""
+        full = {**PRESETS.get(str(value.get("preset")), {}), **value}
+        previous = {"kind": "additive", "size": full.get("size", cls.size)}
+        score = "general" if full.get("attends") == "current" else previous
+        given = value.get("attention") or {}
+        return {**value, "attention": {"score": score, **given}} if isinstance(given, dict) else value
+
+    def __post_init__(self) -> None:
+        for name in ("layers", "size", "embedding"):
+            if (count := getattr(self, name)) is not None and count < 1:
+                raise ValueError(f"{name} must be at least 1, not {count}")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must be in [0, 1), not {self.dropout}")
+        if self.attends == "current" and self.size % self.directions:
+            raise ValueError(f"two directions cannot share the size {self.size}; make it even")
+        if self.input_feeding and self.attends == "previous":
+            raise ValueError("input_feeding belongs to attends: current; with previous the context enters instead")
+        self._check_attention()
+
+    def _check_attention(self) -> None:
+        a = self.attention
+        if a.d_k is not None or a.d_v is not None or a.projection != "separate":
+            raise ValueError("attention.d_k, d_v and projection mean nothing here: encoder states are keys and values")
+        for name in ("score", "pattern", "normalise", "compress"):
+            if isinstance(choice := getattr(a, name), list) and len(choice) > 1:
+                raise ValueError(f"attention.{name} is a list, but there is only one attention; name one choice")
+        one = a.layer(0)
+        if one.compress.kind != "none":  # type: ignore[union-attr]
+            raise ValueError("attention.compress must be none: encoder states are not shortened")
+        with torch.device("meta"):
+            score = one.score.build(self.sizes, self.size)  # type: ignore[union-attr]
+        if score.query_gain != 1.0:
+            raise ValueError("attention.score.init: compensated needs a query projection, which is not here")
+
+    @property
+    def directions(self) -> int:
+        return 2 if self.bidirectional else 1
+
+    @property
+    def direction(self) -> int:
+        """Width of a direction: the decoder's (Bahdanau 2014), or a share of it where the decoder goes on from all."""
+        return self.size if self.attends == "previous" else self.size // self.directions
+
+    @property
+    def memory(self) -> int:
+        """M, the width of what is attended to."""
+        return self.directions * self.direction
+
+    @property
+    def sizes(self) -> Sizes:
+        return Sizes(self.size, 1, self.memory, self.memory)
+
+    def check(self, source: int, target: int) -> None:
+        """Raise ValueError where a source of at most so many places is more than the choices can serve."""
+        self.attention.check("cross", source, 1)
+
+    def build(self, source_entries: int, target_entries: int) -> "Rnn":
+        if self.share == "all" and source_entries != target_entries:
+            raise ValueError("model.share: all needs one shared vocabulary (text.shared: true)")
+        return Rnn(self, source_entries, target_entries)
+
+    def build_decoder(self) -> Decoder:
+        words = self.embedding or self.size
+        attention = Attention(self.sizes, self.attention, Position(), Padding(), d_q=self.size)
+        beside = {"previous": self.memory, "current": words if self.input_feeding else 0}[self.attends]
+        rnn = Recurrent(self.cell, words + beside, self.size, self.layers, self.dropout)
+        if self.attends == "previous":
+            return Previous(rnn, attention, words, self.direction, self.memory)
+        return (Feeding if self.input_feeding else Current)(rnn, attention, words, self.memory)
+
+
+class Rnn(nn.Module):
+    longest: int | None = None  # recurrence tells any number of places apart
+
+    def __init__(self, config: RnnConfig, source_entries: int, target_entries: int) -> None:
+        super().__init__()
+        c, self.config = config, config
+        words = c.embedding or c.size
+        self.source_embedding = Embedding(source_entries, words, True)
+        self.target_embedding = self.source_embedding if c.share == "all" else Embedding(target_entries, words, True)
+        self.output = Output(self.target_embedding if c.share != "none" else None, target_entries, words)
+        self.dropout = nn.Dropout(c.dropout)
+        self.encoder = Recurrent(c.cell, words, c.direction, c.layers, c.dropout, c.directions)
+        self.decoder = c.build_decoder()
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+            elif isinstance(module, Recurrent):
+                module.reset_parameters()
+        INITS[c.init](self)
+
+    def forward(self, batch: Pairs, record: Record | None = None) -> Tensor:
+        """Scores of the vocabulary at every real target place [N, V], in the order of `batch.labels`."""
+        assert batch.target is not None
+        assert batch.places is not None
+        read = self._read(batch.target, self.start(batch, batch.target.shape[1], record))  # [B, T, E]
+        return self.output(self.dropout(read.flatten(0, 1)[batch.places]))
+
+    def start(self, batch: Pairs, length: int, record: Record | None = None) -> State:
+        """Read the source; the state then serves `length` target tokens a row."""
+        x = self.dropout(self.source_embedding(batch.source))  # [B, S, E]
+        memory, ended = self.encoder.read(x, batch.source_real)  # [B, S, M]
+        values = memory[:, None]  # [B, 1, S, M]: one head
+        position = torch.zeros(len(memory), dtype=torch.long, device=memory.device)
+        keys = self.decoder.attention.prepare(values)
+        kept = Rows(position, {"keys": keys, "values": values, **self.decoder.begin(ended)})
+        return State(position, [(kept,)], batch.source_real, memory.shape[1], length, record=record)
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """Read T more tokens a row [B, T]; give the scores of what follows each [B, T, V]."""
+        return self.output(self._read(tokens, state)), state
+
+    def _read(self, tokens: Tensor, state: State) -> Tensor:
+        """What the words after each of the tokens are chosen from [B, T, E]."""
+        steps, ((kept,),) = tokens.shape[1], state.layers
+        places = state.position[:, None] + torch.arange(steps, device=tokens.device)  # [B, T]
+        queries = Layout(places, min(state.filled + steps, state.length))
+        source = Layout.of(state.source_length, state.source_real, tokens.device)
+        sink = state.record and state.record.at("cross", 0)
+        read = self.decoder(self.dropout(self.target_embedding(tokens)), queries, source, kept, sink)
+        state.advance(steps)
+        return read

@@ -1,0 +1,106 @@
+"""The two recurrent decoders with attention: one asks before it moves, with its previous state, the other after.
+
+Both read T ≥ 1 words from what is kept of each row, so that training and decoding are one function.
+"""
+
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from regard.models.recurrent import Recurrent, pack, unpack
+from regard.models.state import Rows
+from regard.nn.attention import Attention
+from regard.nn.layout import Call, Layout
+from regard.nn.record import Sink
+
+
+class Decoder(nn.Module):
+    """Words [B, T, E] to readouts [B, T, E]; `kept` holds the source's keys and values, and each row's own state."""
+
+    def __init__(self, rnn: Recurrent, attention: Attention, words: int) -> None:
+        super().__init__()
+        self.rnn, self.attention, self.words = rnn, attention, words
+
+    def begin(self, ended: Tensor) -> dict[str, Tensor]:
+        """What a row keeps before its first word, from where the encoder ended [B, L, P, directions, D]."""
+        raise NotImplementedError
+
+    def ask(self, q: Tensor, queries: Layout, source: Layout, kept: Rows, sink: Sink | None) -> Tensor:
+        """The context of states [B, T, D]: [B, T, M]."""
+        return self.attention.attend(q[:, None], kept["keys"], kept["values"], Call(queries, source), sink)[:, 0]
+
+    def inputs(self, words: Tensor) -> tuple[Tensor, Tensor]:
+        """What the first layer makes of the words, all steps at once; and its weight for what enters beside."""
+        weight, bias = self.rnn.gates()
+        return F.linear(words, weight[:, : self.words], bias), weight[:, self.words :]
+
+
+class Previous(Decoder):
+    """c_i from s_{i−1}, then s_i = f(s_{i−1}, y_{i−1}, c_i); a word from s_i, y_{i−1}, c_i (Bahdanau 2014, eq. 4)."""
+
+    def __init__(self, rnn: Recurrent, attention: Attention, words: int, ended: int, memory: int) -> None:
+        super().__init__(rnn, attention, words)
+        size, layers = rnn.layers.hidden_size, rnn.layers.num_layers
+        self.first = nn.Linear(ended, layers * size, bias=False)
+        self.readout = nn.Linear(size + words + memory, 2 * words)
+
+    def begin(self, ended: Tensor) -> dict[str, Tensor]:
+        """s₀ = tanh(W ←h₁) (A.2.2), in every layer; the cell of an LSTM begins empty."""
+        backward = ended[:, -1, 0, -1]  # [B, D]
+        h = self.first(backward).tanh().unflatten(-1, (-1, 1, self.rnn.layers.hidden_size))  # [B, L, 1, D]
+        return {"state": torch.cat([h, *[torch.zeros_like(h)] * (self.rnn.parts - 1)], 2)}
+
+    def forward(self, words: Tensor, queries: Layout, source: Layout, kept: Rows, sink: Sink | None) -> Tensor:
+        x, beside = self.inputs(words)
+        states, tops, contexts = unpack(kept["state"]), [], []
+        for step, place in zip(x.unbind(1), _each(queries), strict=True):
+            context = self.ask(states[-1][0][:, None], place, source, kept, sink)[:, 0]  # [B, M]
+            states = self.rnn.step(step + F.linear(context, beside), states)
+            tops.append(states[-1][0])
+            contexts.append(context)
+        kept["state"] = pack(states)
+        t = self.readout(torch.cat([torch.stack(tops, 1), words, torch.stack(contexts, 1)], -1))  # [B, T, 2E]
+        return torch.maximum(t[..., ::2], t[..., 1::2])  # maxout, A.2.2
+
+
+class Current(Decoder):
+    """h_t first, then c_t from h_t; a word from h̃_t = tanh(W[c_t; h_t]) (Luong 2015, eq. 5)."""
+
+    def __init__(self, rnn: Recurrent, attention: Attention, words: int, memory: int) -> None:
+        super().__init__(rnn, attention, words)
+        self.readout = nn.Linear(memory + rnn.layers.hidden_size, words, bias=False)
+
+    def begin(self, ended: Tensor) -> dict[str, Tensor]:
+        """Every layer goes on from where the encoder's ended."""
+        return {"state": ended.flatten(-2)}
+
+    def forward(self, words: Tensor, queries: Layout, source: Layout, kept: Rows, sink: Sink | None) -> Tensor:
+        h, kept["state"] = self.rnn(words, kept["state"])
+        return self.combine(h, queries, source, kept, sink)
+
+    def combine(self, h: Tensor, queries: Layout, source: Layout, kept: Rows, sink: Sink | None) -> Tensor:
+        context = self.ask(h, queries, source, kept, sink)
+        return self.readout(torch.cat([context, h], -1)).tanh()  # [B, T, E]
+
+
+class Feeding(Current):
+    """h̃_{t−1} enters beside the next word, so that earlier choices are known (Luong 2015, 3.3)."""
+
+    def begin(self, ended: Tensor) -> dict[str, Tensor]:
+        return {**super().begin(ended), "fed": ended.new_zeros(len(ended), self.words)}
+
+    def forward(self, words: Tensor, queries: Layout, source: Layout, kept: Rows, sink: Sink | None) -> Tensor:
+        x, beside = self.inputs(words)
+        states, fed, out = unpack(kept["state"]), kept["fed"], []
+        for step, place in zip(x.unbind(1), _each(queries), strict=True):
+            states = self.rnn.step(step + F.linear(fed, beside), states)
+            fed = self.combine(states[-1][0][:, None], place, source, kept, sink)[:, 0]
+            out.append(fed)
+        kept["state"], kept["fed"] = pack(states), fed
+        return torch.stack(out, 1)
+
+
+def _each(layout: Layout) -> Iterator[Layout]:
+    return (Layout(position, layout.end) for position in layout.position.split(1, 1))

@@ -1,0 +1,111 @@
+"""Luong's local attention to the source: a few places around one that is assumed, or predicted."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from regard.nn.layout import Call, at, distance
+from regard.nn.pattern.contract import Pattern
+from regard.nn.sizes import Sizes
+
+
+@dataclass(frozen=True)
+class LocalM(Pattern):
+    """Source places at most d away from the target's own place, as if both went in step."""
+
+    id: ClassVar[str] = "M4"
+    formula: ClassVar[str] = "|j − t| ≤ d"
+    paper: ClassVar[str] = "Luong 2015, 3.2"
+    places: ClassVar[tuple[str, ...]] = ("cross",)
+
+    d: int
+
+    def __post_init__(self) -> None:
+        _demand("local_m", self.d)
+
+    def allow(self, call: Call, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return distance(call, b, i, j).abs() <= self.d
+
+
+@dataclass(frozen=True)
+class LocalP(Pattern):
+    """Source places at most d away from a predicted centre, and less of those far from it."""
+
+    id: ClassVar[str] = "M4"
+    formula: ClassVar[str] = "|j − p| ≤ d, weights · exp(−(j − p)² / 2σ²); p = S · sigmoid(vᵀtanh(W q)), σ = d/2"
+    paper: ClassVar[str] = "Luong 2015, eq. 9 and 10"
+    places: ClassVar[tuple[str, ...]] = ("cross",)
+    by_head = True
+
+    d: int
+
+    def __post_init__(self) -> None:
+        _demand("local_p", self.d)
+
+    def build(self, sizes: Sizes) -> Pattern:
+        return Predicting(self.d, Centre(sizes.d_k))
+
+    def allow(self, call: Call, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        raise TypeError("local_p must be built, and bound to a call, before it can say what is visible")
+
+
+def _demand(name: str, d: int) -> None:
+    if not isinstance(d, int) or d < 1:
+        raise ValueError(f"{name}({d}) is impossible: d must be a whole number of at least 1")
+
+
+class Centre(nn.Module):
+    """Which part of the source a query is about, from 0 to 1: sigmoid(vᵀtanh(W q)) (Luong 2015, eq. 9)."""
+
+    def __init__(self, d_q: int) -> None:
+        super().__init__()
+        self.inner = nn.Linear(d_q, d_q, bias=False)
+        self.outer = nn.Linear(d_q, 1, bias=False)
+
+    def forward(self, q: Tensor) -> Tensor:
+        guess = self.outer(self.inner(q).tanh())[..., 0]  # [B, H, Q]
+        return guess.to(torch.promote_types(guess.dtype, torch.float32)).sigmoid()  # places need more than 8 bits
+
+
+@dataclass(frozen=True, eq=False)
+class Predicting(Pattern):
+    """local_p with what it predicts by."""
+
+    by_head = True
+
+    d: int
+    centre: Centre
+
+    def modules(self) -> Iterator[nn.Module]:
+        yield self.centre
+
+    def bind(self, q: Tensor, call: Call, layer: int, past: bool = False) -> Pattern:
+        centre = self.centre(q) * call.keys.lengths()[:, None, None]  # [B, H, Q], in places of the row's own source
+        return Around(self.d, centre, q.dtype)
+
+    allow = LocalP.allow
+
+
+@dataclass(frozen=True, eq=False)
+class Around(Pattern):
+    """local_p with its centres."""
+
+    by_head = True
+
+    d: int
+    centre: Tensor  # [B, H, Q]
+    dtype: torch.dtype  # of the weights
+
+    @property
+    def rows(self) -> int:  # type: ignore[override]
+        return len(self.centre)
+
+    def allow(self, call: Call, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return (at(call.keys.position, b, j) - self.centre[b, h, i]).abs() <= self.d
+
+    def gain(self, call: Call) -> Tensor:
+        away = call.keys.position[:, None, None] - self.centre[..., None]  # [B, H, Q, K]
+        return torch.exp(-2 * (away / self.d) ** 2).to(self.dtype)  # σ = d/2 (Luong 2015, eq. 10)

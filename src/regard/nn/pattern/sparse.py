@@ -1,0 +1,279 @@
+"""Sparse self-attention: a window, global places, random blocks, and BigBird, which is all three.
+
+Which blocks may be visible is found in time linear in the length; `allow` says exactly what is.
+"""
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from regard.nn.layout import Call, at, distance
+from regard.nn.pattern.contract import Blocks, Pattern
+
+
+def _demand(pattern: str, name: str, value: int, least: int) -> None:
+    if not isinstance(value, int) or value < least:
+        raise ValueError(f"{pattern} is impossible: {name} must be a whole number of at least {least}, not {value}")
+
+
+def _tiles(call: Call, size: int) -> int:
+    """How many blocks of `size` the places of a self-attention make; 0 where it is none over whole sequences."""
+    q, k = call.queries, call.keys
+    return -(-q.length // size) if q.right_padded and k.right_padded and q.length == k.length else 0
+
+
+@dataclass(frozen=True)
+class Band(Pattern):
+    """What lies from `back` blocks before to `ahead` blocks after one's own; blocks of 1 are places."""
+
+    block: int
+    back: int
+    ahead: int
+
+    def allow(self, call: Call, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        if self.block == 1:
+            away = distance(call, b, i, j)
+        else:
+            away = at(call.keys.position, b, j) // self.block - at(call.queries.position, b, i) // self.block
+        return (away >= -self.back) & (away <= self.ahead)
+
+    def blocks(self, call: Call, size: int) -> Blocks | None:
+        count = _tiles(call, size)
+        if not count or (size % self.block and self.block % size):
+            return None
+        slack = max(self.block - size, 0)  # a small tile may stand anywhere in its block
+        back, ahead = (min(-(-(n * self.block + slack) // size), count - 1) for n in (self.back, self.ahead))
+        own = torch.arange(count, device=call.keys.position.device)[:, None]
+        keys = own + torch.arange(-back, ahead + 1, device=own.device)  # [query tiles, M]
+        per, of = max(size // self.block, 1), max(self.block // size, 1)  # blocks in a tile, or tiles in a block
+        least = keys * per // of - (own * per // of + per - 1)  # how far the nearest blocks of two tiles lie apart
+        most = least + 2 * (per - 1)
+        seen = (most >= -self.back) & (least <= self.ahead) & (keys >= 0) & (keys < count)
+        whole = (least >= -self.back) & (most <= self.ahead)
+        return Blocks(keys.masked_fill(~seen, -1)[None, None], whole=whole[None, None])
+
+
+@dataclass(frozen=True)
+class Window(Pattern):
+    """A place sees those at most r away."""
+
+    id: ClassVar[str] = "M3"
+    formula: ClassVar[str] = "|position(j) − position(i)| ≤ r"
+    paper: ClassVar[str] = "Vaswani 2017, 4"
+    places: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
+
+    r: int
+
+    def __post_init__(self) -> None:
+        _demand(f"window({self.r})", "r", self.r, 1)
+
+    def bind(self, q: Tensor, call: Call, layer: int, past: bool = False) -> Pattern:
+        return Band(1, self.r, 0 if past else self.r)
+
+    def allow(self, call: Call, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return distance(call, b, i, j).abs() <= self.r
+
+
+@dataclass(frozen=True)
+class Global(Pattern):
+    """The first g places see all, and are seen by all."""
+
+    id: ClassVar[str] = "M5"
+    formula: ClassVar[str] = "position(i) < g or position(j) < g"
+    paper: ClassVar[str] = "Zaheer 2020, 2"
+    places: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
+
+    g: int
+
+    def __post_init__(self) -> None:
+        _demand(f"global({self.g})", "g", self.g, 1)
+
+    def allow(self, call: Call, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return (at(call.queries.position, b, i) < self.g) | (at(call.keys.position, b, j) < self.g)
+
+    def blocks(self, call: Call, size: int) -> Blocks | None:
+        count = _tiles(call, size)
+        none = torch.empty(1, 1, count, 0, dtype=torch.long, device=call.keys.position.device)
+        return Blocks(none, min(self.g, call.keys.length), none.bool()) if count else None
+
+
+@dataclass(frozen=True)
+class Random(Pattern):
+    """Every block of places sees some blocks drawn at random; under a causal pattern, earlier ones."""
+
+    id: ClassVar[str] = "M5"
+    formula: ClassVar[str] = "⌊position(j) / block⌋ ∈ count blocks drawn for (seed, layer, head, ⌊position(i) / block⌋)"
+    paper: ClassVar[str] = "Zaheer 2020, 2"
+    places: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
+    by_head = True
+
+    count: int
+    block: int = 64
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("count", "block"):
+            _demand(f"random({self.count}, block={self.block})", name, getattr(self, name), 1)
+
+    def check(self, longest: int) -> None:
+        _enough(self.count, self.block, longest)
+
+    def bind(self, q: Tensor, call: Call, layer: int, past: bool = False) -> Pattern:
+        return _drawn(Draw(self.count, self.block, self.seed, layer, q.shape[1], past), call)
+
+    def allow(self, call: Call, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        raise TypeError("a random pattern must be bound to a call before it can say what is visible")
+
+
+@dataclass(frozen=True)
+class BigBird(Pattern):
+    """In blocks: a window around one's own, the first ones, and some drawn at random from the rest."""
+
+    id: ClassVar[str] = "M5"
+    formula: ClassVar[str] = "window | global | random, all in blocks"
+    paper: ClassVar[str] = "Zaheer 2020, 2"
+    places: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
+    by_head = True
+
+    block: int = 64
+    window: int = 3
+    first: int = field(default=2, metadata={"name": "global"})
+    random: int = 3
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, least in (("block", 1), ("window", 1), ("first", 0), ("random", 0)):
+            _demand("bigbird", "global" if name == "first" else name, getattr(self, name), least)
+        if self.window % 2 == 0:
+            raise ValueError(f"bigbird's window is centred on its own block: {self.window} must be odd")
+
+    def check(self, longest: int) -> None:
+        _enough(self.random, self.block, longest)
+
+    def bind(self, q: Tensor, call: Call, layer: int, past: bool = False) -> Pattern:
+        side = self.window // 2
+        pattern: Pattern = Band(self.block, side, 0 if past else side)
+        if self.first:
+            pattern = pattern | Global(self.first * self.block)
+        if self.random:
+            draw = Draw(self.random, self.block, self.seed, layer, q.shape[1], past, self.first, side)
+            pattern = pattern | _drawn(draw, call)
+        return pattern
+
+    def allow(self, call: Call, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        raise TypeError("a random pattern must be bound to a call before it can say what is visible")
+
+
+def _enough(count: int, block: int, longest: int) -> None:
+    if count > (exist := -(-longest // block)):
+        raise ValueError(
+            f"{count} random blocks cannot be drawn: the longest input of {longest} places has {exist} "
+            f"of {block}; draw fewer, or smaller ones"
+        )
+
+
+# --- drawing -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn(Pattern):
+    """Blocks that were drawn for every head and block of queries."""
+
+    by_head = True
+
+    table: Tensor  # [B or 1, H, query blocks, count] blocks of keys; -1: none
+    block: int
+
+    def allow(self, call: Call, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        asks = at(call.queries.position, b, i) // self.block
+        asked = at(call.keys.position, b, j) // self.block
+        row = b if len(self.table) > 1 else torch.zeros_like(b)
+        seen = self.table[row, h, asks, 0] == asked
+        for n in range(1, self.table.shape[-1]):
+            seen = seen | (self.table[row, h, asks, n] == asked)
+        return seen
+
+    def blocks(self, call: Call, size: int) -> Blocks | None:
+        count = _tiles(call, size)
+        if not count or self.block % size:
+            return None
+        of = self.block // size  # tiles in a block
+        keys = self.table[..., None] * of + torch.arange(of, device=self.table.device)
+        keys = keys.masked_fill((keys < 0) | (keys >= count), -1).flatten(-2)  # [B or 1, H, query blocks, M]
+        keys = keys.repeat_interleave(of, 2)[:, :, :count]
+        return Blocks(keys, whole=keys >= 0)
+
+
+@dataclass(frozen=True)
+class Draw:
+    """What the blocks of one attention are drawn by: a number, not a device or a batch, decides."""
+
+    count: int
+    block: int
+    seed: int
+    layer: int
+    heads: int
+    past: bool  # only from blocks before one's own
+    first: int = 0  # blocks that are seen anyway, at the start
+    side: int = -1  # and on either side of one's own; -1: one's own may be drawn too
+
+    def among(self, blocks: int, lengths: Tensor) -> Tensor:
+        """For rows of `lengths` places [B], the keys of query blocks 0, 1, 2 … [B, H, blocks, count]; -1: no more.
+
+        Candidates are first … low − 1 and high … stop − 1.
+        """
+        own = torch.arange(blocks, device=lengths.device)[None, None]  # [1, 1, blocks]
+        stop = -(-lengths[:, None, None] // self.block)  # [B, 1, 1]
+        high = own if self.past else own + self.side + 1
+        low = own - self.side if self.side >= 0 else high
+        low, high = low.clamp(min=self.first), high.clamp(min=self.first)
+        if self.past:
+            stop = high = low
+        low, high = torch.minimum(low, stop), torch.minimum(high, stop)
+        size = (low - self.first + stop - high).clamp(min=0)
+        place = self._without_replacement(own, size)  # [B, H, blocks, count]
+        key = place + self.first
+        key = torch.where(key >= low[..., None], key + (high - low)[..., None], key)
+        return key.masked_fill(place < 0, -1)
+
+    def _without_replacement(self, own: Tensor, size: Tensor) -> Tensor:
+        """`count` of the numbers below `size` [B, 1, blocks], all different (Floyd's algorithm, Bentley 1987)."""
+        head = torch.arange(self.heads, device=own.device)[:, None]
+        take = size.clamp(max=self.count)
+        drawn: list[Tensor] = []
+        for n in range(self.count):
+            last = size - take + n
+            number = _hash(self.seed, self.layer, head, own, n) % (last + 1).clamp(min=1)  # [B, H, blocks]
+            for other in drawn:
+                number = torch.where(number == other, last, number)
+            drawn.append(torch.where(n < take, number, -1))
+        return torch.stack(drawn, -1)
+
+
+def _drawn(draw: Draw, call: Call) -> Drawn:
+    """The same object for the same draw, so that what kernels derive from it can be kept."""
+    blocks = -(-call.queries.end // draw.block)
+    if draw.past or call.keys.real is None:  # all rows alike
+        return _alike(draw, blocks, 0 if draw.past else call.keys.length, call.keys.position.device)
+    return call.once(("drawn", draw), lambda: Drawn(draw.among(blocks, call.keys.lengths()), draw.block))
+
+
+@lru_cache(maxsize=256)
+@torch.inference_mode(False)
+def _alike(draw: Draw, blocks: int, length: int, device: torch.device) -> Drawn:
+    return Drawn(draw.among(blocks, torch.tensor([length], device=device)), draw.block)
+
+
+def _hash(*parts: int | Tensor) -> Tensor:
+    """One number below 2³² for many, by whole numbers alone: every device gives the same."""
+    value: int | Tensor = 0
+    for part in parts:
+        value = (value + part + 0x9E3779B9) & 0xFFFFFFFF
+        for _ in range(2):
+            value = ((value ^ (value >> 16)) * 0x45D9F3B) & 0xFFFFFFFF
+        value = value ^ (value >> 16)
+    assert isinstance(value, Tensor)
+    return value
