@@ -19,6 +19,7 @@ lint: $(VENV)/.dev
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/batches.py
 	$(BIN)/python benchmarks/preparing.py
+	$(BIN)/python benchmarks/sparse.py
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -2,10 +2,19 @@
 
 from collections.abc import Callable
 
-from regard.nn.backend import sdpa as sdpa_
+from regard.nn.backend.blocks import blocks
+from regard.nn.backend.blocks import refuses as blocks_refuse
 from regard.nn.backend.contract import Job, Kernel
+from regard.nn.backend.sdpa import refuses as sdpa_refuses
+from regard.nn.backend.sdpa import sdpa
+from regard.nn.backend.tiles import refuses as tiles_refuse
+from regard.nn.backend.tiles import tiles
 
-KERNELS: list[tuple[Kernel, Callable[[Job], str | None]]] = [(sdpa_.sdpa, sdpa_.refuses)]
+KERNELS: list[tuple[Kernel, Callable[[Job], str | None]]] = [
+    (tiles, tiles_refuse),
+    (blocks, blocks_refuse),
+    (sdpa, sdpa_refuses),
+]
 
 
 def choose(job: Job) -> tuple[Kernel | None, str]:

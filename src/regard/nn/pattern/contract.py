@@ -31,7 +31,7 @@ class Pattern(ABC):
     rows = 1  # more where a bound pattern itself tells the rows of a batch apart
     places: ClassVar[tuple[str, ...]] = ("encoder", "decoder", "cross")
 
-    def check(self, longest: int) -> None:
+    def check(self, longest: int) -> None:  # noqa: B027
         """Raise ValueError where sequences of at most `longest` places cannot have this pattern."""
 
     def build(self, sizes: Sizes) -> "Pattern":
