@@ -1,7 +1,8 @@
 """One table of many choices under one loop: every position, score, pattern, block and model on the embedded corpus.
 
-Each row is a training of its own (`regard train`), measured on the test split. Finished rows are kept, so that the
-same command goes on where it stopped; a row whose training failed says why.
+The quickstart itself is the row "position sinusoidal". Each row is a training of its own (`regard train`), measured
+on the test split. Finished rows are kept, so that the same command goes on where it stopped; a row whose training
+failed says why.
 
     python benchmarks/compare.py --jobs 2 --seeds 1 2 3 --only models --out runs/compare
 """
@@ -29,15 +30,18 @@ ROWS: dict[str, dict[str, tuple[str, list[str]]]] = {
     },
     "scores": {
         f"score {name}": ("quickstart", [f"model.attention.score={name}"])
-        for name in ("dot", "{kind: dot, init: compensated}", "scaled_dot", "general", "additive", "concat", "cosine")
+        for name in ("dot", "{kind: dot, init: compensated}", "general", "additive", "concat", "cosine")
     },
     "normalisers": {
         f"normalise {name}": ("quickstart", [f"model.attention.normalise={name}"])
-        for name in ("softmax", "sparsemax", "entmax")
+        for name in ("sparsemax", "entmax")
     }
     | {"normalise hard (cross)": ("quickstart", ["model.attention.cross.normalise=hard"])},
     "patterns": {
-        f"pattern {name}": ("quickstart", [f'model.attention.{place}.pattern="{name}"' for place in ("encoder", "decoder")])
+        f"pattern {name}": (
+            "quickstart",
+            [f'model.attention.{place}.pattern="{name}"' for place in ("encoder", "decoder")],
+        )
         for name in ("window(2)", "window(2) | global(1)", "bigbird(4, 3, 1, 1)")
     }
     | {

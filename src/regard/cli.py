@@ -194,7 +194,8 @@ def info(
     as_json: Json = False,
 ) -> None:
     """What this installation has, or what a trained model is and how well it did."""
-    from regard.training.command import info, mechanisms as listing
+    from regard.training.command import info
+    from regard.training.command import mechanisms as listing
 
     listing(as_json) if mechanisms else info(run, as_json)
 

@@ -1,7 +1,6 @@
 """The alignment loss by hand, and that attention learns what it is taught."""
 
 import math
-
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +81,8 @@ def test_attention_learns_what_it_is_taught(tmp_path: Path) -> None:
     toy.write_corpus(tmp_path)
     found = {}
     for name, guide in (("taught", {"weight": 1.0}), ("not", None)):
-        made = aligned(tmp_path, guide, steps=200, schedule={"kind": "constant", "peak": 1e-2}, validation={"every": 200})
+        rate = {"kind": "constant", "peak": 1e-2}
+        made = aligned(tmp_path, guide, steps=200, schedule=rate, validation={"every": 200})
         regard.train(made, tmp_path / name, device="cpu")
         found[name] = right(regard.load(tmp_path / name, device="cpu"), tmp_path)
     assert found["taught"] > 0.9, found

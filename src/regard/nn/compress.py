@@ -154,8 +154,8 @@ class LinformerConfig:
     def check(self, place: str, longest: int) -> None:
         if place != "encoder":
             raise ValueError(
-                f"linformer belongs to the encoder, not {place}: it mixes all positions, so that a decoder would see the "
-                "future and attention to the source could not be told by word; strided_conv keeps the order"
+                f"linformer belongs to the encoder, not {place}: it mixes all positions, so that a decoder would see "
+                "the future and attention to the source could not be told by word; strided_conv keeps the order"
             )
         if longest > self.length:
             raise ValueError(

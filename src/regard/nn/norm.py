@@ -12,7 +12,7 @@ class LayerNorm(nn.LayerNorm):
 
 
 class BatchNorm(nn.BatchNorm1d):
-    """The same over all real places of the batch, feature by feature (Ioffe 2015); running averages when not training."""
+    """The same over all real places of the batch, by feature (Ioffe 2015); running averages when not training."""
 
     def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:
         if real is None or not self.training:

@@ -22,8 +22,8 @@ from regard.decoding import DecodingConfig
 from regard.errors import RegardError
 from regard.models.batch import Packed, Pairs, pairs
 from regard.nn.attention import slow_paths
-from regard.nn.record import Record
 from regard.nn.layout import Tree
+from regard.nn.record import Record
 from regard.tasks.contract import Carry, Progress
 from regard.tasks.guide import Guide, links_of
 from regard.tasks.translator import Translator
