@@ -126,9 +126,9 @@ def test_a_sparse_pattern_in_blocks() -> None:
     torch.manual_seed(0)
     position = StructuralConfig(distance=3).build(Sizes.of(8, 2)).double()
     layer = AttentionConfig(pattern="window(2) | global(1)").build(8, 2, position, Full()).double()
-    made = layout(tree([[0, *range(1, 60)], [n // 2 for n in range(1, 61)]]))  # a chain, and a tree that branches
+    made = layout(tree([[0, *range(1, 240)], [n // 2 for n in range(1, 241)]]))  # a chain, and a tree that branches
     call = Call(made, made)
-    q, k, v = (torch.randn(2, 2, 61, 4, dtype=torch.float64) for _ in range(3))
+    q, k, v = (torch.randn(2, 2, 241, 4, dtype=torch.float64) for _ in range(3))
     with torch.no_grad():
         out = layer.attend(q, k, v, call)
         assert layer.path.startswith("blocks")
