@@ -30,7 +30,7 @@ def load(folder: str | Path, device: str = "auto") -> "Translator":
     A checkpoint of a run (RUN/checkpoints/step-N, RUN/last) can be loaded too.
     """
     from regard.device import pick_device
-    from regard.training.weights import load_weights, read_tensors
+    from regard.training.weights import load_weights, read_whole
 
     weights = Path(folder)
     home = weights
@@ -42,6 +42,6 @@ def load(folder: str | Path, device: str = "auto") -> "Translator":
             f"{folder}: training has not finished; resume it, or give {home / 'last'}, its last checkpoint"
         )
     made = recipe.task.open(recipe, home)
-    load_weights(made.model, read_tensors(weights / WEIGHTS), weights / WEIGHTS)
+    load_weights(made.model, read_whole(weights, "model"), weights / WEIGHTS)
     made.model.to(pick_device(device)).eval()
     return made

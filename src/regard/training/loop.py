@@ -17,6 +17,7 @@ from regard.training.checkpoint import Checkpoints, Progress
 from regard.training.config import Training
 from regard.training.interrupt import Interrupt
 from regard.training.log import Log
+from regard.training.world import World, quietly, spread, whole
 
 
 class Epoch:
@@ -24,17 +25,26 @@ class Epoch:
 
     def __init__(self, view: View, budget: int, seed: int, epoch: int) -> None:
         self.batches = view.plan(budget, seed, epoch)
-        self.collate = view.collate
+        self.collate, self.targets = view.collate, view.targets
 
 
 class Trainer:
     def __init__(
-        self, task: Task, model: nn.Module, settings: Training, seed: int, run: Path, device: torch.device
+        self,
+        task: Task,
+        model: nn.Module,
+        settings: Training,
+        seed: int,
+        run: Path,
+        device: torch.device,
+        world: World | None = None,
     ) -> None:
         self.task, self.model, self.settings, self.seed, self.device = task, model, settings, seed, device
+        self.world = world or World()
+        self.spread = spread(model, self.world, settings.parallel)  # the same weights, as all processes train them
         self.size = int(getattr(getattr(model, "config", None), "size", 512))  # the paper's schedule asks for it
         self.optimiser = make_optimiser(model, settings, device)
-        self.checkpoints = Checkpoints(run)
+        self.checkpoints = Checkpoints(run, self.world)
         self.progress = Progress(fingerprint=task.fingerprint)
         self.carry: dict[str, Tensor] | None = None
         self.bad = torch.full((), -1, dtype=torch.long, device=device)  # first step whose loss was not finite
@@ -58,6 +68,8 @@ class Trainer:
             lambda epoch: Epoch(self.task.view(self.seed, epoch), s.tokens_per_batch, self.seed, epoch),
             group=s.accumulate,
             start=(p.epoch, p.epoch_step),
+            rank=self.world.rank,
+            world=self.world.size,
         )
         self.model.train()
         first = p.step + 1
@@ -78,7 +90,7 @@ class Trainer:
                         log.say(sentence)
                 if p.step % s.log_every == 0 or p.step == s.steps:
                     self._log(log, clock, rate)
-                stopping = interrupt.wanted
+                stopping = self.world.agree(interrupt.wanted)
                 if p.step % s.validation.every == 0 or p.step == s.steps:
                     self._validate(log, clock, interrupt)
                 elif p.step % s.checkpoints.every == 0 or stopping:
@@ -90,19 +102,23 @@ class Trainer:
     def step(self, step: Step) -> tuple[Tensor, int, float]:
         """One optimiser step: gradients of all its micro-batches, divided by the targets they have together."""
         number = self.progress.step + 1
-        torch.manual_seed((self.seed << 32) + number)  # dropout is a function of (seed, step): resuming needs no state
-        targets = max(1, sum(self.task.targets(batch) for batch in step.batches))
+        # Dropout is a function of (seed, rank, step): resuming needs no state.
+        torch.manual_seed((self.seed << 32) + (self.world.rank << 24) + number)
+        targets, last = max(1, step.targets), len(step.batches) - 1
         total = torch.zeros((), device=self.device)
-        for batch in step.batches:
+        for n, batch in enumerate(step.batches):
             if self.device.type == "cuda":
                 batch = batch.pin().to(self.device)
             with self.autocast():
-                loss, self.carry = self.task.loss(self.model, batch, self.carry)
-            (loss / targets).backward()
-            total = total + loss.detach()
-        total = total / targets
+                loss, self.carry = self.task.loss(self.spread, batch, self.carry)
+            counts = n <= last - step.idle
+            share = loss * (self.world.size / targets * counts)  # gradients of all processes are averaged, not added
+            with quietly(self.spread, n < last):
+                share.backward()
+            total = total + loss.detach() * counts
+        total = self.world.sum(total) / targets
         parameters = [p for p in self.model.parameters() if p.grad is not None]
-        norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+        norm = whole(nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None]))
         if self.settings.clip:
             nn.utils.clip_grads_with_norm_(parameters, self.settings.clip, norm)
         rate = self.settings.schedule.rate(number, self.size, self.settings.steps)
@@ -149,7 +165,9 @@ class Trainer:
         p, clock_stopped = self.progress, clock.stop()
         try:
             with self.autocast():
-                metrics = self.task.validate(self.model, self.device, interrupt.wrap(log.note))
+                # Several processes measure in step with each other: none may end early by itself.
+                note = interrupt.wrap(log.note) if self.world.size == 1 else log.note
+                metrics = self.world.told(self.task.validate(self.model, self.device, note))
         except Interrupt.Now:
             p.unmeasured = True
             self._save(clock_stopped)
