@@ -81,7 +81,7 @@ def test_linformer_belongs_to_the_encoder_and_has_a_length() -> None:
     with pytest.raises(ValueError, match="length is 16, shorter than the longest input of 17"):
         choice.check("encoder", 17)
     for place in ("decoder", "cross"):
-        with pytest.raises(ValueError, match=f"see the future: it belongs to the encoder, not {place}"):
+        with pytest.raises(ValueError, match=f"linformer belongs to the encoder, not {place}"):
             choice.check(place, 4)
         model = config.parse(TransformerConfig, {"attention": {place: {"compress": "linformer"}}})
         with pytest.raises(ValueError, match="see the future"):

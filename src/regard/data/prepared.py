@@ -260,7 +260,8 @@ def _check_beside(
         if "heads" in beside:
             conllu.check_words(words[0], chunk[i].heads or [], where)
         if "links" in beside:
-            pharaoh.check_words(chunk[i].links or [], *(max(w, default=-1) + 1 for w in words), where)
+            source, target = (max(found, default=-1) + 1 for found in words)
+            pharaoh.check_words(chunk[i].links or [], source, target, where)
 
 
 def _entry(corpus: Corpus, counts: Counter[str]) -> dict[str, Any]:
