@@ -157,7 +157,7 @@ def _train(
         if finished and not progress.unmeasured:
             with contextlib.suppress(Interrupt.Now):
                 results = world.first(lambda: _finish(recipe, run, task, trainer, log, interrupt))
-                return Outcome(run, progress, results, True)
+                return Outcome(run, progress, results if world.main else {}, True)
         why = "out of time" if interrupt.signal is None else signal.Signals(interrupt.signal).name
         log.say(f"{why} at step {progress.step:,}; saved. To go on: {_again(run, recipe)}")
         return Outcome(run, progress, {}, False, interrupt.signal)

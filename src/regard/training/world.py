@@ -5,6 +5,7 @@ One process is a world of one, for which everything here is nothing. Knows no ta
 
 import contextlib
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -144,15 +145,15 @@ def spread(model: nn.Module, world: World, parallel: Parallel) -> nn.Module:
     if parallel == "ddp":
         from torch.nn.parallel import DistributedDataParallel
 
-        return DistributedDataParallel(model, gradient_as_bucket_view=True, broadcast_buffers=False)
+        with warnings.catch_warnings(action="ignore"):  # of a name that is to change
+            # Buffers are tables that each process can compute, and that grow when they must: nothing to send.
+            return DistributedDataParallel(model, gradient_as_bucket_view=True, broadcast_buffers=False)
     from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
-    for module in model.modules():
-        if getattr(module, "is_layer", False):
-            fully_shard(module)
-    fully_shard(model)
-    for method in ("start", "step"):
-        register_fsdp_forward_method(model, method)
+    for module in [m for m in model.modules() if getattr(m, "is_layer", False)] + [model]:
+        fully_shard(module)
+        for method in {"start", "step", "caches"} & set(dir(module)):  # ways in besides `forward`
+            register_fsdp_forward_method(module, method)
     return model
 
 
