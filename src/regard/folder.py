@@ -37,7 +37,7 @@ def load(folder: str | Path, device: str = "auto") -> "Translator":
     if not (home / CONFIG).exists() and (weights / "state.json").exists():
         home = weights.resolve().parent.parent
     recipe = read_recipe(home)
-    if not (weights / WEIGHTS).exists() and (home / "last").exists():
+    if home == weights and not (weights / WEIGHTS).exists() and (home / "last").exists():
         raise RegardError(
             f"{folder}: training has not finished; resume it, or give {home / 'last'}, its last checkpoint"
         )

@@ -29,7 +29,7 @@ class Step(NamedTuple):
     step: int  # within the epoch, from 0
     batches: list[Any]  # this rank's micro-batches, or its parts of them
     after: tuple[int, int]  # the (epoch, step) to resume from once this step is done
-    targets: int = 0  # of all ranks together: what the step's loss is divided by
+    targets: int  # of all ranks together: what the step's loss is divided by
     idle: int = 0  # so many of `batches`, the last ones, count for nothing: other ranks have more to do
 
 

@@ -38,6 +38,7 @@ class Progress:
     seconds: float = 0.0  # of training
     done: bool = False  # stopped early
     unmeasured: bool = False  # a validation was interrupted, and is owed when the run goes on
+    processes: int = 1  # that trained it last; the examples of a step do not depend on them
     fingerprint: str = ""  # of the data
     metrics: dict[str, float] = field(default_factory=dict)  # the last validation
 
@@ -129,15 +130,18 @@ class Checkpoints:
 
     def load(self, model: nn.Module, optimiser: torch.optim.Optimizer) -> tuple[Progress, dict[str, Tensor] | None]:
         """What `last` names, into the model and the optimiser."""
-        folder = self.last.resolve()
-        if self.world.main and not folder.exists() and _aside(folder).exists():  # killed between two renames
-            os.rename(_aside(folder), folder)
-        self.world.wait()
+        folder = self.folder / self.world.first(self._newest)  # as one sees it: a shared file system may be slow
         progress = read_progress(folder)
         load_weights(model, read_whole(folder, "model"), folder / "model.safetensors")
         load_optimiser(model, optimiser, read_whole(folder, "optimiser"), folder / "optimiser.safetensors")
         carried = folder / "carry.safetensors"
         return progress, read_tensors(carried) if carried.exists() else None
+
+    def _newest(self) -> str:
+        folder = self.last.resolve()
+        if not folder.exists() and _aside(folder).exists():  # killed between two renames
+            os.rename(_aside(folder), folder)
+        return folder.name
 
     def exists(self) -> bool:
         return self.last.is_symlink() or self.last.exists()

@@ -17,6 +17,7 @@ from regard.training.checkpoint import Checkpoints, Progress
 from regard.training.config import Training
 from regard.training.interrupt import Interrupt
 from regard.training.log import Log
+from regard.training.weights import is_part, weights_of
 from regard.training.world import World, quietly, spread, whole
 
 
@@ -52,7 +53,7 @@ class Trainer:
 
     def resume(self) -> None:
         """Go on from the last checkpoint, if there is one."""
-        if not self.checkpoints.exists():
+        if not self.world.told(self.checkpoints.exists()):
             return
         self.progress, carry = self.checkpoints.load(self.model, self.optimiser)
         self.carry = {name: value.to(self.device) for name, value in carry.items()} if carry else None
@@ -64,6 +65,7 @@ class Trainer:
     def run(self, log: Log, interrupt: Interrupt) -> Progress:
         """Train until the last step, an early stop or an interruption."""
         s, p = self.settings, self.progress
+        p.processes = self.world.size
         loader = Loader(
             lambda epoch: Epoch(self.task.view(self.seed, epoch), s.tokens_per_batch, self.seed, epoch),
             group=s.accumulate,
@@ -111,6 +113,8 @@ class Trainer:
                 batch = batch.pin().to(self.device)
             with self.autocast():
                 loss, self.carry = self.task.loss(self.spread, batch, self.carry)
+            if self.carry and self.world.size > 1:  # rows that follow each other would meet in other processes
+                raise RegardError("what passes from batch to batch cannot be shared out; train this in one process")
             counts = n <= last - step.idle
             share = loss * (self.world.size / targets * counts)  # gradients of all processes are averaged, not added
             with quietly(self.spread, n < last):
@@ -164,10 +168,11 @@ class Trainer:
         self.check()
         p, clock_stopped = self.progress, clock.stop()
         try:
+            model = self._whole()
             with self.autocast():
-                # Several processes measure in step with each other: none may end early by itself.
-                note = interrupt.wrap(log.note) if self.world.size == 1 else log.note
-                metrics = self.world.told(self.task.validate(self.model, self.device, note))
+                metrics = self.world.first(
+                    lambda: self.task.validate(model, self.device, interrupt.wrap(log.note))
+                )  # the others wait
         except Interrupt.Now:
             p.unmeasured = True
             self._save(clock_stopped)
@@ -184,6 +189,18 @@ class Trainer:
                 log.say(f"no better {self.task.goal} in {patience} validations: stopping early")
         self._save(clock_stopped)
         clock.start()
+
+    def _whole(self) -> nn.Module:
+        """The model in one piece, for the main process to measure; all processes help to put it together."""
+        if not any(map(is_part, self.model.parameters())):
+            return self.model
+        model = self.task.build_model().to(self.device) if self.world.main else None
+        kept = weights_of(model) if model is not None else {}
+        for name, value in weights_of(self.model).items():
+            together = whole(value)  # one at a time: only the main process keeps it
+            if name in kept:
+                kept[name].copy_(together)
+        return model if model is not None else self.model
 
     def _judge(self, metrics: dict[str, float]) -> bool:
         """Whether these weights are the best so far; a value that is not a number never is."""

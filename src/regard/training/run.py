@@ -3,14 +3,15 @@
 import contextlib
 import json
 import os
+import platform
 import shlex
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -22,6 +23,7 @@ from regard.device import device_name, pick_device
 from regard.errors import RegardError
 from regard.folder import CONFIG, RESULTS, WEIGHTS, read_recipe
 from regard.recipe import Recipe
+from regard.tasks.contract import Progress as Note
 from regard.tasks.contract import Task
 from regard.training.checkpoint import Progress, json_safe
 from regard.training.config import Training
@@ -44,6 +46,7 @@ class Outcome:
     results: dict[str, Any]
     finished: bool
     signal: int | None = None
+    main: bool = True  # of several processes one speaks
 
     @property
     def exit_code(self) -> int:
@@ -60,9 +63,9 @@ def train(
     run, recipe = Path(out), replace(recipe, data=recipe.data.absolute())
     chosen = pick_device(device)
     try:
-        with launched(chosen) as world, _claim(run, world), Interrupt(minutes) as interrupt:
+        with launched(chosen) as world, contextlib.ExitStack() as claim, Interrupt(minutes) as interrupt:
             console = console or Console(stderr=True, quiet=not world.main)
-            world.first(lambda: _same_recipe(run, recipe))
+            world.first(lambda: claim.enter_context(_claim(run, recipe)))
             with _numerics(recipe.training.deterministic):
                 return _train(recipe, run, world.device(chosen), interrupt, console, world)
     except OSError as error:
@@ -85,11 +88,8 @@ def _numerics(deterministic: bool) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _claim(run: Path, world: World) -> Iterator[None]:
+def _claim(run: Path, recipe: Recipe) -> Iterator[None]:
     """One run a folder; the system gives the lock back however the process ends."""
-    if not world.main:
-        yield
-        return
     run.mkdir(parents=True, exist_ok=True)
     lock = run / ".lock"
     try:
@@ -99,6 +99,9 @@ def _claim(run: Path, world: World) -> Iterator[None]:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
                     raise RegardError(f"{run}: another process is training here") from None
+                except OSError:  # a file system without locks
+                    pass
+            _same_recipe(run, recipe)
             yield
     finally:
         if [p.name for p in run.iterdir()] == [".lock"]:  # nothing came of it: leave nothing behind
@@ -111,8 +114,9 @@ def _same_recipe(run: Path, recipe: Recipe) -> None:
     """An existing run goes on under its own recipe only."""
     path = run / CONFIG
     if path.exists():
-        old = config.to_plain(read_recipe(run))
-        changed = list(config.differences(old, config.to_plain(recipe)))
+        old = read_recipe(run)
+        free = replace(recipe, training=replace(recipe.training, parallel=old.training.parallel))  # changes no example
+        changed = list(config.differences(config.to_plain(old), config.to_plain(free)))
         if changed:
             shown = "; ".join(changed[:4]) + (f"; and {len(changed) - 4} more" if len(changed) > 4 else "")
             raise RegardError(
@@ -128,44 +132,69 @@ def _same_recipe(run: Path, recipe: Recipe) -> None:
 def _train(
     recipe: Recipe, run: Path, device: torch.device, interrupt: Interrupt, console: Console, world: World
 ) -> Outcome:
-    home = world.first(lambda: _home(recipe, run))
     try:
-        with world.in_turn():
-            task = _prepare(recipe, home, interrupt, console)
+        task = _task(recipe, run, interrupt, console, world)
     except Interrupt.Now:
         console.print("stopped while reading the data; the same command begins again", highlight=False)
-        return Outcome(run, Progress(), {}, False, interrupt.signal)
-    world.first(lambda: _begin(run, recipe, task))
+        return Outcome(run, Progress(), {}, False, world.most(interrupt.signal or 0) or None, world.main)
     torch.manual_seed(recipe.seed)
     model = task.build_model().to(device)
-    if recipe.training.init and not (run / "last").exists():
+    if recipe.training.init and not world.told((run / "last").exists()):
         origin = Path(recipe.training.init) / WEIGHTS
         load_weights(model, read_tensors(origin), origin)
     trainer = Trainer(task, model, recipe.training, recipe.seed, run, device, world)
     trainer.resume()
-    begun, done = trainer.progress.step, _results(run, trainer.progress, recipe)
-    if world.told(done is not None):
+    begun, done = trainer.progress.step, world.told(_results(run, trainer.progress, recipe))
+    if done is not None:
         console.print(f"{run} is trained already, to step {begun:,}", highlight=False, markup=False, emoji=False)
-        return Outcome(run, trainer.progress, done or {}, True)
+        return Outcome(run, trainer.progress, done, True, None, world.main)
     log = Log(run, begun, recipe.training.steps, console) if world.main else Silence()
     try:
         _greet(log, task, model, device, begun)
-        for sentence in shared_out(recipe.training, world):
+        for sentence in shared_out(recipe.training, model, world, trainer.progress.processes if begun else world.size):
             log.say(sentence)
         progress = trainer.run(log, interrupt)
         finished = progress.done or progress.step >= recipe.training.steps
         if finished and not progress.unmeasured:
             with contextlib.suppress(Interrupt.Now):
                 results = world.first(lambda: _finish(recipe, run, task, trainer, log, interrupt))
-                return Outcome(run, progress, results if world.main else {}, True)
-        why = "out of time" if interrupt.signal is None else signal.Signals(interrupt.signal).name
-        log.say(f"{why} at step {progress.step:,}; saved. To go on: {_again(run, recipe)}")
-        return Outcome(run, progress, {}, False, interrupt.signal)
+                return Outcome(run, progress, results, True, None, world.main)
+        number = world.most(interrupt.signal or 0) or None  # it may have come to one process only
+        why = signal.Signals(number).name if number else "out of time"
+        log.say(f"{why} at step {progress.step:,}; saved. To go on: {_again(run, world)}")
+        return Outcome(run, progress, {}, False, number, world.main)
     finally:
         log.close()
 
 
-def _prepare(recipe: Recipe, home: Path | None, interrupt: Interrupt, console: Console) -> Task:
+def _task(recipe: Recipe, run: Path, interrupt: Interrupt, console: Console, world: World) -> Task:
+    """The main process learns the vocabulary and begins the run; then each machine prepares the data for itself."""
+    made: list[Task] = []
+
+    def begin() -> None:
+        made.append(_prepare(recipe, _home(recipe, run), console, interrupt.wrap))
+        _begin(run, recipe, made[0])
+
+    world.first(begin)
+    if not (run / CONFIG).exists():
+        raise RegardError(
+            f"{_who(world)} does not see {run.absolute() / CONFIG}, which the first has written; "
+            "give an --out that all machines share"
+        )
+    with world.in_turn():
+        task = made[0] if made else _prepare(recipe, run, console)
+    if world.told(task.fingerprint) != task.fingerprint:
+        raise RegardError(f"{_who(world)} has other training data than the first; copy them with their times (cp -p)")
+    return task
+
+
+def _who(world: World) -> str:
+    return f"process {world.rank} of {world.size}, on {platform.node()},"
+
+
+def _prepare(
+    recipe: Recipe, home: Path | None, console: Console, wrap: Callable[[Note], Note] = lambda note: note
+) -> Task:
     with console.status("Reading") as status:
         said = time.monotonic()
 
@@ -176,7 +205,7 @@ def _prepare(recipe: Recipe, home: Path | None, interrupt: Interrupt, console: C
                 said = time.monotonic()
                 console.print(f"{what}: {done:,}", highlight=False)
 
-        return recipe.task.prepare(recipe, home, interrupt.wrap(note))
+        return recipe.task.prepare(recipe, home, wrap(note))
 
 
 def _begin(run: Path, recipe: Recipe, task: Task) -> None:
@@ -184,17 +213,19 @@ def _begin(run: Path, recipe: Recipe, task: Task) -> None:
     _write_text(run / CONFIG, config.dump(recipe))  # last: with it the folder is a run
 
 
-def shared_out(settings: Training, world: World) -> list[str]:
-    """How a step's micro-batches are dealt out to several processes, in a sentence."""
-    if world.size == 1:
+def shared_out(settings: Training, model: nn.Module, world: World, before: int) -> list[str]:
+    """How a step's micro-batches are dealt out to several processes, or to other ones than before, in sentences."""
+    if world.size == before == 1:
         return []
-    parts = cuts(settings.accumulate, world.size)
-    each = settings.accumulate * parts // world.size
-    how = f"each cut into {parts}, " if parts > 1 else ""
-    return [
-        f"{world.size} processes ({settings.parallel}) share the {settings.accumulate} micro-batches of a step, {how}"
-        f"{each} for each process: a step learns from the same examples as with one"
-    ]
+    parts, count = cuts(settings.accumulate, world.size), settings.accumulate
+    said = f"{world.size} processes ({settings.parallel})" if world.size > 1 else "1 process"
+    said += f", {before} before," if before != world.size else ""
+    said += f" for the {count} micro-batches of a step" if count > 1 else " for the micro-batch of a step"
+    said += f", {'each ' if count > 1 else ''}cut into {parts} parts" if parts > 1 else ""
+    sentences = [f"{said}: it learns from the same examples with any number of processes"]
+    if world.size > 1 and any(isinstance(module, nn.BatchNorm1d) for module in model.modules()):
+        sentences.append("batch normalisation averages over each process's part: other numbers than with one process")
+    return sentences
 
 
 def _home(recipe: Recipe, run: Path) -> Path | None:
@@ -290,7 +321,9 @@ def _commit() -> str | None:
     return asked.stdout.strip() or None
 
 
-def _again(run: Path, recipe: Recipe) -> str:
+def _again(run: Path, world: World) -> str:
+    if world.size > 1:
+        return "the same command, with any number of processes"
     return f"regard train {shlex.quote(str(run / CONFIG))} --out {shlex.quote(str(run))}"
 
 

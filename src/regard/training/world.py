@@ -5,7 +5,11 @@ One process is a world of one, for which everything here is nothing. Knows no ta
 
 import contextlib
 import os
+import re
+import time
+import uuid
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -14,12 +18,15 @@ from typing import Any, Literal, TypeVar, cast
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.rendezvous import rendezvous
 
 from regard.errors import RegardError
+from regard.training.interrupt import Interrupt
 
 T = TypeVar("T")
 Parallel = Literal["ddp", "fsdp"]
-PATIENCE = timedelta(minutes=30)  # for a rank that prepares data, or measures, while others wait
+STEP = timedelta(minutes=30)  # how long processes wait for each other within a step
+PATIENCE = timedelta(days=1)  # while one of them prepares data, or measures; one that ends is noticed at once
 
 
 @dataclass(frozen=True)
@@ -27,6 +34,7 @@ class World:
     rank: int = 0
     size: int = 1
     local: int = 0  # rank on this machine
+    talk: Any = None  # a group for messages between the hosts, which waits for no GPU
 
     @property
     def main(self) -> bool:
@@ -35,55 +43,57 @@ class World:
 
     def device(self, device: torch.device) -> torch.device:
         """This process's own GPU where there are several."""
-        if self.size > 1 and device.type == "cuda" and device.index is None:
-            return torch.device("cuda", self.local)
-        return device
+        return torch.device("cuda", self.local) if self.size > 1 and device.type == "cuda" else device
+
+    def most(self, value: int) -> int:
+        """The largest that any process has; small, and made once a step: on the host, beside the GPU's work."""
+        if self.size == 1:
+            return value
+        box = torch.tensor(value)
+        dist.all_reduce(box, dist.ReduceOp.MAX)
+        return int(box)
 
     def agree(self, wanted: bool) -> bool:
         """True for all as soon as it is for one."""
-        if self.size == 1:
-            return wanted
-        flag = torch.tensor(int(wanted))
-        dist.all_reduce(flag, dist.ReduceOp.MAX, group=_talk())
-        return bool(flag)
+        return bool(self.most(int(wanted)))
 
-    def told(self, value: Any) -> Any:
+    def told(self, value: T) -> T:
         """What the main process has, for all."""
         if self.size == 1:
             return value
-        box = [value]
-        dist.broadcast_object_list(box, 0, group=_talk(), device=torch.device("cpu"))
-        return box[0]
+        box: list[Any] = [value if self.main else None]
+        dist.broadcast_object_list(box, 0, group=self.talk, device=torch.device("cpu"))
+        return cast(T, box[0])
 
     def first(self, work: Callable[[], T]) -> T:
-        """Done by the main process alone; what comes of it, or that it went wrong, all learn."""
-        made, problem = None, None
+        """Done by the main process alone; what comes of it, or that it did not, all learn."""
+        made: T | None = None
+        problem: Exception | None = None
         if self.main:
             try:
                 made = work()
-            except RegardError as error:
+            except (RegardError, OSError, Interrupt.Now) as error:
                 problem = error
-        made, failed = self.told((made, problem is not None))
-        if problem is not None:
+        if self.size > 1:
+            made, problem = self.told((made, problem))
+        if problem is None:
+            return cast(T, made)
+        if self.main or isinstance(problem, Interrupt.Now):
             raise problem
-        if failed:
-            raise SystemExit(2)  # the main process says why
-        return cast(T, made)
+        raise SystemExit(2)  # the main process says why
 
     def wait(self) -> None:
         if self.size > 1:
-            dist.barrier(group=_talk())
+            dist.barrier(group=self.talk)
 
     @contextlib.contextmanager
     def in_turn(self) -> Iterator[None]:
         """The first process of each machine goes first, so that the others find its work done."""
-        if self.size > 1 and self.local:
+        if self.local:
             self.wait()
-        try:
-            yield
-        finally:
-            if self.size > 1 and not self.local:
-                self.wait()
+        yield
+        if not self.local:
+            self.wait()
 
     def sum(self, value: Tensor) -> Tensor:
         if self.size > 1:
@@ -98,41 +108,61 @@ def launched(device: torch.device) -> Iterator[World]:
     if size == 1 or "RANK" not in os.environ:
         yield World()
         return
-    world = World(int(os.environ["RANK"]), size, int(os.environ.get("LOCAL_RANK", "0")))
+    rank, local = int(os.environ["RANK"]), int(os.environ.get("LOCAL_RANK", "0"))
     if device.type == "cuda":
-        if world.local >= torch.cuda.device_count():
-            raise RegardError(
-                f"process {world.local + 1} of this machine has no GPU of its own ({torch.cuda.device_count()} here); "
-                "start torchrun with --nproc-per-node of at most that, or train with --device cpu"
-            )
-        torch.cuda.set_device(world.local)
-    dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
+        _take_gpu(device, local)
     try:
-        yield world
-    except torch.OutOfMemoryError:
+        backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+        dist.init_process_group(backend, store=_room(rank, size), rank=rank, world_size=size, timeout=STEP)
+        yield World(rank, size, local, dist.new_group(backend="gloo", timeout=PATIENCE))
+        dist.destroy_process_group()  # not after an error: that would wait for what the others never finish
+    except (torch.OutOfMemoryError, MemoryError):
         raise RegardError(
-            f"process {world.rank} of {size} ran out of GPU memory; lower training.tokens_per_batch, and raise "
+            f"process {rank} of {size} ran out of memory; lower training.tokens_per_batch, and raise "
             "training.accumulate as much"
         ) from None
-    except dist.DistError as error:
-        raise RegardError(f"process {world.rank} of {size} lost the others ({str(error).splitlines()[0]})") from None
-    except RuntimeError as error:  # how gloo says that a process has gone
-        if "Connection" not in str(error) and "gloo" not in str(error):
+    except RuntimeError as error:
+        if not _lost(error):
             raise
-        raise RegardError(f"process {world.rank} of {size} lost the others; one of them has ended") from None
-    finally:
-        _GROUPS.clear()
-        dist.destroy_process_group()
+        said = re.sub(r"^\[\S*\] |\. .*", "", str(error).partition("\n")[0])  # without gloo's own source and advice
+        raise RegardError(f"process {rank} of {size} lost the others ({said})") from None
 
 
-_GROUPS: dict[str, Any] = {}
+def _room(rank: int, size: int) -> dist.Store:
+    """A store for the processes of this start alone.
+
+    torchrun keeps one store over all restarts, and in it the addresses of processes that have ended: a new one would
+    call them. So each process gives itself a name, and the first tells each name that it finds the name of the room.
+    """
+    store, _, _ = next(rendezvous("env://", timeout=STEP))
+    own = uuid.uuid4().hex
+    if rank:
+        store.set(f"here/{rank}", own)
+        room = store.get(f"room-of/{own}").decode()
+        store.set(f"{room}/{rank}", "")
+        return dist.PrefixStore(room, store)
+    others = range(1, size)
+    while not store.check([f"{own}/{other}" for other in others]):
+        for other in others:
+            store.set(f"room-of/{store.get(f'here/{other}').decode()}", own)
+        time.sleep(0.01)
+    return dist.PrefixStore(own, store)
 
 
-def _talk() -> Any:
-    """A group for small messages between the hosts, which never waits for a GPU."""
-    if "talk" not in _GROUPS:
-        _GROUPS["talk"] = dist.new_group(backend="gloo", timeout=PATIENCE)
-    return _GROUPS["talk"]
+def _take_gpu(device: torch.device, local: int) -> None:
+    if device.index is not None:
+        raise RegardError(f"under torchrun every process takes a GPU of its own; write --device cuda, not {device}")
+    if local >= torch.cuda.device_count():
+        raise RegardError(
+            f"process {local + 1} of this machine has no GPU of its own ({torch.cuda.device_count()} here); "
+            "start torchrun with --nproc-per-node of at most that, or train with --device cpu"
+        )
+    torch.cuda.set_device(local)
+
+
+def _lost(error: RuntimeError) -> bool:
+    """Whether this is how a process learns that another has ended; gloo has no class for it."""
+    return isinstance(error, dist.DistError) or "gloo" in str(error) or "Connection" in str(error)
 
 
 # --- models of several processes -----------------------------------------------------------------------------------
@@ -148,13 +178,22 @@ def spread(model: nn.Module, world: World, parallel: Parallel) -> nn.Module:
         with warnings.catch_warnings(action="ignore"):  # of a name that is to change
             # Buffers are tables that each process can compute, and that grow when they must: nothing to send.
             return DistributedDataParallel(model, gradient_as_bucket_view=True, broadcast_buffers=False)
-    from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
 
-    for module in [m for m in model.modules() if getattr(m, "is_layer", False)] + [model]:
-        fully_shard(module)
-        for method in {"start", "step", "caches"} & set(dir(module)):  # ways in besides `forward`
-            register_fsdp_forward_method(module, method)
+    mesh = init_device_mesh(next(model.parameters()).device.type, (world.size,))
+    for module in [*_layers(model), model]:
+        fully_shard(module, mesh=mesh)
     return model
+
+
+def _layers(model: nn.Module) -> list[nn.Module]:
+    """Modules to gather one at a time. None where they share weights, as positions do: these belong to no one layer."""
+    layers = {name: module for name, module in model.named_modules() if getattr(module, "is_layer", False)}
+    homes: dict[Tensor, set[str]] = defaultdict(set)
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        homes[parameter].add(next((layer for layer in layers if name.startswith(f"{layer}.")), ""))
+    return list(layers.values()) if all(len(home) == 1 for home in homes.values()) else []
 
 
 @contextlib.contextmanager
@@ -176,5 +215,5 @@ def quietly(model: nn.Module, quiet: bool) -> Iterator[None]:
 
 
 def whole(value: Tensor) -> Tensor:
-    """A number that is kept in parts, in one."""
+    """What is kept in parts, in one; all processes must ask for it."""
     return value.full_tensor() if hasattr(value, "full_tensor") else value
