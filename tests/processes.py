@@ -1,4 +1,4 @@
-"""Several processes as torchrun starts them, but each a fork of one that has imported torch: a start costs no seconds."""
+"""Several processes as torchrun starts them, but forks of one that has imported torch: a start costs no seconds."""
 
 import multiprocessing
 import os
@@ -22,17 +22,18 @@ PRELOAD = [
 
 
 class Processes:
-    """`work(*arguments)` in each of `size` processes; what they print goes into files."""
+    """`work(*arguments)` in each of `size` processes; what they print goes into files. `more` is their environment."""
 
-    def __init__(self, size: int, folder: Path, work: Callable[..., Any], *arguments: Any) -> None:
+    def __init__(self, size: int, folder: Path, work: Callable[..., Any], *arguments: Any, **more: Any) -> None:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(PRELOAD)
         folder.mkdir(parents=True, exist_ok=True)
-        port, self.files = free_port(), [(folder / f"{rank}.out", folder / f"{rank}.err") for rank in range(size)]
+        self.files = [(folder / f"{rank}.out", folder / f"{rank}.err") for rank in range(size)]
+        more = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(), "WORLD_SIZE": size, **more}
         self.each: list[Any] = []
         for rank, files in enumerate(self.files):
-            given = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1"}
-            process = context.Process(target=_enter, args=({**given, "MASTER_PORT": port}, files, work, arguments))
+            given = {"RANK": rank, "LOCAL_RANK": rank, **more}
+            process = context.Process(target=_enter, args=(given, files, work, arguments))
             process.start()
             self.each.append(process)
 

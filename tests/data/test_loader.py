@@ -56,7 +56,9 @@ def test_ranks_share_the_global_sequence(n: int, group: int, world: int):
         counted = [batch for s in mine for batch in s.batches[: len(s.batches) - s.idle]]
         assert sorted(counted) == step.batches
         assert {len(s.batches) for s in mine} == {len(mine[0].batches)}  # they meet in each
-        assert {(s.epoch, s.step, s.after, s.targets) for s in mine} == {(step.epoch, step.step, step.after, step.targets)}
+        assert {(s.epoch, s.step, s.after, s.targets) for s in mine} == {
+            (step.epoch, step.step, step.after, step.targets)
+        }
 
 
 @settings(max_examples=300, deadline=None)

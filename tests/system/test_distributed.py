@@ -18,6 +18,7 @@ import yaml
 from safetensors.torch import load_file
 
 from regard import cli
+from regard.errors import RegardError
 from regard.folder import load
 from regard.tasks.translation import TranslationTask
 from regard.training.command import average
@@ -50,8 +51,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def train(folder: Path, name: str, overrides: list[str], fault: dict[str, Any]) -> None:
-    """`regard train` in float64, writing down the examples of every step; once, `fault` does something to one process."""
-    build, step = TranslationTask.build_model, Trainer.step
+    """`regard train` in float64, writing down the examples of every step; `fault` happens to one process, once."""
+    build, validate, step = TranslationTask.build_model, TranslationTask.validate, Trainer.step
 
     def watched(self: Trainer, given: Any) -> Any:
         number, rank = self.progress.step + 1, self.world.rank
@@ -66,6 +67,13 @@ def train(folder: Path, name: str, overrides: list[str], fault: dict[str, Any]) 
             os.kill(os.getpid(), fault["what"])
         return step(self, given)
 
+    def interrupted(self: TranslationTask, model: Any, device: Any, progress: Any) -> dict[str, float]:
+        if fault.get("what") == "validation" and not (folder / name / "interrupted").exists():
+            (folder / name / "interrupted").touch()
+            os.kill(os.getpid(), signal.SIGINT)
+        return validate(self, model, device, progress)
+
+    TranslationTask.validate = interrupted  # type: ignore[method-assign]
     TranslationTask.build_model = lambda self: build(self).double()  # type: ignore[method-assign]
     Trainer.step = watched  # type: ignore[method-assign]
     sys.argv = ["regard", "train", str(folder / "recipe.yaml"), *overrides, "--out", str(folder / name)]
@@ -109,12 +117,10 @@ def together(folder: Path, alone: Path) -> dict[tuple[int, str], Processes]:
 
 
 def test_an_epoch_has_every_example_once(folder: Path, alone: Path) -> None:
-    rows = json.loads((alone / "results.json").read_text())
     steps = examples(folder, "alone", 1)
     first = [row for epoch, rows in steps if epoch == 0 for row in rows]
     assert len(first) == len(set(first)) > 50
     assert steps[-1][0] >= 2  # some epochs, so their short last steps
-    assert rows["processes"] == 1
     assert Counter(first) == Counter(row for epoch, rows in steps if epoch == 1 for row in rows)
 
 
@@ -150,8 +156,8 @@ def test_stopped_with_two_goes_on_with_one_and_with_three(folder: Path, alone: P
     for size in (1, 3):
         shutil.copytree(folder / name, folder / f"{name}-{size}", symlinks=True)
         going = run(folder, f"{name}-{size}", size, PARALLEL[way == "ddp"]).succeed()
-        assert f"{'1 process' if size == 1 else '3 processes'}" in going.err
-        assert ", 2 before, for the 4 micro-batches" in going.err
+        now = f"{size} processes ({PARALLEL[way == 'ddp']})" if size > 1 else "1 process"
+        assert f"{now}, 2 before, for the 4 micro-batches of a step" in going.err
         steps = examples(folder, name, 2)[:8] + examples(folder, f"{name}-{size}", size)[8:]
         assert steps == examples(folder, "alone", 1)
         alike(weights(alone), weights(folder / f"{name}-{size}"), 1e-10)
@@ -168,9 +174,10 @@ def test_a_checkpoint_in_parts_is_a_model(folder: Path, alone: Path, together: A
     mean = load_file(tmp_path / "average" / "model.safetensors")
     parts = [read_whole(run / "checkpoints" / f"step-{n}", "model") for n in (15, 20)]
     alike(mean, {name: (parts[0][name] + parts[1][name]) / 2 for name in mean}, 1e-15)
-    next((run / "last").resolve().glob("model-00002*")).rename(tmp_path / "gone")
-    with pytest.raises(Exception, match="2 of 3 files of model are there"):
-        load(run / "last", "cpu")
+    shutil.copytree(run / "last", tmp_path / "torn")
+    (tmp_path / "torn" / "model-00002-of-00003.safetensors").unlink()
+    with pytest.raises(RegardError, match="torn: 2 of 3 files of model are there"):
+        read_whole(tmp_path / "torn", "model")
 
 
 @pytest.mark.parametrize("way", PARALLEL)
@@ -182,6 +189,25 @@ def test_a_killed_process_ends_all_and_the_same_command_goes_on(folder: Path, to
     assert "Traceback" not in killed.err
     assert "going on from step 10" in run(folder, name, 2, way).succeed().err
     alike(weights(folder / f"{way}-2"), weights(folder / name), 0.0)
+
+
+def test_a_signal_inside_a_validation_stops_all_and_it_is_owed(folder: Path, together: Any) -> None:
+    stopped = run(folder, "interrupted", 2, "fsdp", what="validation")
+    assert stopped.codes() == [130, 130]
+    assert stopped.err.count("SIGINT at step 10; saved") == 1
+    assert json.loads((folder / "interrupted" / "last" / "state.json").read_text())["unmeasured"] is True
+    run(folder, "interrupted", 2, "fsdp").succeed()
+    alike(weights(folder / "fsdp-2"), weights(folder / "interrupted"), 0.0)
+    lines = [(folder / name / "log.jsonl").read_text().splitlines() for name in ("fsdp-2", "interrupted")]
+    valid = [[entry for entry in map(json.loads, log) if entry["kind"] == "valid"] for log in lines]
+    assert valid[0] == valid[1]
+
+
+def test_a_mistake_is_said_once(folder: Path, together: Any) -> None:
+    another = Processes(2, folder / "said" / "another", train, folder, "ddp-2", ["training.clip=0.1"], {})
+    assert another.codes(20) == [2, 2]
+    assert another.err.count("regard: ") == 1
+    assert "holds a run of another recipe (training.clip: 0.5 → 0.1)" in another.err
 
 
 @pytest.mark.parametrize("way", PARALLEL)

@@ -1,17 +1,22 @@
 """A step of several processes is the step of one, whatever weights a model has and shares."""
 
+import os
+import time
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard import recipe as recipes
 from regard.data.loader import Loader
+from regard.training.config import Training
 from regard.training.loop import Epoch, Trainer
+from regard.training.run import shared_out
 from regard.training.weights import weights_of
 from regard.training.world import World, launched, whole
 from tests.processes import Processes
@@ -65,6 +70,45 @@ def work(folder: Path) -> None:
                     save_file(tensors, folder / f"{name}-{parallel}.safetensors")
 
 
+def meet(late: float) -> None:
+    """The last one comes late, and all end without a farewell."""
+    if os.environ["RANK"] != "0":
+        time.sleep(late)
+    with launched(torch.device("cpu")) as world:
+        assert world.told(world.rank) == 0
+        assert world.most(world.rank) == world.size - 1
+        world.wait()
+        os._exit(0)
+
+
+def test_processes_that_are_started_again_do_not_call_those_that_have_ended(tmp_path: Path) -> None:
+    """torchrun keeps its store, and what they left there, over restarts."""
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    given = {"MASTER_PORT": store.port, "TORCHELASTIC_USE_AGENT_STORE": True}
+    for size, late in ((2, 0.0), (2, 0.5), (3, 0.5), (2, 0.5)):
+        Processes(size, tmp_path, meet, late, **given).succeed()
+
+
+@pytest.mark.parametrize(
+    "accumulate, size, before, said",
+    [
+        (1, 2, 2, "2 processes (ddp) for the micro-batch of a step, cut into 2 parts: "),
+        (3, 2, 1, "2 processes (ddp), 1 before, for the 3 micro-batches of a step, each cut into 2 parts: "),
+        (4, 2, 2, "2 processes (ddp) for the 4 micro-batches of a step: "),
+        (4, 1, 8, "1 process, 8 before, for the 4 micro-batches of a step: "),
+    ],
+)
+def test_what_is_said_of_the_processes(accumulate: int, size: int, before: int, said: str) -> None:
+    settings = Training(accumulate=accumulate)
+    same = "it learns from the same examples with any number of processes"
+    assert shared_out(settings, nn.LayerNorm(2), World(0, size), before) == [said + same]
+
+
+def test_batch_normalisation_is_not_the_same_and_that_is_said() -> None:
+    assert shared_out(Training(), nn.BatchNorm1d(2), World(), 1) == []
+    assert "averages over each process's part" in shared_out(Training(), nn.BatchNorm1d(2), World(0, 2), 2)[1]
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("world")
@@ -80,4 +124,4 @@ def test_three_processes_learn_what_one_does(folder: Path, name: str) -> None:
         together = load_file(folder / f"{name}-{parallel}.safetensors")
         assert together.keys() == alone.keys()
         for key, value in alone.items():
-            torch.testing.assert_close(together[key], value, rtol=0, atol=1e-10, msg=lambda m: f"{parallel} {key}: {m}")
+            assert float((together[key] - value).abs().max()) <= 1e-10, f"{parallel} {key}"
