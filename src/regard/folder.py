@@ -30,18 +30,18 @@ def load(folder: str | Path, device: str = "auto") -> "Translator":
     A checkpoint of a run (RUN/checkpoints/step-N, RUN/last) can be loaded too.
     """
     from regard.device import pick_device
-    from regard.training.weights import load_weights, read_tensors
+    from regard.training.weights import load_weights, read_whole
 
     weights = Path(folder)
     home = weights
     if not (home / CONFIG).exists() and (weights / "state.json").exists():
         home = weights.resolve().parent.parent
     recipe = read_recipe(home)
-    if not (weights / WEIGHTS).exists() and (home / "last").exists():
+    if home == weights and not (weights / WEIGHTS).exists() and (home / "last").exists():
         raise RegardError(
             f"{folder}: training has not finished; resume it, or give {home / 'last'}, its last checkpoint"
         )
     made = recipe.task.open(recipe, home)
-    load_weights(made.model, read_tensors(weights / WEIGHTS), weights / WEIGHTS)
+    load_weights(made.model, read_whole(weights, "model"), weights / WEIGHTS)
     made.model.to(pick_device(device)).eval()
     return made

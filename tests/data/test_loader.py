@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.data.loader import Loader, Step
+from regard.data.loader import Loader, Step, cuts, share
 from regard.errors import RegardError
 
 
@@ -21,6 +21,9 @@ class Rows:
 
     def collate(self, indices: np.ndarray) -> Any:
         return self.epoch, int(indices[0])
+
+    def targets(self, indices: np.ndarray) -> int:
+        return int(indices.sum())
 
 
 def take(count: int, n: int, **options: Any) -> list[Step]:
@@ -49,9 +52,37 @@ def test_ranks_share_the_global_sequence(n: int, group: int, world: int):
     alone = take(5, n, group=group)
     ranks = [take(5, n, group=group, rank=r, world=world) for r in range(world)]
     for i, step in enumerate(alone):
-        for r in range(world):
-            assert ranks[r][i].batches == step.batches[r::world]
-            assert ranks[r][i].after == step.after
+        mine = [ranks[r][i] for r in range(world)]
+        counted = [batch for s in mine for batch in s.batches[: len(s.batches) - s.idle]]
+        assert sorted(counted) == step.batches
+        assert {len(s.batches) for s in mine} == {len(mine[0].batches)}  # they meet in each
+        assert {(s.epoch, s.step, s.after, s.targets) for s in mine} == {
+            (step.epoch, step.step, step.after, step.targets)
+        }
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=8), st.integers(0, 4), st.integers(1, 9))
+def test_a_step_has_the_same_examples_in_any_world(sizes: list[int], absent: int, world: int):
+    """`sizes` are the rows of its micro-batches; `absent` so many are missing at the end of an epoch."""
+    ends = np.cumsum(sizes)
+    batches = [np.arange(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+    parts = cuts(len(sizes) + absent, world)
+    shares = [share(batches, rank, world, parts) for rank in range(world)]
+    counted = [piece for pieces, idle in shares for piece in pieces[: len(pieces) - idle]]
+    assert sorted(np.concatenate(counted)) == list(range(ends[-1]))
+    assert {len(pieces) for pieces, _ in shares} == {-(-len(sizes) * parts // world)}
+    assert all(len(piece) for pieces, _ in shares for piece in pieces)
+    assert all(len(piece) == 1 for pieces, idle in shares for piece in pieces[len(pieces) - idle :])
+    for piece in counted:  # of one micro-batch, and an even part of it: as long rows, and as many
+        (whole,) = [batch for batch in batches if piece[0] in batch]
+        assert set(piece) <= set(whole)
+        assert len(piece) in (len(whole) // parts, -(-len(whole) // parts))
+
+
+@pytest.mark.parametrize("group, world, parts", [(1, 1, 1), (1, 4, 4), (4, 2, 1), (3, 2, 2), (4, 6, 3), (8, 64, 8)])
+def test_micro_batches_are_cut_no_more_than_needed(group: int, world: int, parts: int):
+    assert cuts(group, world) == parts
 
 
 def test_state_is_that_of_the_steps_taken_not_of_those_prepared():

@@ -129,6 +129,10 @@ def trainer(folder: Path, **keys) -> Trainer:
     return Trainer(task, task.build_model(), recipe.training, 1, folder / "run", torch.device("cpu"))
 
 
+def one_step(batches: list) -> Step:
+    return Step(0, 0, batches, (0, 1), sum(len(batch.labels) for batch in batches))
+
+
 def batches(t: Trainer, count: int) -> list:
     view = t.task.view(1, 0)
     return [view.collate(np.arange(n * 7, n * 7 + 7 + n)) for n in range(count)]
@@ -141,8 +145,10 @@ def test_accumulated_micro_batches_are_one_large_batch(folder: Path) -> None:
         t.model.eval()  # no dropout
     view = a.task.view(1, 0)
     split = [view.collate(np.arange(0, 5)), view.collate(np.arange(5, 20))]
-    a.step(Step(0, 0, split, (0, 1)))
-    b.step(Step(0, 0, [view.collate(np.arange(20))], (0, 1)))
+    loss, targets, _ = a.step(one_step(split))
+    assert targets == view.targets(np.arange(20))
+    assert float(loss) == pytest.approx(float(b.step(one_step([view.collate(np.arange(20))]))[0]), rel=1e-5)
+    assert 3 < float(loss) < 6  # of one target: about the logarithm of the vocabulary
     grads = [[t.optimiser.state[p]["exp_avg"] for p in t.model.parameters()] for t in (a, b)]
     for x, y in zip(*grads, strict=True):
         torch.testing.assert_close(x, y, atol=1e-6, rtol=1e-4)
@@ -163,7 +169,7 @@ def test_clipping_limits_the_gradient(folder: Path) -> None:
     clipped, free = trainer(folder, clip=0.01), trainer(folder)
     for t in (clipped, free):
         t.model.eval()
-        t.step(Step(0, 0, batches(t, 1), (0, 1)))
+        t.step(one_step(batches(t, 1)))
     norms = [
         math.sqrt(sum(float(t.optimiser.state[p]["exp_avg"].pow(2).sum()) for p in t.model.parameters())) / 0.1
         for t in (clipped, free)
@@ -177,7 +183,7 @@ def test_adam_first_step_by_hand(folder: Path) -> None:
     t = trainer(folder)
     t.model.eval()
     before = {n: p.detach().clone() for n, p in t.model.named_parameters()}
-    _, _, rate = t.step(Step(0, 0, batches(t, 1), (0, 1)))
+    _, _, rate = t.step(one_step(batches(t, 1)))
     assert rate == pytest.approx(3e-3 / 10)
     name, p = "encoder.0.feed_forward.expand.weight", t.model.encoder[0].feed_forward.expand.weight
     moved = (p.detach() - before[name])[t.optimiser.state[p]["exp_avg"].abs() > 1e-5]

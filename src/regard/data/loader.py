@@ -3,6 +3,7 @@
 The sequence of an epoch is made elsewhere; this module knows no data, no torch and no processes.
 """
 
+import math
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -20,21 +21,25 @@ class Epoch(Protocol):
     @property
     def batches(self) -> Sequence[np.ndarray]: ...
     def collate(self, indices: np.ndarray) -> Any: ...
+    def targets(self, indices: np.ndarray) -> int: ...
 
 
 class Step(NamedTuple):
     epoch: int
     step: int  # within the epoch, from 0
-    batches: list[Any]  # this rank's micro-batches; may be none in the last step of an epoch
+    batches: list[Any]  # this rank's micro-batches, or its parts of them
     after: tuple[int, int]  # the (epoch, step) to resume from once this step is done
+    targets: int  # of all ranks together: what the step's loss is divided by
+    idle: int = 0  # so many of `batches`, the last ones, count for nothing: other ranks have more to do
 
 
 class Loader:
     """Yields `Step`s without end, from `start` on.
 
-    An optimiser step takes `group` micro-batches of the global sequence, the last of an epoch the rest; of
-    these rank r takes r, r + world, … One thread collates up to `ahead` steps in advance; the next epoch is
-    planned while the current one runs.
+    An optimiser step takes `group` micro-batches of the global sequence, the last of an epoch the rest. Where they
+    cannot be shared out evenly to the ranks, each is cut into so many parts that they can: the examples of a step do
+    not depend on the world. Of the parts rank r takes r, r + world, … One thread collates up to `ahead` steps in
+    advance; the next epoch is planned while the current one runs.
     """
 
     def __init__(
@@ -105,15 +110,33 @@ class Loader:
                 if following is None and 2 * index >= total:
                     following = _in_background(self._make_epoch, number + 1)
                 taken = epoch.batches[index * self._group : (index + 1) * self._group]
+                mine, idle = share(taken, self._rank, self._world, cuts(self._group, self._world))
                 collated = []
-                for indices in taken[self._rank :: self._world]:
+                for indices in mine:
                     if self._stop.is_set():
                         return
                     collated.append(epoch.collate(indices))
                 after = (number, index + 1) if index + 1 < total else (number + 1, 0)
-                yield Step(number, index, collated, after)
+                yield Step(number, index, collated, after, sum(map(epoch.targets, taken)), idle)
             epoch = following.result() if following is not None else self._make_epoch(number + 1)
             number, step = number + 1, max(0, step - total)
+
+
+def cuts(group: int, world: int) -> int:
+    """Into how many parts each micro-batch is cut, so that every rank has the same number of them."""
+    return world // math.gcd(group, world)
+
+
+def share(batches: Sequence[np.ndarray], rank: int, world: int, parts: int) -> tuple[list[np.ndarray], int]:
+    """This rank's parts of a step's micro-batches, and how many of them, at the end, are there for company only.
+
+    All ranks have equally many, since they meet in each. Where one has none left it takes an example that counts for
+    nothing.
+    """
+    pieces = [rows[n::parts] for rows in batches for n in range(parts)]
+    mine = [piece for piece in pieces[rank::world] if len(piece)]
+    idle = -(-len(pieces) // world) - len(mine)
+    return mine + [batches[0][:1]] * idle, idle
 
 
 def _in_background(work: Callable[[int], Epoch], number: int) -> "Future[Epoch]":

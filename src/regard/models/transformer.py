@@ -138,6 +138,8 @@ class TransformerConfig:
 class EncoderLayer(nn.Module):
     """Self-attention, then feed-forward, each inside its residual."""
 
+    is_layer = True  # one of many alike, which several processes may share out
+
     def __init__(
         self, attention: MultiHeadAttention, feed_forward: FeedForward | None, residuals: list[nn.Module]
     ) -> None:
@@ -153,6 +155,8 @@ class EncoderLayer(nn.Module):
 
 class DecoderLayer(nn.Module):
     """Self-attention over what is said so far, attention to the source, feed-forward."""
+
+    is_layer = True
 
     def __init__(
         self,

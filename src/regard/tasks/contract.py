@@ -23,6 +23,9 @@ class View(Protocol):
     def collate(self, indices: np.ndarray) -> Any:
         """The batch of these examples of the view."""
 
+    def targets(self, indices: np.ndarray) -> int:
+        """How many places of these examples are learned from; the loss of a step is divided by their sum."""
+
 
 class Task(Protocol):
     fingerprint: str  # of the prepared data: a run resumes only on the same
@@ -40,9 +43,6 @@ class Task(Protocol):
 
     def view(self, seed: int, epoch: int) -> View:
         """The epoch's examples: a function of (seed, epoch) alone."""
-
-    def targets(self, batch: Any) -> int:
-        """How many places of the batch are learned from; the loss of a step is divided by their sum."""
 
     def loss(self, model: nn.Module, batch: Any, carry: Carry) -> tuple[Tensor, Carry]:
         """The loss summed over the batch's targets, and what passes on to the next batch, detached (None for most)."""

@@ -112,10 +112,6 @@ class TranslationTask:
         columns: Any = self._segments.draw(seed, epoch) if self._segments else self.prepared.columns
         return PairsView(self.vocabulary, columns["source"], columns["target"], rows, self.prepared.beside)
 
-    def targets(self, batch: Pairs) -> int:
-        assert batch.labels is not None
-        return len(batch.labels)
-
     def loss(self, model: nn.Module, batch: Pairs, carry: Carry) -> tuple[Tensor, Carry]:
         assert batch.labels is not None
         guide = self.recipe.task.guide if batch.links is not None and len(batch.links) else None
@@ -188,6 +184,9 @@ class PairsView:
 
     def plan(self, budget: int, seed: int, epoch: int) -> list[np.ndarray]:
         return plan(self.source_lengths, self.target_lengths, budget, seed, epoch)
+
+    def targets(self, indices: np.ndarray) -> int:
+        return int(self.target_lengths[indices].sum())
 
     def collate(self, indices: np.ndarray) -> Pairs:
         rows = self.rows[indices]

@@ -11,7 +11,17 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import RegardError
-from regard.training.weights import flush, load_weights, read_tensors, weights_of, write_tensors
+from regard.training.weights import (
+    fill,
+    flush,
+    load_weights,
+    read_tensors,
+    read_whole,
+    weights_of,
+    write_parts,
+    write_tensors,
+)
+from regard.training.world import World
 
 
 @dataclass
@@ -28,6 +38,7 @@ class Progress:
     seconds: float = 0.0  # of training
     done: bool = False  # stopped early
     unmeasured: bool = False  # a validation was interrupted, and is owed when the run goes on
+    processes: int = 1  # that trained it last; the examples of a step do not depend on them
     fingerprint: str = ""  # of the data
     metrics: dict[str, float] = field(default_factory=dict)  # the last validation
 
@@ -39,8 +50,8 @@ class Checkpoints:
     kept and averaged must not depend on when someone stopped it.
     """
 
-    def __init__(self, run: Path) -> None:
-        self.folder, self.last = run / "checkpoints", run / "last"
+    def __init__(self, run: Path, world: World | None = None) -> None:
+        self.folder, self.last, self.world = run / "checkpoints", run / "last", world or World()
 
     def path(self, step: int) -> Path:
         return self.folder / f"step-{step}"
@@ -57,35 +68,49 @@ class Checkpoints:
         keep: int,
         stop: bool = False,
     ) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        for left in self.folder.glob(".*"):  # of a killed process
-            shutil.rmtree(left, ignore_errors=True)
+        """All processes of a run write what they hold; the first makes the folder, and makes it visible."""
+        world = self.world
         final = self.folder / f"{'stop' if stop else 'step'}-{progress.step}"
         temporary = self.folder / f".{final.name}"
         try:
-            temporary.mkdir()
-            write_tensors(temporary / "model.safetensors", weights_of(model))
-            write_tensors(temporary / "optimiser.safetensors", optimiser_tensors(model, optimiser))
-            if carry:
-                write_tensors(temporary / "carry.safetensors", carry)
-            (temporary / "state.json").write_text(json.dumps(asdict(progress), indent=1), encoding="utf-8")
-            flush(temporary / "state.json")
-            flush(temporary)
-            if final.exists():  # written before a kill, or before a validation that was owed
-                os.rename(final, _aside(final))
-            os.rename(temporary, final)
-            flush(self.folder)
-            self._point(final)
+            if world.main:
+                self._clear(temporary)
+            world.wait()
+            write_parts(temporary, "model", weights_of(model), world.rank, world.size)
+            write_parts(temporary, "optimiser", optimiser_tensors(model, optimiser), world.rank, world.size)
+            world.wait()
+            if world.main:
+                if carry:
+                    write_tensors(temporary / "carry.safetensors", carry)
+                self._publish(temporary, final, progress)
         except OSError as error:
             shutil.rmtree(temporary, ignore_errors=True)
             raise RegardError(
                 f"{final}: the checkpoint cannot be written ({error.strerror or error}); "
                 f"{self.kept()}; make room, then run the same command to resume"
             ) from None
-        self.prune(progress, keep)
-        for other in self.folder.glob("stop-*"):
-            if other != final:
-                shutil.rmtree(other, ignore_errors=True)
+        if world.main:
+            self.prune(progress, keep)
+            for other in self.folder.glob("stop-*"):
+                if other != final:
+                    shutil.rmtree(other, ignore_errors=True)
+        world.wait()
+
+    def _clear(self, temporary: Path) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for left in self.folder.glob(".*"):  # of a killed process
+            shutil.rmtree(left, ignore_errors=True)
+        temporary.mkdir()
+
+    def _publish(self, temporary: Path, final: Path, progress: Progress) -> None:
+        (temporary / "state.json").write_text(json.dumps(asdict(progress), indent=1), encoding="utf-8")
+        flush(temporary / "state.json")
+        flush(temporary)
+        if final.exists():  # written before a kill, or before a validation that was owed
+            os.rename(final, _aside(final))
+        os.rename(temporary, final)
+        flush(self.folder)
+        self._point(final)
 
     def kept(self) -> str:
         if not self.exists():
@@ -105,22 +130,24 @@ class Checkpoints:
 
     def load(self, model: nn.Module, optimiser: torch.optim.Optimizer) -> tuple[Progress, dict[str, Tensor] | None]:
         """What `last` names, into the model and the optimiser."""
+        folder = self.folder / self.world.first(self._newest)  # as one sees it: a shared file system may be slow
+        progress = read_progress(folder)
+        load_weights(model, read_whole(folder, "model"), folder / "model.safetensors")
+        load_optimiser(model, optimiser, read_whole(folder, "optimiser"), folder / "optimiser.safetensors")
+        carried = folder / "carry.safetensors"
+        return progress, read_tensors(carried) if carried.exists() else None
+
+    def _newest(self) -> str:
         folder = self.last.resolve()
         if not folder.exists() and _aside(folder).exists():  # killed between two renames
             os.rename(_aside(folder), folder)
-        progress = read_progress(folder)
-        load_weights(model, read_tensors(folder / "model.safetensors"), folder / "model.safetensors")
-        load_optimiser(
-            model, optimiser, read_tensors(folder / "optimiser.safetensors"), folder / "optimiser.safetensors"
-        )
-        carried = folder / "carry.safetensors"
-        return progress, read_tensors(carried) if carried.exists() else None
+        return folder.name
 
     def exists(self) -> bool:
         return self.last.is_symlink() or self.last.exists()
 
     def last_weights(self, count: int) -> list[Path]:
-        return [self.path(step) / "model.safetensors" for step in self.steps()[-count:]]
+        return [self.path(step) for step in self.steps()[-count:]]
 
 
 def _aside(folder: Path) -> Path:
@@ -155,8 +182,12 @@ def load_optimiser(
         if name not in known:
             raise RegardError(f"{origin}: {name} is unknown; the checkpoint is of another model")
         parameter = known[name]
-        device = parameter.device if value.shape == parameter.shape else _step_device(optimiser, parameter)
-        optimiser.state[parameter][slot] = value.to(device)
+        if value.shape == parameter.shape:
+            kept = torch.zeros_like(parameter, requires_grad=False)
+            fill(kept, value)
+        else:
+            kept = value.to(_step_device(optimiser, parameter))
+        optimiser.state[parameter][slot] = kept
 
 
 def _step_device(optimiser: torch.optim.Optimizer, parameter: Tensor) -> torch.device:

@@ -31,6 +31,8 @@ def train(
             f"the first argument is the recipe, and {recipe} is an override; write regard train RECIPE {recipe}"
         )
     outcome = run(recipes.load(recipe, overrides), out or Path("runs") / Path(recipe).stem, device, minutes)
+    if not outcome.main:
+        return outcome.exit_code
     if as_json:
         state = {"finished": outcome.finished, "step": outcome.progress.step}
         print(json.dumps(state | outcome.results, indent=1, ensure_ascii=False))
@@ -65,7 +67,7 @@ def average(runs: list[Path], out: Path, last: int) -> None:
         if len(files) < last:
             raise RegardError(f"{home}: there are {len(files)} checkpoints, not {last}")
     else:
-        files = [run / WEIGHTS for run in runs]
+        files = runs
         if not (home / CONFIG).exists():  # a checkpoint: its run has the rest
             home = home.resolve().parent.parent
     _alike([run if (run / CONFIG).exists() else run.resolve().parent.parent for run in runs])

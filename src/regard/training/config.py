@@ -71,6 +71,9 @@ class Training:
     validation: Validation = option(Validation, "measuring while training")
     checkpoints: Checkpoints = option(Checkpoints, "what is kept of the run")
     log_every: int = option(50, "steps between lines of the log")
+    parallel: Literal["ddp", "fsdp"] = option(
+        "ddp", "under torchrun: a copy of the model in each process, or each a part of it"
+    )
     init: str | None = option(None, "a trained run to continue from, on new data")
     deterministic: bool = option(False, "bit-exact on a GPU too, slower; a CPU always is")
 

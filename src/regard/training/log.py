@@ -97,6 +97,25 @@ class Log:
             self._board.close()
 
 
+class Silence(Log):
+    """The log of a process that another speaks for."""
+
+    def __init__(self) -> None:
+        self.bar = None
+
+    def write(self, kind: str, step: int, **values: Any) -> None:
+        pass
+
+    def train(self, step: int, steps: int, loss: float, rate: float, speed: float) -> None:
+        pass
+
+    def say(self, sentence: str) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
 def _tensorboard(run: Path, step: int) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter

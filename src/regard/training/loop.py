@@ -17,6 +17,8 @@ from regard.training.checkpoint import Checkpoints, Progress
 from regard.training.config import Training
 from regard.training.interrupt import Interrupt
 from regard.training.log import Log
+from regard.training.weights import is_part, weights_of
+from regard.training.world import World, quietly, spread, whole
 
 
 class Epoch:
@@ -24,17 +26,26 @@ class Epoch:
 
     def __init__(self, view: View, budget: int, seed: int, epoch: int) -> None:
         self.batches = view.plan(budget, seed, epoch)
-        self.collate = view.collate
+        self.collate, self.targets = view.collate, view.targets
 
 
 class Trainer:
     def __init__(
-        self, task: Task, model: nn.Module, settings: Training, seed: int, run: Path, device: torch.device
+        self,
+        task: Task,
+        model: nn.Module,
+        settings: Training,
+        seed: int,
+        run: Path,
+        device: torch.device,
+        world: World | None = None,
     ) -> None:
         self.task, self.model, self.settings, self.seed, self.device = task, model, settings, seed, device
+        self.world = world or World()
+        self.spread = spread(model, self.world, settings.parallel)  # the same weights, as all processes train them
         self.size = int(getattr(getattr(model, "config", None), "size", 512))  # the paper's schedule asks for it
         self.optimiser = make_optimiser(model, settings, device)
-        self.checkpoints = Checkpoints(run)
+        self.checkpoints = Checkpoints(run, self.world)
         self.progress = Progress(fingerprint=task.fingerprint)
         self.carry: dict[str, Tensor] | None = None
         self.bad = torch.full((), -1, dtype=torch.long, device=device)  # first step whose loss was not finite
@@ -42,7 +53,7 @@ class Trainer:
 
     def resume(self) -> None:
         """Go on from the last checkpoint, if there is one."""
-        if not self.checkpoints.exists():
+        if not self.world.told(self.checkpoints.exists()):
             return
         self.progress, carry = self.checkpoints.load(self.model, self.optimiser)
         self.carry = {name: value.to(self.device) for name, value in carry.items()} if carry else None
@@ -54,10 +65,13 @@ class Trainer:
     def run(self, log: Log, interrupt: Interrupt) -> Progress:
         """Train until the last step, an early stop or an interruption."""
         s, p = self.settings, self.progress
+        p.processes = self.world.size
         loader = Loader(
             lambda epoch: Epoch(self.task.view(self.seed, epoch), s.tokens_per_batch, self.seed, epoch),
             group=s.accumulate,
             start=(p.epoch, p.epoch_step),
+            rank=self.world.rank,
+            world=self.world.size,
         )
         self.model.train()
         first = p.step + 1
@@ -78,7 +92,7 @@ class Trainer:
                         log.say(sentence)
                 if p.step % s.log_every == 0 or p.step == s.steps:
                     self._log(log, clock, rate)
-                stopping = interrupt.wanted
+                stopping = self.world.agree(interrupt.wanted)
                 if p.step % s.validation.every == 0 or p.step == s.steps:
                     self._validate(log, clock, interrupt)
                 elif p.step % s.checkpoints.every == 0 or stopping:
@@ -90,19 +104,25 @@ class Trainer:
     def step(self, step: Step) -> tuple[Tensor, int, float]:
         """One optimiser step: gradients of all its micro-batches, divided by the targets they have together."""
         number = self.progress.step + 1
-        torch.manual_seed((self.seed << 32) + number)  # dropout is a function of (seed, step): resuming needs no state
-        targets = max(1, sum(self.task.targets(batch) for batch in step.batches))
+        # Dropout is a function of (seed, rank, step): resuming needs no state.
+        torch.manual_seed((self.seed << 32) + (self.world.rank << 24) + number)
+        targets, last = max(1, step.targets), len(step.batches) - 1
         total = torch.zeros((), device=self.device)
-        for batch in step.batches:
+        for n, batch in enumerate(step.batches):
             if self.device.type == "cuda":
                 batch = batch.pin().to(self.device)
             with self.autocast():
-                loss, self.carry = self.task.loss(self.model, batch, self.carry)
-            (loss / targets).backward()
-            total = total + loss.detach()
-        total = total / targets
+                loss, self.carry = self.task.loss(self.spread, batch, self.carry)
+            if self.carry and self.world.size > 1:  # rows that follow each other would meet in other processes
+                raise RegardError("what passes from batch to batch cannot be shared out; train this in one process")
+            counts = n <= last - step.idle
+            share = loss * (self.world.size / targets * counts)  # gradients of all processes are averaged, not added
+            with quietly(self.spread, n < last):
+                share.backward()
+            total = total + loss.detach() * counts
+        total = self.world.sum(total) / targets
         parameters = [p for p in self.model.parameters() if p.grad is not None]
-        norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+        norm = whole(nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None]))
         if self.settings.clip:
             nn.utils.clip_grads_with_norm_(parameters, self.settings.clip, norm)
         rate = self.settings.schedule.rate(number, self.size, self.settings.steps)
@@ -148,8 +168,11 @@ class Trainer:
         self.check()
         p, clock_stopped = self.progress, clock.stop()
         try:
+            model = self._whole()
             with self.autocast():
-                metrics = self.task.validate(self.model, self.device, interrupt.wrap(log.note))
+                metrics = self.world.first(
+                    lambda: self.task.validate(model, self.device, interrupt.wrap(log.note))
+                )  # the others wait
         except Interrupt.Now:
             p.unmeasured = True
             self._save(clock_stopped)
@@ -166,6 +189,18 @@ class Trainer:
                 log.say(f"no better {self.task.goal} in {patience} validations: stopping early")
         self._save(clock_stopped)
         clock.start()
+
+    def _whole(self) -> nn.Module:
+        """The model in one piece, for the main process to measure; all processes help to put it together."""
+        if not any(map(is_part, self.model.parameters())):
+            return self.model
+        model = self.task.build_model().to(self.device) if self.world.main else None
+        kept = weights_of(model) if model is not None else {}
+        for name, value in weights_of(self.model).items():
+            together = whole(value)  # one at a time: only the main process keeps it
+            if name in kept:
+                kept[name].copy_(together)
+        return model if model is not None else self.model
 
     def _judge(self, metrics: dict[str, float]) -> bool:
         """Whether these weights are the best so far; a value that is not a number never is."""

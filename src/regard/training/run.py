@@ -3,30 +3,35 @@
 import contextlib
 import json
 import os
+import platform
 import shlex
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
 from rich.console import Console
 from torch import nn
 
 from regard import __version__, config
+from regard.data.loader import cuts
 from regard.device import device_name, pick_device
 from regard.errors import RegardError
 from regard.folder import CONFIG, RESULTS, WEIGHTS, read_recipe
 from regard.recipe import Recipe
+from regard.tasks.contract import Progress as Note
 from regard.tasks.contract import Task
 from regard.training.checkpoint import Progress, json_safe
+from regard.training.config import Training
 from regard.training.interrupt import Interrupt
-from regard.training.log import QUIET, Log
+from regard.training.log import QUIET, Log, Silence
 from regard.training.loop import Trainer
-from regard.training.weights import average, load_weights, read_tensors, write_tensors
+from regard.training.weights import average, load_weights, read_tensors, read_whole, write_tensors
+from regard.training.world import World, launched
 
 try:
     import fcntl
@@ -41,6 +46,7 @@ class Outcome:
     results: dict[str, Any]
     finished: bool
     signal: int | None = None
+    main: bool = True  # of several processes one speaks
 
     @property
     def exit_code(self) -> int:
@@ -50,14 +56,18 @@ class Outcome:
 def train(
     recipe: Recipe, out: str | Path, device: str = "auto", minutes: float | None = None, console: Console | None = None
 ) -> Outcome:
-    """Train in the folder `out`, or go on there if the same recipe was begun before; another recipe is refused."""
+    """Train in the folder `out`, or go on there if the same recipe was begun before; another recipe is refused.
+
+    Under `torchrun` every process calls this; the first of them writes and speaks for all.
+    """
     run, recipe = Path(out), replace(recipe, data=recipe.data.absolute())
-    console = console or Console(stderr=True)
+    chosen = pick_device(device)
     try:
-        with _claim(run), Interrupt(minutes) as interrupt:
-            _same_recipe(run, recipe)
+        with launched(chosen) as world, contextlib.ExitStack() as claim, Interrupt(minutes) as interrupt:
+            console = console or Console(stderr=True, quiet=not world.main)
+            world.first(lambda: claim.enter_context(_claim(run, recipe)))
             with _numerics(recipe.training.deterministic):
-                return _train(recipe, run, pick_device(device), interrupt, console)
+                return _train(recipe, run, world.device(chosen), interrupt, console, world)
     except OSError as error:
         raise RegardError(f"{error.filename or run}: cannot be written ({error.strerror or error})") from None
 
@@ -78,8 +88,8 @@ def _numerics(deterministic: bool) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _claim(run: Path) -> Iterator[IO[str]]:
-    """One process a run folder; the system gives the lock back however the process ends."""
+def _claim(run: Path, recipe: Recipe) -> Iterator[None]:
+    """One run a folder; the system gives the lock back however the process ends."""
     run.mkdir(parents=True, exist_ok=True)
     lock = run / ".lock"
     try:
@@ -89,7 +99,10 @@ def _claim(run: Path) -> Iterator[IO[str]]:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
                     raise RegardError(f"{run}: another process is training here") from None
-            yield file
+                except OSError:  # a file system without locks
+                    pass
+            _same_recipe(run, recipe)
+            yield
     finally:
         if [p.name for p in run.iterdir()] == [".lock"]:  # nothing came of it: leave nothing behind
             lock.unlink(missing_ok=True)
@@ -101,8 +114,9 @@ def _same_recipe(run: Path, recipe: Recipe) -> None:
     """An existing run goes on under its own recipe only."""
     path = run / CONFIG
     if path.exists():
-        old = config.to_plain(read_recipe(run))
-        changed = list(config.differences(old, config.to_plain(recipe)))
+        old = read_recipe(run)
+        free = replace(recipe, training=replace(recipe.training, parallel=old.training.parallel))  # changes no example
+        changed = list(config.differences(config.to_plain(old), config.to_plain(free)))
         if changed:
             shown = "; ".join(changed[:4]) + (f"; and {len(changed) - 4} more" if len(changed) > 4 else "")
             raise RegardError(
@@ -115,7 +129,72 @@ def _same_recipe(run: Path, recipe: Recipe) -> None:
         raise RegardError(f"{run} is not empty and is not a run ({others[0]} is there); give another --out")
 
 
-def _train(recipe: Recipe, run: Path, device: torch.device, interrupt: Interrupt, console: Console) -> Outcome:
+def _train(
+    recipe: Recipe, run: Path, device: torch.device, interrupt: Interrupt, console: Console, world: World
+) -> Outcome:
+    try:
+        task = _task(recipe, run, interrupt, console, world)
+    except Interrupt.Now:
+        console.print("stopped while reading the data; the same command begins again", highlight=False)
+        return Outcome(run, Progress(), {}, False, world.most(interrupt.signal or 0) or None, world.main)
+    torch.manual_seed(recipe.seed)
+    model = task.build_model().to(device)
+    if recipe.training.init and not world.told((run / "last").exists()):
+        origin = Path(recipe.training.init) / WEIGHTS
+        load_weights(model, read_tensors(origin), origin)
+    trainer = Trainer(task, model, recipe.training, recipe.seed, run, device, world)
+    trainer.resume()
+    begun, done = trainer.progress.step, world.told(_results(run, trainer.progress, recipe))
+    if done is not None:
+        console.print(f"{run} is trained already, to step {begun:,}", highlight=False, markup=False, emoji=False)
+        return Outcome(run, trainer.progress, done, True, None, world.main)
+    log = Log(run, begun, recipe.training.steps, console) if world.main else Silence()
+    try:
+        _greet(log, task, model, device, begun)
+        for sentence in shared_out(recipe.training, model, world, trainer.progress.processes if begun else world.size):
+            log.say(sentence)
+        progress = trainer.run(log, interrupt)
+        finished = progress.done or progress.step >= recipe.training.steps
+        if finished and not progress.unmeasured:
+            with contextlib.suppress(Interrupt.Now):
+                results = world.first(lambda: _finish(recipe, run, task, trainer, log, interrupt))
+                return Outcome(run, progress, results, True, None, world.main)
+        number = world.most(interrupt.signal or 0) or None  # it may have come to one process only
+        why = signal.Signals(number).name if number else "out of time"
+        log.say(f"{why} at step {progress.step:,}; saved. To go on: {_again(run, world)}")
+        return Outcome(run, progress, {}, False, number, world.main)
+    finally:
+        log.close()
+
+
+def _task(recipe: Recipe, run: Path, interrupt: Interrupt, console: Console, world: World) -> Task:
+    """The main process learns the vocabulary and begins the run; then each machine prepares the data for itself."""
+    made: list[Task] = []
+
+    def begin() -> None:
+        made.append(_prepare(recipe, _home(recipe, run), console, interrupt.wrap))
+        _begin(run, recipe, made[0])
+
+    world.first(begin)
+    if not (run / CONFIG).exists():
+        raise RegardError(
+            f"{_who(world)} does not see {run.absolute() / CONFIG}, which the first has written; "
+            "give an --out that all machines share"
+        )
+    with world.in_turn():
+        task = made[0] if made else _prepare(recipe, run, console)
+    if world.told(task.fingerprint) != task.fingerprint:
+        raise RegardError(f"{_who(world)} has other training data than the first; copy them with their times (cp -p)")
+    return task
+
+
+def _who(world: World) -> str:
+    return f"process {world.rank} of {world.size}, on {platform.node()},"
+
+
+def _prepare(
+    recipe: Recipe, home: Path | None, console: Console, wrap: Callable[[Note], Note] = lambda note: note
+) -> Task:
     with console.status("Reading") as status:
         said = time.monotonic()
 
@@ -126,39 +205,27 @@ def _train(recipe: Recipe, run: Path, device: torch.device, interrupt: Interrupt
                 said = time.monotonic()
                 console.print(f"{what}: {done:,}", highlight=False)
 
-        tell = interrupt.wrap(note)
-        try:
-            task = recipe.task.prepare(recipe, _home(recipe, run), tell)
-        except Interrupt.Now:
-            console.print("stopped while reading the data; the same command begins again", highlight=False)
-            return Outcome(run, Progress(), {}, False, interrupt.signal)
+        return recipe.task.prepare(recipe, home, wrap(note))
+
+
+def _begin(run: Path, recipe: Recipe, task: Task) -> None:
     task.save(run)
     _write_text(run / CONFIG, config.dump(recipe))  # last: with it the folder is a run
-    torch.manual_seed(recipe.seed)
-    model = task.build_model().to(device)
-    trainer = Trainer(task, model, recipe.training, recipe.seed, run, device)
-    if recipe.training.init and not trainer.checkpoints.exists():
-        origin = Path(recipe.training.init) / WEIGHTS
-        load_weights(model, read_tensors(origin), origin)
-    trainer.resume()
-    begun, done = trainer.progress.step, _results(run, trainer.progress, recipe)
-    if done is not None:
-        console.print(f"{run} is trained already, to step {begun:,}", highlight=False, markup=False, emoji=False)
-        return Outcome(run, trainer.progress, done, True)
-    log = Log(run, begun, recipe.training.steps, console)
-    try:
-        _greet(log, task, model, device, begun)
-        progress = trainer.run(log, interrupt)
-        finished = progress.done or progress.step >= recipe.training.steps
-        if finished and not progress.unmeasured:
-            with contextlib.suppress(Interrupt.Now):
-                results = _finish(recipe, run, task, model, trainer, log, interrupt)
-                return Outcome(run, progress, results, True)
-        why = "out of time" if interrupt.signal is None else signal.Signals(interrupt.signal).name
-        log.say(f"{why} at step {progress.step:,}; saved. To go on: {_again(run, recipe)}")
-        return Outcome(run, progress, {}, False, interrupt.signal)
-    finally:
-        log.close()
+
+
+def shared_out(settings: Training, model: nn.Module, world: World, before: int) -> list[str]:
+    """How a step's micro-batches are dealt out to several processes, or to other ones than before, in sentences."""
+    if world.size == before == 1:
+        return []
+    parts, count = cuts(settings.accumulate, world.size), settings.accumulate
+    said = f"{world.size} processes ({settings.parallel})" if world.size > 1 else "1 process"
+    said += f", {before} before," if before != world.size else ""
+    said += f" for the {count} micro-batches of a step" if count > 1 else " for the micro-batch of a step"
+    said += f", {'each ' if count > 1 else ''}cut into {parts} parts" if parts > 1 else ""
+    sentences = [f"{said}: it learns from the same examples with any number of processes"]
+    if world.size > 1 and any(isinstance(module, nn.BatchNorm1d) for module in model.modules()):
+        sentences.append("batch normalisation averages over each process's part: other numbers than with one process")
+    return sentences
 
 
 def _home(recipe: Recipe, run: Path) -> Path | None:
@@ -195,18 +262,17 @@ def _greet(log: Log, task: Task, model: nn.Module, device: torch.device, begun: 
     )
 
 
-def _finish(
-    recipe: Recipe, run: Path, task: Task, model: nn.Module, trainer: Trainer, log: Log, interrupt: Interrupt
-) -> dict[str, Any]:
+def _finish(recipe: Recipe, run: Path, task: Task, trainer: Trainer, log: Log, interrupt: Interrupt) -> dict[str, Any]:
     """The final weights into the folder, measured as the recipe says, with what is needed to repeat the result."""
     checkpoints, progress = trainer.checkpoints, trainer.progress
+    model = task.build_model().to(trainer.device)  # a whole one: what was trained may be in parts
     count = recipe.training.checkpoints.average
     if count:
         files = checkpoints.last_weights(count)
         chosen, tensors = f"average of the last {len(files)} checkpoints", average(files)
     else:
         step = progress.best_step or progress.step
-        chosen, tensors = f"step {step}", read_tensors(checkpoints.path(step) / WEIGHTS)
+        chosen, tensors = f"step {step}", read_whole(checkpoints.path(step), "model")
     load_weights(model, tensors, run / WEIGHTS)
     for left in run.glob(f".{WEIGHTS}.*"):  # of a killed process
         left.unlink()
@@ -227,6 +293,7 @@ def _finish(
         "regard": __version__,
         "torch": torch.__version__,
         "device": device_name(trainer.device),
+        "processes": trainer.world.size,
         "commit": _commit(),
     }
     _write_text(run / RESULTS, json.dumps(json_safe(results), indent=1, ensure_ascii=False) + "\n")
@@ -254,7 +321,9 @@ def _commit() -> str | None:
     return asked.stdout.strip() or None
 
 
-def _again(run: Path, recipe: Recipe) -> str:
+def _again(run: Path, world: World) -> str:
+    if world.size > 1:
+        return "the same command, with any number of processes"
     return f"regard train {shlex.quote(str(run / CONFIG))} --out {shlex.quote(str(run))}"
 
 

@@ -67,6 +67,55 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         raise RegardError(f"{path}: truncated, or not a safetensors file ({error})") from None
 
 
+# --- in parts: what each of several processes holds of every tensor ------------------------------------------------
+
+
+def is_part(tensor: Tensor) -> bool:
+    """Whether other processes hold the rest of it (FSDP2's parameters, and what an optimiser keeps of them)."""
+    return hasattr(tensor, "to_local")
+
+
+def _local(tensor: Tensor) -> Tensor:
+    """This process's rows of it, or all where there are no others."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
+def write_parts(folder: Path, kind: str, tensors: Mapping[str, Tensor], rank: int, size: int) -> None:
+    """This process's file of `kind`: all of it from the first process, or its own rows where tensors are in parts."""
+    if not any(map(is_part, tensors.values())):
+        if rank == 0:
+            write_tensors(folder / f"{kind}.safetensors", tensors)
+        return
+    mine = {name: _local(t) for name, t in tensors.items() if is_part(t) or rank == 0}
+    name = f"{kind}-{rank + 1:05}-of-{size:05}.safetensors"
+    write_tensors(folder / name, {name: t for name, t in mine.items() if t.dim() == 0 or len(t)})
+
+
+def read_whole(folder: Path, kind: str) -> dict[str, Tensor]:
+    """All tensors of `kind` in a folder, whatever number of processes wrote them: rows are put end to end."""
+    parts = sorted(folder.glob(f"{kind}-*-of-*.safetensors"))
+    if not parts:
+        return read_tensors(folder / f"{kind}.safetensors")
+    count = int(parts[0].stem.rpartition("-")[2])
+    if len(parts) != count:
+        raise RegardError(f"{folder}: {len(parts)} of {count} files of {kind} are there")
+    rows: dict[str, list[Tensor]] = {}
+    for path in parts:
+        for name, tensor in read_tensors(path).items():
+            rows.setdefault(name, []).append(tensor)
+    return {name: torch.cat(tensors) if len(tensors) > 1 else tensors[0] for name, tensors in rows.items()}
+
+
+def fill(own: Tensor, value: Tensor) -> None:
+    """A whole tensor into one that may be this process's part of it."""
+    if not is_part(own):
+        own.copy_(value)
+        return
+    part, mesh = _local(own), own.device_mesh  # type: ignore[attr-defined]
+    start = mesh.get_local_rank() * -(-len(value) // mesh.size())  # rows are dealt out evenly, the last get fewer
+    part.copy_(value[start : start + len(part)])
+
+
 def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], origin: Path) -> None:
     """Into the model, all of them, or a sentence that names what does not fit."""
     own = weights_of(model)
@@ -84,20 +133,20 @@ def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], origin: Path) 
                 raise RegardError(
                     f"{origin}: {name} is {list(tensors[name].shape)} in the file, {list(value.shape)} in the model"
                 )
-            value.copy_(tensors[name])
+            fill(value, tensors[name])
 
 
-def average(files: list[Path]) -> dict[str, Tensor]:
-    """The mean of several weight files of one model, in float64 on the way."""
+def average(places: list[Path]) -> dict[str, Tensor]:
+    """The mean of several weights of one model, files or checkpoints, in float64 on the way."""
     total: dict[str, Tensor] = {}
     kinds: dict[str, torch.dtype] = {}
-    for path in files:
-        tensors = read_tensors(path)
+    for path in places:
+        tensors = read_whole(path, "model") if path.is_dir() else read_tensors(path)
         if total and set(tensors) != set(total):
-            raise RegardError(f"{path}: its weights have other names than those of {files[0]}")
+            raise RegardError(f"{path}: its weights have other names than those of {places[0]}")
         for name, value in tensors.items():
             kinds[name] = value.dtype
             if name in total and total[name].shape != value.shape:
-                raise RegardError(f"{path}: {name} has another shape than in {files[0]}")
+                raise RegardError(f"{path}: {name} has another shape than in {places[0]}")
             total[name] = total[name] + value.double() if name in total else value.double()
-    return {name: (value / len(files)).to(kinds[name]) for name, value in total.items()}
+    return {name: (value / len(places)).to(kinds[name]) for name, value in total.items()}

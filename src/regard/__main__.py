@@ -1,0 +1,5 @@
+"""`python -m regard`, and `torchrun -m regard`."""
+
+from regard.cli import main
+
+main()
