@@ -56,12 +56,15 @@ class Marian(nn.Module):
             )
         )
 
-    def forward(self, batch: Pairs) -> Tensor:
+    def forward(self, batch: Pairs, record: None = None, smoothing: float | None = None) -> Tensor:
         real = torch.ones_like(batch.source) if batch.source_real is None else batch.source_real.long()
         hidden = self.net.model(
             input_ids=batch.source, attention_mask=real, decoder_input_ids=batch.target, use_cache=False
         ).last_hidden_state
-        return self.net.lm_head(hidden.flatten(0, 1)[batch.places])
+        scores = self.net.lm_head(hidden.flatten(0, 1)[batch.places])
+        if smoothing is None:
+            return scores
+        return nn.functional.cross_entropy(scores, batch.labels, label_smoothing=smoothing, reduction="sum")
 
 
 class MarianTask(TranslationTask):

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from safetensors.torch import load_file
 
 from regard import config
@@ -18,6 +17,7 @@ from regard import recipe as recipes
 from regard.data.loader import Step
 from regard.errors import RegardError
 from regard.folder import load
+from regard.nn.loss import vocabulary_loss
 from regard.tasks.translation import TranslationTask
 from regard.training.checkpoint import Checkpoints
 from regard.training.loop import Trainer
@@ -191,18 +191,14 @@ def test_adam_first_step_by_hand(folder: Path) -> None:
 
 
 def test_nan_is_named_and_never_saved(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = F.cross_entropy
+    real = vocabulary_loss
     calls = {"n": 0}
 
     def poisoned(*args, **kwargs):
-        loss = real(*args, **kwargs)
-        if kwargs.get("label_smoothing") is not None:
-            calls["n"] += 1
-            if calls["n"] == 7:
-                return loss * float("nan")
-        return loss
+        calls["n"] += 1
+        return real(*args, **kwargs) * (float("nan") if calls["n"] == 7 else 1)
 
-    monkeypatch.setattr("regard.tasks.translation.F.cross_entropy", poisoned)
+    monkeypatch.setattr("regard.nn.embedding.vocabulary_loss", poisoned)
     with pytest.raises(
         RegardError,
         match=r"the loss of step 7 \(epoch \d\), or its gradient, is not a number.*line \d+ of .*step 6 is whole",
@@ -284,18 +280,17 @@ def test_interrupted_validations_are_owed_and_change_nothing(folder: Path, monke
 
 
 def test_a_gradient_that_is_not_a_number_never_reaches_a_checkpoint(folder: Path, monkeypatch) -> None:
-    real = F.cross_entropy
+    real = vocabulary_loss
     calls = {"n": 0}
 
     def poisoned(*args, **kwargs):
         loss = real(*args, **kwargs)
-        if kwargs.get("label_smoothing") is not None:
-            calls["n"] += 1
-            if calls["n"] == 4:  # a checkpoint step; the loss is finite, its gradient is not
-                loss.register_hook(lambda gradient: gradient * float("nan"))
+        calls["n"] += 1
+        if calls["n"] == 4:  # a checkpoint step; the loss is finite, its gradient is not
+            loss.register_hook(lambda gradient: gradient * float("nan"))
         return loss
 
-    monkeypatch.setattr("regard.tasks.translation.F.cross_entropy", poisoned)
+    monkeypatch.setattr("regard.nn.embedding.vocabulary_loss", poisoned)
     with pytest.raises(RegardError, match=r"the loss of step 4 .*or its gradient, is not a number.*step 2 is whole"):
         run(folder)
     monkeypatch.undo()

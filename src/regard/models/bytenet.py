@@ -137,8 +137,11 @@ class ByteNet(nn.Module):
             x = block(x, real)
         return x.masked_fill(~real[..., None], 0.0)
 
-    def forward(self, batch: Pairs, record: Record | None = None) -> Tensor:
-        """Scores of the vocabulary at every real target place [N, V], in the order of `batch.labels`."""
+    def forward(self, batch: Pairs, record: Record | None = None, smoothing: float | None = None) -> Tensor:
+        """Scores of the vocabulary at every real target place [N, V], in the order of `batch.labels`.
+
+        With `smoothing`, the loss of those labels, summed, instead: the scores are then never kept.
+        """
         assert batch.target is not None
         assert batch.places is not None
         columns = self.encode(batch)
@@ -146,7 +149,8 @@ class ByteNet(nn.Module):
         x = x + F.pad(columns, (0, 0, 0, x.shape[1] - columns.shape[1]))  # cut, or zeros past the last
         for block in self.decoder:
             x, _ = block(x)
-        return self.output(self.final(x.flatten(0, 1)[batch.places][None])[0])
+        x = self.final(x.flatten(0, 1)[batch.places][None])[0]  # [N, D]
+        return self.output.at(x, batch.labels, smoothing)
 
     # --- step by step: decoding --------------------------------------------------------------------------------
 

@@ -247,8 +247,11 @@ class ConvS2S(nn.Module):
         z = scale_gradient(z, 1 / (2 * self.config.attentions))  # every attention adds to it (Gehring 2017, 3.4)
         return z, halved(z, e), layout
 
-    def forward(self, batch: Pairs, record: Record | None = None) -> Tensor:
-        """Scores of the vocabulary at every real target place [N, V], in the order of `batch.labels`."""
+    def forward(self, batch: Pairs, record: Record | None = None, smoothing: float | None = None) -> Tensor:
+        """Scores of the vocabulary at every real target place [N, V], in the order of `batch.labels`.
+
+        With `smoothing`, the loss of those labels, summed, instead: the scores are then never kept.
+        """
         assert batch.target is not None
         assert batch.places is not None
         memory, values, source = self.encode(batch)
@@ -258,7 +261,7 @@ class ConvS2S(nn.Module):
         for n, layer in enumerate(self.decoder):
             read = (layer.keys(memory), values[:, None])  # type: ignore[operator]
             x, _ = layer(x, g, read, call, record=record and record.at("cross", n))
-        return self.output(self.dropout(x).flatten(0, 1)[batch.places])
+        return self.output.at(self.dropout(x).flatten(0, 1)[batch.places], batch.labels, smoothing)
 
     # --- step by step: decoding --------------------------------------------------------------------------------
 

@@ -159,12 +159,15 @@ class Rnn(nn.Module):
                 module.reset_parameters()
         INITS[c.init](self)
 
-    def forward(self, batch: Pairs, record: Record | None = None) -> Tensor:
-        """Scores of the vocabulary at every real target place [N, V], in the order of `batch.labels`."""
+    def forward(self, batch: Pairs, record: Record | None = None, smoothing: float | None = None) -> Tensor:
+        """Scores of the vocabulary at every real target place [N, V], in the order of `batch.labels`.
+
+        With `smoothing`, the loss of those labels, summed, instead: the scores are then never kept.
+        """
         assert batch.target is not None
         assert batch.places is not None
         read = self._read(batch.target, self.start(batch, batch.target.shape[1], record))  # [B, T, E]
-        return self.output(self.dropout(read.flatten(0, 1)[batch.places]))
+        return self.output.at(self.dropout(read.flatten(0, 1)[batch.places]), batch.labels, smoothing)
 
     def start(self, batch: Pairs, length: int, record: Record | None = None) -> State:
         """Read the source; the state then serves `length` target tokens a row."""

@@ -276,14 +276,17 @@ class Transformer(nn.Module):
             x = layer(x, memory, own, cross, records=_sinks(record, n))
         return self.decoder_norm(x, real)
 
-    def forward(self, batch: Pairs, record: Record | None = None) -> Tensor:
-        """Scores of the vocabulary at every real target place [N, V], in the order of `batch.labels`."""
+    def forward(self, batch: Pairs, record: Record | None = None, smoothing: float | None = None) -> Tensor:
+        """Scores of the vocabulary at every real target place [N, V], in the order of `batch.labels`.
+
+        With `smoothing`, the loss of those labels, summed, instead: the scores are then never kept.
+        """
         assert batch.target is not None
         assert batch.places is not None
         memory, layout = self.encode(batch, record)
         real = batch.target_real if self.config.norm == "batch" else None  # else causality hides the padding
         hidden = self.decode(batch.target, real, memory, layout, record)  # [B, T, D]
-        return self.output(hidden.flatten(0, 1)[batch.places])
+        return self.output.at(hidden.flatten(0, 1)[batch.places], batch.labels, smoothing)
 
     # --- step by step: decoding --------------------------------------------------------------------------------
 

@@ -2,6 +2,8 @@
 
 from torch import Tensor, nn
 
+from regard.nn.loss import vocabulary_loss
+
 
 class Embedding(nn.Module):
     """A table of word vectors, multiplied by √D where `scale` (Vaswani 2017, 3.4) so that they match the positions."""
@@ -24,3 +26,10 @@ class Output(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return nn.functional.linear(x, self.weight)  # [..., V]
+
+    def at(self, x: Tensor, labels: Tensor | None, smoothing: float | None) -> Tensor:
+        """The scores of x [N, D], or, with `smoothing`, the loss of its labels [N], summed."""
+        if smoothing is None:
+            return self(x)
+        assert labels is not None
+        return vocabulary_loss(x, self.weight, labels, smoothing)

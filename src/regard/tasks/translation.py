@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.config import option
@@ -116,8 +115,7 @@ class TranslationTask:
         assert batch.labels is not None
         guide = self.recipe.task.guide if batch.links is not None and len(batch.links) else None
         record = Record(("cross",), graph=True) if guide else None
-        logits = model(batch, record)  # [N, V]
-        loss = F.cross_entropy(logits, batch.labels, label_smoothing=self.smoothing, reduction="sum")
+        loss = model(batch, record, self.smoothing)
         if guide and record and batch.links is not None:
             loss = loss + guide.weight * guide.loss(record, batch.links)
         return loss, carry
