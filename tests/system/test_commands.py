@@ -255,7 +255,10 @@ def test_ctrl_c_while_translating(toy_run: Path) -> None:
     read, write = os.pipe()
     process = piped(["translate", str(toy_run), "--device", "cpu"], read)
     os.close(read)
-    time.sleep(3)  # it has imported torch and waits for text
+    deadline = time.monotonic() + 60
+    while "libtorch" not in Path(f"/proc/{process.pid}/maps").read_text() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    time.sleep(2)  # the command has begun: it loads its model, or waits for text
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     os.close(write)
