@@ -5,6 +5,7 @@ on the test split. Finished rows are kept, so that the same command goes on wher
 failed says why.
 
     python benchmarks/compare.py --jobs 2 --seeds 1 2 3 --only models --out runs/compare
+    python benchmarks/compare.py --speed                  # tokens/s alone, taking turns, on an idle machine
 """
 
 import argparse
@@ -12,6 +13,7 @@ import json
 import statistics
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -89,6 +91,31 @@ def train(name: str, recipe: str, overrides: list[str], seed: int, options: argp
     return row | {key: test["metrics"][key]["value"] for key in ("exact_match", "pronouns", "bleu", "perplexity")}
 
 
+def speeds(names: list[str], rounds: int = 5) -> None:
+    """Target tokens/s of a step (forward, backward, update) of every row, on one batch, taking turns."""
+    import regard  # noqa: F401, I001
+    import torch
+    from training import batches
+
+    from regard import recipe as recipes
+
+    batch = batches(1, 2048, 2000, 11, 0.3)[0]
+    made = {}
+    for group in names:
+        for name, (recipe, overrides) in ROWS[group].items():
+            model = recipes.load(recipe, overrides).model.build(2000, 2000).train()
+            made[name] = model, torch.optim.AdamW(model.parameters(), 1e-4, fused=True), []
+    for turn in range(rounds + 1):
+        for model, optimiser, times in made.values():
+            began = time.perf_counter()
+            (model(batch, None, 0.1) / len(batch.labels)).backward()
+            optimiser.step()
+            optimiser.zero_grad()
+            times += [time.perf_counter() - began] if turn else []
+    for name, (_, _, times) in made.items():
+        print(f"{name:40} {len(batch.labels) / statistics.median(times):10,.0f}", flush=True)
+
+
 def table(rows: list[dict]) -> str:
     """Markdown: means over the seeds, each seed's exact match behind."""
     lines = ["| | parameters | exact match % | pronouns % | BLEU | tokens/s | training s | exact match by seed |",
@@ -113,9 +140,12 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[1])
     parser.add_argument("--jobs", type=int, default=1, help="trainings side by side")
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--speed", action="store_true", help="measure tokens/s alone")
     parser.add_argument("--set", nargs="*", default=[], help="overrides for every row")
     parser.add_argument("--out", type=Path, default=Path("runs/compare"))
     options = parser.parse_args()
+    if options.speed:
+        return speeds(options.only)
     options.out.mkdir(parents=True, exist_ok=True)
     asked = [
         (name, *row, seed) for group in options.only for name, row in ROWS[group].items() for seed in options.seeds

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from regard.nn.attention import AttentionConfig, attention
+from regard.nn.attention import AttentionConfig, attention, slow_paths
 from regard.nn.backend import choose, sdpa
 from regard.nn.backend.contract import Job
 from regard.nn.layout import Call, Layout
@@ -18,7 +18,7 @@ from regard.nn.normalise import Softmax
 from regard.nn.pattern import Causal, Document, Full, Padding, Pattern
 from regard.nn.position import Position
 from regard.nn.record import Sink
-from regard.nn.score import ScaledDot
+from regard.nn.score import AdditiveConfig, ScaledDot, ScaledDotConfig
 
 
 def loop(q, k, v, allow):
@@ -194,3 +194,19 @@ def test_causal_with_right_padding_needs_no_mask() -> None:
 def test_heads_must_divide() -> None:
     with pytest.raises(ValueError, match="3 heads do not divide the size 8"):
         AttentionConfig().build(8, 3, Position(), Full())
+
+
+def test_what_has_no_kernel_is_said_with_the_reason() -> None:
+    model = nn.ModuleDict(
+        {
+            name: AttentionConfig(score=score).build(8, 2, Position(), Full() & Padding())
+            for name, score in (("fast", ScaledDotConfig()), ("slow", AdditiveConfig()))
+        }
+    )
+    assert slow_paths(model) == []  # nothing has run yet
+    x = torch.randn(1, 3, 8)
+    for layer in model.values():
+        layer(x, x, Call(Layout.of(3), Layout.of(3)))
+    assert slow_paths(model) == [
+        "attention in slow is computed by the plain function: the score Additive has no fused kernel"
+    ]

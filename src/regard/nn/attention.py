@@ -177,8 +177,8 @@ def slow_paths(model: nn.Module) -> list[str]:
     slow: dict[str, list[str]] = {}
     for name, layer in model.named_modules():
         if isinstance(layer, Attention) and layer.path.startswith("plain"):
-            slow.setdefault(layer.path, []).append(name)
-    return [f"attention in {', '.join(names)} is computed by the {path} function" for path, names in slow.items()]
+            slow.setdefault(layer.path.removeprefix("plain").strip(" ()"), []).append(name)
+    return [f"attention in {', '.join(names)} is computed by the plain function: {why}" for why, names in slow.items()]
 
 
 class MultiHeadAttention(Attention):
