@@ -17,7 +17,7 @@ MAY_IMPORT = {
     "decoding": {"decoding"},
     "evaluation": {"evaluation"},
     "tasks": {"tasks", "text", "data", "models", "nn", "decoding", "evaluation", "folder"},
-    "training": {"training", "tasks", "data", "decoding", "recipe", "folder", "mechanisms", "regard"},
+    "training": {"training", "tasks", "data", "decoding", "recipe", "folder", "regard"},
 }
 
 

@@ -194,10 +194,14 @@ def info(
     as_json: Json = False,
 ) -> None:
     """What this installation has, or what a trained model is and how well it did."""
-    from regard.training.command import info
-    from regard.training.command import mechanisms as listing
+    if mechanisms:
+        from regard.mechanisms import listing
 
-    listing(as_json) if mechanisms else info(run, as_json)
+        listing(as_json)
+    else:
+        from regard.training.command import info as body
+
+        body(run, as_json)
 
 
 @data.command("list")

@@ -5,14 +5,18 @@ the table of what combines with what into it.
 """
 
 import inspect
+import json
 import re
 from collections.abc import Iterator
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
 import torch
+from rich.console import Console
+from rich.padding import Padding as Indented
+from rich.text import Text
 
 from regard.models.conv import ConvEncoderConfig
 from regard.models.transformer import AttentionsConfig, PositionsConfig, TransformerConfig
@@ -131,6 +135,24 @@ def example(name: str) -> str:
     """A pattern as one would write it: the numbers that it needs, at 2."""
     needed = [f for f in fields(PATTERNS[name]) if f.init and f.default is MISSING]  # type: ignore[arg-type]
     return f"{name}({', '.join('2' for _ in needed)})" if needed else name
+
+
+def listing(as_json: bool) -> None:
+    """Every choice with its meaning, formula and paper, a table for each slot."""
+    found = everything()
+    if as_json:
+        print(json.dumps([asdict(m) for m in found], indent=1, ensure_ascii=False))
+        return
+    console = Console(highlight=False, markup=False)
+    for slot in dict.fromkeys(m.slot for m in found):
+        chosen = [m for m in found if m.slot == slot]
+        console.print(f"\n{slot}", style="bold", end="")
+        console.print(f"   {chosen[-1].config}", style="dim")
+        for m in chosen:
+            console.print(
+                Text.assemble((f"  {m.name:<12}", "cyan"), f" {m.formula}   ", (f"{m.paper} · {m.id}", "dim"))
+            )
+            console.print(Indented(m.meaning, (0, 0, 0, 15)))
 
 
 # --- what combines with what ---------------------------------------------------------------------------------------

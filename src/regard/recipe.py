@@ -50,16 +50,25 @@ class Recipe:
         if getattr(self.model, "share", None) == "all" and not self.text.shared:
             raise ValueError("model.share: all needs text.shared: true, since one matrix serves both languages")
         if self.task.guide is not None:
-            bare = [c for c in self.data.train if c.alignments is None]
-            if bare:
-                raise ValueError(
-                    f"task.guide needs the word alignments of every training corpus, and {bare[0].name} has none; "
-                    "name their file (alignments: FILE, beside source and target)"
-                )
-            if not hasattr(self.model, "attention"):
-                raise ValueError(
-                    f"task.guide teaches attention to the source, and the model {self.model.kind} has none"
-                )
+            self._check_guide()
+        self._check_trees()
+        longest = self.data.filters.max_length + 1  # and the end, or the start
+        try:
+            self.model.check(longest, longest)
+        except ValueError as error:
+            raise ValueError(f"model.{error}" if str(error).startswith("position.") else f"model: {error}") from None
+
+    def _check_guide(self) -> None:
+        if not hasattr(self.model, "attention"):
+            raise ValueError(f"task.guide teaches attention to the source, and the model {self.model.kind} has none")
+        bare = [c for c in self.data.train if c.alignments is None]
+        if bare:
+            raise ValueError(
+                f"task.guide needs the word alignments of every training corpus, and {bare[0].name} has none; "
+                "name their file (alignments: FILE, beside source and target)"
+            )
+
+    def _check_trees(self) -> None:
         position = getattr(self.model, "position", None)
         bare = [c for c in (*self.data.train, *self.data.valid, *self.data.test) if c.heads is None]
         if bare and isinstance(position, PositionsConfig) and "structural" in {p.kind for p in position.of("encoder")}:
@@ -67,11 +76,6 @@ class Recipe:
                 "model.position.encoder: structural needs the dependency tree of every sentence, and "
                 f"{bare[0].name} has none; name its CoNLL-U file (heads: FILE, beside source and target)"
             )
-        longest = self.data.filters.max_length + 1  # and the end, or the start
-        try:
-            self.model.check(longest, longest)
-        except ValueError as error:
-            raise ValueError(f"model.{error}" if str(error).startswith("position.") else f"model: {error}") from None
 
 
 def find(name: str | Path) -> Path:

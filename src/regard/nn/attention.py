@@ -89,8 +89,8 @@ class AttentionConfig:
             compress = choices.compress
             assert not isinstance(compress, list)
             compress.check(place, longest)
-            if compress.kind == "linformer" and choices.pattern != "full":
-                raise ValueError("linformer mixes all positions, so no pattern can hide any; choose the pattern full")
+            if not compress.keeps_order and choices.pattern != "full":
+                raise ValueError(f"{compress.kind} mixes all positions, so no pattern can hide any; choose full")
 
     def sizes(self, size: int, heads: int) -> Sizes:
         return Sizes.of(size, heads, self.d_k, self.d_v)

@@ -117,6 +117,7 @@ class NoCompressionConfig:
     formula: ClassVar[str] = "—"
     paper: ClassVar[str] = "—"
     shared_by_layers: ClassVar[bool] = False
+    keeps_order: ClassVar[bool] = True  # so that patterns can tell what a key covers
 
     kind: Literal["none"] = "none"
 
@@ -134,6 +135,7 @@ class LinformerConfig:
     id: ClassVar[str] = "M6"
     formula: ClassVar[str] = "k' = Ek, v' = Fv; E, F [size × length]"
     paper: ClassVar[str] = "Wang 2020, eq. 7"
+    keeps_order: ClassVar[bool] = False
 
     kind: Literal["linformer"] = "linformer"
     length: int = option(512, "n, the longest input")
@@ -177,6 +179,7 @@ class StridedConvolutionConfig:
     formula: ClassVar[str] = "k'_c = Σ_r W_r k_{c·factor + r} + b, v' alike"
     paper: ClassVar[str] = "Liu 2018, 4.2.3"
     shared_by_layers: ClassVar[bool] = False
+    keeps_order: ClassVar[bool] = True
 
     kind: Literal["strided_conv"] = "strided_conv"
     factor: int = option(3, "how many neighbours become one: the kernel's size and its stride")

@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.table import Table
-from rich.text import Text
 
 from regard import __version__, config
 from regard.errors import RegardError
@@ -109,26 +107,6 @@ def info(run: Path | None, as_json: bool) -> None:
     for key, value in facts.items():
         table.add_row(key, _shown(value))
     Console().print(table)
-
-
-def mechanisms(as_json: bool) -> None:
-    """Every choice with its meaning, formula and paper, a table for each slot."""
-    from regard.mechanisms import everything
-
-    found = everything()
-    if as_json:
-        print(json.dumps([dataclasses.asdict(m) for m in found], indent=1, ensure_ascii=False))
-        return
-    console = Console(highlight=False, markup=False)
-    for slot in dict.fromkeys(m.slot for m in found):
-        chosen = [m for m in found if m.slot == slot]
-        console.print(f"\n{slot}", style="bold", end="")
-        console.print(f"   {chosen[-1].config}", style="dim")
-        for m in chosen:
-            console.print(
-                Text.assemble((f"  {m.name:<12}", "cyan"), f" {m.formula}   ", (f"{m.paper} · {m.id}", "dim"))
-            )
-            console.print(Padding(m.meaning, (0, 0, 0, 15)))
 
 
 def _shown(value: Any) -> str:
