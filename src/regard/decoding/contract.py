@@ -1,4 +1,4 @@
-"""The step contract: what a model must offer to generate, and what a search gives back."""
+"""The step contract: what a model must offer to generate, what a search must, and what it gives back."""
 
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -7,17 +7,36 @@ import torch
 from torch import Tensor
 
 
+class State(Protocol):
+    """What a model remembers of B sentences, each of which has K rows once it is spread."""
+
+    record: Any
+
+    def spread(self, beams: int) -> None:
+        """Every sentence goes on in K rows that begin alike."""
+
+    def branch(self, beams: Tensor) -> None:
+        """Row k of sentence b becomes what row beams[b, k] of it was. [B, K]"""
+
+    def reorder(self, index: Tensor) -> None:
+        """Sentence r becomes what sentence index[r] was."""
+
+    def write(self, rows: Tensor, other: Any) -> None:
+        """Replace sentences by those of another state, spread alike, that has no more room."""
+
+
 class Generator(Protocol):
     """A model that generates. Rows of the state stay independent of each other."""
 
     def start(self, batch: Any, length: int, record: Any = None) -> Any:
-        """Read the input, which has a `device`; room for `length` tokens a row. The state offers `reorder(index)`.
+        """Read the input, and give a `State` with room for `length` tokens a row.
 
-        `record` asks for attention weights: it moves with the rows, and `record.row(n)` gives those of one.
+        The input has a `device`, and `first(bos)` says what each row reads first. `record` asks for attention weights:
+        `record.path(rows)` gives those of a sequence that stood, step by step, in these rows.
         """
 
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """Read tokens [B, T], T ≥ 1, and give the scores of what follows each [B, T, V]."""
+        """Read tokens [B·K, T], T ≥ 1, and give the scores of what follows each [B·K, T, V]."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +56,28 @@ class Hypothesis:
     attention: dict[str, Tensor] | None = None  # by place [layers, H, T, K], where asked for; the last row is the end's
 
 
+class Search(Protocol):
+    """What is known of B sentences while they are said, in tensors that stay on the device."""
+
+    beams: int  # K, rows that a sentence has
+    done: Tensor  # [B] True where nothing can change any more
+
+    def begin(self, rows: Tensor, limits: Tensor, keys: Tensor) -> None:
+        """Those places now hold other sentences, of at most so many tokens; keys tell their random draws apart."""
+
+    def take(self, logits: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Scores of what may come next [B·K, V] to what does [B·K], and which beams go on [B, K] where they branch."""
+
+    def reorder(self, index: Tensor) -> None:
+        """Sentence r becomes what sentence index[r] was."""
+
+    def found(self, rows: list[int], record: Any) -> list[list[Hypothesis]]:
+        """What came out for those places, best first."""
+
+
 def log_probabilities(logits: Tensor, symbols: Symbols) -> Tensor:
     """[…, V], in at least float32. Forbidden ids get −∞ and take no mass from the others: scores stay the model's."""
-    logp = torch.log_softmax(logits.to(torch.promote_types(logits.dtype, torch.float32)), -1)
-    if symbols.never:
-        logp[..., list(symbols.never)] = -torch.inf
+    logp = torch.log_softmax(logits, -1, dtype=torch.promote_types(logits.dtype, torch.float32))
+    for word in symbols.never:
+        logp[..., word] = -torch.inf
     return logp

@@ -38,6 +38,10 @@ class Pairs:
     def device(self) -> torch.device:
         return self.source.device
 
+    def first(self, bos: int) -> Tensor:
+        """What a search lets each row read first [B, 1]."""
+        return torch.full((len(self.source), 1), bos, device=self.device)
+
     def to(self, device: torch.device | str) -> "Pairs":
         return self._each(lambda tensor: tensor.to(device, non_blocking=True))
 

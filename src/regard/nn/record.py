@@ -37,10 +37,14 @@ class Record:
 
     def row(self, row: int) -> dict[str, Tensor]:
         """One row's weights by place [layers, H, Q, K], as copies."""
+        return self.path([row] * max((len(sink.steps) for sink in self.sinks.values()), default=0))
+
+    def path(self, rows: list[int]) -> dict[str, Tensor]:
+        """The same for a sequence that stood in these rows, call by call: beams go on from one another."""
         found: dict[str, list[Tensor]] = {}
         for place, layer in sorted(self.sinks):
-            steps = [weights[row] for weights in self.sinks[place, layer].steps]
-            found.setdefault(place, []).append(_joined(steps))
+            calls = zip(self.sinks[place, layer].steps, rows, strict=False)  # an encoder has one call, a beam may end
+            found.setdefault(place, []).append(_joined([weights[row] for weights, row in calls]))
         return {place: torch.stack(layers) for place, layers in found.items()}
 
     def reorder(self, index: Tensor) -> None:
