@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from regard.decoding.config import Beam
-from regard.decoding.contract import Hypothesis, Symbols, log_probabilities
+from regard.decoding.contract import Hypothesis, Symbols
 from regard.decoding.penalty import penalty
-from regard.decoding.top import top
+from regard.decoding.top import best
 
 
 class BeamSearch:
@@ -48,7 +48,7 @@ class BeamSearch:
         self.score[rows, 0] = 0.0  # all beams of a sentence begin alike: let one of them count
 
     def take(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        score, beam, token = self._best(log_probabilities(logits, self.symbols))  # [B, 2·size] each
+        score, beam, token = self._best(logits)  # [B, 2·size] each
         ends = token == self.symbols.eos
         self._collect(ends, score, beam)
         on = ends.long().argsort(dim=-1, stable=True)[:, : self.beams]  # the best that have not ended
@@ -62,17 +62,17 @@ class BeamSearch:
         self.done = self.done | full | (self.count >= self.beams) | self._decided()
         return token.flatten(), beam
 
-    def _best(self, logp: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _best(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The best 2·size continuations of each sentence: score, beam, token. So `size` go on even if all end."""
-        eos, count = self.symbols.eos, 2 * self.beams
-        best, word = (x.unflatten(0, (-1, self.beams)) for x in top(logp, count))  # [B, size, 2·size]
+        found = best(logits, self.symbols, 2 * self.beams)
+        logp, word, end = (x.unflatten(0, (-1, self.beams)) for x in (found.logp, found.words, found.end))
         full = (self.said >= self.limit)[:, None, None]  # only the end may come
-        first = torch.arange(best.shape[-1], device=best.device) == 0
-        only = logp[:, eos].view(-1, self.beams, 1).masked_fill(~first, -torch.inf)
-        best, word = torch.where(full, only, best), torch.where(full, eos, word)
-        total = (self.score[..., None] + best.double()).flatten(1)  # [B, size · 2·size]
-        score, place = total.topk(min(count, total.shape[1]), dim=1)
-        return score, place // best.shape[-1], word.flatten(1).gather(1, place)
+        first = torch.arange(logp.shape[-1], device=logp.device) == 0
+        logp = torch.where(full, end[..., None].masked_fill(~first, -torch.inf), logp)  # [B, size, 2·size]
+        word = torch.where(full, self.symbols.eos, word)
+        total = (self.score[..., None] + logp.double()).flatten(1)  # [B, size · 2·size]
+        score, place = total.topk(min(2 * self.beams, total.shape[1]), dim=1)
+        return score, place // logp.shape[-1], word.flatten(1).gather(1, place)
 
     def _collect(self, ends: Tensor, score: Tensor, beam: Tensor) -> None:
         """Take note of what ends among the best `size` continuations."""

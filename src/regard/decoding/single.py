@@ -8,18 +8,20 @@ from torch import Tensor
 
 from regard.decoding.config import Sample
 from regard.decoding.contract import Hypothesis, Symbols, log_probabilities
-from regard.decoding.top import top
+from regard.decoding.top import best
 
 
 class Choice:
-    """How one word is chosen from log-probabilities [B, V] when `said` [B] words have come: the likeliest."""
+    """How one word is chosen from scores [B, V] when `said` [B] words have come: the likeliest."""
 
     def begin(self, rows: Tensor, keys: Tensor) -> None: ...
 
     def reorder(self, index: Tensor) -> None: ...
 
-    def pick(self, logp: Tensor, said: Tensor) -> Tensor:
-        return top(logp, 1)[1][:, 0]
+    def pick(self, logits: Tensor, said: Tensor, symbols: Symbols) -> tuple[Tensor, Tensor, Tensor]:
+        """The words [B], their log-probabilities, and those of ending."""
+        found = best(logits, symbols, 1)
+        return found.words[:, 0], found.logp[:, 0], found.end
 
 
 class Draw(Choice):
@@ -37,7 +39,8 @@ class Draw(Choice):
     def reorder(self, index: Tensor) -> None:
         self.draws = self.draws[index]
 
-    def pick(self, logp: Tensor, said: Tensor) -> Tensor:
+    def pick(self, logits: Tensor, said: Tensor, symbols: Symbols) -> tuple[Tensor, Tensor, Tensor]:
+        logp = log_probabilities(logits, symbols)
         ranked, ids = (logp.double() / self.config.temperature).softmax(-1).sort(dim=-1, descending=True, stable=True)
         before = ranked.cumsum(-1) - ranked  # probability of all that rank above
         keep = before < self.config.top_p
@@ -46,7 +49,8 @@ class Draw(Choice):
         kept = (ranked * keep).cumsum(-1)
         u = self.draws.gather(1, said[:, None]) * kept[:, -1:]
         place = (kept <= u).sum(-1).minimum(keep.sum(-1) - 1)
-        return ids.gather(-1, place[:, None])[:, 0]
+        words = ids.gather(-1, place[:, None])
+        return words[:, 0], logp.gather(-1, words)[:, 0], logp[:, symbols.eos]
 
 
 class SingleSearch:
@@ -67,11 +71,10 @@ class SingleSearch:
         self.choice.begin(rows, keys)
 
     def take(self, logits: Tensor) -> tuple[Tensor, None]:
-        logp = log_probabilities(logits, self.symbols)
-        token = self.choice.pick(logp, self.said)
-        token = torch.where(self.said >= self.limit, self.symbols.eos, token)  # the limit is reached: end here
-        gained = logp.gather(-1, token[:, None])[:, 0].double()
-        self.total = self.total + gained.masked_fill(self.done, 0.0)
+        token, logp, end = self.choice.pick(logits, self.said, self.symbols)
+        full = self.said >= self.limit  # the limit is reached: end here
+        token, logp = torch.where(full, self.symbols.eos, token), torch.where(full, end, logp)
+        self.total = self.total + logp.double().masked_fill(self.done, 0.0)
         at = self.said[:, None]
         self.token.scatter_(1, at, torch.where(self.done[:, None], self.token.gather(1, at), token[:, None]))
         self.done = self.done | (token == self.symbols.eos)

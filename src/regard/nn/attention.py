@@ -227,8 +227,8 @@ class MultiHeadAttention(Attention):
                 k, v = cache.append(k, v)
                 if self.compress.shortens or record is not None:  # these want a row's keys in their order
                     k, v, call = cache.apart(k, v, call)
-        out = self.attend(q, k, v, call, record)
-        return self.output(out.transpose(1, 2).flatten(2))  # [B, Q, D]
+        out = self.attend(q.to(k.dtype), k, v, call, record)
+        return self.output(out.transpose(1, 2).flatten(2).to(x.dtype))  # [B, Q, D]
 
     def project(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values of a memory [B, K, D]: [B, H, K, d_k] and [B, H, K, d_v]."""
@@ -244,7 +244,7 @@ class MultiHeadAttention(Attention):
     def full_cache(self, memory: Tensor) -> Memory:
         """The keys and values of a memory that does not change."""
         k, v = self.project(memory)
-        return Memory(self.prepare(k), v)
+        return Memory.of(self.prepare(k), v)
 
     def _split(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # [B, N, H·d] -> [B, H, N, d]
