@@ -52,6 +52,9 @@ class _State:
     def reorder(self, index):
         self.before = self.before.view(-1, self.beams)[index].flatten()
 
+    def release(self, rows):
+        pass
+
     def write(self, rows, other):
         self.before.view(-1, self.beams)[rows] = other.before.view(-1, self.beams)
 

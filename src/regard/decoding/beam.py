@@ -15,8 +15,8 @@ class BeamSearch:
     """The `size` best beginnings of B sentences.
 
     A sentence is done when `size` of its hypotheses have ended among the best `size` continuations of a step; at its
-    limit, where what is left is made to end; or, since that changes no result, as soon as nothing that still goes on can
-    become one of the `nbest` best under the length penalty.
+    limit, where what is left is made to end; or, since that changes no result, as soon as nothing that still goes on
+    can become one of the `nbest` best under the length penalty.
     """
 
     def __init__(

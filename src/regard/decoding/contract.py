@@ -10,7 +10,7 @@ from torch import Tensor
 class State(Protocol):
     """What a model remembers of B sentences, each of which has K rows once it is spread."""
 
-    record: Any
+    places: Any  # what is known without asking the device (nn.cache.Places); the compiled step needs it
 
     def spread(self, beams: int) -> None:
         """Every sentence goes on in K rows that begin alike."""
@@ -20,6 +20,9 @@ class State(Protocol):
 
     def reorder(self, index: Tensor) -> None:
         """Sentence r becomes what sentence index[r] was."""
+
+    def release(self, rows: list[int]) -> None:
+        """Those sentences are done; until they are replaced, what becomes of them is of no interest."""
 
     def write(self, rows: Tensor, other: Any) -> None:
         """Replace sentences by those of another state, spread alike, that has no more room."""

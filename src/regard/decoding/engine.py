@@ -1,7 +1,7 @@
 """The loop of decoding: sentences take their places, every row says a word, what is done gives way to what waits.
 
 A batch never waits for its longest sentence: places of finished ones are refilled, and given up when nobody waits. The
-host only looks at the device now and then. Knows no kind of model and no kind of search.
+host only looks at the device now and then. Knows no kind of model.
 """
 
 from collections.abc import Callable, Hashable
@@ -9,17 +9,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from regard.decoding.beam import BeamSearch
 from regard.decoding.config import Beam, DecodingConfig, Sample
 from regard.decoding.contract import Generator, Hypothesis, Search, Symbols
-from regard.decoding.graph import Graphs, bucket
+from regard.decoding.graph import Captured, Fixed, bucket
+from regard.decoding.lane import Lane, Step
 from regard.decoding.single import Choice, Draw, SingleSearch
+from regard.errors import RegardError
 
-LOOK = {"cpu": 1}  # steps between two looks at what is done; elsewhere asking stops the device
-OFTEN = 4
+KEPT = 8  # shapes whose compiled steps are kept
 FREE = 8  # an eighth of the places must be free before they are filled again, or given up
+
+
+def quiet(count: int) -> None:
+    """Nobody wants to know how many are done."""
 
 
 @dataclass
@@ -32,7 +36,7 @@ class Feed:
     keys: list[int] | None = None  # names of the sentences, by which random draws are told apart
     blank: Callable[[int, int], Any] | None = None  # a batch of so many sentences of so many words, of no meaning
     lengths: list[int] = field(default_factory=list)  # words of each, where `blank` is given
-    told: Callable[[int], None] = lambda count: None  # how many more are done
+    told: Callable[[int], None] = quiet  # how many more are done
 
     @staticmethod
     def of(batch: Any, limits: list[int], keys: list[int] | None = None) -> "Feed":
@@ -40,12 +44,27 @@ class Feed:
         return Feed(lambda rows: batch, limits, len(limits), keys)
 
 
+@dataclass(frozen=True)
+class Wish:
+    """What is to be found; compiled steps serve the same wish again."""
+
+    symbols: Symbols
+    config: DecodingConfig
+    nbest: int = 1
+
+    def search(self, sentences: int, longest: int, device: torch.device) -> Search:
+        if isinstance(self.config, Beam):
+            return BeamSearch(self.config, self.symbols, sentences, longest, device, self.nbest)
+        choice = Draw(self.config, sentences, longest, device) if isinstance(self.config, Sample) else Choice()
+        return SingleSearch(choice, self.symbols, sentences, longest, device)
+
+
 class Engine:
     """Decodes with one model. Keeps what was compiled for it, so that later calls of like shape begin at once."""
 
-    def __init__(self, model: Generator) -> None:
-        self.model = model
-        self.compiled: dict[Hashable, Lane] = {}
+    def __init__(self, model: Generator, compiled: Callable[[], Fixed] | None = None) -> None:
+        self.model, self.compiled = model, compiled  # how steps are compiled; None: as CUDA graphs, on a GPU
+        self.lanes: dict[Hashable, Lane] = {}
 
     @torch.inference_mode()
     def decode(
@@ -55,137 +74,76 @@ class Engine:
         found: list[list[Hypothesis]] = [[] for _ in feed.limits]
         if not feed.limits:
             return found
-        lane, waiting = self._begin(feed, symbols, config, nbest, record)
+        lane, waiting = self._begin(feed, Wish(symbols, config, nbest), record)
         while lane.busy():
-            lane.step()
+            lane.advance()
             if lane.look():
-                for place, hypotheses in lane.leave():
-                    found[place] = hypotheses
+                for sentence, hypotheses in lane.leave():
+                    found[sentence] = hypotheses
                     feed.told(1)
                 waiting = self._fill(lane, feed, symbols, waiting)
         return found
 
-    def _begin(
-        self, feed: Feed, symbols: Symbols, config: DecodingConfig, nbest: int, record: Any
-    ) -> tuple["Lane", list[int]]:
+    def _begin(self, feed: Feed, wish: Wish, record: Any) -> tuple[Lane, list[int]]:
+        """The first sentences at their places, and those who wait."""
         order = list(range(len(feed.limits)))
-        now, longest = order[: feed.places], max(feed.limits)
+        now, waiting = order[: feed.places], order[feed.places :]
         batch = feed.read(now)
-        state = self.model.start(batch, longest + 1, record)
-        search = _search(config, symbols, len(now), longest, batch.device, nbest)
-        state.spread(search.beams)
-        first = batch.first(symbols.bos).repeat_interleave(search.beams, 0)  # [B·K, 1]
-        lane = Lane(self.model, state, search, first, record, longest)
-        lane.enter(list(range(len(now))), now, feed)
-        return lane, order[len(now) :]
-
-    def _fill(self, lane: "Lane", feed: Feed, symbols: Symbols, waiting: list[int]) -> list[int]:
-        """Let those who wait take free places; or, if nobody does, give up the places."""
-        free = lane.free()
-        if len(free) * FREE < len(lane.sentences) and len(free) < len(lane.sentences):
-            return waiting
-        now = waiting[: len(free)]
-        if now:
-            batch = feed.read(now)
-            state = self.model.start(batch, max(feed.limits[n] for n in now) + 1)
-            state.spread(lane.search.beams)
-            lane.write(free[: len(now)], state, batch.first(symbols.bos))
-            lane.enter(free[: len(now)], now, feed)
-        elif not lane.fixed:
-            lane.shrink()
-        return waiting[len(now) :]
-
-
-@dataclass
-class Lane:
-    """Sentences that are decoded side by side: the model's state of them, and the search's."""
-
-    model: Generator
-    state: Any
-    search: Search
-    tokens: Tensor  # [B·K, 1] what every row reads next
-    record: Any
-    longest: int  # tokens that a sentence has room for
-    graphs: Graphs | None = None
-    sentences: list[int | None] = field(init=False)  # which one is at each place
-    ends: list[int] = field(init=False)  # the step by which it is done for certain
-    steps: int = field(default=0, init=False)
-
-    def __post_init__(self) -> None:
-        count = len(self.search.done)
-        self.sentences, self.ends = [None] * count, [0] * count
-        self.every = LOOK.get(self.tokens.device.type, OFTEN)
-
-    @property
-    def fixed(self) -> bool:
-        return self.graphs is not None
-
-    def busy(self) -> bool:
-        return any(sentence is not None for sentence in self.sentences)
-
-    def free(self) -> list[int]:
-        return [place for place, sentence in enumerate(self.sentences) if sentence is None]
-
-    def enter(self, places: list[int], sentences: list[int], feed: Feed) -> None:
-        device = self.tokens.device
-        keys = [feed.keys[n] if feed.keys else n for n in sentences]
-        limits = torch.tensor([feed.limits[n] for n in sentences], device=device)
-        self.search.begin(torch.tensor(places, device=device), limits, torch.tensor(keys))
-        for place, sentence in zip(places, sentences, strict=True):
-            self.sentences[place] = sentence
-            self.ends[place] = self.steps + feed.limits[sentence] + 1
-
-    def step(self) -> None:
-        """Every row reads its word and says the next."""
-        self.steps += 1
-        if self.graphs is None:
-            self.advance()
+        lane = None if record is not None else self._compiled(feed, wish, batch.device)
+        if lane is not None:
+            self._write(lane, batch, now, feed, wish.symbols)
         else:
-            self.graphs.run(self)
+            lane = self._lane(batch, len(now), max(feed.limits), wish, record)
+            self._enter(lane, now, feed)
+        return lane, waiting
 
-    def advance(self) -> None:
-        logits, self.state = self.model.step(self.tokens, self.state)
-        token, beams = self.search.take(logits[:, -1])
-        if beams is not None:
-            self.state.branch(beams)
-        self.tokens = token[:, None]
+    def _lane(self, batch: Any, count: int, longest: int, wish: Wish, record: Any = None) -> Lane:
+        """Places for the sentences of a batch."""
+        state = self.model.start(batch, longest + 1, record)
+        search = wish.search(count, longest, batch.device)
+        state.spread(search.beams)
+        first = batch.first(wish.symbols.bos).repeat_interleave(search.beams, 0)  # [B·K, 1]
+        return Lane(Step(self.model, state, search, first), record)
 
-    def look(self) -> bool:
-        """Whether it is time to see what is done."""
-        due = min(end for end, sentence in zip(self.ends, self.sentences, strict=True) if sentence is not None)
-        return self.steps % self.every == 0 or self.steps >= due
+    def _compiled(self, feed: Feed, wish: Wish, device: torch.device) -> Lane | None:
+        """Places whose steps are compiled, of this shape or a little more room; those of an earlier call if it can."""
+        compiled = self.compiled or {"cuda": Captured}.get(device.type)
+        if compiled is None or feed.blank is None:
+            return None
+        places, words, room = bucket(feed.places, 1), bucket(max(feed.lengths)), bucket(max(feed.limits) + 1)
+        room = min(room, getattr(self.model, "longest", None) or room)  # a table of positions ends there
+        key = places, words, room, wish
+        lane = self.lanes.pop(key, None)
+        if lane is None:
+            try:
+                lane = self._lane(feed.blank(places, words), places, room - 1, wish)
+            except RegardError:  # the model has no room for so many words
+                return None
+            lane.step.state.release(lane.free())
+            lane.compiled = compiled()
+        self.lanes[key] = lane  # the last to be given up
+        while len(self.lanes) > KEPT:
+            del self.lanes[next(iter(self.lanes))]
+        return lane
 
-    def leave(self) -> list[tuple[int, list[Hypothesis]]]:
-        """The sentences that are done, with what was found; their places are free."""
-        done = self.search.done.tolist()
-        rows = [n for n, sentence in enumerate(self.sentences) if sentence is not None and done[n]]
-        left = []
-        for row, hypotheses in zip(rows, self.search.found(rows, self.record) if rows else [], strict=True):
-            left.append((self.sentences[row], hypotheses))
-            self.sentences[row] = None
-        return left  # type: ignore[return-value]
+    def _fill(self, lane: Lane, feed: Feed, symbols: Symbols, waiting: list[int]) -> list[int]:
+        """Let those who wait take free places; or, if nobody does, give up the places."""
+        free, places = len(lane.free()), len(lane.sentences)
+        if free * FREE < places:
+            return waiting
+        if waiting:
+            self._write(lane, feed.read(waiting[:free]), waiting[:free], feed, symbols)
+        else:
+            lane.shrink()
+        return waiting[free:]
 
-    def write(self, places: list[int], state: Any, first: Tensor) -> None:
-        rows = torch.tensor(places, device=self.tokens.device)
-        self.state.write(rows, state)
-        self.tokens.view(-1, self.search.beams)[rows] = first
+    def _write(self, lane: Lane, batch: Any, sentences: list[int], feed: Feed, symbols: Symbols) -> None:
+        """Sentences take free places."""
+        state = self.model.start(batch, max(feed.limits[n] for n in sentences) + 1)
+        state.spread(lane.step.search.beams)
+        lane.write(lane.free()[: len(sentences)], state, batch.first(symbols.bos))
+        self._enter(lane, sentences, feed)
 
-    def shrink(self) -> None:
-        """Go on with the places that are taken."""
-        taken = [place for place, sentence in enumerate(self.sentences) if sentence is not None]
-        if not taken:
-            return
-        index = torch.tensor(taken, device=self.tokens.device)
-        self.state.reorder(index)
-        self.search.reorder(index)
-        self.tokens = self.tokens.view(-1, self.search.beams)[index].view(-1, 1)
-        self.sentences, self.ends = [self.sentences[n] for n in taken], [self.ends[n] for n in taken]
-
-
-def _search(
-    config: DecodingConfig, symbols: Symbols, sentences: int, longest: int, device: torch.device, nbest: int
-) -> Search:
-    if isinstance(config, Beam):
-        return BeamSearch(config, symbols, sentences, longest, device, nbest)
-    choice = Draw(config, sentences, longest, device) if isinstance(config, Sample) else Choice()
-    return SingleSearch(choice, symbols, sentences, longest, device)
+    def _enter(self, lane: Lane, sentences: list[int], feed: Feed) -> None:
+        keys = [n if feed.keys is None else feed.keys[n] for n in sentences]
+        lane.enter(lane.free()[: len(sentences)], sentences, [feed.limits[n] for n in sentences], keys)

@@ -17,7 +17,6 @@ from regard.models.state import Rows, State
 from regard.nn.attention import Attention, AttentionConfig
 from regard.nn.embedding import Embedding, Output
 from regard.nn.init import INITS
-from regard.nn.layout import Layout
 from regard.nn.pattern import Padding
 from regard.nn.position import Position
 from regard.nn.record import Record

@@ -135,6 +135,10 @@ class State:
             part.reorder(index)
         self.places.reorder(index)
 
+    def release(self, rows: list[int]) -> None:
+        """Those sentences are done; they need not be served any more."""
+        self.places.release(rows)
+
     def write(self, rows: Tensor, other: "State") -> None:
         """Replace sentences by those of another state that has room for no more source and target than this one."""
         if self.record is not None:

@@ -5,6 +5,8 @@ beam k is slot p·K + k, and `Places.history` says whose slots a beam has come t
 another takes over its history, and no key is copied.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -23,7 +25,7 @@ class Places:
     history: Tensor | None = None  # [B, K, L] which beam wrote each place of a beam's past; None: there is one beam
     filled: int = 0  # no row has read more tokens than this …
     least: int = 0  # … and none less than this; both are known without asking the device
-    _bounds: list[tuple[int, int]] = field(init=False, repr=False)  # (least, filled) of each sentence when …
+    _bounds: list[tuple[int, int] | None] = field(init=False, repr=False)  # (least, filled) of each sentence when …
     _clock: int = field(default=0, init=False, repr=False)  # … so many tokens had been read here
     _next: tuple[Tensor, Tensor] | None = field(default=None, init=False, repr=False)
 
@@ -45,9 +47,10 @@ class Places:
         return Call(replace(queries, past=past), Layout((slots // self.beams)[None], filled))
 
     def next(self, steps: int) -> Layout:
-        """Where the next tokens stand [B·K, T]. A row that has no room left, since it is done, stays at the last."""
-        places = self.position[:, None] + torch.arange(steps, device=self.position.device)
-        return Layout(places.clamp(max=self.length - 1), min(self.filled + steps, self.length), start=self.least)
+        """Where the next tokens stand [B·K, T]. A row that is done and released stays at the last place in use."""
+        end, device = min(self.filled + steps, self.length), self.position.device
+        places = self.position[:, None] + torch.arange(steps, device=device)
+        return Layout(places.clamp(max=end - 1), end, start=self.least)
 
     def slots(self, steps: int) -> tuple[Tensor, Tensor]:
         """Where the next tokens' keys go: sentences [B, 1] and their slots [B, K·T]; the same for all layers."""
@@ -67,7 +70,21 @@ class Places:
         self._clock += steps
         self.filled, self.least = min(self.filled + steps, self.length), self.least + steps
 
+    @contextmanager
+    def assuming(self, filled: int) -> Iterator[None]:
+        """As if so many tokens might have been read: shapes are then those of a bucket, whoever stands where."""
+        known = self.filled, self.least, self._clock
+        self.filled, self.least = filled, 0
+        yield
+        (self.filled, self.least, self._clock), self._next = known, None
+
     # --- moving rows -------------------------------------------------------------------------------------------
+
+    def release(self, rows: list[int]) -> None:
+        """Those sentences are done: where they stand is of no interest any more."""
+        for row in rows:
+            self._bounds[row] = None
+        self._bound()
 
     def spread(self, beams: int) -> None:
         """Every row becomes `beams` rows, which have the same past; it stands in the slots of the first."""
@@ -101,8 +118,9 @@ class Places:
         self._bound()
 
     def _bound(self) -> None:
-        self.least = min(low for low, _ in self._bounds) + self._clock
-        self.filled = min(max(high for _, high in self._bounds) + self._clock, self.length)
+        known = [bounds for bounds in self._bounds if bounds is not None] or [(-self._clock, -self._clock)]
+        self.least = min(low for low, _ in known) + self._clock
+        self.filled = min(max(high for _, high in known) + self._clock, self.length)
 
     def _own(self) -> Tensor:
         """[1, K, L] A place that is still to come will be written by its own beam."""
