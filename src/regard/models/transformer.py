@@ -4,6 +4,7 @@ Layers receive their parts; they do not build them from flags. Sizes live in PRE
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -12,7 +13,9 @@ from torch import Tensor, nn
 from regard.config import option
 from regard.models.batch import Pairs
 from regard.models.state import State
+from regard.nn import kernels
 from regard.nn.attention import AttentionConfig, MultiHeadAttention
+from regard.nn.backend import short
 from regard.nn.cache import Cache
 from regard.nn.embedding import Embedding, Output
 from regard.nn.feed_forward import Activation, FeedForward, feed_forward
@@ -259,34 +262,56 @@ class Transformer(nn.Module):
     def encode(self, batch: Pairs, record: Record | None = None) -> tuple[Tensor, Layout]:
         """The source ids [B, S] as memory [B, S, D], with the layout that attention to it needs."""
         layout = Layout.of(batch.source.shape[1], batch.source_real, batch.source.device, batch.tree)
+        return self._encode(batch.source, layout, record), layout
+
+    def _encode(self, ids: Tensor, layout: Layout, record: Record | None = None) -> Tensor:
         call = Call(layout, layout)
-        x = self.dropout(_embed(self.encoder_position, self.source_embedding(batch.source), layout))
+        x = self.dropout(_embed(self.encoder_position, self.source_embedding(ids), layout))
         for n, layer in enumerate(self.encoder):
             x = layer(x, call, record and record.at("encoder", n))
-        return self.encoder_norm(x, layout.real), layout
+        return self.encoder_norm(x, layout.real)  # type: ignore[no-any-return]
 
     def decode(
-        self, target: Tensor, real: Tensor | None, memory: Tensor, source: Layout, record: Record | None = None
+        self, target: Tensor, layout: Layout, memory: Tensor, source: Layout, record: Record | None = None
     ) -> Tensor:
         """Hidden states [B, T, D] of all target places at once; none sees a later one."""
-        layout = Layout.of(target.shape[1], real, target.device)
         own, cross = Call(layout, layout), Call(layout, source)
         x = self.dropout(_embed(self.decoder_position, self.target_embedding(target), layout))
         for n, layer in enumerate(self.decoder):
             x = layer(x, memory, own, cross, records=_sinks(record, n))
-        return self.decoder_norm(x, real)
+        return self.decoder_norm(x, layout.real)  # type: ignore[no-any-return]
 
     def forward(self, batch: Pairs, record: Record | None = None, smoothing: float | None = None) -> Tensor:
         """Scores of the vocabulary at every real target place [N, V], in the order of `batch.labels`.
 
         With `smoothing`, the loss of those labels, summed, instead: the scores are then never kept.
         """
+        if record is None and self.takes_strips(batch):
+            assert batch.strips is not None
+            source, target = batch.strips
+            memory = self._encode(source.ids, source.layout)
+            hidden = self.decode(target.ids, target.layout, memory, source.layout)[0]  # [N and filler, D]
+            if smoothing is None and batch.labels is not None:
+                hidden = hidden[: len(batch.labels)]
+            return self.output.at(hidden, target.labels, smoothing)
         assert batch.target is not None
-        assert batch.places is not None
         memory, layout = self.encode(batch, record)
         real = batch.target_real if self.config.norm == "batch" else None  # else causality hides the padding
-        hidden = self.decode(batch.target, real, memory, layout, record)  # [B, T, D]
+        places = Layout.of(batch.target.shape[1], real, batch.device)
+        hidden = self.decode(batch.target, places, memory, layout, record)  # [B, T, D]
         return self.output.at(hidden.flatten(0, 1)[batch.places], batch.labels, smoothing)
+
+    def takes_strips(self, batch: Pairs) -> bool:
+        """Whether the kernels for many short sequences serve this batch."""
+        if batch.strips is None or batch.tree is not None or not kernels.usable(self.output.weight):
+            return False
+        return self.foreign is None and all(short.fits(strip.layout) for strip in batch.strips)
+
+    @cached_property
+    def foreign(self) -> str | None:
+        """Why they serve none, if so."""
+        layers = [layer for layer in self.modules() if isinstance(layer, MultiHeadAttention)]
+        return next((why for layer in layers if (why := short.foreign(layer)) is not None), None)
 
     # --- step by step: decoding --------------------------------------------------------------------------------
 
