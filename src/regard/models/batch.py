@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 import torch
@@ -12,8 +12,27 @@ from torch import Tensor
 from regard.nn.layout import Tree
 
 
+class Batch:
+    """Tensors that move as one; a frozen dataclass of them, of trees of them, and of what stays where it is."""
+
+    def to(self, device: torch.device | str) -> Self:
+        return self._each(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def pin(self) -> Self:
+        """In memory that a GPU can copy from without stopping the host."""
+        return self._each(lambda tensor: tensor.pin_memory())
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Self:
+        def apply(value: Any) -> Any:
+            if isinstance(value, Tree):
+                return Tree(change(value.depth), change(value.enter), change(value.leave))
+            return change(value) if isinstance(value, Tensor) else value
+
+        return type(self)(**{f.name: apply(getattr(self, f.name)) for f in fields(self)})  # type: ignore[arg-type]
+
+
 @dataclass(frozen=True)
-class Pairs:
+class Pairs(Batch):
     """A batch of source and target sequences, padded on the right."""
 
     source: Tensor  # [B, S] ids
@@ -38,20 +57,9 @@ class Pairs:
     def device(self) -> torch.device:
         return self.source.device
 
-    def to(self, device: torch.device | str) -> "Pairs":
-        return self._each(lambda tensor: tensor.to(device, non_blocking=True))
-
-    def pin(self) -> "Pairs":
-        """In memory that a GPU can copy from without stopping the host."""
-        return self._each(lambda tensor: tensor.pin_memory())
-
-    def _each(self, change: Callable[[Tensor], Tensor]) -> "Pairs":
-        def apply(value: Any) -> Any:
-            if isinstance(value, Tree):
-                return Tree(change(value.depth), change(value.enter), change(value.leave))
-            return change(value) if isinstance(value, Tensor) else value
-
-        return Pairs(**{f.name: apply(getattr(self, f.name)) for f in fields(self)})
+    def first(self, bos: int) -> Tensor:
+        """What a search lets each row read first [B, 1]."""
+        return torch.full((len(self.source), 1), bos, device=self.device)
 
 
 class Packed:
