@@ -120,6 +120,11 @@ class KeyMap:
         copies = {theirs + a: theirs + b for a, b in (self.copies or {}).items()}
         return KeyMap(rules, copies, tuple(theirs + p for p in self.ignored), self.older)
 
+    def beside(self, other: "KeyMap") -> "KeyMap":
+        """The same map for files that hold what the other one reads, too."""
+        also = tuple(name for r in other.rules for name in r.theirs) + tuple(other.copies or ()) + other.ignored
+        return replace(self, ignored=self.ignored + also)
+
     def to_ours(self, theirs: Mapping[str, Tensor], own: Mapping[str, Tensor], origin: object) -> dict[str, Tensor]:
         """Their tensors under our names; `own` are those of the model they are for, whose names and shapes count."""
         given = {self._current(name): tensor for name, tensor in theirs.items()}

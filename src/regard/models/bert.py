@@ -153,33 +153,21 @@ class MaskedWords(nn.Module):
         return self.output.at(self.norm(self.activation(self.dense(x))), labels, smoothing)
 
 
-class NextSentence(nn.Module):
-    """Whether the second sentence follows the first, from the pooled row: 0 it does, 1 it does not."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.pooler = Pooler(size)
-        self.dense = nn.Linear(size, 2)
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        return self.dense(self.pooler(hidden))  # [B, 2]
-
-
 class Pretraining(nn.Module):
     """Masked words and next sentence, learned together."""
 
     def __init__(self, body: Bert) -> None:
         super().__init__()
-        self.body = body
-        self.words, self.sentence = MaskedWords(body), NextSentence(body.config.size)
-        for linear in (self.words.dense, self.sentence.pooler.dense, self.sentence.dense):
+        self.body, self.pooler, self.words = body, Pooler(body.config.size), MaskedWords(body)
+        self.sentence = nn.Linear(body.config.size, 2)  # 0: the second sentence follows the first; 1: it does not
+        for linear in (self.pooler.dense, self.words.dense, self.sentence):
             nn.init.normal_(linear.weight, std=0.02)
             nn.init.zeros_(linear.bias)
 
     def scores(self, batch: Texts, record: Record | None = None) -> tuple[Tensor, Tensor]:
         """Scores of the vocabulary at `batch.places` [N, V], and of following or not [B, 2]."""
         hidden = self.body(batch, record)
-        return self.words(hidden.flatten(0, 1)[batch.places]), self.sentence(hidden)
+        return self.words(hidden.flatten(0, 1)[batch.places]), self.sentence(self.pooler(hidden))
 
     def forward(self, batch: Texts, record: Record | None = None, smoothing: float | None = None) -> Tensor:
         """Scores of the vocabulary at `batch.places` [N, V]; with `smoothing`, the loss of both tasks instead.
@@ -191,6 +179,6 @@ class Pretraining(nn.Module):
         words = self.words(hidden.flatten(0, 1)[batch.places], batch.labels, smoothing)
         if smoothing is None or batch.classes is None:
             return words
-        follows = self.sentence(hidden)
+        follows = self.sentence(self.pooler(hidden))
         follows = follows.to(torch.promote_types(follows.dtype, torch.float32))
         return words + len(batch.places) * F.cross_entropy(follows, batch.classes)

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.models.batch import Batch, Packed
+from regard.models.batch import Batch, Marks, Packed
 from regard.nn.layout import Layout, Tree
 
 
@@ -68,10 +68,10 @@ def texts(rows: Packed | Sequence[Sequence[int]], pad: int, segments: Packed | N
     )
 
 
-def to_continue(rows: Packed, pad: int, bos: int, eos: int, names: tuple[int, ...] = ()) -> Texts:
+def to_continue(rows: Packed, marks: Marks, names: tuple[int, ...] = ()) -> Texts:
     """A training batch of a language model: <s> y₁ … yₙ is read, y₁ … yₙ </s> is said."""
-    ids, real = rows.padded(pad, before=bos)  # [B, T]
-    labels = rows.padded(pad, after=eos)[0][real]  # [N]
+    ids, real = rows.padded(marks.pad, before=marks.bos)  # [B, T]
+    labels = rows.padded(marks.pad, after=marks.eos)[0][real]  # [N]
     said, places = torch.from_numpy(labels), torch.from_numpy(np.flatnonzero(real))
     seen = None if real.all() else torch.from_numpy(real)
     return Texts(torch.from_numpy(ids), seen, labels=said, places=places, rows=names)
