@@ -149,6 +149,8 @@ def test_the_body_alone_from_any_file() -> None:
 def test_what_cannot_be_said_is_refused() -> None:
     with pytest.raises(RegardError, match="position_embedding_type is relative_key, not absolute"):
         bert.config_here({"position_embedding_type": "relative_key"}, "there")
+    with pytest.raises(RegardError, match=r"there: .*layers"):
+        bert.config_here({"num_hidden_layers": "many"}, "there")
     other = BertConfig(residual="pre_norm", attention=AttentionConfig(pattern="window(4)"))
     with pytest.raises(RegardError, match=r"residual is pre_norm, attention\.pattern is window\(4\)"):
         bert.config_there(other, ENTRIES)

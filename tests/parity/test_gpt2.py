@@ -128,6 +128,8 @@ def test_what_cannot_be_said_is_refused() -> None:
         gpt2.config_here({"scale_attn_by_inverse_layer_idx": True}, "there")
     with pytest.raises(RegardError, match="activation sigmoid is not one of"):
         gpt2.config_here({"activation_function": "sigmoid"}, "there")
+    with pytest.raises(RegardError, match=r"there: .*heads do not divide the size"):
+        gpt2.config_here({"n_embd": 10, "n_head": 4}, "there")
     other = LanguageModelConfig(residual="post_norm", activation="swiglu", position=RotaryConfig())
     with pytest.raises(RegardError, match="residual is post_norm, activation is swiglu, position is rotary"):
         gpt2.config_there(other, ENTRIES)

@@ -5,11 +5,10 @@ from typing import Any
 
 from torch import Tensor
 
+from regard.config import parse, wrap
 from regard.interop.choices import activation_here, activation_there, demand, refuse_what_is_lost
 from regard.interop.keys import KeyMap, both, rule
 from regard.models.bert import BertConfig
-from regard.nn.attention import AttentionConfig
-from regard.nn.position import LearnedConfig
 
 _SELF, _DONE = "encoder.layer.{n}.attention.self", "encoder.layer.{n}.attention.output"
 BODY = KeyMap(  # Bert is their BertModel without its pooler
@@ -56,22 +55,23 @@ def body_here(theirs: Mapping[str, Tensor], own: Mapping[str, Tensor], origin: o
 def config_here(theirs: Mapping[str, Any], origin: object) -> BertConfig:
     """From the mapping in their config.json; what is absent has their default."""
     demand(theirs, FIXED, origin)
-    return BertConfig(
-        layers=theirs.get("num_hidden_layers", 12),
-        size=theirs.get("hidden_size", 768),
-        inner=theirs.get("intermediate_size", 3072),
-        heads=theirs.get("num_attention_heads", 12),
-        dropout=theirs.get("hidden_dropout_prob", 0.1),
-        epsilon=theirs.get("layer_norm_eps", 1e-12),
-        activation=activation_here(theirs.get("hidden_act", "gelu"), origin),
-        segments=theirs.get("type_vocab_size", 2),
-        position=LearnedConfig(length=theirs.get("max_position_embeddings", 512)),
-        attention=AttentionConfig(dropout=theirs.get("attention_probs_dropout_prob", 0.1)),
-    )
+    said = {
+        "layers": theirs.get("num_hidden_layers", 12),
+        "size": theirs.get("hidden_size", 768),
+        "inner": theirs.get("intermediate_size", 3072),
+        "heads": theirs.get("num_attention_heads", 12),
+        "dropout": theirs.get("hidden_dropout_prob", 0.1),
+        "epsilon": theirs.get("layer_norm_eps", 1e-12),
+        "activation": activation_here(theirs.get("hidden_act", "gelu"), origin),
+        "segments": theirs.get("type_vocab_size", 2),
+        "position": {"kind": "learned", "length": theirs.get("max_position_embeddings", 512)},
+        "attention": {"dropout": theirs.get("attention_probs_dropout_prob", 0.1)},
+    }
+    return parse(BertConfig, wrap(said, str(origin)))
 
 
 def config_there(ours: BertConfig, entries: int, architecture: str = "BertForPreTraining") -> dict[str, Any]:
-    """The mapping of their config.json, or a refusal where their BERT is another kind of model."""
+    """The mapping of their config.json, without the ids of marks, or a refusal where BERT is another kind of model."""
     said = {
         **{key: value for key, value in FIXED.items() if key != "position_embedding_type"},
         "architectures": [architecture],

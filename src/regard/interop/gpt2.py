@@ -8,12 +8,11 @@ from typing import Any
 
 from torch import Tensor
 
+from regard.config import parse, wrap
 from regard.interop.choices import activation_here, activation_there, demand, refuse_what_is_lost
 from regard.interop.keys import TRANSPOSED, KeyMap, both, rule
 from regard.models.lm import LanguageModelConfig
-from regard.nn.attention import AttentionConfig
-from regard.nn.position import LearnedConfig
-from regard.nn.score import DotConfig, ScaledDotConfig
+from regard.nn.score import DotConfig
 
 BODY = KeyMap(
     (
@@ -62,25 +61,26 @@ def config_here(theirs: Mapping[str, Any], origin: object) -> LanguageModelConfi
     """From the mapping in their config.json; what is absent has their default."""
     demand(theirs, FIXED, origin)
     size = theirs.get("n_embd", 768)
-    return LanguageModelConfig(
-        layers=theirs.get("n_layer", 12),
-        size=size,
-        inner=theirs.get("n_inner") or 4 * size,
-        heads=theirs.get("n_head", 12),
-        dropout=theirs.get("resid_pdrop", 0.1),
-        epsilon=theirs.get("layer_norm_epsilon", 1e-5),
-        activation=activation_here(theirs.get("activation_function", "gelu_new"), origin),
-        output="tied" if theirs.get("tie_word_embeddings", True) else "own",
-        position=LearnedConfig(length=theirs.get("n_positions", 1024)),
-        attention=AttentionConfig(
-            score=ScaledDotConfig() if theirs.get("scale_attn_weights", True) else DotConfig(),
-            dropout=theirs.get("attn_pdrop", 0.1),
-        ),
-    )
+    said = {
+        "layers": theirs.get("n_layer", 12),
+        "size": size,
+        "inner": theirs.get("n_inner") or 4 * size,
+        "heads": theirs.get("n_head", 12),
+        "dropout": theirs.get("resid_pdrop", 0.1),
+        "epsilon": theirs.get("layer_norm_epsilon", 1e-5),
+        "activation": activation_here(theirs.get("activation_function", "gelu_new"), origin),
+        "output": "tied" if theirs.get("tie_word_embeddings", True) else "own",
+        "position": {"kind": "learned", "length": theirs.get("n_positions", 1024)},
+        "attention": {
+            "score": "scaled_dot" if theirs.get("scale_attn_weights", True) else "dot",
+            "dropout": theirs.get("attn_pdrop", 0.1),
+        },
+    }
+    return parse(LanguageModelConfig, wrap(said, str(origin)))
 
 
 def config_there(ours: LanguageModelConfig, entries: int) -> dict[str, Any]:
-    """The mapping of their config.json, or a refusal where GPT-2 is another kind of model."""
+    """The mapping of their config.json, without the ids of marks, or a refusal where GPT-2 is another kind of model."""
     said = {
         **FIXED,
         "architectures": ["GPT2LMHeadModel"],
