@@ -27,7 +27,7 @@ from regard.nn.attention import AttentionConfig
 from regard.nn.embedding import Embedding, Output
 from regard.nn.feed_forward import Activation
 from regard.nn.init import INITS
-from regard.nn.layout import Call
+from regard.nn.layout import Call, Layout
 from regard.nn.pattern import Causal, Document, Padding
 from regard.nn.position import LearnedConfig
 from regard.nn.record import Record
@@ -143,16 +143,19 @@ class LanguageModel(nn.Module):
         if prompts.shape[1]:
             if record is not None and batch.real is not None:
                 raise ValueError("prompts whose attention is recorded must be equally long")
-            self._read(prompts, state)
+            layout = Layout.of(
+                prompts.shape[1], device=batch.device
+            )  # all from the start: the kernels of training serve
+            self._read(prompts, state, Call(layout, layout))
             state.go_back((batch.lengths() - 1).clamp(min=0))  # shorter rows go on where their own prompt ends
         return state
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """Read T more tokens a row [B, T]; give the scores of what follows each [B, T, V]."""
-        return self.output(self._read(tokens, state)), state
+        return self.output(self._read(tokens, state, next_places(tokens, state))), state
 
-    def _read(self, tokens: Tensor, state: State) -> Tensor:
-        call, record = next_places(tokens, state), state.record
+    def _read(self, tokens: Tensor, state: State, call: Call) -> Tensor:
+        record = state.record
         x = embed(self.position, self.embedding(tokens), call.queries)
         for n, (layer, (cache,)) in enumerate(zip(self.layers, state.layers, strict=True)):
             x = layer(x, call, record and record.at("decoder", n), cache)
