@@ -15,7 +15,8 @@
 
 A name may hold `{n}`, the number of a layer. A rule with several names joins the tensors of one side end to end and
 cuts them anew for the other, so keys and values become our `key_value`, and come apart again. Whatever has no rule, is
-left over, missing or misshapen is an error that lists all of it. The engine knows no model, no config and no file.
+left over, missing or misshapen is an error that lists all of it. Maps are joined by +; `under` puts something before
+all names, `beside` reads files that hold what another map reads, too. The engine knows no model, no config, no file.
 """
 
 import re

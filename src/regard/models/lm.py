@@ -143,9 +143,7 @@ class LanguageModel(nn.Module):
         if prompts.shape[1]:
             if record is not None and batch.real is not None:
                 raise ValueError("prompts whose attention is recorded must be equally long")
-            layout = Layout.of(
-                prompts.shape[1], device=batch.device
-            )  # all from the start: the kernels of training serve
+            layout = Layout.of(prompts.shape[1], device=batch.device)  # as in training, so that its kernels serve
             self._read(prompts, state, Call(layout, layout))
             state.go_back((batch.lengths() - 1).clamp(min=0))  # shorter rows go on where their own prompt ends
         return state
