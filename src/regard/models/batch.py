@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 import torch
@@ -13,8 +13,33 @@ from regard.models.strips import Strip, strips
 from regard.nn.layout import Tree
 
 
+class Batch:
+    """Tensors that move as one; a frozen dataclass of them, of trees of them, and of what stays where it is."""
+
+    def to(self, device: torch.device | str) -> Self:
+        return self._each(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def pin(self) -> Self:
+        """In memory that a GPU can copy from without stopping the host."""
+        return self._each(lambda tensor: tensor.pin_memory())
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Self:
+        return _each(self, change)  # type: ignore[no-any-return]
+
+
+def _each(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """The same with every tensor changed, however deep."""
+    if isinstance(value, Tensor):
+        return change(value)
+    if isinstance(value, tuple) and any(map(is_dataclass, value)):
+        return tuple(_each(part, change) for part in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{f.name: _each(getattr(value, f.name), change) for f in fields(value)})
+    return value
+
+
 @dataclass(frozen=True)
-class Pairs:
+class Pairs(Batch):
     """A batch of source and target sequences, padded on the right."""
 
     source: Tensor  # [B, S] ids
@@ -45,26 +70,9 @@ class Pairs:
         assert self.strips is not None
         return Pairs(self.strips[0].ids, None, strips=self.strips)
 
-    def to(self, device: torch.device | str) -> "Pairs":
-        return self._each(lambda tensor: tensor.to(device, non_blocking=True))
-
-    def pin(self) -> "Pairs":
-        """In memory that a GPU can copy from without stopping the host."""
-        return self._each(lambda tensor: tensor.pin_memory())
-
-    def _each(self, change: Callable[[Tensor], Tensor]) -> "Pairs":
-        return _each(self, change)
-
-
-def _each(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """The same with every tensor changed, however deep."""
-    if isinstance(value, Tensor):
-        return change(value)
-    if isinstance(value, tuple) and any(map(is_dataclass, value)):
-        return tuple(_each(part, change) for part in value)
-    if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{f.name: _each(getattr(value, f.name), change) for f in fields(value)})
-    return value
+    def first(self, bos: int) -> Tensor:
+        """What a search lets each row read first [B, 1]."""
+        return torch.full((len(self.source), 1), bos, device=self.device)
 
 
 class Packed:
