@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,7 +32,7 @@ from regard.training.config import Training
 from regard.training.loop import Trainer
 
 MARKS = SimpleNamespace(pad=0, bos=2, eos=3)
-Learn = Callable[[Pairs], Tensor]  # a batch -> its loss, summed over the targets
+Learn = Callable[[Any], Tensor]  # a batch -> its loss, summed over the targets
 
 
 def batches(count: int, budget: int, entries: int, median: float, spread: float, seed: int = 0) -> list[Pairs]:
@@ -103,12 +104,11 @@ def everywhere(model: nn.Module) -> Learn:
 class Peer:
     """A step as people write it: autocast, backward, fused Adam."""
 
-    def __init__(self, model: nn.Module, options: argparse.Namespace, compiled: bool = False) -> None:
-        self.model, self.bf16 = model.to(options.device).train(), options.bf16
-        self.learn = everywhere(torch.compile(model, dynamic=True) if compiled else model)
+    def __init__(self, model: nn.Module, options: argparse.Namespace, learn: Learn) -> None:
+        self.model, self.bf16, self.learn = model.to(options.device).train(), options.bf16, learn
         self.adam = torch.optim.AdamW(model.parameters(), 1e-4, (0.9, 0.98), 1e-9, 0.0, fused=True)
 
-    def step(self, batch: Pairs) -> None:
+    def step(self, batch: Any) -> None:
         with torch.autocast(batch.device.type, torch.bfloat16, enabled=self.bf16):
             loss = self.learn(batch) / len(batch.labels)
         loss.backward()
@@ -121,19 +121,19 @@ class Loop:
 
     fingerprint = ""
 
-    def __init__(self, model: nn.Module, options: argparse.Namespace, fast: bool = True) -> None:
-        self.model, self.fast = model.to(options.device).train(), fast
+    def __init__(self, model: nn.Module, options: argparse.Namespace, fast: bool = True, smoothing: float = 0.1):
+        self.model, self.fast, self.smoothing = model.to(options.device).train(), fast, smoothing
         precision = "bf16" if options.bf16 else "float32"
         settings = config.parse(Training, {"precision": precision, "fast": fast, "schedule": {"kind": "constant"}})
         self.trainer = Trainer(self, model, settings, 1, Path("runs/none"), options.device)
 
-    def loss(self, model: nn.Module, batch: Pairs, carry: None) -> tuple[Tensor, None]:
-        return model(batch, None, 0.1), carry
+    def loss(self, model: nn.Module, batch: Any, carry: None) -> tuple[Tensor, None]:
+        return model(batch, None, self.smoothing), carry
 
-    def fixed(self, model: nn.Module, batch: Pairs) -> Pairs | None:
-        return batch.fixed() if model.takes_strips(batch) else None
+    def fixed(self, model: nn.Module, batch: Any) -> Any:
+        return batch.fixed() if getattr(model, "takes_strips", lambda _: True)(batch) else None
 
-    def step(self, batch: Pairs) -> None:
+    def step(self, batch: Any) -> None:
         with kernels.plain(not self.fast), self.trainer.stream():
             self.trainer.step(Step(0, 0, [batch], (0, 1), len(batch.labels)))
         self.trainer.progress.step += 1
@@ -183,22 +183,35 @@ def main() -> None:
     given = [b.to(options.device) for b in batches(options.batches, options.budget, options.entries, *lengths)]
     torch.set_float32_matmul_precision("high")
     build = lambda: c.build(options.entries, options.entries)  # noqa: E731
+
+    def peer(model: nn.Module, compiled: bool = False) -> Peer:
+        return Peer(model, options, everywhere(torch.compile(model, dynamic=True) if compiled else model))
+
     rows: dict[str, Callable[[], Peer | Loop]] = {
         "regard": lambda: Loop(build(), options),
-        "torch.nn.Transformer": lambda: Peer(Torch(c, options.entries), options),
-        "Marian": lambda: Peer(Marian(c, options.entries), options),
+        "torch.nn.Transformer": lambda: peer(Torch(c, options.entries)),
+        "Marian": lambda: peer(Marian(c, options.entries)),
     }
     if cuda:
-        rows["Marian, compiled"] = lambda: Peer(Marian(c, options.entries), options, compiled=True)
+        rows["Marian, compiled"] = lambda: peer(Marian(c, options.entries), compiled=True)
         rows["regard, training.fast false"] = lambda: Loop(build(), options, fast=False)
-    chosen = {name: make for name, make in rows.items() if not options.only or name.startswith(tuple(options.only))}
-    print(json.dumps(compare(chosen, given, options, c), indent=1), file=options.out and options.out.open("w"))
+    padded = sum(b.target.numel() for b in given)
+    tokens, work = sum(len(b.labels) for b in given), sum(operations(c, options.entries, b) for b in given)
+    print(f"{options.preset}, {len(given)} batches of {options.budget:,}, {tokens / padded:.0%} real, "
+          f"attention dropout {options.attention_dropout}")  # fmt: skip
+    report(compare(rows, given, tokens, work, options), options)
+
+
+def report(found: dict[str, dict[str, float]], options: argparse.Namespace) -> None:
+    if options.out:
+        options.out.write_text(json.dumps(found, indent=1))
 
 
 def compare(
-    rows: dict[str, Callable[[], Peer | Loop]], given: list[Pairs], options: argparse.Namespace, c: TransformerConfig
+    rows: dict[str, Callable[[], Peer | Loop]], given: list[Any], tokens: int, work: float, options: argparse.Namespace
 ) -> dict[str, dict[str, float]]:
-    """All take turns; the first two rounds warm up, and compile."""
+    """All take turns; the first two rounds warm up, and compile. `tokens` and operations are those of a round."""
+    rows = {name: make for name, make in rows.items() if not options.only or name.startswith(tuple(options.only))}
     cuda = options.device.type == "cuda"
     made = {name: make() for name, make in rows.items()}
     times: dict[str, list[float]] = {name: [] for name in made}
@@ -216,11 +229,8 @@ def compare(
                 torch.cuda.synchronize()
                 found[name]["GiB"] = torch.cuda.max_memory_allocated() / 2**30
             times[name].append(time.perf_counter() - began)
-    tokens, work = sum(len(b.labels) for b in given), sum(operations(c, options.entries, b) for b in given)
     top = peak() if cuda else float("nan")
-    padded = sum(b.target.numel() for b in given)
-    print(f"{options.preset}, {len(given)} batches of {options.budget:,}, {tokens / padded:.0%} real, "
-          f"attention dropout {options.attention_dropout}, torch {torch.__version__}, "
+    print(f"torch {torch.__version__}, "
           f"{torch.cuda.get_device_name() if cuda else f'CPU, {torch.get_num_threads()} threads'}"
           + (f", peak {top / 1e12:.0f} TFLOP/s" if cuda else ""))  # fmt: skip
     best = min((statistics.median(t[2:]) for n, t in times.items() if not n.startswith("regard")), default=0.0)

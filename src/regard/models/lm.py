@@ -125,7 +125,7 @@ class LanguageModel(nn.Module):
         """
         assert batch.places is not None
         x = self.hidden(batch, record).flatten(0, 1)  # [B·T, D]
-        return self.output.at(x[batch.places], batch.labels, smoothing)
+        return self.output.at(x if len(batch.places) == len(x) else x[batch.places], batch.labels, smoothing)
 
     # --- step by step: decoding --------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """What a model of single sequences is given: a language model's blocks and prompts, BERT's sentences and pairs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -28,6 +28,10 @@ class Texts(Batch):
     @property
     def device(self) -> torch.device:
         return self.ids.device
+
+    def fixed(self) -> "Texts":
+        """What a model reads of it: blocks of text are all alike in shape."""
+        return replace(self, rows=())
 
     def lengths(self) -> Tensor:
         """How many places of each row are real [B]."""

@@ -16,16 +16,18 @@ def _block(ROW, start, entries, column):
     return tl.load(ROW + start + column, mask=start + column < entries, other=float("-inf")).to(tl.float32)
 
 
-@triton.jit(do_not_specialize=["entries"])
-def compare_kernel(SCORES, LABELS, LOSS, entries, smoothing, BLOCK: tl.constexpr, ALIGNED: tl.constexpr):
-    """Loss of one row; its scores become p_v − (1 − ε)[v = label] − ε/V. A label below zero counts for nothing."""
-    entries = tl.multiple_of(entries, ALIGNED)  # so that neighbours are read at once
+@triton.jit
+def compare_kernel(SCORES, LABELS, LOSS, width, entries, smoothing, BLOCK: tl.constexpr):
+    """Loss of one row; its scores become p_v − (1 − ε)[v = label] − ε/V. A label below zero counts for nothing.
+
+    Rows have room for `width` scores, of which those past the entries are nobody's: their gradient is zero.
+    """
     row, column = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)
-    ROW = SCORES + tl.multiple_of(row * entries, ALIGNED)
+    ROW = SCORES + row * width
     label = tl.load(LABELS + row)
     if label < 0:
-        for start in range(0, entries, BLOCK):
-            tl.store(ROW + start + column, tl.zeros([BLOCK], ROW.dtype.element_ty), mask=start + column < entries)
+        for start in range(0, width, BLOCK):
+            tl.store(ROW + start + column, tl.zeros([BLOCK], ROW.dtype.element_ty), mask=start + column < width)
         tl.store(LOSS + row, 0.0)
     else:
         picked = tl.load(ROW + label).to(tl.float32)
@@ -41,9 +43,10 @@ def compare_kernel(SCORES, LABELS, LOSS, entries, smoothing, BLOCK: tl.constexpr
             total += tl.exp2((_block(ROW, start, entries, column) - top) * LOG2E)
         whole = top + tl.log(tl.sum(total))
         tl.store(LOSS + row, whole - (1 - smoothing) * picked - smoothing * tl.sum(level) / entries)
-        for start in range(0, entries, BLOCK):
+        for start in range(0, width, BLOCK):
             change = tl.exp2((_block(ROW, start, entries, column) - whole) * LOG2E) - smoothing / entries
-            tl.store(ROW + start + column, change.to(ROW.dtype.element_ty), mask=start + column < entries)
+            change = tl.where(start + column < entries, change, 0.0)
+            tl.store(ROW + start + column, change.to(ROW.dtype.element_ty), mask=start + column < width)
         tl.debug_barrier()  # the label's own comes last
         own = tl.exp2((picked - whole) * LOG2E) - smoothing / entries - (1 - smoothing)
         tl.store(ROW + label, own.to(ROW.dtype.element_ty))

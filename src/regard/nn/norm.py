@@ -42,6 +42,42 @@ def add_norm(x: Tensor, y: Tensor, norm: nn.Module, dropout: float, real: Tensor
     return norm(x + (F.dropout(y, dropout) if dropout else y), real)  # type: ignore[no-any-return]
 
 
+def add(x: Tensor, y: Tensor, dropout: float) -> Tensor:
+    """x + dropout(y), on a GPU in one kernel."""
+    if not dropout:
+        return x + y
+    if kernels.usable(x):
+        return _Add.apply(x, y, dropout, kernels.salt(dropout))  # type: ignore[no-any-return,no-untyped-call]
+    return x + F.dropout(y, dropout)
+
+
+class _Add(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor, dropout: float, salt: int) -> Tensor:
+        ctx.how = y.dtype, dropout, salt
+        return _dropped(x.contiguous(), y.contiguous(), torch.empty_like(x), dropout, salt)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        dtype, dropout, salt = ctx.how
+        return (
+            d_out,
+            _dropped(None, d_out.contiguous(), torch.empty_like(d_out, dtype=dtype), dropout, salt),
+            None,
+            None,
+        )
+
+
+def _dropped(x: Tensor | None, y: Tensor, out: Tensor, dropout: float, salt: int) -> Tensor:
+    from regard.nn.norm_kernels import add_kernel
+
+    n = y.numel()
+    with kernels.on(y):
+        add_kernel[(-(-n // 4096),)](x, y, out, n, dropout, kernels.seed(y), salt, BLOCK=4096, ADDS=x is not None)
+    return out
+
+
 class _Norm(torch.autograd.Function):
     """LayerNorm of x + dropout(y), or of x alone; the sum is computed again for the gradients, not kept."""
 

@@ -69,3 +69,14 @@ def backward_kernel(
     parts = PARTS + tl.program_id(0) * 2 * D + column
     tl.store(parts, d_weight, mask=column < D)
     tl.store(parts + D, d_bias, mask=column < D)
+
+
+@kernel
+def add_kernel(X, Y, OUT, n, dropout, SEED, salt, BLOCK: tl.constexpr, ADDS: tl.constexpr):
+    """x + dropout(y), or dropout(y) alone: the same mask goes over y's gradient."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    y = tl.load(Y + at, mask=at < n, other=0.0).to(tl.float32)
+    out = tl.where(kept(SEED, salt, at, dropout), y / (1 - dropout), 0.0)
+    if ADDS:
+        out += tl.load(X + at, mask=at < n, other=0.0).to(tl.float32)
+    tl.store(OUT + at, out.to(OUT.dtype.element_ty), mask=at < n)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from regard.nn.norm import add_norm
+from regard.nn.norm import add, add_norm
 
 
 class _Join(nn.Module):
@@ -29,7 +29,7 @@ class PreNorm(_Join):
     final_norm = True
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor], real: Tensor | None = None) -> Tensor:
-        return x + self.dropout(sublayer(self.norm(x, real)))
+        return add(x, sublayer(self.norm(x, real)), self.dropout.p if self.training else 0.0)
 
 
 class NoResidual(_Join):
