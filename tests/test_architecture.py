@@ -17,6 +17,7 @@ MAY_IMPORT = {
     "decoding": {"decoding"},
     "evaluation": {"evaluation"},
     "tasks": {"tasks", "text", "data", "models", "nn", "decoding", "evaluation", "folder"},
+    "interop": {"interop", "models", "nn"},
     "training": {"training", "tasks", "data", "decoding", "recipe", "folder", "regard"},
 }
 

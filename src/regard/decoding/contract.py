@@ -34,8 +34,9 @@ class Generator(Protocol):
     def start(self, batch: Any, length: int, record: Any = None) -> Any:
         """Read the input, and give a `State` with room for `length` tokens a row.
 
-        The input has a `device`, and `first(bos)` says what each row reads first. `record` asks for attention weights:
-        `record.path(rows)` gives those of a sequence that stood, step by step, in these rows.
+        The input has a `device`, and `first(bos)` says what each row reads first: bos, or the end of its prompt.
+        `record` asks for attention weights: `record.path(rows)` gives those of a sequence that stood, step by step from
+        when it was told to `begin`, in these rows.
         """
 
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:

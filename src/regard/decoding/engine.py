@@ -102,6 +102,8 @@ class Engine:
         state = self.model.start(batch, longest + 1, record)
         search = wish.search(count, longest, batch.device)
         state.spread(search.beams)
+        if record is not None:
+            record.begin()
         first = batch.first(wish.symbols.bos).repeat_interleave(search.beams, 0)  # [B·K, 1]
         return Lane(Step(self.model, state, search, first), record)
 

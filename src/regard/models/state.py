@@ -124,6 +124,10 @@ class State:
             part.branch(beams)
         self.places.branch(beams)
 
+    def go_back(self, position: Tensor) -> None:
+        """Let every row go on from an earlier position [B]; what it has read from there on is overwritten."""
+        self.places.go_back(position)
+
     def reorder(self, index: Tensor) -> None:
         """Sentence r becomes what sentence index[r] was; the index may repeat sentences or leave some out."""
         if self.record is not None:

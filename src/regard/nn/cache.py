@@ -38,7 +38,6 @@ class Places:
         """The call in which `steps` more tokens of every row look at all that came before them, and at themselves."""
         filled, device = min(self.filled + steps, self.length), self.position.device
         queries = self.next(steps)
-        self._next = None
         if self.history is None:
             return Call(queries, Layout.of(filled, device=device))
         past = self.history[..., :filled, None] == torch.arange(self.beams, device=device)  # [B, K, filled, K]
@@ -65,9 +64,14 @@ class Places:
         self.position = self.position + steps
         self.pass_by(steps)
 
+    def go_back(self, position: Tensor) -> None:
+        """Let every row go on from an earlier position [B]; what it has read from there on is overwritten."""
+        self.position, self.least = position, 0
+        self._bounds = [(-self._clock, self.filled - self._clock)] * len(self._bounds)
+
     def pass_by(self, steps: int) -> None:
         """What is known without the device, once it has read `steps` more tokens."""
-        self._clock += steps
+        self._clock, self._next = self._clock + steps, None
         self.filled, self.least = min(self.filled + steps, self.length), self.least + steps
 
     @contextmanager

@@ -29,7 +29,14 @@ class Packed(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if x.numel() == x.shape[-1] and len(self.weight) < WIDE:
             return F.linear(x, self.weight, self.bias)
-        return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")  # type: ignore[no-any-return]
+        return self._product(x, "none")
+
+    def rectified(self, x: Tensor) -> Tensor:
+        """max(0, xWᵀ + b)"""
+        return self._product(x, "relu")
+
+    def _product(self, x: Tensor, then: str) -> Tensor:
+        return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, then, [], "")  # type: ignore[no-any-return]
 
 
 def frozen(model: nn.Module, dtype: torch.dtype | None = None) -> nn.Module:

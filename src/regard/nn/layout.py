@@ -21,6 +21,16 @@ class Tree:
 
 
 @dataclass(frozen=True)
+class Spans:
+    """Sequences end to end in one row: number s is at start[s] … start[s] + length[s]. All tensors have 32 bits."""
+
+    start: Tensor  # [S or more]
+    length: Tensor  # [S or more]
+    count: Tensor  # [1] S itself
+    longest: int  # none has more places; known without asking the device
+
+
+@dataclass(frozen=True)
 class Layout:
     """The places of one side of an attention. A row of length 1 in `position` serves the whole batch."""
 
@@ -32,6 +42,7 @@ class Layout:
     tree: Tree | None = None  # for structural positions
     start: int = 0  # no position is below this; known without asking the device
     past: Tensor | None = None  # [B, N, K] which keys are a query's own past, where beams share storage; None: all
+    spans: Spans | None = None  # of a packed row's documents, where each is one span
 
     @property
     def rows(self) -> int:

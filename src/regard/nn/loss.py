@@ -8,16 +8,19 @@ or in the backward pass. The plain twin is `F.cross_entropy(x @ weight.T, labels
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-CHUNK = {"cpu": 1 << 22, "cuda": 1 << 26}  # scores that exist at once: what a cache holds, or enough to fill a GPU
+from regard.nn import kernels
+
+CHUNK = {"cpu": 1 << 22, "cuda": 1 << 28}  # scores that exist at once: what a cache holds, or enough to fill a GPU
+
+ROUND = 64  # a GPU's table is filled up to a multiple of it
 
 
 def vocabulary_loss(x: Tensor, weight: Tensor, labels: Tensor, smoothing: float) -> Tensor:
     """Σ −(1 − ε) log p(label) − ε/V Σ_v log p(v), with p = softmax(x Wᵀ). x [N, D], weight [V, D], labels [N]."""
-    if torch.is_autocast_enabled(x.device.type):
-        dtype = torch.get_autocast_dtype(x.device.type)
-        x, weight = x.to(dtype), weight.to(dtype)
+    x = x.to(kernels.product_dtype(x))
     with torch.autocast(x.device.type, enabled=False):
         return _VocabularyLoss.apply(x, weight, labels, smoothing)  # type: ignore[no-any-return,no-untyped-call]
 
@@ -25,35 +28,61 @@ def vocabulary_loss(x: Tensor, weight: Tensor, labels: Tensor, smoothing: float)
 class _VocabularyLoss(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, labels: Tensor, smoothing: float) -> Tensor:
-        entries = len(weight)
-        rows = max(1, CHUNK.get(x.device.type, 1 << 22) // entries)
+        fused = kernels.usable(x)
+        compare = _compare_in_place if fused else _compare
+        table = weight.to(x.dtype)
+        if fused:  # products are fast where rows begin at round places
+            table = F.pad(table, (0, 0, 0, -len(table) % ROUND))
+        rows = max(1, CHUNK.get(x.device.type, 1 << 22) // len(table))
         wide = torch.promote_types(x.dtype, torch.float32)
         learns = any(ctx.needs_input_grad[:2])
         to_x = torch.empty_like(x) if learns else x
-        to_weight = torch.zeros(weight.shape, dtype=wide, device=x.device) if learns else weight
+        to_weight = torch.zeros_like(table, dtype=wide) if learns else weight
         total = torch.zeros((), dtype=wide, device=x.device)
         for start in range(0, len(x), rows):
-            part, right = x[start : start + rows], labels[start : start + rows, None]
-            scores = (part @ weight.T).to(wide)  # [rows, V]
-            most = scores.amax(-1, keepdim=True)
-            picked = scores.gather(-1, right)
-            mean = scores.mean(-1, keepdim=True) if smoothing else most
-            powers = scores.sub_(most).exp_()  # in place: the scores are not needed again
-            sums = powers.sum(-1, keepdim=True)
-            whole = sums.log() + most  # log Σ exp
-            total += (whole - (1 - smoothing) * picked - smoothing * mean).sum()
-            if learns:  # ∂/∂score_v = p_v − (1 − ε)[v = label] − ε/V
-                powers.div_(sums).sub_(smoothing / entries)
-                powers.scatter_add_(-1, right, torch.full_like(picked, smoothing - 1))
-                change = powers.to(x.dtype)
-                torch.mm(change, weight, out=to_x[start : start + rows])
+            part, right = x[start : start + rows], labels[start : start + rows]
+            loss, change = compare(part @ table.T, right, smoothing, learns, len(weight))
+            total += loss
+            if learns:
+                torch.mm(change, table, out=to_x[start : start + rows])
                 to_weight.addmm_(change.T, part) if to_weight.dtype == x.dtype else to_weight.add_(change.T @ part)
         ctx.save_for_backward(to_x, to_weight)
-        ctx.kind = weight.dtype
+        ctx.kind, ctx.entries = weight.dtype, len(weight)
         return total
 
     @staticmethod
     def backward(ctx: Any, *given: Tensor) -> tuple[Tensor, Tensor, None, None]:
         to_x, to_weight = ctx.saved_tensors
         (scale,) = given
-        return to_x * scale.to(to_x.dtype), (to_weight * scale).to(ctx.kind), None, None
+        return to_x * scale.to(to_x.dtype), (to_weight[: ctx.entries] * scale).to(ctx.kind), None, None
+
+
+def _compare(scores: Tensor, labels: Tensor, smoothing: float, learns: bool, entries: int) -> tuple[Tensor, Tensor]:
+    """The loss of scores [rows, V], summed, and, where something `learns`, its gradient by them."""
+    kind, right = scores.dtype, labels[:, None]
+    scores = scores.to(torch.promote_types(kind, torch.float32))
+    most = scores.amax(-1, keepdim=True)
+    picked = scores.gather(-1, right)
+    mean = scores.mean(-1, keepdim=True) if smoothing else most
+    powers = scores.sub_(most).exp_()  # in place: the scores are not needed again
+    sums = powers.sum(-1, keepdim=True)
+    whole = sums.log() + most  # log Σ exp
+    loss = (whole - (1 - smoothing) * picked - smoothing * mean).sum()
+    if learns:  # ∂/∂score_v = p_v − (1 − ε)[v = label] − ε/V
+        powers.div_(sums).sub_(smoothing / entries)
+        powers.scatter_add_(-1, right, torch.full_like(picked, smoothing - 1))
+    return loss, powers.to(kind)
+
+
+def _compare_in_place(
+    scores: Tensor, labels: Tensor, smoothing: float, learns: bool, entries: int
+) -> tuple[Tensor, Tensor]:
+    """The same by one kernel on a GPU, which leaves the gradient where the scores were."""
+    from regard.nn.loss_kernel import compare_kernel
+
+    losses = scores.new_empty(len(scores), dtype=torch.float32)
+    with kernels.on(scores):
+        compare_kernel[(len(scores),)](
+            scores, labels, losses, scores.shape[1], entries, smoothing, BLOCK=4096, num_warps=8
+        )  # fmt: skip
+    return losses.sum(), scores
