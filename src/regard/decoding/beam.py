@@ -69,7 +69,7 @@ class BeamSearch:
         full = (self.said >= self.limit)[:, None, None]  # only the end may come
         first = torch.arange(logp.shape[-1], device=logp.device) == 0
         logp = torch.where(full, end[..., None].masked_fill(~first, -torch.inf), logp)  # [B, size, 2·size]
-        word = torch.where(full, self.symbols.eos, word)
+        word = word.masked_fill(full, self.symbols.eos)
         total = (self.score[..., None] + logp.double()).flatten(1)  # [B, size · 2·size]
         score, place = total.topk(min(2 * self.beams, total.shape[1]), dim=1)
         return score, place // logp.shape[-1], word.flatten(1).gather(1, place)

@@ -83,5 +83,5 @@ def log_probabilities(logits: Tensor, symbols: Symbols) -> Tensor:
     """[…, V], in at least float32. Forbidden ids get −∞ and take no mass from the others: scores stay the model's."""
     logp = torch.log_softmax(logits, -1, dtype=torch.promote_types(logits.dtype, torch.float32))
     for word in symbols.never:
-        logp[..., word] = -torch.inf
+        logp[..., word].fill_(-torch.inf)
     return logp

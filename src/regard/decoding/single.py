@@ -73,7 +73,7 @@ class SingleSearch:
     def take(self, logits: Tensor) -> tuple[Tensor, None]:
         token, logp, end = self.choice.pick(logits, self.said, self.symbols)
         full = self.said >= self.limit  # the limit is reached: end here
-        token, logp = torch.where(full, self.symbols.eos, token), torch.where(full, end, logp)
+        token, logp = token.masked_fill(full, self.symbols.eos), torch.where(full, end, logp)
         self.total = self.total + logp.double().masked_fill(self.done, 0.0)
         at = self.said[:, None]
         self.token.scatter_(1, at, torch.where(self.done[:, None], self.token.gather(1, at), token[:, None]))

@@ -79,8 +79,10 @@ class Places:
         """As if so many tokens might have been read: shapes are then those of a bucket, whoever stands where."""
         known = self.filled, self.least, self._clock
         self.filled, self.least = filled, 0
-        yield
-        (self.filled, self.least, self._clock), self._next = known, None
+        try:
+            yield
+        finally:
+            (self.filled, self.least, self._clock), self._next = known, None
 
     # --- moving rows -------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ is made once here; MKL, which torch uses else, takes two to four times as long f
 """
 
 import copy
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +15,7 @@ from regard.nn.embedding import Output
 
 PACKS = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 KINDS = (torch.float32, torch.bfloat16)  # what oneDNN computes with here
+HALF = (torch.bfloat16, torch.float16)
 ROWS = 64  # the layout is chosen for about so many rows
 WIDE = 8192  # outputs from which even a single row is worth sharing among threads
 
@@ -39,6 +41,19 @@ class Packed(nn.Module):
         return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, then, [], "")  # type: ignore[no-any-return]
 
 
+class Scores(nn.Module):
+    """xWᵀ + b of a vocabulary in half precision on a GPU, given in float32: so many words are not rounded to a few."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__()
+        self.weight, self.bias = weight, bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = torch.mm(x.flatten(0, -2), self.weight.T, out_dtype=torch.float32)
+        out = out if self.bias is None else out + self.bias
+        return out.view(*x.shape[:-1], len(self.weight))
+
+
 def frozen(model: nn.Module, dtype: torch.dtype | None = None) -> nn.Module:
     """The model for decoding alone. The given one stays as it is; weights that need not change are shared with it."""
     weights = list(model.parameters())
@@ -52,8 +67,16 @@ def frozen(model: nn.Module, dtype: torch.dtype | None = None) -> nn.Module:
         memo[id(p)] = nn.Parameter(kept, requires_grad=False)
     made = copy.deepcopy(model, memo).eval()
     if packs:
-        for module in list(made.modules()):
-            for name, child in module.named_children():
-                if isinstance(child, nn.Linear | Output):
-                    setattr(module, name, Packed(child.weight, getattr(child, "bias", None)))
+        _replace(made, (nn.Linear, Output), Packed)
+    elif dtype in HALF and all(p.is_cuda for p in weights):
+        _replace(made, (Output,), Scores)
     return made
+
+
+def _replace(
+    model: nn.Module, kinds: tuple[type[nn.Module], ...], make: Callable[[Tensor, Tensor | None], nn.Module]
+) -> None:
+    for module in list(model.modules()):
+        for name, child in module.named_children():
+            if isinstance(child, kinds):
+                setattr(module, name, make(child.weight, getattr(child, "bias", None)))  # type: ignore[arg-type]
