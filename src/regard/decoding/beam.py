@@ -5,10 +5,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regard.decoding.best import best
 from regard.decoding.config import Beam
 from regard.decoding.contract import Hypothesis, Symbols
 from regard.decoding.penalty import penalty
-from regard.decoding.top import best
 
 
 class BeamSearch:

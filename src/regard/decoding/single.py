@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from regard.decoding.best import best
 from regard.decoding.config import Sample
 from regard.decoding.contract import Hypothesis, Symbols, log_probabilities
-from regard.decoding.top import best
 
 
 class Choice:

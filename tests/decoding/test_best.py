@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from regard.decoding import Symbols
-from regard.decoding.top import best, top
+from regard.decoding.best import best
+from regard.nn.top import top
 
 
 @pytest.mark.parametrize("entries", [5, 127, 1280, 5003, 32000])

@@ -1,0 +1,28 @@
+"""The best few of a vocabulary, with their log-probabilities. The plain twins are `log_softmax` and `topk`."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from regard.decoding.contract import Symbols, log_probabilities
+from regard.nn.top import top
+
+CHUNK = {"cpu": 1 << 18}  # scores turned into log-probabilities at once: what a core's own cache holds
+
+
+@dataclass(frozen=True)
+class Best:
+    logp: Tensor  # [N, count] log-probabilities, best first
+    words: Tensor  # [N, count]
+    end: Tensor  # [N] the log-probability of ending
+
+
+def best(logits: Tensor, symbols: Symbols, count: int) -> Best:
+    """The `count` likeliest words of each row [N, V]. Some rows at a time: scores are not worth a way to memory."""
+    rows = max(1, CHUNK.get(logits.device.type, logits.numel()) // logits.shape[1])
+    found = []
+    for part in logits.split(rows):
+        logp = log_probabilities(part, symbols)
+        found.append((*top(logp, count), logp[:, symbols.eos].clone()))
+    return Best(*(each[0] if len(found) == 1 else torch.cat(each) for each in zip(*found, strict=True)))
