@@ -3,6 +3,7 @@
 from regard.decoding.config import Beam, DecodingConfig, Greedy, Sample
 from regard.decoding.contract import Generator, Hypothesis, Symbols
 from regard.decoding.engine import Engine, Feed
+from regard.decoding.ensemble import Ensemble
 from regard.decoding.penalty import penalty
 from regard.decoding.searches import beam_search, greedy_search, sample
 
@@ -10,6 +11,7 @@ __all__ = [
     "Beam",
     "DecodingConfig",
     "Engine",
+    "Ensemble",
     "Feed",
     "Generator",
     "Greedy",

@@ -7,7 +7,8 @@ from torch import Tensor
 
 from regard.decoding.best import best
 from regard.decoding.config import Beam
-from regard.decoding.contract import Hypothesis, Symbols
+from regard.decoding.contract import Asked, Hypothesis, Symbols
+from regard.decoding.forced import Forced
 from regard.decoding.penalty import penalty
 
 
@@ -20,16 +21,17 @@ class BeamSearch:
     """
 
     def __init__(
-        self, config: Beam, symbols: Symbols, sentences: int, longest: int, device: torch.device, nbest: int = 1
+        self, config: Beam, symbols: Symbols, forced: Forced, sentences: int, longest: int, nbest: int = 1
     ) -> None:
-        self.config, self.symbols, self.beams, self.keep = config, symbols, config.size, max(nbest, 1)
+        self.symbols, self.forced, self.beams, self.keep = symbols, forced, config.size, max(nbest, 1)
+        device = forced.limit.device
 
         def room(*shape: int, dtype: torch.dtype = torch.long, fill: float = 0) -> Tensor:
             return torch.full((sentences, *shape), fill, dtype=dtype, device=device)
 
         size, keep = self.beams, self.keep
         self.done = room(dtype=torch.bool, fill=True)
-        self.limit, self.said = room(), room()
+        self.said = room()
         self.count = room()  # how many have ended
         self.score = room(size, dtype=torch.float64)  # of those that go on
         self.token, self.parent = room(size, longest + 1), room(size, longest + 1)  # what was chosen, step by step
@@ -40,8 +42,9 @@ class BeamSearch:
             [1.0, *(penalty(n, config) for n in range(1, longest + 4))], dtype=torch.float64, device=device
         )
 
-    def begin(self, rows: Tensor, limits: Tensor, keys: Tensor) -> None:
-        self.limit[rows], self.done[rows] = limits, False
+    def begin(self, rows: Tensor, asked: list[Asked]) -> None:
+        self.forced.begin(rows, asked)
+        self.done[rows] = False
         for zeroed in (self.said, self.count):
             zeroed[rows] = 0
         self.kept[rows] = self.score[rows] = -torch.inf
@@ -54,22 +57,23 @@ class BeamSearch:
         on = ends.long().argsort(dim=-1, stable=True)[:, : self.beams]  # the best that have not ended
         score, beam, token = score.gather(1, on), beam.gather(1, on), token.gather(1, on)
         self.score = score.masked_fill(token == self.symbols.eos, -torch.inf)  # where too few go on
-        at = self.said.minimum(self.limit)[:, None, None].expand(-1, self.beams, 1)
+        limit = self.forced.limit
+        at = self.said.minimum(limit)[:, None, None].expand(-1, self.beams, 1)
         self.token.scatter_(2, at, token[..., None])
         self.parent.scatter_(2, at, beam[..., None])
-        full = self.said >= self.limit
+        full = self.said >= limit
         self.said = self.said + (~self.done).long()
         self.done = self.done | full | (self.count >= self.beams) | self._decided()
         return token.flatten(), beam
 
     def _best(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The best 2·size continuations of each sentence: score, beam, token. So `size` go on even if all end."""
-        found = best(logits, self.symbols, 2 * self.beams)
-        logp, word, end = (x.unflatten(0, (-1, self.beams)) for x in (found.logp, found.words, found.end))
-        full = (self.said >= self.limit)[:, None, None]  # only the end may come
+        must, only = (x[:, None, None] for x in self.forced.next(self.said))
+        found = best(logits, self.symbols, 2 * self.beams, only.expand(-1, self.beams, 1).flatten(0, 1))
+        logp, word, forced = (x.unflatten(0, (-1, self.beams)) for x in (found.logp, found.words, found.wanted))
         first = torch.arange(logp.shape[-1], device=logp.device) == 0
-        logp = torch.where(full, end[..., None].masked_fill(~first, -torch.inf), logp)  # [B, size, 2·size]
-        word = word.masked_fill(full, self.symbols.eos)
+        logp = torch.where(must, forced.masked_fill(~first, -torch.inf), logp)  # [B, size, 2·size]
+        word = torch.where(must, only, word)
         total = (self.score[..., None] + logp.double()).flatten(1)  # [B, size · 2·size]
         score, place = total.topk(min(2 * self.beams, total.shape[1]), dim=1)
         return score, place // logp.shape[-1], word.flatten(1).gather(1, place)
@@ -88,11 +92,12 @@ class BeamSearch:
 
     def _decided(self) -> Tensor:
         """Whether no beginning can still beat the worst that is kept: log p ≤ 0 only falls, whatever comes."""
-        ends = self.divisor[self.said + 1], self.divisor[self.limit + 1]
+        ends = self.divisor[self.said + 1], self.divisor[self.forced.limit + 1]
         return self.score.amax(-1) / torch.maximum(*ends) <= self.kept[:, -1]
 
     def reorder(self, index: Tensor) -> None:
-        for name in ("done", "limit", "said", "count", "score", "token", "parent", "kept", "total", "last"):
+        self.forced.reorder(index)
+        for name in ("done", "said", "count", "score", "token", "parent", "kept", "total", "last"):
             setattr(self, name, getattr(self, name)[index])
 
     def found(self, rows: list[int], record: Any) -> list[list[Hypothesis]]:

@@ -1,4 +1,4 @@
-"""The best few of a vocabulary, with their log-probabilities. The plain twins are `log_softmax` and `topk`."""
+"""The likeliest words of a vocabulary, with their log-probabilities. The plain twins are `log_softmax` and `topk`."""
 
 from dataclasses import dataclass
 
@@ -15,14 +15,17 @@ CHUNK = {"cpu": 1 << 18}  # scores turned into log-probabilities at once: what a
 class Best:
     logp: Tensor  # [N, count] log-probabilities, best first
     words: Tensor  # [N, count]
-    end: Tensor  # [N] the log-probability of ending
+    wanted: Tensor  # [N, W] log-probabilities of words that were asked for
 
 
-def best(logits: Tensor, symbols: Symbols, count: int) -> Best:
-    """The `count` likeliest words of each row [N, V]. Some rows at a time: scores are not worth a way to memory."""
+def best(logits: Tensor, symbols: Symbols, count: int, wanted: Tensor) -> Best:
+    """The `count` likeliest words of each row [N, V], and those wanted [N, W].
+
+    Some rows at a time: log-probabilities of all words are not worth a way to memory.
+    """
     rows = max(1, CHUNK.get(logits.device.type, logits.numel()) // logits.shape[1])
     found = []
-    for part in logits.split(rows):
+    for part, asked in zip(logits.split(rows), wanted.split(rows), strict=True):
         logp = log_probabilities(part, symbols)
-        found.append((*top(logp, count), logp[:, symbols.eos].clone()))
+        found.append((*top(logp, count), logp.gather(1, asked)))
     return Best(*(each[0] if len(found) == 1 else torch.cat(each) for each in zip(*found, strict=True)))

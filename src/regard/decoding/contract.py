@@ -60,14 +60,24 @@ class Hypothesis:
     attention: dict[str, Tensor] | None = None  # by place [layers, H, T, K], where asked for; the last row is the end's
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What is asked of one sentence."""
+
+    limit: int  # at most so many tokens
+    key: int = 0  # its name, by which random draws are told apart
+    prefix: tuple[int, ...] = ()  # how it must begin
+    phrases: tuple[tuple[int, ...], ...] = ()  # what must appear in it, in any order
+
+
 class Search(Protocol):
     """What is known of B sentences while they are said, in tensors that stay on the device."""
 
     beams: int  # K, rows that a sentence has
     done: Tensor  # [B] True where nothing can change any more
 
-    def begin(self, rows: Tensor, limits: Tensor, keys: Tensor) -> None:
-        """Those places now hold other sentences, of at most so many tokens; keys tell their random draws apart."""
+    def begin(self, rows: Tensor, asked: list[Asked]) -> None:
+        """Those places now hold other sentences."""
 
     def take(self, logits: Tensor) -> tuple[Tensor, Tensor | None]:
         """Scores of what may come next [B·K, V] to what does [B·K], and which beams go on [B, K] where they branch."""

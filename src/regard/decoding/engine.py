@@ -12,9 +12,11 @@ import torch
 
 from regard.decoding.beam import BeamSearch
 from regard.decoding.config import Beam, DecodingConfig, Sample
-from regard.decoding.contract import Generator, Hypothesis, Search, Symbols
+from regard.decoding.contract import Asked, Generator, Hypothesis, Search, Symbols
+from regard.decoding.forced import Forced, Prefixed
 from regard.decoding.graph import Captured, Fixed, bucket
 from regard.decoding.lane import Lane, Step
+from regard.decoding.phrases import PhraseSearch, impossible
 from regard.decoding.single import Choice, Draw, SingleSearch
 from regard.errors import RegardError
 
@@ -37,11 +39,24 @@ class Feed:
     blank: Callable[[int, int], Any] | None = None  # a batch of so many sentences of so many words, of no meaning
     lengths: list[int] = field(default_factory=list)  # words of each, where `blank` is given
     told: Callable[[int], None] = quiet  # how many more are done
+    prefixes: list[tuple[int, ...]] | None = None  # how each must begin
+    phrases: list[tuple[tuple[int, ...], ...]] | None = None  # what must appear in each
 
     @staticmethod
     def of(batch: Any, limits: list[int], keys: list[int] | None = None) -> "Feed":
         """One batch, all of it at once."""
         return Feed(lambda rows: batch, limits, len(limits), keys)
+
+    def asked(self, sentences: list[int]) -> list[Asked]:
+        return [
+            Asked(
+                self.limits[n],
+                n if self.keys is None else self.keys[n],
+                self.prefixes[n] if self.prefixes else (),
+                self.phrases[n] if self.phrases else (),
+            )
+            for n in sentences
+        ]
 
 
 @dataclass(frozen=True)
@@ -51,12 +66,37 @@ class Wish:
     symbols: Symbols
     config: DecodingConfig
     nbest: int = 1
+    prefix: int = 0  # words of the longest that is given
+    phrases: int = 0  # the most that a sentence has, and …
+    phrase: int = 0  # … words of the longest
+
+    @staticmethod
+    def of(feed: Feed, symbols: Symbols, config: DecodingConfig, nbest: int) -> "Wish":
+        """For these sentences; an error names what cannot be done."""
+        asked = feed.asked(list(range(len(feed.limits))))
+        for n, each in enumerate(asked):
+            words = " ".join(map(str, each.prefix))
+            if len(each.prefix) > each.limit or {symbols.eos, *symbols.never} & set(each.prefix):
+                raise RegardError(f"sentence {n + 1} cannot begin with the tokens {words}; its limit is {each.limit}")
+            if bad := impossible(each, symbols):
+                words = " ".join(map(str, each.phrases[bad[0]]))
+                raise RegardError(f"phrase {bad[0] + 1} of sentence {n + 1} (tokens {words}) cannot appear: {bad[1]}")
+        phrases = [phrase for each in asked for phrase in each.phrases]
+        if phrases and not isinstance(config, Beam):
+            raise RegardError("phrases that must appear need a beam search")
+        longest, most = max(len(each.prefix) for each in asked), max(len(each.phrases) for each in asked)
+        return Wish(symbols, config, nbest, longest, most, max(map(len, phrases), default=0))
 
     def search(self, sentences: int, longest: int, device: torch.device) -> Search:
+        at = (self.symbols.eos, sentences, device)
+        forced = Prefixed(*at, self.prefix) if self.prefix else Forced(*at)
         if isinstance(self.config, Beam):
-            return BeamSearch(self.config, self.symbols, sentences, longest, device, self.nbest)
+            given = (self.config, self.symbols, forced, sentences, longest, self.nbest)
+            if self.phrases:
+                return PhraseSearch(*given, phrases=self.phrases, longest_phrase=self.phrase)
+            return BeamSearch(*given)
         choice = Draw(self.config, sentences, longest, device) if isinstance(self.config, Sample) else Choice()
-        return SingleSearch(choice, self.symbols, sentences, longest, device)
+        return SingleSearch(choice, self.symbols, forced, sentences, longest)
 
 
 class Engine:
@@ -74,7 +114,7 @@ class Engine:
         found: list[list[Hypothesis]] = [[] for _ in feed.limits]
         if not feed.limits:
             return found
-        lane, waiting = self._begin(feed, Wish(symbols, config, nbest), record)
+        lane, waiting = self._begin(feed, Wish.of(feed, symbols, config, nbest), record)
         while lane.busy():
             lane.advance()
             if lane.look():
@@ -147,5 +187,4 @@ class Engine:
         self._enter(lane, sentences, feed)
 
     def _enter(self, lane: Lane, sentences: list[int], feed: Feed) -> None:
-        keys = [n if feed.keys is None else feed.keys[n] for n in sentences]
-        lane.enter(lane.free()[: len(sentences)], sentences, [feed.limits[n] for n in sentences], keys)
+        lane.enter(lane.free()[: len(sentences)], sentences, feed.asked(sentences))

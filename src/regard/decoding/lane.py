@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.decoding.contract import Generator, Hypothesis, Search
+from regard.decoding.contract import Asked, Generator, Hypothesis, Search
 from regard.decoding.graph import Fixed
 
 LOOK = {"cpu": 1}  # steps between two looks at what is done; elsewhere asking stops the device …
@@ -53,12 +53,11 @@ class Lane:
     def free(self) -> list[int]:
         return [place for place, sentence in enumerate(self.sentences) if sentence is None]
 
-    def enter(self, places: list[int], sentences: list[int], limits: list[int], keys: list[int]) -> None:
-        """Sentences of at most so many tokens, whose state is there already, begin."""
-        rows, most = torch.tensor(places, device=self.device), torch.tensor(limits, device=self.device)
-        self.step.search.begin(rows, most, torch.tensor(keys))
-        for place, sentence, limit in zip(places, sentences, limits, strict=True):
-            self.sentences[place], self.ends[place] = sentence, self.steps + limit + 1
+    def enter(self, places: list[int], sentences: list[int], asked: list[Asked]) -> None:
+        """Sentences whose state is there already begin."""
+        self.step.search.begin(torch.tensor(places, device=self.device), asked)
+        for place, sentence, each in zip(places, sentences, asked, strict=True):
+            self.sentences[place], self.ends[place] = sentence, self.steps + each.limit + 1
         self._plan()
 
     def write(self, places: list[int], state: Any, first: Tensor) -> None:

@@ -8,20 +8,21 @@ from torch import Tensor
 
 from regard.decoding.best import best
 from regard.decoding.config import Sample
-from regard.decoding.contract import Hypothesis, Symbols, log_probabilities
+from regard.decoding.contract import Asked, Hypothesis, Symbols, log_probabilities
+from regard.decoding.forced import Forced
 
 
 class Choice:
     """How one word is chosen from scores [B, V] when `said` [B] words have come: the likeliest."""
 
-    def begin(self, rows: Tensor, keys: Tensor) -> None: ...
+    def begin(self, rows: Tensor, asked: list[Asked]) -> None: ...
 
     def reorder(self, index: Tensor) -> None: ...
 
-    def pick(self, logits: Tensor, said: Tensor, symbols: Symbols) -> tuple[Tensor, Tensor, Tensor]:
-        """The words [B], their log-probabilities, and those of ending."""
-        found = best(logits, symbols, 1)
-        return found.words[:, 0], found.logp[:, 0], found.end
+    def pick(self, logits: Tensor, said: Tensor, symbols: Symbols, other: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The words [B], their log-probabilities, and those of others [B]."""
+        found = best(logits, symbols, 1, other[:, None])
+        return found.words[:, 0], found.logp[:, 0], found.wanted[:, 0]
 
 
 class Draw(Choice):
@@ -31,15 +32,15 @@ class Draw(Choice):
         self.config = config
         self.draws = torch.zeros(sentences, longest + 1, dtype=torch.float64, device=device)  # in [0, 1)
 
-    def begin(self, rows: Tensor, keys: Tensor) -> None:
+    def begin(self, rows: Tensor, asked: list[Asked]) -> None:
         count = self.draws.shape[1]
-        fresh = [np.random.default_rng((self.config.seed, key)).random(count) for key in keys.tolist()]
+        fresh = [np.random.default_rng((self.config.seed, each.key)).random(count) for each in asked]
         self.draws[rows] = torch.from_numpy(np.stack(fresh)).to(self.draws.device)
 
     def reorder(self, index: Tensor) -> None:
         self.draws = self.draws[index]
 
-    def pick(self, logits: Tensor, said: Tensor, symbols: Symbols) -> tuple[Tensor, Tensor, Tensor]:
+    def pick(self, logits: Tensor, said: Tensor, symbols: Symbols, other: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         logp = log_probabilities(logits, symbols)
         ranked, ids = (logp.double() / self.config.temperature).softmax(-1).sort(dim=-1, descending=True, stable=True)
         before = ranked.cumsum(-1) - ranked  # probability of all that rank above
@@ -50,7 +51,7 @@ class Draw(Choice):
         u = self.draws.gather(1, said[:, None]) * kept[:, -1:]
         place = (kept <= u).sum(-1).minimum(keep.sum(-1) - 1)
         words = ids.gather(-1, place[:, None])
-        return words[:, 0], logp.gather(-1, words)[:, 0], logp[:, symbols.eos]
+        return words[:, 0], logp.gather(-1, words)[:, 0], logp.gather(-1, other[:, None])[:, 0]
 
 
 class SingleSearch:
@@ -58,22 +59,23 @@ class SingleSearch:
 
     beams = 1
 
-    def __init__(self, choice: Choice, symbols: Symbols, sentences: int, longest: int, device: torch.device) -> None:
-        self.choice, self.symbols = choice, symbols
+    def __init__(self, choice: Choice, symbols: Symbols, forced: Forced, sentences: int, longest: int) -> None:
+        self.choice, self.symbols, self.forced = choice, symbols, forced
+        device = forced.limit.device
         self.done = torch.ones(sentences, dtype=torch.bool, device=device)
-        self.limit, self.said = torch.zeros(2, sentences, dtype=torch.long, device=device)
+        self.said = torch.zeros(sentences, dtype=torch.long, device=device)
         self.token = torch.zeros(sentences, longest + 1, dtype=torch.long, device=device)
         self.total = torch.zeros(sentences, dtype=torch.float64, device=device)
 
-    def begin(self, rows: Tensor, limits: Tensor, keys: Tensor) -> None:
-        self.limit[rows], self.done[rows] = limits, False
-        self.said[rows], self.total[rows] = 0, 0.0
-        self.choice.begin(rows, keys)
+    def begin(self, rows: Tensor, asked: list[Asked]) -> None:
+        self.done[rows], self.said[rows], self.total[rows] = False, 0, 0.0
+        self.forced.begin(rows, asked)
+        self.choice.begin(rows, asked)
 
     def take(self, logits: Tensor) -> tuple[Tensor, None]:
-        token, logp, end = self.choice.pick(logits, self.said, self.symbols)
-        full = self.said >= self.limit  # the limit is reached: end here
-        token, logp = token.masked_fill(full, self.symbols.eos), torch.where(full, end, logp)
+        must, only = self.forced.next(self.said)
+        token, logp, forced = self.choice.pick(logits, self.said, self.symbols, only)
+        token, logp = torch.where(must, only, token), torch.where(must, forced, logp)
         self.total = self.total + logp.double().masked_fill(self.done, 0.0)
         at = self.said[:, None]
         self.token.scatter_(1, at, torch.where(self.done[:, None], self.token.gather(1, at), token[:, None]))
@@ -82,9 +84,10 @@ class SingleSearch:
         return token, None
 
     def reorder(self, index: Tensor) -> None:
-        for name in ("done", "limit", "said", "token", "total"):
+        for name in ("done", "said", "token", "total"):
             setattr(self, name, getattr(self, name)[index])
         self.choice.reorder(index)
+        self.forced.reorder(index)
 
     def found(self, rows: list[int], record: Any) -> list[list[Hypothesis]]:
         at = torch.tensor(rows, device=self.done.device)
