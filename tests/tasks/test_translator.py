@@ -10,7 +10,7 @@ import torch
 import regard
 from regard.decoding import Beam, Greedy, Sample
 from regard.errors import RegardError
-from regard.tasks.translator import Translator, by_length
+from regard.tasks.translator import Translator, by_length, lanes
 from tests.training import toy
 
 
@@ -171,6 +171,47 @@ def test_batches_by_length() -> None:
     assert batches[0] == [2, 4]  # two of nine pieces and an end each: twenty
     assert all(len(rows) * (max(lengths[n] for n in rows) + 1) <= 20 for rows in batches)
     assert list(by_length([500], budget=20)) == [[0]]  # one sentence, however long
+
+
+def test_lanes_hold_every_row_once_and_short_ones_apart() -> None:
+    draw = random.Random(3)
+    lengths = [draw.randint(0, 80) for _ in range(500)]
+    made = list(lanes(lengths, 200))
+    assert sorted(n for rows, _ in made for n in rows) == [n for n in range(500) if lengths[n]]
+    for rows, room in made[:-1]:
+        ranked = [lengths[n] for n in rows]
+        assert ranked == sorted(ranked, reverse=True)
+        assert 2 * ranked[-1] >= ranked[0]
+        assert room == min(len(rows), max(1, 200 // (ranked[0] + 1)))
+    assert len(made) > 3
+    assert list(lanes([40, 3, 2], 1000)) == [([0, 1, 2], 3)]  # too few to have storage of their own
+    assert list(lanes([0, 0], 10)) == []
+
+
+def test_bf16_says_nearly_the_same(run: Path, translator: Translator) -> None:
+    lines = sentences(40)
+    half = regard.load(run, "cpu", "bf16")
+    for decoding in (Greedy(), Beam(size=4)):
+        plain, fast = translator.nbest(lines, 1, decoding), half.nbest(lines, 1, decoding)
+        assert sum(a[0].text == b[0].text for a, b in zip(plain, fast, strict=True)) >= 36
+        assert [t[0].log_probability for t in fast] != [t[0].log_probability for t in plain]
+    assert next(half.model.parameters()).dtype == torch.float32  # scores of given text stay exact
+    assert half.score([("w1", "W1")]) == translator.score([("w1", "W1")])
+    with pytest.raises(RegardError, match="precision is 'int4'; write float32 or bf16"):
+        regard.load(run, "cpu", "int4").translate(["w1"])
+
+
+def test_changed_weights_are_noticed(run: Path) -> None:
+    """What is laid out for decoding follows the model, whose weights an optimiser changes in place."""
+    changing, lines = regard.load(run, device="cpu"), sentences(6)
+    before, engine = changing.nbest(lines, 1), changing.engine
+    assert changing.engine is engine
+    with torch.no_grad():
+        for p in changing.model.parameters():
+            p.mul_(1.01)
+    after = changing.nbest(lines, 1)
+    assert changing.engine is not engine
+    assert all(a[0].score != b[0].score for a, b in zip(before, after, strict=True))
 
 
 def test_train_and_load_as_functions(tmp_path: Path) -> None:
