@@ -11,6 +11,7 @@ from regard.decoding.graph import Fixed, Held, bucket
 from regard.models.batch import Packed, pairs
 from regard.nn.record import Record
 from tests.decoding.small import MODELS, SYMBOLS, batch, feed, plain_beam, sentences
+from tests.models import test_transformer
 from tests.models.test_transformer import MARKS
 
 SEARCHES = [Greedy(), Beam(size=4), Beam(size=3, penalty="gnmt", length_penalty=0.6), Sample(seed=7)]
@@ -122,6 +123,29 @@ def test_recorded_weights_follow_the_beams() -> None:
             torch.testing.assert_close(h.attention["cross"][..., :source], expected["cross"], atol=1e-9, rtol=0)
             torch.testing.assert_close(h.attention["decoder"][..., :said], expected["decoder"], atol=1e-9, rtol=0)
             assert h.attention["decoder"].shape[2] == said
+
+
+class _Endless:
+    """Never ends by itself."""
+
+    def __init__(self, model: Any) -> None:
+        self.model, self.start = model, model.start
+
+    def step(self, tokens: torch.Tensor, state: Any) -> tuple[torch.Tensor, Any]:
+        logits, state = self.model.step(tokens, state)
+        return logits - 50 * torch.nn.functional.one_hot(torch.tensor(3), logits.shape[-1]), state
+
+
+def test_a_row_that_is_done_may_stay_as_long_as_others_go_on() -> None:
+    """The first sentence is done long before the third, which came later; there are no positions for as many words."""
+    model = _Endless(test_transformer.build(40, position={"kind": "learned", "length": 20}))
+    model.longest = 20
+    rows = sentences(3, longest=6)
+    given = feed(rows, 2)
+    given.limits = [18, 15, 19]
+    found = Engine(model, Fixed).decode(given, SYMBOLS, Beam(size=2))
+    assert [len(h[0].tokens) for h in found] == [18, 15, 19]
+    assert tokens(found) == tokens(Engine(model).decode(given, SYMBOLS, Beam(size=2)))
 
 
 def test_buckets() -> None:
