@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from regard.nn.norm import add, add_norm
+from regard.nn.norm import add, add_norm, norm_beside
 
 
 class _Join(nn.Module):
@@ -29,7 +29,8 @@ class PreNorm(_Join):
     final_norm = True
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor], real: Tensor | None = None) -> Tensor:
-        return add(x, sublayer(self.norm(x, real)), self.dropout.p if self.training else 0.0)
+        normal, x = norm_beside(x, self.norm, real)
+        return add(x, sublayer(normal), self.dropout.p if self.training else 0.0)
 
 
 class NoResidual(_Join):
