@@ -13,27 +13,27 @@ from torch import Tensor
 
 from regard.nn import kernels
 
-CHUNK = {"cpu": 1 << 22, "cuda": 1 << 28}  # scores that exist at once: what a cache holds, or enough to fill a GPU
+CHUNK = {"cpu": 1 << 22, "cuda": 1 << 26}  # scores that exist at once: what a cache holds, or enough to fill a GPU
+FUSED = 1 << 28  # the same for our own kernel, which has no wider copy of them
 
 ROUND = 64  # a GPU's table is filled up to a multiple of it
 
 
 def vocabulary_loss(x: Tensor, weight: Tensor, labels: Tensor, smoothing: float) -> Tensor:
     """Σ −(1 − ε) log p(label) − ε/V Σ_v log p(v), with p = softmax(x Wᵀ). x [N, D], weight [V, D], labels [N]."""
-    x = x.to(kernels.product_dtype(x))
+    x, fused = x.to(kernels.product_dtype(x)), kernels.usable(x)
     with torch.autocast(x.device.type, enabled=False):
-        return _VocabularyLoss.apply(x, weight, labels, smoothing)  # type: ignore[no-any-return,no-untyped-call]
+        return _VocabularyLoss.apply(x, weight, labels, smoothing, fused)  # type: ignore[no-any-return,no-untyped-call]
 
 
 class _VocabularyLoss(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, labels: Tensor, smoothing: float) -> Tensor:
-        fused = kernels.usable(x)
+    def forward(ctx: Any, x: Tensor, weight: Tensor, labels: Tensor, smoothing: float, fused: bool) -> Tensor:
         compare = _compare_in_place if fused else _compare
         table = weight.to(x.dtype)
         if fused:  # products are fast where rows begin at round places
             table = F.pad(table, (0, 0, 0, -len(table) % ROUND))
-        rows = max(1, CHUNK.get(x.device.type, 1 << 22) // len(table))
+        rows = max(1, (FUSED if fused else CHUNK.get(x.device.type, 1 << 22)) // len(table))
         wide = torch.promote_types(x.dtype, torch.float32)
         learns = any(ctx.needs_input_grad[:2])
         to_x = torch.empty_like(x) if learns else x
@@ -51,10 +51,10 @@ class _VocabularyLoss(torch.autograd.Function):
         return total
 
     @staticmethod
-    def backward(ctx: Any, *given: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    def backward(ctx: Any, *given: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
         to_x, to_weight = ctx.saved_tensors
         (scale,) = given
-        return to_x * scale.to(to_x.dtype), (to_weight[: ctx.entries] * scale).to(ctx.kind), None, None
+        return to_x * scale.to(to_x.dtype), (to_weight[: ctx.entries] * scale).to(ctx.kind), None, None, None
 
 
 def _compare(scores: Tensor, labels: Tensor, smoothing: float, learns: bool, entries: int) -> tuple[Tensor, Tensor]:
