@@ -10,14 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-CHUNK = {"cpu": 1 << 22, "cuda": 1 << 26}  # scores that exist at once: what a cache holds, or enough to fill a GPU
+CHUNK = {"cpu": 1 << 21, "cuda": 1 << 26}  # scores that exist at once: what a cache holds, or enough to fill a GPU
 
 
 def vocabulary_loss(x: Tensor, weight: Tensor, labels: Tensor, smoothing: float) -> Tensor:
     """Σ −(1 − ε) log p(label) − ε/V Σ_v log p(v), with p = softmax(x Wᵀ). x [N, D], weight [V, D], labels [N]."""
     if torch.is_autocast_enabled(x.device.type):
-        dtype = torch.get_autocast_dtype(x.device.type)
-        x, weight = x.to(dtype), weight.to(dtype)
+        x = x.to(torch.get_autocast_dtype(x.device.type))
     with torch.autocast(x.device.type, enabled=False):
         return _VocabularyLoss.apply(x, weight, labels, smoothing)  # type: ignore[no-any-return,no-untyped-call]
 
@@ -25,28 +24,19 @@ def vocabulary_loss(x: Tensor, weight: Tensor, labels: Tensor, smoothing: float)
 class _VocabularyLoss(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, labels: Tensor, smoothing: float) -> Tensor:
-        entries = len(weight)
-        rows = max(1, CHUNK.get(x.device.type, 1 << 22) // entries)
+        table = weight.to(x.dtype)
+        rows = max(1, CHUNK.get(x.device.type, CHUNK["cpu"]) // len(weight))
         wide = torch.promote_types(x.dtype, torch.float32)
         learns = any(ctx.needs_input_grad[:2])
         to_x = torch.empty_like(x) if learns else x
-        to_weight = torch.zeros(weight.shape, dtype=wide, device=x.device) if learns else weight
+        to_weight = torch.zeros_like(weight, dtype=wide) if learns else weight
         total = torch.zeros((), dtype=wide, device=x.device)
         for start in range(0, len(x), rows):
-            part, right = x[start : start + rows], labels[start : start + rows, None]
-            scores = (part @ weight.T).to(wide)  # [rows, V]
-            most = scores.amax(-1, keepdim=True)
-            picked = scores.gather(-1, right)
-            mean = scores.mean(-1, keepdim=True) if smoothing else most
-            powers = scores.sub_(most).exp_()  # in place: the scores are not needed again
-            sums = powers.sum(-1, keepdim=True)
-            whole = sums.log() + most  # log Σ exp
-            total += (whole - (1 - smoothing) * picked - smoothing * mean).sum()
-            if learns:  # ∂/∂score_v = p_v − (1 − ε)[v = label] − ε/V
-                powers.div_(sums).sub_(smoothing / entries)
-                powers.scatter_add_(-1, right, torch.full_like(picked, smoothing - 1))
-                change = powers.to(x.dtype)
-                torch.mm(change, weight, out=to_x[start : start + rows])
+            part = x[start : start + rows]
+            loss, change = _compare(part @ table.T, labels[start : start + rows], smoothing, learns)
+            total += loss
+            if learns:
+                torch.mm(change, table, out=to_x[start : start + rows])
                 to_weight.addmm_(change.T, part) if to_weight.dtype == x.dtype else to_weight.add_(change.T @ part)
         ctx.save_for_backward(to_x, to_weight)
         ctx.kind = weight.dtype
@@ -57,3 +47,17 @@ class _VocabularyLoss(torch.autograd.Function):
         to_x, to_weight = ctx.saved_tensors
         (scale,) = given
         return to_x * scale.to(to_x.dtype), (to_weight * scale).to(ctx.kind), None, None
+
+
+def _compare(scores: Tensor, labels: Tensor, smoothing: float, learns: bool) -> tuple[Tensor, Tensor]:
+    """The loss of scores [rows, V], summed; where something `learns`, its gradient by them, which takes their place."""
+    right = labels[:, None]
+    wide = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    most, picked = wide.amax(-1), wide.gather(-1, right)
+    mean = wide.mean(-1) if smoothing else most
+    p = torch.softmax(wide, -1, out=wide)  # in place: fresh memory costs as much as the exponentials
+    whole = most - p.amax(-1).log()  # log Σ exp(score), since the largest p is exp(most) over that sum
+    loss = (whole - (1 - smoothing) * picked[:, 0] - smoothing * mean).sum()
+    if learns:  # ∂/∂score_v = p_v − (1 − ε)[v = label] − ε/V
+        p.sub_(smoothing / p.shape[1]).scatter_add_(-1, right, torch.full_like(picked, smoothing - 1))
+    return loss, scores.copy_(p)

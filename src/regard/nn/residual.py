@@ -4,6 +4,8 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
+from regard.nn.dropout import Dropout
+
 
 class _Join(nn.Module):
     final_norm = False  # whether the stack needs one norm more at its end
@@ -11,7 +13,7 @@ class _Join(nn.Module):
     def __init__(self, norm: nn.Module, dropout: float) -> None:
         super().__init__()
         self.norm = norm
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
 
 class PostNorm(_Join):
