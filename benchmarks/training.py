@@ -157,7 +157,9 @@ def main() -> None:
     print(f"{options.preset}, {len(given)} batches of {options.budget:,}, {tokens / padded:.0%} real, "
           f"{torch.cuda.get_device_name() if cuda else f'CPU, {torch.get_num_threads()} threads'}")  # fmt: skip
     for name, found in speeds.items():
-        best = max(statistics.median(s) for n, s in speeds.items() if not (n.startswith("regard") or n.endswith("bf16")))
+        best = max(
+            statistics.median(s) for n, s in speeds.items() if not (n.startswith("regard") or n.endswith("bf16"))
+        )
         speed = statistics.median(found)
         extra = f"  {memory[name]:.1f} GiB" if memory else ""
         print(f"{name:26} {speed:12,.0f} target tokens/s  {speed / best:5.2f} × the fastest peer{extra}")

@@ -17,9 +17,9 @@ def dropout(x: Tensor, p: float) -> Tensor:
     dropped = round(p * STEPS)
     if x.device.type != "cpu" or not 0 < dropped < STEPS:
         return F.dropout(x, p)
-    bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(1 << 63), None)
+    bits = x.new_empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(1 << 63), None)
     drawn = bits.view(torch.int16)[: x.numel()].view(x.shape)  # −32,768 to 32,767, each as likely
-    kept = torch.ge(drawn, dropped - STEPS // 2, out=torch.empty(x.shape, dtype=x.dtype))
+    kept = torch.ge(drawn, dropped - STEPS // 2, out=x.new_empty(x.shape))
     return x * kept.mul_(STEPS / (STEPS - dropped))
 
 

@@ -13,7 +13,7 @@ def refuses(job: Job) -> str | None:
 
 def sdpa(job: Job) -> Tensor:
     if job.q.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
-        # Of many small products torch's CPU kernel makes poor use in half precision: its gradients took 7 times as long.
+        # torch's CPU kernel is slow at small products in half precision: its gradients took 7 times as long (2.13).
         with torch.autocast("cpu", enabled=False):
             return _attend(job, job.q.float(), job.k.float(), job.v.float())
     return _attend(job, job.q, job.k, job.v)
