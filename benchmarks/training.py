@@ -22,6 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard import config
+from regard.device import has_bf16
 from regard.models.batch import Packed, Pairs, pairs
 from regard.models.transformer import TransformerConfig
 from regard.nn.position import sinusoids
@@ -120,7 +121,7 @@ def main() -> None:
                                ("torch.nn.Transformer", Torch(c, options.entries), everywhere),
                                ("Marian", Marian(c, options.entries), everywhere)):  # fmt: skip
         made[name] = model.to(device).train(), learn(model)
-    if not cuda and torch.cpu._is_avx512_bf16_supported():
+    if not cuda and has_bf16(device):
         for name, model, learn in (("regard, bf16", c.build(options.entries, options.entries), at_targets),
                                    ("torch.nn.Transformer, bf16", Torch(c, options.entries), everywhere)):  # fmt: skip
             made[name] = model.train(), learn(model)
