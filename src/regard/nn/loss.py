@@ -55,7 +55,7 @@ def _compare(scores: Tensor, labels: Tensor, smoothing: float, learns: bool) -> 
     wide = scores.to(torch.promote_types(scores.dtype, torch.float32))
     most, picked = wide.amax(-1), wide.gather(-1, right)
     mean = wide.mean(-1) if smoothing else most
-    p = torch.softmax(wide, -1, out=wide)  # in place: fresh memory costs as much as the exponentials
+    p = torch.softmax(wide, -1, out=wide)  # in place, since fresh memory is slow
     whole = most - p.amax(-1).log()  # log Σ exp(score), since the largest p is exp(most) over that sum
     loss = (whole - (1 - smoothing) * picked[:, 0] - smoothing * mean).sum()
     if learns:  # ∂/∂score_v = p_v − (1 − ε)[v = label] − ε/V
