@@ -28,6 +28,18 @@ def test_it_is_torchs_cross_entropy(rows: int, entries: int, size: int, smoothin
         torch.testing.assert_close(a, b, atol=1e-12, rtol=1e-10)
 
 
+def test_many_entries_in_float32() -> None:
+    """Wide rows, of which the chunk is no multiple, by the code that float32 takes."""
+    torch.manual_seed(1)
+    x, weight = torch.randn(300, 16, requires_grad=True), torch.randn(10_007, 16, requires_grad=True)
+    labels = torch.randint(0, 10_007, (300,))
+    ours = vocabulary_loss(x, weight, labels, 0.1)
+    exact = F.cross_entropy(x.double() @ weight.double().T, labels, label_smoothing=0.1, reduction="sum")
+    assert ours.item() == pytest.approx(exact.item(), rel=1e-6)
+    for a, b in zip(*(torch.autograd.grad(y, (x, weight)) for y in (ours, exact)), strict=True):
+        torch.testing.assert_close(a, b, atol=5e-5, rtol=1e-5)
+
+
 def test_large_scores_do_not_overflow() -> None:
     x = torch.tensor([[1000.0, -1000.0]], requires_grad=True)
     ours = vocabulary_loss(x, torch.eye(2), torch.tensor([1]), 0.1)

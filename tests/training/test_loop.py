@@ -258,6 +258,16 @@ def test_bf16_trains(folder: Path) -> None:
     assert all(t.dtype == torch.float32 for t in weights(folder / "run").values())
 
 
+def test_a_processor_without_bf16_is_told(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for has in (True, False):
+        monkeypatch.setattr("regard.training.run.has_bf16", lambda device, has=has: has)
+        run(folder, f"has-{has}", steps=1, precision="bf16")
+        said = "".join(capsys.readouterr())
+        assert ("bf16, for which" in said) != has, said
+
+
 def test_interrupted_validations_are_owed_and_change_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A signal inside a validation, and again inside the one that is owed for it: the end has the same bits."""
     run(folder, "whole")

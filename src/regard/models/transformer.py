@@ -29,6 +29,7 @@ from regard.nn import kernels
 from regard.nn.attention import AttentionConfig, MultiHeadAttention
 from regard.nn.backend import short
 from regard.nn.cache import Cache
+from regard.nn.dropout import Dropout
 from regard.nn.embedding import Embedding, Output
 from regard.nn.feed_forward import FeedForward
 from regard.nn.init import INITS
@@ -170,7 +171,7 @@ class Transformer(nn.Module):
             self.source_embedding if c.share == "all" else Embedding(target_entries, c.size, c.scale_embedding)
         )
         self.output = Output(self.target_embedding if c.share != "none" else None, target_entries, c.size)
-        self.dropout = nn.Dropout(c.dropout)
+        self.dropout = Dropout(c.dropout)
         self.encoder_position = self._positions("encoder")
         self.decoder_position = self._positions("decoder")
         nowhere = nn.ModuleList([Position()])  # source and target positions have nothing to do with each other

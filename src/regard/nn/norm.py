@@ -3,11 +3,11 @@
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from regard.nn import kernels
+from regard.nn.dropout import dropout as drop
 
 PROGRAMS = 528  # of the backward kernel: enough to fill a large GPU, few enough to add up what each has summed
 
@@ -39,7 +39,7 @@ def add_norm(x: Tensor, y: Tensor, norm: nn.Module, dropout: float, real: Tensor
     """norm(x + dropout(y)), on a GPU in one kernel."""
     if isinstance(norm, LayerNorm) and kernels.usable(x):
         return _Norm.apply(x, y, norm.weight, norm.bias, norm.eps, dropout, kernels.salt(dropout), False)  # type: ignore[no-any-return,no-untyped-call]
-    return norm(x + (F.dropout(y, dropout) if dropout else y), real)  # type: ignore[no-any-return]
+    return norm(x + (drop(y, dropout) if dropout else y), real)  # type: ignore[no-any-return]
 
 
 def norm_beside(x: Tensor, norm: nn.Module, real: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -55,7 +55,7 @@ def add(x: Tensor, y: Tensor, dropout: float) -> Tensor:
         return x + y
     if kernels.usable(x):
         return _Add.apply(x, y, dropout, kernels.salt(dropout))  # type: ignore[no-any-return,no-untyped-call]
-    return x + F.dropout(y, dropout)
+    return x + drop(y, dropout)
 
 
 class _Add(torch.autograd.Function):
