@@ -1,3 +1,12 @@
-"""regard comes first: it settles how OpenMP's threads wait before torch is imported."""
+"""regard comes first: it settles how OpenMP's threads wait before torch is imported.
+
+Where there is no GPU, Triton interprets our kernels, and must know before anything imports it.
+"""
+
+import os
 
 import regard as regard
+import torch
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"

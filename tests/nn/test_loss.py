@@ -1,4 +1,4 @@
-"""The loss in chunks against torch's, with gradients; and that the scores are never whole."""
+"""The loss in chunks against torch's, with gradients; that the scores are never whole; and the same by our kernel."""
 
 import pytest
 import torch
@@ -76,3 +76,45 @@ def test_only_a_chunk_of_scores_exists(monkeypatch: pytest.MonkeyPatch) -> None:
     with Watch():
         vocabulary_loss(x, weight, torch.zeros(400, dtype=torch.long), 0.1).backward()
     assert largest == 10 * 1000
+
+
+# --- the kernel ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("entries", [1, 37, 64, 200])  # multiples of 8 and others; less than a block and more
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_kernel(device: torch.device, monkeypatch: pytest.MonkeyPatch, entries: int, smoothing: float) -> None:
+    """Places without a label count for nothing, in the loss and in its gradients."""
+    monkeypatch.setattr(loss, "BLOCK", 64)
+    monkeypatch.setitem(loss.CHUNK, device.type, 5 * entries)  # three chunks
+    torch.manual_seed(0)
+    x, weight = (torch.randn(n, 8).to(device).requires_grad_() for n in (12, entries))
+    labels = torch.randint(0, entries, (12,)).to(device)
+    labels[[0, 7, 11]] = -1
+    ours = vocabulary_loss(x, weight, labels, smoothing)
+    scores = x.double() @ weight.double().T
+    theirs = F.cross_entropy(scores, labels, label_smoothing=smoothing, reduction="sum", ignore_index=-1)
+    torch.testing.assert_close(ours.double(), theirs, atol=1e-5, rtol=1e-5)
+    found, right = (torch.autograd.grad(0.3 * y, (x, weight)) for y in (ours, theirs))
+    for a, b in zip(found, right, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5)
+    assert (found[0][[0, 7, 11]] == 0).all()
+
+
+def test_the_kernel_on_large_scores_and_no_labels(device: torch.device) -> None:
+    eye = torch.eye(3, device=device)
+    x = torch.tensor([[1000.0, -1000.0, 0.0]], device=device, requires_grad=True)
+    ours = vocabulary_loss(x, eye, torch.tensor([1], device=device), 0.1)
+    right = F.cross_entropy(x, torch.tensor([1], device=device), label_smoothing=0.1)
+    assert ours.item() == pytest.approx(right.item())
+    torch.testing.assert_close(*(torch.autograd.grad(y, x)[0] for y in (ours, right)))
+    nothing = vocabulary_loss(x, eye, torch.tensor([-1], device=device), 0.1)
+    assert (nothing.item(), torch.autograd.grad(nothing, x)[0].tolist()) == (0.0, [[0.0, 0.0, 0.0]])
+
+
+def test_the_kernel_without_gradients(device: torch.device) -> None:
+    x, weight, labels = torch.randn(4, 8), torch.randn(30, 8), torch.tensor([3, -1, 29, 0])
+    with torch.no_grad():
+        ours = vocabulary_loss(x.to(device), weight.to(device), labels.to(device), 0.1)
+    theirs = F.cross_entropy(x @ weight.T, labels, label_smoothing=0.1, reduction="sum", ignore_index=-1)
+    torch.testing.assert_close(ours.cpu(), theirs)

@@ -15,7 +15,7 @@ from regard.nn import kernels
 
 CHUNK = {"cpu": 1 << 21, "cuda": 1 << 26}  # scores that exist at once: what a cache holds, or enough to fill a GPU
 FUSED = 1 << 28  # the same for our own kernel, which has no wider copy of them
-
+BLOCK = 4096  # scores of a row that the kernel reads at once
 ROUND = 64  # a GPU's table is filled up to a multiple of it
 
 
@@ -80,6 +80,6 @@ def _compare_in_place(
     losses = scores.new_empty(len(scores), dtype=torch.float32)
     with kernels.on(scores):
         compare_kernel[(len(scores),)](
-            scores, labels, losses, scores.shape[1], entries, smoothing, BLOCK=4096, num_warps=8
+            scores, labels, losses, scores.shape[1], entries, smoothing, BLOCK=BLOCK, num_warps=8
         )  # fmt: skip
     return losses.sum(), scores
