@@ -1,4 +1,4 @@
-"""norm(x + dropout(y)) in one kernel, and LayerNorm in one: torch's own, forward and backward."""
+"""norm(x + dropout(y)), x + dropout(y) and LayerNorm, in a kernel each: torch's own, forward and backward."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.nn import kernels
-from regard.nn.norm import BatchNorm, LayerNorm, add_norm
+from regard.nn.norm import BatchNorm, LayerNorm, add, add_norm
 
 SHAPES = [(70, 48), (1, 16), (3, 5, 33), (2, 1), (7, 100)]  # sizes that are no powers of two; one row; more than a tile
 
@@ -126,3 +126,40 @@ def test_other_norms_are_left_alone(device: torch.device) -> None:
     norm, (x, y) = BatchNorm(6).to(device), random((4, 5, 6), device, 2)
     real = torch.arange(5, device=device) < torch.tensor([5, 2, 3, 1], device=device)[:, None]
     torch.testing.assert_close(add_norm(x, y, norm, 0.0, real), norm(x + y, real))
+
+
+# --- the sum alone -------------------------------------------------------------------------------------------------
+
+
+def summed(x: Tensor, y: Tensor, weight: Tensor, dropout: float = 0.3) -> list[Tensor]:
+    x, y = (z.detach().clone().requires_grad_() for z in (x, y))
+    torch.manual_seed(5)
+    out = add(x, y, dropout)
+    out.backward(weight)
+    return [out.detach(), x.grad, y.grad]  # type: ignore[list-item]
+
+
+def test_a_sum_with_dropout(device: torch.device) -> None:
+    x, y, weight = random((91, 47), device)  # more than a block, and no multiple of one
+    mask = summed(torch.zeros_like(x), torch.ones_like(y), weight)[0] > 0
+    assert float(mask.float().mean()) == pytest.approx(0.7, abs=0.03)
+    out, d_x, d_y = summed(x, y, weight)
+    torch.testing.assert_close(out, x + y * mask / 0.7)
+    torch.testing.assert_close(d_x, weight)
+    torch.testing.assert_close(d_y, weight * mask / 0.7)
+    torch.testing.assert_close(summed(x, y, weight, 0.0), [x + y, weight, weight])
+
+
+def test_a_sum_of_what_lies_in_other_orders(device: torch.device) -> None:
+    x, y, weight = random((6, 5), device)
+    straight = summed(x, y, weight)
+    for turned in ((True, False, False), (False, True, False), (False, False, True), (True, True, True)):
+        given = [z.T.contiguous().T if turn else z for z, turn in zip((x, y, weight), turned, strict=True)]
+        torch.testing.assert_close(summed(*given), straight)
+
+
+def test_a_sum_of_two_types(device: torch.device) -> None:
+    x, y, weight = random((6, 48), device)
+    out, d_x, d_y = summed(x, y.bfloat16(), weight)
+    assert (out.dtype, d_x.dtype, d_y.dtype) == (torch.float32, torch.float32, torch.bfloat16)
+    torch.testing.assert_close(out, torch.where(d_y != 0, x + y.bfloat16().float() / 0.7, x))

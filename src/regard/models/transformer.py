@@ -244,11 +244,17 @@ class Transformer(nn.Module):
         """Whether the kernels for many short sequences serve this batch."""
         if batch.strips is None or batch.tree is not None or not kernels.usable(self.output.weight):
             return False
-        return self.foreign is None and all(short.fits(strip.layout) for strip in batch.strips)
+        rooms = (longest_of(self.encoder_position), longest_of(self.decoder_position))  # filler stands somewhere too
+        return self.foreign is None and all(
+            short.fits(strip.layout) and (room is None or strip.layout.end <= room)
+            for strip, room in zip(batch.strips, rooms, strict=True)
+        )
 
     @cached_property
     def foreign(self) -> str | None:
         """Why they serve none, if so."""
+        if self.config.norm == "batch":
+            return "BatchNorm would count filler"
         layers = [layer for layer in self.modules() if isinstance(layer, MultiHeadAttention)]
         return next((why for layer in layers if (why := short.foreign(layer)) is not None), None)
 

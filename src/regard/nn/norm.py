@@ -62,24 +62,19 @@ class _Add(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor, dropout: float, salt: int) -> Tensor:
         ctx.how = y.dtype, dropout, salt
-        return _dropped(x.contiguous(), y.contiguous(), torch.empty_like(x), dropout, salt)
+        return _dropped(x.contiguous(), y.contiguous(), x.dtype, dropout, salt)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         dtype, dropout, salt = ctx.how
-        return (
-            d_out,
-            _dropped(None, d_out.contiguous(), torch.empty_like(d_out, dtype=dtype), dropout, salt),
-            None,
-            None,
-        )
+        return d_out, _dropped(None, d_out.contiguous(), dtype, dropout, salt), None, None
 
 
-def _dropped(x: Tensor | None, y: Tensor, out: Tensor, dropout: float, salt: int) -> Tensor:
+def _dropped(x: Tensor | None, y: Tensor, dtype: torch.dtype, dropout: float, salt: int) -> Tensor:
     from regard.nn.norm_kernels import add_kernel
 
-    n = y.numel()
+    n, out = y.numel(), torch.empty_like(y, dtype=dtype)
     with kernels.on(y):
         add_kernel[(-(-n // 2048),)](x, y, out, n, dropout, kernels.seed(y), salt, BLOCK=2048, ADDS=x is not None)
     return out
