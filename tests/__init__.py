@@ -3,9 +3,9 @@
 Where there is no GPU, Triton interprets our kernels, and must know before anything imports it.
 """
 
+import regard as regard  # noqa: I001
 import os
 
-import regard as regard
 import torch
 
 if not torch.cuda.is_available():

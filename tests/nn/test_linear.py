@@ -7,7 +7,12 @@ from torch import Tensor
 
 from regard.nn.linear import Linear, linear
 
-SHAPES = [((150, 24), 70), ((1, 5), 3), ((4, 33, 17), 130), ((2, 3), 64)]  # odd sizes; more rows and columns than a tile
+SHAPES = [
+    ((150, 24), 70),
+    ((1, 5), 3),
+    ((4, 33, 17), 130),
+    ((2, 3), 64),
+]  # odd sizes; more rows and columns than a tile
 
 
 def build(size: int, width: int, device: torch.device) -> Linear:

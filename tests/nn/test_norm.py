@@ -60,7 +60,12 @@ def test_what_lies_in_other_orders(device: torch.device) -> None:
     """Views that skip memory, as input and as gradient."""
     norm, (x, y, weight) = norm_of(6, device), random((6, 4, 5), device)
     ours, theirs = (
-        results(lambda x, y, n, join=join: join(x.transpose(0, 2), y.transpose(0, 2), n), [x, y], weight.transpose(0, 2), norm)
+        results(
+            lambda x, y, n, join=join: join(x.transpose(0, 2), y.transpose(0, 2), n),
+            [x, y],
+            weight.transpose(0, 2),
+            norm,
+        )
         for join in (lambda x, y, n: add_norm(x, y, n, 0.0), lambda x, y, n: torchs(x + y, n))
     )
     close(ours, theirs)

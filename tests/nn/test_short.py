@@ -1,4 +1,4 @@
-"""Attention within many short sequences: the kernels against the plain function, sequence by sequence, with gradients."""
+"""Attention within many short sequences: the kernels against the plain function, one by one, with gradients."""
 
 import pytest
 import torch
@@ -52,9 +52,7 @@ def one_by_one(job: Job, masks: list[Tensor] | None = None) -> Tensor:
     assert k is not None
     asks, asked = each(q.length, q.count), each(k.length, k.count)
     outs = []
-    for n, (a, b, c) in enumerate(
-        zip(job.q.split(asks, 2), job.k.split(asked, 2), job.v.split(asked, 2), strict=True)
-    ):
+    for n, (a, b, c) in enumerate(zip(job.q.split(asks, 2), job.k.split(asked, 2), job.v.split(asked, 2), strict=True)):
         allow = torch.ones(a.shape[2], b.shape[2], dtype=torch.bool, device=a.device)
         allow = allow.tril() if Causal() in job.pattern.parts() else allow  # type: ignore[attr-defined]
         out, weights = attention(a, b, c, job.layer.score, job.layer.normalise, allow)

@@ -71,6 +71,13 @@ def test_a_run_folder_is_complete_and_loads(folder: Path) -> None:
     assert not list((folder / "run").rglob("*.pt")) + list((folder / "run").rglob("*.pkl"))
 
 
+def test_fast_or_not_is_the_same_on_a_cpu(folder: Path) -> None:
+    """The key is for a GPU; recipes that have it train anywhere, to the same bits."""
+    for name, fast in (("fast", True), ("plain", False)):
+        assert run(folder, name, steps=2, fast=fast).finished
+    assert same(weights(folder / "fast"), weights(folder / "plain"))
+
+
 def test_keep_last_and_best(folder: Path) -> None:
     outcome = run(folder, steps=20)
     kept = Checkpoints(folder / "run").steps()
