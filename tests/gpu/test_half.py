@@ -5,11 +5,11 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.nn.backend import short
 from regard.nn.layout import Call
-from regard.nn.linear import linear
+from regard.nn.linear import Linear
 from regard.nn.loss import vocabulary_loss
 from regard.nn.norm import LayerNorm, add_norm
 from tests.nn import test_short
@@ -69,11 +69,20 @@ def test_norm_of_a_sum(device: torch.device, size: int) -> None:
     no_worse(ours, lambda x, y, weight, bias: F.layer_norm(x + y, (size,), weight, bias, norm.eps), given)
 
 
-@pytest.mark.parametrize("rectify", [False, True])
-def test_products(device: torch.device, rectify: bool) -> None:
-    given = random(device, (150, 64), (96, 64), (96,))
-    bend = F.relu if rectify else lambda out: out
-    no_worse(lambda x, weight, bias: linear(x, weight, bias, rectify), lambda *parts: bend(F.linear(*parts)), given)
+@pytest.mark.parametrize("activation", [None, nn.ReLU(), nn.GELU(), nn.GELU(approximate="tanh")], ids=str)
+def test_products(device: torch.device, activation: nn.Module | None) -> None:
+    layer = Linear(64, 96)
+    del layer.weight, layer.bias
+
+    def ours(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        layer.weight, layer.bias = weight, bias  # type: ignore[assignment]
+        return layer(x) if activation is None else layer.activated(x, activation)
+
+    def torchs(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        out = F.linear(x, weight, bias)
+        return out if activation is None else activation(out)
+
+    no_worse(ours, torchs, random(device, (150, 64), (96, 64), (96,)))
 
 
 @pytest.mark.parametrize("entries", [64, 501])

@@ -57,7 +57,7 @@ def batches(count: int) -> list[Pairs]:
 def build(fast: bool, model: dict[str, Any], **training: Any) -> Trainer:
     torch.manual_seed(0)
     made = config.parse(TransformerConfig, {**SMALL, **model}).build(100, 100).cuda().train()
-    plain = {"schedule": {"kind": "constant", "peak": 1e-3}, "optimiser": {"epsilon": 1e-6}, "fast": fast}
+    plain = {"schedule": {"kind": "constant", "peak": 1e-4}, "optimiser": {"epsilon": 1e-6}, "fast": fast}
     settings = config.parse(Training, {**plain, **training})
     return Trainer(Reverse(), made, settings, 1, Path("none"), torch.device("cuda"))  # type: ignore[arg-type]
 
@@ -92,13 +92,14 @@ def apart(a: Tensor, b: Tensor) -> float:
 def test_five_hundred_steps_have_the_same_losses() -> None:
     """Sums are made in another order, so weights differ by a rounding, and every step passes that on and adds to it.
 
-    Adam's epsilon of 1e-6 keeps it small: with the paper's 1e-9, parameters whose true gradient is zero (the bias of
+    A low rate keeps it small: on a CPU, rows in another order are 0.02 % apart after 500 steps, and 27 % with a rate of
+    1e-3. So does Adam's epsilon of 1e-6: with the paper's 1e-9, parameters whose true gradient is zero (the bias of
     keys) would move by full steps in the direction of the noise.
     """
     ours, plain = both([[b] for b in batches(12)], 500)
     assert apart(ours[:100], plain[:100]) < 1e-3
-    assert apart(ours, plain) < 3e-2
-    assert float(plain[-50:].mean()) < 0.7 * float(plain[:50].mean())  # something was learned
+    assert apart(ours, plain) < 1e-2
+    assert float(plain[-50:].mean()) < 0.9 * float(plain[:50].mean())  # something was learned
 
 
 def test_accumulation_and_clipping() -> None:
@@ -124,7 +125,14 @@ def test_a_recording_leaves_what_it_was_given_alone() -> None:
 
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 def test_dropout_clipping_and_accumulation_learn(precision: str) -> None:
-    trainer = build(True, {"dropout": 0.1, "attention": {"dropout": 0.1}}, accumulate=2, clip=1.0, precision=precision)
+    trainer = build(
+        True,
+        {"dropout": 0.1, "attention": {"dropout": 0.1}},
+        accumulate=2,
+        clip=1.0,
+        precision=precision,
+        schedule={"kind": "constant", "peak": 1e-3},
+    )
     given = batches(8)
     losses = learn(trainer, [given[n : n + 2] for n in range(0, 8, 2)], 200)
     assert trainer.replay is not None

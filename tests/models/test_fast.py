@@ -31,8 +31,7 @@ def build(device: torch.device, **keys: Any) -> Transformer:
 
 
 def scores(model: Transformer, b: Pairs) -> Tensor:
-    with torch.no_grad():
-        return model(b)
+    return model(b).detach()
 
 
 def learned(model: Transformer, b: Pairs) -> list[Tensor]:
@@ -146,7 +145,20 @@ def test_structural_positions(device: torch.device) -> None:
     b, n = batch(LENGTHS), 15
     places = torch.arange(n).expand(len(LENGTHS), n)  # every word hangs on the one before
     b = replace(b, tree=Tree(places, places, torch.full_like(places, n))).to(device)
-    falls_back(build(device, position={"encoder": "structural", "decoder": "sinusoidal"}), b)
+    for terms, foreign in (("both", True), ("absolute", False)):
+        position = {"encoder": {"kind": "structural", "terms": terms}, "decoder": "sinusoidal"}
+        model = build(device, position=position)
+        assert (model.foreign is not None) == foreign
+        falls_back(model, b)
+
+
+def test_where_nothing_is_learned(device: torch.device) -> None:
+    """Small kernels, as a search launches them, are torch's."""
+    model, b = build(device), batch(LENGTHS).to(device)
+    ours = scores(model, b)
+    with torch.no_grad():
+        assert not model.takes_strips(b)
+        close("logits", ours, model(b))
 
 
 def test_long_sentences(device: torch.device) -> None:

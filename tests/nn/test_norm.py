@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.nn import kernels
-from regard.nn.norm import BatchNorm, LayerNorm, add, add_norm
+from regard.nn.norm import BatchNorm, LayerNorm, add, add_norm, norm_beside
 
 SHAPES = [(70, 48), (1, 16), (3, 5, 33), (2, 1), (7, 100)]  # sizes that are no powers of two; one row; more than a tile
 
@@ -54,6 +54,26 @@ def test_a_norm_alone(device: torch.device, shape: tuple[int, ...]) -> None:
     norm, (x, weight) = norm_of(shape[-1], device), random(shape, device, 2)
     ours = results(lambda x, n: n(x), [x], weight, norm)
     close(ours, results(torchs, [x.double()], weight, norm.double()))
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_a_norm_beside_what_it_is_of(device: torch.device, shape: tuple[int, ...]) -> None:
+    """The gradients of both meet; also where one of the two has none."""
+    norm, (x, weight, factor) = norm_of(shape[-1], device), random(shape, device)
+
+    def both(x: Tensor, norm: LayerNorm) -> Tensor:
+        normal, passed = norm_beside(x, norm)
+        return normal + factor.to(x) * passed
+
+    theirs = results(
+        lambda x, n: torchs(x, n) + factor.to(x) * x, [x.double()], weight, norm_of(shape[-1], device).double()
+    )
+    close(results(both, [x], weight, norm), theirs)
+    alone = results(torchs, [x], weight, norm)
+    close(results(lambda x, n: norm_beside(x, n)[0], [x], weight, norm), alone)
+    x.requires_grad_()
+    passed = norm_beside(x, norm)[1]
+    torch.testing.assert_close(torch.autograd.grad(passed, x, weight)[0], weight)
 
 
 def test_what_lies_in_other_orders(device: torch.device) -> None:
