@@ -14,11 +14,11 @@ MAY_IMPORT = {
     "data": {"data", "text"},
     "nn": {"nn"},
     "models": {"models", "nn"},
-    "decoding": {"decoding"},
+    "decoding": {"decoding", "nn"},
     "evaluation": {"evaluation"},
     "tasks": {"tasks", "text", "data", "models", "nn", "decoding", "evaluation", "folder"},
     "interop": {"interop", "models", "nn"},
-    "training": {"training", "tasks", "data", "decoding", "recipe", "folder", "regard"},
+    "training": {"training", "tasks", "data", "decoding", "nn", "recipe", "folder", "regard"},
 }
 
 

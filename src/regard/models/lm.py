@@ -23,6 +23,7 @@ from regard.models.stack import (
 from regard.models.state import State
 from regard.models.texts import Texts
 from regard.nn.attention import AttentionConfig
+from regard.nn.dropout import Dropout
 from regard.nn.embedding import Embedding, Output
 from regard.nn.feed_forward import Activation
 from regard.nn.init import INITS
@@ -94,7 +95,7 @@ class LanguageModel(nn.Module):
         c, self.config = config, config
         self.embedding = Embedding(entries, c.size, c.scale_embedding)
         self.output = Output(self.embedding if c.output == "tied" else None, entries, c.size)
-        self.dropout = nn.Dropout(c.dropout)
+        self.dropout = Dropout(c.dropout)
         self.position = build_positions(c.position, c.attention.sizes(c.size, c.heads), "decoder")
         attentions = c.attentions(c.attention, c.layers, self.position, Causal() & Padding() & Document())
         self.layers = nn.ModuleList(EncoderLayer(own, c.network(), c.residuals(2)) for own in attentions)
