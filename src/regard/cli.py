@@ -46,6 +46,7 @@ Heads = Annotated[
     Path | None, typer.Option(help="A CoNLL-U file of the source, sentence i for line i: for structural positions.")
 ]
 Beam = Annotated[int | None, typer.Option(min=1, help="Beam size; 1 is greedy. Default: as the recipe says.")]
+Precision = Annotated[str, typer.Option(help="Of decoding: float32, or bf16, which is faster.")]
 
 
 class TrainCommand(TyperCommand):
@@ -94,13 +95,14 @@ def evaluate(
     reference: Annotated[Path | None, typer.Option(help="What the translations should be, line by line.")] = None,
     heads: Heads = None,
     beam: Beam = None,
+    precision: Precision = "float32",
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Measure a model: BLEU, chrF and TER with signatures, exact match, perplexity."""
     from regard.tasks.command import evaluate as body
 
-    body(run, split, source, reference, heads, beam, device, as_json)
+    body(run, split, source, reference, heads, beam, precision, device, as_json)
 
 
 @app.command()
@@ -134,6 +136,7 @@ def translate(
         str, typer.Option(help="Lines longer than the model knows: truncate, refuse or translate.")
     ] = "truncate",
     batch_tokens: Annotated[int, typer.Option(min=1, help="Padded tokens computed at once.")] = 4096,
+    precision: Precision = "float32",
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -152,6 +155,7 @@ def translate(
         heads,
         long,
         batch_tokens,
+        precision,
         device,
         as_json,
     )

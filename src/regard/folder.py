@@ -24,10 +24,11 @@ def read_recipe(folder: Path) -> "Recipe":
     return config.parse(Recipe, config.read(folder / CONFIG))
 
 
-def load(folder: str | Path, device: str = "auto") -> "Translator":
+def load(folder: str | Path, device: str = "auto", precision: str = "float32") -> "Translator":
     """A trained model, ready to be used. Reads YAML, JSON and safetensors; runs no code from the folder.
 
-    A checkpoint of a run (RUN/checkpoints/step-N, RUN/last) can be loaded too.
+    A checkpoint of a run (RUN/checkpoints/step-N, RUN/last) can be loaded too. `precision` is that of decoding:
+    float32, or bf16, which is faster.
     """
     from regard.device import pick_device
     from regard.training.weights import load_weights, read_whole
@@ -44,4 +45,5 @@ def load(folder: str | Path, device: str = "auto") -> "Translator":
     made = recipe.task.open(recipe, home)
     load_weights(made.model, read_whole(weights, "model"), weights / WEIGHTS)
     made.model.to(pick_device(device)).eval()
+    made.precision = precision
     return made

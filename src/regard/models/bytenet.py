@@ -159,10 +159,10 @@ class ByteNet(nn.Module):
         """Read the source; the state then has room for `length` target tokens a row."""
         columns = self.encode(batch)
         position = torch.zeros(len(columns), dtype=torch.long, device=columns.device)
-        layers = [(Rows(position, {"columns": columns}),)]
+        layers = [(Rows({"columns": columns}, frozenset({"columns"})),)]
         for block in self.decoder:
             past = columns.new_zeros(len(columns), block.convolution.reach, self.config.size // 2)  # type: ignore
-            layers.append((Rows(position, {"past": past}),))
+            layers.append((Rows({"past": past}),))
         return State(position, layers, batch.source_real, batch.source.shape[1], length, record=record)
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
@@ -177,7 +177,7 @@ class ByteNet(nn.Module):
 
 
 def _read(columns: Tensor, places: Tensor) -> Tensor:
-    """Column places[b, t] of row b [B, T, D]; zeros past the last."""
-    row = torch.arange(len(columns), device=columns.device)[:, None]
+    """Column places[b, t] of row b [B, T, D]; zeros past the last. Beams, several rows of places, share columns."""
+    row = torch.arange(len(places), device=columns.device)[:, None] // (len(places) // len(columns))
     last = columns.shape[1] - 1
     return columns[row, places.clamp(max=last)].masked_fill((places > last)[..., None], 0.0)

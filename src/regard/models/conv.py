@@ -14,7 +14,7 @@ from regard.config import option
 from regard.models.batch import Pairs
 from regard.models.state import Rows, State
 from regard.nn.attention import Attention, AttentionConfig
-from regard.nn.cache import Cache
+from regard.nn.cache import Memory
 from regard.nn.convolution import Convolution, halved, keep_variance, scale_gradient
 from regard.nn.dropout import Dropout
 from regard.nn.embedding import Embedding, Output
@@ -117,15 +117,20 @@ class DecoderLayer(nn.Module):
         h = halved(F.glu(y, -1), x)
         d = halved(self.query(h), embedded)  # d_i = W h_i + b + g_i (Gehring 2017, eq. 1)
         c = self.attention.attend(d[:, None], *source, call, record)[:, 0]  # c_i = Σ_j a_ij (z_j + e_j) (eq. 2)
-        return halved(h, c * _spread(call, c.dtype)), past
+        return halved(h, c * _spread(call, c)), past
 
     def keys(self, memory: Tensor) -> Tensor:
         return self.attention.prepare(memory[:, None])  # [B, 1, S, D]
 
 
-def _spread(call: Call, dtype: torch.dtype) -> Tensor:
+def _spread(call: Call, c: Tensor) -> Tensor:
     """m · √(1/m): an even mean over a source of m words varies less than one word by this (Gehring 2017, 3.4)."""
-    return call.once(("spread", dtype), lambda: call.keys.lengths().to(dtype).sqrt()[:, None, None])  # [B or 1, 1, 1]
+
+    def make() -> Tensor:
+        root = call.keys.lengths().to(c.dtype).sqrt()  # [B or 1]
+        return root.repeat_interleave(len(c) // len(root))[:, None, None]  # [rows, 1, 1]: several where there are beams
+
+    return call.once(("spread", c.dtype), make)
 
 
 # --- the model -----------------------------------------------------------------------------------------------------
@@ -273,17 +278,15 @@ class ConvS2S(nn.Module):
         layers = []
         for layer in self.decoder:
             past = memory.new_zeros(len(memory), layer.convolution.reach, self.config.size)  # type: ignore
-            read = Cache(layer.keys(memory), values[:, None], position, layout.length)  # type: ignore[operator]
-            layers.append((Rows(position, {"past": past}), read))
+            read = Memory(layer.keys(memory), values[:, None])  # type: ignore[operator]
+            layers.append((Rows({"past": past}), read))
         return State(position, layers, layout.real, layout.length, length, record=record)
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """Read T more tokens a row [B, T]; give the scores of what follows each [B, T, V]."""
         steps = tokens.shape[1]
-        places = state.position[:, None] + torch.arange(steps, device=tokens.device)  # [B, T]
-        queries = Layout(places, min(state.filled + steps, state.length))
-        call = Call(queries, Layout.of(state.source_length, state.source_real, tokens.device))
-        g = x = self.decoder_position.embed(self.target_embedding(tokens), queries)
+        call = state.cross(steps)
+        g = x = self.decoder_position.embed(self.target_embedding(tokens), call.queries)
         for n, (layer, (rows, source)) in enumerate(zip(self.decoder, state.layers, strict=True)):
             sink = state.record and state.record.at("cross", n)
             x, rows["past"] = layer(x, g, source.read(), call, rows["past"], sink)

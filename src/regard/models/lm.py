@@ -19,7 +19,6 @@ from regard.models.stack import (
     check_room,
     embed,
     longest_of,
-    next_places,
 )
 from regard.models.state import State
 from regard.models.texts import Texts
@@ -151,7 +150,7 @@ class LanguageModel(nn.Module):
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """Read T more tokens a row [B, T]; give the scores of what follows each [B, T, V]."""
-        return self.output(self._read(tokens, state, next_places(tokens, state))), state
+        return self.output(self._read(tokens, state, state.own(tokens.shape[1]))), state
 
     def _read(self, tokens: Tensor, state: State, call: Call) -> Tensor:
         record = state.record

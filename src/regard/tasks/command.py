@@ -40,12 +40,13 @@ def translate(
     parses: Path | None,
     long: str,
     batch_tokens: int,
+    precision: str,
     device: str,
     as_json: bool,
 ) -> None:
     if long not in ("truncate", "refuse", "translate"):
         raise RegardError(f"--long is {long!r}; write truncate, refuse or translate")
-    translator = load(run, device)
+    translator = load(run, device, precision)
     if nbest > 1 and beam is None and isinstance(translator.recipe.decoding, Greedy):
         beam = nbest
     decoding = _decoding(translator, beam, sampling)
@@ -162,6 +163,7 @@ def evaluate(
     reference: Path | None,
     parses: Path | None,
     beam: int | None,
+    precision: str,
     device: str,
     as_json: bool,
 ) -> None:
@@ -171,7 +173,7 @@ def evaluate(
         raise RegardError("--heads belongs to --source; the recipe names the CoNLL-U files of its own data")
     if split not in (None, "test", "valid"):
         raise RegardError(f"--split is {split!r}; write test or valid")
-    translator = load(run, device)
+    translator = load(run, device, precision)
     corpora = _corpora(translator, split, source, reference, parses)
     with _bar("Translating") as tell:
         report = measure(
