@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from regard.nn.backend import short
 from regard.nn.layout import Call
-from regard.nn.linear import Linear
+from regard.nn.linear import Linear, activated
 from regard.nn.loss import vocabulary_loss
 from regard.nn.norm import LayerNorm, add_norm
 from tests.nn import test_short
@@ -76,7 +76,7 @@ def test_products(device: torch.device, activation: nn.Module | None) -> None:
 
     def ours(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         layer.weight, layer.bias = weight, bias  # type: ignore[assignment]
-        return layer(x) if activation is None else layer.activated(x, activation)
+        return layer(x) if activation is None else activated(layer, x, activation)
 
     def torchs(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         out = F.linear(x, weight, bias)

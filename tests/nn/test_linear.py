@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.nn.linear import Linear, linear
+from regard.nn.linear import Linear, activated, linear
 
 SHAPES = [
     ((150, 24), 70),
@@ -54,7 +54,7 @@ def test_it_is_torchs(device: torch.device, shape: tuple[int, ...], width: int) 
 def test_activations(device: torch.device, shape: tuple[int, ...], width: int, activation: nn.Module) -> None:
     layer, x = build(shape[-1], width, device), torch.randn(shape).to(device)
     close(
-        results(lambda x, layer: layer.activated(x, activation), x, layer),
+        results(lambda x, layer: activated(layer, x, activation), x, layer),
         results(lambda x, layer: activation(torchs(x, layer)), x.double(), layer.double()),
     )
 
@@ -67,7 +67,7 @@ def test_far_from_zero(device: torch.device, activation: nn.Module) -> None:
     nn.init.ones_(layer.weight), nn.init.zeros_(layer.bias)
     x = torch.tensor([[-1e4], [-60.0], [-9.0], [0.0], [9.0], [60.0], [1e4]], device=device)
     close(
-        results(lambda x, layer: layer.activated(x, activation), x, layer)[:2],
+        results(lambda x, layer: activated(layer, x, activation), x, layer)[:2],
         results(lambda x, layer: activation(torchs(x, layer)), x.double(), layer.double())[:2],
     )
 
@@ -98,7 +98,7 @@ def test_half_precision(device: torch.device, activation: nn.Module) -> None:
 
     def ours(x: Tensor, layer: Linear) -> Tensor:
         with torch.autocast(device.type, torch.bfloat16):
-            return layer(x) if isinstance(activation, nn.Identity) else layer.activated(x, activation)
+            return layer(x) if isinstance(activation, nn.Identity) else activated(layer, x, activation)
 
     def theirs(x: Tensor, layer: Linear) -> Tensor:
         with torch.autocast(device.type, torch.bfloat16):
