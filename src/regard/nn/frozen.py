@@ -36,9 +36,9 @@ class Packed(nn.Module):
             return F.linear(x, self.weight, self.bias)
         return self._product(x, "none")
 
-    def activated(self, x: Tensor, activation: nn.Module) -> Tensor:
-        """f(xWᵀ + b)"""
-        return self._product(x, "relu") if isinstance(activation, nn.ReLU) else activation(self(x))  # type: ignore[no-any-return]
+    def rectified(self, x: Tensor) -> Tensor:
+        """max(0, xWᵀ + b)"""
+        return self._product(x, "relu")
 
     def _product(self, x: Tensor, then: str) -> Tensor:
         return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, then, [], "")  # type: ignore[no-any-return]
