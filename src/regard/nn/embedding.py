@@ -1,5 +1,6 @@
 """Word vectors in, word scores out; the two may share one matrix."""
 
+import torch
 from torch import Tensor, nn
 
 from regard.nn.loss import vocabulary_loss
@@ -18,18 +19,19 @@ class Embedding(nn.Module):
 
 
 class Output(nn.Module):
-    """Scores for every word of the vocabulary, x · Wᵀ; W may be the embedding's own matrix."""
+    """Scores for every word of the vocabulary, x · Wᵀ + b; W may be the embedding's own matrix, b is a choice."""
 
-    def __init__(self, embedding: Embedding | None, entries: int, size: int) -> None:
+    def __init__(self, embedding: Embedding | None, entries: int, size: int, bias: bool = False) -> None:
         super().__init__()
         self.weight = embedding.weight if embedding else Embedding(entries, size, False).weight
+        self.bias = nn.Parameter(torch.zeros(entries)) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
-        return nn.functional.linear(x, self.weight)  # [..., V]
+        return nn.functional.linear(x, self.weight, self.bias)  # [..., V]
 
     def at(self, x: Tensor, labels: Tensor | None, smoothing: float | None) -> Tensor:
         """The scores of x [N, D], or, with `smoothing`, the loss of its labels [N], summed."""
         if smoothing is None:
             return self(x)
         assert labels is not None
-        return vocabulary_loss(x, self.weight, labels, smoothing)
+        return vocabulary_loss(x, self.weight, labels, smoothing, self.bias)
