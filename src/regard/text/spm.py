@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from regard.errors import RegardError
-from regard.text.forms import Form
+from regard.text.forms import Form, hidden
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 UNIGRAM, BPE = 1, 2
+CODE = re.compile(r">>.*?<<", re.DOTALL)
 _BYTE_PIECE = re.compile(r" <0x([0-9A-F]{2})> ")
 
 
@@ -216,3 +217,18 @@ class Metaspace(Form):
 
     def opens(self, piece: str, previous: str) -> bool:
         return previous.endswith(self.mark) if self.suffix else piece.startswith(self.mark)
+
+
+class Coded(Metaspace):
+    """Metaspace after the code of a language, `>>fra<<`, where a text begins with one."""
+
+    def __init__(self, codes: list[str], unknown: str, **options: Any) -> None:
+        super().__init__(**options)
+        self.codes, self.unknown = frozenset(codes), unknown
+
+    def prepare(self, text: str) -> str:
+        found = CODE.match(text)
+        if found is None:
+            return super().prepare(text)
+        code = found.group()
+        return (hidden(code) if code in self.codes else self.unknown) + super().prepare(text[found.end() :])
