@@ -184,6 +184,31 @@ def average(
     body(runs, out, last)
 
 
+@app.command("import")
+def bring_in(
+    form: Annotated[str, typer.Argument(metavar="hf", help="Whose form: hf, Hugging Face.")],
+    name: Annotated[str, typer.Argument(metavar="PATH_OR_NAME", help="A folder, or a name on the hub.")],
+    out: Annotated[Path, typer.Argument(help="Where the model goes.")],
+) -> None:
+    """Bring in a model of another library: OPUS-MT's Marian models."""
+    from regard.interop.command import bring_in as body
+
+    body(form, name, out)
+
+
+@app.command("export")
+def send_out(
+    form: Annotated[str, typer.Argument(metavar="hf|ct2|safetensors", help="Whose form; see docs/interop.md.")],
+    run: Run,
+    out: Annotated[Path, typer.Argument(help="Where the folder goes.")],
+    precision: Annotated[str, typer.Option(help="For ct2: float32 or int8.")] = "int8",
+) -> None:
+    """Take a model to another library: Hugging Face, CTranslate2, or bare safetensors."""
+    from regard.interop.command import send_out as body
+
+    body(form, run, out, precision)
+
+
 @app.command()
 def info(
     run: Annotated[Path | None, typer.Argument(help="A trained model. Without it: this installation.")] = None,

@@ -1,6 +1,8 @@
 """A Marian folder as OPUS-MT ships it, made here: two SentencePiece models, one table of ids, random weights."""
 
 import json
+from functools import cache
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -8,34 +10,43 @@ import torch
 
 from regard.data.grammar import pairs
 
-LINES = [(pair.source, pair.target) for pair in pairs("train")[:1200]]
+LINES = [(pair.source, pair.target) for pair in pairs("valid")]
 CODES = (">>deu<<", ">>fra<<")
 
 
 def make_tokenizer(folder: Path, size: int = 220, **options: Any) -> dict[str, int]:
     """Pieces of both sides, numbered as OPUS-MT does it: </s>, <unk>, the pieces by name, <pad> last."""
-    import sentencepiece
-
     folder.mkdir(parents=True, exist_ok=True)
-    pieces: set[str] = set()
-    for n, side in enumerate(("source", "target")):
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter([pair[n] for pair in LINES]),
-            model_prefix=str(folder / side),
-            vocab_size=size,
-            minloglevel=2,
-            **options,
-        )
-        (folder / f"{side}.model").rename(folder / f"{side}.spm")
-        (folder / f"{side}.vocab").unlink()
-        model = sentencepiece.SentencePieceProcessor(model_file=str(folder / f"{side}.spm"))
-        pieces |= {model.id_to_piece(i) for i in range(3, len(model))}
-    kept = [piece for n, piece in enumerate(sorted(pieces)) if n % 60 != 50]  # some have no id: they are unknown
+    models = _trained(size, tuple(options.items()))
+    for side, (content, _) in models.items():
+        (folder / f"{side}.spm").write_bytes(content)
+    pieces = sorted({piece for _, names in models.values() for piece in names})
+    kept = [piece for n, piece in enumerate(pieces) if n % 60 != 50]  # some have no id: they are unknown
     table = {piece: i for i, piece in enumerate(["</s>", "<unk>", *kept, *CODES, "<pad>"])}
     (folder / "vocab.json").write_text(json.dumps(table), encoding="utf-8")
     languages = {"source_lang": "en", "target_lang": "de", "tokenizer_class": "MarianTokenizer"}
     (folder / "tokenizer_config.json").write_text(json.dumps(languages), encoding="utf-8")
     return table
+
+
+@cache
+def _trained(size: int, options: tuple[tuple[str, Any], ...]) -> dict[str, tuple[bytes, list[str]]]:
+    """By side, a SentencePiece model and the names of its pieces."""
+    import sentencepiece
+
+    made = {}
+    for n, side in enumerate(("source", "target")):
+        file = BytesIO()
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter([pair[n] for pair in LINES]),
+            model_writer=file,
+            vocab_size=size,
+            minloglevel=2,
+            **dict(options),
+        )
+        model = sentencepiece.SentencePieceProcessor(model_proto=file.getvalue())
+        made[side] = (file.getvalue(), [model.id_to_piece(i) for i in range(3, len(model))])
+    return made
 
 
 def make_model(entries: int, spread: float = 0.5, target_entries: int | None = None, **keys: Any) -> Any:
@@ -76,4 +87,26 @@ def make_checkpoint(folder: Path, **keys: Any) -> Any:
     table = make_tokenizer(folder)
     made = make_model(len(table), **keys)
     made.save_pretrained(folder)
+    return made
+
+
+def make_trained(folder: Path, steps: int = 100) -> Any:
+    """One that has learned a little, so that its sentences differ and end."""
+    import transformers
+
+    table = make_tokenizer(folder)
+    sizes = {"d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "dropout": 0.0}
+    made = make_model(len(table), spread=0.1, **sizes).train()
+    tokenizer = transformers.MarianTokenizer.from_pretrained(folder)
+    optimiser = torch.optim.Adam(made.parameters(), 1e-2)
+    for step in range(steps):
+        lines = LINES[step % 25 * 32 : step % 25 * 32 + 32]
+        source, target = [s for s, _ in lines], [t for _, t in lines]
+        batch = tokenizer(source, text_target=target, return_tensors="pt", padding=True)
+        batch["labels"][batch["labels"] == tokenizer.pad_token_id] = -100
+        loss = made(**batch).loss
+        loss.backward()
+        optimiser.step()
+        optimiser.zero_grad()
+    made.eval().save_pretrained(folder)
     return made
