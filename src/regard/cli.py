@@ -45,6 +45,8 @@ Run = Annotated[Path, typer.Argument(help="A trained model: the folder that `reg
 Heads = Annotated[
     Path | None, typer.Option(help="A CoNLL-U file of the source, sentence i for line i: for structural positions.")
 ]
+Engine = Annotated[str, typer.Option(help="own, or ct2: CTranslate2, which is fastest on a CPU; see docs/interop.md.")]
+Precision = Annotated[str | None, typer.Option(help="For --engine ct2: int8, the default, or float32.")]
 Beam = Annotated[int | None, typer.Option(min=1, help="Beam size; 1 is greedy. Default: as the recipe says.")]
 
 
@@ -94,13 +96,16 @@ def evaluate(
     reference: Annotated[Path | None, typer.Option(help="What the translations should be, line by line.")] = None,
     heads: Heads = None,
     beam: Beam = None,
+    engine: Engine = "own",
+    precision: Precision = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Measure a model: BLEU, chrF and TER with signatures, exact match, perplexity."""
+    from regard.interop.engines import opener
     from regard.tasks.command import evaluate as body
 
-    body(run, split, source, reference, heads, beam, device, as_json)
+    body(run, split, source, reference, heads, beam, device, as_json, opener(engine, precision))
 
 
 @app.command()
@@ -134,10 +139,13 @@ def translate(
         str, typer.Option(help="Lines longer than the model knows: truncate, refuse or translate.")
     ] = "truncate",
     batch_tokens: Annotated[int, typer.Option(min=1, help="Padded tokens computed at once.")] = 4096,
+    engine: Engine = "own",
+    precision: Precision = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Translate text: one line in, one line out, empty lines kept."""
+    from regard.interop.engines import opener
     from regard.tasks.command import translate as body
 
     body(
@@ -154,6 +162,7 @@ def translate(
         batch_tokens,
         device,
         as_json,
+        opener(engine, precision),
     )
 
 

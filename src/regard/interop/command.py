@@ -8,7 +8,7 @@ from rich.console import Console
 from regard import folder
 from regard.config import nearest
 from regard.errors import RegardError
-from regard.interop import opus, plain
+from regard.interop import ct2_engine, opus, plain
 from regard.interop.checkpoint import Checkpoint
 from regard.interop.writing import new_folder
 from regard.tasks.translator import Translator
@@ -36,11 +36,15 @@ def send_out(kind: str, run: Path, out: Path, precision: str) -> None:
         raise RegardError(f"regard export {kind}: there is no such form; {nearest(kind, FORMS)}")
     translator = folder.load(run, "cpu")
     with new_folder(out) as place:
-        said = FORMS[kind](translator, run, place)
+        said = FORMS[kind](translator, run, place, precision)
     _say(f"{out}: {said}")
 
 
-FORMS: dict[str, Callable[[Translator, Path, Path], str]] = {"hf": opus.write, "safetensors": plain.write}
+FORMS: dict[str, Callable[[Translator, Path, Path, str], str]] = {
+    "hf": lambda translator, run, place, precision: opus.write(translator, run, place),
+    "ct2": ct2_engine.write,
+    "safetensors": lambda translator, run, place, precision: plain.write(translator, run, place),
+}
 
 
 def _say(sentence: str) -> None:

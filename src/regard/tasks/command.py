@@ -22,6 +22,7 @@ from regard.tasks.alignment import pharaoh
 from regard.tasks.translation import evaluate as measure
 from regard.tasks.translator import Long, Options, Translation, Translator
 
+Opener = Callable[[Path, str], Translator]  # (run, device): an engine
 CHUNK = 4096  # lines translated together when they come as a stream
 
 
@@ -42,10 +43,11 @@ def translate(
     batch_tokens: int,
     device: str,
     as_json: bool,
+    opener: Opener = load,
 ) -> None:
     if long not in ("truncate", "refuse", "translate"):
         raise RegardError(f"--long is {long!r}; write truncate, refuse or translate")
-    translator = load(run, device)
+    translator = opener(run, device)
     if nbest > 1 and beam is None and isinstance(translator.recipe.decoding, Greedy):
         beam = nbest
     decoding = _decoding(translator, beam, sampling)
@@ -164,6 +166,7 @@ def evaluate(
     beam: int | None,
     device: str,
     as_json: bool,
+    opener: Opener = load,
 ) -> None:
     if (source is None) != (reference is None):
         raise RegardError("--source and --reference belong together")
@@ -171,7 +174,7 @@ def evaluate(
         raise RegardError("--heads belongs to --source; the recipe names the CoNLL-U files of its own data")
     if split not in (None, "test", "valid"):
         raise RegardError(f"--split is {split!r}; write test or valid")
-    translator = load(run, device)
+    translator = opener(run, device)
     corpora = _corpora(translator, split, source, reference, parses)
     with _bar("Translating") as tell:
         report = measure(
