@@ -13,6 +13,7 @@ from regard.decoding import Beam, Greedy, Sample
 from regard.errors import RegardError
 from regard.interop import ct2_engine
 from regard.interop.command import bring_in, send_out
+from regard.models.batch import Packed, pairs
 from regard.tasks.translator import Translator
 from tests.interop import toy
 from tests.interop.opus import LINES, make_trained
@@ -47,11 +48,11 @@ EXPRESSED: dict[str, dict[str, Any]] = {
 }
 
 
-def scored(translator: Any, pairs: list[tuple[str, str]]) -> torch.Tensor:
+def scored(translator: Any, lines: list[tuple[str, str]]) -> torch.Tensor:
     """What CTranslate2 gives to each pair, without the search."""
     v = translator.vocabulary
-    source = [[translator.source_names[i] for i in row] for row in v.source.encode_batch([s for s, _ in pairs])]
-    target = [[translator.target_names[i] for i in row] for row in v.target.encode_batch([t for _, t in pairs])]
+    source = [[translator.source_names[i] for i in row] for row in v.source.encode_batch([s for s, _ in lines])]
+    target = [[translator.target_names[i] for i in row] for row in v.target.encode_batch([t for _, t in lines])]
     return torch.tensor([sum(result.log_probs) for result in translator.engine.score_batch(source, target)])
 
 
@@ -59,22 +60,34 @@ def scored(translator: Any, pairs: list[tuple[str, str]]) -> torch.Tensor:
 def test_log_probabilities(tmp_path: Path, name: str) -> None:
     ours = toy.make(tmp_path / "run", **EXPRESSED[name])
     fast = ct2_engine.load(tmp_path / "run", "cpu", "float32")
-    pairs = LINES[:20]
-    wanted = torch.tensor([log_probability for log_probability, _ in ours.score(pairs)])
-    torch.testing.assert_close(scored(fast, pairs), wanted, atol=2e-3, rtol=1e-5)
+    wanted = torch.tensor([log_probability for log_probability, _ in ours.score(LINES[:20])])
+    torch.testing.assert_close(scored(fast, LINES[:20]), wanted, atol=2e-3, rtol=1e-5)
     assert wanted.std() > 5  # sentences are told apart
 
 
-@pytest.mark.parametrize("name", ["as it is", "alibi in the decoder", "shaw", "rotary", "t5", "learned"])
-def test_the_same_words_step_by_step(tmp_path: Path, name: str) -> None:
-    """Cached decoding is other code in CTranslate2 than scoring."""
-    ours = toy.make(tmp_path / "run", share="none", **EXPRESSED[name])  # else each word is followed by itself
+@pytest.mark.parametrize("name", EXPRESSED)
+def test_log_probabilities_step_by_step(tmp_path: Path, name: str) -> None:
+    """Cached decoding is other code there than scoring: what it thinks of its own words, our model thinks too."""
+    ours = toy.make(tmp_path / "run", **EXPRESSED[name])
     fast = ct2_engine.load(tmp_path / "run", "cpu", "float32")
-    short = Greedy(max_ratio=0.0, max_extra=15)
-    wanted, found = ([best[0].tokens for best in engine.nbest(SOURCES, 1, short)] for engine in (ours, fast))
-    assert sum(a == b for a, b in zip(wanted, found, strict=True)) >= len(SOURCES) - 1
-    assert max(map(len, wanted)) == 15
-    assert len({tuple(words) for words in wanted}) > 10
+    v = ours.vocabulary
+    source = v.source.encode_batch(SOURCES)
+    results = fast.engine.translate_batch(
+        [[fast.source_names[i] for i in row] for row in source],
+        beam_size=4,
+        length_penalty=0,
+        return_scores=True,
+        return_end_token=True,
+        min_decoding_length=0,
+        max_decoding_length=12,
+    )
+    said = [[fast.ids[piece] for piece in result.hypotheses[0]] for result in results]
+    batch = pairs(Packed.of(source), Packed.of(said), v.source, v.target)
+    with torch.no_grad():
+        logp = ours.model(batch).log_softmax(-1).split([len(row) + 1 for row in said])
+    wanted = [part[range(len(row)), row].sum().item() for part, row in zip(logp, said, strict=True)]
+    assert [result.scores[0] for result in results] == pytest.approx(wanted, abs=2e-3)
+    assert sum(map(len, said)) > 100
 
 
 REFUSED: dict[str, dict[str, Any]] = {
@@ -125,7 +138,7 @@ def test_the_same_translations(trained: Path, search: Any) -> None:
     assert len(ended) > 100
     for n in ended:  # at its limit, a sentence of theirs stops and does not pay for the end
         assert found[n][0].score == pytest.approx(wanted[n][0].score, abs=5e-3)
-        assert found[n][0].log_probability == pytest.approx(wanted[n][0].log_probability, abs=2e-2)
+        assert found[n][0].log_probability == pytest.approx(wanted[n][0].log_probability, abs=1e-2)
     assert len({t[0].text for t in wanted}) > 30
 
 

@@ -43,6 +43,10 @@ def make(
             parameter.normal_(std=0.4)
             if "norm" in name and name.endswith("weight"):
                 parameter.add_(1.0)
+            if (
+                parameter.shape[-1:] == (16,) and len(parameter) > 100
+            ):  # words: of one length, or one is always likeliest
+                parameter.copy_(2 * torch.nn.functional.normalize(parameter, dim=-1))
     (home / folder.CONFIG).write_text(config.dump(recipe), encoding="utf-8")
     write_tensors(home / folder.WEIGHTS, weights_of(model))
     return folder.load(home, "cpu")

@@ -211,6 +211,7 @@ class _Search:
             "beam_size": decoding.size if isinstance(decoding, Beam) else 1,
             "num_hypotheses": count,
             "length_penalty": self.power,
+            "min_decoding_length": 0,  # by default nothing is never said
             "return_end_token": True,
             "return_scores": True,
             "suppress_sequences": [[translator.target_names[i]] for i in dict.fromkeys(translator.symbols.never)],
