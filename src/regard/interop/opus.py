@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from regard import config, folder
+from regard.decoding import Beam
 from regard.errors import RegardError
 from regard.interop import marian
 from regard.interop.checkpoint import Checkpoint
@@ -149,11 +150,13 @@ def _weights(translator: Translator, model: TransformerConfig) -> dict[str, Tens
 
 def _generation(translator: Translator, marks: dict[str, int], places: int) -> dict[str, Any]:
     decoding = translator.recipe.decoding
+    beam = {}
+    if isinstance(decoding, Beam):  # their penalty is nᵅ; for another they keep their own α
+        beam = {"num_beams": decoding.size, "early_stopping": True}
+        beam |= {"length_penalty": decoding.length_penalty} if decoding.penalty == "power" else {}
     return {
         **marks,
-        "num_beams": getattr(decoding, "size", 1),
-        "length_penalty": getattr(decoding, "length_penalty", 1.0),
-        "early_stopping": True,
+        **beam,
         "max_length": places,
         "bad_words_ids": [[i] for i in sorted(set(translator.symbols.never))],
     }
