@@ -150,7 +150,7 @@ def _weights(translator: Translator, model: TransformerConfig) -> dict[str, Tens
 
 def _generation(translator: Translator, marks: dict[str, int], places: int) -> dict[str, Any]:
     decoding = translator.recipe.decoding
-    beam = {}
+    beam: dict[str, Any] = {}
     if isinstance(decoding, Beam):  # their penalty is nᵅ; for another they keep their own α
         beam = {"num_beams": decoding.size, "early_stopping": True}
         beam |= {"length_penalty": decoding.length_penalty} if decoding.penalty == "power" else {}
