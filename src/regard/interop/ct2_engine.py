@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 PRECISIONS = ("float32", "int8")
 ABOUT = "regard.json"  # what the export was made from
 VERSION = 1
+BATCH = {"cpu": 1024, "cuda": 1 << 20}  # padded source tokens at once, above which a CPU only gets slower
 
 
 # --- exporting ------------------------------------------------------------------------------------------------------
@@ -152,7 +153,8 @@ class FastTranslator(Translator):
         found: list[list[Translation]] = [[] for _ in lines]
         search = _Search(self, decoding, count)
         width = decoding.size if isinstance(decoding, Beam) else 1
-        batches = list(by_length([len(row) for row in ids], max(1, options.get("batch_tokens", 4096) // width)))
+        budget = max(1, min(options.get("batch_tokens", 4096) // width, BATCH[self.engine.device]))
+        batches = list(by_length([len(row) for row in ids], budget))
         running = [search.begin([ids[row] for row in rows]) for rows in batches]
         done = 0
         for rows, results in zip(batches, running, strict=True):
@@ -231,13 +233,17 @@ class _Search:
         )
 
     def finish(self, rows: list[list[int]], results: list[Any]) -> list[list[Found]]:
-        """What it found. A row that went past its own limit, since another's was larger, is searched again alone."""
-        found = []
-        for row, result in zip(rows, results, strict=True):
-            hypotheses, limit = self._read(result), self.limit(len(row))
-            if any(len(words) > limit for words, _, _ in hypotheses):
-                hypotheses = [(words[:limit], *numbers) for words, *numbers in self._read(*self.begin([row]))]  # type: ignore[misc]
-            found.append(hypotheses)
+        """What it found. Rows that went past their own limit, since another's was larger, are searched again."""
+        found = [self._read(result) for result in results]
+        limits = [self.limit(len(row)) for row in rows]
+        again: dict[int, list[int]] = {}  # by limit
+        for n, limit in enumerate(limits):
+            if any(len(words) > limit for words, _, _ in found[n]):
+                again.setdefault(limit, []).append(n)
+        running = [(limit, chosen, self.begin([rows[n] for n in chosen])) for limit, chosen in again.items()]
+        for limit, chosen, others in running:
+            for n, result in zip(chosen, others, strict=True):
+                found[n] = [(words[:limit], score, total) for words, score, total in self._read(result)]
         return found
 
     def _read(self, running: Any) -> list[Found]:
