@@ -67,6 +67,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any, Transla
     return theirs, tokenizer, folder.load(place / "ours", "cpu")
 
 
+def trained_folder(ours: Translator) -> Path:
+    return Path(ours.recipe.text.path).parent  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize("beams", [1, 4])
 def test_translations(trained: tuple[Any, Any, Translator], beams: int) -> None:
     theirs, tokenizer, ours = trained
@@ -114,6 +118,25 @@ def test_export_loads_there_and_comes_back(tmp_path: Path, keys: dict[str, Any])
     again = folder.load(tmp_path / "again", "cpu")
     torch.testing.assert_close(both_logits(theirs, again, LINES[:8])[1], found, atol=1e-4, rtol=1e-5)
     assert config.to_plain(again.recipe.text) == config.to_plain(ours.recipe.text)
+
+
+def test_an_exported_model_generates_as_ours_without_being_told_how(
+    trained: tuple[Any, Any, Translator], tmp_path: Path
+) -> None:
+    _, tokenizer, ours = trained
+    send_out("hf", trained_folder(ours), tmp_path / "back", "float32")
+    back = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "back").eval()
+    pad, eos = ours.vocabulary.target.pad, ours.vocabulary.target.eos
+    said = back.generation_config
+    assert (said.num_beams, said.bad_words_ids, said.decoder_start_token_id) == (4, [[pad]], pad)
+    assert (said.eos_token_id, said.forced_eos_token_id, said.length_penalty) == (eos, eos, 1.0)
+    lines = [source for source, _ in LINES[:20]]
+    rows = back.generate(**tokenizer(lines, return_tensors="pt", padding=True), max_length=60).tolist()
+    same = [
+        best[0].tokens == [i for i in row[1:] if i not in (pad, eos)]
+        for best, row in zip(ours.nbest(lines, 1), rows, strict=True)
+    ]
+    assert sum(same) >= 18  # but for those that reach a limit
 
 
 def test_import_then_export_gives_the_weights_back(tmp_path: Path) -> None:
