@@ -121,14 +121,15 @@ def table(rows: list[dict]) -> str:
     lines = ["| | parameters | exact match % | pronouns % | BLEU | tokens/s | training s | exact match by seed |",
              "|---|---|---|---|---|---|---|---|"]  # fmt: skip
     for name in dict.fromkeys(row["row"] for row in rows):
+        shown = name.replace("|", r"\|")
         good = [row for row in rows if row["row"] == name and "error" not in row]
         if not good:
-            lines.append(f"| {name} | failed: {next(r['error'] for r in rows if r['row'] == name)} |")
+            lines.append(f"| {shown} | failed: {next(r['error'] for r in rows if r['row'] == name)} |")
             continue
         mean = {k: statistics.mean(r[k] for r in good) for k in good[0] if isinstance(good[0][k], int | float)}
         by_seed = " / ".join(f"{r['exact_match']:.1f}" for r in good)
         lines.append(
-            f"| {name} | {good[0]['parameters'] / 1e6:.2f}M | {mean['exact_match']:.1f} | {mean['pronouns']:.1f} "
+            f"| {shown} | {good[0]['parameters'] / 1e6:.2f}M | {mean['exact_match']:.1f} | {mean['pronouns']:.1f} "
             f"| {mean['bleu']:.1f} | {mean['tokens_per_second']:,.0f} | {mean['seconds']:.0f} | {by_seed} |"
         )
     return "\n".join(lines)

@@ -4,7 +4,7 @@ Each step is forward, backward and update (fused Adam, label smoothing 0.1). The
 the median over rounds in which all take turns. On a GPU: base with WMT-like lengths and bf16; on a CPU: tiny with
 caption-like lengths, float32.
 
-    python benchmarks/training.py [--preset base] [--rounds 5] [--compile] [--out speed.json]
+    python benchmarks/training.py [--preset base] [--attention-dropout 0.1] [--only regard Marian] [--out speed.json]
 """
 
 import regard  # noqa: F401, I001  (before torch: it settles how OpenMP's threads wait)
@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,12 +23,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard import config
+from regard.data.loader import Step
 from regard.models.batch import Packed, Pairs, pairs
 from regard.models.transformer import TransformerConfig
+from regard.nn import kernels
 from regard.nn.position import sinusoids
+from regard.training.config import Training
+from regard.training.loop import Trainer
 
 MARKS = SimpleNamespace(pad=0, bos=2, eos=3)
-Learn = Callable[[Pairs], Tensor]  # a batch -> its loss, summed over the targets
+Learn = Callable[[Any], Tensor]  # a batch -> its loss, summed over the targets
 
 
 def batches(count: int, budget: int, entries: int, median: float, spread: float, seed: int = 0) -> list[Pairs]:
@@ -75,7 +80,7 @@ class Marian(nn.Module):
         self.net = MarianMTModel(MarianConfig(
             vocab_size=entries, d_model=c.size, dropout=c.dropout, encoder_layers=c.layers, decoder_layers=c.layers,
             encoder_ffn_dim=c.inner, decoder_ffn_dim=c.inner, encoder_attention_heads=c.heads,
-            decoder_attention_heads=c.heads, attention_dropout=0.0, activation_dropout=0.0,
+            decoder_attention_heads=c.heads, attention_dropout=c.attention.encoder.dropout, activation_dropout=0.0,
             activation_function="relu", scale_embedding=True,
             max_position_embeddings=512, pad_token_id=0, eos_token_id=3, decoder_start_token_id=2))  # fmt: skip
 
@@ -96,8 +101,67 @@ def everywhere(model: nn.Module) -> Learn:
     return learn
 
 
-def at_targets(model: nn.Module) -> Learn:
-    return lambda batch: model(batch, None, 0.1)
+class Peer:
+    """A step as people write it: autocast, backward, fused Adam."""
+
+    def __init__(self, model: nn.Module, options: argparse.Namespace, learn: Learn) -> None:
+        self.model, self.bf16, self.learn = model.to(options.device).train(), options.bf16, learn
+        self.adam = torch.optim.AdamW(model.parameters(), 1e-4, (0.9, 0.98), 1e-9, 0.0, fused=True)
+
+    def step(self, batch: Any) -> None:
+        with torch.autocast(batch.device.type, torch.bfloat16, enabled=self.bf16):
+            loss = self.learn(batch) / len(batch.labels)
+        loss.backward()
+        self.adam.step()
+        self.adam.zero_grad(set_to_none=True)
+
+
+class Loop:
+    """A step of regard's own training loop."""
+
+    fingerprint = ""
+
+    def __init__(self, model: nn.Module, options: argparse.Namespace, fast: bool = True, smoothing: float = 0.1):
+        self.model, self.fast, self.smoothing = model.to(options.device).train(), fast, smoothing
+        precision = "bf16" if options.bf16 else "float32"
+        settings = config.parse(Training, {"precision": precision, "fast": fast, "schedule": {"kind": "constant"}})
+        self.trainer = Trainer(self, model, settings, 1, Path("runs/none"), options.device)
+
+    def loss(self, model: nn.Module, batch: Any, carry: None) -> tuple[Tensor, None]:
+        return model(batch, None, self.smoothing), carry
+
+    def fixed(self, model: nn.Module, batch: Any) -> Any:
+        return batch.fixed() if getattr(model, "takes_strips", lambda _: True)(batch) else None
+
+    def step(self, batch: Any) -> None:
+        with kernels.plain(not self.fast), self.trainer.stream():
+            self.trainer.step(Step(0, 0, [batch], (0, 1), len(batch.labels)))
+        self.trainer.progress.step += 1
+        self.trainer.recent.clear()
+
+
+def operations(c: TransformerConfig, entries: int, batch: Pairs) -> float:
+    """Of the matrix products with weights, forward and backward: six for each weight and place."""
+    layer, network = c.size**2, 2 * c.size * c.inner
+    source, target = batch.source.numel(), len(batch.labels)
+    source = source if batch.source_real is None else int(batch.source_real.sum())
+    encoder, cross = c.layers * (4 * layer + network), c.layers * 2 * layer
+    decoder = c.layers * (6 * layer + network) + c.size * entries
+    return 6.0 * (source * (encoder + cross) + target * decoder)
+
+
+def peak(size: int = 8192) -> float:
+    """Of bf16 products, as this GPU does them, in operations a second."""
+    a, b = torch.randn(2, size, size, device="cuda", dtype=torch.bfloat16)
+    times = []
+    for _ in range(13):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        a @ b
+        end.record()
+        end.synchronize()
+        times.append(start.elapsed_time(end) / 1e3)
+    return 2 * size**3 / statistics.median(times[3:])
 
 
 def main() -> None:
@@ -106,59 +170,79 @@ def main() -> None:
     parser.add_argument("--preset", default="base" if cuda else "tiny")
     parser.add_argument("--budget", type=int, default=25_000 if cuda else 4096)
     parser.add_argument("--entries", type=int, default=37_000 if cuda else 10_000)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--compile", action="store_true", help="Marian compiled, too")
+    parser.add_argument("--rounds", type=int, default=7 if cuda else 5)
+    parser.add_argument("--batches", type=int, default=12 if cuda else 2)
+    parser.add_argument("--attention-dropout", type=float, default=0.0, help="the same for all")
+    parser.add_argument("--only", nargs="*", help="rows to run, by their first words")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    device = torch.device("cuda" if cuda else "cpu")
-    c = config.parse(TransformerConfig, {"preset": options.preset, "dropout": 0.1})
+    options.device, options.bf16 = torch.device("cuda" if cuda else "cpu"), cuda
+    attention = {"dropout": options.attention_dropout}
+    c = config.parse(TransformerConfig, {"preset": options.preset, "dropout": 0.1, "attention": attention})
     lengths = (23, 0.6) if cuda else (13, 0.35)
-    given = [b.to(device) for b in batches(8 if cuda else 2, options.budget, options.entries, *lengths)]
+    given = [b.to(options.device) for b in batches(options.batches, options.budget, options.entries, *lengths)]
     torch.set_float32_matmul_precision("high")
-    made: dict[str, tuple[nn.Module, Learn]] = {}
-    for name, model, learn in (("regard", c.build(options.entries, options.entries), at_targets),
-                               ("torch.nn.Transformer", Torch(c, options.entries), everywhere),
-                               ("Marian", Marian(c, options.entries), everywhere)):  # fmt: skip
-        made[name] = model.to(device).train(), learn(model)
-    if options.compile:
-        model = Marian(c, options.entries).to(device).train()
-        made["Marian, compiled"] = model, everywhere(torch.compile(model, dynamic=True))
-    adam = {name: torch.optim.AdamW(m.parameters(), 1e-4, (0.9, 0.98), 1e-9, 0.0, fused=True)
-            for name, (m, _) in made.items()}  # fmt: skip
-    tokens = sum(len(b.labels) for b in given)
+    build = lambda: c.build(options.entries, options.entries)  # noqa: E731
 
-    def step(name: str, batch: Pairs) -> None:
-        with torch.autocast(device.type, torch.bfloat16, enabled=cuda):
-            loss = made[name][1](batch) / len(batch.labels)
-        loss.backward()
-        adam[name].step()
-        adam[name].zero_grad(set_to_none=True)
+    def peer(model: nn.Module, compiled: bool = False) -> Peer:
+        return Peer(model, options, everywhere(torch.compile(model, dynamic=True) if compiled else model))
 
-    speeds: dict[str, list[float]] = {name: [] for name in made}
-    memory = {}
-    for turn in range(options.rounds + 1):
-        for name in made:
+    rows: dict[str, Callable[[], Peer | Loop]] = {
+        "regard": lambda: Loop(build(), options),
+        "torch.nn.Transformer": lambda: peer(Torch(c, options.entries)),
+        "Marian": lambda: peer(Marian(c, options.entries)),
+    }
+    if cuda:
+        rows["Marian, compiled"] = lambda: peer(Marian(c, options.entries), compiled=True)
+        rows["regard, training.fast false"] = lambda: Loop(build(), options, fast=False)
+    padded = sum(b.target.numel() for b in given)
+    tokens, work = sum(len(b.labels) for b in given), sum(operations(c, options.entries, b) for b in given)
+    print(f"{options.preset}, {len(given)} batches of {options.budget:,}, {tokens / padded:.0%} real, "
+          f"attention dropout {options.attention_dropout}")  # fmt: skip
+    report(compare(rows, given, tokens, work, options), options)
+
+
+def report(found: dict[str, dict[str, float]], options: argparse.Namespace) -> None:
+    if options.out:
+        options.out.write_text(json.dumps(found, indent=1))
+
+
+def compare(
+    rows: dict[str, Callable[[], Peer | Loop]], given: list[Any], tokens: int, work: float, options: argparse.Namespace
+) -> dict[str, dict[str, float]]:
+    """All take turns; the first two rounds warm up, and compile. `tokens` and operations are those of a round."""
+    rows = {name: make for name, make in rows.items() if not options.only or name.startswith(tuple(options.only))}
+    cuda = options.device.type == "cuda"
+    made = {name: make() for name, make in rows.items()}
+    times: dict[str, list[float]] = {name: [] for name in made}
+    found: dict[str, dict[str, float]] = {name: {} for name in made}
+    for _ in range(options.rounds + 2):
+        for name, peer in made.items():
             if cuda:
                 torch.cuda.reset_peak_memory_stats()
                 torch.cuda.synchronize()
             began = time.perf_counter()
             for batch in given:
-                step(name, batch)
+                peer.step(batch)
+            found[name]["host"] = time.perf_counter() - began
             if cuda:
                 torch.cuda.synchronize()
-                memory[name] = torch.cuda.max_memory_allocated() / 2**30
-            if turn:  # the first warms up, or compiles
-                speeds[name].append(tokens / (time.perf_counter() - began))
-    padded = sum(b.target.numel() for b in given)
-    print(f"{options.preset}, {len(given)} batches of {options.budget:,}, {tokens / padded:.0%} real, "
-          f"{torch.cuda.get_device_name() if cuda else f'CPU, {torch.get_num_threads()} threads'}")  # fmt: skip
-    for name, found in speeds.items():
-        best = max(statistics.median(s) for n, s in speeds.items() if n != "regard")
-        speed = statistics.median(found)
-        extra = f"  {memory[name]:.1f} GiB" if memory else ""
-        print(f"{name:24} {speed:12,.0f} target tokens/s  {speed / best:5.2f} × the fastest peer{extra}")
-    if options.out:
-        options.out.write_text(json.dumps(speeds, indent=1))
+                found[name]["GiB"] = torch.cuda.max_memory_allocated() / 2**30
+            times[name].append(time.perf_counter() - began)
+    top = peak() if cuda else float("nan")
+    print(f"torch {torch.__version__}, "
+          f"{torch.cuda.get_device_name() if cuda else f'CPU, {torch.get_num_threads()} threads'}"
+          + (f", peak {top / 1e12:.0f} TFLOP/s" if cuda else ""))  # fmt: skip
+    best = min((statistics.median(t[2:]) for n, t in times.items() if not n.startswith("regard")), default=0.0)
+    for name, spent in times.items():
+        usual = statistics.median(spent[2:])
+        first = sum(spent[:2]) - 2 * usual
+        found[name] |= {"tokens/s": tokens / usual, "of peak": work / usual / top, "compiling": first,
+                        "spread": (max(spent[2:]) - min(spent[2:])) / usual}  # fmt: skip
+        print(f"{name:28} {tokens / usual:10,.0f} target tokens/s  {best / usual:5.2f} x the fastest peer"
+              + (f"  {work / usual / top:4.0%} of peak  {found[name]['GiB']:5.1f} GiB  {first:5.1f} s of compiling"
+                 f"  ±{found[name]['spread'] / 2:.0%}" if cuda else ""), flush=True)  # fmt: skip
+    return found
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ EXPRESSED: dict[str, dict[str, Any]] = {
         "activation": "swish",
         "output_bias": True,
     },
-    "pre-norm, gelu": {"residual": "pre_norm", "activation": "gelu"},
+    "pre-norm, gelu": {"residual": "pre_norm", "activation": "gelu", "epsilon": 0.1},
     "pre-norm, gates": {"residual": "pre_norm", "activation": "swiglu", "share": "none"},
     "tanh": {"activation": "gelu_tanh", "scale_embedding": False, "share": "target"},
     "no positions": {"position": "none"},

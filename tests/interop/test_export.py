@@ -19,6 +19,7 @@ REFUSED: dict[str, dict[str, Any]] = {
     "model.residual is pre_norm, where Marian has post_norm": {"residual": "pre_norm"},
     "model.residual is none": {"residual": "none"},
     "model.norm is batch": {"norm": "batch"},
+    "model.epsilon is 0.001, where Marian has 1e-05": {"epsilon": 1e-3},
     "model.feed_forward is none": {"feed_forward": "none"},
     "model.activation is swiglu, where Marian has relu or gelu or gelu_tanh or swish": {"activation": "swiglu"},
     "model.position.encoder is rotary, where Marian has sinusoidal; model.position.decoder is rotary": {

@@ -9,6 +9,7 @@ from regard.errors import RegardError
 from regard.models.batch import Pairs
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.nn import backend
+from regard.nn.layout import Layout
 from tests.models.test_transformer import batch
 
 SERVED = [  # by torch's kernel too
@@ -47,7 +48,8 @@ def test_order_matters_in_both(position: object) -> None:
     b, swap = batch([(6, 6)]), [0, 2, 1, 3, 4, 5, 6]
     memory, layout = model.encode(b)
     assert (model.encode(Pairs(b.source[:, swap], None))[0][:, swap] - memory).abs().max() > 0.01
-    last = [model.decode(target, None, memory, layout)[0, -1] for target in (b.target, b.target[:, swap])]
+    places = Layout.of(b.target.shape[1])
+    last = [model.decode(target, places, memory, layout)[0, -1] for target in (b.target, b.target[:, swap])]
     assert (last[0] - last[1]).abs().max() > 0.01
 
 

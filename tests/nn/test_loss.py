@@ -11,31 +11,20 @@ from regard.nn.loss import vocabulary_loss
 
 
 @settings(deadline=None, max_examples=60)
-@given(
-    st.integers(1, 40),
-    st.integers(1, 60),
-    st.integers(1, 9),
-    st.sampled_from([0.0, 0.1, 0.5]),
-    st.integers(1, 500),
-    st.booleans(),
-)
-def test_it_is_torchs_cross_entropy(
-    rows: int, entries: int, size: int, smoothing: float, chunk: int, biased: bool
-) -> None:
+@given(st.integers(1, 40), st.integers(1, 60), st.integers(1, 9), st.sampled_from([0.0, 0.1, 0.5]), st.integers(1, 500))
+def test_it_is_torchs_cross_entropy(rows: int, entries: int, size: int, smoothing: float, chunk: int) -> None:
     torch.manual_seed(rows)
     x = torch.randn(rows, size, dtype=torch.float64, requires_grad=True)
     weight = torch.randn(entries, size, dtype=torch.float64, requires_grad=True)
-    bias = torch.randn(entries, dtype=torch.float64, requires_grad=True) if biased else None
-    learned = (x, weight) if bias is None else (x, weight, bias)
     labels = torch.randint(0, entries, (rows,))
     before, loss.CHUNK["cpu"] = loss.CHUNK["cpu"], chunk
     try:
-        ours = vocabulary_loss(x, weight, labels, smoothing, bias)
+        ours = vocabulary_loss(x, weight, labels, smoothing)
     finally:
         loss.CHUNK["cpu"] = before
-    theirs = F.cross_entropy(F.linear(x, weight, bias), labels, label_smoothing=smoothing, reduction="sum")
+    theirs = F.cross_entropy(x @ weight.T, labels, label_smoothing=smoothing, reduction="sum")
     torch.testing.assert_close(ours, theirs, atol=1e-10, rtol=1e-12)
-    for a, b in zip(*(torch.autograd.grad(0.3 * y, learned) for y in (ours, theirs)), strict=True):
+    for a, b in zip(*(torch.autograd.grad(0.3 * y, (x, weight)) for y in (ours, theirs)), strict=True):
         torch.testing.assert_close(a, b, atol=1e-12, rtol=1e-10)
 
 

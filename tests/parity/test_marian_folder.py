@@ -111,6 +111,8 @@ def test_export_loads_there_and_comes_back(tmp_path: Path, keys: dict[str, Any])
     send_out("hf", tmp_path / "ours", tmp_path / "theirs", "float32")
     theirs, told = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "theirs", output_loading_info=True)
     assert not any(told[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    said = theirs.generation_config
+    assert (said.decoder_start_token_id, said.forced_eos_token_id, said.bad_words_ids) == (2, 3, [[0], [2]])
     wanted, found = both_logits(theirs.eval(), ours, LINES[:8])
     torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-5)
     assert wanted.std() > 0.3
@@ -129,7 +131,7 @@ def test_an_exported_model_generates_as_ours_without_being_told_how(
     pad, eos = ours.vocabulary.target.pad, ours.vocabulary.target.eos
     said = back.generation_config
     assert (said.num_beams, said.bad_words_ids, said.decoder_start_token_id) == (4, [[pad]], pad)
-    assert (said.eos_token_id, said.forced_eos_token_id, said.length_penalty) == (eos, eos, 1.0)
+    assert (said.eos_token_id, said.length_penalty, said.early_stopping) == (eos, 1.0, True)
     lines = [source for source, _ in LINES[:20]]
     rows = back.generate(**tokenizer(lines, return_tensors="pt", padding=True), max_length=60).tolist()
     same = [

@@ -46,7 +46,7 @@ def beam_search(
     score = torch.full((len(limits), size), -torch.inf, dtype=torch.float64, device=device)
     score[:, 0] = 0.0  # all beams of a sentence begin alike: let one of them count
     said = torch.empty(len(limits), size, 0, dtype=torch.long, device=device)
-    last = torch.full((len(limits) * size, 1), symbols.bos, device=device)
+    last = batch.first(symbols.bos).repeat_interleave(size, 0)  # [B·size, 1]
 
     for step in range(max(limits) + 1):
         logits, state = model.step(last, state)

@@ -11,8 +11,9 @@ class Generator(Protocol):
     """A model that generates. Rows of the state stay independent of each other."""
 
     def start(self, batch: Any, length: int, record: Any = None) -> Any:
-        """Read the input, which has a `device`; room for `length` tokens a row. The state offers `reorder(index)`.
+        """Read the input; room for `length` tokens a row. The state offers `reorder(index)`.
 
+        The input has a `device`, and `first(bos)` says what each row reads first: bos, or the end of its prompt.
         `record` asks for attention weights: it moves with the rows, and `record.row(n)` gives those of one.
         """
 

@@ -57,7 +57,7 @@ def _generate(
     device = batch.device
     rows = torch.arange(len(limits), device=device)  # which sentence each live row is
     limit = torch.tensor(limits, device=device)
-    last = torch.full((len(limits), 1), symbols.bos, device=device)
+    last = batch.first(symbols.bos)  # [B, 1]
     said: list[list[int]] = [[] for _ in limits]
     seen: list[dict[str, Tensor] | None] = [None for _ in limits]
     total = torch.zeros(len(limits), dtype=torch.float64, device=device)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from regard.errors import RegardError
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.nn.attention import MultiHeadAttention, SharedQueryKey
+from regard.nn.embedding import BiasedOutput
 from regard.nn.layout import Layout
 from regard.nn.position import AlibiConfig, PositionConfig, RelativeConfig, RotaryConfig, T5Config
 from regard.nn.score import General
@@ -91,14 +92,14 @@ def specification(model: Transformer, places: int) -> Any:
         c.decoder_layers or c.layers, **common, **_position_options(c.position.of("decoder")[0])
     )
     spec = specs.TransformerSpec(encoder, decoder)
-    spec.config.layer_norm_epsilon = 1e-5  # torch's
+    spec.config.layer_norm_epsilon = c.epsilon
     spec.config.add_source_eos = True
     _side(encoder, model.encoder, model.encoder_position, model.encoder_norm, places, c)
     _side(decoder, model.decoder, model.decoder_position, model.decoder_norm, places, c)
     encoder.embeddings[0].weight = _array(model.source_embedding.weight)
     decoder.embeddings.weight = _array(model.target_embedding.weight)
     decoder.projection.weight = _array(model.output.weight)
-    if model.output.bias is not None:
+    if isinstance(model.output, BiasedOutput):
         decoder.projection.bias = _array(model.output.bias)
     return spec
 

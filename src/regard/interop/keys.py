@@ -15,7 +15,8 @@
 
 A name may hold `{n}`, the number of a layer. A rule with several names joins the tensors of one side end to end and
 cuts them anew for the other, so keys and values become our `key_value`, and come apart again. Whatever has no rule, is
-left over, missing or misshapen is an error that lists all of it. The engine knows no model, no config and no file.
+left over, missing or misshapen is an error that lists all of it. Maps are joined by +; `under` puts something before
+all names, `beside` reads files that hold what another map reads, too. The engine knows no model, no config, no file.
 """
 
 import re
@@ -119,6 +120,11 @@ class KeyMap:
         )
         copies = {theirs + a: theirs + b for a, b in (self.copies or {}).items()}
         return KeyMap(rules, copies, tuple(theirs + p for p in self.ignored), self.older)
+
+    def beside(self, other: "KeyMap") -> "KeyMap":
+        """The same map for files that hold what the other one reads, too."""
+        also = tuple(name for r in other.rules for name in r.theirs) + tuple(other.copies or ()) + other.ignored
+        return replace(self, ignored=self.ignored + also)
 
     def to_ours(self, theirs: Mapping[str, Tensor], own: Mapping[str, Tensor], origin: object) -> dict[str, Tensor]:
         """Their tensors under our names; `own` are those of the model they are for, whose names and shapes count."""

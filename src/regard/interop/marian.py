@@ -12,11 +12,10 @@ from torch import Tensor
 
 from regard import config
 from regard.errors import RegardError
+from regard.interop.choices import ACTIVATIONS, activation_there
 from regard.interop.keys import ROW, KeyMap, both, rule
 from regard.models.transformer import TransformerConfig
 from regard.nn.position import SinusoidalConfig, sinusoids
-
-ACTIVATIONS = {"swish": "swish", "silu": "swish", "relu": "relu", "gelu": "gelu", "gelu_new": "gelu_tanh"}
 
 # Every choice of a Transformer that Marian can express.
 HAS = {
@@ -179,7 +178,6 @@ def write_model(
     model: TransformerConfig, entries: tuple[int, int], marks: Mapping[str, int], places: int
 ) -> dict[str, Any]:
     """Hugging Face's config of one of our models; `places` is how many positions its table has."""
-    theirs = {ours: name for name, ours in reversed(ACTIVATIONS.items())}
     decoder = model.decoder_layers or model.layers
     return {
         "architectures": ["MarianMTModel"],
@@ -191,7 +189,7 @@ def write_model(
         **{f"{side}_layers": count for side, count in (("encoder", model.layers), ("decoder", decoder))},
         **{f"{side}_ffn_dim": model.inner for side in ("encoder", "decoder")},
         **{f"{side}_attention_heads": model.heads for side in ("encoder", "decoder")},
-        "activation_function": theirs[model.activation],
+        "activation_function": activation_there(model.activation),
         "dropout": model.dropout,
         "attention_dropout": model.attention.encoder.dropout,
         "scale_embedding": model.scale_embedding,
@@ -205,9 +203,9 @@ def write_model(
 
 
 def more_reasons(model: TransformerConfig) -> list[str]:
-    """What Marian lacks beyond the table: the details of its waves."""
+    """What Marian lacks beyond the table: the details of its norms and waves."""
     waves = [p for side in ("encoder", "decoder") for p in model.position.of(side) if isinstance(p, SinusoidalConfig)]
-    found = []
+    found = [] if model.epsilon == 1e-5 else [f"model.epsilon is {model.epsilon:g}, where Marian has 1e-05"]
     if any(p.join != "add" for p in waves):
         found.append("model.position joins by concat, where Marian adds")
     if len({p.layout for p in waves}) > 1:

@@ -156,6 +156,7 @@ def _generation(translator: Translator, marks: dict[str, int], places: int) -> d
         beam |= {"length_penalty": decoding.length_penalty} if decoding.penalty == "power" else {}
     return {
         **marks,
+        "forced_eos_token_id": marks["eos_token_id"],
         **beam,
         "max_length": places,
         "bad_words_ids": [[i] for i in sorted(set(translator.symbols.never))],

@@ -1,19 +1,45 @@
 """What a model is given: ids, who is real, and where the targets are. Built by tasks, moved as one."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass, replace
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from regard.models.strips import Strip, strips
 from regard.nn.layout import Tree
 
 
+class Batch:
+    """Tensors that move as one; a frozen dataclass of them, of trees of them, and of what stays where it is."""
+
+    def to(self, device: torch.device | str) -> Self:
+        return self._each(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def pin(self) -> Self:
+        """In memory that a GPU can copy from without stopping the host."""
+        return self._each(lambda tensor: tensor.pin_memory())
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Self:
+        return _each(self, change)  # type: ignore[no-any-return]
+
+
+def _each(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """The same with every tensor changed, however deep."""
+    if isinstance(value, Tensor):
+        return change(value)
+    if isinstance(value, tuple) and any(map(is_dataclass, value)):
+        return tuple(_each(part, change) for part in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{f.name: _each(getattr(value, f.name), change) for f in fields(value)})
+    return value
+
+
 @dataclass(frozen=True)
-class Pairs:
+class Pairs(Batch):
     """A batch of source and target sequences, padded on the right."""
 
     source: Tensor  # [B, S] ids
@@ -24,6 +50,7 @@ class Pairs:
     rows: tuple[int, ...] = ()  # which examples these are
     tree: Tree | None = None  # where source places hang in their dependency trees
     links: Tensor | None = None  # [L, 3] given alignments: row, target place, source place
+    strips: tuple[Strip, Strip] | None = None  # source and target without padding
 
     @property
     def target_real(self) -> Tensor:
@@ -38,20 +65,14 @@ class Pairs:
     def device(self) -> torch.device:
         return self.source.device
 
-    def to(self, device: torch.device | str) -> "Pairs":
-        return self._each(lambda tensor: tensor.to(device, non_blocking=True))
+    def fixed(self) -> "Pairs":
+        """What a model that takes strips reads of it, in shapes that come again."""
+        assert self.strips is not None
+        return Pairs(self.strips[0].ids, None, strips=self.strips)
 
-    def pin(self) -> "Pairs":
-        """In memory that a GPU can copy from without stopping the host."""
-        return self._each(lambda tensor: tensor.pin_memory())
-
-    def _each(self, change: Callable[[Tensor], Tensor]) -> "Pairs":
-        def apply(value: Any) -> Any:
-            if isinstance(value, Tree):
-                return Tree(change(value.depth), change(value.enter), change(value.leave))
-            return change(value) if isinstance(value, Tensor) else value
-
-        return Pairs(**{f.name: apply(getattr(self, f.name)) for f in fields(self)})
+    def first(self, bos: int) -> Tensor:
+        """What a search lets each row read first [B, 1]."""
+        return torch.full((len(self.source), 1), bos, device=self.device)
 
 
 class Packed:
@@ -97,8 +118,15 @@ class Marks(Protocol):
 
 def pairs(source: Packed, target: Packed, source_marks: Marks, marks: Marks, rows: tuple[int, ...] = ()) -> Pairs:
     """A training batch: sources end in </s>; targets are read shifted right and end in </s>."""
-    source_ids, source_real = sources(source, source_marks.pad, source_marks.eos)
+    source_ids, source_real = source.padded(source_marks.pad, after=source_marks.eos)
     ids, real = target.padded(marks.pad, before=marks.bos)  # [B, T]
     labels = target.padded(marks.pad, after=marks.eos)[0][real]  # [N]
-    target_ids, said = torch.from_numpy(ids), torch.from_numpy(labels)
-    return Pairs(source_ids, source_real, target_ids, said, torch.from_numpy(np.flatnonzero(real)), rows)
+    return Pairs(
+        torch.from_numpy(source_ids),
+        None if source_real.all() else torch.from_numpy(source_real),
+        torch.from_numpy(ids),
+        torch.from_numpy(labels),
+        torch.from_numpy(np.flatnonzero(real)),
+        rows,
+        strips=strips(source_ids, source_real, ids, real, labels),
+    )

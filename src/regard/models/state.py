@@ -63,6 +63,11 @@ class State:
         self.filled = min(self.filled + steps, self.length)
         self._share_position()
 
+    def go_back(self, position: Tensor) -> None:
+        """Let every row go on from an earlier position [B]; what it has read from there on is overwritten."""
+        self.position = position
+        self._share_position()
+
     def reorder(self, index: Tensor) -> None:
         """Row r becomes what row index[r] was; the index may repeat rows or leave some out."""
         self.position = self.position[index]

@@ -13,11 +13,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.config import option
-from regard.nn import backend
-from regard.nn.backend.contract import Job
+from regard.nn import backend, kernels
+from regard.nn.backend.contract import Job, views
 from regard.nn.cache import Cache
 from regard.nn.compress import CompressConfig, NoCompressionConfig
 from regard.nn.layout import Call
+from regard.nn.linear import Linear, linear
 from regard.nn.normalise import NormaliseConfig, SoftmaxConfig
 from regard.nn.pattern import PATTERNS, Pattern, parse
 from regard.nn.position import Position
@@ -130,20 +131,31 @@ class Attention(nn.Module):
         chosen = parse(str(c.pattern), PATTERNS).build(replace(sizes, d_k=d_q or sizes.d_k))  # predicts from queries
         self.pattern = (chosen & always) if c.pattern != "full" else always
         self.learned = nn.ModuleList(self.pattern.modules())  # what a pattern predicts with
-        self.position, self.layer, self.dropout = position, layer, c.dropout
+        self.sizes, self.position, self.layer, self.dropout = sizes, position, layer, c.dropout
         self.path = ""  # which kernel served the last call, and why no faster one
 
     def prepare(self, k: Tensor) -> Tensor:
         """Keys as they can be kept between calls: prepared for the score, unless they must be shortened first."""
         return k if self.compress.shortens else self.score.keys(k)
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, call: Call, record: Sink | None = None) -> Tensor:
-        """Queries over prepared keys, by the fastest kernel; recording is done beside it and changes nothing."""
+    def attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        call: Call,
+        record: Sink | None = None,
+        parts: tuple[Tensor, ...] | None = None,
+    ) -> Tensor:
+        """Queries over prepared keys, by the fastest kernel; recording is done beside it and changes nothing.
+
+        `parts` are the products that q, k and v are views of, where nothing was done to them since.
+        """
         if self.compress.shortens:
             k, v, keys = self.compress(k, v, call.keys)
             k, call = self.score.keys(k), Call(call.queries, keys)
         pattern = self.pattern.bind(q, call, self.layer)
-        job = Job(self, q, k, v, call, pattern, self.position.bias(q, call))
+        job = Job(self, q, k, v, call, pattern, self.position.bias(q, call), parts)
         kernel, why = backend.choose(job)
         self.path = f"{kernel.__name__ if kernel else 'plain'}{f' ({why})' if why else ''}"
         if kernel is None:
@@ -194,36 +206,51 @@ class MultiHeadAttention(Attention):
         compress: nn.Module | None = None,
     ) -> None:
         super().__init__(sizes, config, position, always, layer, compress)
-        s, self.sizes, self.heads = sizes, sizes, sizes.heads
-        self.query = nn.Linear(s.size, s.heads * s.d_k)
+        s, self.heads = sizes, sizes.heads
+        self.query = Linear(s.size, s.heads * s.d_k)
         self._keys_and_values(s)
-        self.output = nn.Linear(s.heads * s.d_v, s.size)
+        self.output = Linear(s.heads * s.d_v, s.size)
 
     def _keys_and_values(self, s: Sizes) -> None:
-        self.key_value = nn.Linear(s.size, s.heads * (s.d_k + s.d_v))  # one product for both: the memory is read once
+        self.key_value = Linear(s.size, s.heads * (s.d_k + s.d_v))  # one product for both: the memory is read once
 
     def forward(
         self, x: Tensor, memory: Tensor | None, call: Call, cache: Cache | None = None, record: Sink | None = None
     ) -> Tensor:
         """x [B, Q, D] asks memory [B, K, D]; memory None means that the cache holds all the keys already."""
-        q = self.position.rotate(self._split(self.query(x)), call.queries)  # [B, H, Q, d_k]
         if memory is None:
             assert cache is not None
+            q = self.position.rotate(self._split(self.query(x)), call.queries)  # [B, H, Q, d_k]
             k, v = cache.read()
-        else:
-            k, v = self.project(memory)
-            k = self.position.rotate(k, call.queries if cache is not None else call.keys)  # new keys stand where x does
-            k = self.prepare(k)
-            if cache is not None:
-                k, v = cache.append(k, v)
-        out = self.attend(q, k, v, call, record)
-        return self.output(out.transpose(1, 2).flatten(2))  # [B, Q, D]
+            return self._join(self.attend(q, k, v, call, record))
+        parts = self.products(x, memory)
+        first, second, v = self._views(parts)
+        q = self.position.rotate(first, call.queries)
+        k = self.position.rotate(second, call.queries if cache is not None else call.keys)  # new keys stand where x is
+        k = self.prepare(k)
+        as_made = parts if q is first and k is second and cache is None else None
+        if cache is not None:
+            k, v = cache.append(k, v)
+        return self._join(self.attend(q, k, v, call, record, as_made))
+
+    def products(self, x: Tensor, memory: Tensor) -> tuple[Tensor, ...]:
+        """Queries, keys and values, side by side in few products [B, N, …]: in one on a GPU, where x asks itself."""
+        if x is not memory or not kernels.usable(x):
+            return self.query(x), self.key_value(memory)
+        weight = torch.cat([self.query.weight, self.key_value.weight])
+        return (linear(x, weight, torch.cat([self.query.bias, self.key_value.bias])),)
 
     def project(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values of a memory [B, K, D]: [B, H, K, d_k] and [B, H, K, d_v]."""
+        k, v = views((self.key_value(memory),), self.heads, self.sizes.d_k, self.sizes.d_v)
+        return k, v
+
+    def _views(self, parts: tuple[Tensor, ...]) -> list[Tensor]:
         s = self.sizes
-        k, v = self.key_value(memory).split([s.heads * s.d_k, s.heads * s.d_v], -1)
-        return self._split(k), self._split(v)
+        return views(parts, s.heads, s.d_k, s.d_k, s.d_v)
+
+    def _join(self, out: Tensor) -> Tensor:
+        return self.output(out.transpose(1, 2).flatten(2))  # [B, H, Q, d_v] -> [B, Q, D]
 
     def empty_cache(self, position: Tensor, length: int, like: Tensor) -> Cache:
         """Room for the keys and values of `length` places a row."""
@@ -253,7 +280,11 @@ class SharedQueryKey(MultiHeadAttention):
     """One matrix for queries and keys: the scores are then symmetric (B2)."""
 
     def _keys_and_values(self, s: Sizes) -> None:
-        self.key_value = nn.Linear(s.size, s.heads * s.d_v)  # values alone
+        self.key_value = Linear(s.size, s.heads * s.d_v)  # values alone
+
+    def products(self, x: Tensor, memory: Tensor) -> tuple[Tensor, ...]:
+        q = self.query(x)
+        return q, (q if x is memory else self.query(memory)), self.key_value(memory)
 
     def project(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         return self._split(self.query(memory)), self._split(self.key_value(memory))

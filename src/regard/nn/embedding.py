@@ -1,6 +1,7 @@
 """Word vectors in, word scores out; the two may share one matrix."""
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.nn.loss import vocabulary_loss
@@ -19,19 +20,39 @@ class Embedding(nn.Module):
 
 
 class Output(nn.Module):
-    """Scores for every word of the vocabulary, x · Wᵀ + b; W may be the embedding's own matrix, b is a choice."""
+    """Scores for every word of the vocabulary, x · Wᵀ; W may be the embedding's own matrix."""
 
-    def __init__(self, embedding: Embedding | None, entries: int, size: int, bias: bool = False) -> None:
+    def __init__(self, embedding: Embedding | None, entries: int, size: int) -> None:
         super().__init__()
         self.weight = embedding.weight if embedding else Embedding(entries, size, False).weight
-        self.bias = nn.Parameter(torch.zeros(entries)) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
-        return nn.functional.linear(x, self.weight, self.bias)  # [..., V]
+        return nn.functional.linear(x, self.weight)  # [..., V]
 
     def at(self, x: Tensor, labels: Tensor | None, smoothing: float | None) -> Tensor:
         """The scores of x [N, D], or, with `smoothing`, the loss of its labels [N], summed."""
         if smoothing is None:
             return self(x)
         assert labels is not None
-        return vocabulary_loss(x, self.weight, labels, smoothing, self.bias)
+        return vocabulary_loss(x, self.weight, labels, smoothing)
+
+
+class BiasedOutput(Output):
+    """x · Wᵀ + b: words have a score of their own, as in BERT and Marian."""
+
+    SPARE = 8  # columns that are added, of which the bias is one: products of odd widths are slow on a GPU
+
+    def __init__(self, embedding: Embedding | None, entries: int, size: int) -> None:
+        super().__init__(embedding, entries, size)
+        self.bias = nn.Parameter(torch.zeros(entries))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(x, self.weight, self.bias)  # [..., V]
+
+    def at(self, x: Tensor, labels: Tensor | None, smoothing: float | None) -> Tensor:
+        if smoothing is None:
+            return self(x)
+        assert labels is not None
+        one = F.pad(x.new_ones(len(x), 1), (0, self.SPARE - 1))  # [x; 1] · [W; b]ᵀ is x · Wᵀ + b
+        bias = F.pad(self.bias[:, None], (0, self.SPARE - 1))
+        return vocabulary_loss(torch.cat([x, one], 1), torch.cat([self.weight, bias], 1), labels, smoothing)

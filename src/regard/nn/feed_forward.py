@@ -6,6 +6,8 @@ from typing import Literal
 
 from torch import Tensor, nn
 
+from regard.nn.linear import Linear
+
 Activation = Literal["relu", "gelu", "gelu_tanh", "swish", "swiglu"]
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "relu": nn.ReLU,
@@ -22,12 +24,12 @@ class FeedForward(nn.Module):
 
     def __init__(self, size: int, inner: int, activation: str = "relu") -> None:
         super().__init__()
-        self.expand = nn.Linear(size, self.parts * inner)
+        self.expand = Linear(size, self.parts * inner)
         self.activation = ACTIVATIONS.get(activation, nn.SiLU)()
-        self.contract = nn.Linear(inner, size)
+        self.contract = Linear(inner, size)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.contract(self.activation(self.expand(x)))
+        return self.contract(self.expand.activated(x, self.activation))  # type: ignore[no-any-return]
 
     def reset_parameters(self) -> None:
         for part in self.expand.weight.chunk(self.parts):

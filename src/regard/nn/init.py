@@ -1,4 +1,4 @@
-"""How weights begin. Two choices for a whole model; norms and biases begin at one and zero in both."""
+"""How weights begin. Three choices for a whole model; norms and biases begin at one and zero in all."""
 
 import torch
 from torch import nn
@@ -26,6 +26,15 @@ def normal(model: nn.Module) -> None:
     _own(model)
 
 
+def depth(model: nn.Module) -> None:
+    """The same, but n sub-layers begin at N(0, 0.02²/n): what they add up to does not grow (Radford 2019, 2.3)."""
+    normal(model)
+    ends = [module.output for module in model.modules() if isinstance(module, MultiHeadAttention)]
+    ends += [module.contract for module in model.modules() if isinstance(module, FeedForward)]
+    for linear in ends:
+        nn.init.normal_(linear.weight, std=0.02 / len(ends) ** 0.5)
+
+
 def _own(model: nn.Module) -> None:
     """What a part asks for itself: `reset_own`, and the factor a score asks of the query projection (S7)."""
     for module in model.modules():
@@ -37,4 +46,4 @@ def _own(model: nn.Module) -> None:
                 module.query.weight.mul_(module.score.query_gain ** (0.5 if both else 1.0))
 
 
-INITS = {"xavier": xavier, "normal": normal}
+INITS = {"xavier": xavier, "normal": normal, "depth": depth}

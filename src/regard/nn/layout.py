@@ -21,6 +21,16 @@ class Tree:
 
 
 @dataclass(frozen=True)
+class Spans:
+    """Sequences end to end in one row: number s is at start[s] … start[s] + length[s]. All tensors have 32 bits."""
+
+    start: Tensor  # [S or more]
+    length: Tensor  # [S or more]
+    count: Tensor  # [1] S itself
+    longest: int  # none has more places; known without asking the device
+
+
+@dataclass(frozen=True)
 class Layout:
     """The places of one side of an attention. A row of length 1 in `position` serves the whole batch."""
 
@@ -30,6 +40,7 @@ class Layout:
     document: Tensor | None = None  # [B, N] which sequence of a packed row; None: one a row
     right_padded: bool = False  # positions are 0, 1, 2 … and padding stands only at the end
     tree: Tree | None = None  # for structural positions
+    spans: Spans | None = None  # of a packed row's documents, where each is one span
 
     @property
     def rows(self) -> int:

@@ -1,13 +1,23 @@
 """Normalising layers: over the features of a place, or, for the comparison, over the places of a batch."""
 
+from typing import Any
+
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from regard.nn import kernels
+
+PROGRAMS = 528  # of the backward kernel: enough to fill a large GPU, few enough to add up what each has summed
 
 
 class LayerNorm(nn.LayerNorm):
     """(x − mean) / √(variance + ε) over the D features of each place (Ba 2016)."""
 
     def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:
+        if kernels.usable(x):
+            return _Norm.apply(x, None, self.weight, self.bias, self.eps, 0.0, 0, False)  # type: ignore[no-any-return,no-untyped-call]
         return super().forward(x)
 
 
@@ -23,3 +33,112 @@ class BatchNorm(nn.BatchNorm1d):
 
 
 NORMS: dict[str, type[LayerNorm] | type[BatchNorm]] = {"layer": LayerNorm, "batch": BatchNorm}
+
+
+def add_norm(x: Tensor, y: Tensor, norm: nn.Module, dropout: float, real: Tensor | None = None) -> Tensor:
+    """norm(x + dropout(y)), on a GPU in one kernel."""
+    if isinstance(norm, LayerNorm) and kernels.usable(x):
+        return _Norm.apply(x, y, norm.weight, norm.bias, norm.eps, dropout, kernels.salt(dropout), False)  # type: ignore[no-any-return,no-untyped-call]
+    return norm(x + (F.dropout(y, dropout) if dropout else y), real)  # type: ignore[no-any-return]
+
+
+def norm_beside(x: Tensor, norm: nn.Module, real: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """norm(x), and x itself, which goes on beside it; on a GPU the gradients of both meet in one kernel."""
+    if isinstance(norm, LayerNorm) and kernels.usable(x):
+        return _Norm.apply(x, None, norm.weight, norm.bias, norm.eps, 0.0, 0, True)  # type: ignore[no-any-return,no-untyped-call]
+    return norm(x, real), x
+
+
+def add(x: Tensor, y: Tensor, dropout: float) -> Tensor:
+    """x + dropout(y), on a GPU in one kernel."""
+    if not dropout:
+        return x + y
+    if kernels.usable(x):
+        return _Add.apply(x, y, dropout, kernels.salt(dropout))  # type: ignore[no-any-return,no-untyped-call]
+    return x + F.dropout(y, dropout)
+
+
+class _Add(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor, dropout: float, salt: int) -> Tensor:
+        ctx.how = y.dtype, dropout, salt
+        return _dropped(x.contiguous(), y.contiguous(), torch.empty_like(x), dropout, salt)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        dtype, dropout, salt = ctx.how
+        return (
+            d_out,
+            _dropped(None, d_out.contiguous(), torch.empty_like(d_out, dtype=dtype), dropout, salt),
+            None,
+            None,
+        )
+
+
+def _dropped(x: Tensor | None, y: Tensor, out: Tensor, dropout: float, salt: int) -> Tensor:
+    from regard.nn.norm_kernels import add_kernel
+
+    n = y.numel()
+    with kernels.on(y):
+        add_kernel[(-(-n // 2048),)](x, y, out, n, dropout, kernels.seed(y), salt, BLOCK=2048, ADDS=x is not None)
+    return out
+
+
+class _Norm(torch.autograd.Function):
+    """LayerNorm of x + dropout(y), or of x alone; the sum is computed again for the gradients, not kept."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        y: Tensor | None,
+        weight: Tensor,
+        bias: Tensor,
+        epsilon: float,
+        dropout: float,
+        salt: int,
+        passes: bool,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        from regard.nn.norm_kernels import forward_kernel
+
+        x, y = x.contiguous(), None if y is None else y.contiguous()
+        out = torch.empty_like(x, dtype=kernels.product_dtype(x))
+        sizes = _sizes(x, y, dropout)
+        n = x.numel() // sizes["D"]
+        mean, scale = x.new_empty(2, n, dtype=torch.float32)
+        with kernels.on(x):
+            forward_kernel[(-(-n // sizes["ROWS"]),)](
+                x, y, weight, bias, out, mean, scale, n, epsilon, dropout, kernels.seed(x), salt, **sizes, num_warps=4
+            )
+        ctx.save_for_backward(x, y, weight, mean, scale)
+        ctx.how = n, dropout, salt
+        return (out, x.view_as(x)) if passes else out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_out: Tensor, d_passed: Tensor | None = None) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        from regard.nn.norm_kernels import backward_kernel
+
+        (x, y, weight, mean, scale), (n, dropout, salt) = ctx.saved_tensors, ctx.how
+        sizes = _sizes(x, y, dropout)
+        programs = min(PROGRAMS, -(-n // sizes["ROWS"]))
+        d_out, d_x = d_out.contiguous(), torch.empty_like(x)
+        d_passed = None if d_passed is None else d_passed.contiguous()
+        apart = y is not None and (dropout > 0 or y.dtype != x.dtype)  # else both have one gradient
+        d_y = torch.empty_like(y) if apart else d_x
+        parts = x.new_empty(programs, 2, sizes["D"], dtype=torch.float32)
+        with kernels.on(x):
+            backward_kernel[(programs,)](
+                x, y, weight, mean, scale, d_out, d_passed, d_x, d_y, parts, n, dropout, kernels.seed(x), salt,
+                **sizes, APART=apart, PASSES=d_passed is not None, num_warps=2,
+            )  # fmt: skip
+        d_weight, d_bias = parts.sum(0).to(weight.dtype)
+        return d_x, None if y is None else d_y, d_weight, d_bias, None, None, None, None
+
+
+def _sizes(x: Tensor, y: Tensor | None, dropout: float) -> dict[str, int]:
+    """What the kernels are compiled for."""
+    size = x.shape[-1]
+    wide = kernels.power(size)
+    return {"D": size, "WIDE": wide, "ROWS": max(1, 2048 // wide), "ADDS": y is not None, "DROPS": dropout > 0}

@@ -4,6 +4,8 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
+from regard.nn.norm import add, add_norm, norm_beside
+
 
 class _Join(nn.Module):
     final_norm = False  # whether the stack needs one norm more at its end
@@ -18,7 +20,7 @@ class PostNorm(_Join):
     """norm(x + dropout(f(x))) (Vaswani 2017, 3.1)."""
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor], real: Tensor | None = None) -> Tensor:
-        return self.norm(x + self.dropout(sublayer(x)), real)
+        return add_norm(x, sublayer(x), self.norm, self.dropout.p if self.training else 0.0, real)
 
 
 class PreNorm(_Join):
@@ -27,7 +29,8 @@ class PreNorm(_Join):
     final_norm = True
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor], real: Tensor | None = None) -> Tensor:
-        return x + self.dropout(sublayer(self.norm(x, real)))
+        normal, x = norm_beside(x, self.norm, real)
+        return add(x, sublayer(normal), self.dropout.p if self.training else 0.0)
 
 
 class NoResidual(_Join):

@@ -47,6 +47,9 @@ class Task(Protocol):
     def loss(self, model: nn.Module, batch: Any, carry: Carry) -> tuple[Tensor, Carry]:
         """The loss summed over the batch's targets, and what passes on to the next batch, detached (None for most)."""
 
+    def fixed(self, model: nn.Module, batch: Any) -> Any | None:
+        """The batch with few tensors of shapes that come again, where the model can learn from it so; else None."""
+
     def describe(self, batch: Any) -> str:
         """Where the batch's examples came from, for a person looking for a bad one."""
 

@@ -112,13 +112,16 @@ class TranslationTask:
         return PairsView(self.vocabulary, columns["source"], columns["target"], rows, self.prepared.beside)
 
     def loss(self, model: nn.Module, batch: Pairs, carry: Carry) -> tuple[Tensor, Carry]:
-        assert batch.labels is not None
         guide = self.recipe.task.guide if batch.links is not None and len(batch.links) else None
         record = Record(("cross",), graph=True) if guide else None
         loss = model(batch, record, self.smoothing)
         if guide and record and batch.links is not None:
             loss = loss + guide.weight * guide.loss(record, batch.links)
         return loss, carry
+
+    def fixed(self, model: nn.Module, batch: Pairs) -> Pairs | None:
+        takes = getattr(model, "takes_strips", None)
+        return batch.fixed() if takes and batch.links is None and takes(batch) else None
 
     def describe(self, batch: Pairs) -> str:
         rows = np.array(batch.rows[:3])

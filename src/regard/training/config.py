@@ -75,6 +75,7 @@ class Training:
         "ddp", "under torchrun: a copy of the model in each process, or each a part of it"
     )
     init: str | None = option(None, "a trained run to continue from, on new data")
+    fast: bool = option(True, "on a GPU: no padding, fused kernels, recorded launches; false: torch's own operations")
     deterministic: bool = option(False, "bit-exact on a GPU too, slower; a CPU always is")
 
     def __post_init__(self) -> None:

@@ -3,7 +3,7 @@
 import contextlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,13 @@ from torch import Tensor, nn
 
 from regard.data.loader import Loader, Step
 from regard.errors import RegardError
+from regard.nn import kernels
 from regard.tasks.contract import Task, View
 from regard.training.checkpoint import Checkpoints, Progress
 from regard.training.config import Training
 from regard.training.interrupt import Interrupt
 from regard.training.log import Log
+from regard.training.replay import Recorded, Replay
 from regard.training.weights import is_part, weights_of
 from regard.training.world import World, quietly, spread, whole
 
@@ -27,6 +29,13 @@ class Epoch:
     def __init__(self, view: View, budget: int, seed: int, epoch: int) -> None:
         self.batches = view.plan(budget, seed, epoch)
         self.collate, self.targets = view.collate, view.targets
+
+
+def pinned(epoch: Epoch) -> Epoch:
+    """Its batches, in the thread that makes them, put where a GPU can copy from without stopping the host."""
+    collate = epoch.collate
+    epoch.collate = lambda indices: collate(indices).pin()
+    return epoch
 
 
 class Trainer:
@@ -44,12 +53,24 @@ class Trainer:
         self.world = world or World()
         self.spread = spread(model, self.world, settings.parallel)  # the same weights, as all processes train them
         self.size = int(getattr(getattr(model, "config", None), "size", 512))  # the paper's schedule asks for it
-        self.optimiser = make_optimiser(model, settings, device)
         self.checkpoints = Checkpoints(run, self.world)
         self.progress = Progress(fingerprint=task.fingerprint)
         self.carry: dict[str, Tensor] | None = None
         self.bad = torch.full((), -1, dtype=torch.long, device=device)  # first step whose loss was not finite
         self.recent: dict[int, Step] = {}  # the steps since `bad` was last read
+        self.share = torch.zeros((), device=device)  # what a loss is multiplied with before its gradient is taken
+        self.replay = self._replay()
+        self.optimiser = make_optimiser(model, settings, device, recorded=self.replay is not None)
+        self.update: Callable[[], Tensor] = self._update
+        if self.replay:
+            self.update = Recorded(self._update, self.replay.stream)
+
+    def _replay(self) -> Replay | None:
+        """Recorded launches, for one process on a GPU; what they compute is the same, to rounding."""
+        s = self.settings
+        if self.device.type != "cuda" or self.world.size > 1 or not s.fast or s.deterministic:
+            return None
+        return Replay(lambda batch: self._gradients(batch, self.share), torch.cuda.Stream(self.device))
 
     def resume(self) -> None:
         """Go on from the last checkpoint, if there is one."""
@@ -67,22 +88,19 @@ class Trainer:
         s, p = self.settings, self.progress
         p.processes = self.world.size
         loader = Loader(
-            lambda epoch: Epoch(self.task.view(self.seed, epoch), s.tokens_per_batch, self.seed, epoch),
-            group=s.accumulate,
-            start=(p.epoch, p.epoch_step),
-            rank=self.world.rank,
-            world=self.world.size,
+            self._epoch, group=s.accumulate, start=(p.epoch, p.epoch_step), rank=self.world.rank, world=self.world.size
         )
         self.model.train()
         first = p.step + 1
         clock = Clock(self.device)
-        with contextlib.closing(loader):
+        with contextlib.closing(loader), self.stream(), kernels.plain(not s.fast):
             if p.unmeasured:
                 self._validate(log, clock, interrupt)
                 if p.unmeasured:  # interrupted again: still owed
                     return p
             while p.step < s.steps and not p.done:
-                step = next(loader)
+                with clock.waiting():
+                    step = next(loader)
                 loss, targets, rate = self.step(step)
                 clock.add(loss, targets)
                 p.step, p.tokens, (p.epoch, p.epoch_step) = p.step + 1, p.tokens + targets, step.after
@@ -109,31 +127,67 @@ class Trainer:
         targets, last = max(1, step.targets), len(step.batches) - 1
         total = torch.zeros((), device=self.device)
         for n, batch in enumerate(step.batches):
-            if self.device.type == "cuda":
-                batch = batch.pin().to(self.device)
-            with self.autocast():
-                loss, self.carry = self.task.loss(self.spread, batch, self.carry)
-            if self.carry and self.world.size > 1:  # rows that follow each other would meet in other processes
-                raise RegardError("what passes from batch to batch cannot be shared out; train this in one process")
             counts = n <= last - step.idle
-            share = loss * (self.world.size / targets * counts)  # gradients of all processes are averaged, not added
+            share = self.world.size / targets * counts  # gradients of all processes are averaged, not added
             with quietly(self.spread, n < last):
-                share.backward()
-            total = total + loss.detach() * counts
+                total = total + self._learn(batch, share) * counts
         total = self.world.sum(total) / targets
-        parameters = [p for p in self.model.parameters() if p.grad is not None]
-        norm = whole(nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None]))
-        if self.settings.clip:
-            nn.utils.clip_grads_with_norm_(parameters, self.settings.clip, norm)
         rate = self.settings.schedule.rate(number, self.size, self.settings.steps)
         for group in self.optimiser.param_groups:
-            group["lr"] = rate
-        self.optimiser.step()
-        self.optimiser.zero_grad(set_to_none=True)
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
+        norm = self.update()
         healthy = torch.isfinite(total) & torch.isfinite(norm)
         self.bad = torch.where((self.bad < 0) & ~healthy, number, self.bad)
         self.recent[number] = step
         return total, targets, rate
+
+    def _update(self) -> Tensor:
+        """Clip, change the weights, forget the gradients; what their norm was."""
+        parameters = [p for p in self.model.parameters() if p.grad is not None]
+        norm = whole(nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None]))
+        if self.settings.clip:
+            nn.utils.clip_grads_with_norm_(parameters, self.settings.clip, norm)
+        self.optimiser.step()
+        self.optimiser.zero_grad(set_to_none=self.replay is None)  # a recording adds gradients where they were
+        return norm
+
+    def _learn(self, batch: Any, share: float) -> Tensor:
+        """The loss of a micro-batch; its gradients are added to the parameters'."""
+        fixed = self.task.fixed(self.model, batch) if self.replay else None
+        if self.replay and fixed is not None:
+            self.share.fill_(share)
+            kernels.seed(self.share).fill_(int(torch.randint(2**31 - 1, ())))
+            return self.replay(fixed)
+        return self._gradients(batch.to(self.device), share)
+
+    def _gradients(self, batch: Any, share: float | Tensor) -> Tensor:
+        with self.autocast():
+            loss, self.carry = self.task.loss(self.spread, batch, self.carry)
+        if self.carry and self.world.size > 1:  # rows that follow each other would meet in other processes
+            raise RegardError("what passes from batch to batch cannot be shared out; train this in one process")
+        (loss * share).backward()
+        return loss.detach()
+
+    def _epoch(self, number: int) -> Epoch:
+        epoch = Epoch(self.task.view(self.seed, number), self.settings.tokens_per_batch, self.seed, number)
+        return pinned(epoch) if self.device.type == "cuda" else epoch
+
+    @contextlib.contextmanager
+    def stream(self) -> Iterator[None]:
+        """All work of a run on the stream that is recorded from."""
+        if self.replay is None:
+            yield
+            return
+        for parameter in self.model.parameters():
+            parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        around, own = torch.cuda.current_stream(self.device), self.replay.stream
+        own.wait_stream(around)
+        with torch.cuda.stream(own):
+            yield
+        around.wait_stream(own)
 
     def autocast(self) -> Any:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bf16")
@@ -152,7 +206,7 @@ class Trainer:
 
     def _log(self, log: Log, clock: "Clock", rate: float) -> None:
         self.check()
-        loss, speed = clock.read()
+        loss, speed, waited = clock.read()
         log.train(self.progress.step, self.settings.steps, loss, rate, speed)
         log.write(
             "train",
@@ -161,6 +215,7 @@ class Trainer:
             loss=round(loss, 5),
             rate=rate,
             tokens_per_second=round(speed),
+            waiting=round(waited, 4),
             tokens=self.progress.tokens,
         )
 
@@ -230,7 +285,7 @@ class Clock:
     def __init__(self, device: torch.device, now: Callable[[], float] = time.monotonic) -> None:
         self.device, self.now = device, now
         self._losses: list[Tensor] = []
-        self._tokens, self._spent, self._lap = 0, 0.0, 0.0
+        self._tokens, self._spent, self._lap, self._waited = 0, 0.0, 0.0, 0.0
         self._since: float | None = now()
 
     def add(self, loss: Tensor, tokens: int) -> None:
@@ -246,14 +301,22 @@ class Clock:
     def start(self) -> None:
         self._since = self.now()
 
-    def read(self) -> tuple[float, float]:
-        """Mean loss and tokens a second since the last reading."""
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Time in which there is nothing to learn from."""
+        began = self.now()
+        yield
+        self._waited += self.now() - began
+
+    def read(self) -> tuple[float, float, float]:
+        """Since the last reading: mean loss, tokens a second, and the share of time that was spent waiting for data."""
         loss = float(torch.stack(self._losses).mean())
         self.stop()
-        speed = self._tokens / max(self._spent, 1e-9)
-        self._losses, self._tokens, self._spent = [], 0, 0.0
+        spent = max(self._spent, 1e-9)
+        speed, waited = self._tokens / spent, self._waited / spent
+        self._losses, self._tokens, self._spent, self._waited = [], 0, 0.0, 0.0
         self.start()
-        return loss, speed
+        return loss, speed, waited
 
     def lap(self) -> float:
         """Seconds of training since the last lap."""
@@ -265,13 +328,16 @@ class Clock:
         return passed
 
 
-def make_optimiser(model: nn.Module, settings: Training, device: torch.device) -> torch.optim.Optimizer:
+def make_optimiser(
+    model: nn.Module, settings: Training, device: torch.device, recorded: bool = False
+) -> torch.optim.Optimizer:
     o = settings.optimiser
     return torch.optim.AdamW(
         model.parameters(),
-        lr=0.0,
+        lr=torch.zeros((), device=device) if recorded else 0.0,  # where a recording reads it
         betas=(o.beta1, o.beta2),
         eps=o.epsilon,
         weight_decay=o.weight_decay,
         fused=device.type in ("cpu", "cuda"),
+        capturable=recorded,
     )

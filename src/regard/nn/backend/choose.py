@@ -7,10 +7,13 @@ from regard.nn.backend.blocks import refuses as blocks_refuse
 from regard.nn.backend.contract import Job, Kernel
 from regard.nn.backend.sdpa import refuses as sdpa_refuses
 from regard.nn.backend.sdpa import sdpa
+from regard.nn.backend.short import refuses as short_refuses
+from regard.nn.backend.short import short
 from regard.nn.backend.tiles import refuses as tiles_refuse
 from regard.nn.backend.tiles import tiles
 
 KERNELS: list[tuple[Kernel, Callable[[Job], str | None]]] = [
+    (short, short_refuses),
     (tiles, tiles_refuse),
     (blocks, blocks_refuse),
     (sdpa, sdpa_refuses),

@@ -24,6 +24,7 @@ class Job:
     call: Call
     pattern: Pattern
     bias: Bias | None
+    parts: tuple[Tensor, ...] | None = None  # the products [B, N, …] that q, k and v are views of, where they are
 
 
 class Kernel(Protocol):
@@ -35,10 +36,24 @@ class Kernel(Protocol):
 
 def plain_choices(job: Job) -> str | None:
     """Why the choices need the plain function; None where a kernel that knows scale · qᵀk and softmax will do."""
-    if job.layer.score.scale is None:
-        return f"the score {type(job.layer.score).__name__} has no fused kernel"
-    if not getattr(job.layer.normalise, "fused", False):
-        return f"the normaliser {type(job.layer.normalise).__name__} has no fused kernel"
-    if job.pattern.gain(job.call) is not None:
-        return "the pattern weighs what it lets through"
+    gain = job.pattern.gain(job.call) is not None
+    return plain_layer(job.layer) or ("the pattern weighs what it lets through" if gain else None)
+
+
+def plain_layer(layer: "Attention") -> str | None:
+    if layer.score.scale is None:
+        return f"the score {type(layer.score).__name__} has no fused kernel"
+    if not getattr(layer.normalise, "fused", False):
+        return f"the normaliser {type(layer.normalise).__name__} has no fused kernel"
     return None
+
+
+def views(parts: tuple[Tensor, ...], heads: int, *sizes: int) -> list[Tensor]:
+    """Vectors of these sizes, which lie side by side in `parts` [B, N, …] for all heads: [B, H, N, size] each."""
+    widths, found = [heads * size for size in sizes], []
+    for part in parts:
+        mine: list[int] = []
+        while sum(mine) < part.shape[-1]:
+            mine.append(widths.pop(0))
+        found += [piece.unflatten(-1, (heads, -1)).transpose(1, 2) for piece in part.split(mine, -1)]
+    return found

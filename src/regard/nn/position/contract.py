@@ -52,6 +52,11 @@ class Position(nn.Module):
     mixes = False  # True where `mix` adds to the output, which only plain and block backends serve
     longest: int | None = None  # places that it can tell apart, where there is a limit
 
+    @property
+    def biases(self) -> bool:
+        """Whether it adds to the scores."""
+        return type(self).bias is not Position.bias
+
     def embed(self, x: Tensor, layout: Layout) -> Tensor:
         return x
 

@@ -35,12 +35,13 @@ class Waves(nn.Module):
         self.kind = (size, layout, base)
         self.register_buffer("table", sinusoids(torch.arange(1024), *self.kind), persistent=False)
 
-    def forward(self, layout: Layout) -> Tensor:
+    def forward(self, layout: Layout, dtype: torch.dtype) -> Tensor:
         """[N, D] or [B, N, D]"""
         if layout.end > len(self.table):
             longer = torch.arange(2 * layout.end, device=self.table.device)
             self.table = sinusoids(longer, *self.kind).to(self.table.dtype)
-        return self.table[: layout.length] if layout.right_padded else self.table[layout.position]
+        table = self.table[: layout.end].to(dtype)
+        return table[: layout.length] if layout.right_padded else table[layout.position]
 
 
 class Sinusoidal(Position):
@@ -49,7 +50,7 @@ class Sinusoidal(Position):
         self.waves, self.join = Waves(size, layout), JOINS[join](size)
 
     def embed(self, x: Tensor, layout: Layout) -> Tensor:
-        return self.join(x, self.waves(layout).to(x.dtype))
+        return self.join(x, self.waves(layout, x.dtype))
 
 
 @dataclass(frozen=True)

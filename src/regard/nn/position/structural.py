@@ -25,7 +25,7 @@ class Depth(Position):
 
     def embed(self, x: Tensor, layout: Layout) -> Tensor:
         depth = tree_of(layout).depth.clamp(max=len(self.waves.table) - 1)  # no sentence is as deep
-        structural, sequential = self.waves.table[depth].to(x.dtype), self.waves(layout).to(x.dtype)  # [B, N, D]
+        structural, sequential = self.waves.table[depth].to(x.dtype), self.waves(layout, x.dtype)  # [B, N, D]
         return x + self.join(structural, sequential).tanh()
 
 

@@ -1,0 +1,54 @@
+"""Configs of other libraries against ours: the words they share, and refusals that say everything at once."""
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from regard.errors import RegardError
+
+ACTIVATIONS = {  # their names; the first of ours that is listed is written
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "silu": "swish",
+    "swish": "swish",
+}
+
+
+def activation_here(name: str, origin: object) -> Any:
+    if name not in ACTIVATIONS:
+        raise RegardError(f"{origin}: the activation {name} is not one of {', '.join(ACTIVATIONS)}")
+    return ACTIVATIONS[name]
+
+
+def activation_there(name: str) -> str | None:
+    """None where they have no such activation."""
+    return next((theirs for theirs, ours in ACTIVATIONS.items() if ours == name), None)
+
+
+def demand(theirs: Mapping[str, Any], wanted: Mapping[str, Any], origin: object) -> None:
+    """Refuse a config of theirs in which any of these keys is there and says something else."""
+    wrong = [f"{key} is {theirs[key]}, not {value}" for key, value in wanted.items() if theirs.get(key, value) != value]
+    if wrong:
+        raise RegardError(f"{origin}: this kind of model cannot be read ({'; '.join(wrong)})")
+
+
+def differences(ours: Any, other: Any, ignored: tuple[str, ...] = (), path: str = "") -> list[str]:
+    """The keys in which two configs differ, and what the first says."""
+    if type(ours) is not type(other) or not is_dataclass(ours):
+        return [] if ours == other else [f"{path} is {getattr(ours, 'kind', ours)}"]
+    found = []
+    for f in fields(ours):
+        if f.name not in ignored:
+            below = f"{path}.{f.name}" if path else f.name
+            found += differences(getattr(ours, f.name), getattr(other, f.name), (), below)
+    return found
+
+
+def refuse_what_is_lost(ours: Any, returned: Any, family: str) -> None:
+    """Refuse to write a model of which their form cannot say everything: it must come back as it went."""
+    lost = differences(ours, returned, ignored=("preset", "init"))  # neither matters to weights that are there
+    if lost:
+        raise RegardError(f"the model cannot be written as {family}: it has no way to say that {', '.join(lost)}")

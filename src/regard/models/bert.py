@@ -1,0 +1,184 @@
+"""The encoder-only model (BERT): every place sees all others, and heads read what it makes of them.
+
+`Bert` is the body. Heads are small modules beside it; those of pretraining are here, tasks add their own. Sizes live in
+PRESETS, as data.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from regard.config import option
+from regard.models.stack import (
+    EncoderLayer,
+    Positions,
+    StackConfig,
+    build_positions,
+    check_positions,
+    check_room,
+    embed,
+    longest_of,
+)
+from regard.models.texts import Texts
+from regard.nn.attention import AttentionConfig
+from regard.nn.embedding import BiasedOutput, Embedding
+from regard.nn.feed_forward import ACTIVATIONS, Activation
+from regard.nn.init import INITS
+from regard.nn.layout import Call
+from regard.nn.pattern import Document, Padding
+from regard.nn.position import LearnedConfig
+from regard.nn.record import Record
+
+
+def _published(layers: int, size: int) -> dict[str, Any]:
+    return {"layers": layers, "size": size, "inner": 4 * size, "heads": size // 64, "dropout": 0.1}
+
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "tiny": _published(2, 128),  # these four: Turc 2019, table 1
+    "mini": _published(4, 256),
+    "small": _published(4, 512),
+    "medium": _published(8, 512),
+    "base": _published(12, 768),  # Devlin 2019, 3
+    "large": _published(24, 1024),
+}
+
+
+@dataclass(frozen=True)
+class BertConfig(StackConfig):
+    """An encoder alone, which learns by filling gaps and by telling whether two sentences follow each other."""
+
+    presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
+    id: ClassVar[str] = "A8"
+    formula: ClassVar[str] = "x = norm(E[w] + S[segment] + P[place]); x ← norm(x + f(x)), f: attention, feed-forward"
+    paper: ClassVar[str] = "Devlin 2019"
+
+    kind: Literal["bert"] = "bert"
+    preset: str | None = option(None, f"named sizes: {', '.join(PRESETS)}; any key given beside it wins")
+    layers: int = option(12, "how many of them")
+    size: int = option(768, "D, the width of the model")
+    inner: int = option(3072, "width inside the feed-forward network")
+    heads: int = option(12, "H; each has size/heads dimensions")
+    epsilon: float = option(1e-12, "ε of the norm, added to the variance")
+    activation: Activation = option("gelu", "in the feed-forward network; swiglu adds a gate")
+    segments: int = option(2, "sentences that are told apart; 0: none are")
+    init: Literal["xavier", "normal", "depth"] = option(
+        "normal", "how weights begin: by fan-in and fan-out, N(0, 0.02²), or that with less from each sub-layer"
+    )
+    position: Positions = option(LearnedConfig(length=512), "how order enters; a list is tiled over the layers")
+    attention: AttentionConfig = option(AttentionConfig, "the five choices")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.segments < 0:
+            raise ValueError(f"segments must be 0 or more, not {self.segments}")
+        check_positions(self.position, "encoder", self.attention.sizes(self.size, self.heads))
+
+    def check(self, longest: int) -> None:
+        """Raise ValueError where sequences of at most so many places are more than the choices can serve."""
+        self.attention.check("encoder", longest, self.layers)
+        check_room(self.position, "position", longest)
+
+    def build(self, entries: int) -> "Bert":
+        return Bert(self, entries)
+
+    def pretraining(self, entries: int) -> "Pretraining":
+        """The body with the heads that it learns by."""
+        return Pretraining(self.build(entries))
+
+
+class Bert(nn.Module):
+    def __init__(self, config: BertConfig, entries: int) -> None:
+        super().__init__()
+        c, self.config = config, config
+        self.embedding = Embedding(entries, c.size, scale=False)
+        self.segment_embedding = Embedding(c.segments, c.size, scale=False) if c.segments else None
+        self.position = build_positions(c.position, c.attention.sizes(c.size, c.heads), "encoder")
+        self.embedding_norm = c.make_norm()
+        self.dropout = nn.Dropout(c.dropout)
+        attentions = c.attentions(c.attention, c.layers, self.position, Padding() & Document())
+        self.layers = nn.ModuleList(EncoderLayer(own, c.network(), c.residuals(2)) for own in attentions)
+        self.norm = c.final_norm()
+        INITS[c.init](self)
+
+    @property
+    def longest(self) -> int | None:
+        """How many places the model can tell apart, where there is a limit."""
+        return longest_of(self.position)
+
+    def forward(self, batch: Texts, record: Record | None = None) -> Tensor:
+        """Hidden states [B, T, D] of all places."""
+        layout = batch.layout()
+        call = Call(layout, layout)
+        x = self.embedding(batch.ids)
+        if self.segment_embedding is not None:
+            segments = torch.zeros_like(batch.ids) if batch.segments is None else batch.segments
+            x = x + self.segment_embedding(segments)
+        x = self.dropout(self.embedding_norm(embed(self.position, x, layout), layout.real))
+        for n, layer in enumerate(self.layers):
+            x = layer(x, call, record and record.at("encoder", n))
+        return self.norm(x, layout.real)
+
+
+# --- heads ---------------------------------------------------------------------------------------------------------
+
+
+class Pooler(nn.Module):
+    """tanh(W x₁ + b): a whole row as one vector, made of its first place."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.dense = nn.Linear(size, size)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return self.dense(hidden[:, 0]).tanh()  # [B, D]
+
+
+class MaskedWords(nn.Module):
+    """Which word belongs in a place: norm(f(W x + b)), scored by the embedding's own matrix (Devlin 2019, 3.1)."""
+
+    def __init__(self, body: Bert) -> None:
+        super().__init__()
+        c = body.config
+        self.dense = nn.Linear(c.size, c.size)
+        self.activation = ACTIVATIONS.get(c.activation, nn.SiLU)()
+        self.norm = c.make_norm()
+        self.output = BiasedOutput(body.embedding, len(body.embedding.weight), c.size)
+
+    def forward(self, x: Tensor, labels: Tensor | None = None, smoothing: float | None = None) -> Tensor:
+        """The scores of x [N, D], or, with `smoothing`, the loss of its labels [N], summed."""
+        return self.output.at(self.norm(self.activation(self.dense(x))), labels, smoothing)
+
+
+class Pretraining(nn.Module):
+    """Masked words and next sentence, learned together."""
+
+    def __init__(self, body: Bert) -> None:
+        super().__init__()
+        self.body, self.pooler, self.words = body, Pooler(body.config.size), MaskedWords(body)
+        self.sentence = nn.Linear(body.config.size, 2)  # 0: the second sentence follows the first; 1: it does not
+        for linear in (self.pooler.dense, self.words.dense, self.sentence):
+            nn.init.normal_(linear.weight, std=0.02)
+            nn.init.zeros_(linear.bias)
+
+    def scores(self, batch: Texts, record: Record | None = None) -> tuple[Tensor, Tensor]:
+        """Scores of the vocabulary at `batch.places` [N, V], and of following or not [B, 2]."""
+        hidden = self.body(batch, record)
+        return self.words(hidden.flatten(0, 1)[batch.places]), self.sentence(self.pooler(hidden))
+
+    def forward(self, batch: Texts, record: Record | None = None, smoothing: float | None = None) -> Tensor:
+        """Scores of the vocabulary at `batch.places` [N, V]; with `smoothing`, the loss of both tasks instead.
+
+        That is a sum over the N masked words: divided by N it is the mean of the words and the mean of the rows, added.
+        """
+        assert batch.places is not None
+        hidden = self.body(batch, record)  # [B, T, D]
+        words = self.words(hidden.flatten(0, 1)[batch.places], batch.labels, smoothing)
+        if smoothing is None or batch.classes is None:
+            return words
+        follows = self.sentence(self.pooler(hidden))
+        follows = follows.to(torch.promote_types(follows.dtype, torch.float32))
+        return words + len(batch.places) * F.cross_entropy(follows, batch.classes)

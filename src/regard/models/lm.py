@@ -1,0 +1,161 @@
+"""The decoder-only language model (GPT): self-attention over what came before, and a word for what comes next.
+
+Its layers are the encoder's, with a causal pattern and a cache. Sizes live in PRESETS, as data.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from regard.config import option
+from regard.models.stack import (
+    EncoderLayer,
+    Positions,
+    StackConfig,
+    build_positions,
+    check_positions,
+    check_room,
+    embed,
+    longest_of,
+    next_places,
+)
+from regard.models.state import State
+from regard.models.texts import Texts
+from regard.nn.attention import AttentionConfig
+from regard.nn.embedding import Embedding, Output
+from regard.nn.feed_forward import Activation
+from regard.nn.init import INITS
+from regard.nn.layout import Call, Layout
+from regard.nn.pattern import Causal, Document, Padding
+from regard.nn.position import LearnedConfig
+from regard.nn.record import Record
+
+
+def _gpt2(layers: int, size: int, heads: int) -> dict[str, Any]:
+    return {"layers": layers, "size": size, "inner": 4 * size, "heads": heads, "dropout": 0.1}
+
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "tiny": {"layers": 4, "size": 128, "inner": 512, "heads": 4, "dropout": 0.1},
+    "mini": {"layers": 6, "size": 384, "inner": 1536, "heads": 6, "dropout": 0.1},
+    "small": _gpt2(12, 768, 12),  # Radford 2019, table 2, and so the others
+    "medium": _gpt2(24, 1024, 16),
+    "large": _gpt2(36, 1280, 20),
+    "xl": _gpt2(48, 1600, 25),
+}
+
+
+@dataclass(frozen=True)
+class LanguageModelConfig(StackConfig):
+    """A decoder alone, which says the next word of a text."""
+
+    presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
+    id: ClassVar[str] = "A7"
+    formula: ClassVar[str] = "p(w_t | w_<t) = softmax(E x_t); x ← x + f(norm(x)), f: causal attention, feed-forward"
+    paper: ClassVar[str] = "Radford 2019"
+
+    kind: Literal["lm"] = "lm"
+    preset: str | None = option(None, f"named sizes: {', '.join(PRESETS)}; any key given beside it wins")
+    layers: int = option(12, "how many of them")
+    size: int = option(768, "D, the width of the model")
+    inner: int = option(3072, "width inside the feed-forward network")
+    heads: int = option(12, "H; each has size/heads dimensions")
+    residual: Literal["post_norm", "pre_norm", "none"] = option(
+        "pre_norm", "norm first, the order of 2017, or no residual at all"
+    )
+    activation: Activation = option("gelu_tanh", "in the feed-forward network; swiglu adds a gate")
+    output: Literal["tied", "own"] = option(
+        "tied", "words are scored by the embedding's matrix, or by one of their own"
+    )
+    init: Literal["xavier", "normal", "depth"] = option(
+        "depth", "how weights begin: by fan-in and fan-out, N(0, 0.02²), or that with less from each sub-layer"
+    )
+    scale_embedding: bool = option(False, "multiply embeddings by √size")
+    position: Positions = option(LearnedConfig(length=1024), "how order enters; a list is tiled over the layers")
+    attention: AttentionConfig = option(AttentionConfig, "the five choices")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positions(self.position, "decoder", self.attention.sizes(self.size, self.heads))
+
+    def check(self, longest: int) -> None:
+        """Raise ValueError where sequences of at most so many places are more than the choices can serve."""
+        self.attention.check("decoder", longest, self.layers)
+        check_room(self.position, "position", longest)
+
+    def build(self, entries: int) -> "LanguageModel":
+        return LanguageModel(self, entries)
+
+
+class LanguageModel(nn.Module):
+    def __init__(self, config: LanguageModelConfig, entries: int) -> None:
+        super().__init__()
+        c, self.config = config, config
+        self.embedding = Embedding(entries, c.size, c.scale_embedding)
+        self.output = Output(self.embedding if c.output == "tied" else None, entries, c.size)
+        self.dropout = nn.Dropout(c.dropout)
+        self.position = build_positions(c.position, c.attention.sizes(c.size, c.heads), "decoder")
+        attentions = c.attentions(c.attention, c.layers, self.position, Causal() & Padding() & Document())
+        self.layers = nn.ModuleList(EncoderLayer(own, c.network(), c.residuals(2)) for own in attentions)
+        self.norm = c.final_norm()
+        INITS[c.init](self)
+
+    @property
+    def longest(self) -> int | None:
+        """How many places the model can tell apart, where there is a limit."""
+        return longest_of(self.position)
+
+    # --- the whole sequence at once: training, scoring ---------------------------------------------------------
+
+    def hidden(self, batch: Texts, record: Record | None = None) -> Tensor:
+        """Hidden states [B, T, D] of all places at once; none sees a later one."""
+        layout = batch.layout(padding=self.config.norm == "batch")  # else causality hides the padding
+        call = Call(layout, layout)
+        x = self.dropout(embed(self.position, self.embedding(batch.ids), layout))
+        for n, layer in enumerate(self.layers):
+            x = layer(x, call, record and record.at("decoder", n))
+        return self.norm(x, layout.real)
+
+    def forward(self, batch: Texts, record: Record | None = None, smoothing: float | None = None) -> Tensor:
+        """Scores of the vocabulary at `batch.places` [N, V], in the order of `batch.labels`.
+
+        With `smoothing`, the loss of those labels, summed, instead: the scores are then never kept.
+        """
+        assert batch.places is not None
+        x = self.hidden(batch, record).flatten(0, 1)  # [B·T, D]
+        return self.output.at(x if len(batch.places) == len(x) else x[batch.places], batch.labels, smoothing)
+
+    # --- step by step: decoding --------------------------------------------------------------------------------
+
+    def start(self, batch: Texts, length: int, record: Record | None = None) -> State:
+        """Read the prompts, all but the last token of each, which is the first that a search lets it read.
+
+        The state then has room for `length` more tokens a row.
+        """
+        prompts = batch.ids[:, :-1]
+        room = prompts.shape[1] + length
+        position = torch.zeros(len(prompts), dtype=torch.long, device=batch.device)
+        attentions: list[Any] = [layer.attention for layer in self.layers]
+        caches = [(own.empty_cache(position, room, self.embedding.weight),) for own in attentions]
+        state = State(position, caches, None, 0, room, record=record)
+        if prompts.shape[1]:
+            if record is not None and batch.real is not None:
+                raise ValueError("prompts whose attention is recorded must be equally long")
+            layout = Layout.of(prompts.shape[1], device=batch.device)  # as in training, so that its kernels serve
+            self._read(prompts, state, Call(layout, layout))
+            state.go_back((batch.lengths() - 1).clamp(min=0))  # shorter rows go on where their own prompt ends
+        return state
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """Read T more tokens a row [B, T]; give the scores of what follows each [B, T, V]."""
+        return self.output(self._read(tokens, state, next_places(tokens, state))), state
+
+    def _read(self, tokens: Tensor, state: State, call: Call) -> Tensor:
+        record = state.record
+        x = embed(self.position, self.embedding(tokens), call.queries)
+        for n, (layer, (cache,)) in enumerate(zip(self.layers, state.layers, strict=True)):
+            x = layer(x, call, record and record.at("decoder", n), cache)
+        state.advance(tokens.shape[1])
+        return self.norm(x)

@@ -1,0 +1,164 @@
+"""What models of attention layers are made of: the choices they share, and the parts that these build.
+
+The Transformer, the language model and BERT stand on it. It knows no batch and no vocabulary.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from regard.config import option
+from regard.models.state import State
+from regard.nn.attention import AttentionConfig, MultiHeadAttention
+from regard.nn.cache import Cache
+from regard.nn.feed_forward import Activation, FeedForward, feed_forward
+from regard.nn.layout import Call, Layout
+from regard.nn.norm import NORMS
+from regard.nn.pattern import Pattern
+from regard.nn.position import Position, PositionConfig
+from regard.nn.record import Sink
+from regard.nn.residual import RESIDUALS
+from regard.nn.sizes import Sizes
+
+Positions = PositionConfig | list[PositionConfig]
+
+
+@dataclass(frozen=True)
+class StackConfig:
+    """The choices of layers that all such models have; each model gives them its own defaults."""
+
+    kind: str = ""
+    preset: str | None = option(None, "named sizes; any key given beside it wins")
+    layers: int = option(6, "how many of them")
+    size: int = option(512, "D, the width of the model")
+    inner: int = option(2048, "width inside the feed-forward network")
+    heads: int = option(8, "H; each has size/heads dimensions")
+    dropout: float = option(0.1, "on every sub-layer's output and on the embeddings")
+    residual: Literal["post_norm", "pre_norm", "none"] = option(
+        "post_norm", "the paper's order, norm first, or no residual at all"
+    )
+    norm: Literal["layer", "batch"] = option("layer", "LayerNorm, or BatchNorm in its place")
+    epsilon: float = option(1e-5, "ε of the norm, added to the variance")
+    feed_forward: Literal["dense", "none"] = option("dense", "the network after attention, or attention alone")
+    activation: Activation = option("relu", "in the feed-forward network; swiglu adds a gate")
+
+    def __post_init__(self) -> None:
+        for name in ("layers", "size", "inner", "heads"):
+            if (count := getattr(self, name)) < 1:
+                raise ValueError(f"{name} must be at least 1, not {count}")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must be in [0, 1), not {self.dropout}")
+        if self.epsilon <= 0:
+            raise ValueError(f"epsilon must be above 0, not {self.epsilon}")
+
+    # --- the parts ---------------------------------------------------------------------------------------------
+
+    def attentions(
+        self, choices: AttentionConfig, layers: int, positions: nn.ModuleList, always: Pattern
+    ) -> list[MultiHeadAttention]:
+        """One a layer; `always` is the pattern of the place."""
+        shared: dict[Any, nn.Module] = {}  # a compressor that layers share is built once
+        made = []
+        for n in range(layers):
+            compress = choices.layer(n).compress
+            position: Position = positions[n % len(positions)]  # type: ignore[assignment]
+            layer = choices.build(self.size, self.heads, position, always, n, shared.get(compress))
+            if compress.shared_by_layers:  # type: ignore[union-attr]
+                shared[compress] = layer.compress
+            made.append(layer)
+        return made
+
+    def network(self) -> FeedForward | None:
+        return feed_forward(self.size, self.inner, self.activation) if self.feed_forward == "dense" else None
+
+    def residuals(self, count: int) -> list[nn.Module]:
+        """For `count` sub-layers, of which the feed-forward network is one."""
+        count -= self.feed_forward == "none"
+        return [RESIDUALS[self.residual](self.make_norm(), self.dropout) for _ in range(count)]
+
+    def make_norm(self) -> nn.Module:
+        return NORMS[self.norm](self.size, eps=self.epsilon)
+
+    def final_norm(self) -> nn.Module:
+        """At the end of the stack, where the residuals need one."""
+        return self.make_norm() if RESIDUALS[self.residual].final_norm else Nothing()
+
+
+# --- positions -----------------------------------------------------------------------------------------------------
+
+
+def listed(chosen: Positions) -> list[PositionConfig]:
+    return chosen if isinstance(chosen, list) else [chosen]
+
+
+def check_positions(chosen: Positions, place: str, sizes: Sizes) -> None:
+    """Raise ValueError where a position cannot stand in this place, or not with these sizes."""
+    for position in listed(chosen):
+        if place not in position.places:
+            raise ValueError(f"{position.kind} positions belong to the {position.places[0]}, not the {place}")
+        position.check(sizes)
+
+
+def check_room(chosen: Positions, key: str, longest: int) -> None:
+    """Raise ValueError where a position ends before the longest input does."""
+    for position in listed(chosen):
+        room = getattr(position, "length", None)
+        if room is not None and room < longest:
+            raise ValueError(
+                f"{key}.length is {room}, shorter than the longest input of {longest} places "
+                "(data.filters.max_length and the end); raise it, or lower max_length"
+            )
+
+
+def build_positions(chosen: Positions, sizes: Sizes, place: str) -> nn.ModuleList:
+    return nn.ModuleList(position.build(sizes, place) for position in listed(chosen))
+
+
+def embed(positions: nn.ModuleList, x: Tensor, layout: Layout) -> Tensor:
+    for position in positions:
+        x = position.embed(x, layout)  # type: ignore[operator]
+    return x
+
+
+def longest_of(positions: nn.ModuleList) -> int | None:
+    """How many places they can tell apart, where there is a limit."""
+    limits: list[Any] = [position.longest for position in positions if position.longest is not None]
+    return min(limits, default=None)
+
+
+# --- layers --------------------------------------------------------------------------------------------------------
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention, then feed-forward, each inside its residual. With a causal pattern, a layer of GPT."""
+
+    is_layer = True  # one of many alike, which several processes may share out
+
+    def __init__(
+        self, attention: MultiHeadAttention, feed_forward: FeedForward | None, residuals: list[nn.Module]
+    ) -> None:
+        super().__init__()
+        self.attention, self.feed_forward = attention, feed_forward
+        self.residuals = nn.ModuleList(residuals)
+
+    def forward(self, x: Tensor, call: Call, record: Sink | None = None, cache: Cache | None = None) -> Tensor:
+        real = call.queries.real
+        x = self.residuals[0](x, lambda y: self.attention(y, y, call, cache, record), real)
+        return x if self.feed_forward is None else self.residuals[1](x, self.feed_forward, real)
+
+
+class Nothing(nn.Module):
+    """In the place of a norm that a stack does without."""
+
+    def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:
+        return x
+
+
+def next_places(tokens: Tensor, state: State) -> Call:
+    """The call in which T more tokens a row [B, T] look at all that came before them, and at themselves."""
+    steps = tokens.shape[1]
+    places = state.position[:, None] + torch.arange(steps, device=tokens.device)  # [B, T]
+    filled = min(state.filled + steps, state.length)
+    return Call(Layout(places, filled), Layout.of(filled, device=tokens.device))

@@ -1,0 +1,68 @@
+"""One switch for our own GPU kernels: where they may be used, and how to do without them.
+
+Each has a plain twin of torch operations that computes the same function; `plain()` is how to see that.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from functools import lru_cache
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor
+
+TRITON = find_spec("triton") is not None
+DEVICES = {"cuda"}  # a test adds "cpu", where Triton interprets
+_plain = 0
+_seeds: dict[torch.device, Tensor] = {}
+
+
+def usable(x: Tensor) -> bool:
+    """While learning: where nothing is learned, a search launches small kernels, which torch does faster."""
+    if _plain or not TRITON or not torch.is_grad_enabled() or x.dtype == torch.float64:
+        return False
+    return x.device.type in DEVICES and (not x.is_cuda or _capable(x.device))
+
+
+@lru_cache
+def _capable(device: torch.device) -> bool:
+    return torch.cuda.get_device_capability(device) >= (8, 0)  # tensor cores that know bfloat16
+
+
+@contextlib.contextmanager
+def plain(wanted: bool = True) -> Iterator[None]:
+    """Torch's own operations alone, within."""
+    global _plain
+    _plain += wanted
+    try:
+        yield
+    finally:
+        _plain -= wanted
+
+
+def salt(dropout: float) -> int:
+    """What tells the noise of this call from that of others, drawn from torch's generator on the host."""
+    return int(torch.randint(2**31 - 1, ())) if dropout else 0
+
+
+def seed(like: Tensor) -> Tensor:
+    """On the device, and the same for all calls: whoever repeats recorded launches changes it."""
+    if like.device not in _seeds:
+        _seeds[like.device] = torch.zeros((), dtype=torch.int32, device=like.device)
+    return _seeds[like.device]
+
+
+def product_dtype(x: Tensor) -> torch.dtype:
+    """What matrix products are made of here: autocast's type, where it is on."""
+    kind = x.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+
+
+def power(n: int, least: int = 16) -> int:
+    """The least power of two that has room for n."""
+    return max(least, 1 << (n - 1).bit_length())
+
+
+def on(x: Tensor) -> contextlib.AbstractContextManager[object]:
+    """A kernel is launched on the device that its tensors are on."""
+    return torch.cuda.device_of(x) if x.is_cuda else contextlib.nullcontext()
