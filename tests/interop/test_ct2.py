@@ -11,7 +11,7 @@ import torch
 from regard import folder
 from regard.decoding import Beam, Greedy, Sample
 from regard.errors import RegardError
-from regard.interop import ct2_engine
+from regard.interop import ct2_engine, ct2_folder
 from regard.interop.command import bring_in, send_out
 from regard.models.batch import Packed, pairs
 from regard.tasks.translator import Translator
@@ -210,13 +210,13 @@ def test_made_once_and_anew_when_the_model_changes(tmp_path: Path, monkeypatch: 
     run = tmp_path / "run"
     toy.make(run)
     made: list[str] = []
-    write = ct2_engine.write
+    write = ct2_folder.write
 
     def counted(translator: Translator, run: Path, out: Path, precision: str) -> str:
         made.append(precision)
         return write(translator, run, out, precision)
 
-    monkeypatch.setattr(ct2_engine, "write", counted)
+    monkeypatch.setattr(ct2_folder, "write", counted)
     for _ in range(2):
         ct2_engine.load(run, "cpu", "int8")
     assert made == ["int8"]
@@ -243,6 +243,12 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Mon
     fast = ct2_engine.load(tmp_path / "run", "cpu", "float32")
     assert not (tmp_path / "run" / "ct2-float32").exists()
     assert len(fast.translate(SOURCES[:2])) == 2
+
+
+def test_a_device_that_is_not_there(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ct2_engine, "pick_device", lambda name: torch.device("mps"))
+    with pytest.raises(RegardError, match=r"CTranslate2 cannot open .*ct2-int8: .*mps"):
+        ct2_engine.load(trained, "mps")
 
 
 def test_export_is_a_model_that_ctranslate2_loads(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from rich.console import Console
 from regard import folder
 from regard.config import nearest
 from regard.errors import RegardError
-from regard.interop import ct2_engine, opus, plain
+from regard.interop import ct2_folder, opus, plain
 from regard.interop.checkpoint import Checkpoint
 from regard.interop.writing import new_folder
 from regard.tasks.translator import Translator
@@ -42,7 +42,7 @@ def send_out(kind: str, run: Path, out: Path, precision: str) -> None:
 
 FORMS: dict[str, Callable[[Translator, Path, Path, str], str]] = {
     "hf": lambda translator, run, place, precision: opus.write(translator, run, place),
-    "ct2": ct2_engine.write,
+    "ct2": ct2_folder.write,
     "safetensors": lambda translator, run, place, precision: plain.write(translator, run, place),
 }
 

@@ -1,9 +1,6 @@
-"""Translating with CTranslate2: exported once, kept beside the model, and used as our own engine is."""
+"""Translating with CTranslate2: a Translator like our own whose searches it does."""
 
-import json
 import os
-import shutil
-import tempfile
 import warnings
 from collections.abc import Sequence
 from functools import cached_property
@@ -13,108 +10,40 @@ from typing import TYPE_CHECKING, Any, Unpack
 from torch import nn
 
 from regard import folder
-from regard.data.fingerprint import file_hash
 from regard.decoding import Beam, DecodingConfig, Sample, Symbols
 from regard.device import pick_device
 from regard.errors import RegardError
 from regard.interop import ct2
-from regard.interop.express import reasons, refuse
-from regard.interop.writing import new_folder
+from regard.interop.ct2_folder import cached, check_precision, names, places
 from regard.tasks.translator import Options, Translation, Translator, by_length
 from regard.tasks.vocabulary import Vocabulary
-from regard.text import Tokenizer
 
 if TYPE_CHECKING:
     from regard.recipe import Recipe
 
-PRECISIONS = ("float32", "int8")
-ABOUT = "regard.json"  # what the export was made from
-VERSION = 1
 BATCH = {"cpu": 1024, "cuda": 1 << 20}  # padded source tokens at once, above which a CPU only gets slower
-
-
-# --- exporting ------------------------------------------------------------------------------------------------------
-
-
-def write(translator: Translator, run: Path, out: Path, precision: str) -> str:
-    """A CTranslate2 model in an empty folder."""
-    if precision not in PRECISIONS:
-        raise RegardError(f"--precision is {precision!r}; write {' or '.join(PRECISIONS)}")
-    model: Any = translator.recipe.model
-    refuse(reasons(model, ct2.HAS, "CTranslate2") or ct2.more_reasons(model), run, "CTranslate2")
-    spec = ct2.specification(translator.model, places(translator.recipe))  # type: ignore[arg-type]
-    source, target = translator.vocabulary
-    spec.register_source_vocabulary(names(source))
-    spec.register_target_vocabulary(names(target))
-    for key, i in (("unk", target.unk), ("bos", target.bos), ("eos", target.eos), ("decoder_start", target.bos)):
-        setattr(spec.config, f"{key}_token", names(target)[i])
-    spec.validate()
-    spec.optimize(quantization=precision)
-    spec.save(str(out))
-    (out / ABOUT).write_text(json.dumps({"made_from": origin(run)}), encoding="utf-8")
-    return f"a CTranslate2 model in {precision}"
-
-
-def places(recipe: "Recipe") -> int:
-    """How many places the exported position vectors can tell apart: enough for the longest that is translated."""
-    longest = recipe.data.filters.max_length
-    return max(1024, longest + 1, recipe.decoding.limit(longest) + 2)
-
-
-def names(tokenizer: Tokenizer) -> list[str]:
-    """Pieces as CTranslate2 is to know them: special tokens by their plain names, where no piece has those."""
-    taken = set(tokenizer.pieces)
-    special = set(tokenizer.special.values())
-    return [
-        bare if i in special and (bare := piece.strip(" ")) not in taken else piece
-        for i, piece in enumerate(tokenizer.pieces)
-    ]
-
-
-def origin(run: Path) -> str:
-    """What an export depends on, as one line."""
-    files = [*sorted(run.glob("model*.safetensors")), folder.home_of(run) / folder.CONFIG]
-    return " ".join([str(VERSION), *(file_hash(path) for path in files)])
-
-
-def cached(run: Path, precision: str) -> Path:
-    """The export beside the model; made if it is not there, or if the model has changed since."""
-    place = run / f"ct2-{precision}"
-    try:
-        if json.loads((place / ABOUT).read_text(encoding="utf-8"))["made_from"] == origin(run):
-            return place
-    except (OSError, ValueError, KeyError, TypeError):
-        pass  # absent, or damaged: made anew
-    translator = folder.load(run, "cpu")
-    if not os.access(run, os.W_OK):
-        place = Path(tempfile.mkdtemp(prefix="regard-")) / place.name
-    shutil.rmtree(place, ignore_errors=True)
-    with new_folder(place) as made:
-        write(translator, run, made, precision)
-    return place
-
-
-# --- translating ----------------------------------------------------------------------------------------------------
 
 
 def load(run: Path, device: str = "auto", precision: str = "int8") -> "FastTranslator":
     """A translator like `regard.load`'s that searches with CTranslate2."""
     library = ct2.library()
-    if precision not in PRECISIONS:
-        raise RegardError(f"--precision is {precision!r}; write {' or '.join(PRECISIONS)}")
+    check_precision(precision)
     home = folder.home_of(run)
     recipe = folder.read_recipe(home)
     place = cached(run, precision)
     chosen = pick_device(device)
     inter, intra = threads()
-    engine = library.Translator(
-        str(place),
-        device=chosen.type,
-        device_index=chosen.index or 0,
-        compute_type=precision,
-        inter_threads=inter,
-        intra_threads=intra,
-    )
+    try:
+        engine = library.Translator(
+            str(place),
+            device=chosen.type,
+            device_index=chosen.index or 0,
+            compute_type=precision,
+            inter_threads=inter,
+            intra_threads=intra,
+        )
+    except (RuntimeError, ValueError) as error:  # a device it does not have, a library of the GPU that is absent
+        raise RegardError(f"CTranslate2 cannot open {place}: {str(error).splitlines()[0]}") from None
     return FastTranslator(Vocabulary.load(home / "tokenizer", recipe.task.languages), recipe, engine, run)
 
 
