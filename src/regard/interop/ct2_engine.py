@@ -163,21 +163,23 @@ class _Search:
 
     def finish(self, rows: list[list[int]], results: list[Any]) -> list[list[Found]]:
         """What it found. Rows that went past their own limit, since another's was larger, are searched again."""
-        found = [self._read(result) for result in results]
         limits = [self.limit(len(row)) for row in rows]
+        found = [self._read(result, limit) for result, limit in zip(results, limits, strict=True)]
         again: dict[int, list[int]] = {}  # by limit
         for n, limit in enumerate(limits):
-            if any(len(words) > limit for words, _, _ in found[n]):
+            if limit < max(limits) and any(len(words) == limit for words, _, _ in found[n]):
                 again.setdefault(limit, []).append(n)
         running = [(limit, chosen, self.begin([rows[n] for n in chosen])) for limit, chosen in again.items()]
         for limit, chosen, others in running:
             for n, result in zip(chosen, others, strict=True):
-                found[n] = [(words[:limit], score, total) for words, score, total in self._read(result)]
+                found[n] = self._read(result, limit)
         return found
 
-    def _read(self, running: Any) -> list[Found]:
+    def _read(self, running: Any, limit: int) -> list[Found]:
+        """Words, cut at the limit, with their numbers."""
         result = running.result()
-        return [self._hypothesis(*pair) for pair in zip(result.hypotheses, result.scores, strict=True)]
+        found = [self._hypothesis(*pair) for pair in zip(result.hypotheses, result.scores, strict=True)]
+        return [(words[:limit], score, total) for words, score, total in found]
 
     def _hypothesis(self, pieces: list[str], score: float) -> Found:
         ids = [self.translator.ids[piece] for piece in pieces]
