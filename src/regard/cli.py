@@ -46,7 +46,10 @@ Heads = Annotated[
     Path | None, typer.Option(help="A CoNLL-U file of the source, sentence i for line i: for structural positions.")
 ]
 Engine = Annotated[str, typer.Option(help="own, or ct2: CTranslate2, which is fastest on a CPU; see docs/interop.md.")]
-Precision = Annotated[str | None, typer.Option(help="For --engine ct2: int8, the default, or float32.")]
+Precision = Annotated[
+    str | None,
+    typer.Option(help="Of decoding: float32 or bf16; with --engine ct2 int8, which is its default, or float32."),
+]
 Beam = Annotated[int | None, typer.Option(min=1, help="Beam size; 1 is greedy. Default: as the recipe says.")]
 
 

@@ -30,10 +30,11 @@ def home_of(folder: Path) -> Path:
     return folder.resolve().parent.parent if is_checkpoint else folder
 
 
-def load(folder: str | Path, device: str = "auto") -> "Translator":
+def load(folder: str | Path, device: str = "auto", precision: str = "float32") -> "Translator":
     """A trained model, ready to be used. Reads YAML, JSON and safetensors; runs no code from the folder.
 
-    A checkpoint of a run (RUN/checkpoints/step-N, RUN/last) can be loaded too.
+    A checkpoint of a run (RUN/checkpoints/step-N, RUN/last) can be loaded too. `precision` is that of decoding:
+    float32, or bf16, which is faster.
     """
     from regard.device import pick_device
     from regard.training.weights import load_weights, read_whole
@@ -48,4 +49,5 @@ def load(folder: str | Path, device: str = "auto") -> "Translator":
     made = recipe.task.open(recipe, home)
     load_weights(made.model, read_whole(weights, "model"), weights / WEIGHTS)
     made.model.to(pick_device(device)).eval()
+    made.precision = precision
     return made

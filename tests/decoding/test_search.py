@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from regard.decoding import Beam, Greedy, Sample, Symbols, beam_search, greedy_search, sample
-from regard.decoding.beam import penalty
+from regard.decoding.penalty import penalty
 from regard.models.batch import Packed, Pairs, sources
 from tests.models.test_transformer import MARKS, build
 
@@ -41,10 +41,22 @@ class Table:
 
 class _State:
     def __init__(self, before):
-        self.before = before
+        self.before, self.beams = before, 1  # [B·K]
+
+    def spread(self, beams):
+        self.before, self.beams = self.before.repeat_interleave(beams), beams
+
+    def branch(self, beams):
+        self.before = self.before.view(-1, self.beams).gather(1, beams).flatten()
 
     def reorder(self, index):
-        self.before = self.before[index]
+        self.before = self.before.view(-1, self.beams)[index].flatten()
+
+    def release(self, rows):
+        pass
+
+    def write(self, rows, other):
+        self.before.view(-1, self.beams)[rows] = other.before.view(-1, self.beams)
 
 
 def one(rows: int = 1) -> Pairs:

@@ -69,7 +69,6 @@ def test_mistakes_are_one_sentence_and_two(command: Any, tmp_path: Path) -> None
         (("export", "hf", tmp_path, tmp_path / "x"), f"{tmp_path}: not a trained model"),
         (("translate", tmp_path / "run", "--engine", "ct2"), f"{tmp_path / 'run'}: CTranslate2 cannot express"),
         (("translate", tmp_path / "run", "--engine", "ct3"), "--engine is 'ct3'; did you mean ct2?"),
-        (("translate", tmp_path / "run", "--precision", "int8"), "--precision int8 belongs to --engine ct2"),
     ):
         code, out, said = command(*arguments, stdin="A line.\n")
         assert (code, out) == (2, "")

@@ -53,7 +53,7 @@ def scored(translator: Any, lines: list[tuple[str, str]]) -> torch.Tensor:
     v = translator.vocabulary
     source = [[translator.source_names[i] for i in row] for row in v.source.encode_batch([s for s, _ in lines])]
     target = [[translator.target_names[i] for i in row] for row in v.target.encode_batch([t for _, t in lines])]
-    return torch.tensor([sum(result.log_probs) for result in translator.engine.score_batch(source, target)])
+    return torch.tensor([sum(result.log_probs) for result in translator.ct2.score_batch(source, target)])
 
 
 @pytest.mark.parametrize("name", EXPRESSED)
@@ -72,7 +72,7 @@ def test_log_probabilities_step_by_step(tmp_path: Path, name: str) -> None:
     fast = ct2_engine.load(tmp_path / "run", "cpu", "float32")
     v = ours.vocabulary
     source = v.source.encode_batch(SOURCES)
-    results = fast.engine.translate_batch(
+    results = fast.ct2.translate_batch(
         [[fast.source_names[i] for i in row] for row in source],
         beam_size=4,
         length_penalty=0,

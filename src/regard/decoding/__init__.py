@@ -1,13 +1,18 @@
 """From a model with `start` and `step` to sequences: greedy, beam, sampling. Knows no kind of model and no text."""
 
-from regard.decoding.beam import beam_search
 from regard.decoding.config import Beam, DecodingConfig, Greedy, Sample
 from regard.decoding.contract import Generator, Hypothesis, Symbols
-from regard.decoding.single import greedy_search, sample
+from regard.decoding.engine import Engine, Feed
+from regard.decoding.ensemble import Ensemble
+from regard.decoding.penalty import penalty
+from regard.decoding.searches import beam_search, greedy_search, sample
 
 __all__ = [
     "Beam",
     "DecodingConfig",
+    "Engine",
+    "Ensemble",
+    "Feed",
     "Generator",
     "Greedy",
     "Hypothesis",
@@ -15,5 +20,6 @@ __all__ = [
     "Symbols",
     "beam_search",
     "greedy_search",
+    "penalty",
     "sample",
 ]

@@ -1,104 +1,126 @@
-"""Beam search, vectorised over sentences. Takes any model with `start` and `step`."""
+"""Beam search, vectorised over sentences, all of it in tensors. Takes any model with `start` and `step`."""
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from regard.decoding.best import best
 from regard.decoding.config import Beam
-from regard.decoding.contract import Generator, Hypothesis, Symbols, log_probabilities
+from regard.decoding.contract import Asked, Hypothesis, Symbols
+from regard.decoding.forced import Forced
+from regard.decoding.penalty import penalty
 
 
-def penalty(length: int, config: Beam) -> float:
-    """What a log-probability is divided by; `length` counts the end too."""
-    if config.penalty == "gnmt":
-        return ((5 + length) / 6) ** config.length_penalty  # Wu 2016, eq. 14
-    return length**config.length_penalty
+class BeamSearch:
+    """The `size` best beginnings of B sentences.
 
-
-@dataclass
-class _Ended:
-    """The sentences of one input that have ended, best first, at most as many as asked for."""
-
-    hypotheses: list[Hypothesis] = field(default_factory=list)
-    count: int = 0
-
-    def add(self, hypothesis: Hypothesis, keep: int) -> None:
-        self.count += 1
-        self.hypotheses = sorted([*self.hypotheses, hypothesis], key=lambda h: -h.score)[:keep]
-
-
-@torch.inference_mode()
-def beam_search(
-    model: Generator, batch: Any, limits: list[int], symbols: Symbols, config: Beam, nbest: int = 1, record: Any = None
-) -> list[list[Hypothesis]]:
-    """For every row of the batch, its `nbest` best sequences (at most `config.size`), best first.
-
-    A sentence is done when `size` of its hypotheses have ended among the best `size` continuations of a step, or at its
-    limit, where what is left is made to end.
+    A sentence is done when `size` of its hypotheses have ended among the best `size` continuations of a step; at its
+    limit, where what is left is made to end; or, since that changes no result, as soon as nothing that still goes on
+    can become one of the `nbest` best under the length penalty.
     """
-    size, device = config.size, batch.device
-    state = model.start(batch, max(limits) + 1, record)
-    state.reorder(torch.arange(len(limits), device=device).repeat_interleave(size))  # [B·size]
-    ended = [_Ended() for _ in limits]
-    sentences = list(range(len(limits)))  # which input each group of `size` rows is
-    score = torch.full((len(limits), size), -torch.inf, dtype=torch.float64, device=device)
-    score[:, 0] = 0.0  # all beams of a sentence begin alike: let one of them count
-    said = torch.empty(len(limits), size, 0, dtype=torch.long, device=device)
-    last = batch.first(symbols.bos).repeat_interleave(size, 0)  # [B·size, 1]
 
-    for step in range(max(limits) + 1):
-        logits, state = model.step(last, state)
-        logp = log_probabilities(logits[:, -1], symbols).unflatten(0, (-1, size))  # [B, size, V]
-        full = torch.tensor([limits[s] <= step for s in sentences], device=device)
-        if full.any():
-            only_end = torch.full_like(logp, -torch.inf)
-            only_end[..., symbols.eos] = logp[..., symbols.eos]
-            logp = torch.where(full[:, None, None], only_end, logp)
-        score, beam, token = _best(score, logp, 2 * size)  # [B, 2·size] each: enough that `size` go on even if all end
-        _collect(ended, sentences, said, score, beam, token, symbols, config, nbest, record)
-        going = [row for row, s in enumerate(sentences) if ended[s].count < size and limits[s] > step]
-        if not going:
-            break
-        live = torch.tensor(going, device=device)
-        score, beam, token = score[live], beam[live], token[live]
-        on = (token == symbols.eos).long().argsort(dim=-1, stable=True)[:, :size]  # the best that have not ended
+    def __init__(
+        self, config: Beam, symbols: Symbols, forced: Forced, sentences: int, longest: int, nbest: int = 1
+    ) -> None:
+        self.symbols, self.forced, self.beams, self.keep = symbols, forced, config.size, max(nbest, 1)
+        device = forced.limit.device
+
+        def room(*shape: int, dtype: torch.dtype = torch.long, fill: float = 0) -> Tensor:
+            return torch.full((sentences, *shape), fill, dtype=dtype, device=device)
+
+        size, keep = self.beams, self.keep
+        self.done = room(dtype=torch.bool, fill=True)
+        self.said = room()
+        self.count = room()  # how many have ended
+        self.score = room(size, dtype=torch.float64)  # of those that go on
+        self.token, self.parent = room(size, longest + 1), room(size, longest + 1)  # what was chosen, step by step
+        self.kept = room(keep, dtype=torch.float64, fill=-torch.inf)  # of those that have ended, best first
+        self.total = room(keep, dtype=torch.float64)  # their log-probabilities
+        self.last = room(keep, 2)  # when each ended, and on which beam
+        self.divisor = torch.tensor(
+            [1.0, *(penalty(n, config) for n in range(1, longest + 4))], dtype=torch.float64, device=device
+        )
+
+    def begin(self, rows: Tensor, asked: list[Asked]) -> None:
+        self.forced.begin(rows, asked)
+        self.done[rows] = False
+        for zeroed in (self.said, self.count):
+            zeroed[rows] = 0
+        self.kept[rows] = self.score[rows] = -torch.inf
+        self.score[rows, 0] = 0.0  # all beams of a sentence begin alike: let one of them count
+
+    def take(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        score, beam, token = self._best(logits)  # [B, 2·size] each
+        ends = token == self.symbols.eos
+        self._collect(ends, score, beam)
+        on = ends.long().argsort(dim=-1, stable=True)[:, : self.beams]  # the best that have not ended
         score, beam, token = score.gather(1, on), beam.gather(1, on), token.gather(1, on)
-        score = score.masked_fill(token == symbols.eos, -torch.inf)  # where too few go on
-        sentences = [sentences[row] for row in going]
-        said = torch.cat([said[live[:, None], beam], token[..., None]], -1)  # [B, size, step + 1]
-        state.reorder((live[:, None] * size + beam).flatten())
-        last = token.reshape(-1, 1)
-    return [e.hypotheses for e in ended]
+        self.score = score.masked_fill(token == self.symbols.eos, -torch.inf)  # where too few go on
+        limit = self.forced.limit
+        at = self.said.minimum(limit)[:, None, None].expand(-1, self.beams, 1)
+        self.token.scatter_(2, at, token[..., None])
+        self.parent.scatter_(2, at, beam[..., None])
+        full = self.said >= limit
+        self.said = self.said + (~self.done).long()
+        self.done = self.done | full | (self.count >= self.beams) | self._decided()
+        return token.flatten(), beam
+
+    def _best(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The best 2·size continuations of each sentence: score, beam, token. So `size` go on even if all end."""
+        must, only = (x[:, None, None] for x in self.forced.next(self.said))
+        found = best(logits, self.symbols, 2 * self.beams, only.expand(-1, self.beams, 1).flatten(0, 1))
+        logp, word, forced = (x.unflatten(0, (-1, self.beams)) for x in (found.logp, found.words, found.wanted))
+        first = torch.arange(logp.shape[-1], device=logp.device) == 0
+        logp = torch.where(must, forced.masked_fill(~first, -torch.inf), logp)  # [B, size, 2·size]
+        word = torch.where(must, only, word)
+        total = (self.score[..., None] + logp.double()).flatten(1)  # [B, size · 2·size]
+        score, place = total.topk(min(2 * self.beams, total.shape[1]), dim=1)
+        return score, place // logp.shape[-1], word.flatten(1).gather(1, place)
+
+    def _collect(self, ends: Tensor, score: Tensor, beam: Tensor) -> None:
+        """Take note of what ends among the best `size` continuations."""
+        size = self.beams
+        new = ends[:, :size] & (score[:, :size] > -torch.inf) & ~self.done[:, None]  # [B, size]
+        ranked = (score[:, :size] / self.divisor[self.said + 1][:, None]).masked_fill(~new, -torch.inf)
+        kept, order = torch.cat([self.kept, ranked], 1).sort(dim=1, descending=True, stable=True)
+        self.kept, order = kept[:, : self.keep], order[:, : self.keep]
+        self.total = torch.cat([self.total, score[:, :size]], 1).gather(1, order)
+        here = torch.stack([self.said[:, None].expand(-1, size), beam[:, :size]], -1)
+        self.last = torch.cat([self.last, here], 1).gather(1, order[..., None].expand(-1, -1, 2))
+        self.count = self.count + new.sum(-1)
+
+    def _decided(self) -> Tensor:
+        """Whether no beginning can still beat the worst that is kept: log p ≤ 0 only falls, whatever comes."""
+        ends = self.divisor[self.said + 1], self.divisor[self.forced.limit + 1]
+        return self.score.amax(-1) / torch.maximum(*ends) <= self.kept[:, -1]
+
+    def reorder(self, index: Tensor) -> None:
+        self.forced.reorder(index)
+        for name in ("done", "said", "count", "score", "token", "parent", "kept", "total", "last"):
+            setattr(self, name, getattr(self, name)[index])
+
+    def found(self, rows: list[int], record: Any) -> list[list[Hypothesis]]:
+        at = torch.tensor(rows, device=self.done.device)
+        tokens, parents, last = (x[at].tolist() for x in (self.token, self.parent, self.last))
+        scores, totals = self.kept[at].tolist(), self.total[at].tolist()
+        made = []
+        for n, row in enumerate(rows):
+            hypotheses = []
+            for (length, beam), score, total in zip(last[n], scores[n], totals[n], strict=True):
+                if score > float("-inf"):
+                    words, path = _trace(tokens[n], parents[n], length, beam)
+                    seen = None if record is None else record.path([row * self.beams + k for k in path])
+                    hypotheses.append(Hypothesis(words, score, total, seen))
+            made.append(hypotheses)
+        return made
 
 
-def _best(score: Tensor, logp: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The best continuations of each sentence: their scores, the beam they come from, their token."""
-    entries = logp.shape[-1]
-    total = (score[..., None] + logp.double()).flatten(1)  # [B, size·V]
-    best, place = total.topk(min(count, total.shape[1]), dim=1)
-    return best, place // entries, place % entries
-
-
-def _collect(
-    ended: list[_Ended],
-    sentences: list[int],
-    said: Tensor,
-    score: Tensor,
-    beam: Tensor,
-    token: Tensor,
-    symbols: Symbols,
-    config: Beam,
-    nbest: int,
-    record: Any,
-) -> None:
-    """Take note of what ends among the best `size` continuations."""
-    ends = (token[:, : config.size] == symbols.eos) & (score[:, : config.size] > -torch.inf)
-    row, rank = ends.nonzero(as_tuple=True)
-    totals, tokens = score[row, rank].tolist(), said[row, beam[row, rank]].tolist()
-    divisor = penalty(said.shape[-1] + 1, config)
-    rows = (row * config.size + beam[row, rank]).tolist()  # of the state
-    for r, at, total, words in zip(row.tolist(), rows, totals, tokens, strict=True):
-        seen = None if record is None else record.row(at)
-        ended[sentences[r]].add(Hypothesis(words, total / divisor, total, seen), max(nbest, 1))
+def _trace(tokens: list[list[int]], parents: list[list[int]], length: int, beam: int) -> tuple[list[int], list[int]]:
+    """Back from where a hypothesis ended: what it said, and the beam on which it stood at each step, the end's too."""
+    words, path = [], [beam]
+    for step in range(length - 1, -1, -1):
+        words.append(tokens[beam][step])
+        beam = parents[beam][step]
+        path.append(beam)
+    return words[::-1], path[::-1]

@@ -1,4 +1,4 @@
-"""The step contract: what a model must offer to generate, and what a search gives back."""
+"""The step contract: what a model must offer to generate, what a search must, and what it gives back."""
 
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -7,18 +7,40 @@ import torch
 from torch import Tensor
 
 
+class State(Protocol):
+    """What a model remembers of B sentences, each of which has K rows once it is spread."""
+
+    places: Any  # what is known without asking the device (nn.cache.Places); the compiled step needs it
+
+    def spread(self, beams: int) -> None:
+        """Every sentence goes on in K rows that begin alike."""
+
+    def branch(self, beams: Tensor) -> None:
+        """Row k of sentence b becomes what row beams[b, k] of it was. [B, K]"""
+
+    def reorder(self, index: Tensor) -> None:
+        """Sentence r becomes what sentence index[r] was."""
+
+    def release(self, rows: list[int]) -> None:
+        """Those sentences are done; until they are replaced, what becomes of them is of no interest."""
+
+    def write(self, rows: Tensor, other: Any) -> None:
+        """Replace sentences by those of another state, spread alike, that has no more room."""
+
+
 class Generator(Protocol):
     """A model that generates. Rows of the state stay independent of each other."""
 
     def start(self, batch: Any, length: int, record: Any = None) -> Any:
-        """Read the input; room for `length` tokens a row. The state offers `reorder(index)`.
+        """Read the input, and give a `State` with room for `length` tokens a row.
 
         The input has a `device`, and `first(bos)` says what each row reads first: bos, or the end of its prompt.
-        `record` asks for attention weights: it moves with the rows, and `record.row(n)` gives those of one.
+        `record` asks for attention weights: `record.path(rows)` gives those of a sequence that stood, step by step from
+        when it was told to `begin`, in these rows.
         """
 
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """Read tokens [B, T], T ≥ 1, and give the scores of what follows each [B, T, V]."""
+        """Read tokens [B·K, T], T ≥ 1, and give the scores of what follows each [B·K, T, V]."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +60,38 @@ class Hypothesis:
     attention: dict[str, Tensor] | None = None  # by place [layers, H, T, K], where asked for; the last row is the end's
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What is asked of one sentence."""
+
+    limit: int  # at most so many tokens
+    key: int = 0  # its name, by which random draws are told apart
+    prefix: tuple[int, ...] = ()  # how it must begin
+    phrases: tuple[tuple[int, ...], ...] = ()  # what must appear in it, in any order
+
+
+class Search(Protocol):
+    """What is known of B sentences while they are said, in tensors that stay on the device."""
+
+    beams: int  # K, rows that a sentence has
+    done: Tensor  # [B] True where nothing can change any more
+
+    def begin(self, rows: Tensor, asked: list[Asked]) -> None:
+        """Those places now hold other sentences."""
+
+    def take(self, logits: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Scores of what may come next [B·K, V] to what does [B·K], and which beams go on [B, K] where they branch."""
+
+    def reorder(self, index: Tensor) -> None:
+        """Sentence r becomes what sentence index[r] was."""
+
+    def found(self, rows: list[int], record: Any) -> list[list[Hypothesis]]:
+        """What came out for those places, best first."""
+
+
 def log_probabilities(logits: Tensor, symbols: Symbols) -> Tensor:
     """[…, V], in at least float32. Forbidden ids get −∞ and take no mass from the others: scores stay the model's."""
-    logp = torch.log_softmax(logits.to(torch.promote_types(logits.dtype, torch.float32)), -1)
-    if symbols.never:
-        logp[..., list(symbols.never)] = -torch.inf
+    logp = torch.log_softmax(logits, -1, dtype=torch.promote_types(logits.dtype, torch.float32))
+    for word in symbols.never:
+        logp[..., word].fill_(-torch.inf)
     return logp

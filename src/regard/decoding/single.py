@@ -1,82 +1,99 @@
-"""One sequence a row: greedy choice and sampling."""
+"""One sequence a row: greedy choice and sampling, all of it in tensors."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from regard.decoding.config import Greedy, Sample
-from regard.decoding.contract import Generator, Hypothesis, Symbols, log_probabilities
-
-Choose = Callable[[Tensor, Tensor, int], Tensor]  # (logp [B, V], rows [B], step) -> tokens [B]
-
-
-def greedy_search(
-    model: Generator, batch: Any, limits: list[int], symbols: Symbols, config: Greedy, record: Any = None
-) -> list[Hypothesis]:
-    """The likeliest next word, again and again."""
-    return _generate(model, batch, limits, symbols, lambda logp, rows, step: logp.argmax(-1), record)
+from regard.decoding.best import best
+from regard.decoding.config import Sample
+from regard.decoding.contract import Asked, Hypothesis, Symbols, log_probabilities
+from regard.decoding.forced import Forced
 
 
-def sample(
-    model: Generator,
-    batch: Any,
-    limits: list[int],
-    symbols: Symbols,
-    config: Sample,
-    keys: list[int] | None = None,
-    record: Any = None,
-) -> list[Hypothesis]:
-    """Draw each word. Row r has a stream of its own, keyed by (seed, keys[r]), so that batching changes nothing."""
-    keys = keys if keys is not None else list(range(len(limits)))
-    draws = torch.tensor(
-        np.stack([np.random.default_rng((config.seed, key)).random(max(limits) + 1) for key in keys])
-    )  # [B, L] in [0, 1)
+class Choice:
+    """How one word is chosen from scores [B, V] when `said` [B] words have come: the likeliest."""
 
-    def choose(logp: Tensor, rows: Tensor, step: int) -> Tensor:
-        ranked, ids = (logp.double() / config.temperature).softmax(-1).sort(dim=-1, descending=True, stable=True)
+    def begin(self, rows: Tensor, asked: list[Asked]) -> None: ...
+
+    def reorder(self, index: Tensor) -> None: ...
+
+    def pick(self, logits: Tensor, said: Tensor, symbols: Symbols, other: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The words [B], their log-probabilities, and those of others [B]."""
+        found = best(logits, symbols, 1, other[:, None])
+        return found.words[:, 0], found.logp[:, 0], found.wanted[:, 0]
+
+
+class Draw(Choice):
+    """Drawn. Every sentence has a stream of its own, made of (seed, key), so that batching changes nothing."""
+
+    def __init__(self, config: Sample, sentences: int, longest: int, device: torch.device) -> None:
+        self.config = config
+        self.draws = torch.zeros(sentences, longest + 1, dtype=torch.float64, device=device)  # in [0, 1)
+
+    def begin(self, rows: Tensor, asked: list[Asked]) -> None:
+        count = self.draws.shape[1]
+        fresh = [np.random.default_rng((self.config.seed, each.key)).random(count) for each in asked]
+        self.draws[rows] = torch.from_numpy(np.stack(fresh)).to(self.draws.device)
+
+    def reorder(self, index: Tensor) -> None:
+        self.draws = self.draws[index]
+
+    def pick(self, logits: Tensor, said: Tensor, symbols: Symbols, other: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        logp = log_probabilities(logits, symbols)
+        ranked, ids = (logp.double() / self.config.temperature).softmax(-1).sort(dim=-1, descending=True, stable=True)
         before = ranked.cumsum(-1) - ranked  # probability of all that rank above
-        keep = before < config.top_p
-        if config.top_k:
-            keep[:, config.top_k :] = False
+        keep = before < self.config.top_p
+        if self.config.top_k:
+            keep[:, self.config.top_k :] = False
         kept = (ranked * keep).cumsum(-1)
-        u = draws.to(kept.device)[rows, step, None] * kept[:, -1:]
-        place = (kept <= u).sum(-1).clamp(max=keep.sum(-1) - 1)
-        return ids.gather(-1, place[:, None])[:, 0]
+        u = self.draws.gather(1, said[:, None]) * kept[:, -1:]
+        place = (kept <= u).sum(-1).minimum(keep.sum(-1) - 1)
+        words = ids.gather(-1, place[:, None])
+        return words[:, 0], logp.gather(-1, words)[:, 0], logp.gather(-1, other[:, None])[:, 0]
 
-    return _generate(model, batch, limits, symbols, choose, record)
 
+class SingleSearch:
+    """One beginning of each of B sentences; done at its end or at its limit."""
 
-@torch.inference_mode()
-def _generate(
-    model: Generator, batch: Any, limits: list[int], symbols: Symbols, choose: Choose, record: Any
-) -> list[Hypothesis]:
-    state = model.start(batch, max(limits) + 1, record)
-    device = batch.device
-    rows = torch.arange(len(limits), device=device)  # which sentence each live row is
-    limit = torch.tensor(limits, device=device)
-    last = batch.first(symbols.bos)  # [B, 1]
-    said: list[list[int]] = [[] for _ in limits]
-    seen: list[dict[str, Tensor] | None] = [None for _ in limits]
-    total = torch.zeros(len(limits), dtype=torch.float64, device=device)
-    for step in range(max(limits) + 1):
-        logits, state = model.step(last, state)
-        logp = log_probabilities(logits[:, -1], symbols)
-        token = choose(logp, rows, step)
-        token = torch.where(limit[rows] <= step, symbols.eos, token)  # the limit is reached: end here
-        total[rows] += logp.gather(-1, token[:, None])[:, 0].double()
-        for at, (row, word) in enumerate(zip(rows.tolist(), token.tolist(), strict=True)):
-            if word != symbols.eos:
-                said[row].append(word)
-            elif record is not None:
-                seen[row] = record.row(at)
-        alive = (token != symbols.eos).nonzero()[:, 0]
-        if not len(alive):
-            break
-        if len(alive) < len(rows):
-            state.reorder(alive)
-            rows, token = rows[alive], token[alive]
-        last = token[:, None]
-    return [Hypothesis(*made) for made in zip(said, total.tolist(), total.tolist(), seen, strict=True)]
+    beams = 1
+
+    def __init__(self, choice: Choice, symbols: Symbols, forced: Forced, sentences: int, longest: int) -> None:
+        self.choice, self.symbols, self.forced = choice, symbols, forced
+        device = forced.limit.device
+        self.done = torch.ones(sentences, dtype=torch.bool, device=device)
+        self.said = torch.zeros(sentences, dtype=torch.long, device=device)
+        self.token = torch.zeros(sentences, longest + 1, dtype=torch.long, device=device)
+        self.total = torch.zeros(sentences, dtype=torch.float64, device=device)
+
+    def begin(self, rows: Tensor, asked: list[Asked]) -> None:
+        self.done[rows], self.said[rows], self.total[rows] = False, 0, 0.0
+        self.forced.begin(rows, asked)
+        self.choice.begin(rows, asked)
+
+    def take(self, logits: Tensor) -> tuple[Tensor, None]:
+        must, only = self.forced.next(self.said)
+        token, logp, forced = self.choice.pick(logits, self.said, self.symbols, only)
+        token, logp = torch.where(must, only, token), torch.where(must, forced, logp)
+        self.total = self.total + logp.double().masked_fill(self.done, 0.0)
+        at = self.said[:, None]
+        self.token.scatter_(1, at, torch.where(self.done[:, None], self.token.gather(1, at), token[:, None]))
+        self.done = self.done | (token == self.symbols.eos)
+        self.said = self.said + (~self.done).long()
+        return token, None
+
+    def reorder(self, index: Tensor) -> None:
+        for name in ("done", "said", "token", "total"):
+            setattr(self, name, getattr(self, name)[index])
+        self.choice.reorder(index)
+        self.forced.reorder(index)
+
+    def found(self, rows: list[int], record: Any) -> list[list[Hypothesis]]:
+        at = torch.tensor(rows, device=self.done.device)
+        tokens, lengths, totals = (x[at].tolist() for x in (self.token, self.said, self.total))
+        made = []
+        for row, words, length, total in zip(rows, tokens, lengths, totals, strict=True):
+            seen = None if record is None else record.path([row] * (length + 1))
+            made.append([Hypothesis(words[:length], total, total, seen)])
+        return made

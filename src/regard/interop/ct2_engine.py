@@ -59,7 +59,7 @@ class FastTranslator(Translator):
     """A Translator whose searches CTranslate2 does. Scoring given pairs is done by our own model, loaded when asked."""
 
     def __init__(self, vocabulary: Vocabulary, recipe: "Recipe", engine: Any, run: Path) -> None:
-        self.vocabulary, self.recipe, self.engine, self.run = vocabulary, recipe, engine, run
+        self.vocabulary, self.recipe, self.ct2, self.run = vocabulary, recipe, engine, run
         target = vocabulary.target
         self.symbols = Symbols(target.bos, target.eos, (target.pad, target.bos))
         self.source_names, self.target_names = names(vocabulary.source), names(target)
@@ -82,7 +82,7 @@ class FastTranslator(Translator):
         found: list[list[Translation]] = [[] for _ in lines]
         search = _Search(self, decoding, count)
         width = decoding.size if isinstance(decoding, Beam) else 1
-        budget = max(1, min(options.get("batch_tokens", 4096) // width, BATCH[self.engine.device]))
+        budget = max(1, min(options.get("batch_tokens", 4096) // width, BATCH[self.ct2.device]))
         batches = list(by_length([len(row) for row in ids], budget))
         running = [search.begin([ids[row] for row in rows]) for rows in batches]
         done = 0
@@ -157,7 +157,7 @@ class _Search:
         table = self.translator.source_names
         most = max(self.limit(len(row)) for row in rows)
         given = [[table[i] for i in row] for row in rows]
-        return self.translator.engine.translate_batch(
+        return self.translator.ct2.translate_batch(
             given, max_decoding_length=most + 1, max_input_length=0, asynchronous=True, **self.options
         )
 

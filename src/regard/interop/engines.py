@@ -17,9 +17,7 @@ def opener(engine: str, precision: str | None) -> Opener:
 def _own(precision: str | None) -> Opener:
     from regard.folder import load
 
-    if precision is not None:
-        raise RegardError(f"--precision {precision} belongs to --engine ct2")
-    return load
+    return partial(load, precision=precision or "float32")
 
 
 def _ct2(precision: str | None) -> Opener:

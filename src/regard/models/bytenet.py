@@ -14,6 +14,7 @@ from regard.config import option
 from regard.models.batch import Pairs
 from regard.models.state import Rows, State
 from regard.nn.convolution import Convolution
+from regard.nn.dropout import Dropout
 from regard.nn.embedding import Embedding, Output
 from regard.nn.init import INITS
 from regard.nn.layout import Layout
@@ -87,7 +88,7 @@ class Block(nn.Module):
         super().__init__()
         self.narrow = nn.Sequential(Rectified(size), Convolution(size, size // 2, 1), Rectified(size // 2))
         self.convolution = Convolution(size // 2, size // 2, kernel, dilation)
-        self.widen = nn.Sequential(Rectified(size // 2), Convolution(size // 2, size, 1), nn.Dropout(dropout))
+        self.widen = nn.Sequential(Rectified(size // 2), Convolution(size // 2, size, 1), Dropout(dropout))
 
 
 class SourceBlock(Block):
@@ -111,7 +112,7 @@ class ByteNet(nn.Module):
         self.source_embedding = Embedding(source_entries, c.size, True)
         self.target_embedding = self.source_embedding if c.share == "all" else Embedding(target_entries, c.size, True)
         self.output = Output(self.target_embedding if c.share != "none" else None, target_entries, c.size)
-        self.dropout = nn.Dropout(c.dropout)
+        self.dropout = Dropout(c.dropout)
         dilations = c.dilations * c.sets
         self.encoder = nn.ModuleList(SourceBlock(c.size, c.kernel, dilation, c.dropout) for dilation in dilations)
         self.decoder = nn.ModuleList(TargetBlock(c.size, c.kernel, dilation, c.dropout) for dilation in dilations)
@@ -158,10 +159,10 @@ class ByteNet(nn.Module):
         """Read the source; the state then has room for `length` target tokens a row."""
         columns = self.encode(batch)
         position = torch.zeros(len(columns), dtype=torch.long, device=columns.device)
-        layers = [(Rows(position, {"columns": columns}),)]
+        layers = [(Rows({"columns": columns}, frozenset({"columns"})),)]
         for block in self.decoder:
             past = columns.new_zeros(len(columns), block.convolution.reach, self.config.size // 2)  # type: ignore
-            layers.append((Rows(position, {"past": past}),))
+            layers.append((Rows({"past": past}),))
         return State(position, layers, batch.source_real, batch.source.shape[1], length, record=record)
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
@@ -176,7 +177,7 @@ class ByteNet(nn.Module):
 
 
 def _read(columns: Tensor, places: Tensor) -> Tensor:
-    """Column places[b, t] of row b [B, T, D]; zeros past the last."""
-    row = torch.arange(len(columns), device=columns.device)[:, None]
+    """Column places[b, t] of row b [B, T, D]; zeros past the last. Beams, several rows of places, share columns."""
+    row = torch.arange(len(places), device=columns.device)[:, None] // (len(places) // len(columns))
     last = columns.shape[1] - 1
     return columns[row, places.clamp(max=last)].masked_fill((places > last)[..., None], 0.0)

@@ -14,8 +14,9 @@ from regard.config import option
 from regard.models.batch import Pairs
 from regard.models.state import Rows, State
 from regard.nn.attention import Attention, AttentionConfig
-from regard.nn.cache import Cache
+from regard.nn.cache import Memory
 from regard.nn.convolution import Convolution, halved, keep_variance, scale_gradient
+from regard.nn.dropout import Dropout
 from regard.nn.embedding import Embedding, Output
 from regard.nn.feed_forward import ACTIVATIONS
 from regard.nn.init import INITS
@@ -40,7 +41,7 @@ class Gated(nn.Module):
 
     def __init__(self, size: int, kernel: int, dropout: float) -> None:
         super().__init__()
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.convolution = Convolution(size, 2 * size, kernel, gain=4 * (1 - dropout), parts=2)
 
     def forward(self, x: Tensor, real: Tensor | None) -> Tensor:
@@ -52,7 +53,7 @@ class Window(nn.Module):
 
     def __init__(self, size: int, kernel: int, dropout: float, activation: str) -> None:
         super().__init__()
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.convolution = Convolution(size, size, kernel, gain=2 * (1 - dropout))  # half of a ReLU's input is lost
         self.activation = ACTIVATIONS[activation]()
 
@@ -97,7 +98,7 @@ class DecoderLayer(nn.Module):
 
     def __init__(self, size: int, kernel: int, dropout: float, attention: Attention) -> None:
         super().__init__()
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.convolution = Convolution(size, 2 * size, kernel, gain=4 * (1 - dropout), parts=2)
         self.query = Convolution(size, size, 1)
         self.attention = attention
@@ -116,15 +117,20 @@ class DecoderLayer(nn.Module):
         h = halved(F.glu(y, -1), x)
         d = halved(self.query(h), embedded)  # d_i = W h_i + b + g_i (Gehring 2017, eq. 1)
         c = self.attention.attend(d[:, None], *source, call, record)[:, 0]  # c_i = Σ_j a_ij (z_j + e_j) (eq. 2)
-        return halved(h, c * _spread(call, c.dtype)), past
+        return halved(h, c * _spread(call, c)), past
 
     def keys(self, memory: Tensor) -> Tensor:
         return self.attention.prepare(memory[:, None])  # [B, 1, S, D]
 
 
-def _spread(call: Call, dtype: torch.dtype) -> Tensor:
+def _spread(call: Call, c: Tensor) -> Tensor:
     """m · √(1/m): an even mean over a source of m words varies less than one word by this (Gehring 2017, 3.4)."""
-    return call.once(("spread", dtype), lambda: call.keys.lengths().to(dtype).sqrt()[:, None, None])  # [B or 1, 1, 1]
+
+    def make() -> Tensor:
+        root = call.keys.lengths().to(c.dtype).sqrt()  # [B or 1]
+        return root.repeat_interleave(len(c) // len(root))[:, None, None]  # [rows, 1, 1]: several where there are beams
+
+    return call.once(("spread", c.dtype), make)
 
 
 # --- the model -----------------------------------------------------------------------------------------------------
@@ -219,7 +225,7 @@ class ConvS2S(nn.Module):
             self.source_embedding if c.share == "all" else Embedding(target_entries, c.size, c.scale_embedding)
         )
         self.output = Output(self.target_embedding if c.share != "none" else None, target_entries, c.size)
-        self.dropout = nn.Dropout(c.dropout)
+        self.dropout = Dropout(c.dropout)
         self.encoder_position, self.decoder_position = c.position.build(c.sizes), c.position.build(c.sizes)
         self.encoder = nn.ModuleList(c.encoder.build(c.size, c.kernel, c.dropout) for _ in range(c.layers))
         self.decoder = nn.ModuleList(
@@ -272,17 +278,15 @@ class ConvS2S(nn.Module):
         layers = []
         for layer in self.decoder:
             past = memory.new_zeros(len(memory), layer.convolution.reach, self.config.size)  # type: ignore
-            read = Cache(layer.keys(memory), values[:, None], position, layout.length)  # type: ignore[operator]
-            layers.append((Rows(position, {"past": past}), read))
+            read = Memory(layer.keys(memory), values[:, None])  # type: ignore[operator]
+            layers.append((Rows({"past": past}), read))
         return State(position, layers, layout.real, layout.length, length, record=record)
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """Read T more tokens a row [B, T]; give the scores of what follows each [B, T, V]."""
         steps = tokens.shape[1]
-        places = state.position[:, None] + torch.arange(steps, device=tokens.device)  # [B, T]
-        queries = Layout(places, min(state.filled + steps, state.length))
-        call = Call(queries, Layout.of(state.source_length, state.source_real, tokens.device))
-        g = x = self.decoder_position.embed(self.target_embedding(tokens), queries)
+        call = state.cross(steps)
+        g = x = self.decoder_position.embed(self.target_embedding(tokens), call.queries)
         for n, (layer, (rows, source)) in enumerate(zip(self.decoder, state.layers, strict=True)):
             sink = state.record and state.record.at("cross", n)
             x, rows["past"] = layer(x, g, source.read(), call, rows["past"], sink)

@@ -19,11 +19,11 @@ from regard.models.stack import (
     check_room,
     embed,
     longest_of,
-    next_places,
 )
 from regard.models.state import State
 from regard.models.texts import Texts
 from regard.nn.attention import AttentionConfig
+from regard.nn.dropout import Dropout
 from regard.nn.embedding import Embedding, Output
 from regard.nn.feed_forward import Activation
 from regard.nn.init import INITS
@@ -95,7 +95,7 @@ class LanguageModel(nn.Module):
         c, self.config = config, config
         self.embedding = Embedding(entries, c.size, c.scale_embedding)
         self.output = Output(self.embedding if c.output == "tied" else None, entries, c.size)
-        self.dropout = nn.Dropout(c.dropout)
+        self.dropout = Dropout(c.dropout)
         self.position = build_positions(c.position, c.attention.sizes(c.size, c.heads), "decoder")
         attentions = c.attentions(c.attention, c.layers, self.position, Causal() & Padding() & Document())
         self.layers = nn.ModuleList(EncoderLayer(own, c.network(), c.residuals(2)) for own in attentions)
@@ -150,7 +150,7 @@ class LanguageModel(nn.Module):
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """Read T more tokens a row [B, T]; give the scores of what follows each [B, T, V]."""
-        return self.output(self._read(tokens, state, next_places(tokens, state))), state
+        return self.output(self._read(tokens, state, state.own(tokens.shape[1]))), state
 
     def _read(self, tokens: Tensor, state: State, call: Call) -> Tensor:
         record = state.record

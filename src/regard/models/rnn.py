@@ -15,9 +15,9 @@ from regard.models.recurrent import Recurrent
 from regard.models.rnn_decoder import Current, Decoder, Feeding, Previous
 from regard.models.state import Rows, State
 from regard.nn.attention import Attention, AttentionConfig
+from regard.nn.dropout import Dropout
 from regard.nn.embedding import Embedding, Output
 from regard.nn.init import INITS
-from regard.nn.layout import Layout
 from regard.nn.pattern import Padding
 from regard.nn.position import Position
 from regard.nn.record import Record
@@ -147,7 +147,7 @@ class Rnn(nn.Module):
         self.source_embedding = Embedding(source_entries, words, True)
         self.target_embedding = self.source_embedding if c.share == "all" else Embedding(target_entries, words, True)
         self.output = Output(self.target_embedding if c.share != "none" else None, target_entries, words)
-        self.dropout = nn.Dropout(c.dropout)
+        self.dropout = Dropout(c.dropout)
         self.encoder = Recurrent(c.cell, words, c.direction, c.layers, c.dropout, c.directions)
         self.decoder = c.build_decoder()
         for module in self.modules():
@@ -176,7 +176,7 @@ class Rnn(nn.Module):
         values = memory[:, None]  # [B, 1, S, M]: one head
         position = torch.zeros(len(memory), dtype=torch.long, device=memory.device)
         keys = self.decoder.attention.prepare(values)
-        kept = Rows(position, {"keys": keys, "values": values, **self.decoder.begin(ended)})
+        kept = Rows({"keys": keys, "values": values, **self.decoder.begin(ended)}, frozenset({"keys", "values"}))
         return State(position, [(kept,)], batch.source_real, memory.shape[1], length, record=record)
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
@@ -186,10 +186,8 @@ class Rnn(nn.Module):
     def _read(self, tokens: Tensor, state: State) -> Tensor:
         """What the words after each of the tokens are chosen from [B, T, E]."""
         steps, ((kept,),) = tokens.shape[1], state.layers
-        places = state.position[:, None] + torch.arange(steps, device=tokens.device)  # [B, T]
-        queries = Layout(places, min(state.filled + steps, state.length))
-        source = Layout.of(state.source_length, state.source_real, tokens.device)
+        call = state.cross(steps)
         sink = state.record and state.record.at("cross", 0)
-        read = self.decoder(self.dropout(self.target_embedding(tokens)), queries, source, kept, sink)
+        read = self.decoder(self.dropout(self.target_embedding(tokens)), call.queries, call.keys, kept, sink)
         state.advance(steps)
         return read

@@ -6,11 +6,9 @@ The Transformer, the language model and BERT stand on it. It knows no batch and 
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import torch
 from torch import Tensor, nn
 
 from regard.config import option
-from regard.models.state import State
 from regard.nn.attention import AttentionConfig, MultiHeadAttention
 from regard.nn.cache import Cache
 from regard.nn.feed_forward import Activation, FeedForward, feed_forward
@@ -154,11 +152,3 @@ class Nothing(nn.Module):
 
     def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:
         return x
-
-
-def next_places(tokens: Tensor, state: State) -> Call:
-    """The call in which T more tokens a row [B, T] look at all that came before them, and at themselves."""
-    steps = tokens.shape[1]
-    places = state.position[:, None] + torch.arange(steps, device=tokens.device)  # [B, T]
-    filled = min(state.filled + steps, state.length)
-    return Call(Layout(places, filled), Layout.of(filled, device=tokens.device))

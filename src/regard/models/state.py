@@ -1,4 +1,8 @@
-"""What a generating model remembers between steps. Rows can be moved (beams) and replaced (finished sentences)."""
+"""What a generating model remembers between steps. Rows can be moved (beams) and replaced (finished sentences).
+
+A row is a sequence that is being said. After `spread(K)` every sentence has K of them, its beams: tokens are then read
+in rows [B·K, T], while what belongs to the source is kept once for each sentence.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -7,13 +11,19 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from regard.nn.cache import Places
+from regard.nn.layout import Call, Layout
 from regard.nn.record import Record
 
 
 class Part(Protocol):
-    """One thing of the state that has a row for each sequence: an attention's keys, a recurrent state."""
+    """One thing of the state that has something for each sentence or row: an attention's keys, a recurrent state."""
 
-    position: Tensor
+    places: Places  # given by the state
+
+    def spread(self, beams: int) -> None: ...
+
+    def branch(self, beams: Tensor) -> None: ...
 
     def reorder(self, index: Tensor) -> None: ...
 
@@ -22,10 +32,11 @@ class Part(Protocol):
 
 @dataclass
 class Rows:
-    """Named tensors [B, …] that move together: what recurrent and convolutional models keep."""
+    """Named tensors [B·K, …] that move together: what recurrent and convolutional models keep."""
 
-    position: Tensor  # [B] how many tokens each row has read; moved by the state
     tensors: dict[str, Tensor]
+    source: frozenset[str] = frozenset()  # those that belong to the source: [B, …], the same for all beams
+    places: Places = field(init=False, repr=False)
 
     def __getitem__(self, name: str) -> Tensor:
         return self.tensors[name]
@@ -33,65 +44,115 @@ class Rows:
     def __setitem__(self, name: str, value: Tensor) -> None:
         self.tensors[name] = value
 
+    def spread(self, beams: int) -> None:
+        for name in self.tensors.keys() - self.source:
+            self[name] = self[name].repeat_interleave(beams, 0)
+
+    def branch(self, beams: Tensor) -> None:
+        first = torch.arange(len(beams), device=beams.device)[:, None] * beams.shape[1]
+        rows = (first + beams).flatten()  # [B·K]
+        for name in self.tensors.keys() - self.source:
+            self[name] = self[name][rows]
+
     def reorder(self, index: Tensor) -> None:
-        self.tensors = {name: tensor[index] for name, tensor in self.tensors.items()}
+        for name, tensor in self.tensors.items():
+            self[name] = tensor.unflatten(0, (-1, self._each(name)))[index].flatten(0, 1)
 
     def write(self, rows: Tensor, other: "Rows") -> None:
-        """Replace some rows by those of another, whose tensors may be shorter in any other dimension."""
+        """Replace some sentences by those of another, whose tensors may be shorter in any other dimension."""
         for name, tensor in self.tensors.items():
-            new = torch.zeros(len(rows), *tensor.shape[1:], dtype=tensor.dtype, device=tensor.device)
-            new[tuple(slice(0, size) for size in other[name].shape)] = other[name].to(tensor.dtype)
-            tensor[rows] = new
+            each, given = self._each(name), other[name]
+            new = torch.zeros(len(rows) * each, *tensor.shape[1:], dtype=tensor.dtype, device=tensor.device)
+            new[tuple(slice(0, size) for size in given.shape)] = given.to(tensor.dtype)
+            tensor.unflatten(0, (-1, each))[rows] = new.unflatten(0, (-1, each))
+
+    def _each(self, name: str) -> int:
+        return 1 if name in self.source else self.places.beams
 
 
 @dataclass
 class State:
-    position: Tensor  # [B] how many tokens each row has read
+    start: Tensor  # [B] how many tokens each row had read when it began
     layers: Sequence[tuple[Any, ...]]  # for each decoder layer what it keeps: Parts
     source_real: Tensor | None  # [B, S]
     source_length: int
     length: int  # room for target tokens in a row
-    filled: int = 0  # no row has read more tokens than this
-    record: Record | None = None  # attention weights that were asked for; they move with the rows
-    _parts: list[Part] = field(init=False, repr=False)
+    record: Record | None = None  # attention weights that were asked for
+    places: Places = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._parts = [part for layer in self.layers for part in layer]
+        self.places = Places(self.start, self.length)
+        for part in self._parts():
+            part.places = self.places
+
+    def _parts(self) -> list[Part]:
+        return [part for layer in self.layers for part in layer]
+
+    @property
+    def position(self) -> Tensor:
+        """How many tokens each row has read [B·K]."""
+        return self.places.position
+
+    # --- what a model asks -------------------------------------------------------------------------------------
+
+    def own(self, steps: int) -> Call:
+        """The call in which `steps` more tokens of every row look at all that came before them, and at themselves."""
+        return self.places.own(steps)
+
+    def cross(self, steps: int) -> Call:
+        """The call in which they look at the source; there is a row of keys for each sentence."""
+        return Call(self.places.next(steps), Layout.of(self.source_length, self.source_real, self.position.device))
 
     def advance(self, steps: int) -> None:
-        self.position = self.position + steps
-        self.filled = min(self.filled + steps, self.length)
-        self._share_position()
+        self.places.advance(steps)
+
+    # --- what a search asks ------------------------------------------------------------------------------------
+
+    def spread(self, beams: int) -> None:
+        """Every sentence goes on in so many rows; once, after the start."""
+        if beams == 1:
+            return
+        if self.record is not None:
+            self.record.reorder(torch.arange(len(self.position), device=self.position.device).repeat_interleave(beams))
+        for part in self._parts():
+            part.spread(beams)
+        self.places.spread(beams)
+
+    def branch(self, beams: Tensor) -> None:
+        """Beam k of sentence b goes on from what beam beams[b, k] was. What is recorded stays where it was seen."""
+        for part in self._parts():
+            part.branch(beams)
+        self.places.branch(beams)
 
     def go_back(self, position: Tensor) -> None:
         """Let every row go on from an earlier position [B]; what it has read from there on is overwritten."""
-        self.position = position
-        self._share_position()
+        self.places.go_back(position)
 
     def reorder(self, index: Tensor) -> None:
-        """Row r becomes what row index[r] was; the index may repeat rows or leave some out."""
-        self.position = self.position[index]
+        """Sentence r becomes what sentence index[r] was; the index may repeat sentences or leave some out."""
+        if self.record is not None:
+            first = index[:, None] * self.places.beams
+            self.record.reorder((first + torch.arange(self.places.beams, device=index.device)).flatten())
         if self.source_real is not None:
             self.source_real = self.source_real[index]
-        if self.record is not None:
-            self.record.reorder(index)
-        for part in self._parts:
+        for part in self._parts():
             part.reorder(index)
-        self._share_position()
+        self.places.reorder(index)
+
+    def release(self, rows: list[int]) -> None:
+        """Those sentences are done; they need not be served any more."""
+        self.places.release(rows)
 
     def write(self, rows: Tensor, other: "State") -> None:
-        """Replace rows by those of another state that has room for no more source and target than this one."""
+        """Replace sentences by those of another state that has room for no more source and target than this one."""
         if self.record is not None:
             raise ValueError("rows whose attention is recorded cannot be replaced")
-        self.position[rows] = other.position
-        self.filled = max(self.filled, other.filled)
-        if self.source_real is None:
-            self.source_real = torch.ones(len(self.position), self.source_length, dtype=torch.bool, device=rows.device)
-        self.source_real[rows] = False
-        self.source_real[rows, : other.source_length] = True if other.source_real is None else other.source_real
-        for part, new in zip(self._parts, other._parts, strict=True):
+        if self.source_real is None and self.source_length:
+            sentences = len(self.position) // self.places.beams
+            self.source_real = torch.ones(sentences, self.source_length, dtype=torch.bool, device=rows.device)
+        if self.source_real is not None:
+            self.source_real[rows] = False
+            self.source_real[rows, : other.source_length] = True if other.source_real is None else other.source_real
+        for part, new in zip(self._parts(), other._parts(), strict=True):
             part.write(rows, new)
-
-    def _share_position(self) -> None:
-        for part in self._parts:
-            part.position = self.position
+        self.places.write(rows, other.places)

@@ -22,13 +22,13 @@ from regard.models.stack import (
     embed,
     listed,
     longest_of,
-    next_places,
 )
 from regard.models.state import State
 from regard.nn import kernels
 from regard.nn.attention import AttentionConfig, MultiHeadAttention
 from regard.nn.backend import short
-from regard.nn.cache import Cache
+from regard.nn.cache import Cache, Memory
+from regard.nn.dropout import Dropout
 from regard.nn.embedding import BiasedOutput, Embedding, Output
 from regard.nn.feed_forward import FeedForward
 from regard.nn.init import INITS
@@ -147,7 +147,7 @@ class DecoderLayer(nn.Module):
         memory: Tensor | None,
         own: Call,
         cross: Call,
-        caches: tuple[Cache, Cache] | None = None,
+        caches: tuple[Cache, Memory] | None = None,
         records: tuple[Sink | None, Sink | None] = (None, None),
     ) -> Tensor:
         """memory None: the cross cache holds the source's keys already."""
@@ -157,9 +157,9 @@ class DecoderLayer(nn.Module):
         x = self.residuals[1](x, lambda y: self.cross(y, memory, cross, source, records[1]), real)
         return x if self.feed_forward is None else self.residuals[2](x, self.feed_forward, real)
 
-    def caches(self, memory: Tensor, position: Tensor, length: int) -> tuple[Cache, Cache]:
+    def caches(self, memory: Tensor, position: Tensor, length: int) -> tuple[Cache, Memory]:
         """Room for `length` tokens of its own past, and the keys of the source."""
-        return self.attention.empty_cache(position, length, memory), self.cross.full_cache(memory, position)
+        return self.attention.empty_cache(position, length, memory), self.cross.full_cache(memory)
 
 
 class Transformer(nn.Module):
@@ -172,7 +172,7 @@ class Transformer(nn.Module):
         )
         tied = self.target_embedding if c.share != "none" else None
         self.output = (BiasedOutput if c.output_bias else Output)(tied, target_entries, c.size)
-        self.dropout = nn.Dropout(c.dropout)
+        self.dropout = Dropout(c.dropout)
         self.encoder_position = self._positions("encoder")
         self.decoder_position = self._positions("decoder")
         nowhere = nn.ModuleList([Position()])  # source and target positions have nothing to do with each other
@@ -245,11 +245,17 @@ class Transformer(nn.Module):
         """Whether the kernels for many short sequences serve this batch."""
         if batch.strips is None or batch.tree is not None or not kernels.usable(self.output.weight):
             return False
-        return self.foreign is None and all(short.fits(strip.layout) for strip in batch.strips)
+        rooms = (longest_of(self.encoder_position), longest_of(self.decoder_position))  # filler stands somewhere too
+        return self.foreign is None and all(
+            short.fits(strip.layout) and (room is None or strip.layout.end <= room)
+            for strip, room in zip(batch.strips, rooms, strict=True)
+        )
 
     @cached_property
     def foreign(self) -> str | None:
         """Why they serve none, if so."""
+        if self.config.norm == "batch":
+            return "BatchNorm would count filler"
         layers = [layer for layer in self.modules() if isinstance(layer, MultiHeadAttention)]
         return next((why for layer in layers if (why := short.foreign(layer)) is not None), None)
 
@@ -264,13 +270,12 @@ class Transformer(nn.Module):
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """Read T more tokens a row [B, T]; give the scores of what follows each [B, T, V]."""
-        own = next_places(tokens, state)
-        queries = own.queries
-        cross = Call(queries, Layout.of(state.source_length, state.source_real, tokens.device))
-        x = embed(self.decoder_position, self.target_embedding(tokens), queries)
+        steps = tokens.shape[1]
+        own, cross = state.own(steps), state.cross(steps)
+        x = embed(self.decoder_position, self.target_embedding(tokens), own.queries)
         for n, (layer, caches) in enumerate(zip(self.decoder, state.layers, strict=True)):
             x = layer(x, None, own, cross, caches, _sinks(state.record, n))
-        state.advance(tokens.shape[1])
+        state.advance(steps)
         return self.output(self.decoder_norm(x, None)), state
 
 

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from regard.config import option
 from regard.nn import backend, kernels
 from regard.nn.backend.contract import Job, views
-from regard.nn.cache import Cache
+from regard.nn.cache import Cache, Memory
 from regard.nn.compress import CompressConfig, NoCompressionConfig
-from regard.nn.layout import Call
+from regard.nn.layout import Call, fold, unfold
 from regard.nn.linear import Linear, linear
 from regard.nn.normalise import NormaliseConfig, SoftmaxConfig
 from regard.nn.pattern import PATTERNS, Pattern, parse
@@ -149,8 +149,10 @@ class Attention(nn.Module):
     ) -> Tensor:
         """Queries over prepared keys, by the fastest kernel; recording is done beside it and changes nothing.
 
-        `parts` are the products that q, k and v are views of, where nothing was done to them since.
+        `parts` are the products that q, k and v are views of, where nothing was done to them since. There may be
+        several rows of queries for one of keys: the beams of a sentence, side by side.
         """
+        rows, q, call = len(q), fold(q, len(k)), call.folded(len(k))
         if self.compress.shortens:
             k, v, keys = self.compress(k, v, call.keys)
             k, call = self.score.keys(k), Call(call.queries, keys)
@@ -165,8 +167,8 @@ class Attention(nn.Module):
         if record is not None:
             with torch.set_grad_enabled(record.graph and torch.is_grad_enabled()):
                 seen = weights if kernel is None else self.reference(job)[1]
-                record.steps.append(seen if record.graph else seen.detach())
-        return out
+                record.steps.append(unfold(seen if record.graph else seen.detach(), rows))
+        return unfold(out, rows)
 
     def reference(self, job: Job) -> tuple[Tensor, Tensor]:
         """The plain path: output [B, H, Q, d_v] and weights [B, H, Q, K]."""
@@ -215,22 +217,30 @@ class MultiHeadAttention(Attention):
         self.key_value = Linear(s.size, s.heads * (s.d_k + s.d_v))  # one product for both: the memory is read once
 
     def forward(
-        self, x: Tensor, memory: Tensor | None, call: Call, cache: Cache | None = None, record: Sink | None = None
+        self,
+        x: Tensor,
+        memory: Tensor | None,
+        call: Call,
+        cache: Cache | Memory | None = None,
+        record: Sink | None = None,
     ) -> Tensor:
         """x [B, Q, D] asks memory [B, K, D]; memory None means that the cache holds all the keys already."""
         if memory is None:
-            assert cache is not None
+            assert isinstance(cache, Memory)
             q = self.position.rotate(self._split(self.query(x)), call.queries)  # [B, H, Q, d_k]
             k, v = cache.read()
-            return self._join(self.attend(q, k, v, call, record))
+            return self._join(self.attend(q.to(k.dtype), k, v, call, record).to(x.dtype))
         parts = self.products(x, memory)
         first, second, v = self._views(parts)
         q = self.position.rotate(first, call.queries)
         k = self.position.rotate(second, call.queries if cache is not None else call.keys)  # new keys stand where x is
         k = self.prepare(k)
         as_made = parts if q is first and k is second and cache is None else None
-        if cache is not None:
+        if isinstance(cache, Cache):
             k, v = cache.append(k, v)
+            if self.compress.shortens or record is not None:  # these want a row's keys in their order
+                k, v, call = cache.apart(k, v, call)
+            return self._join(self.attend(q.to(k.dtype), k, v, call, record).to(x.dtype))
         return self._join(self.attend(q, k, v, call, record, as_made))
 
     def products(self, x: Tensor, memory: Tensor) -> tuple[Tensor, ...]:
@@ -255,12 +265,12 @@ class MultiHeadAttention(Attention):
     def empty_cache(self, position: Tensor, length: int, like: Tensor) -> Cache:
         """Room for the keys and values of `length` places a row."""
         d_k = self.sizes.d_k if self.compress.shortens else self.score.key_size  # as `prepare` leaves keys
-        return Cache.empty(position, self.heads, length, d_k, self.sizes.d_v, like)
+        return Cache.empty(len(position), self.heads, length, d_k, self.sizes.d_v, like)
 
-    def full_cache(self, memory: Tensor, position: Tensor) -> Cache:
+    def full_cache(self, memory: Tensor) -> Memory:
         """The keys and values of a memory that does not change."""
         k, v = self.project(memory)
-        return Cache(self.prepare(k), v, position, filled=memory.shape[1])
+        return Memory.of(self.prepare(k), v)
 
     def _split(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # [B, N, H·d] -> [B, H, N, d]

@@ -1,46 +1,240 @@
-"""Keys and values kept between decoding steps, in storage that is fixed when decoding starts."""
+"""Keys and values kept between decoding steps, in storage that is fixed when decoding starts and never moved by a beam.
 
-from dataclasses import dataclass
+A sentence may go on in K ways (beams), each a row of what a model reads. They share the sentence's storage: place p of
+beam k is slot p·K + k, and `Places.history` says whose slots a beam has come through. So a beam that goes on from
+another takes over its history, and no key is copied.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
+from regard.nn.layout import Call, Layout
+
+
+@dataclass
+class Places:
+    """Where every row of a decoding stands; one object, shared by all that keep something for those rows."""
+
+    position: Tensor  # [B·K] how many tokens each row has read
+    length: int  # L, room for tokens in a row
+    beams: int = 1  # K
+    history: Tensor | None = None  # [B, K, L] which beam wrote each place of a beam's past; None: there is one beam
+    filled: int = 0  # no row has read more tokens than this …
+    least: int = 0  # … and none less than this; both are known without asking the device
+    _bounds: list[tuple[int, int] | None] = field(init=False, repr=False)  # (least, filled) of each sentence when …
+    _clock: int = field(default=0, init=False, repr=False)  # … so many tokens had been read here
+    _next: tuple[Tensor, Tensor] | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._bounds = [(self.least, self.filled)] * len(self.position)
+
+    # --- reading -----------------------------------------------------------------------------------------------
+
+    def own(self, steps: int) -> Call:
+        """The call in which `steps` more tokens of every row look at all that came before them, and at themselves."""
+        filled, device = min(self.filled + steps, self.length), self.position.device
+        queries = self.next(steps)
+        if self.history is None:
+            return Call(queries, Layout.of(filled, device=device))
+        past = self.history[..., :filled, None] == torch.arange(self.beams, device=device)  # [B, K, filled, K]
+        past = past.flatten(0, 1).flatten(1)[:, None].expand(-1, steps, -1)  # [B·K, T, slots]
+        slots = torch.arange(filled * self.beams, device=device)
+        return Call(replace(queries, past=past), Layout((slots // self.beams)[None], filled))
+
+    def next(self, steps: int) -> Layout:
+        """Where the next tokens stand [B·K, T]. A row that is done and released stays at the last place in use."""
+        end, device = min(self.filled + steps, self.length), self.position.device
+        places = self.position[:, None] + torch.arange(steps, device=device)
+        return Layout(places.clamp(max=end - 1), end, start=self.least)
+
+    def slots(self, steps: int) -> tuple[Tensor, Tensor]:
+        """Where the next tokens' keys go: sentences [B, 1] and their slots [B, K·T]; the same for all layers."""
+        if self._next is None:
+            rows = torch.arange(len(self.position) // self.beams, device=self.position.device)[:, None]
+            beam = torch.arange(self.beams, device=self.position.device)[:, None]
+            slots = self.next(steps).position.unflatten(0, (-1, self.beams)) * self.beams + beam  # [B, K, T]
+            self._next = rows, slots.flatten(1)
+        return self._next
+
+    def advance(self, steps: int) -> None:
+        self.position = self.position + steps
+        self.pass_by(steps)
+
+    def go_back(self, position: Tensor) -> None:
+        """Let every row go on from an earlier position [B]; what it has read from there on is overwritten."""
+        self.position, self.least = position, 0
+        self._bounds = [(-self._clock, self.filled - self._clock)] * len(self._bounds)
+
+    def pass_by(self, steps: int) -> None:
+        """What is known without the device, once it has read `steps` more tokens."""
+        self._clock, self._next = self._clock + steps, None
+        self.filled, self.least = min(self.filled + steps, self.length), self.least + steps
+
+    @contextmanager
+    def assuming(self, filled: int) -> Iterator[None]:
+        """As if so many tokens might have been read: shapes are then those of a bucket, whoever stands where."""
+        known = self.filled, self.least, self._clock
+        self.filled, self.least = filled, 0
+        try:
+            yield
+        finally:
+            (self.filled, self.least, self._clock), self._next = known, None
+
+    # --- moving rows -------------------------------------------------------------------------------------------
+
+    def release(self, rows: list[int]) -> None:
+        """Those sentences are done: where they stand is of no interest any more."""
+        for row in rows:
+            self._bounds[row] = None
+        self._bound()
+
+    def spread(self, beams: int) -> None:
+        """Every row becomes `beams` rows, which have the same past; it stands in the slots of the first."""
+        past = torch.zeros(len(self.position), beams, self.length, dtype=torch.long, device=self.position.device)
+        self.position, self.beams = self.position.repeat_interleave(beams), beams
+        self.history = torch.where(self._before(), past, self._own())
+
+    def branch(self, beams: Tensor) -> None:
+        """Beam k of sentence b goes on from what beam beams[b, k] was."""
+        if self.history is not None:
+            moved = self.history.gather(1, beams[..., None].expand(-1, -1, self.length))
+            self.history = torch.where(self._before(), moved, self._own())
+
+    def reorder(self, index: Tensor) -> None:
+        """Sentence r becomes what sentence index[r] was."""
+        self.position = self.position.unflatten(0, (-1, self.beams))[index].flatten()
+        if self.history is not None:
+            self.history = self.history[index]
+        self._bounds = [self._bounds[n] for n in index.tolist()]
+        self._bound()
+
+    def write(self, rows: Tensor, other: "Places") -> None:
+        """Replace sentences by those of another, which has no more room and as many beams."""
+        self.position.view(-1, self.beams)[rows] = other.position.view(-1, self.beams)
+        if self.history is not None and other.history is not None:
+            fresh = self._own().expand(len(rows), -1, self.length).clone()
+            fresh[..., : other.length] = other.history
+            self.history[rows] = fresh
+        for row in rows.tolist():
+            self._bounds[row] = other.least - self._clock, other.filled - self._clock
+        self._bound()
+
+    def _bound(self) -> None:
+        known = [bounds for bounds in self._bounds if bounds is not None] or [(-self._clock, -self._clock)]
+        self.least = min(low for low, _ in known) + self._clock
+        self.filled = min(max(high for _, high in known) + self._clock, self.length)
+
+    def _own(self) -> Tensor:
+        """[1, K, L] A place that is still to come will be written by its own beam."""
+        return torch.arange(self.beams, device=self.position.device)[:, None].expand(1, -1, self.length)
+
+    def _before(self) -> Tensor:
+        """[B, K, L] True at places that have been read."""
+        return torch.arange(self.length, device=self.position.device) < self.position.view(-1, self.beams, 1)
+
+
+def _kept(x: Tensor) -> torch.dtype:
+    """In what keys and values are kept: a CPU attends in float32 several times as fast as in half precision."""
+    return torch.promote_types(x.dtype, torch.float32) if x.device.type == "cpu" else x.dtype
+
 
 @dataclass
 class Cache:
-    """One attention's keys and values. Rows are written at their own `position`, which may differ between rows."""
+    """One attention's keys and values of what rows have said. Rows are written where they stand, each at its own."""
 
-    keys: Tensor  # [B, H, L, d_k]
-    values: Tensor  # [B, H, L, d_v]
-    position: Tensor  # [B] where the next key goes; shared with, and moved by, the decoding state
-    filled: int = 0  # no row has more keys than this
+    keys: Tensor  # [B, H, L·K, d_k]
+    values: Tensor  # [B, H, L·K, d_v]
+    places: Places = field(init=False, repr=False)  # the decoding state's
 
     @staticmethod
-    def empty(position: Tensor, heads: int, length: int, d_k: int, d_v: int, like: Tensor) -> "Cache":
-        rows = len(position)
-        keys = torch.zeros(rows, heads, length, d_k, dtype=like.dtype, device=like.device)
-        values = torch.zeros(rows, heads, length, d_v, dtype=like.dtype, device=like.device)
-        return Cache(keys, values, position)
+    def empty(rows: int, heads: int, length: int, d_k: int, d_v: int, like: Tensor) -> "Cache":
+        def room(size: int) -> Tensor:
+            return torch.zeros(rows, heads, length, size, dtype=_kept(like), device=like.device)
+
+        return Cache(room(d_k), room(d_v))
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Write T new keys to each row, and give all keys up to the longest row."""
-        rows, _, steps, _ = k.shape
-        place = self.position[:, None] + torch.arange(steps, device=k.device)  # [B, T]
-        row = torch.arange(rows, device=k.device)[:, None]
-        self.keys[row, :, place] = k.transpose(1, 2).to(self.keys.dtype)  # [B, T, H, d]
-        self.values[row, :, place] = v.transpose(1, 2).to(self.values.dtype)
-        self.filled = min(self.filled + steps, self.keys.shape[2])  # rows that were replaced are shorter
-        return self.read()
+        """Write T new keys for each row [B·K, H, T, d], and give all slots up to the longest row's."""
+        places, steps = self.places, k.shape[2]
+        level = places.least == places.filled < places.length and (steps == 1 or places.beams == 1)
+        filled = min(places.filled + steps, places.length) * places.beams
+        for kept, new in ((self.keys, k), (self.values, v)):
+            new = new.transpose(1, 2).reshape(len(kept), -1, *new.shape[1::2]).to(kept.dtype)  # [B, K·T, H, d]
+            if level:  # all rows stand at one place: a plain copy
+                kept[:, :, places.filled * places.beams : filled] = new.transpose(1, 2)
+            else:
+                rows, slots = places.slots(steps)
+                kept[rows, :, slots] = new
+        return self.keys[:, :, :filled], self.values[:, :, :filled]
 
-    def read(self) -> tuple[Tensor, Tensor]:
-        return self.keys[:, :, : self.filled], self.values[:, :, : self.filled]
+    def apart(self, k: Tensor, v: Tensor, call: Call) -> tuple[Tensor, Tensor, Call]:
+        """What `append` gave, as every beam's own past by itself [B·K, H, filled, d]; for what knows no slots."""
+        history, beams = self.places.history, self.places.beams
+        if history is None:
+            return k, v, call
+        filled = k.shape[2] // beams
+        place = torch.arange(filled, device=k.device)
+        slots = (place * beams + history[..., :filled]).flatten(1)[:, None, :, None]  # [B, 1, K·filled, 1]
+
+        def gathered(x: Tensor) -> Tensor:
+            x = x.gather(2, slots.expand(-1, x.shape[1], -1, x.shape[3])).unflatten(2, (beams, filled))
+            return x.transpose(1, 2).flatten(0, 1)  # [B·K, H, filled, d]
+
+        def alone() -> Call:
+            return Call(replace(call.queries, past=None), Layout.of(filled, device=k.device))
+
+        return gathered(k), gathered(v), call.once("apart", alone)
+
+    def spread(self, beams: int) -> None:
+        def widened(x: Tensor) -> Tensor:
+            wide = x.new_zeros(*x.shape[:2], x.shape[2] * beams, x.shape[3])
+            if filled := self.places.filled:
+                wide[:, :, : filled * beams : beams] = x[:, :, :filled]
+            return wide
+
+        self.keys, self.values = widened(self.keys), widened(self.values)
+
+    def branch(self, beams: Tensor) -> None:
+        """Nothing moves: the places know whose keys each beam sees."""
 
     def reorder(self, index: Tensor) -> None:
         self.keys, self.values = self.keys[index], self.values[index]
 
     def write(self, rows: Tensor, other: "Cache") -> None:
-        """Replace some rows by those of another cache, whose storage may be shorter."""
-        length = other.filled
-        self.keys[rows, :, :length] = other.keys[:, :, :length]
-        self.values[rows, :, :length] = other.values[:, :, :length]
-        self.filled = max(self.filled, length)
+        """Replace some sentences by those of another cache, whose storage may be shorter."""
+        if filled := other.places.filled * other.places.beams:
+            self.keys[rows, :, :filled] = other.keys[:, :, :filled]
+            self.values[rows, :, :filled] = other.values[:, :, :filled]
+
+
+@dataclass
+class Memory:
+    """One attention's keys and values of what was given, which do not change: all beams of a sentence ask the same."""
+
+    keys: Tensor  # [B, H, S, d_k]
+    values: Tensor  # [B, H, S, d_v]
+    places: Places = field(init=False, repr=False)
+
+    @staticmethod
+    def of(k: Tensor, v: Tensor) -> "Memory":
+        """Head by head, as they are read again and again."""
+        return Memory(k.to(_kept(k)).contiguous(), v.to(_kept(v)).contiguous())
+
+    def read(self) -> tuple[Tensor, Tensor]:
+        return self.keys, self.values
+
+    def spread(self, beams: int) -> None: ...
+
+    def branch(self, beams: Tensor) -> None: ...
+
+    def reorder(self, index: Tensor) -> None:
+        self.keys, self.values = self.keys[index], self.values[index]
+
+    def write(self, rows: Tensor, other: "Memory") -> None:
+        length = other.keys.shape[2]
+        self.keys[rows, :, :length] = other.keys
+        self.values[rows, :, :length] = other.values

@@ -6,7 +6,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from regard.nn.linear import Linear
+from regard.nn.linear import Linear, activated
 
 Activation = Literal["relu", "gelu", "gelu_tanh", "swish", "swiglu"]
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
@@ -29,7 +29,7 @@ class FeedForward(nn.Module):
         self.contract = Linear(inner, size)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.contract(self.expand.activated(x, self.activation))  # type: ignore[no-any-return]
+        return self.contract(activated(self.expand, x, self.activation))  # type: ignore[no-any-return]
 
     def reset_parameters(self) -> None:
         for part in self.expand.weight.chunk(self.parts):

@@ -4,7 +4,7 @@ Cached decoding, cross-attention and packed documents are the same attention wit
 """
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -40,6 +40,8 @@ class Layout:
     document: Tensor | None = None  # [B, N] which sequence of a packed row; None: one a row
     right_padded: bool = False  # positions are 0, 1, 2 … and padding stands only at the end
     tree: Tree | None = None  # for structural positions
+    start: int = 0  # no position is below this; known without asking the device
+    past: Tensor | None = None  # [B, N, K] which keys are a query's own past, where beams share storage; None: all
     spans: Spans | None = None  # of a packed row's documents, where each is one span
 
     @property
@@ -85,6 +87,18 @@ class Call:
     def rows(self) -> int:
         return max(self.queries.rows, self.keys.rows)
 
+    def folded(self, rows: int) -> "Call":
+        """The call of as many rows of keys: beams of a sentence ask side by side, [B·K, T] queries as [B, K·T]."""
+        q = self.queries
+        if len(q.position) <= rows:
+            return self
+
+        def fold() -> Call:
+            past = None if q.past is None else q.past.reshape(rows, -1, q.past.shape[-1])
+            return Call(replace(q, position=q.position.reshape(rows, -1), past=past), self.keys)
+
+        return self.once(("folded", rows), fold)
+
     def grid(self, heads: int = 1) -> Grid:
         """Every row, head, query and key: [B, 1, 1, 1], [H, 1, 1], [Q, 1], [1, K]."""
         device = self.queries.position.device
@@ -103,3 +117,13 @@ def at(rows: Tensor, b: Tensor, n: Tensor) -> Tensor:
 def distance(call: Call, b: Tensor, i: Tensor, j: Tensor) -> Tensor:
     """How far key j stands behind query i: position(j) − position(i)."""
     return at(call.keys.position, b, j) - at(call.queries.position, b, i)
+
+
+def fold(x: Tensor, rows: int) -> Tensor:
+    """Queries of beams side by side: [B·K, H, T, d] -> [B, H, K·T, d]."""
+    return x if len(x) == rows else x.unflatten(0, (rows, -1)).transpose(1, 2).flatten(2, 3)
+
+
+def unfold(x: Tensor, rows: int) -> Tensor:
+    """[B, H, K·T, d] -> [B·K, H, T, d]"""
+    return x if len(x) == rows else x.unflatten(2, (rows // len(x), -1)).transpose(1, 2).flatten(0, 1)

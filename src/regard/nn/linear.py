@@ -16,12 +16,15 @@ class Linear(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         return linear(x, self.weight, self.bias)
 
-    def activated(self, x: Tensor, activation: nn.Module) -> Tensor:
-        """f(x Wᵀ + b)"""
-        kind = _kind(activation)
-        if kind is None or not kernels.usable(x):
-            return activation(self(x))  # type: ignore[no-any-return]
-        return _Linear.apply(x, self.weight, self.bias, kind)  # type: ignore[no-any-return,no-untyped-call]
+
+def activated(layer: nn.Module, x: Tensor, activation: nn.Module) -> Tensor:
+    """f(x Wᵀ + b), in one go where the layer is a `Linear` that learns on a GPU, or a frozen one that rectifies."""
+    kind = _kind(activation)
+    if kind == "relu" and hasattr(layer, "rectified"):
+        return layer.rectified(x)  # type: ignore[no-any-return,operator]
+    if kind is None or not isinstance(layer, Linear) or not kernels.usable(x):
+        return activation(layer(x))  # type: ignore[no-any-return]
+    return _Linear.apply(x, layer.weight, layer.bias, kind)  # type: ignore[no-any-return,no-untyped-call]
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

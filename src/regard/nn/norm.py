@@ -3,11 +3,11 @@
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from regard.nn import kernels
+from regard.nn.dropout import dropout as drop
 
 PROGRAMS = 528  # of the backward kernel: enough to fill a large GPU, few enough to add up what each has summed
 
@@ -39,7 +39,7 @@ def add_norm(x: Tensor, y: Tensor, norm: nn.Module, dropout: float, real: Tensor
     """norm(x + dropout(y)), on a GPU in one kernel."""
     if isinstance(norm, LayerNorm) and kernels.usable(x):
         return _Norm.apply(x, y, norm.weight, norm.bias, norm.eps, dropout, kernels.salt(dropout), False)  # type: ignore[no-any-return,no-untyped-call]
-    return norm(x + (F.dropout(y, dropout) if dropout else y), real)  # type: ignore[no-any-return]
+    return norm(x + (drop(y, dropout) if dropout else y), real)  # type: ignore[no-any-return]
 
 
 def norm_beside(x: Tensor, norm: nn.Module, real: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -55,31 +55,26 @@ def add(x: Tensor, y: Tensor, dropout: float) -> Tensor:
         return x + y
     if kernels.usable(x):
         return _Add.apply(x, y, dropout, kernels.salt(dropout))  # type: ignore[no-any-return,no-untyped-call]
-    return x + F.dropout(y, dropout)
+    return x + drop(y, dropout)
 
 
 class _Add(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor, dropout: float, salt: int) -> Tensor:
         ctx.how = y.dtype, dropout, salt
-        return _dropped(x.contiguous(), y.contiguous(), torch.empty_like(x), dropout, salt)
+        return _dropped(x.contiguous(), y.contiguous(), x.dtype, dropout, salt)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         dtype, dropout, salt = ctx.how
-        return (
-            d_out,
-            _dropped(None, d_out.contiguous(), torch.empty_like(d_out, dtype=dtype), dropout, salt),
-            None,
-            None,
-        )
+        return d_out, _dropped(None, d_out.contiguous(), dtype, dropout, salt), None, None
 
 
-def _dropped(x: Tensor | None, y: Tensor, out: Tensor, dropout: float, salt: int) -> Tensor:
+def _dropped(x: Tensor | None, y: Tensor, dtype: torch.dtype, dropout: float, salt: int) -> Tensor:
     from regard.nn.norm_kernels import add_kernel
 
-    n = y.numel()
+    n, out = y.numel(), torch.empty_like(y, dtype=dtype)
     with kernels.on(y):
         add_kernel[(-(-n // 2048),)](x, y, out, n, dropout, kernels.seed(y), salt, BLOCK=2048, ADDS=x is not None)
     return out

@@ -15,6 +15,7 @@ class Sink:
 
     graph: bool  # whether gradients may flow back through what is kept
     steps: list[Tensor] = field(default_factory=list)  # [B, H, Q, K] of every call
+    begun: int = 0  # how many of them came before a search began
 
 
 @dataclass
@@ -37,11 +38,21 @@ class Record:
 
     def row(self, row: int) -> dict[str, Tensor]:
         """One row's weights by place [layers, H, Q, K], as copies."""
+        return self.path([row] * max((len(sink.steps) for sink in self.sinks.values()), default=0))
+
+    def path(self, rows: list[int]) -> dict[str, Tensor]:
+        """The same for a sequence that stood in these rows, step by step: beams go on from one another."""
         found: dict[str, list[Tensor]] = {}
         for place, layer in sorted(self.sinks):
-            steps = [weights[row] for weights in self.sinks[place, layer].steps]
-            found.setdefault(place, []).append(_joined(steps))
+            sink = self.sinks[place, layer]
+            calls = zip(sink.steps, [rows[0]] * sink.begun + rows, strict=False)  # others may go on for longer
+            found.setdefault(place, []).append(_joined([weights[row] for weights, row in calls]))
         return {place: torch.stack(layers) for place, layers in found.items()}
+
+    def begin(self) -> None:
+        """What was recorded so far, of a source or a prompt, comes before the steps of a search."""
+        for sink in self.sinks.values():
+            sink.begun = len(sink.steps)
 
     def reorder(self, index: Tensor) -> None:
         for sink in self.sinks.values():

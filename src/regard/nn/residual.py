@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
+from regard.nn.dropout import Dropout
 from regard.nn.norm import add, add_norm, norm_beside
 
 
@@ -13,7 +14,7 @@ class _Join(nn.Module):
     def __init__(self, norm: nn.Module, dropout: float) -> None:
         super().__init__()
         self.norm = norm
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
 
 class PostNorm(_Join):

@@ -3,27 +3,20 @@
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.decoding import (
-    Beam,
-    DecodingConfig,
-    Generator,
-    Greedy,
-    Hypothesis,
-    Symbols,
-    beam_search,
-    greedy_search,
-    sample,
-)
+from regard.decoding import Beam, DecodingConfig, Engine, Feed, Generator, Greedy, Hypothesis, Sample, Symbols
+from regard.decoding.engine import quiet
 from regard.errors import RegardError
 from regard.evaluation import Metric, text_metrics
 from regard.evaluation.metrics import perplexity
 from regard.models.batch import Packed, Pairs, pairs, sources
+from regard.nn.frozen import frozen
 from regard.nn.layout import Tree
 from regard.nn.record import Record
 from regard.tasks.alignment import align, chosen
@@ -38,6 +31,7 @@ Form = Literal[
     "plain", "prepared"
 ]  # text for people, or as the tokenizer's own stage left it (Moses tokens, lower case)
 Long = Literal["truncate", "refuse", "translate"]
+PRECISIONS: dict[str, torch.dtype | None] = {"float32": None, "bf16": torch.bfloat16}  # None: as the weights are
 Warn = Callable[[str], None]
 
 
@@ -66,8 +60,11 @@ class Options(TypedDict, total=False):
 class Translator:
     """`regard.load(folder)` gives one of these."""
 
+    precision = "float32"  # of decoding; scores of given text are always computed as the weights are
+
     def __init__(self, model: nn.Module, vocabulary: Vocabulary, recipe: "Recipe") -> None:
         self.model, self.vocabulary, self.recipe = model, vocabulary, recipe
+        self._engine: tuple[object, Engine] | None = None
         self.symbols = Symbols(
             vocabulary.target.bos, vocabulary.target.eos, (vocabulary.target.pad, vocabulary.target.bos)
         )
@@ -75,6 +72,18 @@ class Translator:
     @property
     def device(self) -> torch.device:
         return next(self.model.parameters()).device
+
+    @property
+    def engine(self) -> Engine:
+        """What decodes; made anew when weights have changed, as they do between two validations."""
+        if self.precision not in PRECISIONS:
+            raise RegardError(f"precision is {self.precision!r}; write {' or '.join(PRECISIONS)}")
+        now = self.precision, *((p.data_ptr(), p._version) for p in self.model.parameters())
+        if self._engine is None or self._engine[0] != now:
+            self._engine = None  # what it holds goes before more is made
+            model = frozen(self.model, PRECISIONS[self.precision])
+            self._engine = now, Engine(cast(Generator, model))
+        return self._engine[1]
 
     # --- translating -------------------------------------------------------------------------------------------
 
@@ -97,24 +106,45 @@ class Translator:
         heads = options.get("heads")
         ids = self._encode(lines, options.get("long", "truncate"), warn, before, heads)
         found: list[list[Translation]] = [[] for _ in lines]
-        width = decoding.size if isinstance(decoding, Beam) else count
+        width = decoding.size if isinstance(decoding, Beam) else 1
+        budget, places = max(1, options.get("batch_tokens", 4096) // width), tuple(options.get("attention", ()))
         done = 0
-        was_training = self.model.training
-        self.model.eval()
-        for rows in by_length([len(row) for row in ids], max(1, options.get("batch_tokens", 4096) // width)):
-            source, real = sources(
-                Packed.of([ids[row] for row in rows]), self.vocabulary.source.pad, self.vocabulary.source.eos
-            )
-            batch = Pairs(source, real, tree=self._tree(heads, ids, rows)).to(self.device)
-            keys, lengths = [before + row for row in rows], [len(ids[row]) for row in rows]
-            searched = self._search(batch, keys, lengths, decoding, count, tuple(options.get("attention", ())))
-            for row, hypotheses in zip(rows, searched, strict=True):
-                found[row] = [self._translation(h, len(ids[row]) + 1, options) for h in hypotheses]
-            done += len(rows)
+
+        def told(more: int) -> None:
+            nonlocal done
+            done += more
             if progress:
                 progress("Translating", done, len(lines))
+
+        was_training = self.model.training
+        self.model.eval()
+        # what is recorded cannot be refilled: such lines go batch by batch
+        for rows, room in (batches if places else lanes)([len(row) for row in ids], budget):
+            feed = self._feed(ids, rows, room, decoding, heads)
+            searched = self._search(feed, [before + row for row in rows], decoding, count, places, told)
+            for row, hypotheses in zip(rows, searched, strict=True):
+                found[row] = [self._translation(h, len(ids[row]) + 1, options) for h in hypotheses]
         self.model.train(was_training)
         return found
+
+    def _feed(
+        self, ids: list[list[int]], rows: list[int], room: int, decoding: DecodingConfig, heads: Heads | None
+    ) -> Feed:
+        """Those lines, longest first, `room` at once."""
+        marks, device = self.vocabulary.source, self.device
+
+        def read(chosen: list[int]) -> Pairs:
+            now = [rows[n] for n in chosen]
+            source, real = sources(Packed.of([ids[row] for row in now]), marks.pad, marks.eos)
+            return Pairs(source, real, tree=self._tree(heads, ids, now)).to(device)
+
+        def blank(count: int, length: int) -> Pairs:
+            return Pairs(torch.full((count, length), marks.eos, device=device), None)
+
+        longest = getattr(self.model, "longest", None)  # a table of positions ends there
+        limits = [decoding.limit(len(ids[row])) for row in rows]
+        limits = [limit if longest is None else min(limit, longest - 1) for limit in limits]
+        return Feed(read, limits, room, blank=blank, lengths=[len(ids[row]) + 1 for row in rows])
 
     @staticmethod
     def _check(decoding: DecodingConfig, count: int) -> None:
@@ -137,28 +167,19 @@ class Translator:
 
     def _search(
         self,
-        batch: Pairs,
+        feed: Feed,
         keys: list[int],
-        lengths: list[int],
         decoding: DecodingConfig,
         count: int,
         places: tuple[str, ...],
+        told: Callable[[int], None],
     ) -> list[list[Hypothesis]]:
-        longest = getattr(self.model, "longest", None)
-        limits = [decoding.limit(length) for length in lengths]
-        if longest is not None:  # a table of positions ends there
-            limits = [min(limit, longest - 1) for limit in limits]
-        given = (cast(Generator, self.model), batch, limits, self.symbols)
-
-        def record() -> Record | None:
-            return Record(places) if places else None
-
-        if isinstance(decoding, Beam):
-            return beam_search(*given, decoding, count, record())
-        if isinstance(decoding, Greedy):
-            return [[h] for h in greedy_search(*given, decoding, record())]
-        draws = [sample(*given, decoding, [key * count + n for key in keys], record()) for n in range(count)]
-        return [sorted(options, key=lambda h: -h.score) for options in zip(*draws, strict=True)]
+        draws = []
+        for n in range(count if isinstance(decoding, Sample) else 1):
+            now = replace(feed, keys=[key * count + n for key in keys], told=told if n == 0 else quiet)
+            record = Record(places) if places else None
+            draws.append(self.engine.decode(now, self.symbols, decoding, count, record))
+        return [sorted(chain(*found), key=lambda h: -h.score) for found in zip(*draws, strict=True)]
 
     def alignment(
         self, line: str, translation: Translation, layer: int | None = None, heads: Sequence[int] | None = None
@@ -260,3 +281,23 @@ def by_length(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
         rows = max(1, budget // (lengths[order[start]] + 1))
         yield order[start : start + rows]
         start += rows
+
+
+def batches(lengths: Sequence[int], budget: int) -> Iterator[tuple[list[int], int]]:
+    """Rows in batches of like length, and how many they are."""
+    return ((rows, len(rows)) for rows in by_length(lengths, budget))
+
+
+def lanes(lengths: Sequence[int], budget: int) -> Iterator[tuple[list[int], int]]:
+    """Rows that share storage, longest first, and how many of them are computed at once; empty rows are left out.
+
+    Those less than half as long as the longest go by themselves, where they are enough to fill their own storage.
+    """
+    order = sorted((n for n in range(len(lengths)) if lengths[n]), key=lambda n: -lengths[n])
+    while order:
+        longest = lengths[order[0]]
+        room = max(1, budget // (longest + 1))
+        short = sum(2 * lengths[n] < longest for n in order)
+        count = len(order) - (short if short >= room else 0)
+        now, order = order[:count], order[count:]
+        yield now, min(room, count)

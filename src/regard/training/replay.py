@@ -39,7 +39,7 @@ class Replay:
         return self.work(batch.to(self.stream.device))
 
     def _record(self, key: Hashable, batch: Any) -> None:
-        batch = batch.to(self.stream.device)
+        batch = batch.to(self.stream.device, copy=True)  # later values are written there: no one else may hold it
         if not self.recorded:
             torch.cuda.empty_cache()  # what the usual way has kept for itself
         graph = torch.cuda.CUDAGraph()

@@ -39,6 +39,8 @@ class Causal(Pattern):
 
     def shape(self, call: Call) -> Shape:
         q, k = call.queries, call.keys
+        if q.start >= k.end - 1:  # the next word of rows that are equally long: all keys lie before it
+            return "full"
         return "causal" if q.right_padded and k.right_padded and q.length == k.length else "mask"
 
 
@@ -61,16 +63,18 @@ class Padding(Pattern):
 
 @dataclass(frozen=True)
 class Document(Pattern):
-    """Sequences packed in one row never see each other; every attention has it."""
+    """Sequences packed in one row never see each other, nor do beams; every attention has it."""
 
     id: ClassVar[str] = "M8"
     formula: ClassVar[str] = "document(i) = document(j)"
     paper: ClassVar[str] = "—"
 
     def allow(self, call: Call, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        if call.queries.past is not None:
+            return call.queries.past[b, i, j]
         if call.keys.document is None or call.queries.document is None:
             return torch.ones_like(i * j, dtype=torch.bool)
         return at(call.keys.document, b, j) == at(call.queries.document, b, i)
 
     def shape(self, call: Call) -> Shape:
-        return "full" if call.keys.document is None else "mask"
+        return "full" if call.keys.document is None and call.queries.past is None else "mask"

@@ -1,0 +1,295 @@
+"""How fast a Transformer translates: regard, Hugging Face generate and CTranslate2 with the same weights and sources.
+
+A base model with random weights and a vocabulary of 32,000; nothing ever ends by itself, so every sentence says as many
+tokens as its source has, by all engines alike (CTranslate2 knows one length for a batch: it says that of the longest).
+Engines take turns; figures are medians over rounds: target tokens a second, latency of a call (median and 99th
+percentile), and the most memory that a call took beyond what was held before. `same` is the share of sentences whose
+words are those of Hugging Face.
+
+    python benchmarks/decoding.py [--device cpu] [--beam 1 4] [--batch 1 64] [--file 256] [--rounds 3] [--out FILE]
+"""
+
+import regard  # noqa: F401, I001  (before torch: it settles how OpenMP's threads wait)
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from regard import config
+from regard.decoding import Beam, Engine, Feed, Greedy, Symbols
+from regard.models.batch import Packed, Pairs, sources
+from regard.models.transformer import TransformerConfig
+from regard.nn.frozen import frozen
+
+ENTRIES, PAD, BOS, EOS = 32_000, 0, 2, 3
+Rows = list[list[int]]
+Run = Callable[[Rows, int], Rows]  # sources without their end, and the size of the beam -> what was said, end included
+
+
+# --- the model -----------------------------------------------------------------------------------------------------
+
+
+def marian(preset: dict[str, Any]) -> nn.Module:
+    from transformers import MarianConfig, MarianMTModel
+
+    torch.manual_seed(0)
+    sides = {f"{side}_{key}": value for side in ("encoder", "decoder")
+             for key, value in (("layers", preset["layers"]), ("ffn_dim", preset["inner"]),
+                                ("attention_heads", preset["heads"]))}  # fmt: skip
+    model = MarianMTModel(MarianConfig(
+        vocab_size=ENTRIES, d_model=preset["size"], **sides, dropout=0.0, activation_function="relu",
+        scale_embedding=True, max_position_embeddings=512, pad_token_id=PAD, eos_token_id=EOS,
+        decoder_start_token_id=BOS, forced_eos_token_id=None, tie_word_embeddings=True,
+        share_encoder_decoder_embeddings=True, init_std=0.15)).eval()  # fmt: skip
+    with torch.no_grad():  # wild enough that what is said depends on the source, and on what was said before
+        table = model.model.shared.weight
+        table.copy_(3 * nn.functional.normalize(torch.randn_like(table), dim=-1))
+        table[[PAD, BOS, EOS]] = 0.0  # far from the best of so many words: they are never said
+    return model
+
+
+def ours(theirs: nn.Module, preset: dict[str, Any]) -> nn.Module:
+    """Our Transformer with Marian's weights."""
+    keys = {**preset, "dropout": 0.0, "position": {"kind": "sinusoidal", "layout": "halves"}}
+    model = config.parse(TransformerConfig, keys).build(ENTRIES, ENTRIES).eval()
+    _, extra = model.load_state_dict(renamed(theirs.state_dict(), preset["layers"]), strict=False)
+    assert not extra, extra
+    return model
+
+
+def renamed(theirs: dict[str, Tensor], layers: int) -> dict[str, Tensor]:
+    found = {"source_embedding.weight": theirs["model.shared.weight"]}
+    for side, names in (("encoder", ["self_attn"]), ("decoder", ["self_attn", "encoder_attn"])):
+        for n in range(layers):
+            old, new = f"model.{side}.layers.{n}", f"{side}.{n}"
+            for kind in ("weight", "bias"):
+                for name, place in zip(names, ("attention", "cross"), strict=False):
+                    part = {p: theirs[f"{old}.{name}.{p}_proj.{kind}"] for p in ("q", "k", "v", "out")}
+                    found[f"{new}.{place}.query.{kind}"] = part["q"]
+                    found[f"{new}.{place}.key_value.{kind}"] = torch.cat([part["k"], part["v"]])
+                    found[f"{new}.{place}.output.{kind}"] = part["out"]
+                found[f"{new}.feed_forward.expand.{kind}"] = theirs[f"{old}.fc1.{kind}"]
+                found[f"{new}.feed_forward.contract.{kind}"] = theirs[f"{old}.fc2.{kind}"]
+                for place, norm in enumerate([*(f"{name}_layer_norm" for name in names), "final_layer_norm"]):
+                    found[f"{new}.residuals.{place}.norm.{kind}"] = theirs[f"{old}.{norm}.{kind}"]
+    return found
+
+
+# --- the engines ---------------------------------------------------------------------------------------------------
+
+
+def by_regard(model: nn.Module, device: torch.device, dtype: torch.dtype | None, batch: int) -> Run:
+    engine, symbols = Engine(frozen(model.to(device), dtype)), Symbols(BOS, EOS, (PAD, BOS))
+
+    def run(rows: Rows, beam: int) -> Rows:
+        order = sorted(range(len(rows)), key=lambda n: -len(rows[n]))
+        ranked = [rows[n] for n in order]
+        feed = Feed(
+            lambda chosen: Pairs(*sources(Packed.of([ranked[n] for n in chosen]), PAD, EOS)).to(device),
+            [len(row) for row in ranked],  # and the end is one more, as it is in the source
+            batch,
+            blank=lambda count, length: Pairs(torch.full((count, length), EOS, device=device), None),
+            lengths=[len(row) + 1 for row in ranked],
+        )
+        found = engine.decode(feed, symbols, Greedy() if beam == 1 else Beam(size=beam))
+        said = {n: [*hypotheses[0].tokens, EOS] for n, hypotheses in zip(order, found, strict=True)}
+        return [said[n] for n in range(len(rows))]
+
+    return run
+
+
+def by_hugging_face(model: nn.Module, device: torch.device, dtype: torch.dtype | None, batch: int) -> Run:
+    from transformers import StoppingCriteria
+
+    class Limits(StoppingCriteria):
+        """Every sentence has its own length; all its beams have the same."""
+
+        def __init__(self, limits: list[int]) -> None:
+            self.limits = torch.tensor(limits, device=device)
+
+        def __call__(self, input_ids: Tensor, scores: Any, **keys: Any) -> Tensor:
+            return input_ids.shape[1] - 1 >= self.limits.repeat_interleave(len(input_ids) // len(self.limits))
+
+    model = model.to(device, dtype)
+
+    @torch.inference_mode()
+    def some(rows: Rows, beam: int) -> Rows:
+        source, real = sources(Packed.of(rows), PAD, EOS)
+        real = torch.ones_like(source) if real is None else real.long()
+        limits = [len(row) + 1 for row in rows]
+        out = model.generate(
+            input_ids=source.to(device), attention_mask=real.to(device), num_beams=beam, do_sample=False,
+            max_new_tokens=max(limits), stopping_criteria=[Limits(limits)], length_penalty=1.0)  # fmt: skip
+        return [row[1 : 1 + limit] for row, limit in zip(out.tolist(), limits, strict=True)]
+
+    def run(rows: Rows, beam: int) -> Rows:
+        order = sorted(range(len(rows)), key=lambda n: -len(rows[n]))
+        said: dict[int, list[int]] = {}
+        for start in range(0, len(order), batch):
+            now = order[start : start + batch]
+            said |= dict(zip(now, some([rows[n] for n in now], beam), strict=True))
+        return [said[n] for n in range(len(rows))]
+
+    return run
+
+
+def by_ctranslate2(model: nn.Module, device: torch.device, kind: str, batch: int) -> Run:
+    import ctranslate2
+    from regard.interop.ct2 import specification
+
+    spec = specification(model.cpu(), 512)
+    words = [f"w{n}" for n in range(ENTRIES)]
+    words[EOS], words[BOS] = "</s>", "<s>"
+    spec.register_source_vocabulary(words)
+    spec.register_target_vocabulary(words)
+    for key in ("unk", "bos", "decoder_start"):
+        setattr(spec.config, f"{key}_token", "<s>")
+    spec.config.eos_token = "</s>"
+    spec.validate()
+    spec.optimize(quantization=kind)
+    with tempfile.TemporaryDirectory() as folder:
+        spec.save(folder)
+        translator = ctranslate2.Translator(folder, device=device.type, compute_type=kind)
+
+    def run(rows: Rows, beam: int) -> Rows:
+        length = max(map(len, rows)) + 1
+        found = translator.translate_batch(
+            [[words[i] for i in row] for row in rows], max_batch_size=batch, beam_size=beam,
+            max_decoding_length=length, min_decoding_length=length)  # fmt: skip
+        return [[int(word[1:]) if word[0] == "w" else EOS for word in row.hypotheses[0]] for row in found]
+
+    return run
+
+
+# --- measuring -----------------------------------------------------------------------------------------------------
+
+
+class Memory:
+    """The most that was held at once since it was last asked to forget, in MiB beyond what was held then."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.cuda, self.start = device.type == "cuda", 0.0
+
+    def forget(self) -> None:
+        if self.cuda:
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
+            self.start = torch.cuda.memory_allocated() / 2**20
+        else:
+            with suppress(OSError):
+                Path("/proc/self/clear_refs").write_text("5")
+            self.start = self._status("VmRSS")
+
+    def most(self) -> float:
+        if self.cuda:
+            torch.cuda.synchronize()
+            return torch.cuda.max_memory_allocated() / 2**20 - self.start
+        return self._status("VmHWM") - self.start
+
+    @staticmethod
+    def _status(key: str) -> float:
+        with suppress(OSError):
+            for line in Path("/proc/self/status").read_text().splitlines():
+                if line.startswith(key):
+                    return int(line.split()[1]) / 1024
+        return float("nan")
+
+
+def measure(
+    runs: dict[str, Run], calls: list[Rows], beam: int, rounds: int, device: torch.device
+) -> list[dict[str, Any]]:
+    """All engines by turns; a first round warms up."""
+    seconds: dict[str, list[list[float]]] = {name: [] for name in runs}
+    memory, counts, said = dict.fromkeys(runs, 0.0), dict.fromkeys(runs, 0), {}
+    meter = Memory(device)
+    for turn in range(rounds + 1):
+        for name, run in runs.items():
+            meter.forget()
+            times, outputs = [], []
+            for rows in calls:
+                began = time.perf_counter()
+                outputs += run(rows, beam)
+                times.append(time.perf_counter() - began)
+            memory[name] = max(memory[name], meter.most())
+            counts[name], said[name] = sum(map(len, outputs)), outputs
+            if turn:
+                seconds[name].append(times)
+    base = said[next(iter(runs))]
+    made = []
+    for name in runs:
+        each = sorted(t for times in seconds[name] for t in times)
+        speed = counts[name] / statistics.median(sum(times) for times in seconds[name])
+        same = np.mean([a[:-1] == b[: len(a) - 1] for a, b in zip(base, said[name], strict=True)])
+        made.append({"engine": name, "tokens_per_second": speed, "p50_ms": 1e3 * each[len(each) // 2],
+                     "p99_ms": 1e3 * each[min(len(each) - 1, int(0.99 * len(each)))], "memory_mib": memory[name],
+                     "same": float(same)})  # fmt: skip
+    for row in made:
+        row["times_hugging_face"] = row["tokens_per_second"] / made[0]["tokens_per_second"]
+    return made
+
+
+def engines(device: torch.device, preset: dict[str, Any], batch: int) -> dict[str, Run]:
+    theirs = marian(preset)
+    model = ours(theirs, preset)
+    runs: dict[str, Run] = {}
+    if device.type == "cuda":
+        runs["Hugging Face, bf16"] = by_hugging_face(theirs, device, torch.bfloat16, batch)
+        runs["regard, bf16"] = by_regard(model, device, torch.bfloat16, batch)
+        return runs
+    runs["Hugging Face, float32"] = by_hugging_face(theirs, device, None, batch)
+    runs["regard, float32"] = by_regard(model, device, None, batch)
+    runs["regard, bf16"] = by_regard(model, device, torch.bfloat16, batch)
+    try:
+        for kind in ("float32", "int8"):
+            runs[f"CTranslate2, {kind}"] = by_ctranslate2(model, device, kind, batch)
+    except ImportError as error:
+        print(f"without CTranslate2: {error}")
+    return runs
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    cuda = torch.cuda.is_available()
+    parser.add_argument("--device", default="cuda" if cuda else "cpu")
+    parser.add_argument("--beam", type=int, nargs="+", default=[1, 4])
+    parser.add_argument("--batch", type=int, nargs="+", default=[1, 64], help="sentences a call")
+    parser.add_argument("--file", type=int, default=2048 if cuda else 128, help="sentences of a whole file; 0: none")
+    parser.add_argument("--calls", type=int, default=20 if cuda else 5, help="calls with a batch of one in each round")
+    parser.add_argument("--layers", type=int, default=6)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    device = torch.device(options.device)
+    preset = {"layers": options.layers, "size": 512, "inner": 2048, "heads": 8}
+    draw = np.random.default_rng(0)
+    lengths = np.exp(draw.normal(np.log(23), 0.4, 20_000)).clip(4, 90).astype(int)
+    rows = [draw.integers(4, ENTRIES, n).tolist() for n in lengths]
+    results = []
+    work = [(f"batch {n}", n, [rows[i * n : (i + 1) * n] for i in range(options.calls if n == 1 else 1)])
+            for n in options.batch]  # fmt: skip
+    if options.file:
+        work.append((f"file of {options.file}", 64, [rows[: options.file]]))
+    for beam in options.beam:
+        for name, batch, calls in work:
+            runs = engines(device, preset, batch)
+            for row in measure(runs, calls, beam, options.rounds, device):
+                results.append({"work": name, "beam": beam, **row})
+                print(f"beam {beam}  {name:14} {row['engine']:24} {row['tokens_per_second']:9,.0f} tokens/s "
+                      f"{row['times_hugging_face']:5.2f} ×   p50 {row['p50_ms']:8.1f} ms  p99 {row['p99_ms']:8.1f} ms  "
+                      f"{row['memory_mib']:7.0f} MiB  same {row['same']:4.0%}", flush=True)  # fmt: skip
+            del runs
+    if options.out:
+        options.out.write_text(json.dumps(results, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""A model whose weights will not change any more: in another precision if asked, laid out for quick products on a CPU.
+
+With few rows at a time a product mostly waits for its weights. oneDNN reads them fastest in a layout of its own, which
+is made once here; MKL, which torch uses else, takes two to four times as long for a vocabulary on some processors.
+"""
+
+import copy
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from regard.nn.embedding import Output
+from regard.nn.top import top
+
+PACKS = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+KINDS = (torch.float32, torch.bfloat16)  # what oneDNN computes with here
+HALF = (torch.bfloat16, torch.float16)
+ROWS = 64  # the layout is chosen for about so many rows
+REFINED = 16  # words of each row that are scored exactly
+CHUNK = 1 << 18  # scores looked at in one go: what a core's own cache holds
+WIDE = 8192  # outputs from which even a single row is worth sharing among threads
+
+
+class Packed(nn.Module):
+    """xWᵀ + b, as nn.Linear, with W in oneDNN's layout."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__()
+        self.weight, self.bias = weight, bias
+        self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), ROWS)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.numel() == x.shape[-1] and len(self.weight) < WIDE:
+            return F.linear(x, self.weight, self.bias)
+        return self._product(x, "none")
+
+    def rectified(self, x: Tensor) -> Tensor:
+        """max(0, xWᵀ + b)"""
+        return self._product(x, "relu")
+
+    def _product(self, x: Tensor, then: str) -> Tensor:
+        return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, then, [], "")  # type: ignore[no-any-return]
+
+
+class Refined(Packed):
+    """Scores of a vocabulary by a product in half precision, of which each row's best are then computed in float32.
+
+    Rounding to bf16 leaves words equal that are not, and a search depends on just those.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, exact: Tensor) -> None:
+        super().__init__(weight, bias)
+        self.exact = exact.detach().float()
+
+    def forward(self, x: Tensor) -> Tensor:
+        rough, given = super().forward(x).flatten(0, -2), x.flatten(0, -2).float()  # [N, V], [N, D]
+        scores = torch.empty(rough.shape, dtype=torch.float32)
+        rows = max(1, CHUNK // rough.shape[1])
+        for part, of, vectors in zip(scores.split(rows), rough.split(rows), given.split(rows), strict=True):
+            words = top(part.copy_(of), REFINED)[1]
+            fine = (self.exact[words] @ vectors[..., None])[..., 0]
+            part.scatter_(1, words, fine if self.bias is None else fine + self.bias[words])
+        return scores.view(*x.shape[:-1], -1)
+
+
+class Scores(nn.Module):
+    """xWᵀ + b of a vocabulary in half precision on a GPU, given in float32: so many words are not rounded to a few."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__()
+        self.weight, self.bias = weight, bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = torch.mm(x.flatten(0, -2), self.weight.T, out_dtype=torch.float32)
+        out = out if self.bias is None else out + self.bias
+        return out.view(*x.shape[:-1], len(self.weight))
+
+
+def frozen(model: nn.Module, dtype: torch.dtype | None = None) -> nn.Module:
+    """The model for decoding alone. The given one stays as it is; weights that need not change are shared with it."""
+    weights = list(model.parameters())
+    kinds = {dtype if dtype and p.is_floating_point() else p.dtype for p in weights}
+    packs = PACKS and all(p.device.type == "cpu" for p in weights) and kinds <= set(KINDS)
+    if not packs and (dtype is None or all(p.dtype == dtype for p in weights)):
+        return model
+    memo: dict[int, object] = {}
+    for p in weights:
+        kept = p.detach().to(dtype) if dtype and p.is_floating_point() else p.detach()
+        memo[id(p)] = nn.Parameter(kept, requires_grad=False)
+    exact = {id(memo[id(p)]): p for p in weights}
+    made = copy.deepcopy(model, memo).eval()
+    if packs and dtype in HALF:
+        _replace(made, Output, lambda w, b: Refined(w, b, exact[id(w)]))
+    elif packs:
+        _replace(made, Output, Packed)
+    elif dtype in HALF and all(p.is_cuda for p in weights):
+        _replace(made, Output, Scores)
+    if packs:
+        _replace(made, nn.Linear, Packed)
+    return made
+
+
+def _replace(model: nn.Module, kind: type[nn.Module], make: Callable[[Tensor, Tensor | None], nn.Module]) -> None:
+    for module in list(model.modules()):
+        for name, child in module.named_children():
+            if isinstance(child, kind):
+                setattr(module, name, make(child.weight, getattr(child, "bias", None)))  # type: ignore[arg-type]

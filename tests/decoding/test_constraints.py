@@ -1,0 +1,141 @@
+"""Prefixes and phrases, against the best of all sequences that have them; in batches beside sentences without any."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from regard.decoding import Beam, Engine, Feed, Greedy, Sample, penalty
+from regard.decoding.graph import Fixed
+from regard.errors import RegardError
+from tests.decoding.small import MODELS, SYMBOLS, feed, sentences
+from tests.decoding.test_search import Table, one
+
+PREFIXES = [(), (4,), (4, 1), (1, 1, 4)]
+PHRASES = [((4, 4),), ((1, 4), (4,)), ((4, 1, 4),), ((1, 1, 4),), ((4,), (1,), (5,)), ((5, 4), (4, 5))]
+
+
+def appears(phrase: tuple[int, ...], words: list[int]) -> bool:
+    return any(tuple(words[n : n + len(phrase)]) == phrase for n in range(len(words)))
+
+
+def ranked(model: Table, limit: int, config: Beam) -> list[list[int]]:
+    words = [w for w in range(model.entries) if w not in (0, 2, 3)]
+    everything = [list(s) for n in range(limit + 1) for s in itertools.product(words, repeat=n)]
+    return sorted(everything, key=lambda s: -model.log_probability(s) / penalty(len(s) + 1, config))
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize("alpha", [0.0, 1.0])
+def test_the_best_with_a_prefix(prefix: tuple[int, ...], alpha: float) -> None:
+    model, config = Table(5, 3), Beam(size=100, length_penalty=alpha)
+    wanted = [s for s in ranked(model, 4, config) if tuple(s[: len(prefix)]) == prefix][:3]
+    given = replace(Feed.of(one(), [4]), prefixes=[prefix])
+    found = Engine(model).decode(given, SYMBOLS, config, 3)[0]
+    assert [h.tokens for h in found] == wanted
+    assert found[0].log_probability == pytest.approx(model.log_probability(wanted[0]), abs=1e-9)
+
+
+@pytest.mark.parametrize("phrases", PHRASES)
+@pytest.mark.parametrize("seed", range(3))
+def test_the_best_with_phrases(phrases: tuple[tuple[int, ...], ...], seed: int) -> None:
+    """A beam that holds everything finds the best of all that have the phrases, wherever and in whatever order."""
+    model, config = Table(6, seed), Beam(size=400, length_penalty=1.0)
+    wanted = [s for s in ranked(model, 4, config) if all(appears(p, s) for p in phrases)]
+    given = replace(Feed.of(one(), [4]), phrases=[phrases])
+    found = Engine(model).decode(given, SYMBOLS, config, 3)[0]
+    # Overlapping phrases may be met in fewer words than the search allows for; what it finds is then no worse than
+    # the best that says them one after the other.
+    assert all(appears(p, h.tokens) for h in found for p in phrases)
+    if sum(map(len, phrases)) < 4:
+        assert found[0].tokens == wanted[0]
+    for h in found:
+        assert h.log_probability == pytest.approx(model.log_probability(h.tokens), abs=1e-9)
+
+
+@pytest.mark.parametrize("compiled", [None, Fixed])
+@pytest.mark.parametrize("name", ["transformer", "rnn, feeding"])
+def test_phrases_appear_in_a_batch_and_leave_other_sentences_alone(name: str, compiled) -> None:
+    model, rows = MODELS[name](), sentences(14)
+    g = np.random.default_rng(1)
+    phrases = [
+        tuple(tuple(g.integers(4, 40, g.integers(1, 4)).tolist()) for _ in range(g.integers(0, 4))) for _ in rows
+    ]
+    given = feed(rows, 5)
+    given.limits = [limit + 12 for limit in given.limits]
+    config = Beam(size=4)
+    found = Engine(model, compiled).decode(replace(given, phrases=phrases), SYMBOLS, config, 2)
+    free = Engine(model, compiled).decode(given, SYMBOLS, config, 2)
+    for n, asked in enumerate(phrases):
+        assert found[n]
+        assert all(appears(phrase, h.tokens) for h in found[n] for phrase in asked)
+        if not asked:
+            assert [h.tokens for h in found[n]] == [h.tokens for h in free[n]]
+            assert [h.score for h in found[n]] == pytest.approx([h.score for h in free[n]], abs=1e-9)
+    assert sum(bool(asked) for asked in phrases) > 5
+
+
+@pytest.mark.parametrize("config", [Greedy(), Sample(), Beam(size=3)], ids=str)
+def test_prefixes_in_a_batch(config) -> None:
+    """The prefix comes first, then what the model says after it; sentences without one are left alone."""
+    model, rows = MODELS["transformer"](), sentences(10)
+    prefixes = [(7, 8, 9) if n % 3 == 0 else (11,) if n % 3 == 1 else () for n in range(10)]
+    given = feed(rows, 4)
+    found = Engine(model).decode(replace(given, prefixes=prefixes), SYMBOLS, config)
+    free = Engine(model).decode(given, SYMBOLS, config)
+    for n, prefix in enumerate(prefixes):
+        assert tuple(found[n][0].tokens[: len(prefix)]) == prefix
+        if not prefix:
+            assert found[n][0].tokens == free[n][0].tokens
+
+
+def test_a_prefix_and_phrases_together() -> None:
+    given = replace(feed(sentences(3), 3), prefixes=[(7, 8), (), (9,)], phrases=[((8, 9),), ((5,), (6,)), ()])
+    found = Engine(MODELS["transformer"]()).decode(given, SYMBOLS, Beam(size=4))
+    assert found[0][0].tokens[:2] == [7, 8]
+    assert appears((8, 9), found[0][0].tokens)
+    assert appears((5,), found[1][0].tokens)
+    assert appears((6,), found[1][0].tokens)
+    assert found[2][0].tokens[0] == 9
+
+
+@pytest.mark.parametrize(
+    "phrases, prefix, config, message",
+    [
+        (((5,), (4, 4, 4, 4)), (), Beam(), r"phrase 2 of sentence 1 \(tokens 4 4 4 4\).*room for 3"),
+        (((5,), (2, 4)), (), Beam(), r"phrase 2 of sentence 1 \(tokens 2 4\).*may not be said"),
+        (((),), (), Beam(), r"phrase 1 of sentence 1 .*empty"),
+        (((5, 5, 5),), (4, 4), Beam(), r"phrase 1 of sentence 1 .*room for 2"),
+        (((5,),), (), Greedy(), "need a beam"),
+        ((), (4, 4, 4, 4, 4), Greedy(), r"sentence 1 cannot begin with the tokens 4 4 4 4 4"),
+        ((), (3,), Beam(), r"sentence 1 cannot begin"),
+    ],
+)
+def test_what_cannot_be_met_is_named(phrases, prefix, config, message: str) -> None:
+    given = replace(Feed.of(one(), [4]), phrases=[phrases], prefixes=[prefix])
+    with pytest.raises(RegardError, match=message):
+        Engine(Table(6)).decode(given, SYMBOLS, config)
+
+
+def test_phrases_with_common_words() -> None:
+    """One that has been said does not hide another that goes on with the same word."""
+    model = Table(7, 1)
+    model.logits[..., [4, 5, 6]] -= 8
+    given = replace(Feed.of(one(), [6]), phrases=[((4, 5), (6, 5), (5,))])
+    words = Engine(model).decode(given, SYMBOLS, Beam(size=3))[0][0].tokens
+    assert appears((4, 5), words)
+    assert appears((6, 5), words)
+
+
+def test_a_tight_limit_is_enough() -> None:
+    """Phrases that fill all the room there is are said, whatever the model would rather say."""
+    model = Table(7, 1)
+    model.logits[..., [4, 5, 6]] -= 8
+    given = replace(Feed.of(one(2), [5, 5]), phrases=[((4, 5), (6, 4, 4)), ((5,),)])
+    found = Engine(model).decode(given, SYMBOLS, Beam(size=3))
+    assert sorted(found[0][0].tokens) == [4, 4, 4, 5, 6]
+    assert appears((6, 4, 4), found[0][0].tokens)
+    assert 5 in found[1][0].tokens
+    assert torch.isfinite(torch.tensor(found[0][0].score))

@@ -1,0 +1,151 @@
+"""The engine: refilled rows, fixed storage and early ends change no result, whatever the model."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from regard.decoding import Beam, Engine, Feed, Greedy, Sample
+from regard.decoding.beam import BeamSearch
+from regard.decoding.graph import Fixed, Held, bucket
+from regard.models.batch import Packed, pairs
+from regard.nn.record import Record
+from tests.decoding.small import MODELS, SYMBOLS, batch, feed, plain_beam, sentences
+from tests.models.test_transformer import MARKS
+
+SEARCHES = [Greedy(), Beam(size=4), Beam(size=3, penalty="gnmt", length_penalty=0.6), Sample(seed=7)]
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def model(request) -> Any:
+    return MODELS[request.param]()
+
+
+def tokens(found: list[list[Any]]) -> list[list[list[int]]]:
+    return [[h.tokens for h in hypotheses] for hypotheses in found]
+
+
+@pytest.mark.parametrize("config", SEARCHES, ids=str)
+def test_refilled_places_and_fixed_storage_change_nothing(model, config) -> None:
+    """16 sentences in five places, and in places of a fixed shape, give what each gives alone."""
+    rows = sentences(16)
+    nbest = 2 if isinstance(config, Beam) else 1
+    alone = []
+    for n, row in enumerate(rows):
+        one = Feed(lambda chosen, row=row: batch([row]), [2 * len(row) + 5], 1, keys=[n])
+        alone += Engine(model).decode(one, SYMBOLS, config, nbest)
+    assert len({tuple(h[0].tokens) for h in alone}) > 5
+    for compiled in (None, Fixed):
+        engine = Engine(model, compiled)
+        for places in (5, 16):
+            found = engine.decode(feed(rows, places), SYMBOLS, config, nbest)
+            assert tokens(found) == tokens(alone)
+            for a, b in zip(found, alone, strict=True):
+                assert [h.score for h in a] == pytest.approx([h.score for h in b], abs=1e-9)
+
+
+def test_fixed_storage_is_used_again(model) -> None:
+    """The second call finds its places ready, and what the first left there does not show."""
+    engine = Engine(model, Fixed)
+    first, second = sentences(9, seed=1), sentences(9, seed=2)
+    engine.decode(feed(first, 8), SYMBOLS, Beam(size=3))
+    assert len(engine.lanes) == 1
+    found = engine.decode(feed(second, 8), SYMBOLS, Beam(size=3))
+    assert len(engine.lanes) == 1
+    assert tokens(found) == tokens(Engine(model).decode(feed(second, 8), SYMBOLS, Beam(size=3)))
+
+
+@pytest.mark.parametrize("alpha, kind", [(0.0, "power"), (1.0, "power"), (-0.5, "power"), (2.0, "gnmt")])
+def test_beams_are_those_of_the_plain_search(model, alpha: float, kind: str) -> None:
+    """One hypothesis at a time, each read anew, until `size` have ended: the same n-best, the same scores."""
+    config = Beam(size=3, length_penalty=alpha, penalty=kind)
+    rows = sentences(3, seed=3, longest=5)
+    found = Engine(model).decode(feed(rows, 2), SYMBOLS, config, 2)
+    for row, hypotheses in zip(rows, found, strict=True):
+        with torch.no_grad():
+            expected = plain_beam(model, batch([row]), 2 * len(row) + 5, config, 2)
+        assert [h.tokens for h in hypotheses] == [h.tokens for h in expected]
+        assert [h.score for h in hypotheses] == pytest.approx([h.score for h in expected], abs=1e-9)
+
+
+class _Patient(BeamSearch):
+    """Waits until enough have ended, or the limit comes, even if the result is known."""
+
+    def _decided(self) -> torch.Tensor:
+        return torch.zeros_like(self.done)
+
+
+@pytest.mark.parametrize("alpha, most", [(0.0, 0.6), (0.6, 0.9), (1.0, 1.0)])
+def test_an_early_end_is_exact(monkeypatch, alpha: float, most: float) -> None:
+    """It saves steps, more where length is worth less, and changes nothing."""
+    from regard.decoding import engine as module
+    from tests.decoding.test_search import Table, one
+
+    config, steps = Beam(size=4, length_penalty=alpha), {}
+    for kind in (BeamSearch, _Patient):
+        monkeypatch.setattr(module, "BeamSearch", kind)
+        found = []
+        steps[kind] = 0
+        for seed in range(60):
+            table = Table(9, seed)
+            table.logits[..., 3] += 1.5
+            step = table.step
+
+            def counted(tokens, state, step=step, kind=kind):
+                steps[kind] += 1
+                return step(tokens, state)
+
+            table.step = counted
+            found.append(Engine(table).decode(Feed.of(one(), [14]), SYMBOLS, config, 1))
+        steps[kind] = steps[kind], [tokens(f) for f in found]
+    assert steps[BeamSearch][1] == steps[_Patient][1]
+    assert steps[BeamSearch][0] < most * steps[_Patient][0]
+
+
+def test_recorded_weights_follow_the_beams() -> None:
+    """What is recorded while beams branch is what the whole sequence, read at once, looks at."""
+    model = MODELS["transformer"]()
+    rows = sentences(4, seed=5)
+    record = Record()
+    found = Engine(model).decode(
+        Feed.of(batch(rows), [2 * len(row) + 5 for row in rows]), SYMBOLS, Beam(size=4), 3, record
+    )
+    assert sum(len(h) for h in found) > 6
+    for row, hypotheses in zip(rows, found, strict=True):
+        for h in hypotheses:
+            whole = Record()
+            with torch.no_grad():
+                model(pairs(Packed.of([row]), Packed.of([h.tokens]), MARKS, MARKS), whole)
+            expected = whole.row(0)
+            assert set(h.attention) == {"encoder", "decoder", "cross"}
+            source, said = len(row) + 1, len(h.tokens) + 1
+            torch.testing.assert_close(h.attention["cross"][..., :source], expected["cross"], atol=1e-9, rtol=0)
+            torch.testing.assert_close(h.attention["decoder"][..., :said], expected["decoder"], atol=1e-9, rtol=0)
+            assert h.attention["decoder"].shape[2] == said
+
+
+def test_buckets() -> None:
+    assert [bucket(n) for n in (1, 16, 17, 64, 65)] == [16, 16, 32, 64, 128]
+    assert [bucket(n, 1) for n in (1, 2, 3, 64)] == [1, 2, 4, 64]
+
+
+class _Thing:
+    def __init__(self) -> None:
+        self.a, self.b = torch.tensor([1.0]), {"x": torch.tensor([2.0]), "y": [torch.tensor([3.0])]}
+        self.deep = (self.b, torch.tensor([9.0]))
+
+
+def test_tensors_stay_where_they_are() -> None:
+    """What takes a tensor's place is copied into it, also where one tensor becomes a view of another."""
+    thing = _Thing()
+    held = Held(thing)
+    before = [thing.a, thing.b["x"], thing.b["y"][0]]
+    thing.a, thing.b["x"], thing.b["y"][0] = thing.b["x"].view(1), thing.a.view(1), torch.tensor([7.0])
+    held.settle()
+    assert [t.item() for t in before] == [2.0, 1.0, 7.0]
+    assert thing.a is before[0]
+    assert thing.b["x"] is before[1]
+    assert thing.b["y"][0] is before[2]
+    thing.a = torch.zeros(2)
+    with pytest.raises(RuntimeError, match="made"):
+        held.settle()

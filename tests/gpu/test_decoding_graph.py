@@ -1,0 +1,63 @@
+"""Steps captured as CUDA graphs give what ordinary steps give, for every kind of model and search."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from regard.decoding import Beam, Engine, Greedy, Sample
+from regard.decoding.graph import Captured, Fixed
+from regard.nn.frozen import frozen
+from tests.decoding.small import MODELS, SYMBOLS, feed, sentences
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("config", [Greedy(), Beam(size=4), Beam(size=3, penalty="gnmt"), Sample(seed=7)], ids=str)
+def test_captured_steps_are_ordinary_ones(name: str, config: Any) -> None:
+    """In float64: refilled places, several buckets, and storage used again by a second call."""
+    made: list[Captured] = []
+
+    def captured() -> Fixed:
+        made.append(Captured())
+        return made[-1]
+
+    engine, plain = Engine(MODELS[name]().cuda(), captured), Engine(MODELS[name]())
+    for seed in (0, 1):
+        rows = sentences(24, seed, longest=14)
+        expected = plain.decode(feed(rows, 6), SYMBOLS, config)
+        found = engine.decode(feed(rows, 6, "cuda"), SYMBOLS, config)
+        assert [h[0].tokens for h in found] == [h[0].tokens for h in expected]
+        assert [h[0].score for h in found] == pytest.approx([h[0].score for h in expected], abs=1e-8)
+    assert made
+    assert all(steps.why == "" for steps in made)
+    assert max(len(steps.graphs) for steps in made) > 1
+
+
+@pytest.mark.parametrize("config", [Greedy(), Beam(size=4)], ids=str)
+def test_half_precision(config: Any) -> None:
+    """Captured or not, bf16 begins nearly always as float32 does; storage of other sizes rounds otherwise."""
+    model = MODELS["transformer"]().float().cuda()
+    rows = sentences(32, longest=14)
+    fast = frozen(model, torch.bfloat16)
+    given = feed(rows, 8, "cuda")
+    exact = Engine(model).decode(replace(given, blank=None), SYMBOLS, config)
+    for batches in (given, replace(given, blank=None)):
+        found = Engine(fast).decode(batches, SYMBOLS, config)
+        assert sum(a[0].tokens[:1] == b[0].tokens[:1] for a, b in zip(found, exact, strict=True)) > 24
+
+
+def test_no_step_waits_for_the_device() -> None:
+    """Between two looks nothing asks the device for a number."""
+    model = frozen(MODELS["transformer"]().float().cuda(), torch.bfloat16)
+    engine = Engine(model)
+    rows = sentences(8)
+    engine.decode(feed(rows, 8, "cuda"), SYMBOLS, Beam(size=4))
+    (lane,) = engine.lanes.values()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        lane.advance()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
