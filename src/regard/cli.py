@@ -45,8 +45,12 @@ Run = Annotated[Path, typer.Argument(help="A trained model: the folder that `reg
 Heads = Annotated[
     Path | None, typer.Option(help="A CoNLL-U file of the source, sentence i for line i: for structural positions.")
 ]
+Engine = Annotated[str, typer.Option(help="own, or ct2: CTranslate2, which is fastest on a CPU; see docs/interop.md.")]
+Precision = Annotated[
+    str | None,
+    typer.Option(help="Of decoding: float32 or bf16; with --engine ct2 int8, which is its default, or float32."),
+]
 Beam = Annotated[int | None, typer.Option(min=1, help="Beam size; 1 is greedy. Default: as the recipe says.")]
-Precision = Annotated[str, typer.Option(help="Of decoding: float32, or bf16, which is faster.")]
 
 
 class TrainCommand(TyperCommand):
@@ -95,14 +99,16 @@ def evaluate(
     reference: Annotated[Path | None, typer.Option(help="What the translations should be, line by line.")] = None,
     heads: Heads = None,
     beam: Beam = None,
-    precision: Precision = "float32",
+    engine: Engine = "own",
+    precision: Precision = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Measure a model: BLEU, chrF and TER with signatures, exact match, perplexity."""
+    from regard.interop.engines import opener
     from regard.tasks.command import evaluate as body
 
-    body(run, split, source, reference, heads, beam, precision, device, as_json)
+    body(run, split, source, reference, heads, beam, device, as_json, opener(engine, precision))
 
 
 @app.command()
@@ -136,11 +142,13 @@ def translate(
         str, typer.Option(help="Lines longer than the model knows: truncate, refuse or translate.")
     ] = "truncate",
     batch_tokens: Annotated[int, typer.Option(min=1, help="Padded tokens computed at once.")] = 4096,
-    precision: Precision = "float32",
+    engine: Engine = "own",
+    precision: Precision = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Translate text: one line in, one line out, empty lines kept."""
+    from regard.interop.engines import opener
     from regard.tasks.command import translate as body
 
     body(
@@ -155,9 +163,9 @@ def translate(
         heads,
         long,
         batch_tokens,
-        precision,
         device,
         as_json,
+        opener(engine, precision),
     )
 
 
@@ -186,6 +194,31 @@ def average(
     from regard.training.command import average as body
 
     body(runs, out, last)
+
+
+@app.command("import")
+def bring_in(
+    form: Annotated[str, typer.Argument(metavar="hf", help="Whose form: hf, Hugging Face.")],
+    name: Annotated[str, typer.Argument(metavar="PATH_OR_NAME", help="A folder, or a name on the hub.")],
+    out: Annotated[Path, typer.Argument(help="Where the model goes.")],
+) -> None:
+    """Bring in a model of another library: OPUS-MT's Marian models."""
+    from regard.interop.command import bring_in as body
+
+    body(form, name, out)
+
+
+@app.command("export")
+def send_out(
+    form: Annotated[str, typer.Argument(metavar="hf|ct2|safetensors", help="Whose form; see docs/interop.md.")],
+    run: Run,
+    out: Annotated[Path, typer.Argument(help="Where the folder goes.")],
+    precision: Annotated[str, typer.Option(help="For ct2: float32 or int8.")] = "int8",
+) -> None:
+    """Take a model to another library: Hugging Face, CTranslate2, or bare safetensors."""
+    from regard.interop.command import send_out as body
+
+    body(form, run, out, precision)
 
 
 @app.command()

@@ -24,6 +24,12 @@ def read_recipe(folder: Path) -> "Recipe":
     return config.parse(Recipe, config.read(folder / CONFIG))
 
 
+def home_of(folder: Path) -> Path:
+    """Where config and tokenizer are: in the folder itself, or for a checkpoint in its run."""
+    is_checkpoint = not (folder / CONFIG).exists() and (folder / "state.json").exists()
+    return folder.resolve().parent.parent if is_checkpoint else folder
+
+
 def load(folder: str | Path, device: str = "auto", precision: str = "float32") -> "Translator":
     """A trained model, ready to be used. Reads YAML, JSON and safetensors; runs no code from the folder.
 
@@ -34,9 +40,7 @@ def load(folder: str | Path, device: str = "auto", precision: str = "float32") -
     from regard.training.weights import load_weights, read_whole
 
     weights = Path(folder)
-    home = weights
-    if not (home / CONFIG).exists() and (weights / "state.json").exists():
-        home = weights.resolve().parent.parent
+    home = home_of(weights)
     recipe = read_recipe(home)
     if home == weights and not (weights / WEIGHTS).exists() and (home / "last").exists():
         raise RegardError(

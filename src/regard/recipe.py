@@ -101,6 +101,9 @@ def shipped_recipes() -> dict[str, Path]:
 
 
 def load(source: str | Path | dict, overrides: Sequence[str] = ()) -> Recipe:
-    """From a file, a shipped recipe's name, or a mapping."""
+    """From a file, a shipped recipe's name, or a mapping: a recipe to learn by, which names what it learns from."""
     root = config.wrap(source, "config") if isinstance(source, dict) else config.read(find(source))
-    return config.parse(Recipe, config.override(root, overrides))
+    recipe = config.parse(Recipe, config.override(root, overrides))
+    if not recipe.data.train:
+        raise RegardError(f"{root.where}: data.train names no corpus; name what is to be learned from")
+    return recipe

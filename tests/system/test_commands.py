@@ -19,7 +19,8 @@ from regard.decoding import Beam
 from regard.folder import load
 from tests.training import toy
 
-COMMANDS = ["quickstart", "train", "evaluate", "translate", "score", "average", "info", "data list", "data get"]
+COMMANDS = ["quickstart", "train", "evaluate", "translate", "score", "average", "import", "export", "info"]
+COMMANDS += ["data list", "data get"]
 
 
 @pytest.fixture

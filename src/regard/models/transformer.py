@@ -29,7 +29,7 @@ from regard.nn.attention import AttentionConfig, MultiHeadAttention
 from regard.nn.backend import short
 from regard.nn.cache import Cache, Memory
 from regard.nn.dropout import Dropout
-from regard.nn.embedding import Embedding, Output
+from regard.nn.embedding import BiasedOutput, Embedding, Output
 from regard.nn.feed_forward import FeedForward
 from regard.nn.init import INITS
 from regard.nn.layout import Call, Layout
@@ -96,6 +96,7 @@ class TransformerConfig(StackConfig):
     share: Literal["none", "target", "all"] = option(
         "all", "one matrix for target embedding and output (target), and for the source embedding too (all)"
     )
+    output_bias: bool = option(False, "a learned number for every word, added to its score")
     init: Literal["xavier", "normal"] = option("normal", "how weights begin: by fan-in and fan-out, or N(0, 0.02²)")
     scale_embedding: bool = option(True, "multiply embeddings by √size")
     position: PositionsConfig = option(PositionsConfig, "how order enters: one choice, or encoder and decoder apart")
@@ -169,7 +170,8 @@ class Transformer(nn.Module):
         self.target_embedding = (
             self.source_embedding if c.share == "all" else Embedding(target_entries, c.size, c.scale_embedding)
         )
-        self.output = Output(self.target_embedding if c.share != "none" else None, target_entries, c.size)
+        tied = self.target_embedding if c.share != "none" else None
+        self.output = (BiasedOutput if c.output_bias else Output)(tied, target_entries, c.size)
         self.dropout = Dropout(c.dropout)
         self.encoder_position = self._positions("encoder")
         self.decoder_position = self._positions("decoder")

@@ -22,6 +22,7 @@ from regard.tasks.alignment import pharaoh
 from regard.tasks.translation import evaluate as measure
 from regard.tasks.translator import Long, Options, Translation, Translator
 
+Opener = Callable[[Path, str], Translator]  # (run, device): an engine
 CHUNK = 4096  # lines translated together when they come as a stream
 
 
@@ -40,13 +41,13 @@ def translate(
     parses: Path | None,
     long: str,
     batch_tokens: int,
-    precision: str,
     device: str,
     as_json: bool,
+    opener: Opener = load,
 ) -> None:
     if long not in ("truncate", "refuse", "translate"):
         raise RegardError(f"--long is {long!r}; write truncate, refuse or translate")
-    translator = load(run, device, precision)
+    translator = opener(run, device)
     if nbest > 1 and beam is None and isinstance(translator.recipe.decoding, Greedy):
         beam = nbest
     decoding = _decoding(translator, beam, sampling)
@@ -163,9 +164,9 @@ def evaluate(
     reference: Path | None,
     parses: Path | None,
     beam: int | None,
-    precision: str,
     device: str,
     as_json: bool,
+    opener: Opener = load,
 ) -> None:
     if (source is None) != (reference is None):
         raise RegardError("--source and --reference belong together")
@@ -173,7 +174,7 @@ def evaluate(
         raise RegardError("--heads belongs to --source; the recipe names the CoNLL-U files of its own data")
     if split not in (None, "test", "valid"):
         raise RegardError(f"--split is {split!r}; write test or valid")
-    translator = load(run, device, precision)
+    translator = opener(run, device)
     corpora = _corpora(translator, split, source, reference, parses)
     with _bar("Translating") as tell:
         report = measure(

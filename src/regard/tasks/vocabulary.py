@@ -47,7 +47,7 @@ class Vocabulary:
         contents = [
             [corpus.set, corpus.columns, [file_hash(path) for path in files(corpus, languages)]] for corpus in corpora
         ]
-        given = [file_hash(Path(path)) for key in ("path", "target_path") if (path := getattr(recipe.text, key, ""))]
+        given = [file_hash(Path(path)) for path in recipe.text.files()]
         key = json.dumps([to_plain(recipe.text), given, languages, contents, VERSION])
         cache = Path(recipe.data.cache) if recipe.data.cache else cache_root()
         folder = cache / "tokenizers" / hashlib.blake2b(key.encode(), digest_size=12).hexdigest()
@@ -70,7 +70,7 @@ class Vocabulary:
                     yield record.fields[side]
 
         source, target = languages
-        if recipe.text.shared:
+        if recipe.text.shared and recipe.text.one_tokenizer:
             groups = {source: lines(0), target: lines(1)} if source != target else chain(lines(0), lines(1))
             return Vocabulary.of(text.train(recipe.text, groups, source), languages)
         return Vocabulary(

@@ -1,7 +1,7 @@
 """What a recipe's `text:` may say: one dataclass for each kind of vocabulary. Nothing is trained here."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from regard.config import option
 
@@ -9,6 +9,8 @@ from regard.config import option
 @dataclass(frozen=True)
 class Text:
     """What every kind has in common."""
+
+    one_tokenizer: ClassVar[bool] = True  # a shared vocabulary is one tokenizer; else two that number pieces alike
 
     kind: str = "?"
     shared: bool = option(True, "one vocabulary for source and target")
@@ -18,6 +20,10 @@ class Text:
     min_frequency: int = option(2, "never merge a pair of pieces seen fewer times than this")
     sample_lines: int = option(1_000_000, "train the vocabulary on at most this many lines")
     sample_bytes: int = option(50_000_000, "train the vocabulary on at most this many bytes of text")
+
+    def files(self) -> list[str]:
+        """What is read instead of being learned."""
+        return []
 
     def __post_init__(self) -> None:
         for name in ("min_frequency", "sample_lines", "sample_bytes"):
@@ -92,6 +98,9 @@ class SentencePiece(Text):
     path: str = option("", "the .model file (the source's, when target_path is given)")
     target_path: str = option("", "the target's .model file, if it has its own; needs shared: false")
 
+    def files(self) -> list[str]:
+        return [path for path in (self.path, self.target_path) if path]
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.path:
@@ -100,4 +109,22 @@ class SentencePiece(Text):
             raise ValueError("target_path and shared: false belong together")
 
 
-TextConfig = Word | Char | Bpe | ByteBpe | WordPiece | Unigram | SentencePiece
+@dataclass(frozen=True)
+class Marian(Text):
+    """OPUS-MT's two SentencePiece models with one table of ids; nothing is trained."""
+
+    one_tokenizer: ClassVar[bool] = False
+
+    kind: Literal["marian"] = "marian"
+    path: str = option("", "the folder of source.spm, target.spm and vocab.json")
+
+    def files(self) -> list[str]:
+        return [f"{self.path}/{name}" for name in ("source.spm", "target.spm", "vocab.json")]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.path:
+            raise ValueError("path must name the folder of source.spm, target.spm and vocab.json")
+
+
+TextConfig = Word | Char | Bpe | ByteBpe | WordPiece | Unigram | SentencePiece | Marian

@@ -8,15 +8,17 @@ import re
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 
 from regard.errors import RegardError
-from regard.text.forms import Form
+from regard.text.forms import Form, hidden
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 UNIGRAM, BPE = 1, 2
+CODE = re.compile(r">>.*?<<", re.DOTALL)
 _BYTE_PIECE = re.compile(r" <0x([0-9A-F]{2})> ")
 
 
@@ -135,21 +137,11 @@ def _one_of(characters: Iterable[str]) -> str:
     return "[" + "".join(re.escape(c) for c in sorted(some) if c <= "\uffff") + astral + "]"
 
 
-class Metaspace(Form):
-    """SentencePiece's text form: characters replaced by the map, spaces trimmed, `▁` for a space."""
+class Replacer:
+    """Characters replaced by SentencePiece's map. The map of NFKC has 225,000 entries: it is made once, when needed."""
 
-    def __init__(
-        self,
-        charsmap: str,
-        dummy_prefix: bool,
-        remove_extra_spaces: bool,
-        escape: bool,
-        suffix: bool,
-        user_defined: list[str],
-    ) -> None:
+    def __init__(self, charsmap: str, user_defined: tuple[str, ...]) -> None:
         self.charsmap = read_charsmap(base64.b64decode(charsmap))
-        self.dummy_prefix, self.suffix = dummy_prefix, suffix
-        self.remove_extra_spaces, self.mark = remove_extra_spaces, "▁" if escape else " "
         self.longest = max(map(len, self.charsmap), default=0)
         heads = [re.escape(text) for text in sorted(user_defined, key=len, reverse=True)]
         # A key of several characters counts where its second follows, or every letter would be looked at.
@@ -162,18 +154,7 @@ class Metaspace(Form):
         self.changing = frozenset(key[min(len(key), 2) - 1] for key in self.charsmap)
         self.user_defined = frozenset(user_defined)
 
-    def prepare(self, text: str) -> str:
-        text = self._replace(text)
-        if self.remove_extra_spaces:
-            text = re.sub(" {2,}", " ", text.strip(" "))
-        text = text.replace(" ", self.mark)
-        if self.remove_extra_spaces:
-            text = text.rstrip(self.mark)
-        if not text or not self.dummy_prefix:
-            return text
-        return text + self.mark if self.suffix else self.mark + text
-
-    def _replace(self, text: str) -> str:
+    def __call__(self, text: str) -> str:
         """The longest key at each place gives way to its replacement; symbols the user defined stay."""
         if self.changing.isdisjoint(text):
             return text
@@ -192,6 +173,41 @@ class Metaspace(Form):
             parts.append(piece)
             at = end
         return "".join(parts) + text[at:]
+
+
+replacer = lru_cache(maxsize=4)(Replacer)  # source and target have the same map as a rule
+
+
+class Metaspace(Form):
+    """SentencePiece's text form: characters replaced by the map, spaces trimmed, `▁` for a space."""
+
+    def __init__(
+        self,
+        charsmap: str,
+        dummy_prefix: bool,
+        remove_extra_spaces: bool,
+        escape: bool,
+        suffix: bool,
+        user_defined: list[str],
+    ) -> None:
+        self._map = (charsmap, tuple(user_defined))
+        self.dummy_prefix, self.suffix = dummy_prefix, suffix
+        self.remove_extra_spaces, self.mark = remove_extra_spaces, "▁" if escape else " "
+
+    @cached_property
+    def replace(self) -> Replacer:
+        return replacer(*self._map)
+
+    def prepare(self, text: str) -> str:
+        text = self.replace(text)
+        if self.remove_extra_spaces:
+            text = re.sub(" {2,}", " ", text.strip(" "))
+        text = text.replace(" ", self.mark)
+        if self.remove_extra_spaces:
+            text = text.rstrip(self.mark)
+        if not text or not self.dummy_prefix:
+            return text
+        return text + self.mark if self.suffix else self.mark + text
 
     def join(self, pieces: Sequence[str]) -> str:
         parts: list[str] = []
@@ -216,3 +232,18 @@ class Metaspace(Form):
 
     def opens(self, piece: str, previous: str) -> bool:
         return previous.endswith(self.mark) if self.suffix else piece.startswith(self.mark)
+
+
+class Coded(Metaspace):
+    """Metaspace after the code of a language, `>>fra<<`, where a text begins with one."""
+
+    def __init__(self, codes: list[str], unknown: str, **options: Any) -> None:
+        super().__init__(**options)
+        self.codes, self.unknown = frozenset(codes), unknown
+
+    def prepare(self, text: str) -> str:
+        found = CODE.match(text)
+        if found is None:
+            return super().prepare(text)
+        code = found.group()
+        return (hidden(code) if code in self.codes else self.unknown) + super().prepare(text[found.end() :])

@@ -14,10 +14,10 @@ from regard.errors import RegardError
 from regard.text import moses
 
 # Han, kana and full-width punctuation are written without spaces; Hangul is not.
-_CJK = "\u2e80-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f"
-_CJK += "\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff9f"
-_ONE_CJK = re.compile(f"([{_CJK}])")
-_CJK_GAP = re.compile(f"(?<=[{_CJK}]) (?=[{_CJK}])")
+CJK = "\u2e80-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f"
+CJK += "\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff9f"
+_ONE_CJK = re.compile(f"([{CJK}])")
+_CJK_GAP = re.compile(f"(?<=[{CJK}]) (?=[{CJK}])")
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from tokenizers import Tokenizer as Inner
 from regard.errors import RegardError
 from regard.text import forms, moses, spm
 from regard.text.stages import Stages, join_words
+from regard.text.table import Table
 
 if TYPE_CHECKING:
     from regard.text.sampling import Sampler
@@ -32,6 +33,7 @@ FORMS: dict[str, Any] = {
     "wordpiece": forms.Continued,
     "unigram": forms.StartMarked,
     "sentencepiece": spm.Metaspace,
+    "marian": spm.Coded,
     "gpt2": forms.Bytes,
     "bert": forms.Bert,
 }
@@ -50,6 +52,7 @@ class Tokenizer:
         sampling: dict[str, float] | None = None,
         sample: dict[str, int] | None = None,
         byte_ids: list[int] | None = None,
+        table: Table | None = None,
     ) -> None:
         # `document` is the JSON of `tokenizers`, whose parser does not read back every float that it writes.
         # Both a trained and a loaded tokenizer are built from the document, so they agree to the last bit.
@@ -58,9 +61,11 @@ class Tokenizer:
         self.sampling, self.sample = sampling or {}, sample or {}
         self.pad, self.unk, self.bos, self.eos = (special[name] for name in ("pad", "unk", "bos", "eos"))
         self.form: forms.Form = FORMS[kind](**(form or {}))
-        self._options = form or {}
+        self.options = form or {}
         self._byte_ids = byte_ids or []  # where each byte of an unknown character goes, if anywhere
-        self._pieces = [self.inner.id_to_token(i) or "" for i in range(self.inner.get_vocab_size())]
+        self.table = table
+        own = [self.inner.id_to_token(i) or "" for i in range(self.inner.get_vocab_size())]
+        self._pieces = table.pieces if table else own
         self._silent = frozenset(special.values()) - ({self.unk} if self.unk != self.eos else set())
 
     @property
@@ -68,9 +73,24 @@ class Tokenizer:
         return len(self._pieces)
 
     @property
+    def document(self) -> dict[str, Any]:
+        """The JSON of the inner `tokenizers` tokenizer."""
+        return self._document
+
+    @property
+    def pieces(self) -> list[str]:
+        """The name of every id; special tokens have a space at both ends."""
+        return self._pieces
+
+    @property
     def model(self) -> dict[str, Any]:
         """The pieces with their merges or scores, as `tokenizers` writes them."""
         return self._document["model"]
+
+    @property
+    def has_bytes(self) -> bool:
+        """Whether unknown characters are spelled as bytes."""
+        return bool(self._byte_ids)
 
     @property
     def mask(self) -> int | None:
@@ -102,7 +122,8 @@ class Tokenizer:
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         prepared = [self.prepare(text) for text in texts]
         if not self._byte_ids:
-            return [e.ids for e in self.inner.encode_batch_fast(prepared, add_special_tokens=False)]
+            rows = [e.ids for e in self.inner.encode_batch_fast(prepared, add_special_tokens=False)]
+            return rows if self.table is None else self.table.renumber(self.inner, rows, prepared)
         encodings = self.inner.encode_batch(prepared, add_special_tokens=False)
         return [self._unknown_to_bytes(e, text) for e, text in zip(encodings, prepared, strict=True)]
 
@@ -182,12 +203,14 @@ class Tokenizer:
             "kind": self.kind,
             "stages": self.stages.plain(),
             "special": self.special,
-            "form": self._options,
+            "form": self.options,
             "sampling": self.sampling,
             "sample": self.sample,
             "byte_ids": self._byte_ids,
             "sum": _sum(self._document),
         }
+        if self.table is not None:
+            header["table"] = self.table.plain()
         return json.dumps({"regard": header, "tokenizer": self._document}, ensure_ascii=False)
 
     @property
@@ -234,6 +257,7 @@ class Tokenizer:
                 header["sampling"],
                 header["sample"],
                 header["byte_ids"],
+                Table(**header["table"]) if "table" in header else None,
             )
             if not all(0 <= i < made.size for i in (*made.special.values(), *made._byte_ids)):
                 raise ValueError("a special token lies outside the vocabulary")

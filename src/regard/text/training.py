@@ -42,6 +42,10 @@ def train(
 
         stages = Stages(config.normalise, config.moses, config.lower, fold=config.moses, language=language)
         return from_sentencepiece((side == "target" and config.target_path) or config.path, stages)
+    if isinstance(config, kinds.Marian):
+        from regard.text.marian import from_folder
+
+        return from_folder(config.path, side, language)
     fold = config.moses or not isinstance(config, kinds.Char | kinds.ByteBpe)
     stages = Stages(config.normalise, config.moses, config.lower, fold, language)
     form_options = {"jieba": True} if isinstance(config, kinds.Word) and config.segmenter == "jieba" else {}

@@ -19,11 +19,11 @@ def weights_of(model: nn.Module) -> dict[str, Tensor]:
     return {name: p.detach() for name, p in model.named_parameters()} | buffers
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: dict[str, str] | None = None) -> None:
     """By way of a temporary file and one rename; what stood there before stays until the new file is whole."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        save_file({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, temporary)
+        save_file({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, temporary, about)
         os.chmod(temporary, 0o666 & ~_umask())  # the library makes files that only their owner can read
         flush(temporary)
         os.replace(temporary, path)

@@ -1,0 +1,124 @@
+"""A Hugging Face checkpoint: its folder, its JSON files and its tensors. Knows no family of models.
+
+Reading runs no code: pickles are read weights-only, and one that asks for more is refused.
+"""
+
+import json
+import pickle
+import re
+import warnings
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.errors import RegardError
+from regard.training.weights import read_tensors
+
+NAME = re.compile(r"[\w.-]+/[\w.-]+")  # on the hub: organisation/model
+WANTED = ["*.json", "*.safetensors", "pytorch_model*.bin", "*.spm", "*.txt", "*.model", "tokenizer/*"]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    folder: Path
+
+    @staticmethod
+    def find(name: str) -> "Checkpoint":
+        """A folder, or else a name on the hub, which is downloaded."""
+        folder = Path(name)
+        if not folder.is_dir():
+            folder = _download(name)
+        if not (folder / "config.json").is_file():
+            raise RegardError(f"{name}: not a Hugging Face checkpoint (config.json is missing)")
+        return Checkpoint(folder)
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        return self.json("config.json")
+
+    @property
+    def family(self) -> str:
+        return str(self.config.get("model_type"))
+
+    def has(self, *names: str) -> bool:
+        return all((self.folder / name).is_file() for name in names)
+
+    def json(self, name: str) -> dict[str, Any]:
+        """A JSON file of the folder; empty if there is none."""
+        path = self.folder / name
+        try:
+            found = json.loads(path.read_bytes())
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise RegardError(f"{path}: cannot be read ({error.strerror})") from None
+        except ValueError:
+            raise RegardError(f"{path}: not JSON, or cut short") from None
+        if not isinstance(found, dict):
+            raise RegardError(f"{path}: not a mapping")
+        return found
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All weights, in float32."""
+        for name, read in (("model.safetensors", read_tensors), ("pytorch_model.bin", read_pickle)):
+            if self.has(name):
+                return _wide(read(self.folder / name))
+            if self.has(f"{name}.index.json"):
+                return _wide(self._parts(name, read))
+        raise RegardError(f"{self.folder}: there are no weights (neither model.safetensors nor pytorch_model.bin)")
+
+    def _parts(self, name: str, read: Any) -> dict[str, Tensor]:
+        index = self.json(f"{name}.index.json").get("weight_map")
+        if not isinstance(index, dict):
+            raise RegardError(f"{self.folder / name}.index.json: it has no weight_map")
+        found: dict[str, Tensor] = {}
+        for part in sorted(set(index.values())):
+            if Path(part).name != part:
+                raise RegardError(f"{self.folder / name}.index.json: {part} is not a file of this folder")
+            found |= read(self.folder / part)
+        return found
+
+
+def read_pickle(path: Path) -> dict[str, Tensor]:
+    """The tensors of a `.bin` file that torch.save wrote, and nothing else."""
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            found = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        asked = re.search(r"GLOBAL ([\w.]+)", str(error))
+        raise RegardError(
+            f"{path}: a pickle that would run code when it is loaded{f' ({asked[1]})' if asked else ''}; "
+            "ask for the weights as safetensors"
+        ) from None
+    except (OSError, RuntimeError, EOFError, ValueError, KeyError) as error:
+        raise RegardError(f"{path}: truncated, or not a file of weights ({_first(error)})") from None
+    if not isinstance(found, dict) or not all(isinstance(value, Tensor) for value in found.values()):
+        raise RegardError(f"{path}: it holds something else than named tensors")
+    return found
+
+
+def _first(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _wide(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: t.float() if t.is_floating_point() else t for name, t in tensors.items()}
+
+
+def _download(name: str) -> Path:
+    if not NAME.fullmatch(name):
+        raise RegardError(f"{name}: there is no such folder, and it is not a name on the hub (organisation/model)")
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError:
+        raise RegardError(
+            f'{name}: there is no such folder; to download it by name, run pip install "regard[hub]"'
+        ) from None
+    try:
+        return Path(snapshot_download(name, allow_patterns=WANTED))
+    except Exception as error:  # the library's own, the network's, the disk's
+        raise RegardError(f"{name}: there is no such folder, and it cannot be downloaded ({_first(error)})") from None

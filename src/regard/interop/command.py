@@ -1,0 +1,51 @@
+"""The commands `import` and `export`: folders in, folders out, and a sentence on stderr about what was made."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+
+from regard import folder
+from regard.config import nearest
+from regard.errors import RegardError
+from regard.interop import ct2_folder, opus, plain
+from regard.interop.checkpoint import Checkpoint
+from regard.interop.writing import new_folder
+from regard.tasks.translator import Translator
+
+FAMILIES: dict[str, Callable[[Checkpoint, Path], opus.Imported]] = {"marian": opus.read}
+
+
+def bring_in(kind: str, name: str, out: Path) -> None:
+    if kind != "hf":
+        raise RegardError(f"regard import {kind}: there is no such form; write hf")
+    with new_folder(out) as place:
+        checkpoint = Checkpoint.find(name)
+        if checkpoint.family not in FAMILIES:
+            known = ", ".join(FAMILIES)
+            raise RegardError(f"{name}: a model of the family {checkpoint.family}; these can be imported: {known}")
+        made = FAMILIES[checkpoint.family](checkpoint, out)
+        made.write(place)
+    count = sum(tensor.numel() for tensor in made.weights.values())
+    task = made.recipe.task
+    _say(f"{out}: {count / 1e6:.2f} million parameters, {task.kind} {task.source}→{task.target}")
+
+
+def send_out(kind: str, run: Path, out: Path, precision: str) -> None:
+    if kind not in FORMS:
+        raise RegardError(f"regard export {kind}: there is no such form; {nearest(kind, FORMS)}")
+    translator = folder.load(run, "cpu")
+    with new_folder(out) as place:
+        said = FORMS[kind](translator, run, place, precision)
+    _say(f"{out}: {said}")
+
+
+FORMS: dict[str, Callable[[Translator, Path, Path, str], str]] = {
+    "hf": lambda translator, run, place, precision: opus.write(translator, run, place),
+    "ct2": ct2_folder.write,
+    "safetensors": lambda translator, run, place, precision: plain.write(translator, run, place),
+}
+
+
+def _say(sentence: str) -> None:
+    Console(stderr=True).print(sentence, highlight=False, soft_wrap=True)

@@ -1,0 +1,29 @@
+"""What translates: our own engine, or CTranslate2. An engine is a way to open a run; commands are given it."""
+
+from collections.abc import Callable
+from functools import partial
+
+from regard.config import nearest
+from regard.errors import RegardError
+from regard.tasks.command import Opener
+
+
+def opener(engine: str, precision: str | None) -> Opener:
+    if engine not in ENGINES:
+        raise RegardError(f"--engine is {engine!r}; {nearest(engine, ENGINES)}")
+    return ENGINES[engine](precision)
+
+
+def _own(precision: str | None) -> Opener:
+    from regard.folder import load
+
+    return partial(load, precision=precision or "float32")
+
+
+def _ct2(precision: str | None) -> Opener:
+    from regard.interop.ct2_engine import load
+
+    return partial(load, precision=precision or "int8")
+
+
+ENGINES: dict[str, Callable[[str | None], Opener]] = {"own": _own, "ct2": _ct2}

@@ -1,0 +1,27 @@
+"""A folder that is whole or absent: it is written beside its place and appears by one rename."""
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from regard.errors import RegardError
+
+
+@contextlib.contextmanager
+def new_folder(out: Path) -> Iterator[Path]:
+    """Where to write what will be `out`, which must not be there, or be empty."""
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise RegardError(f"{out} is there already, and not empty; give another place")
+    hidden = out.absolute().parent / f".{out.name}.{os.getpid()}"
+    try:
+        hidden.mkdir(parents=True)
+        yield hidden
+        if out.exists():
+            out.rmdir()
+        os.replace(hidden, out)
+    except OSError as error:
+        raise RegardError(f"{out}: cannot be written ({error.strerror or error})") from None
+    finally:
+        shutil.rmtree(hidden, ignore_errors=True)

@@ -1,0 +1,89 @@
+"""OPUS-MT's vocabulary: a SentencePiece model for each side, and a table that numbers the pieces of both.
+
+The pieces come from SentencePiece, the ids from the table; a piece that the table lacks is unknown. A source may begin
+with the code of the language to translate into, `>>fra<<`, which is one piece.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken
+from tokenizers import Tokenizer as Inner
+
+from regard.errors import RegardError
+from regard.text.forms import hidden
+from regard.text.pretrained import from_sentencepiece
+from regard.text.spm import CODE
+from regard.text.table import Table
+from regard.text.tokenizer import Tokenizer
+
+SPM = {"source": "source.spm", "target": "target.spm"}
+
+
+@dataclass(frozen=True)
+class Marks:
+    """The ids with a meaning; the decoder of a Marian model begins with padding."""
+
+    pad: int
+    eos: int
+    start: int
+    unk: str = "<unk>"
+
+
+def read_table(path: Path) -> dict[str, int]:
+    """{piece: id}; the ids are 0, 1, 2 … without a gap."""
+    try:
+        table = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RegardError(f"{path}: cannot be read ({error.strerror})") from None
+    except ValueError:
+        raise RegardError(f"{path}: not a table of ids as JSON, or cut short") from None
+    if not isinstance(table, dict) or not all(type(i) is int for i in table.values()):
+        raise RegardError(f"{path}: not a table of ids ({{piece: id}})")
+    if sorted(table.values()) != list(range(len(table))):
+        raise RegardError(f"{path}: its ids are not 0 to {len(table) - 1:,}, each once")
+    return table
+
+
+def from_marian(path: Path, table: dict[str, int], marks: Marks, language: str = "en") -> Tokenizer:
+    """The tokenizer of one side: a `.spm` file and the table of ids."""
+    if marks.unk not in table:
+        raise RegardError(f"{path.parent}: the table of ids has no {marks.unk}, which unknown pieces become")
+    if not all(0 <= i < len(table) for i in (marks.pad, marks.eos, marks.start)):
+        raise RegardError(f"{path.parent}: the ids of padding, end and start lie outside the table of {len(table):,}")
+    pieces = from_sentencepiece(path).in_language(language)
+    if pieces.has_bytes:
+        raise RegardError(f"{path}: it spells unknown characters as bytes, for which the table of ids has no place")
+    codes = [piece for piece in table if CODE.fullmatch(piece)]
+    inner = Inner.from_str(json.dumps(pieces.document))
+    unknown = inner.id_to_token(pieces.unk)
+    inner.add_tokens([AddedToken(text, normalized=False) for text in (unknown, *map(hidden, codes))])
+    unk = table[marks.unk]
+    ids = [table.get(_bare(inner.id_to_token(i)), unk) for i in range(inner.get_vocab_size())]
+    ids[pieces.unk] = unk
+    never = {marks.pad, marks.eos, marks.start, unk}
+    names = [hidden(piece) if i in never else piece for piece, i in sorted(table.items(), key=lambda item: item[1])]
+    special = {"pad": marks.pad, "unk": unk, "bos": marks.start, "eos": marks.eos}
+    form = pieces.options | {"codes": codes, "unknown": unknown}
+    document = json.loads(inner.to_str())
+    return Tokenizer(document, "marian", pieces.stages, special, form, table=Table(names, ids, pieces.unk))
+
+
+def from_folder(folder: str | Path, side: str, language: str) -> Tokenizer:
+    """The tokenizer of a side as OPUS-MT's own files describe it; the end is `</s>`, and `<pad>` begins."""
+    folder = Path(folder)
+    vocabulary = folder / "vocab.json"
+    table = read_table(vocabulary)
+    lacks = [name for name in ("<pad>", "</s>") if name not in table]
+    if lacks:
+        raise RegardError(f"{vocabulary}: it lacks {' and '.join(lacks)}")
+    marks = Marks(table["<pad>"], table["</s>"], table["<pad>"])
+    return from_marian(folder / SPM[side], table, marks, language)
+
+
+def _bare(name: Any) -> str:
+    """The name of a piece without the spaces that keep it from being found in text."""
+    text = str(name)
+    return text[1:-1] if len(text) > 2 and text[0] == text[-1] == " " else text
