@@ -100,7 +100,7 @@ def evaluate(
     """Measure a model: BLEU, chrF and TER with signatures, exact match, perplexity."""
     from regard.tasks.command import evaluate as body
 
-    body(run, split, source, reference, heads, beam, device, as_json)
+    body(run, split, device, as_json, source=source, reference=reference, heads=heads, beam=beam)
 
 
 @app.command()

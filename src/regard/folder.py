@@ -1,16 +1,17 @@
 """A trained model is a folder that needs nothing else: config.yaml, model.safetensors, tokenizer/, results.json."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from regard import config
 from regard.errors import RegardError
 
 if TYPE_CHECKING:
     from regard.recipe import Recipe
-    from regard.tasks.translator import Translator
 
+T = TypeVar("T")
 CONFIG, WEIGHTS, RESULTS = "config.yaml", "model.safetensors", "results.json"
+PARTS = ("tokenizer", "labels.json")  # what a task writes there; not every task has all
 
 
 def read_recipe(folder: Path) -> "Recipe":
@@ -24,10 +25,11 @@ def read_recipe(folder: Path) -> "Recipe":
     return config.parse(Recipe, config.read(folder / CONFIG))
 
 
-def load(folder: str | Path, device: str = "auto") -> "Translator":
+def load(folder: str | Path, device: str = "auto") -> Any:
     """A trained model, ready to be used. Reads YAML, JSON and safetensors; runs no code from the folder.
 
-    A checkpoint of a run (RUN/checkpoints/step-N, RUN/last) can be loaded too.
+    What it can do is its task's affair: a Translator translates. A checkpoint of a run (RUN/checkpoints/step-N,
+    RUN/last) can be loaded too.
     """
     from regard.device import pick_device
     from regard.training.weights import load_weights, read_whole
@@ -44,4 +46,12 @@ def load(folder: str | Path, device: str = "auto") -> "Translator":
     made = recipe.task.open(recipe, home)
     load_weights(made.model, read_whole(weights, "model"), weights / WEIGHTS)
     made.model.to(pick_device(device)).eval()
+    return made
+
+
+def load_as(kind: type[T], folder: str | Path, device: str, command: str) -> T:
+    """The same for a command that serves one kind of model only."""
+    made = load(folder, device)
+    if not isinstance(made, kind):
+        raise RegardError(f"{folder}: a model of the task {made.recipe.task.kind}, which `regard {command}` is not for")
     return made

@@ -33,6 +33,7 @@ from regard.tasks.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from regard.recipe import Recipe
+    from regard.tasks.translation import TranslationConfig
 
 Form = Literal[
     "plain", "prepared"
@@ -75,6 +76,11 @@ class Translator:
     @property
     def device(self) -> torch.device:
         return next(self.model.parameters()).device
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """Of the source and the target."""
+        return cast("TranslationConfig", self.recipe.task).languages
 
     # --- translating -------------------------------------------------------------------------------------------
 
@@ -199,7 +205,7 @@ class Translator:
 
     def _text(self, tokens: list[int], form: Form) -> str:
         text = self.vocabulary.target.decode(tokens)
-        return self.vocabulary.target.detokenise(text, self.recipe.task.target) if form == "plain" else text
+        return self.vocabulary.target.detokenise(text, self.languages[1]) if form == "plain" else text
 
     # --- scoring -----------------------------------------------------------------------------------------------
 
@@ -248,8 +254,8 @@ class Translator:
             references = [target.normalise(t) for _, t in given]
         else:
             references = [t for _, t in given]
-            outputs = [target.detokenise(o, self.recipe.task.target) for o in outputs]
-        return text_metrics(outputs, references, self.recipe.task.target, settings.tokenise, full)
+            outputs = [target.detokenise(o, self.languages[1]) for o in outputs]
+        return text_metrics(outputs, references, self.languages[1], settings.tokenise, full)
 
 
 def by_length(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
