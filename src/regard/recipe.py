@@ -12,15 +12,17 @@ from regard.decoding.config import Beam, DecodingConfig
 from regard.errors import RegardError
 from regard.models.bytenet import ByteNetConfig
 from regard.models.conv import ConvConfig
+from regard.models.lm import LanguageModelConfig
 from regard.models.rnn import RnnConfig
 from regard.models.transformer import TransformerConfig
+from regard.tasks.language_modelling import LanguageModellingConfig
 from regard.tasks.translation import TranslationConfig
 from regard.text import TextConfig
 from regard.text.config import Bpe
 from regard.training.config import Training
 
-ModelConfig = TransformerConfig | RnnConfig | ConvConfig | ByteNetConfig
-TaskConfig = TranslationConfig
+ModelConfig = TransformerConfig | RnnConfig | ConvConfig | ByteNetConfig | LanguageModelConfig
+TaskConfig = TranslationConfig | LanguageModellingConfig
 
 
 @dataclass(frozen=True)

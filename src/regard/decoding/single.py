@@ -3,21 +3,21 @@
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from regard.decoding.config import Greedy, Sample
 from regard.decoding.contract import Generator, Hypothesis, Symbols, log_probabilities
+from regard.decoding.shape import Drawn, likeliest
 
-Choose = Callable[[Tensor, Tensor, int], Tensor]  # (logp [B, V], rows [B], step) -> tokens [B]
+Choose = Callable[[Tensor, Tensor, Tensor, int], Tensor]  # (logits [B, V], logp [B, V], rows [B], step) -> tokens [B]
 
 
 def greedy_search(
     model: Generator, batch: Any, limits: list[int], symbols: Symbols, config: Greedy, record: Any = None
 ) -> list[Hypothesis]:
     """The likeliest next word, again and again."""
-    return _generate(model, batch, limits, symbols, lambda logp, rows, step: logp.argmax(-1), record)
+    return _generate(model, batch, limits, symbols, likeliest, record)
 
 
 def sample(
@@ -31,22 +31,8 @@ def sample(
 ) -> list[Hypothesis]:
     """Draw each word. Row r has a stream of its own, keyed by (seed, keys[r]), so that batching changes nothing."""
     keys = keys if keys is not None else list(range(len(limits)))
-    draws = torch.tensor(
-        np.stack([np.random.default_rng((config.seed, key)).random(max(limits) + 1) for key in keys])
-    )  # [B, L] in [0, 1)
-
-    def choose(logp: Tensor, rows: Tensor, step: int) -> Tensor:
-        ranked, ids = (logp.double() / config.temperature).softmax(-1).sort(dim=-1, descending=True, stable=True)
-        before = ranked.cumsum(-1) - ranked  # probability of all that rank above
-        keep = before < config.top_p
-        if config.top_k:
-            keep[:, config.top_k :] = False
-        kept = (ranked * keep).cumsum(-1)
-        u = draws.to(kept.device)[rows, step, None] * kept[:, -1:]
-        place = (kept <= u).sum(-1).clamp(max=keep.sum(-1) - 1)
-        return ids.gather(-1, place[:, None])[:, 0]
-
-    return _generate(model, batch, limits, symbols, choose, record)
+    read = getattr(batch, "ids", torch.empty(len(limits), 0, dtype=torch.long, device=batch.device))  # of a prompt
+    return _generate(model, batch, limits, symbols, Drawn(config, symbols, keys, max(limits), read), record)
 
 
 @torch.inference_mode()
@@ -64,7 +50,7 @@ def _generate(
     for step in range(max(limits) + 1):
         logits, state = model.step(last, state)
         logp = log_probabilities(logits[:, -1], symbols)
-        token = choose(logp, rows, step)
+        token = choose(logits[:, -1], logp, rows, step)
         token = torch.where(limit[rows] <= step, symbols.eos, token)  # the limit is reached: end here
         total[rows] += logp.gather(-1, token[:, None])[:, 0].double()
         for at, (row, word) in enumerate(zip(rows.tolist(), token.tolist(), strict=True)):

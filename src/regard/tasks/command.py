@@ -154,6 +154,8 @@ def evaluate(run: Path, split: str | None, device: str, as_json: bool, **given: 
 
 COUNTED = ("lines", "examples", "tokens")  # how much was measured on, as reports say it
 NAMES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER", "exact_match": "exact match %", "pronouns": "pronouns right %"}
+NAMES |= {"word_perplexity": "perplexity of a word", "bits_per_character": "bits per character"}
+DIGITS = {"loss": 4, "bits_per_character": 4}
 
 
 def print_metrics(report: dict[str, Any], console: Console | None = None) -> None:
@@ -163,7 +165,7 @@ def print_metrics(report: dict[str, Any], console: Console | None = None) -> Non
     table.add_column("value", justify="right")
     console = console or Console()
     for name, entry in report["metrics"].items():
-        table.add_row(NAMES.get(name, name), f"{entry['value']:.2f}")
+        table.add_row(NAMES.get(name, name), f"{entry['value']:.{DIGITS.get(name, 2)}f}")
     console.print(table)
     for name, entry in report["metrics"].items():
         if "signature" in entry:
