@@ -185,11 +185,13 @@ class Writer:
         found = negative_log_likelihoods(self.model, rows, reach or self.task.reach(), self._never())
         return [(-nll, count) for nll, count in found]
 
-    def total(self, given: Sequence[str], reach: Reach, progress: Progress | None = None) -> tuple[float, int]:
-        """Negative log-likelihood of documents, and their tokens; the task says whether they see each other."""
-        rows: list[Any] = self.running.encode_batch(given)
-        if self.task.boundaries == "marked":
-            rows = [np.concatenate([np.array(row, dtype=np.int64) for row in rows])]
+    def rows(self, documents: Sequence[str]) -> list[np.ndarray]:
+        """Documents as tokens; where only a mark stands between them, as one row."""
+        rows = [np.array(row, dtype=np.int64) for row in self.running.encode_batch(documents)]
+        return [np.concatenate(rows)] if self.task.boundaries == "marked" else rows
+
+    def total(self, rows: Sequence[np.ndarray], reach: Reach, progress: Progress | None = None) -> tuple[float, int]:
+        """The negative log-likelihood of rows of tokens, and how many they are, what opens a document aside."""
         size = sum(map(len, rows))
 
         def told(done: int) -> None:
