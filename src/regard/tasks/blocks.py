@@ -24,6 +24,11 @@ class Streams:
             most = max(end - begin for begin, end in self.parts)
             raise RegardError(f"the text has {most:,} tokens, too few for a block of task.length={length}; lower it")
 
+    @property
+    def short(self) -> list[int]:
+        """Corpora that have text, but not enough of it for a block."""
+        return [n for n, (begin, end) in enumerate(self.parts) if 0 < end - begin <= self.length]
+
     def starts(self, seed: int, epoch: int) -> np.ndarray:
         """Where the blocks of an epoch begin: side by side from a random place on, for a corpus of weight w w times."""
         random = np.random.default_rng([seed, epoch])

@@ -153,7 +153,15 @@ class LanguageModellingTask:
 
     def report(self) -> list[str]:
         tokens = len(self.streams.flat)
-        return [*self.prepared.report_lines(), f"{tokens:,} tokens, a vocabulary of {self.running.size:,}"]
+        names = [self.recipe.data.train[n].name for n in self.streams.short]
+        return [
+            *self.prepared.report_lines(),
+            *(
+                f"{name}: shorter than a block of task.length={self.settings.length}, and not learned from"
+                for name in names
+            ),
+            f"{tokens:,} tokens, a vocabulary of {self.running.size:,}",
+        ]
 
     def build_model(self) -> nn.Module:
         return cast(Any, self.recipe.model).build(self.running.size)  # type: ignore[no-any-return]
