@@ -222,6 +222,11 @@ def test_a_prompt_longer_than_the_context(writer: Writer) -> None:
     assert len(kept.tokens) <= 5
     with pytest.raises(RegardError, match="the prompt has 21 tokens, more than the context of 16; shorten it"):
         writer.generate(long, strict=True)
+    said.clear()
+    (beam,) = writer.generate("the cat sat", decoding=Beam(size=2), max_tokens=9, warn=said.append)
+    room = "more than the context of 16 less the room for what a beam says, 8: its last ones are kept"
+    assert said == [f"the prompt has 12 tokens, {room}"]
+    assert len(beam.tokens) <= 8
     with pytest.warns(UserWarning, match="its last ones are kept"):
         writer.generate(long, decoding=Greedy(), max_tokens=1)
 
