@@ -15,7 +15,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="The Transformer, complete: train and measure attention models, and translate.\n\n"
+    help="The Transformer, complete: train and measure attention models, translate and write.\n\n"
     "First steps:  regard quickstart  trains a small translator in minutes and shows what to try next.",
 )
 data = typer.Typer(no_args_is_help=True, help="The catalog of public data sets.")
@@ -101,6 +101,11 @@ def evaluate(
     beam: Beam = None,
     engine: Engine = "own",
     precision: Precision = None,
+    text: Annotated[Path | None, typer.Option(help="A language model: measure on this file instead.")] = None,
+    context: Annotated[int | None, typer.Option(min=1, help="A language model: tokens of a window.")] = None,
+    stride: Annotated[
+        int | None, typer.Option(min=1, help="A language model: tokens from window to window; less is slower.")
+    ] = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -108,7 +113,41 @@ def evaluate(
     from regard.interop.engines import opener
     from regard.tasks.command import evaluate as body
 
-    body(run, split, source, reference, heads, beam, device, as_json, opener(engine, precision))
+    asked = {"source": source, "reference": reference, "heads": heads, "beam": beam}
+    body(run, split, device, as_json, opener(engine, precision), **asked, text=text, context=context, stride=stride)
+
+
+@app.command()
+def generate(
+    run: Run,
+    prompt: Annotated[str | None, typer.Argument(help="What the text begins with. Default: all of stdin.")] = None,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Write at most so many tokens.")] = 256,
+    temperature: Annotated[float | None, typer.Option(help="Below 1 sharpens, above 1 flattens.")] = None,
+    top_k: Annotated[int | None, typer.Option(help="Draw from the k likeliest words only.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Draw from the likeliest with this much probability.")] = None,
+    min_p: Annotated[float | None, typer.Option(help="Draw from those with this share of the likeliest's.")] = None,
+    repetition_penalty: Annotated[
+        float | None, typer.Option(help="Above 1: words that were there before are less likely.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="The same seed writes the same text.")] = None,
+    greedy: Annotated[bool, typer.Option("--greedy", help="The likeliest word every time.")] = False,
+    beam: Annotated[int | None, typer.Option(min=1, help="Search with a beam; shown when it is done.")] = None,
+    samples: Annotated[int, typer.Option(min=1, help="So many texts.")] = 1,
+    stop: Annotated[list[str] | None, typer.Option(help="End before this string; may be repeated.")] = None,
+    echo: Annotated[bool, typer.Option("--echo", help="Write the prompt too.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse a prompt longer than the context, instead of keeping its end.")
+    ] = False,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Continue a text with a language model, as it is being written."""
+    from regard.tasks.generate import generate as body
+
+    drawn = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p, "seed": seed}
+    drawn["repetition_penalty"] = repetition_penalty
+    options = {"max_tokens": max_tokens, "stop": stop or [], "strict": strict}
+    body(run, prompt, "greedy" if greedy else None, beam, drawn, samples, echo, device, as_json, **options)
 
 
 @app.command()
@@ -172,13 +211,15 @@ def translate(
 @app.command()
 def score(
     run: Run,
-    source: Annotated[Path | None, typer.Option(help="Source sentences. Default: stdin, as source TAB target.")] = None,
+    source: Annotated[
+        Path | None, typer.Option(help="Source sentences, or texts. Default: stdin, pairs as source TAB target.")
+    ] = None,
     target: Annotated[Path | None, typer.Option(help="Their translations, line by line.")] = None,
     heads: Heads = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """How likely a model finds given translations: the log-probability of each, one a line."""
+    """How likely a model finds given translations, or texts: the log-probability of each, one a line."""
     from regard.tasks.command import score as body
 
     body(run, source, target, heads, device, as_json)

@@ -259,11 +259,7 @@ def _long_form(cls: type, node: Node, path: str) -> Node:
             expanded = cls.expand(dict(plain))
         except ValueError as error:
             raise _fail(node, path, str(error)) from None
-        keep = {k: node.value[k] for k in expanded if k in plain and expanded[k] == plain[k]}
-        node = Node(
-            {k: keep.get(k) or wrap(v, getattr(node.value.get(k), "where", node.where)) for k, v in expanded.items()},
-            node.where,
-        )
+        node = _rewritten(node, plain, expanded)
     presets: dict[str, dict[str, Any]] = getattr(cls, "presets", {})
     if presets and (chosen := node.value.get("preset")) is not None and chosen.value is not None:
         if chosen.value not in presets:
@@ -271,6 +267,31 @@ def _long_form(cls: type, node: Node, path: str) -> Node:
         defaults = {k: wrap(v, chosen.where) for k, v in presets[chosen.value].items()}
         node = Node({**defaults, **node.value}, node.where)
     return node
+
+
+def _rewritten(node: Node, old: Any, new: Any) -> Node:
+    """A node whose plain value has changed; what is the same in it keeps its line, however deep."""
+    if old == new:
+        return node
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return wrap(new, node.where)
+    known = {k: _rewritten(node.value[k], old[k], v) for k, v in new.items() if k in old}
+    return Node({k: known[k] if k in known else wrap(v, node.where) for k, v in new.items()}, node.where)
+
+
+def beneath(given: Any, defaults: Any) -> Any:
+    """A plain tree with the defaults of what it does not say; a section of another `kind` takes none of them."""
+    if not isinstance(given, dict) or not isinstance(defaults, dict):
+        return given
+    if "kind" in defaults and given.get("kind", defaults["kind"]) != defaults["kind"]:
+        return given
+    kept = {key: beneath(value, defaults[key]) if key in defaults else value for key, value in given.items()}
+    return kept | {key: value for key, value in defaults.items() if key not in given}
+
+
+def kinds(union: Any) -> tuple[Any, ...]:
+    """The classes of a choice, be it a union or a single one."""
+    return get_args(union) or (union,)
 
 
 def _value(hint: Any, node: Node, path: str) -> Any:

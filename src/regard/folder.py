@@ -1,16 +1,18 @@
 """A trained model is a folder that needs nothing else: config.yaml, model.safetensors, tokenizer/, results.json."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from regard import config
 from regard.errors import RegardError
 
 if TYPE_CHECKING:
     from regard.recipe import Recipe
-    from regard.tasks.translator import Translator
 
+T = TypeVar("T")
 CONFIG, WEIGHTS, RESULTS = "config.yaml", "model.safetensors", "results.json"
+PARTS = ("tokenizer", "labels.json")  # what a task writes there; not every task has all
 
 
 def read_recipe(folder: Path) -> "Recipe":
@@ -30,11 +32,11 @@ def home_of(folder: Path) -> Path:
     return folder.resolve().parent.parent if is_checkpoint else folder
 
 
-def load(folder: str | Path, device: str = "auto", precision: str = "float32") -> "Translator":
+def load(folder: str | Path, device: str = "auto", precision: str = "float32") -> Any:
     """A trained model, ready to be used. Reads YAML, JSON and safetensors; runs no code from the folder.
 
-    A checkpoint of a run (RUN/checkpoints/step-N, RUN/last) can be loaded too. `precision` is that of decoding:
-    float32, or bf16, which is faster.
+    What it can do is its task's affair: a Translator translates. A checkpoint of a run (RUN/checkpoints/step-N,
+    RUN/last) can be loaded too. `precision` is that of decoding: float32, or bf16, which is faster.
     """
     from regard.device import pick_device
     from regard.training.weights import load_weights, read_whole
@@ -46,8 +48,16 @@ def load(folder: str | Path, device: str = "auto", precision: str = "float32") -
         raise RegardError(
             f"{folder}: training has not finished; resume it, or give {home / 'last'}, its last checkpoint"
         )
-    made = recipe.task.open(recipe, home)
+    made: Any = recipe.task.open(recipe, home)
     load_weights(made.model, read_whole(weights, "model"), weights / WEIGHTS)
     made.model.to(pick_device(device)).eval()
     made.precision = precision
+    return made
+
+
+def load_as(kind: type[T], folder: Path, device: str, command: str, opener: Callable[[Path, str], Any] = load) -> T:
+    """The same for a command that serves one kind of model only; `opener` may put it into another engine."""
+    made = opener(folder, device)
+    if not isinstance(made, kind):
+        raise RegardError(f"{folder}: a model of the task {made.recipe.task.kind}, which `regard {command}` is not for")
     return made

@@ -11,13 +11,14 @@ from collections.abc import Iterator
 from dataclasses import MISSING, asdict, dataclass, fields, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import torch
 from rich.console import Console
 from rich.padding import Padding as Indented
 from rich.text import Text
 
+from regard.config import kinds
 from regard.models.conv import ConvEncoderConfig
 from regard.models.transformer import AttentionsConfig, PositionsConfig, TransformerConfig
 from regard.nn.attention import AttentionConfig
@@ -27,7 +28,7 @@ from regard.nn.normalise import NormaliseConfig
 from regard.nn.pattern import PATTERNS, Document, Padding
 from regard.nn.position import PositionConfig
 from regard.nn.score import ScoreConfig
-from regard.recipe import ModelConfig
+from regard.recipe import ModelConfig, TaskConfig
 
 PLACES = ("encoder", "decoder", "cross")
 
@@ -76,11 +77,6 @@ BLOCKS = [  # choices of the Transformer that are no classes with a `kind`
 ]  # fmt: skip
 
 
-def kinds(union: Any) -> tuple[Any, ...]:
-    """The classes of a choice, be it a union or a single one."""
-    return get_args(union) or (union,)
-
-
 SLOTS: dict[str, Any] = {
     "score": ScoreConfig,
     "position": PositionConfig,
@@ -98,8 +94,14 @@ def everything() -> list[Mechanism]:
         found += [_mechanism(slot, cls.__name__.lower(), cls, "always") for cls in always]
         found += [_mechanism(slot, name, cls, _line(slot, choice)) for name, cls, choice in choices(slot)]
     found += [Mechanism(*row) for row in BLOCKS]
-    found += _kinds("model", ModelConfig, "model.kind=")
+    found += [_mechanism("model", cls.kind, cls, _model_line(cls.kind)) for cls in kinds(ModelConfig)]
     return [*found, *_kinds("encoder", ConvEncoderConfig, "model.kind=conv model.encoder=")]
+
+
+def _model_line(model: str) -> str:
+    """A model that does not translate comes with its task."""
+    tasks = [cls.kind for cls in kinds(TaskConfig) if model in cls.models]
+    return f"model.kind={model}" if "translation" in tasks else f"task.kind={tasks[0]} model.kind={model}"
 
 
 def choices(slot: str) -> Iterator[tuple[str, Any, Any]]:

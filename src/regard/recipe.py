@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from regard import config
 from regard.config import option
@@ -12,15 +12,17 @@ from regard.decoding.config import Beam, DecodingConfig
 from regard.errors import RegardError
 from regard.models.bytenet import ByteNetConfig
 from regard.models.conv import ConvConfig
+from regard.models.lm import LanguageModelConfig
 from regard.models.rnn import RnnConfig
-from regard.models.transformer import PositionsConfig, TransformerConfig
+from regard.models.transformer import TransformerConfig
+from regard.tasks.language_modelling import LanguageModellingConfig
 from regard.tasks.translation import TranslationConfig
 from regard.text import TextConfig
 from regard.text.config import Bpe
 from regard.training.config import Training
 
-ModelConfig = TransformerConfig | RnnConfig | ConvConfig | ByteNetConfig
-TaskConfig = TranslationConfig
+ModelConfig = TransformerConfig | RnnConfig | ConvConfig | ByteNetConfig | LanguageModelConfig
+TaskConfig = TranslationConfig | LanguageModellingConfig
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class Evaluation:
 @dataclass(frozen=True)
 class Recipe:
     data: Data = option(help="the corpora")
-    task: TaskConfig = option(TaskConfig, "what is learned")
+    task: TaskConfig = option(TranslationConfig, "what is learned")
     text: TextConfig = option(Bpe, "how text becomes pieces")
     model: ModelConfig = option(TransformerConfig, "what learns")
     training: Training = option(Training, "how it learns")
@@ -47,35 +49,24 @@ class Recipe:
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**31:
             raise ValueError(f"seed must be from 0 to 2147483647, not {self.seed}")
-        if getattr(self.model, "share", None) == "all" and not self.text.shared:
-            raise ValueError("model.share: all needs text.shared: true, since one matrix serves both languages")
-        if self.task.guide is not None:
-            self._check_guide()
-        self._check_trees()
-        longest = self.data.filters.max_length + 1  # and the end, or the start
-        try:
-            self.model.check(longest, longest)
-        except ValueError as error:
-            raise ValueError(f"model.{error}" if str(error).startswith("position.") else f"model: {error}") from None
-
-    def _check_guide(self) -> None:
-        if not hasattr(self.model, "attention"):
-            raise ValueError(f"task.guide teaches attention to the source, and the model {self.model.kind} has none")
-        bare = [c for c in self.data.train if c.alignments is None]
-        if bare:
+        if self.model.kind not in self.task.models:
             raise ValueError(
-                f"task.guide needs the word alignments of every training corpus, and {bare[0].name} has none; "
-                "name their file (alignments: FILE, beside source and target)"
+                f"model.kind is {self.model.kind}, but the task {self.task.kind} learns with "
+                f"{' or '.join(self.task.models)}; change one of the two"
             )
-
-    def _check_trees(self) -> None:
-        position = getattr(self.model, "position", None)
-        bare = [c for c in (*self.data.train, *self.data.valid, *self.data.test) if c.heads is None]
-        if bare and isinstance(position, PositionsConfig) and "structural" in {p.kind for p in position.of("encoder")}:
+        if self.training.goal not in self.task.metrics:
             raise ValueError(
-                "model.position.encoder: structural needs the dependency tree of every sentence, and "
-                f"{bare[0].name} has none; name its CoNLL-U file (heads: FILE, beside source and target)"
+                f"training.goal is {self.training.goal!r}; {config.nearest(self.training.goal, self.task.metrics)}"
             )
+        self.task.check(self)
+
+    @classmethod
+    def expand(cls, mapping: dict[str, Any]) -> dict[str, Any]:
+        """What is not said is as the task wants it."""
+        given = mapping.get("task")
+        kind = given.get("kind") if isinstance(given, dict) else given
+        known = {task.kind: task.defaults for task in config.kinds(TaskConfig)}
+        return config.beneath(mapping, known[kind]) if isinstance(kind, str) and kind in known else mapping
 
 
 def find(name: str | Path) -> Path:

@@ -35,6 +35,9 @@ BESIDE = {"heads": "heads", "links": "alignments"}  # what is kept of each row b
 DROPPED = ("empty", "identical", "duplicate", "short", "long", "ratio")  # in the order they are judged
 
 
+Reader = Callable[[Corpus, Sequence[str], Sequence[str] | None, Counter[str]], Iterator[Record]]
+
+
 class Encoder(Protocol):
     @property
     def size(self) -> int: ...
@@ -92,11 +95,13 @@ def prepare(
     keep_text: bool = False,
     progress: Callable[[int], None] | None = None,
     languages: Sequence[str] | None = None,
+    reader: Reader = read,
 ) -> Prepared:
     """The prepared form of `corpora`, from `cache` if it is there. `columns` says what encodes each column.
 
     `progress` is told the number of rows read so far. `languages`, parallel to `columns`, is what sets of the
-    catalog are asked for. Processes that want the same form wait for the first to make it.
+    catalog are asked for. `reader` makes rows of a corpus; what it does must show in the encoders' fingerprints.
+    Processes that want the same form wait for the first to make it.
     """
     settings = {"format": FORMAT, "filters": asdict(filters), "text": keep_text, "languages": languages}
     key = fingerprint(corpora, columns, settings, languages)
@@ -114,7 +119,7 @@ def prepare(
                 _sweep(folder.parent, key)
             temporary = folder.parent / f".making-{key}-{os.getpid()}-{os.urandom(4).hex()}"
             try:
-                _build(temporary, key, corpora, columns, filters, keep_text, progress, languages)
+                _build(temporary, key, corpora, columns, filters, keep_text, progress, languages, reader)
                 with contextlib.suppress(FileExistsError):  # without locks, another may have been first
                     _rename(temporary, folder)
             finally:
@@ -182,6 +187,7 @@ def _build(
     keep_text: bool,
     progress: Callable[[int], None] | None,
     languages: Sequence[str] | None,
+    reader: Reader,
 ) -> None:
     names = list(columns)
     entries, total = [], 0
@@ -195,7 +201,7 @@ def _build(
             stack.enter_context(writer)
         for index, corpus in enumerate(corpora):
             counts: Counter[str] = Counter()
-            records = conllu.beside(read(corpus, names, languages, counts), corpus.heads, corpus.name)
+            records = conllu.beside(reader(corpus, names, languages, counts), corpus.heads, corpus.name)
             records = pharaoh.beside(records, corpus.alignments, corpus.name)
             for chunk in _chunks(records):
                 total += len(chunk)

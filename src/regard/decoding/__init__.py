@@ -6,10 +6,13 @@ from regard.decoding.engine import Engine, Feed
 from regard.decoding.ensemble import Ensemble
 from regard.decoding.penalty import penalty
 from regard.decoding.searches import beam_search, greedy_search, sample
+from regard.decoding.shape import Drawn, likeliest
+from regard.decoding.stream import Stream
 
 __all__ = [
     "Beam",
     "DecodingConfig",
+    "Drawn",
     "Engine",
     "Ensemble",
     "Feed",
@@ -17,9 +20,11 @@ __all__ = [
     "Greedy",
     "Hypothesis",
     "Sample",
+    "Stream",
     "Symbols",
     "beam_search",
     "greedy_search",
+    "likeliest",
     "penalty",
     "sample",
 ]

@@ -49,6 +49,8 @@ class Sample(_Limits):
     temperature: float = option(1.0, "below 1 sharpens, above 1 flattens")
     top_k: int = option(0, "draw from the k likeliest only; 0: from all")
     top_p: float = option(1.0, "draw from the likeliest that together have this probability")
+    min_p: float = option(0.0, "draw from those with this share of the likeliest's probability")
+    repetition_penalty: float = option(1.0, "above 1, words said before, or read in the prompt of a language model, are less likely")
     seed: int = option(1, "the same seed draws the same words, whatever else is in the batch")
 
     def __post_init__(self) -> None:
@@ -59,6 +61,10 @@ class Sample(_Limits):
             raise ValueError(f"temperature must be above 0, not {self.temperature}")
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p must be in (0, 1], not {self.top_p}")
+        if not 0 <= self.min_p < 1:
+            raise ValueError(f"min_p must be in [0, 1), not {self.min_p}")
+        if not 0 < self.repetition_penalty < 1e6:
+            raise ValueError(f"repetition_penalty must be above 0, and finite, not {self.repetition_penalty}")
         if self.top_k < 0:
             raise ValueError(f"top_k must be at least 0, not {self.top_k}")
 

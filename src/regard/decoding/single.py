@@ -10,6 +10,7 @@ from regard.decoding.best import best
 from regard.decoding.config import Sample
 from regard.decoding.contract import Asked, Hypothesis, Symbols, log_probabilities
 from regard.decoding.forced import Forced
+from regard.decoding.shape import Said, draw
 
 
 class Choice:
@@ -31,27 +32,33 @@ class Draw(Choice):
     def __init__(self, config: Sample, sentences: int, longest: int, device: torch.device) -> None:
         self.config = config
         self.draws = torch.zeros(sentences, longest + 1, dtype=torch.float64, device=device)  # in [0, 1)
+        self.known: Said | None = None  # the words of each sentence, where they are to become less likely
 
     def begin(self, rows: Tensor, asked: list[Asked]) -> None:
         count = self.draws.shape[1]
         fresh = [np.random.default_rng((self.config.seed, each.key)).random(count) for each in asked]
         self.draws[rows] = torch.from_numpy(np.stack(fresh)).to(self.draws.device)
+        if self.known is not None:
+            self.known.forget(rows)
 
     def reorder(self, index: Tensor) -> None:
         self.draws = self.draws[index]
+        if self.known is not None:
+            self.known.reorder(index)
 
     def pick(self, logits: Tensor, said: Tensor, symbols: Symbols, other: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         logp = log_probabilities(logits, symbols)
-        ranked, ids = (logp.double() / self.config.temperature).softmax(-1).sort(dim=-1, descending=True, stable=True)
-        before = ranked.cumsum(-1) - ranked  # probability of all that rank above
-        keep = before < self.config.top_p
-        if self.config.top_k:
-            keep[:, self.config.top_k :] = False
-        kept = (ranked * keep).cumsum(-1)
-        u = self.draws.gather(1, said[:, None]) * kept[:, -1:]
-        place = (kept <= u).sum(-1).minimum(keep.sum(-1) - 1)
-        words = ids.gather(-1, place[:, None])
-        return words[:, 0], logp.gather(-1, words)[:, 0], logp.gather(-1, other[:, None])[:, 0]
+        shaped, rows = logp, torch.arange(len(logits), device=logits.device)
+        if self.config.repetition_penalty != 1:
+            self.known = self.known or Said(
+                self.config.repetition_penalty, said.new_empty(len(said), 0), logits.shape[1]
+            )
+            shaped = log_probabilities(self.known.apply(logits, rows), symbols)
+        words = draw(shaped, self.config, self.draws.gather(1, said[:, None])[:, 0])
+        if self.known is not None:
+            self.known.add(rows, words)
+        both = logp.gather(-1, torch.stack([words, other], -1))
+        return words, both[:, 0], both[:, 1]
 
 
 class SingleSearch:

@@ -27,14 +27,13 @@ def bring_in(kind: str, name: str, out: Path) -> None:
         made = FAMILIES[checkpoint.family](checkpoint, out)
         made.write(place)
     count = sum(tensor.numel() for tensor in made.weights.values())
-    task = made.recipe.task
-    _say(f"{out}: {count / 1e6:.2f} million parameters, {task.kind} {task.source}→{task.target}")
+    _say(f"{out}: {count / 1e6:.2f} million parameters, {made.recipe.task.title}")
 
 
 def send_out(kind: str, run: Path, out: Path, precision: str) -> None:
     if kind not in FORMS:
         raise RegardError(f"regard export {kind}: there is no such form; {nearest(kind, FORMS)}")
-    translator = folder.load(run, "cpu")
+    translator = folder.load_as(Translator, run, "cpu", f"export {kind}")
     with new_folder(out) as place:
         said = FORMS[kind](translator, run, place, precision)
     _say(f"{out}: {said}")

@@ -15,7 +15,7 @@ from regard.device import pick_device
 from regard.errors import RegardError
 from regard.interop import ct2
 from regard.interop.ct2_folder import cached, check_precision, names, places
-from regard.tasks.translator import Options, Translation, Translator, by_length
+from regard.tasks.translator import Options, Translation, Translator, by_length, languages_of
 from regard.tasks.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ def load(run: Path, device: str = "auto", precision: str = "int8") -> "FastTrans
     check_precision(precision)
     home = folder.home_of(run)
     recipe = folder.read_recipe(home)
+    languages = languages_of(recipe, run)
     place = cached(run, precision)
     chosen = pick_device(device)
     inter, intra = threads()
@@ -44,7 +45,7 @@ def load(run: Path, device: str = "auto", precision: str = "int8") -> "FastTrans
         )
     except (RuntimeError, ValueError) as error:  # a device it does not have, a library of the GPU that is absent
         raise RegardError(f"CTranslate2 cannot open {place}: {str(error).splitlines()[0]}") from None
-    return FastTranslator(Vocabulary.load(home / "tokenizer", recipe.task.languages), recipe, engine, run)
+    return FastTranslator(Vocabulary.load(home / "tokenizer", languages), recipe, engine, run)
 
 
 def threads() -> tuple[int, int]:

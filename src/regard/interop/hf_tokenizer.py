@@ -14,6 +14,7 @@ from tokenizers import AddedToken, Regex, decoders, normalizers, pre_tokenizers,
 from tokenizers import Tokenizer as Inner
 
 from regard.config import dump
+from regard.tasks.translator import languages_of
 from regard.tasks.vocabulary import Vocabulary
 from regard.text import Tokenizer
 from regard.text.stages import CJK
@@ -46,7 +47,7 @@ def _opus(origin: Path, recipe: "Recipe", out: Path) -> str:
     for path in sorted([*origin.glob("*.spm"), *origin.glob("*vocab.json")]):
         shutil.copy(path, out / path.name)
     separate = (origin / "target_vocab.json").is_file()
-    languages = {"source_lang": recipe.task.source, "target_lang": recipe.task.target}
+    languages = dict(zip(("source_lang", "target_lang"), languages_of(recipe, origin), strict=True))
     _write(
         out / "tokenizer_config.json", languages | {"tokenizer_class": "MarianTokenizer", "separate_vocabs": separate}
     )

@@ -24,7 +24,7 @@ from regard.models.state import State
 from regard.models.texts import Texts
 from regard.nn.attention import AttentionConfig
 from regard.nn.dropout import Dropout
-from regard.nn.embedding import Embedding, Output
+from regard.nn.embedding import Embedding, Output, WordDropout
 from regard.nn.feed_forward import Activation
 from regard.nn.init import INITS
 from regard.nn.layout import Call, Layout
@@ -73,17 +73,23 @@ class LanguageModelConfig(StackConfig):
         "depth", "how weights begin: by fan-in and fan-out, N(0, 0.02²), or that with less from each sub-layer"
     )
     scale_embedding: bool = option(False, "multiply embeddings by √size")
+    embedding_dropout: float | None = option(None, "on the embeddings; none: as dropout")
+    word_dropout: float = option(0.0, "share of the vocabulary whose vectors are nothing, drawn for each batch")
+    output_dropout: float = option(0.0, "on the last states, before words are scored")
     position: Positions = option(LearnedConfig(length=1024), "how order enters; a list is tiled over the layers")
     attention: AttentionConfig = option(AttentionConfig, "the five choices")
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for name in ("embedding_dropout", "word_dropout", "output_dropout"):
+            if not 0 <= (getattr(self, name) or 0.0) < 1:
+                raise ValueError(f"{name} must be in [0, 1), not {getattr(self, name)}")
         check_positions(self.position, "decoder", self.attention.sizes(self.size, self.heads))
 
     def check(self, longest: int) -> None:
         """Raise ValueError where sequences of at most so many places are more than the choices can serve."""
         self.attention.check("decoder", longest, self.layers)
-        check_room(self.position, "position", longest)
+        check_room(self.position, "position", longest, "task.length, or task.context")
 
     def build(self, entries: int) -> "LanguageModel":
         return LanguageModel(self, entries)
@@ -95,7 +101,9 @@ class LanguageModel(nn.Module):
         c, self.config = config, config
         self.embedding = Embedding(entries, c.size, c.scale_embedding)
         self.output = Output(self.embedding if c.output == "tied" else None, entries, c.size)
-        self.dropout = Dropout(c.dropout)
+        self.word_dropout = WordDropout(c.word_dropout)
+        self.dropout = Dropout(c.dropout if c.embedding_dropout is None else c.embedding_dropout)
+        self.output_dropout = Dropout(c.output_dropout)
         self.position = build_positions(c.position, c.attention.sizes(c.size, c.heads), "decoder")
         attentions = c.attentions(c.attention, c.layers, self.position, Causal() & Padding() & Document())
         self.layers = nn.ModuleList(EncoderLayer(own, c.network(), c.residuals(2)) for own in attentions)
@@ -113,10 +121,11 @@ class LanguageModel(nn.Module):
         """Hidden states [B, T, D] of all places at once; none sees a later one."""
         layout = batch.layout(padding=self.config.norm == "batch")  # else causality hides the padding
         call = Call(layout, layout)
-        x = self.dropout(embed(self.position, self.embedding(batch.ids), layout))
+        x = self.word_dropout(self.embedding(batch.ids), batch.ids, len(self.embedding.weight))
+        x = self.dropout(embed(self.position, x, layout))
         for n, layer in enumerate(self.layers):
             x = layer(x, call, record and record.at("decoder", n))
-        return self.norm(x, layout.real)
+        return self.output_dropout(self.norm(x, layout.real))
 
     def forward(self, batch: Texts, record: Record | None = None, smoothing: float | None = None) -> Tensor:
         """Scores of the vocabulary at `batch.places` [N, V], in the order of `batch.labels`.

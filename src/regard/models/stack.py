@@ -99,14 +99,14 @@ def check_positions(chosen: Positions, place: str, sizes: Sizes) -> None:
         position.check(sizes)
 
 
-def check_room(chosen: Positions, key: str, longest: int) -> None:
+def check_room(chosen: Positions, key: str, longest: int, cause: str = "data.filters.max_length and the end") -> None:
     """Raise ValueError where a position ends before the longest input does."""
     for position in listed(chosen):
         room = getattr(position, "length", None)
         if room is not None and room < longest:
             raise ValueError(
                 f"{key}.length is {room}, shorter than the longest input of {longest} places "
-                "(data.filters.max_length and the end); raise it, or lower max_length"
+                f"({cause}); raise it, or lower the other"
             )
 
 

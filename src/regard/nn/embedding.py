@@ -19,6 +19,21 @@ class Embedding(nn.Module):
         return nn.functional.embedding(ids, self.weight) * self.factor  # [..., D]
 
 
+class WordDropout(nn.Module):
+    """Some words of the vocabulary are nothing, wherever they stand in the batch (Gal 2016, 4.2)."""
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self.share = share
+
+    def forward(self, x: Tensor, ids: Tensor, entries: int) -> Tensor:
+        """x [..., D] are the vectors of ids [...], out of so many entries."""
+        if not self.training or not self.share:
+            return x
+        kept = F.dropout(torch.ones(entries, dtype=x.dtype, device=x.device), self.share)
+        return x * kept[ids][..., None]
+
+
 class Output(nn.Module):
     """Scores for every word of the vocabulary, x · Wᵀ; W may be the embedding's own matrix."""
 

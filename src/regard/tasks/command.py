@@ -1,30 +1,28 @@
-"""The commands that use a trained translator: translate, score, evaluate. Text flows through; reports are printed."""
+"""The commands that use a trained model: translate, score, and evaluate for every task."""
 
 import contextlib
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any, cast
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from regard.data.config import Corpus
 from regard.data.conllu import beside
 from regard.data.readers import Record, read
-from regard.decoding import Beam, DecodingConfig, Greedy, Sample
+from regard.decoding import DecodingConfig, Greedy
 from regard.errors import RegardError
-from regard.folder import load
+from regard.folder import load, load_as
 from regard.tasks.alignment import pharaoh
-from regard.tasks.translation import evaluate as measure
+from regard.tasks.options import SPLITS, drawing, with_beam
+from regard.tasks.streams import bar, chunks, decode, reading, warn, writing
 from regard.tasks.translator import Long, Options, Translation, Translator
+from regard.tasks.writer import Writer
 
-Opener = Callable[[Path, str], Translator]  # (run, device): an engine
-CHUNK = 4096  # lines translated together when they come as a stream
-
+Opener = Callable[[Path, str], Any]  # (run, device): a model, in an engine
 
 # --- translate -----------------------------------------------------------------------------------------------------
 
@@ -47,20 +45,23 @@ def translate(
 ) -> None:
     if long not in ("truncate", "refuse", "translate"):
         raise RegardError(f"--long is {long!r}; write truncate, refuse or translate")
-    translator = opener(run, device)
+    translator = load_as(Translator, run, device, "translate", opener)
     if nbest > 1 and beam is None and isinstance(translator.recipe.decoding, Greedy):
         beam = nbest
-    decoding = _decoding(translator, beam, sampling)
+    decoding: DecodingConfig = with_beam(translator.recipe.decoding, beam)
+    sample, temperature, top_k, top_p, seed = sampling
+    if sample:
+        decoding = drawing(decoding, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
     links, layer, heads = alignments
-    options: Options = {"batch_tokens": batch_tokens, "long": cast(Long, long), "warn": _warn}
+    options: Options = {"batch_tokens": batch_tokens, "long": cast(Long, long), "warn": warn}
     options["attention"] = ("cross",) if links else ()
     with contextlib.ExitStack() as files:
-        lines, out = files.enter_context(_reading(source)), files.enter_context(_writing(output))
-        aligned = files.enter_context(_writing(links)) if links else None
-        tell = files.enter_context(_bar("Translating"))
+        lines, out = files.enter_context(reading(source)), files.enter_context(writing(output))
+        aligned = files.enter_context(writing(links)) if links else None
+        tell = files.enter_context(bar("Translating"))
         start = 0
         records = _parsed(((line,) for line in lines), parses, source)
-        for given in _chunks(records, interactive=source is None and sys.stdin.isatty()):
+        for given in chunks(records, interactive=source is None and sys.stdin.isatty()):
             chunk = [record.fields[0] for record in given]
 
             def told(what: str, done: int, of: int, before: int = start) -> None:
@@ -88,29 +89,6 @@ def _heads(given: list[Record], parses: Path | None) -> list[list[int]] | None:
     return [record.heads or [] for record in given] if parses else None
 
 
-def _warn(sentence: str) -> None:
-    print(f"regard: {sentence}", file=sys.stderr)
-
-
-def _decoding(
-    translator: Translator, beam: int | None, sampling: tuple[bool, float, int, float, int]
-) -> DecodingConfig:
-    sample, temperature, top_k, top_p, seed = sampling
-    base = translator.recipe.decoding
-    limits = {"max_ratio": base.max_ratio, "max_extra": base.max_extra}
-    try:
-        if sample:
-            return Sample(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, **limits)  # type: ignore[arg-type]
-        if beam == 1:
-            return Greedy(**limits)  # type: ignore[arg-type]
-        if beam is not None:
-            kept = {"length_penalty": base.length_penalty, "penalty": base.penalty} if isinstance(base, Beam) else {}
-            return Beam(size=beam, **kept, **limits)  # type: ignore[arg-type]
-    except ValueError as error:
-        raise RegardError(str(error)) from None
-    return base
-
-
 def _line(number: int, options: list[Translation], nbest: int, scores: bool, as_json: bool) -> str:
     if as_json:
         found = [{"text": t.text, "score": t.score, "log_probability": t.log_probability} for t in options]
@@ -125,26 +103,47 @@ def _line(number: int, options: list[Translation], nbest: int, scores: bool, as_
 # --- score ---------------------------------------------------------------------------------------------------------
 
 
+Scores = Iterator[tuple[float, int]]  # log-probability and tokens, line by line
+
+
 def score(run: Path, source: Path | None, target: Path | None, parses: Path | None, device: str, as_json: bool) -> None:
+    made = load(run, device)
+    scorer = SCORERS.get(type(made))
+    if scorer is None:
+        raise RegardError(f"{run}: a model of the task {made.recipe.task.kind}, which `regard score` is not for")
+    for number, (log_probability, tokens) in enumerate(scorer(made, source, target, parses), 1):
+        if as_json:
+            print(json.dumps({"line": number, "log_probability": log_probability, "tokens": tokens}))
+        else:
+            print(f"{log_probability:.6f}")
+
+
+def _score_pairs(translator: Translator, source: Path | None, target: Path | None, parses: Path | None) -> Scores:
     if (source is None) != (target is None):
         raise RegardError(
             "--source and --target belong together; without both, pairs are read from stdin as source TAB target"
         )
-    translator = load(run, device)
     given: Iterator[tuple[str, ...]]
     if source is not None and target is not None:
         given = (record.fields for record in read(Corpus(source=str(source), target=str(target))))
     else:
-        given = (_split(line, number) for number, line in enumerate(_decode(sys.stdin.buffer, "standard input"), 1))
+        given = (_split(line, number) for number, line in enumerate(decode(sys.stdin.buffer, "standard input"), 1))
     number = 0
-    for chunk in _chunks(_parsed(given, parses, source)):
+    for chunk in chunks(_parsed(given, parses, source)):
         pairs = [(record.fields[0], record.fields[1]) for record in chunk]
-        for log_probability, tokens in translator.score(pairs, heads=_heads(chunk, parses), before=number):
-            number += 1
-            if as_json:
-                print(json.dumps({"line": number, "log_probability": log_probability, "tokens": tokens}))
-            else:
-                print(f"{log_probability:.6f}")
+        yield from translator.score(pairs, heads=_heads(chunk, parses), before=number)
+        number += len(chunk)
+
+
+def _score_texts(writer: Writer, source: Path | None, target: Path | None, parses: Path | None) -> Scores:
+    if target is not None or parses is not None:
+        raise RegardError("a language model scores texts, one a line, from --source or stdin; it takes nothing else")
+    with reading(source) as lines:
+        for chunk in chunks(lines):
+            yield from writer.score(chunk)
+
+
+SCORERS: dict[type, Callable[..., Scores]] = {Translator: _score_pairs, Writer: _score_texts}
 
 
 def _split(line: str, number: int) -> tuple[str, str]:
@@ -157,125 +156,44 @@ def _split(line: str, number: int) -> tuple[str, str]:
 # --- evaluate ------------------------------------------------------------------------------------------------------
 
 
-def evaluate(
-    run: Path,
-    split: str | None,
-    source: Path | None,
-    reference: Path | None,
-    parses: Path | None,
-    beam: int | None,
-    device: str,
-    as_json: bool,
-    opener: Opener = load,
-) -> None:
-    if (source is None) != (reference is None):
-        raise RegardError("--source and --reference belong together")
-    if parses is not None and source is None:
-        raise RegardError("--heads belongs to --source; the recipe names the CoNLL-U files of its own data")
-    if split not in (None, "test", "valid"):
-        raise RegardError(f"--split is {split!r}; write test or valid")
-    translator = opener(run, device)
-    corpora = _corpora(translator, split, source, reference, parses)
-    with _bar("Translating") as tell:
-        report = measure(
-            translator, corpora, lambda what, n, of: tell(n, of), _decoding(translator, beam, (False, 1.0, 0, 1.0, 1))
+def evaluate(run: Path, split: str | None, device: str, as_json: bool, opener: Opener = load, **given: Any) -> None:
+    if split not in (None, *SPLITS):
+        raise RegardError(f"--split is {split!r}; write {' or '.join(SPLITS)}")
+    made = opener(run, device)
+    task, given = made.recipe.task, {name: value for name, value in given.items() if value is not None}
+    strange = [name for name in given if name not in task.asks]
+    if strange:
+        raise RegardError(
+            f"--{strange[0]} means nothing to a model of the task {task.kind}; "
+            f"it takes {', '.join(f'--{name}' for name in ('split', *task.asks))}"
         )
+    with bar("Measuring") as tell:
+        report = task.evaluate(made, split, given, lambda what, n, of: tell(n, of))
     for note in report["notes"]:
-        _warn(note)
+        warn(note)
     if as_json:
         print(json.dumps(report, indent=1, ensure_ascii=False))
     else:
         print_metrics(report)
 
 
-def _corpora(
-    translator: Translator, split: str | None, source: Path | None, reference: Path | None, parses: Path | None
-) -> list[Corpus]:
-    data = translator.recipe.data
-    if source is not None:
-        return [Corpus(source=str(source), target=str(reference), heads=str(parses) if parses else None)]
-    corpora = getattr(data, split) if split else data.test or data.valid
-    if not corpora:
-        raise RegardError(f"the recipe names no {split or 'test or valid'} data; give --source and --reference")
-    return corpora
-
-
+COUNTED = ("lines", "examples", "tokens")  # how much was measured on, as reports say it
 NAMES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER", "exact_match": "exact match %", "pronouns": "pronouns right %"}
+NAMES |= {"word_perplexity": "perplexity of a word", "bits_per_character": "bits per character"}
+DIGITS = {"loss": 4, "bits_per_character": 4}
 
 
 def print_metrics(report: dict[str, Any], console: Console | None = None) -> None:
-    table = Table(title=f"{', '.join(report['data'])} · {report['lines']:,} lines", title_justify="left")
+    size = ", ".join(f"{report[what]:,} {what}" for what in COUNTED if what in report)
+    table = Table(title=f"{', '.join(report['data'])} · {size}", title_justify="left")
     table.add_column("metric")
     table.add_column("value", justify="right")
     console = console or Console()
     for name, entry in report["metrics"].items():
-        table.add_row(NAMES.get(name, name), f"{entry['value']:.2f}")
+        table.add_row(NAMES.get(name, name), f"{entry['value']:.{DIGITS.get(name, 2)}f}")
     console.print(table)
     for name, entry in report["metrics"].items():
         if "signature" in entry:
             console.print(
                 f"{NAMES.get(name, name)}: {entry['signature']}", style="dim", highlight=False, soft_wrap=True
             )
-
-
-# --- streams -------------------------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def _reading(path: Path | None) -> Iterator[Iterator[str]]:
-    if path is None:
-        yield _decode(sys.stdin.buffer, "standard input")
-        return
-    from regard.data.readers import lines
-
-    yield lines(path)  # what goes wrong in reading it says itself; an error of the output must not be taken for its own
-
-
-def _decode(stream: IO[bytes], name: str) -> Iterator[str]:
-    for number, line in enumerate(stream, 1):
-        try:
-            text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\n").removesuffix("\r")
-            yield text.replace("\0", " ")
-        except UnicodeDecodeError:
-            raise RegardError(f"{name}, line {number}: not UTF-8") from None
-
-
-@contextlib.contextmanager
-def _writing(path: Path | None) -> Iterator[IO[str]]:
-    if path is None:
-        sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
-        yield sys.stdout
-        return
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")  # the input may be the same file
-    try:
-        with open(temporary, "w", encoding="utf-8") as file:
-            yield file
-        os.replace(temporary, path)
-    except OSError as error:
-        raise RegardError(f"{path}: cannot be written ({error.strerror})") from None
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _chunks(lines: Iterator[Any], interactive: bool = False) -> Iterator[list[Any]]:
-    held = []
-    for line in lines:
-        held.append(line)
-        if interactive or len(held) == CHUNK:
-            yield held
-            held = []
-    if held:
-        yield held
-
-
-@contextlib.contextmanager
-def _bar(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr where there is a terminal, else nothing; `tell(n, of)` says how many are done."""
-    console = Console(stderr=True)
-    if not console.is_terminal or sys.stdout.isatty():  # text and a bar on one screen would run into each other
-        yield lambda done, of: None
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, of: bar.update(task, completed=done, total=of)

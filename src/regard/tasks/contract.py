@@ -1,17 +1,51 @@
-"""What a task must offer so that the one training loop can run it."""
+"""What a task must offer: its section of a recipe to the commands, and what that prepares to the one training loop."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+if TYPE_CHECKING:
+    from regard.recipe import Recipe
+
 Progress = Callable[[str, int, int], None]  # (what is being done, how many so far, of how many; 0: unknown)
 
 
 Carry = dict[str, Tensor] | None  # named, so that a checkpoint can hold it
+
+
+class Settings(Protocol):
+    """A task's section of a recipe: a frozen dataclass, told from the others by `kind`."""
+
+    kind: str
+    models: ClassVar[tuple[str, ...]]  # kinds of models that can learn it
+    metrics: ClassVar[Mapping[str, bool]]  # what validation measures: whether more is better
+    defaults: ClassVar[Mapping[str, Any]]  # what other sections of a recipe say where it says nothing
+    asks: ClassVar[tuple[str, ...]]  # what `regard evaluate` may be told, besides the split
+
+    @property
+    def title(self) -> str:
+        """What `regard info` calls it."""
+
+    def check(self, recipe: "Recipe") -> None:
+        """Raise ValueError, which names the key, where the sections do not go together; no file is read."""
+
+    def prepare(self, recipe: "Recipe", home: Path | None, progress: "Progress") -> "Task":
+        """Everything that training needs; `home` is a run that has the vocabulary (and labels) already."""
+
+    def open(self, recipe: "Recipe", home: Path) -> Any:
+        """What `regard.load` gives, with a `model` whose weights are still to be loaded, and the `recipe`."""
+
+    def evaluate(
+        self, made: Any, split: str | None, given: Mapping[str, Any], progress: "Progress | None" = None
+    ) -> dict[str, Any]:
+        """What `regard evaluate` reports: `data`, how much (`lines`, `tokens` …), `metrics` and `notes`, as JSON.
+
+        `made` comes from `open`, `given` has some of what the task `asks`; without a split, test if there is one.
+        """
 
 
 class View(Protocol):

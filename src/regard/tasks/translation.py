@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import numpy as np
 import torch
@@ -24,7 +24,9 @@ from regard.nn.attention import slow_paths
 from regard.nn.layout import Tree
 from regard.nn.record import Record
 from regard.tasks.contract import Carry, Progress
+from regard.tasks.fit import check
 from regard.tasks.guide import Guide, links_of
+from regard.tasks.options import split_of, with_beam
 from regard.tasks.translator import Translator
 from regard.tasks.trees import trees
 from regard.tasks.vocabulary import Vocabulary
@@ -38,6 +40,15 @@ COLUMNS = ("source", "target")
 
 @dataclass(frozen=True)
 class TranslationConfig:
+    """Pairs of sentences: the second is said when the first is read."""
+
+    models: ClassVar[tuple[str, ...]] = ("transformer", "rnn", "conv", "bytenet")
+    metrics: ClassVar[dict[str, bool]] = {
+        "bleu": True, "chrf": True, "ter": False, "exact_match": True, "loss": False, "perplexity": False,
+    }  # fmt: skip
+    defaults: ClassVar[dict[str, Any]] = {}  # those of the sections themselves
+    asks: ClassVar[tuple[str, ...]] = ("source", "reference", "heads", "beam")
+
     kind: Literal["translation"] = "translation"
     source: str = option("en", "language of the source, as a code")
     target: str = option("de", "language of the target; it picks BLEU's tokeniser")
@@ -47,10 +58,20 @@ class TranslationConfig:
     def languages(self) -> tuple[str, str]:
         return self.source, self.target
 
+    @property
+    def title(self) -> str:
+        return f"{self.kind} {self.source}→{self.target}"
+
+    def check(self, recipe: "Recipe") -> None:
+        check(recipe, self.guide)
+
+    def build(self, recipe: "Recipe", vocabulary: Vocabulary) -> nn.Module:
+        return cast(Any, recipe.model).build(vocabulary.source.size, vocabulary.target.size)  # type: ignore[no-any-return]
+
     def open(self, recipe: "Recipe", home: Path) -> Translator:
         """The trained model of a folder, with weights still to be loaded."""
         vocabulary = Vocabulary.load(home / "tokenizer", self.languages)
-        return Translator(recipe.model.build(vocabulary.source.size, vocabulary.target.size), vocabulary, recipe)
+        return Translator(self.build(recipe, vocabulary), vocabulary, recipe)
 
     def prepare(self, recipe: "Recipe", home: Path | None, progress: Progress) -> "TranslationTask":
         """Tokenizers, those of `home` or else trained, and the training data in its prepared form."""
@@ -73,6 +94,20 @@ class TranslationConfig:
         )
         return TranslationTask(recipe, vocabulary, prepared)
 
+    def evaluate(
+        self, made: Translator, split: str | None, given: Mapping[str, Any], progress: Progress | None = None
+    ) -> dict[str, Any]:
+        corpora, source, reference, heads = [], *(given.get(key) for key in ("source", "reference", "heads"))
+        if (source is None) != (reference is None):
+            raise RegardError("--source and --reference belong together")
+        if heads is not None and source is None:
+            raise RegardError("--heads belongs to --source; the recipe names the CoNLL-U files of its own data")
+        if source is not None:
+            corpora = [Corpus(source=str(source), target=str(reference), heads=str(heads) if heads else None)]
+        else:
+            corpora = split_of(made.recipe, split, "give --source and --reference")
+        return evaluate(made, corpora, progress, with_beam(made.recipe.decoding, given.get("beam")))
+
 
 class TranslationTask:
     def __init__(self, recipe: "Recipe", vocabulary: Vocabulary, prepared: Prepared) -> None:
@@ -80,7 +115,8 @@ class TranslationTask:
         self.fingerprint = prepared.fingerprint
         self.smoothing = recipe.training.label_smoothing
         self.goal: str = recipe.training.goal
-        self.higher_is_better = self.goal not in ("loss", "perplexity", "ter")
+        self.settings = cast(TranslationConfig, recipe.task)
+        self.higher_is_better = self.settings.metrics[self.goal]
         self.valid = read_pairs(recipe.data.valid, self.languages)
         self.valid_heads = read_heads(recipe.data.valid, self.languages, vocabulary.source)
         longest = recipe.data.filters.max_length
@@ -88,7 +124,7 @@ class TranslationTask:
 
     @property
     def languages(self) -> tuple[str, str]:
-        return self.recipe.task.languages
+        return self.settings.languages
 
     def report(self) -> list[str]:
         cut = len(self._too_long())
@@ -101,7 +137,7 @@ class TranslationTask:
         return [ids for ids in self.vocabulary.source.encode_batch([s for s, _ in self.valid]) if len(ids) > limit]
 
     def build_model(self) -> nn.Module:
-        return self.recipe.model.build(self.vocabulary.source.size, self.vocabulary.target.size)
+        return self.settings.build(self.recipe, self.vocabulary)
 
     def notes(self, model: nn.Module) -> list[str]:
         return slow_paths(model)
@@ -112,7 +148,7 @@ class TranslationTask:
         return PairsView(self.vocabulary, columns["source"], columns["target"], rows, self.prepared.beside)
 
     def loss(self, model: nn.Module, batch: Pairs, carry: Carry) -> tuple[Tensor, Carry]:
-        guide = self.recipe.task.guide if batch.links is not None and len(batch.links) else None
+        guide = self.settings.guide if batch.links is not None and len(batch.links) else None
         record = Record(("cross",), graph=True) if guide else None
         loss = model(batch, record, self.smoothing)
         if guide and record and batch.links is not None:
@@ -243,7 +279,7 @@ def evaluate(
     decoding: DecodingConfig | None = None,
 ) -> dict[str, Any]:
     """Every metric of translating these corpora, as JSON; for the embedded corpus, also how many pronouns are right."""
-    languages = translator.recipe.task.languages
+    languages = translator.languages
     given, heads = read_pairs(corpora, languages), read_heads(corpora, languages, translator.vocabulary.source)
     notes: list[str] = []
     outputs = translator.translate(

@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, cast
 
 import torch
@@ -26,6 +27,7 @@ from regard.tasks.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from regard.recipe import Recipe
+    from regard.tasks.translation import TranslationConfig
 
 Form = Literal[
     "plain", "prepared"
@@ -84,6 +86,11 @@ class Translator:
             model = frozen(self.model, PRECISIONS[self.precision])
             self._engine = now, Engine(cast(Generator, model))
         return self._engine[1]
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """Of the source and the target."""
+        return cast("TranslationConfig", self.recipe.task).languages
 
     # --- translating -------------------------------------------------------------------------------------------
 
@@ -220,7 +227,7 @@ class Translator:
 
     def _text(self, tokens: list[int], form: Form) -> str:
         text = self.vocabulary.target.decode(tokens)
-        return self.vocabulary.target.detokenise(text, self.recipe.task.target) if form == "plain" else text
+        return self.vocabulary.target.detokenise(text, self.languages[1]) if form == "plain" else text
 
     # --- scoring -----------------------------------------------------------------------------------------------
 
@@ -269,8 +276,8 @@ class Translator:
             references = [target.normalise(t) for _, t in given]
         else:
             references = [t for _, t in given]
-            outputs = [target.detokenise(o, self.recipe.task.target) for o in outputs]
-        return text_metrics(outputs, references, self.recipe.task.target, settings.tokenise, full)
+            outputs = [target.detokenise(o, self.languages[1]) for o in outputs]
+        return text_metrics(outputs, references, self.languages[1], settings.tokenise, full)
 
 
 def by_length(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
@@ -301,3 +308,10 @@ def lanes(lengths: Sequence[int], budget: int) -> Iterator[tuple[list[int], int]
         count = len(order) - (short if short >= room else 0)
         now, order = order[:count], order[count:]
         yield now, min(room, count)
+
+
+def languages_of(recipe: "Recipe", run: Path) -> tuple[str, str]:
+    """Of a run that translates; others are refused."""
+    if recipe.task.kind != "translation":
+        raise RegardError(f"{run}: a model of the task {recipe.task.kind}, not of translation")
+    return cast("TranslationConfig", recipe.task).languages

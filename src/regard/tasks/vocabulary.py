@@ -1,12 +1,12 @@
-"""The tokenizers of a pair of languages: one shared, or one a side; trained, saved and loaded together."""
+"""The tokenizers of a task: one, or those of a pair of languages, trained, saved and loaded together."""
 
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from regard import text
 from regard.config import to_plain
@@ -20,6 +20,34 @@ from regard.text.tokenizer import VERSION
 
 if TYPE_CHECKING:
     from regard.recipe import Recipe
+
+
+def _kept(recipe: "Recipe", languages: Sequence[str] | None, how: Any) -> Path:
+    """Where what is learned from these texts is kept; `how` is what it depends on besides the recipe's text section."""
+    contents = [
+        [corpus.set, corpus.columns, [file_hash(path) for path in files(corpus, languages)]]
+        for corpus in recipe.data.train
+    ]
+    given = [file_hash(Path(path)) for path in recipe.text.files()]
+    key = json.dumps([to_plain(recipe.text), given, how, contents, VERSION])
+    cache = Path(recipe.data.cache) if recipe.data.cache else cache_root()
+    return cache / "tokenizers" / hashlib.blake2b(key.encode(), digest_size=12).hexdigest()
+
+
+def single(
+    recipe: "Recipe", lines: Callable[[], Iterator[str]], language: str, how: str, specials: Sequence[str] = ()
+) -> Tokenizer:
+    """One tokenizer for texts of one kind, learned from the lines, or found in the cache if that was done before.
+
+    `how` names the way in which the lines come from the training text; `specials` are tokens beside the usual four.
+    """
+    path = _kept(recipe, None, [how, language, *specials]) / "tokenizer.json"
+    if path.exists():
+        with contextlib.suppress(RegardError):  # damaged: learn it again
+            return Tokenizer.load(path)
+    tokenizer = text.train(recipe.text, lines(), language, specials=specials)
+    tokenizer.save(path)
+    return tokenizer
 
 
 class Vocabulary:
@@ -43,14 +71,7 @@ class Vocabulary:
     @staticmethod
     def train(recipe: "Recipe", languages: tuple[str, str], progress: Progress) -> "Vocabulary":
         """Learned from a sample of the training text, or found in the cache if that was done before."""
-        corpora = recipe.data.train
-        contents = [
-            [corpus.set, corpus.columns, [file_hash(path) for path in files(corpus, languages)]] for corpus in corpora
-        ]
-        given = [file_hash(Path(path)) for path in recipe.text.files()]
-        key = json.dumps([to_plain(recipe.text), given, languages, contents, VERSION])
-        cache = Path(recipe.data.cache) if recipe.data.cache else cache_root()
-        folder = cache / "tokenizers" / hashlib.blake2b(key.encode(), digest_size=12).hexdigest()
+        folder = _kept(recipe, languages, languages)
         if folder.is_dir():
             with contextlib.suppress(RegardError):  # damaged: learn it again
                 return Vocabulary.load(folder, languages)

@@ -44,7 +44,9 @@ class Word(Text):
     kind: Literal["word"] = "word"
     min_frequency: int = option(1, "leave out words seen fewer times than this")
     size: int = option(30_000, "largest vocabulary, special tokens included; rarer words become <unk>")
-    segmenter: Literal["none", "jieba"] = option("none", "how Chinese is cut into words")
+    segmenter: Literal["none", "jieba", "spaces"] = option(
+        "none", "how Chinese is cut: each character a word, by jieba, or at spaces only, as text that is cut already"
+    )
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ A literal space never reaches a model as part of a word, so a space inside a pie
 ` <pad> `, with one at both ends. No text that a user writes can spell them. A form knows no ids.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 
 from regard.text.stages import join_words, segment, space_cjk
@@ -36,11 +36,15 @@ class Form:
 
 
 class Words(Form):
-    def __init__(self, jieba: bool = False) -> None:
-        self.prepare = segment if jieba else space_cjk  # type: ignore[method-assign]
+    def __init__(self, jieba: bool = False, spaces: bool = False) -> None:
+        self._cut: Callable[[str], str] = segment if jieba else str if spaces else space_cjk
+        self._join: Callable[[Sequence[str]], str] = " ".join if spaces else join_words
+
+    def prepare(self, text: str) -> str:
+        return self._cut(text)
 
     def join(self, pieces: Sequence[str]) -> str:
-        return join_words(pieces)
+        return self._join(pieces)
 
     def opens(self, piece: str, previous: str) -> bool:
         return True

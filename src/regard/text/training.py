@@ -48,7 +48,8 @@ def train(
         return from_folder(config.path, side, language)
     fold = config.moses or not isinstance(config, kinds.Char | kinds.ByteBpe)
     stages = Stages(config.normalise, config.moses, config.lower, fold, language)
-    form_options = {"jieba": True} if isinstance(config, kinds.Word) and config.segmenter == "jieba" else {}
+    cut: str = config.segmenter if isinstance(config, kinds.Word) else "none"
+    form_options = {cut: True} if cut != "none" else {}
     form = FORMS[config.kind](**form_options)
     groups = lines if isinstance(lines, Mapping) else {language: lines}
 
@@ -111,7 +112,7 @@ def _numbered(pieces: Iterable[str]) -> dict[str, int]:
 
 
 def _word(config: kinds.Word, texts: list[str], specials: list[str]) -> Inner:
-    items = (word for text in texts for word in text.split(" "))
+    items = (word for text in texts for word in text.split(" ") if word != "<unk>")  # what text calls unknown is it
     words = _by_frequency(items, config.min_frequency, config.size - len(specials))
     inner = Inner(models.WordLevel(_numbered([*specials, *words]), unk_token=UNK))
     inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()

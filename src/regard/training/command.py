@@ -11,7 +11,7 @@ from rich.table import Table
 
 from regard import __version__, config
 from regard.errors import RegardError
-from regard.folder import CONFIG, RESULTS, WEIGHTS, read_recipe
+from regard.folder import CONFIG, PARTS, RESULTS, WEIGHTS, read_recipe
 from regard.training.checkpoint import Checkpoints
 from regard.training.weights import average as averaged
 from regard.training.weights import write_tensors
@@ -75,7 +75,11 @@ def average(runs: list[Path], out: Path, last: int) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
         shutil.copy(home / CONFIG, out / CONFIG)
-        shutil.copytree(home / "tokenizer", out / "tokenizer", dirs_exist_ok=True)
+        for part in PARTS:
+            if (home / part).is_dir():
+                shutil.copytree(home / part, out / part, dirs_exist_ok=True)
+            elif (home / part).exists():
+                shutil.copy(home / part, out / part)
         write_tensors(out / WEIGHTS, tensors)
     except OSError as error:
         raise RegardError(f"{out}: cannot be written ({error.strerror or error})") from None
@@ -152,7 +156,7 @@ def _model(run: Path) -> dict[str, Any]:
 
     recipe = read_recipe(run)
     facts: dict[str, Any] = {
-        "task": f"{recipe.task.kind} {recipe.task.source}→{recipe.task.target}",
+        "task": recipe.task.title,
         "model": _short(recipe.model),
         "text": _short(recipe.text),
         "data": [corpus.name for corpus in recipe.data.train],

@@ -21,7 +21,7 @@ from regard import __version__, config
 from regard.data.loader import cuts
 from regard.device import device_name, has_bf16, pick_device
 from regard.errors import RegardError
-from regard.folder import CONFIG, RESULTS, WEIGHTS, read_recipe
+from regard.folder import CONFIG, PARTS, RESULTS, WEIGHTS, read_recipe
 from regard.recipe import Recipe
 from regard.tasks.contract import Progress as Note
 from regard.tasks.contract import Task
@@ -123,7 +123,7 @@ def _same_recipe(run: Path, recipe: Recipe) -> None:
                 f"{run} holds a run of another recipe ({shown}); give another --out, or the same recipe to resume"
             )
         return
-    begun = (".lock", "tokenizer", f".{CONFIG}")  # all there is where a kill came before the config was written
+    begun = (".lock", *PARTS, f".{CONFIG}")  # all there is where a kill came before the config was written
     others = [p.name for p in run.iterdir() if p.name not in begun]
     if others:
         raise RegardError(f"{run} is not empty and is not a run ({others[0]} is there); give another --out")

@@ -1,0 +1,92 @@
+"""`regard generate`: a language model goes on from a prompt, and shows what it writes as it writes it."""
+
+import json
+import sys
+from pathlib import Path
+from typing import IO, Any
+
+from regard.decoding import Beam, DecodingConfig, Sample
+from regard.errors import RegardError
+from regard.folder import load_as
+from regard.tasks.options import drawing, with_beam
+from regard.tasks.streams import decode, warn, writing
+from regard.tasks.writer import Continuation, Piece, Writer
+
+
+def generate(
+    run: Path,
+    prompt: str | None,
+    search: str | None,
+    beam: int | None,
+    drawn: dict[str, Any],
+    samples: int,
+    echo: bool,
+    device: str,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    writer = load_as(Writer, run, device, "generate")
+    decoding = chosen(writer.recipe.decoding, search, beam, drawn)
+    given = "\n".join(decode(sys.stdin.buffer, "standard input")) if prompt is None else prompt
+    shown = given if echo else ""
+    with writing(None) as out:
+        if as_json or isinstance(decoding, Beam):
+            found = writer.generate(given, samples, decoding, warn=warn, **options)
+            for n, whole in enumerate(found, 1):
+                out.write(_line(n, whole) if as_json else f"{_mark(n, samples)}{shown}{whole.text}\n")
+        else:
+            show(writer.stream(given, samples, decoding, warn=warn, **options), samples, shown, out)
+
+
+DRAWN = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")
+
+
+def chosen(base: DecodingConfig, search: str | None, beam: int | None, drawn: dict[str, Any]) -> DecodingConfig:
+    """The recipe's search, with what the command line says of it; one key of sampling is enough to sample."""
+    drawn = {key: value for key, value in drawn.items() if value is not None}
+    if search == "greedy" or beam is not None:
+        if drawn:
+            raise RegardError(f"--{next(iter(drawn)).replace('_', '-')} is about drawing words, not about searching")
+        return with_beam(base, beam or 1)
+    kept = {key: getattr(base, key) for key in DRAWN} if isinstance(base, Sample) else {}
+    return drawing(base, **(kept | drawn)) if drawn else base
+
+
+def show(pieces: Any, samples: int, shown: str, out: IO[str]) -> None:
+    """One text after the other, the first as it is written; the others wait for their turn."""
+    waiting: dict[int, list[str]] = {n: [] for n in range(samples)}
+    done: set[int] = set()
+    turn = 0
+    out.write(_mark(1, samples) + shown)
+    for piece in pieces:
+        _take(piece, waiting, done)
+        while turn < samples:
+            out.write("".join(waiting[turn]))
+            waiting[turn] = []
+            if turn not in done:
+                break
+            turn += 1
+            out.write("\n" + (_mark(turn + 1, samples) + shown if turn < samples else ""))
+        out.flush()
+
+
+def _take(piece: Piece, waiting: dict[int, list[str]], done: set[int]) -> None:
+    waiting[piece.sample].append(piece.text)
+    if piece.whole is not None:
+        done.add(piece.sample)
+
+
+def _mark(number: int, samples: int) -> str:
+    """What stands above each of several texts."""
+    return f"--- {number}\n" if samples > 1 else ""
+
+
+def _line(number: int, whole: Continuation) -> str:
+    facts = {
+        "sample": number,
+        "text": whole.text,
+        "tokens": len(whole.tokens),
+        "log_probability": whole.log_probability,
+        "ended": whole.ended,
+    }
+    return json.dumps(facts, ensure_ascii=False) + "\n"

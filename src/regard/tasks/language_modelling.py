@@ -1,0 +1,271 @@
+"""Language modelling: running text in, a model that says what comes next."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from regard.config import option
+from regard.data.config import Corpus
+from regard.data.documents import Extent, Form, documents
+from regard.data.places import cache_root
+from regard.data.prepared import Prepared, prepare
+from regard.data.readers import Record, files, read
+from regard.errors import RegardError
+from regard.evaluation.metrics import perplexity
+from regard.models.texts import Texts
+from regard.nn.attention import slow_paths
+from regard.tasks.blocks import BlocksView, Streams
+from regard.tasks.contract import Carry, Progress
+from regard.tasks.fit import fits
+from regard.tasks.options import split_of
+from regard.tasks.running import Running
+from regard.tasks.vocabulary import single
+from regard.tasks.windows import Reach
+from regard.tasks.writer import Writer
+from regard.text import Tokenizer
+
+if TYPE_CHECKING:
+    from regard.recipe import Recipe
+
+COLUMN = ("text",)
+
+
+@dataclass(frozen=True)
+class LanguageModellingConfig:
+    """Running text: every next token is said when those before it are read."""
+
+    models: ClassVar[tuple[str, ...]] = ("lm",)
+    metrics: ClassVar[dict[str, bool]] = dict.fromkeys(
+        ("perplexity", "loss", "word_perplexity", "bits_per_character"), False
+    )
+    defaults: ClassVar[dict[str, Any]] = {
+        "data": {
+            "filters": {"max_length": 1_000_000_000, "duplicates": False}
+        },  # a document may be long, or come again
+        "text": {"kind": "byte_bpe"},
+        "model": {"kind": "lm"},
+        "training": {"goal": "perplexity", "label_smoothing": 0.0},
+        "decoding": {"kind": "sample"},
+    }
+    asks: ClassVar[tuple[str, ...]] = ("text", "context", "stride")
+
+    kind: Literal["lm"] = "lm"
+    language: str = option("en", "of the text, as a code; it picks the Moses rules")
+    documents: Form = option("blank", "what a document is: each line, what stands between blank lines, or a whole file")
+    boundaries: Literal["kept", "marked"] = option(
+        "kept", "between documents: none sees another, or only a mark stands between them"
+    )
+    length: int = option(256, "tokens of a block, the context it learns with")
+    context: int | None = option(None, "tokens of a window when it is measured; none: as length")
+    stride: int | None = option(
+        None,
+        "tokens from window to window when a finished model is measured; less is slower and sees more; none: context",
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("length", "context", "stride"):
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, not {value}")
+        self.reach()
+
+    @property
+    def title(self) -> str:
+        return f"{self.kind} {self.language}"
+
+    def reach(self, context: int | None = None, stride: int | None = None) -> Reach:
+        """How a finished model is measured, or as asked for."""
+        seen = context or self.context or self.length
+        return Reach(seen, stride or (seen if context or self.stride is None else self.stride))
+
+    def check(self, recipe: "Recipe") -> None:
+        for key in ("dropout", "alpha"):
+            if getattr(recipe.text, key, 0.0):
+                raise ValueError(f"text.{key} draws pieces anew for every epoch, which the task lm does not; write 0")
+        fits(recipe, max(self.length, self.context or 0))
+
+    # --- from files to a task or a trained model ---------------------------------------------------------------
+
+    def open(self, recipe: "Recipe", home: Path) -> Writer:
+        running = Running(Tokenizer.load(home / "tokenizer" / "tokenizer.json"), self.documents)
+        return Writer(cast(Any, recipe.model).build(running.size), running, recipe)
+
+    def prepare(self, recipe: "Recipe", home: Path | None, progress: Progress) -> "LanguageModellingTask":
+        for corpus in [*recipe.data.train, *recipe.data.valid, *recipe.data.test]:
+            files(corpus)  # all must be there before hours are spent on some
+        if home is not None:
+            tokenizer = Tokenizer.load(home / "tokenizer" / "tokenizer.json")
+        else:
+            tokenizer = single(recipe, lambda: self._lines(recipe, progress), self.language, f"lm {self.documents}")
+        running = Running(tokenizer, self.documents)
+        prepared = prepare(
+            recipe.data.train,
+            {"text": running},
+            recipe.data.filters,
+            Path(recipe.data.cache) if recipe.data.cache else cache_root() / "prepared",
+            progress=lambda n: progress("Preparing documents", n, 0),
+            reader=lambda corpus, names, languages, counts: documents(
+                read(corpus, names, languages, counts), self.documents
+            ),
+        )
+        return LanguageModellingTask(recipe, running, prepared)
+
+    def _lines(self, recipe: "Recipe", progress: Progress) -> Iterator[str]:
+        """The text that a vocabulary is learned from; ends of lines are part of it, unless they end documents."""
+        end = "" if self.documents == "line" else "\n"
+        for corpus in recipe.data.train:
+            for count, record in enumerate(read(corpus, COLUMN), 1):
+                if count % 10_000 == 0:
+                    progress("Reading lines for the vocabulary", count, 0)
+                yield record.fields[0] + end
+
+    def evaluate(
+        self, made: Writer, split: str | None, given: Mapping[str, Any], progress: Progress | None = None
+    ) -> dict[str, Any]:
+        text = given.get("text")
+        corpora = [Corpus(path=str(text))] if text else split_of(made.recipe, split, "give --text FILE")
+        try:
+            reach = self.reach(given.get("context"), given.get("stride"))
+        except ValueError as error:
+            raise RegardError(f"--{error}") from None
+        room = getattr(made.model, "longest", None)
+        if room is not None and reach.context > room:
+            raise RegardError(f"--context is {reach.context}, but the model can tell only {room} places apart")
+        return measure(made, corpora, reach, progress)
+
+
+class LanguageModellingTask:
+    def __init__(self, recipe: "Recipe", running: Running, prepared: Prepared) -> None:
+        self.recipe, self.running, self.prepared = recipe, running, prepared
+        self.settings = cast(LanguageModellingConfig, recipe.task)
+        self.fingerprint = prepared.fingerprint
+        self.smoothing = recipe.training.label_smoothing
+        self.goal: str = recipe.training.goal
+        self.higher_is_better = self.settings.metrics[self.goal]
+        texts = read_documents(recipe.data.valid, self.settings.documents, recipe.training.validation.lines)
+        self.valid = Measured.of(texts, self.writer(nn.Identity()))
+        self.streams = Streams(prepared, self.settings.length)
+
+    def report(self) -> list[str]:
+        tokens = len(self.streams.flat)
+        names = [self.recipe.data.train[n].name for n in self.streams.short]
+        return [
+            *self.prepared.report_lines(),
+            *(
+                f"{name}: shorter than a block of task.length={self.settings.length}, and not learned from"
+                for name in names
+            ),
+            f"{tokens:,} tokens, a vocabulary of {self.running.size:,}",
+        ]
+
+    def build_model(self) -> nn.Module:
+        return cast(Any, self.recipe.model).build(self.running.size)  # type: ignore[no-any-return]
+
+    def notes(self, model: nn.Module) -> list[str]:
+        return slow_paths(model)
+
+    def view(self, seed: int, epoch: int) -> BlocksView:
+        mark = self.running.tokenizer.bos if self.settings.boundaries == "kept" else None
+        return BlocksView(self.streams, self.streams.starts(seed, epoch), mark)
+
+    def loss(self, model: nn.Module, batch: Texts, carry: Carry) -> tuple[Tensor, Carry]:
+        return model(batch, None, self.smoothing), carry
+
+    def fixed(self, model: nn.Module, batch: Texts) -> Texts | None:
+        return batch.fixed() if batch.document is None else None
+
+    def describe(self, batch: Texts) -> str:
+        row = int(np.searchsorted(self.streams.offsets, batch.rows[0], side="right")) - 1
+        name = self.recipe.data.train[int(self.prepared.corpus[row])].name
+        return f"{len(batch.rows)} blocks, first from the document at line {self.prepared.number[row]} of {name}"
+
+    def writer(self, model: nn.Module) -> Writer:
+        return Writer(model, self.running, self.recipe)
+
+    def validate(self, model: nn.Module, device: torch.device, progress: Progress | None = None) -> dict[str, float]:
+        """In windows side by side, which is quick; a finished model is measured with the task's stride."""
+        if not self.valid.rows:
+            return {}
+        context = self.settings.reach().context
+        return self.valid.metrics(self.writer(model), Reach(context, context), progress)[0]
+
+    def measure(self, model: nn.Module, split: str, progress: Progress | None = None) -> dict[str, Any]:
+        corpora = getattr(self.recipe.data, split)
+        return measure(self.writer(model), corpora, self.settings.reach(), progress) if corpora else {}
+
+    def save(self, folder: Path) -> None:
+        self.running.tokenizer.save(folder / "tokenizer" / "tokenizer.json")
+
+
+# --- measuring -----------------------------------------------------------------------------------------------------
+
+
+def read_documents(corpora: Sequence[Corpus], form: Form, lines: int = 0) -> list[str]:
+    """The documents of a validation or test set, of its first so many lines."""
+    found: list[str] = []
+    for corpus in corpora:
+        records = read(corpus, COLUMN)
+        kept: Iterator[Record] = (r for n, r in enumerate(records) if not lines or n < lines)
+        found += [record.fields[0] for record in documents(kept, form) if record.fields[0].strip()]
+    if corpora and not found:
+        raise RegardError(f"{', '.join(c.name for c in corpora)}: no text to measure on")
+    return found
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Text that models are measured on: its tokens, and how much it is whatever they are."""
+
+    rows: list[np.ndarray]
+    extent: Extent
+
+    @staticmethod
+    def of(texts: Sequence[str], writer: Writer) -> "Measured":
+        return Measured(writer.rows(texts) if texts else [], Extent.of(texts))
+
+    def metrics(self, writer: Writer, reach: Reach, progress: Progress | None = None) -> tuple[dict[str, float], int]:
+        """Loss and perplexity of a token, of a word and of a character; and how many tokens there were."""
+        nll, tokens = writer.total(self.rows, reach, progress)
+        return {
+            "loss": nll / max(tokens, 1),
+            "perplexity": perplexity(nll, tokens),
+            "word_perplexity": perplexity(nll, self.extent.words),
+            "bits_per_character": nll / max(self.extent.characters, 1) / math.log(2),
+        }, tokens
+
+
+def measure(
+    writer: Writer, corpora: Sequence[Corpus], reach: Reach, progress: Progress | None = None
+) -> dict[str, Any]:
+    """The report of a finished model, which says how far it could see."""
+    task = cast(LanguageModellingConfig, writer.recipe.task)
+    texts = read_documents(corpora, task.documents)
+    measured = Measured.of(texts, writer)
+    found, tokens = measured.metrics(writer, reach, progress)
+    extent = measured.extent
+    how = f"context:{reach.context}|stride:{reach.stride}|boundaries:{task.boundaries}"
+    signatures = {
+        "perplexity": f"{how}|tokens:{tokens}",
+        "word_perplexity": f"{how}|words:{extent.words}, with ends of lines",
+        "bits_per_character": f"{how}|characters:{extent.characters}",
+    }
+    entries = {
+        name: {"value": value} | ({"signature": signatures[name]} if name in signatures else {})
+        for name, value in found.items()
+    }
+    return {
+        "data": [corpus.name for corpus in corpora],
+        "tokens": tokens,
+        "words": extent.words,
+        "characters": extent.characters,
+        "documents": len(texts),
+        "context": reach.context,
+        "stride": reach.stride,
+        "metrics": entries,
+        "notes": [],
+    }

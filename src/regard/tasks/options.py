@@ -1,0 +1,44 @@
+"""What commands change of a recipe: the search, and which of its data are measured on. Knows no task."""
+
+from typing import TYPE_CHECKING, Any
+
+from regard.data.config import Corpus
+from regard.decoding import Beam, DecodingConfig, Greedy, Sample
+from regard.errors import RegardError
+
+if TYPE_CHECKING:
+    from regard.recipe import Recipe
+
+SPLITS = ("test", "valid")
+
+
+def split_of(recipe: "Recipe", split: str | None, instead: str) -> list[Corpus]:
+    """The corpora of a split, by default test if there is one; `instead` says what to do where there is none."""
+    corpora: list[Corpus] = getattr(recipe.data, split) if split else recipe.data.test or recipe.data.valid
+    if not corpora:
+        raise RegardError(f"the recipe names no {split or 'test or valid'} data; {instead}")
+    return corpora
+
+
+def with_beam(base: DecodingConfig, size: int | None) -> DecodingConfig:
+    """The recipe's search, or one with a beam of another size; 1 is greedy."""
+    if size is None:
+        return base
+    if size == 1:
+        return Greedy(**_limits(base))
+    kept: dict[str, Any] = {}
+    if isinstance(base, Beam):
+        kept = {"length_penalty": base.length_penalty, "penalty": base.penalty}
+    return Beam(size=size, **kept, **_limits(base))
+
+
+def drawing(base: DecodingConfig, **choices: Any) -> Sample:
+    """Words drawn at random, as chosen; an impossible choice is told in one sentence."""
+    try:
+        return Sample(**choices, **_limits(base))
+    except ValueError as error:
+        raise RegardError(str(error)) from None
+
+
+def _limits(base: DecodingConfig) -> dict[str, Any]:
+    return {"max_ratio": base.max_ratio, "max_extra": base.max_extra}

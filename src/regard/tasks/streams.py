@@ -1,0 +1,78 @@
+"""Text in, text out: what the commands that use a trained model read from and write to. Knows no task."""
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from regard.data.readers import lines
+from regard.errors import RegardError
+
+CHUNK = 4096  # lines that are worked on together when they come as a stream
+
+
+def warn(sentence: str) -> None:
+    print(f"regard: {sentence}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def reading(path: Path | None) -> Iterator[Iterator[str]]:
+    if path is None:
+        yield decode(sys.stdin.buffer, "standard input")
+        return
+    yield lines(path)  # what goes wrong in reading it says itself; an error of the output must not be taken for its own
+
+
+def decode(stream: IO[bytes], name: str) -> Iterator[str]:
+    for number, line in enumerate(stream, 1):
+        try:
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\n").removesuffix("\r")
+            yield text.replace("\0", " ")
+        except UnicodeDecodeError:
+            raise RegardError(f"{name}, line {number}: not UTF-8") from None
+
+
+@contextlib.contextmanager
+def writing(path: Path | None) -> Iterator[IO[str]]:
+    if path is None:
+        sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
+        yield sys.stdout
+        return
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")  # the input may be the same file
+    try:
+        with open(temporary, "w", encoding="utf-8") as file:
+            yield file
+        os.replace(temporary, path)
+    except OSError as error:
+        raise RegardError(f"{path}: cannot be written ({error.strerror})") from None
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def chunks(lines: Iterator[Any], interactive: bool = False) -> Iterator[list[Any]]:
+    held = []
+    for line in lines:
+        held.append(line)
+        if interactive or len(held) == CHUNK:
+            yield held
+            held = []
+    if held:
+        yield held
+
+
+@contextlib.contextmanager
+def bar(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on stderr where there is a terminal, else nothing; `tell(n, of)` says how many are done."""
+    console = Console(stderr=True)
+    if not console.is_terminal or sys.stdout.isatty():  # text and a bar on one screen would run into each other
+        yield lambda done, of: None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, of: bar.update(task, completed=done, total=of)

@@ -1,0 +1,44 @@
+"""Running text as documents: what each form keeps, and how much text there is."""
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.data import documents as module
+from regard.data.documents import Extent, documents
+from regard.data.readers import Record
+
+LINES = ["one two", "three", "", "  ", "four", "", "five six", "seven"]
+
+
+def records(lines: list[str]) -> Iterator[Record]:
+    return (Record(n, (line,)) for n, line in enumerate(lines, 1))
+
+
+@pytest.mark.parametrize(
+    "form, expected",
+    [
+        ("line", [(n, f"{line}\n") for n, line in enumerate(LINES, 1)]),  # empty ones are dropped, and counted, later
+        ("blank", [(1, "one two\nthree\n"), (5, "four\n"), (7, "five six\nseven\n")]),
+        ("file", [(1, "".join(f"{line}\n" for line in LINES))]),
+    ],
+)
+def test_forms(form: str, expected: list[tuple[int, str]]) -> None:
+    assert [(r.number, r.fields[0]) for r in documents(records(LINES), form)] == expected
+
+
+def test_an_endless_document_is_cut_at_the_end_of_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LONGEST", 10)
+    found = [r.fields[0] for r in documents(records(LINES), "file")]
+    assert len(found) > 1
+    assert "".join(found) == "".join(f"{line}\n" for line in LINES)
+    assert all(len(text) <= 10 + 10 for text in found)
+
+
+@given(st.lists(st.text(alphabet="ab \tü", max_size=9), min_size=1))
+def test_extent_counts_words_and_ends_of_lines(lines: list[str]) -> None:
+    extent = Extent.of([r.fields[0] for r in documents(records(lines), "file")])
+    assert extent.words == sum(len(line.split()) + 1 for line in lines)
+    assert extent.characters == sum(len(line) + 1 for line in lines)
