@@ -10,19 +10,22 @@ from regard.config import option
 from regard.data.config import Data
 from regard.decoding.config import Beam, DecodingConfig
 from regard.errors import RegardError
+from regard.models.bert import BertConfig
 from regard.models.bytenet import ByteNetConfig
 from regard.models.conv import ConvConfig
 from regard.models.lm import LanguageModelConfig
 from regard.models.rnn import RnnConfig
 from regard.models.transformer import TransformerConfig
+from regard.tasks.embedding import EmbeddingConfig
 from regard.tasks.language_modelling import LanguageModellingConfig
+from regard.tasks.pretraining import PretrainingConfig
 from regard.tasks.translation import TranslationConfig
 from regard.text import TextConfig
 from regard.text.config import Bpe
 from regard.training.config import Training
 
-ModelConfig = TransformerConfig | RnnConfig | ConvConfig | ByteNetConfig | LanguageModelConfig
-TaskConfig = TranslationConfig | LanguageModellingConfig
+ModelConfig = TransformerConfig | RnnConfig | ConvConfig | ByteNetConfig | LanguageModelConfig | BertConfig
+TaskConfig = TranslationConfig | LanguageModellingConfig | PretrainingConfig | EmbeddingConfig
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,9 @@ def shipped_recipes() -> dict[str, Path]:
 
 
 def load(source: str | Path | dict, overrides: Sequence[str] = ()) -> Recipe:
-    """From a file, a shipped recipe's name, or a mapping."""
+    """From a file, a shipped recipe's name, or a mapping: a recipe to learn by, which names what it learns from."""
     root = config.wrap(source, "config") if isinstance(source, dict) else config.read(find(source))
-    return config.parse(Recipe, config.override(root, overrides))
+    recipe = config.parse(Recipe, config.override(root, overrides))
+    if not recipe.data.train:
+        raise RegardError(f"{root.where}: data.train names no corpus; name what is to be learned from")
+    return recipe
