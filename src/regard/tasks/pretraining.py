@@ -326,11 +326,13 @@ def measure(model: MaskedLanguage, held_out: HeldOut, progress: Progress | None 
     """The report of a model on documents it has not learned from."""
     found = guesses(model, held_out.batches, progress)
     signature = f"{held_out.settings.signature}|seed:{held_out.recipe.seed}"
-    counted = {"masked": f"places:{found.places}", "unigram": "always the most frequent of these", "next": ""}
+    counted = {
+        "masked_accuracy": f"places:{found.places}",
+        "unigram_accuracy": f"places:{found.places}|always the most frequent of these",
+        "next_accuracy": f"pairs:{found.judged}",
+    }
     entries = {
-        name: {"value": value, "signature": "|".join(filter(None, (signature, counted[kind])))}
-        if (kind := name.split("_")[0]) in counted
-        else {"value": value}
+        name: {"value": value} | ({"signature": f"{signature}|{counted[name]}"} if name in counted else {})
         for name, value in found.metrics().items()
     }
     return {
