@@ -225,7 +225,9 @@ def test_measures_by_hand() -> None:
 @pytest.mark.parametrize(
     "overrides, message",
     [
-        (["text.kind=char"], "text.kind is char, but the task pretraining reads bert or wordpiece"),
+        (["text.kind=char", "task.masking.unit=words"], "words needs pieces that show where a word begins"),
+        (["text={kind: sentencepiece, path: a.model}"], r"text.kind sentencepiece has no \[MASK\]"),
+        (["text={kind: unigram, alpha: 0.1}"], "text.alpha draws pieces anew"),
         (["task.length=64"], r"model\.position\.length is 32, shorter than the longest input of 64"),
         (["model.segments=0"], r"model\.segments must be 2 where a second segment is read"),
         (["task.examples=single", "training.goal=next_accuracy"], "training.goal is next_accuracy, which"),
@@ -245,6 +247,18 @@ def test_documents_of_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(RegardError, match=r"every document is one sentence, .*task\.examples=single"):
         prepared_small(tmp_path)
     assert batches(prepared_small(tmp_path, examples="single"))
+
+
+@pytest.mark.parametrize("text", ["wordpiece", "char", "word", "unigram"])
+def test_other_vocabularies_get_a_mask(folder: Path, text: str) -> None:
+    size = {"wordpiece": ["text.size=50"], "unigram": ["text.size=37"]}.get(text, [])
+    recipe = recipes.load(bert_toy.recipe(folder), [f"text={{kind: {text}}}", *size])
+    task = recipe.task.prepare(recipe, None, lambda *a: None)
+    t = task.reader.tokenizer  # type: ignore[attr-defined]
+    assert t.mask == 4
+    assert (batches(task)[0].ids == t.mask).any()  # type: ignore[arg-type]
+    (row,) = task.reader.encode(["cat [MASK] mat"], {"[MASK]": t.mask})  # type: ignore[attr-defined]
+    assert row.count(t.mask) == 1
 
 
 def prepared_small(folder: Path, **task: Any) -> PretrainingTask:

@@ -52,7 +52,9 @@ def test_half_follow_and_the_others_are_from_another_document() -> None:
     made = Pairs().make(book, np.arange(len(book)), ROOM, Random(1))
     followed = 0
     for one, two, follows, document in segments(book, made):
-        assert one and two and len(one) + len(two) <= ROOM
+        assert one
+        assert two
+        assert len(one) + len(two) <= ROOM
         assert {owner[i] for i in one} == {document}
         assert len({owner[i] for i in two}) == 1
         if follows:
