@@ -48,11 +48,11 @@ def test_extent_counts_words_and_ends_of_lines(lines: list[str]) -> None:
 
 
 def test_articles_begin_at_their_titles() -> None:
-    lines = ["", " = One = ", "", "a .", " = = Part = = ", "", "x = 1 = y", "", " = Two = ", "b ."]
+    lines = ["", " = One = ", "", "a .", " = = Part = = ", "", "x = 1 = y", " = b = ", "", " = Two = ", "b ."]
     found = list(documents(records(lines), "article"))
     assert [r.fields[0].split("\n")[0] for r in found] == [" = One = ", " = Two = "]
-    assert found[0].fields[0].endswith("x = 1 = y\n")
-    assert [r.number for r in found] == [2, 9]
+    assert found[0].fields[0].endswith("x = 1 = y\n = b = \n")
+    assert [r.number for r in found] == [2, 10]
 
 
 def test_a_folder_is_its_text_files_and_no_document_goes_on_in_another(tmp_path: Path) -> None:

@@ -83,6 +83,13 @@ def test_whole_words_are_masked_whole(tokenizer: Tokenizer) -> None:
     assert several > 50
 
 
+def test_what_a_cut_left_of_a_word_is_a_word_of_its_own() -> None:
+    ordinary, opens = np.array([[True, False, True, True]]), np.array([[True, True, False, False]])
+    draw = np.array([[0.9, 0.9, 0.1, 0.5]])
+    assert choose_words(draw, ordinary, opens, np.array([2])).tolist() == [[False, False, True, True]]
+    assert choose_words(draw, ordinary, opens, np.array([1])).tolist() == [[True, False, False, False]]
+
+
 def test_a_row_depends_on_the_key_and_its_number_alone(tokenizer: Tokenizer) -> None:
     ids, words = rows(tokenizer, 40)
     masks, numbers = Masks(Masking(), tokenizer), np.arange(40)

@@ -76,10 +76,16 @@ def test_an_epoch_is_a_function_of_seed_and_epoch(folder: Path) -> None:
     assert told(task, 1, 4) == told(again, 1, 4)
     assert told(task, 1, 4) != told(task, 1, 5)
     assert told(task, 1, 4) != told(task, 2, 4)
+    assert told_pairs(task, 1, 4) != told_pairs(task, 1, 5)
     view = task.view(1, 4)
     both = view.collate(np.array([3, 9]))
     for row, index in enumerate((3, 9)):  # neighbours in a batch do not matter, so that processes may share it
         assert view.collate(np.array([index])).ids.tolist() == [both.ids[row].tolist()]
+
+
+def told_pairs(task: PretrainingTask, seed: int, epoch: int) -> list[Any]:
+    examples = task.view(seed, epoch).examples
+    return [examples.span.tolist(), examples.apart.tolist()]
 
 
 def test_targets_are_the_masked_places(folder: Path) -> None:

@@ -69,6 +69,18 @@ def test_half_follow_and_the_others_are_from_another_document() -> None:
     assert apart.all()  # nothing follows a document of one sentence
 
 
+def test_of_three_documents_none_is_its_own_other() -> None:
+    documents = written(3, seed=4)
+    book = book_of(documents)
+    owner = {i: n for n, d in enumerate(documents) for s in d for i in s}
+    met = set()
+    for epoch in range(40):
+        for _, two, follows, document in segments(book, Pairs().make(book, np.arange(3), ROOM, Random(epoch))):
+            if not follows:
+                met.add((document, owner[two[0]]))
+    assert met == {(a, b) for a in range(3) for b in range(3) if a != b}
+
+
 def test_what_follows_begins_where_the_first_ends_unless_both_were_cut() -> None:
     book = book_of(written(longest=3))
     made = Pairs(short=0.0).make(book, np.arange(len(book)), ROOM, Random(1))
