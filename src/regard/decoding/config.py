@@ -50,7 +50,9 @@ class Sample(_Limits):
     top_k: int = option(0, "draw from the k likeliest only; 0: from all")
     top_p: float = option(1.0, "draw from the likeliest that together have this probability")
     min_p: float = option(0.0, "draw from those with this share of the likeliest's probability")
-    repetition_penalty: float = option(1.0, "above 1, words said before, or read in the prompt of a language model, are less likely")
+    repetition_penalty: float = option(
+        1.0, "above 1, words said before, or read in the prompt of a language model, are less likely"
+    )
     seed: int = option(1, "the same seed draws the same words, whatever else is in the batch")
 
     def __post_init__(self) -> None:

@@ -1,6 +1,7 @@
 """What a recipe's `text:` may say: one dataclass for each kind of vocabulary. Nothing is trained here."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar, Literal
 
 from regard.config import option
@@ -129,4 +130,27 @@ class Marian(Text):
             raise ValueError("path must name the folder of source.spm, target.spm and vocab.json")
 
 
-TextConfig = Word | Char | Bpe | ByteBpe | WordPiece | Unigram | SentencePiece | Marian
+@dataclass(frozen=True)
+class BertPieces(Text):
+    """WordPiece with BERT's own cleaning, which sets punctuation apart, and its [CLS] [SEP] [MASK]."""
+
+    kind: Literal["bert"] = "bert"
+    path: str = option("", "an existing vocab.txt, or the folder that holds it; empty: one is learned")
+    size: int = option(10_000, "vocabulary size, special tokens included, where it is learned")
+    lower: bool = option(True, "lower-case the text and drop its accents")
+
+    def files(self) -> list[str]:
+        return [str(self.vocabulary)] if self.path else []
+
+    @property
+    def vocabulary(self) -> Path:
+        given = Path(self.path)
+        return given if given.suffix == ".txt" else given / "vocab.txt"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.moses or self.normalise != "none":
+            raise ValueError("kind bert cleans text by rules of its own; leave out moses and normalise")
+
+
+TextConfig = Word | Char | Bpe | ByteBpe | WordPiece | Unigram | SentencePiece | Marian | BertPieces

@@ -1,0 +1,229 @@
+"""BERT's pretraining: documents in, a model that fills gaps and tells whether two segments follow each other."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from regard.config import option
+from regard.data.config import Corpus
+from regard.data.documents import COLUMN, Form, documents_of
+from regard.data.places import cache_root
+from regard.data.prepared import Prepared, prepare, weighted_index
+from regard.data.readers import apart, files, read
+from regard.models.bert import BertConfig, MaskedLanguage
+from regard.models.texts import Texts
+from regard.nn import kernels
+from regard.nn.attention import slow_paths
+from regard.tasks.contract import Carry, Progress
+from regard.tasks.embedder import Pooling
+from regard.tasks.examples import ExamplesView
+from regard.tasks.filler import Filler
+from regard.tasks.fit import fits
+from regard.tasks.guesses import guesses
+from regard.tasks.held_out import HeldOut, measure
+from regard.tasks.masking import Masking, Masks
+from regard.tasks.options import split_of
+from regard.tasks.segments import Book, ExamplesConfig, Pairs
+from regard.tasks.sentences import Sentences
+from regard.tasks.vocabulary import single
+from regard.text import Tokenizer
+
+if TYPE_CHECKING:
+    from regard.recipe import Recipe
+
+METRICS = {"loss": False, "masked_loss": False, "masked_accuracy": True, "next_loss": False, "next_accuracy": True}
+
+
+@dataclass(frozen=True)
+class PretrainingConfig:
+    """Documents: masked words are guessed, and whether a segment follows another (Devlin 2019, 3.1)."""
+
+    models: ClassVar[tuple[str, ...]] = ("bert",)
+    metrics: ClassVar[dict[str, bool]] = METRICS
+    defaults: ClassVar[dict[str, Any]] = {
+        "data": {"filters": {"max_length": 1_000_000_000, "duplicates": False}},  # a document may be long
+        "text": {"kind": "bert"},
+        "model": {"kind": "bert"},
+        "training": {"goal": "loss", "label_smoothing": 0.0},
+        "decoding": {"kind": "greedy"},
+    }
+    asks: ClassVar[tuple[str, ...]] = ("text",)
+
+    kind: Literal["pretraining"] = "pretraining"
+    language: str = option("en", "of the text, as a code; it picks the Moses rules")
+    documents: Form = option(
+        "blank", "what a document is: each line, what stands between blank lines, a Wikipedia article, or a whole file"
+    )
+    sentences: Literal["rules-1", "lines"] = option(
+        "rules-1", "how a line is cut into sentences: by our rules for Latin and Chinese script, or not at all"
+    )
+    unknown: str = option("<unk>", "a word of the text that stands for one that was left out; empty: none does")
+    length: int = option(128, "places of an example, [CLS] and [SEP] included")
+    examples: ExamplesConfig = option(Pairs, "two segments that may follow each other, or one and masked words alone")
+    masking: Masking = option(Masking, "which words are guessed")
+    pooling: Pooling = option("mean", "how `regard embed` makes one vector of a text, unless it is told")
+
+    def __post_init__(self) -> None:
+        if self.length < 8:
+            raise ValueError(f"length must be at least 8, not {self.length}")
+
+    @property
+    def title(self) -> str:
+        return f"{self.kind} {self.language}"
+
+    @property
+    def room(self) -> int:
+        """Tokens of an example that are text."""
+        return self.length - self.examples.marks
+
+    @property
+    def signature(self) -> str:
+        """What a measure depends on."""
+        return f"length:{self.length}|{self.examples.kind}|sentences:{self.sentences}|masks:{self.masking}"
+
+    def check(self, recipe: "Recipe") -> None:
+        if recipe.text.kind == "sentencepiece":
+            raise ValueError(
+                "text.kind sentencepiece has no [MASK]; learn a vocabulary (text.kind=bert), or take BERT's own"
+            )
+        if self.masking.unit == "words" and recipe.text.kind in ("bpe", "char"):
+            raise ValueError(
+                f"task.masking.unit words needs pieces that show where a word begins, not text.kind {recipe.text.kind}"
+            )
+        for key in ("dropout", "alpha"):
+            if getattr(recipe.text, key, 0.0):
+                raise ValueError(f"text.{key} draws pieces anew for every epoch, which pretraining does not; write 0")
+        fits(recipe, self.length)
+        if self.examples.follows and cast(BertConfig, recipe.model).segments < 2:
+            raise ValueError("model.segments must be 2 where a second segment is read (task.examples is pairs)")
+        if not self.examples.follows and recipe.training.goal.startswith("next_"):
+            raise ValueError(f"training.goal is {recipe.training.goal}, which task.examples=single does not learn")
+
+    # --- from files to a task or a trained model ---------------------------------------------------------------
+
+    def build(self, recipe: "Recipe", entries: int) -> MaskedLanguage:
+        model = cast(BertConfig, recipe.model)
+        return model.pretraining(entries) if self.examples.follows else model.masked(entries)
+
+    def reader(self, tokenizer: Tokenizer) -> Sentences:
+        return Sentences(tokenizer, self.documents, self.sentences, self.unknown)
+
+    def open(self, recipe: "Recipe", home: Path) -> Filler:
+        reader = self.reader(Tokenizer.load(home / "tokenizer" / "tokenizer.json"))
+        return Filler(self.build(recipe, reader.size), reader, recipe)
+
+    def prepare(self, recipe: "Recipe", home: Path | None, progress: Progress) -> "PretrainingTask":
+        for corpus in [*recipe.data.train, *recipe.data.valid, *recipe.data.test]:
+            files(corpus)  # all must be there before hours are spent on some
+        if home is not None:
+            tokenizer = Tokenizer.load(home / "tokenizer" / "tokenizer.json")
+        else:
+            how = f"pretraining {self.unknown}"
+            specials = () if recipe.text.kind == "bert" else ("<mask>",)
+            tokenizer = single(recipe, lambda: self._lines(recipe, progress), self.language, how, specials)
+        reader = self.reader(tokenizer)
+        prepared = prepare(
+            recipe.data.train,
+            {"text": reader},
+            recipe.data.filters,
+            Path(recipe.data.cache) if recipe.data.cache else cache_root() / "prepared",
+            progress=lambda n: progress("Preparing documents", n, 0),
+            reader=lambda corpus, names, languages, counts: documents_of(corpus, self.documents, languages, counts),
+        )
+        return PretrainingTask(recipe, reader, prepared)
+
+    def _lines(self, recipe: "Recipe", progress: Progress) -> Iterator[str]:
+        """The text that a vocabulary is learned from."""
+        for corpus in chain.from_iterable(map(apart, recipe.data.train)):
+            for count, record in enumerate(read(corpus, COLUMN), 1):
+                if count % 10_000 == 0:
+                    progress("Reading lines for the vocabulary", count, 0)
+                line = record.fields[0]
+                yield line.replace(self.unknown, " ") if self.unknown else line
+
+    def evaluate(
+        self, made: Filler, split: str | None, given: Mapping[str, Any], progress: Progress | None = None
+    ) -> dict[str, Any]:
+        text = given.get("text")
+        corpora = [Corpus(path=str(text))] if text else split_of(made.recipe, split, "give --text FILE")
+        return measure(cast(MaskedLanguage, made.model), HeldOut(made.recipe, made.reader, corpora), progress)
+
+
+class PretrainingTask:
+    def __init__(self, recipe: "Recipe", reader: Sentences, prepared: Prepared) -> None:
+        self.recipe, self.reader, self.prepared = recipe, reader, prepared
+        self.settings = cast(PretrainingConfig, recipe.task)
+        self.fingerprint = prepared.fingerprint
+        self.smoothing = recipe.training.label_smoothing
+        self.goal: str = recipe.training.goal
+        self.higher_is_better = self.settings.metrics[self.goal]
+        tokenizer = reader.tokenizer
+        self.book = Book(prepared.columns["text"], tokenizer.eos, self.settings.room // 2)
+        self.settings.examples.check(self.book)
+        self.masks = Masks(self.settings.masking, tokenizer)
+        corpora, lines = recipe.data.valid, recipe.training.validation.lines
+        self.valid = HeldOut(recipe, reader, corpora, lines) if corpora else None
+
+    def report(self) -> list[str]:
+        sentences = f"{len(self.book):,} documents of {self.book.sentences:,} sentences ({self.settings.sentences})"
+        alone = f"; {self.book.alone:,} of one sentence, which nothing follows" if self.book.alone else ""
+        return [
+            *self.prepared.report_lines(),
+            f"{sentences}{alone}",
+            f"{len(self.book.flat) - self.book.sentences:,} tokens, a vocabulary of {self.reader.size:,}",
+        ]
+
+    def build_model(self) -> nn.Module:
+        return self.settings.build(self.recipe, self.reader.size)
+
+    def notes(self, model: nn.Module) -> list[str]:
+        return slow_paths(model)
+
+    def view(self, seed: int, epoch: int) -> "ExamplesView":
+        draw = Random(f"{seed} {epoch}")
+        chosen = weighted_index(self.prepared, seed, epoch)
+        made = self.settings.examples.make(self.book, chosen, self.settings.room, draw)
+        return ExamplesView(self.book, made, self.masks, self.reader.tokenizer, self.settings, (seed, epoch))
+
+    def loss(self, model: nn.Module, batch: Texts, carry: Carry) -> tuple[Tensor, Carry]:
+        return model(batch, None, self.smoothing), carry
+
+    def fixed(self, model: nn.Module, batch: Texts) -> Texts | None:
+        """Rows of one length, and room for all masks that they may have: shapes that come again."""
+        assert batch.labels is not None
+        assert batch.places is not None
+        if not kernels.usable(next(model.parameters())):  # labels that fill a shape are known to our kernels alone
+            return None
+        most = int(self.settings.masking.count(np.array([self.settings.room]))[0]) * len(batch.ids)
+        spare = most - len(batch.places)
+        return replace(
+            batch.fixed(),
+            real=torch.ones_like(batch.ids, dtype=torch.bool) if batch.real is None else batch.real,
+            labels=F.pad(batch.labels, (0, spare), value=-1),
+            places=F.pad(batch.places, (0, spare)),
+        )
+
+    def describe(self, batch: Texts) -> str:
+        row = batch.rows[0]
+        name = self.recipe.data.train[int(self.prepared.corpus[row])].name
+        return f"{len(batch.rows)} examples, first from the document at line {self.prepared.number[row]} of {name}"
+
+    def validate(self, model: nn.Module, device: torch.device, progress: Progress | None = None) -> dict[str, float]:
+        return guesses(cast(MaskedLanguage, model), self.valid.batches, progress).metrics() if self.valid else {}
+
+    def measure(self, model: nn.Module, split: str, progress: Progress | None = None) -> dict[str, Any]:
+        corpora = getattr(self.recipe.data, split)
+        if not corpora:
+            return {}
+        return measure(cast(MaskedLanguage, model), HeldOut(self.recipe, self.reader, corpora), progress)
+
+    def save(self, folder: Path) -> None:
+        self.reader.tokenizer.save(folder / "tokenizer" / "tokenizer.json")
