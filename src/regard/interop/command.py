@@ -2,18 +2,23 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from regard import folder
 from regard.config import nearest
 from regard.errors import RegardError
-from regard.interop import ct2_folder, opus, plain
+from regard.interop import bert_folder, ct2_folder, gpt2_folder, opus, plain
 from regard.interop.checkpoint import Checkpoint
 from regard.interop.writing import new_folder
 from regard.tasks.translator import Translator
 
-FAMILIES: dict[str, Callable[[Checkpoint, Path], opus.Imported]] = {"marian": opus.read}
+FAMILIES: dict[str, Callable[[Checkpoint, Path], Any]] = {
+    "marian": opus.read,
+    "bert": lambda checkpoint, out: bert_folder.read_bert(checkpoint.folder, checkpoint.tensors()),
+    "gpt2": lambda checkpoint, out: gpt2_folder.read(checkpoint),
+}
 
 
 def bring_in(kind: str, name: str, out: Path) -> None:
