@@ -17,7 +17,7 @@ MAY_IMPORT = {
     "decoding": {"decoding"},
     "evaluation": {"evaluation"},
     "tasks": {"tasks", "text", "data", "models", "nn", "decoding", "evaluation", "folder"},
-    "interop": {"interop", "models", "nn"},
+    "interop": {"interop", "training", "tasks", "text", "data", "models", "nn", "decoding", "recipe", "folder"},
     "training": {"training", "tasks", "data", "decoding", "recipe", "folder", "regard"},
 }
 

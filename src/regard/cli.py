@@ -48,6 +48,10 @@ Heads = Annotated[
 Beam = Annotated[int | None, typer.Option(min=1, help="Beam size; 1 is greedy. Default: as the recipe says.")]
 
 
+Input = Annotated[Path | None, typer.Option("--input", "-i", help="What to read. Default: stdin.")]
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="Default: stdout.")]
+
+
 class TrainCommand(TyperCommand):
     """`regard train --help` also lists every key of a recipe, from the same classes that parse it."""
 
@@ -194,6 +198,16 @@ def translate(
         device,
         as_json,
     )
+
+
+@app.command()
+def classify(
+    run: Run, input: Input = None, output: Output = None, device: Device = "auto", as_json: Json = False
+) -> None:
+    """Label texts, one a line, or pairs, as first TAB second: a label a line, or a number; empty lines are kept."""
+    from regard.tasks.asking import classify as body
+
+    body(run, input, output, device, as_json)
 
 
 @app.command()

@@ -10,19 +10,22 @@ from regard.config import option
 from regard.data.config import Data
 from regard.decoding.config import Beam, DecodingConfig
 from regard.errors import RegardError
+from regard.models.bert import BertConfig
 from regard.models.bytenet import ByteNetConfig
 from regard.models.conv import ConvConfig
 from regard.models.lm import LanguageModelConfig
 from regard.models.rnn import RnnConfig
 from regard.models.transformer import TransformerConfig
+from regard.tasks.classify import ClassifyConfig, RegressConfig
+from regard.tasks.encoder import EncoderConfig
 from regard.tasks.language_modelling import LanguageModellingConfig
 from regard.tasks.translation import TranslationConfig
 from regard.text import TextConfig
 from regard.text.config import Bpe
 from regard.training.config import Training
 
-ModelConfig = TransformerConfig | RnnConfig | ConvConfig | ByteNetConfig | LanguageModelConfig
-TaskConfig = TranslationConfig | LanguageModellingConfig
+ModelConfig = TransformerConfig | RnnConfig | ConvConfig | ByteNetConfig | LanguageModelConfig | BertConfig
+TaskConfig = TranslationConfig | LanguageModellingConfig | EncoderConfig | ClassifyConfig | RegressConfig
 
 
 @dataclass(frozen=True)

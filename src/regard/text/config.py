@@ -102,4 +102,13 @@ class SentencePiece(Text):
             raise ValueError("target_path and shared: false belong together")
 
 
-TextConfig = Word | Char | Bpe | ByteBpe | WordPiece | Unigram | SentencePiece
+@dataclass(frozen=True)
+class Bert(Text):
+    """BERT's WordPiece, which cleans and cuts text by its own rules: an existing `vocab.txt`; nothing is trained."""
+
+    kind: Literal["bert"] = "bert"
+    path: str = option("", "the vocab.txt; none: that of the run in training.init")
+    lower: bool = option(True, "lower-case the text and drop accents, as uncased vocabularies want it")
+
+
+TextConfig = Word | Char | Bpe | ByteBpe | WordPiece | Unigram | SentencePiece | Bert

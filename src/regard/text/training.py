@@ -42,6 +42,12 @@ def train(
 
         stages = Stages(config.normalise, config.moses, config.lower, fold=config.moses, language=language)
         return from_sentencepiece((side == "target" and config.target_path) or config.path, stages)
+    if isinstance(config, kinds.Bert):
+        if not config.path:
+            raise RegardError("text: bert names no vocabulary; write path: vocab.txt, or a training.init that has one")
+        from regard.text.pretrained import from_bert
+
+        return from_bert(config.path, config.lower)
     fold = config.moses or not isinstance(config, kinds.Char | kinds.ByteBpe)
     stages = Stages(config.normalise, config.moses, config.lower, fold, language)
     cut: str = config.segmenter if isinstance(config, kinds.Word) else "none"
