@@ -211,6 +211,14 @@ def classify(
 
 
 @app.command()
+def tag(run: Run, input: Input = None, output: Output = None, device: Device = "auto", as_json: Json = False) -> None:
+    """Tag words, a sentence a line, with spaces between words: the tags of a line, with spaces between them."""
+    from regard.tasks.asking import tag as body
+
+    body(run, input, output, device, as_json)
+
+
+@app.command()
 def score(
     run: Run,
     source: Annotated[Path | None, typer.Option(help="Source sentences. Default: stdin, as source TAB target.")] = None,

@@ -19,13 +19,14 @@ from regard.models.transformer import TransformerConfig
 from regard.tasks.classify import ClassifyConfig, RegressConfig
 from regard.tasks.encoder import EncoderConfig
 from regard.tasks.language_modelling import LanguageModellingConfig
+from regard.tasks.tag import TagConfig
 from regard.tasks.translation import TranslationConfig
 from regard.text import TextConfig
 from regard.text.config import Bpe
 from regard.training.config import Training
 
 ModelConfig = TransformerConfig | RnnConfig | ConvConfig | ByteNetConfig | LanguageModelConfig | BertConfig
-TaskConfig = TranslationConfig | LanguageModellingConfig | EncoderConfig | ClassifyConfig | RegressConfig
+TaskConfig = TranslationConfig | LanguageModellingConfig | EncoderConfig | ClassifyConfig | RegressConfig | TagConfig
 
 
 @dataclass(frozen=True)

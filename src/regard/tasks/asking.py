@@ -10,6 +10,7 @@ from regard.errors import RegardError
 from regard.folder import load_as
 from regard.tasks.classify import TextClassifier
 from regard.tasks.streams import bar, chunks, reading, warn, writing
+from regard.tasks.tag import WordTagger
 
 
 def _lines(
@@ -49,3 +50,12 @@ def classify(run: Path, source: Path | None, output: Path | None, device: str, a
         return classifier.classify(texts, warn)
 
     _lines(source, output, "Classifying", ask, lambda result: result.label, as_json)
+
+
+def tag(run: Path, source: Path | None, output: Path | None, device: str, as_json: bool) -> None:
+    tagger = load_as(WordTagger, run, device, "tag")
+
+    def ask(lines: list[str], before: int) -> Sequence[Any]:
+        return tagger.tag(lines, lambda sentence: None if "no words" in sentence else warn(sentence))
+
+    _lines(source, output, "Tagging", ask, lambda result: " ".join(result.tags), as_json)

@@ -46,18 +46,22 @@ def defaults(goal: str) -> dict[str, Any]:
 
 
 class Notes:
-    """What was dropped or cut on the way, as sentences with how often and where first."""
+    """What was dropped or cut on the way, as sentences with how often and where."""
+
+    SHOWN = 5
 
     def __init__(self) -> None:
-        self.first: dict[str, str] = {}
-        self.count: dict[str, int] = {}
+        self.places: dict[str, list[str]] = {}
 
     def add(self, what: str, where: str) -> None:
-        self.first.setdefault(what, where)
-        self.count[what] = self.count.get(what, 0) + 1
+        self.places.setdefault(what, []).append(where)
 
     def sentences(self) -> list[str]:
-        return [f"{self.count[what]:,} {what} (the first: {where})" for what, where in self.first.items()]
+        found = []
+        for what, places in self.places.items():
+            shown, more = "; ".join(places[: self.SHOWN]), len(places) - self.SHOWN
+            found.append(f"{len(places):,} {what} ({shown}{f'; and {more:,} more' if more > 0 else ''})")
+        return found
 
 
 @dataclass(frozen=True)

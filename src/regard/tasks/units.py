@@ -4,7 +4,7 @@ A unit is what is learned from at once: a text, a window of one, or all options 
 example it belongs to: long texts have several units, which are joined again by it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -29,6 +29,7 @@ class Unit(NamedTuple):
     rows: tuple[Row, ...]
     owner: int  # which example this is, or is a part of
     target: Any = None  # what should be said; None: nothing is known
+    part: Any = None  # what of the example it is, as its task says it
 
     @property
     def length(self) -> int:
@@ -64,6 +65,22 @@ class Marks:
         elif over > 0:
             lengths = [room]
         return self.row(*(side[:n] for side, n in zip(sides, lengths, strict=True))), over > 0
+
+
+def windows(sizes: Sequence[int], room: int, overlap: int) -> Iterator[tuple[int, int]]:
+    """Words of so many pieces each, as windows [begin, end) of at most `room` pieces that share at most `overlap`."""
+    begin = 0
+    while True:
+        end, used = begin, 0
+        while end < len(sizes) and (used + sizes[end] <= room or end == begin):
+            used, end = used + sizes[end], end + 1
+        yield begin, end
+        if end == len(sizes):
+            return
+        begin, least, shared = end, begin + 1, 0
+        most = min(overlap, room - sizes[end])  # the next word must fit too
+        while begin > least and shared + sizes[begin - 1] <= most:
+            begin, shared = begin - 1, shared + sizes[begin - 1]
 
 
 def padded(units: Sequence[Unit], pad: int) -> Texts:
