@@ -45,11 +45,10 @@ Run = Annotated[Path, typer.Argument(help="A trained model: the folder that `reg
 Heads = Annotated[
     Path | None, typer.Option(help="A CoNLL-U file of the source, sentence i for line i: for structural positions.")
 ]
-Beam = Annotated[int | None, typer.Option(min=1, help="Beam size; 1 is greedy. Default: as the recipe says.")]
-
-
-Input = Annotated[Path | None, typer.Option("--input", "-i", help="What to read. Default: stdin.")]
+Input = Annotated[Path | None, typer.Option("--input", "-i", help="Text, one sentence a line. Default: stdin.")]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Default: stdout.")]
+BatchTokens = Annotated[int, typer.Option(min=1, help="Padded tokens computed at once.")]
+Beam = Annotated[int | None, typer.Option(min=1, help="Beam size; 1 is greedy. Default: as the recipe says.")]
 
 
 class TrainCommand(TyperCommand):
@@ -144,6 +143,52 @@ def generate(
     drawn["repetition_penalty"] = repetition_penalty
     options = {"max_tokens": max_tokens, "stop": stop or [], "strict": strict}
     body(run, prompt, "greedy" if greedy else None, beam, drawn, samples, echo, device, as_json, **options)
+
+
+@app.command()
+def fill(
+    run: Run,
+    input: Input = None,
+    output: Output = None,
+    top: Annotated[int, typer.Option(min=1, help="So many words for each gap.")] = 5,
+    batch_tokens: BatchTokens = 4096,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Fill gaps with a pretrained BERT: text with [MASK] in, the likeliest words and their probabilities out.
+
+    One line for one line: word and probability in turn, a tab between gaps. A line without [MASK] gives an empty line
+    and a note.
+    """
+    from regard.tasks.fill import fill as body
+
+    body(run, input, output, top, batch_tokens, device, as_json)
+
+
+@app.command()
+def embed(
+    run: Run,
+    input: Input = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="A name that ends in .npy holds an array. Default: stdout.")
+    ] = None,
+    pooling: Annotated[
+        str | None, typer.Option(help="mean, cls, max or pooler. Default: as the model's task says.")
+    ] = None,
+    layer: Annotated[
+        int | None, typer.Option(help="0: what goes into the first layer; -1, the default: the last one's output.")
+    ] = None,
+    normalise: Annotated[
+        bool | None, typer.Option(help="Vectors of length 1. Default: as the model's task says.")
+    ] = None,
+    batch_tokens: BatchTokens = 4096,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Turn texts into vectors with a BERT: one line in, one vector out, tabs between its numbers, empty lines kept."""
+    from regard.tasks.embed import embed as body
+
+    body(run, input, output, pooling, layer, normalise, batch_tokens, device, as_json)
 
 
 @app.command()

@@ -17,8 +17,9 @@ from regard.models.lm import LanguageModelConfig
 from regard.models.rnn import RnnConfig
 from regard.models.transformer import TransformerConfig
 from regard.tasks.classify import ClassifyConfig, RegressConfig
-from regard.tasks.encoder import EncoderConfig
+from regard.tasks.embedding import EmbeddingConfig
 from regard.tasks.language_modelling import LanguageModellingConfig
+from regard.tasks.pretraining import PretrainingConfig
 from regard.tasks.tag import TagConfig
 from regard.tasks.translation import TranslationConfig
 from regard.text import TextConfig
@@ -26,7 +27,8 @@ from regard.text.config import Bpe
 from regard.training.config import Training
 
 ModelConfig = TransformerConfig | RnnConfig | ConvConfig | ByteNetConfig | LanguageModelConfig | BertConfig
-TaskConfig = TranslationConfig | LanguageModellingConfig | EncoderConfig | ClassifyConfig | RegressConfig | TagConfig
+Finetuned = ClassifyConfig | RegressConfig | TagConfig
+TaskConfig = TranslationConfig | LanguageModellingConfig | PretrainingConfig | EmbeddingConfig | Finetuned
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,9 @@ def shipped_recipes() -> dict[str, Path]:
 
 
 def load(source: str | Path | dict, overrides: Sequence[str] = ()) -> Recipe:
-    """From a file, a shipped recipe's name, or a mapping."""
+    """From a file, a shipped recipe's name, or a mapping: a recipe to learn by, which names what it learns from."""
     root = config.wrap(source, "config") if isinstance(source, dict) else config.read(find(source))
-    return config.parse(Recipe, config.override(root, overrides))
+    recipe = config.parse(Recipe, config.override(root, overrides))
+    if not recipe.data.train:
+        raise RegardError(f"{root.where}: data.train names no corpus; name what is to be learned from")
+    return recipe

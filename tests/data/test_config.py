@@ -46,7 +46,6 @@ def test_saved_config_reads_back_equal():
 @pytest.mark.parametrize(
     "text, said",
     [
-        ("train: []", "no corpus"),
         ("train: {source: a.en}", "source and target belong together"),
         ("train: {source: a.en, target: a.de, path: a.tsv}", "exactly one"),
         ("train: {weight: 2}", "exactly one"),

@@ -1,6 +1,5 @@
-"""The same weights give the scores, losses and gradients of Hugging Face's fine-tuned BERTs; their folders are read."""
+"""The same weights give the scores, losses and gradients of Hugging Face's fine-tuned BERTs, and rows are cut alike."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,15 +8,13 @@ import pytest
 import torch
 from torch import nn
 
-import regard
-from regard.errors import RegardError
 from regard.interop import bert
-from regard.interop.bert_folder import bring_in
 from regard.interop.keys import KeyMap
 from regard.models.batch import Packed
 from regard.models.heads import Answerer, Chooser, Classifier, Headed, Options, Regressor, Tagger
 from regard.models.texts import Texts, texts
 from regard.tasks.units import Marks
+from regard.text import from_bert
 from regard.training.weights import load_weights, weights_of
 from tests.parity.test_bert import asked
 
@@ -145,7 +142,7 @@ def test_options() -> None:
     assert all(torch.isfinite(p.grad).all() for p in ours.parameters())
 
 
-# --- folders ---------------------------------------------------------------------------------------------------------
+# --- rows -------------------------------------------------------------------------------------------------------------
 
 
 def write_vocabulary(folder: Path) -> list[str]:
@@ -155,33 +152,10 @@ def write_vocabulary(folder: Path) -> list[str]:
     return words
 
 
-@pytest.mark.parametrize("kind", ["PreTraining", "SequenceClassification", "TokenClassification"])
-def test_a_folder_of_theirs_becomes_one_of_ours(kind: str, tmp_path: Path) -> None:
-    theirs = theirs_of(kind)
-    theirs.save_pretrained(tmp_path / "there")
-    write_vocabulary(tmp_path / "there")
-    if kind != "PreTraining":
-        with pytest.raises(RegardError, match="unknown: classifier"):
-            bring_in(tmp_path / "there", tmp_path / "here")
-        return
-    assert bring_in(tmp_path / "there", tmp_path / "here") == []
-    made = regard.load(tmp_path / "here", "cpu")
-    b = batch()
-    with torch.no_grad():
-        same(made.model(b)[b.real], theirs.bert(**asked(b)).last_hidden_state[b.real])
-        same(made.model.pooler(made.model(b)), theirs.bert(**asked(b)).pooler_output)
-    with pytest.raises(RegardError, match="is not empty"):
-        bring_in(tmp_path / "there", tmp_path / "here")
-    config = json.loads((tmp_path / "there" / "config.json").read_text())
-    (tmp_path / "there" / "config.json").write_text(json.dumps(config | {"vocab_size": 44}))
-    with pytest.raises(RegardError, match=r"has 44 words, vocab\.txt has 43"):
-        bring_in(tmp_path / "there", tmp_path / "other")
-
-
 def test_rows_are_cut_as_theirs_are(tmp_path: Path) -> None:
     write_vocabulary(tmp_path)
     theirs = transformers.BertTokenizer(vocab=str(tmp_path / "vocab.txt"))
-    ours = regard.text.from_bert(tmp_path / "vocab.txt")
+    ours = from_bert(tmp_path / "vocab.txt")
     draw = np.random.default_rng(0)
     for _ in range(200):
         a, b = (" ".join(draw.choice([*"abcdefg", "cats", "ab"], draw.integers(1, 12))) for _ in range(2))

@@ -82,17 +82,11 @@ class Filters:
 
 @dataclass(frozen=True)
 class Data:
-    train: list[Corpus] = option(
-        help="what is learned from: [train.en, train.de], multi30k:train, or a list of corpora"
-    )
+    train: list[Corpus] = option([], "what is learned from: [train.en, train.de], multi30k:train, or a list of corpora")
     valid: list[Corpus] = option([], "what training is measured on")
     test: list[Corpus] = option([], "what `regard evaluate` measures on")
     filters: Filters = option(Filters, "rows of train that are dropped or cut, and counted")
     cache: str | None = option(None, "folder of the prepared form; by default in $REGARD_CACHE or ~/.cache/regard")
-
-    def __post_init__(self) -> None:
-        if not self.train:
-            raise ValueError("train names no corpus")
 
     def absolute(self) -> "Data":
         splits = {key: [corpus.absolute() for corpus in getattr(self, key)] for key in ("train", "valid", "test")}

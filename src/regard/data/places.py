@@ -18,13 +18,32 @@ def data_folders() -> list[Path]:
 
 def find(name: str) -> Path:
     """The file `name`, looked up in the working folder, then in $REGARD_DATA."""
-    given = os.environ.get("REGARD_DATA")
-    places = [Path(name).expanduser(), *([Path(given) / name] if given else [])]
+    places = _places(name)
     for path in places:
         if path.is_dir():
             raise RegardError(f"{path} is a folder; give a file in it")
         if path.exists():
             return path
     looked = " and in ".join(str(p.absolute().parent) for p in places)
-    hint = "" if given or Path(name).is_absolute() else "; $REGARD_DATA is searched too when it is set"
+    hint = (
+        ""
+        if os.environ.get("REGARD_DATA") or Path(name).is_absolute()
+        else "; $REGARD_DATA is searched too when it is set"
+    )
     raise RegardError(f"{name}: there is no such file (looked in {looked}{hint})")
+
+
+def find_texts(name: str) -> list[Path]:
+    """The file `name`; or, where it is a folder, every .txt and .txt.gz in and below it, in order of names."""
+    folder = next((path for path in _places(name) if path.is_dir()), None)
+    if folder is None:
+        return [find(name)]
+    found = [path for path in sorted(folder.rglob("*")) if path.name.endswith((".txt", ".txt.gz")) and path.is_file()]
+    if not found:
+        raise RegardError(f"{folder}: there is no .txt file in this folder")
+    return found
+
+
+def _places(name: str) -> list[Path]:
+    given = os.environ.get("REGARD_DATA")
+    return [Path(name).expanduser(), *([Path(given) / name] if given else [])]

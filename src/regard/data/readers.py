@@ -10,6 +10,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -17,7 +18,7 @@ import numpy as np
 
 from regard.config import nearest
 from regard.data.config import Corpus
-from regard.data.places import find
+from regard.data.places import find, find_texts
 from regard.errors import RegardError
 
 LONGEST_LINE = 1 << 26  # bytes: what looks like one endless line is not text, and must not fill the memory
@@ -65,14 +66,21 @@ def read(
 
 def files(corpus: Corpus, languages: Sequence[str] | None = None) -> list[Path]:
     """The files that a corpus is read from: what a fingerprint covers."""
-    given = [
-        find(n) for n in (corpus.source, corpus.target, corpus.path, corpus.heads, corpus.alignments) if n is not None
-    ]
+    given = [find(name) for name in (corpus.source, corpus.target) if name is not None]
+    given += find_texts(corpus.path) if corpus.path is not None else []
+    given += [find(name) for name in (corpus.heads, corpus.alignments) if name is not None]
     if corpus.set is not None:
         from regard.data import catalog
 
         return catalog.files(corpus.set, languages) + given
     return given
+
+
+def apart(corpus: Corpus) -> list[Corpus]:
+    """A folder of text as a corpus for each of its files; any other corpus is itself."""
+    if corpus.path is None:
+        return [corpus]
+    return [replace(corpus, path=str(path)) for path in find_texts(corpus.path)]
 
 
 def suffix(path: str | Path) -> str:

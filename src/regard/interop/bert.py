@@ -29,18 +29,20 @@ BODY = KeyMap(  # Bert is their BertModel without its pooler
     older={"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"},
 )
 POOLER = KeyMap(both("pooler.dense", "pooler.dense"))
-HEADS = KeyMap(
+WORDS = KeyMap(
     (
         *both("words.dense", "cls.predictions.transform.dense"),
         *both("words.norm", "cls.predictions.transform.LayerNorm"),
         rule("words.output.bias", "cls.predictions.bias"),
-        *both("sentence", "cls.seq_relationship"),
     ),
     copies={
         "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
         "cls.predictions.decoder.bias": "cls.predictions.bias",
     },
 )
+SENTENCE = KeyMap(both("sentence", "cls.seq_relationship"))
+HEADS = WORDS + SENTENCE
+MASKED = BODY.under("body.", "bert.") + WORDS  # MaskedLanguage is BertForMaskedLM
 PRETRAINING = BODY.under("body.", "bert.") + POOLER.under("", "bert.") + HEADS  # Pretraining is BertForPreTraining
 TAGGER = BODY.under("body.", "bert.") + KeyMap(both("output", "classifier"))  # BertForTokenClassification
 CLASSIFIER = TAGGER + POOLER.under("", "bert.")  # BertForSequenceClassification, BertForMultipleChoice

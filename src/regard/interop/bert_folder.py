@@ -1,73 +1,143 @@
-"""A folder of Hugging Face's with a BERT in it becomes a trained model of ours, which fine-tuning begins from."""
+"""A folder with a BERT of Hugging Face's as a model folder: with its heads it fills gaps, without them it embeds."""
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from regard import config
+from torch import Tensor
+
+from regard import config, folder
 from regard.errors import RegardError
-from regard.folder import CONFIG, WEIGHTS
-from regard.interop.bert import POOLER, body_here, config_here
-from regard.models.heads import Headless
+from regard.interop import bert
+from regard.interop.choices import demand
+from regard.interop.keys import KeyMap
 from regard.recipe import Recipe
-from regard.text import Tokenizer, from_bert
-from regard.training.weights import load_weights, read_tensors, weights_of, write_tensors
+from regard.text import Tokenizer
+from regard.text.pretrained import bert_pieces
+from regard.training.weights import read_tensors, weights_of, write_tensors
+
+TOKENIZER = Path("tokenizer") / "tokenizer.json"
+POOLINGS = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max"}
 
 
-def bring_in(folder: str | Path, out: str | Path) -> list[str]:
-    """Write config.yaml, model.safetensors and tokenizer/ to `out`; what is worth knowing comes back in sentences.
+@dataclass(frozen=True)
+class Imported:
+    recipe: Recipe
+    weights: dict[str, Tensor]
+    tokenizer: Tokenizer
 
-    The folder has config.json, model.safetensors and vocab.txt; its heads, if it has any, stay behind.
-    """
-    origin, place = Path(folder), Path(out)
-    if place.exists() and any(place.iterdir()):
-        raise RegardError(f"{place} is not empty; give another folder")
-    theirs, tensors = _json(origin / "config.json"), read_tensors(origin / "model.safetensors")
-    tokenizer, lower = vocabulary(origin)
-    if theirs.get("vocab_size", 30522) != tokenizer.size:
-        raise RegardError(f"{origin}: the model has {theirs.get('vocab_size')} words, vocab.txt has {tokenizer.size}")
-    ours = config_here(theirs, origin / "config.json")
-    model, said = Headless(ours.build(tokenizer.size)), []
-    weights = {f"body.{name}": t for name, t in body_here(tensors, weights_of(model.body), origin).items()}
-    prefix = "bert." if any(name.startswith("bert.") for name in tensors) else ""
-    if f"{prefix}pooler.dense.weight" in tensors:
-        pooler = {name: t for name, t in tensors.items() if name.startswith(f"{prefix}pooler.")}
-        own = {f"pooler.{name}": t for name, t in weights_of(model.pooler).items()}
-        weights |= POOLER.under("", prefix).to_ours(pooler, own, origin)
-    else:
-        said.append(f"{origin} has no pooler: that of {place} is new, and learns with the head")
-        weights |= {f"pooler.{name}": t for name, t in weights_of(model.pooler).items()}
-    load_weights(model, weights, origin / "model.safetensors")
-    recipe = config.parse(
-        Recipe,
-        {
-            "task": {"kind": "encoder"},
-            "data": {"train": [{"path": str(origin)}]},  # where it came from; nothing is read there again
-            "text": {"kind": "bert", "lower": lower},
-            "model": config.to_plain(ours),
-        },
-    )
-    place.mkdir(parents=True, exist_ok=True)
-    tokenizer.save(place / "tokenizer" / "tokenizer.json")
-    write_tensors(place / WEIGHTS, weights_of(model))
-    (place / CONFIG).write_text(config.dump(recipe), encoding="utf-8")
-    return said
+    def write(self, out: Path) -> None:
+        self.tokenizer.save(out / TOKENIZER)
+        (out / folder.CONFIG).write_text(config.dump(self.recipe), encoding="utf-8")
+        write_tensors(out / folder.WEIGHTS, self.weights)
 
 
-def vocabulary(origin: Path) -> tuple[Tokenizer, bool]:
-    """By its vocab.txt, and whether text is lower-cased: their tokenizer_config.json says so, or it is."""
-    settings = origin / "tokenizer_config.json"
-    lower = bool(_json(settings).get("do_lower_case", True)) if settings.exists() else True
-    return from_bert(origin / "vocab.txt", lower), lower
-
-
-def _json(path: Path) -> dict[str, Any]:
+def import_bert(origin: Path, out: Path, tensors: Mapping[str, Tensor] | None = None) -> Imported:
+    """Read the folder `origin` and write the model folder `out`; `tensors`: its weights, if they are read already."""
+    made = read_bert(origin, tensors)
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        out.mkdir(parents=True, exist_ok=True)
+        made.write(out)
     except OSError as error:
-        raise RegardError(f"{path}: cannot be read ({error.strerror})") from None
-    except ValueError as error:
-        raise RegardError(f"{path}: not valid JSON ({error})") from None
-    if not isinstance(found, dict):
-        raise RegardError(f"{path}: not a mapping")
-    return found
+        raise RegardError(f"{out}: cannot be written ({error.strerror or error})") from None
+    return made
+
+
+def read_bert(origin: Path, tensors: Mapping[str, Tensor] | None = None) -> Imported:
+    said = _json(origin / "config.json")
+    model = bert.config_here(said, origin)
+    given = dict(tensors if tensors is not None else read_tensors(origin / "model.safetensors"))
+    given = {name: t.float() if t.is_floating_point() else t for name, t in given.items()}
+    tokenizer = _tokenizer(origin, int(said.get("vocab_size", 30_522)))
+    longest: int = model.position.length  # type: ignore[union-attr]
+    task, keys = _task(origin, given, longest)
+    text = {"kind": "bert", "size": tokenizer.size, "lower": _lower(origin)}
+    plain = {"task": task, "data": {}, "text": text, "model": config.to_plain(model)}
+    recipe = config.parse(Recipe, config.wrap(plain, str(origin)))
+    module = cast(Any, recipe.task).build(recipe, tokenizer.size)
+    return Imported(recipe, keys.to_ours(given, weights_of(module), origin), tokenizer)
+
+
+# --- heads ---------------------------------------------------------------------------------------------------------
+
+
+def _task(origin: Path, given: Mapping[str, Tensor], longest: int) -> tuple[dict[str, Any], KeyMap]:
+    """What the weights were made for, and how they are named."""
+    prefix = "bert." if any(name.startswith("bert.") for name in given) else ""
+    words, sentence = "cls.predictions.bias" in given, "cls.seq_relationship.weight" in given
+    pooler = f"{prefix}pooler.dense.weight" in given
+    common = {"length": longest}
+    if words and sentence and pooler:
+        return {"kind": "pretraining", "unknown": "", "examples": "pairs", **common}, bert.PRETRAINING
+    spare = bert.POOLER.under("", prefix) + bert.SENTENCE
+    if words:
+        return {"kind": "pretraining", "unknown": "", "examples": "single", **common}, bert.MASKED.beside(spare)
+    body = bert.BODY.under("body.", prefix)
+    keys = (body + bert.POOLER.under("", prefix)) if pooler else body
+    return {"kind": "embedding", "head": "pooler" if pooler else "none", **common, **_sentences(origin)}, keys
+
+
+def _sentences(origin: Path) -> dict[str, Any]:
+    """How a model of sentence vectors pools, where its folder says so."""
+    parts = _json(origin / "modules.json", [])
+    names = [str(part.get("type", "")).rsplit(".", 1)[-1] for part in parts]
+    found: dict[str, Any] = {"normalise": "Normalize" in names}
+    for part, name in zip(parts, names, strict=True):
+        if name == "Pooling":
+            modes = _json(origin / part["path"] / "config.json")
+            chosen = [
+                key.removeprefix("pooling_mode_") for key, on in modes.items() if key.startswith("pooling_mode_") and on
+            ]
+            if len(chosen) != 1 or chosen[0] not in POOLINGS:
+                raise RegardError(f"{origin}: vectors are pooled by {', '.join(chosen)}; known: {', '.join(POOLINGS)}")
+            found["pooling"] = POOLINGS[chosen[0]]
+        elif name not in ("Transformer", "Normalize"):
+            raise RegardError(f"{origin}: the module {name} cannot be read")
+    limit = _json(origin / "sentence_bert_config.json", {}).get("max_seq_length")
+    return found | ({"length": limit} if limit else {})
+
+
+# --- vocabulary ----------------------------------------------------------------------------------------------------
+
+
+def _lower(origin: Path) -> bool:
+    return bool(_json(origin / "tokenizer_config.json", {}).get("do_lower_case", True))
+
+
+def _tokenizer(origin: Path, entries: int) -> Tokenizer:
+    lower, about = _lower(origin), _json(origin / "tokenizer_config.json", {})
+    if about.get("strip_accents") is not None:
+        demand(about, {"strip_accents": lower}, origin)
+    demand(about, {"tokenize_chinese_chars": True}, origin)
+    pieces = _pieces(origin)
+    if len(pieces) > entries:
+        raise RegardError(f"{origin}: the vocabulary has {len(pieces):,} pieces, and config.json says {entries:,}")
+    spare = [f"[spare {n}]" for n in range(entries - len(pieces))]  # rows that fill the table to a round size
+    return bert_pieces([*pieces, *spare], lower, str(origin))
+
+
+def _pieces(origin: Path) -> list[str]:
+    path = origin / "vocab.txt"
+    if path.is_file():
+        try:
+            lines = path.read_text(encoding="utf-8").split("\n")
+        except UnicodeDecodeError as error:
+            raise RegardError(f"{path}: not UTF-8 text (byte {error.start})") from None
+        return [line.rstrip("\r") for line in (lines[:-1] if lines[-1] == "" else lines)]
+    model = _json(origin / "tokenizer.json", {}).get("model", {})
+    if model.get("type") != "WordPiece":
+        raise RegardError(f"{origin}: there is no vocab.txt, and no tokenizer.json with a WordPiece vocabulary")
+    return sorted(model["vocab"], key=model["vocab"].__getitem__)
+
+
+def _json(path: Path, absent: Any = None) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except FileNotFoundError:
+        if absent is not None:
+            return absent
+        raise RegardError(f"{path}: there is no such file") from None
+    except ValueError:
+        raise RegardError(f"{path}: not JSON, or cut short") from None

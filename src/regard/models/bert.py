@@ -89,6 +89,14 @@ class BertConfig(StackConfig):
         """The body with the heads that it learns by."""
         return Pretraining(self.build(entries))
 
+    def masked(self, entries: int) -> "MaskedLanguage":
+        """The body with the head for masked words alone."""
+        return MaskedLanguage(self.build(entries))
+
+    def encoder(self, entries: int, pooled: bool) -> "Encoder":
+        """The body alone, or with a pooler."""
+        return Encoder(self.build(entries), Pooler(self.size) if pooled else None)
+
 
 class Bert(nn.Module):
     def __init__(self, config: BertConfig, entries: int) -> None:
@@ -109,8 +117,8 @@ class Bert(nn.Module):
         """How many places the model can tell apart, where there is a limit."""
         return longest_of(self.position)
 
-    def forward(self, batch: Texts, record: Record | None = None) -> Tensor:
-        """Hidden states [B, T, D] of all places."""
+    def forward(self, batch: Texts, record: Record | None = None, layers: int | None = None) -> Tensor:
+        """Hidden states [B, T, D] of all places, after all layers or the first so many of them."""
         layout = batch.layout()
         call = Call(layout, layout)
         x = self.embedding(batch.ids)
@@ -118,9 +126,9 @@ class Bert(nn.Module):
             segments = torch.zeros_like(batch.ids) if batch.segments is None else batch.segments
             x = x + self.segment_embedding(segments)
         x = self.dropout(self.embedding_norm(embed(self.position, x, layout), layout.real))
-        for n, layer in enumerate(self.layers):
+        for n, layer in enumerate(self.layers[:layers]):
             x = layer(x, call, record and record.at("encoder", n))
-        return self.norm(x, layout.real)
+        return self.norm(x, layout.real) if layers in (None, len(self.layers)) else x
 
 
 # --- heads ---------------------------------------------------------------------------------------------------------
@@ -153,32 +161,71 @@ class MaskedWords(nn.Module):
         return self.output.at(self.norm(self.activation(self.dense(x))), labels, smoothing)
 
 
-class Pretraining(nn.Module):
-    """Masked words and next sentence, learned together."""
+class MaskedLanguage(nn.Module):
+    """Masked words alone."""
 
     def __init__(self, body: Bert) -> None:
         super().__init__()
-        self.body, self.pooler, self.words = body, Pooler(body.config.size), MaskedWords(body)
-        self.sentence = nn.Linear(body.config.size, 2)  # 0: the second sentence follows the first; 1: it does not
-        for linear in (self.pooler.dense, self.words.dense, self.sentence):
-            nn.init.normal_(linear.weight, std=0.02)
-            nn.init.zeros_(linear.bias)
+        self.body, self.words = body, MaskedWords(body)
+        _begin(self.words.dense)
 
-    def scores(self, batch: Texts, record: Record | None = None) -> tuple[Tensor, Tensor]:
-        """Scores of the vocabulary at `batch.places` [N, V], and of following or not [B, 2]."""
+    @property
+    def config(self) -> BertConfig:
+        return self.body.config
+
+    @property
+    def longest(self) -> int | None:
+        return self.body.longest
+
+    def scores(self, batch: Texts, record: Record | None = None) -> tuple[Tensor, Tensor | None]:
+        """Scores of the vocabulary at `batch.places` [N, V], and of following or not [B, 2] where it is learned."""
         hidden = self.body(batch, record)
-        return self.words(hidden.flatten(0, 1)[batch.places]), self.sentence(self.pooler(hidden))
+        return self.words(hidden.flatten(0, 1)[batch.places]), self.follows(hidden)
+
+    def follows(self, hidden: Tensor) -> Tensor | None:
+        return None
 
     def forward(self, batch: Texts, record: Record | None = None, smoothing: float | None = None) -> Tensor:
-        """Scores of the vocabulary at `batch.places` [N, V]; with `smoothing`, the loss of both tasks instead.
+        """Scores of the vocabulary at `batch.places` [N, V]; with `smoothing`, the loss of what is learned instead.
 
         That is a sum over the N masked words: divided by N it is the mean of the words and the mean of the rows, added.
+        A label below zero is there to fill a shape, and counts for nothing; only our kernels know it.
         """
         assert batch.places is not None
         hidden = self.body(batch, record)  # [B, T, D]
         words = self.words(hidden.flatten(0, 1)[batch.places], batch.labels, smoothing)
-        if smoothing is None or batch.classes is None:
+        if smoothing is None or batch.classes is None or (follows := self.follows(hidden)) is None:
             return words
-        follows = self.sentence(self.pooler(hidden))
+        assert batch.labels is not None
         follows = follows.to(torch.promote_types(follows.dtype, torch.float32))
-        return words + len(batch.places) * F.cross_entropy(follows, batch.classes)
+        return words + (batch.labels >= 0).sum() * F.cross_entropy(follows, batch.classes)
+
+
+class Pretraining(MaskedLanguage):
+    """Masked words and next sentence, learned together."""
+
+    def __init__(self, body: Bert) -> None:
+        super().__init__(body)
+        self.pooler = Pooler(body.config.size)
+        self.sentence = nn.Linear(body.config.size, 2)  # 0: the second sentence follows the first; 1: it does not
+        _begin(self.pooler.dense, self.sentence)
+
+    def follows(self, hidden: Tensor) -> Tensor:
+        return self.sentence(self.pooler(hidden))  # type: ignore[no-any-return]
+
+
+class Encoder(nn.Module):
+    """A body that was taught elsewhere and has no head: it reads."""
+
+    def __init__(self, body: Bert, pooler: Pooler | None) -> None:
+        super().__init__()
+        self.body, self.pooler = body, pooler
+
+    def forward(self, batch: Texts, record: Record | None = None) -> Tensor:
+        return self.body(batch, record)  # type: ignore[no-any-return]
+
+
+def _begin(*heads: nn.Linear) -> None:
+    for head in heads:
+        nn.init.normal_(head.weight, std=0.02)
+        nn.init.zeros_(head.bias)

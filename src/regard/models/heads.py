@@ -149,18 +149,6 @@ class Chooser(Pooled):
         return F.cross_entropy(scores, batch.classes, reduction="sum")  # smoothing would meet the −∞
 
 
-class Headless(nn.Module):
-    """A body and its pooler, as they were trained elsewhere."""
-
-    def __init__(self, body: Bert) -> None:
-        super().__init__()
-        self.body, self.config, self.pooler = body, body.config, Pooler(body.config.size)
-        begun(self.pooler.dense)
-
-    def forward(self, batch: Texts, record: Record | None = None) -> Tensor:
-        return self.body(batch, record)  # type: ignore[no-any-return]
-
-
 def begun(linear: nn.Linear) -> nn.Linear:
     """With BERT's first weights: N(0, 0.02²), and no bias."""
     nn.init.normal_(linear.weight, std=0.02)

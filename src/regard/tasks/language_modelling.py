@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from regard.config import option
 from regard.data.config import Corpus
-from regard.data.documents import Extent, Form, documents
+from regard.data.documents import COLUMN, Extent, Form, documents, documents_of
 from regard.data.places import cache_root
 from regard.data.prepared import Prepared, prepare
-from regard.data.readers import Record, files, read
+from regard.data.readers import Record, apart, files, read
 from regard.errors import RegardError
 from regard.evaluation.metrics import perplexity
 from regard.models.texts import Texts, block
@@ -30,8 +30,6 @@ from regard.text import Tokenizer
 
 if TYPE_CHECKING:
     from regard.recipe import Recipe
-
-COLUMN = ("text",)
 
 
 @dataclass(frozen=True)
@@ -110,16 +108,14 @@ class LanguageModellingConfig:
             recipe.data.filters,
             Path(recipe.data.cache) if recipe.data.cache else cache_root() / "prepared",
             progress=lambda n: progress("Preparing documents", n, 0),
-            reader=lambda corpus, names, languages, counts: documents(
-                read(corpus, names, languages, counts), self.documents
-            ),
+            reader=lambda corpus, names, languages, counts: documents_of(corpus, self.documents, languages, counts),
         )
         return LanguageModellingTask(recipe, running, prepared)
 
     def _lines(self, recipe: "Recipe", progress: Progress) -> Iterator[str]:
         """The text that a vocabulary is learned from; ends of lines are part of it, unless they end documents."""
         end = "" if self.documents == "line" else "\n"
-        for corpus in recipe.data.train:
+        for corpus in chain.from_iterable(map(apart, recipe.data.train)):
             for count, record in enumerate(read(corpus, COLUMN), 1):
                 if count % 10_000 == 0:
                     progress("Reading lines for the vocabulary", count, 0)
@@ -257,9 +253,9 @@ def read_documents(corpora: Sequence[Corpus], form: Form, lines: int = 0) -> lis
     """The documents of a validation or test set, of its first so many lines."""
     found: list[str] = []
     for corpus in corpora:
-        records = read(corpus, COLUMN)
-        kept: Iterator[Record] = (r for n, r in enumerate(records) if not lines or n < lines)
-        found += [record.fields[0] for record in documents(kept, form) if record.fields[0].strip()]
+        for part in apart(corpus):
+            kept: Iterator[Record] = islice(read(part, COLUMN), lines or None)
+            found += [record.fields[0] for record in documents(kept, form) if record.fields[0].strip()]
     if corpora and not found:
         raise RegardError(f"{', '.join(c.name for c in corpora)}: no text to measure on")
     return found

@@ -28,7 +28,7 @@ def _kept(recipe: "Recipe", languages: Sequence[str] | None, how: Any) -> Path:
         [corpus.set, corpus.columns, [file_hash(path) for path in files(corpus, languages)]]
         for corpus in recipe.data.train
     ]
-    given = [file_hash(Path(path)) for key in ("path", "target_path") if (path := getattr(recipe.text, key, ""))]
+    given = [file_hash(Path(path)) for path in recipe.text.files()]
     key = json.dumps([to_plain(recipe.text), given, how, contents, VERSION])
     cache = Path(recipe.data.cache) if recipe.data.cache else cache_root()
     return cache / "tokenizers" / hashlib.blake2b(key.encode(), digest_size=12).hexdigest()

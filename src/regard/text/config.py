@@ -1,6 +1,7 @@
 """What a recipe's `text:` may say: one dataclass for each kind of vocabulary. Nothing is trained here."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from regard.config import option
@@ -18,6 +19,10 @@ class Text:
     min_frequency: int = option(2, "never merge a pair of pieces seen fewer times than this")
     sample_lines: int = option(1_000_000, "train the vocabulary on at most this many lines")
     sample_bytes: int = option(50_000_000, "train the vocabulary on at most this many bytes of text")
+
+    def files(self) -> list[str]:
+        """What is read instead of being learned."""
+        return []
 
     def __post_init__(self) -> None:
         for name in ("min_frequency", "sample_lines", "sample_bytes"):
@@ -94,6 +99,9 @@ class SentencePiece(Text):
     path: str = option("", "the .model file (the source's, when target_path is given)")
     target_path: str = option("", "the target's .model file, if it has its own; needs shared: false")
 
+    def files(self) -> list[str]:
+        return [path for path in (self.path, self.target_path) if path]
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.path:
@@ -103,12 +111,26 @@ class SentencePiece(Text):
 
 
 @dataclass(frozen=True)
-class Bert(Text):
-    """BERT's WordPiece, which cleans and cuts text by its own rules: an existing `vocab.txt`; nothing is trained."""
+class BertPieces(Text):
+    """WordPiece with BERT's own cleaning, which sets punctuation apart, and its [CLS] [SEP] [MASK]."""
 
     kind: Literal["bert"] = "bert"
-    path: str = option("", "the vocab.txt; none: that of the run in training.init")
-    lower: bool = option(True, "lower-case the text and drop accents, as uncased vocabularies want it")
+    path: str = option("", "an existing vocab.txt, or the folder that holds it; empty: one is learned")
+    size: int = option(10_000, "vocabulary size, special tokens included, where it is learned")
+    lower: bool = option(True, "lower-case the text and drop its accents")
+
+    def files(self) -> list[str]:
+        return [str(self.vocabulary)] if self.path else []
+
+    @property
+    def vocabulary(self) -> Path:
+        given = Path(self.path)
+        return given if given.suffix == ".txt" else given / "vocab.txt"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.moses or self.normalise != "none":
+            raise ValueError("kind bert cleans text by rules of its own; leave out moses and normalise")
 
 
-TextConfig = Word | Char | Bpe | ByteBpe | WordPiece | Unigram | SentencePiece | Bert
+TextConfig = Word | Char | Bpe | ByteBpe | WordPiece | Unigram | SentencePiece | BertPieces

@@ -2,6 +2,7 @@
 
 import base64
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from tokenizers import AddedToken, models, normalizers, pre_tokenizers
@@ -14,6 +15,7 @@ from regard.text.stages import Stages
 from regard.text.tokenizer import Tokenizer
 
 _AS_IT_IS = Stages(fold=False)
+BERT_MARKS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 def _lines(path: str | Path) -> list[str]:
@@ -48,16 +50,21 @@ def from_bert(vocab_txt: str | Path, lower: bool = True) -> Tokenizer:
     """BERT's WordPiece. [CLS] is `bos` and `cls`, [SEP] is `eos` and `sep`; `mask` is there too."""
     pieces = _lines(vocab_txt)
     pieces = pieces[:-1] if pieces[-1] == "" else pieces
-    vocabulary = {piece.rstrip("\r"): i for i, piece in enumerate(pieces)}
+    return bert_pieces([piece.rstrip("\r") for piece in pieces], lower, str(vocab_txt))
+
+
+def bert_pieces(pieces: Sequence[str], lower: bool, origin: str, sample: dict[str, int] | None = None) -> Tokenizer:
+    """BERT's way to cut text, with these pieces in the order of their ids."""
+    vocabulary = {piece: i for i, piece in enumerate(pieces)}
     try:
-        pad, unk, cls, sep, mask = (vocabulary[f"[{name}]"] for name in ("PAD", "UNK", "CLS", "SEP", "MASK"))
+        pad, unk, cls, sep, mask = (vocabulary[name] for name in BERT_MARKS)
     except KeyError as error:
-        raise RegardError(f"{vocab_txt}: not a BERT vocab.txt; it lacks {error.args[0]}") from None
+        raise RegardError(f"{origin}: not a BERT vocab.txt; it lacks {error.args[0]}") from None
     inner = Inner(models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=100))
     inner.normalizer = normalizers.BertNormalizer(lowercase=lower)
     inner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     special = {"pad": pad, "unk": unk, "bos": cls, "eos": sep, "cls": cls, "sep": sep, "mask": mask}
-    return Tokenizer(json.loads(inner.to_str()), "bert", _AS_IT_IS, special)
+    return Tokenizer(json.loads(inner.to_str()), "bert", _AS_IT_IS, special, sample=sample)
 
 
 def from_sentencepiece(path: str | Path, stages: Stages = _AS_IT_IS) -> Tokenizer:

@@ -10,10 +10,11 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from tokenizers import Tokenizer as Inner
-from tokenizers import models, pre_tokenizers, trainers
+from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 from regard.errors import RegardError
 from regard.text import config as kinds
@@ -42,12 +43,8 @@ def train(
 
         stages = Stages(config.normalise, config.moses, config.lower, fold=config.moses, language=language)
         return from_sentencepiece((side == "target" and config.target_path) or config.path, stages)
-    if isinstance(config, kinds.Bert):
-        if not config.path:
-            raise RegardError("text: bert names no vocabulary; write path: vocab.txt, or a training.init that has one")
-        from regard.text.pretrained import from_bert
-
-        return from_bert(config.path, config.lower)
+    if isinstance(config, kinds.BertPieces):
+        return _bert(config, chain.from_iterable(lines.values()) if isinstance(lines, Mapping) else lines)
     fold = config.moses or not isinstance(config, kinds.Char | kinds.ByteBpe)
     stages = Stages(config.normalise, config.moses, config.lower, fold, language)
     cut: str = config.segmenter if isinstance(config, kinds.Word) else "none"
@@ -167,6 +164,23 @@ def _wordpiece(config: kinds.WordPiece, texts: list[str], specials: list[str]) -
     made = Inner(models.WordPiece(_numbered(pieces), unk_token=UNK, max_input_chars_per_word=100))
     made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return made
+
+
+def _bert(config: kinds.BertPieces, lines: Iterable[str]) -> Tokenizer:
+    """A vocab.txt that is there, or one of the lines as BERT will cut them."""
+    from regard.text.pretrained import BERT_MARKS, bert_pieces, from_bert
+
+    if config.path:
+        return from_bert(config.vocabulary, config.lower)
+    clean, cut = normalizers.BertNormalizer(lowercase=config.lower), pre_tokenizers.BertPreTokenizer()
+    kept, counts = sample(lines, config.sample_lines, config.sample_bytes)
+    words = (" ".join(word for word, _ in cut.pre_tokenize_str(clean.normalize_str(line))) for line in kept)
+    texts = [text for text in words if text]
+    if not texts:
+        raise RegardError("there is no text to train a vocabulary on: every line is empty")
+    asked = kinds.WordPiece(size=config.size, min_frequency=config.min_frequency)
+    found = _wordpiece(asked, texts, list(BERT_MARKS)).get_vocab()
+    return bert_pieces(sorted(found, key=found.__getitem__), config.lower, "the vocabulary", counts)
 
 
 def _unigram(config: kinds.Unigram, texts: list[str], specials: list[str]) -> Inner:

@@ -1,0 +1,62 @@
+"""A BERT that was taught elsewhere and has no head for words: texts in, vectors out. Nothing is learned here."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+
+from regard.config import option
+from regard.errors import RegardError
+from regard.models.bert import BertConfig, Encoder
+from regard.tasks.contract import Progress, Task
+from regard.tasks.embedder import Embedder, Pooling
+from regard.tasks.sentences import Sentences
+from regard.text import Tokenizer
+
+if TYPE_CHECKING:
+    from regard.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class EmbeddingConfig:
+    """An imported encoder: it makes vectors of texts."""
+
+    models: ClassVar[tuple[str, ...]] = ("bert",)
+    metrics: ClassVar[dict[str, bool]] = {"loss": False}
+    defaults: ClassVar[dict[str, Any]] = {
+        "text": {"kind": "bert"},
+        "model": {"kind": "bert"},
+        "training": {"goal": "loss", "label_smoothing": 0.0},
+        "decoding": {"kind": "greedy"},
+    }
+    asks: ClassVar[tuple[str, ...]] = ()
+
+    kind: Literal["embedding"] = "embedding"
+    length: int = option(512, "places of a text that are read, [CLS] and [SEP] included")
+    pooling: Pooling = option("mean", "how one vector is made of a text, unless a command says otherwise")
+    normalise: bool = option(False, "vectors have the length 1, unless a command says otherwise")
+    head: Literal["pooler", "none"] = option("pooler", "what stands on the encoder")
+
+    @property
+    def title(self) -> str:
+        return self.kind
+
+    def check(self, recipe: "Recipe") -> None:
+        """Nothing is learned, so that nothing must go together."""
+
+    def prepare(self, recipe: "Recipe", home: Path | None, progress: Progress) -> Task:
+        raise RegardError("the task embedding learns nothing; pretrain with the task pretraining, or fine-tune")
+
+    def build(self, recipe: "Recipe", entries: int) -> Encoder:
+        return cast(BertConfig, recipe.model).encoder(entries, self.head == "pooler")
+
+    def open(self, recipe: "Recipe", home: Path) -> Embedder:
+        tokenizer = Tokenizer.load(home / "tokenizer" / "tokenizer.json")
+        made = Embedder(self.build(recipe, tokenizer.size), Sentences(tokenizer, "line", "lines", ""), recipe)
+        made.normalise = self.normalise
+        return made
+
+    def evaluate(
+        self, made: Embedder, split: str | None, given: Mapping[str, Any], progress: Progress | None = None
+    ) -> dict[str, Any]:
+        raise RegardError("a model of the task embedding has no measure of its own")

@@ -1,0 +1,42 @@
+"""`regard fill`: a line with gaps in, the likeliest words for each gap out."""
+
+import json
+import sys
+from pathlib import Path
+
+from regard.folder import load_as
+from regard.tasks.filler import MASK, Filler, Guess
+from regard.tasks.streams import chunks, reading, warn, writing
+
+NAMED = 5  # lines without a gap that are told of one by one
+
+
+def fill(
+    run: Path, source: Path | None, output: Path | None, top: int, batch_tokens: int, device: str, as_json: bool
+) -> None:
+    filler = load_as(Filler, run, device, "fill")
+    start, without = 0, 0
+    with reading(source) as lines, writing(output) as out:
+        for chunk in chunks(lines, interactive=source is None and sys.stdin.isatty()):
+            for number, (line, gaps) in enumerate(
+                zip(chunk, filler.fill(chunk, top, batch_tokens, start), strict=True), start + 1
+            ):
+                out.write(_json(number, line, gaps) if as_json else f"{_line(gaps)}\n")
+                if not gaps and line.strip():
+                    without += 1
+                    if without <= NAMED:
+                        warn(f"line {number} has no {MASK}: there is nothing to fill")
+            out.flush()
+            start += len(chunk)
+    if without > NAMED:
+        warn(f"{without:,} lines had no {MASK}")
+
+
+def _line(gaps: list[list[Guess]]) -> str:
+    """Words and probabilities in turn; a tab between gaps."""
+    return "\t".join(" ".join(f"{guess.word} {guess.probability:.4f}" for guess in gap) for gap in gaps)
+
+
+def _json(number: int, line: str, gaps: list[list[Guess]]) -> str:
+    found = [[guess._asdict() for guess in gap] for gap in gaps]
+    return json.dumps({"line": number, "text": line, "gaps": found}, ensure_ascii=False) + "\n"
