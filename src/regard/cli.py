@@ -264,6 +264,26 @@ def tag(run: Run, input: Input = None, output: Output = None, device: Device = "
 
 
 @app.command()
+def answer(
+    run: Run, input: Input = None, output: Output = None, device: Device = "auto", as_json: Json = False
+) -> None:
+    """Answer questions by parts of texts: question TAB text a line, or JSON with question and context."""
+    from regard.tasks.asking import answer as body
+
+    body(run, input, output, device, as_json)
+
+
+@app.command()
+def choose(
+    run: Run, input: Input = None, output: Output = None, device: Device = "auto", as_json: Json = False
+) -> None:
+    """Choose an option: text TAB question TAB options a line, or JSON with context, question and options."""
+    from regard.tasks.asking import choose as body
+
+    body(run, input, output, device, as_json)
+
+
+@app.command()
 def score(
     run: Run,
     source: Annotated[Path | None, typer.Option(help="Source sentences. Default: stdin, as source TAB target.")] = None,

@@ -54,6 +54,12 @@ def class_metrics(right: Sequence[str], said: Sequence[str], labels: Sequence[st
     return _entries(values, {"accuracy": by, "f1": f"{by}, {of}", "matthews": f"{by}, × 100"})
 
 
+def accuracy(right: Sequence[int], said: Sequence[int]) -> Measured:
+    metrics = library("sklearn.metrics", "scikit-learn")
+    by = f"scikit-learn {importlib.import_module('sklearn').__version__}"
+    return _entries({"accuracy": metrics.accuracy_score(right, said)}, {"accuracy": by})
+
+
 def number_metrics(right: Sequence[float], said: Sequence[float]) -> Measured:
     """Pearson's and Spearman's correlation."""
     stats = library("scipy.stats", "scipy")

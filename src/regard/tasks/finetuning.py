@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from regard.recipe import Recipe
 
 LABELS = "labels.json"
-MARKS = ("[CLS]", "[SEP]", "[MASK]")  # of a vocabulary that is learned from the texts
 TRAINING: dict[str, Any] = {  # as BERT is fine-tuned (Devlin 2019, A.3)
     "label_smoothing": 0.0,
     "clip": 1.0,
@@ -158,7 +157,7 @@ class Finetuning:
         if home is not None:
             tokenizer = Tokenizer.load(home / "tokenizer" / "tokenizer.json")
         else:
-            tokenizer = single(recipe, lambda: self._words(train), "en", self.kind, MARKS)
+            tokenizer = single(recipe, lambda: self._words(train), "en", self.kind)
         reading = Reading(self, tokenizer, self.labels(train))
         progress("Reading examples", len(train), 0)
         made = FinetuningTask(recipe, reading, train, valid, np.array([weight for weight, _ in weighted]))
@@ -211,7 +210,7 @@ class Reading:
         """What the model says of every example, and its mean loss where the answers are known."""
         units = self.units(examples, notes)
         told = (lambda n: progress("Measuring", n, len(units))) if progress else None
-        scores, loss = read(model, units, self.collate, told)
+        scores, loss, measured = read(model, units, self.collate, told)
         by_owner: list[list[int]] = [[] for _ in examples]
         for n, unit in enumerate(units):
             by_owner[unit.owner].append(n)
@@ -219,7 +218,7 @@ class Reading:
             self.settings.merge(example, [units[n] for n in own], [scores[n] for n in own], self)
             for example, own in zip(examples, by_owner, strict=True)
         ]
-        return said, loss / max(1, sum(self.settings.count(unit) for unit in units if unit.target is not None))
+        return said, loss / max(1, sum(map(self.settings.count, measured)))
 
     def save(self, folder: Path) -> None:
         self.tokenizer.save(folder / "tokenizer" / "tokenizer.json")

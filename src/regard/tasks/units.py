@@ -131,12 +131,12 @@ class UnitsView:
 @torch.inference_mode()
 def read(
     model: nn.Module, units: Sequence[Unit], collate: Collate, told: Callable[[int], None] | None = None
-) -> tuple[list[np.ndarray], float]:
-    """The model's scores of every unit, and the loss of all, summed, where they have targets (else 0)."""
+) -> tuple[list[np.ndarray], float, list[Unit]]:
+    """The model's scores of every unit; the loss of those that were read beside others with targets, summed; which."""
     headed, device = cast(Any, model), next(model.parameters()).device
     found: list[np.ndarray] = [np.empty(0)] * len(units)
     order = sorted(range(len(units)), key=lambda n: -units[n].length)
-    loss, start, was_training = 0.0, 0, model.training
+    loss, measured, start, was_training = 0.0, list[Unit](), 0, model.training
     model.eval()
     while start < len(order):
         longest = -(-units[order[start]].length // MULTIPLE) * MULTIPLE
@@ -145,10 +145,11 @@ def read(
         scores = headed.scores(batch)
         if batch.classes is not None:
             loss += float(headed.loss(scores, batch))
+            measured += [units[n] for n in taken]
         for n, row in zip(taken, scores.cpu().numpy(), strict=True):
             found[n] = row
         start += len(taken)
         if told:
             told(start)
     model.train(was_training)
-    return found, loss
+    return found, loss, measured
