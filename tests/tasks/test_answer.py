@@ -197,7 +197,7 @@ def test_misplaced_and_missing_answers_are_counted_and_listed(tmp_path: Path) ->
     write(tmp_path)
     where = f"{tmp_path}/a.json, question"
     said = task(tmp_path).report()
-    assert said[0] == "3 examples in 1 rows or groups of rows"
+    assert said[0] == "3 examples in 1 rows"
     assert f"1 questions have answers that do not stand where answer_start says ({where} bad)" in said
     assert f"1 questions have no answer that stands in its place, and are dropped ({where} bad)" in said
     assert f"1 questions have no answer and are dropped; task.empty: true learns from them ({where} none)" in said

@@ -162,7 +162,7 @@ def test_empty_and_long_texts_are_counted(tmp_path: Path) -> None:
     long = " ".join(["a"] * 50)
     made = task(tmp_path, GIVEN + f"\t x\n \ty\n{long}\ty\n", length=8)
     assert made.report() == [
-        "5 examples in 3 rows or groups of rows, 2 labels",
+        "5 examples in 3 rows, 2 labels",
         f"2 examples have no text and are dropped ({tmp_path}/train.tsv, line 4; {tmp_path}/train.tsv, line 5)",
         f"1 texts are longer than task.length=8 pieces and are cut ({tmp_path}/train.tsv, line 6)",
         f"validation data: 1 texts are longer than task.length=8 pieces and are cut ({tmp_path}/valid.tsv, line 6)",

@@ -298,7 +298,8 @@ class FinetuningTask:
 
     def report(self) -> list[str]:
         labels = f", {len(self.reading.labels)} labels" if self.reading.labels else ""
-        said = [f"{len(self.train):,} examples in {len(self.units):,} rows or groups of rows{labels}"]
+        rows = sum(len(unit.rows) for unit in self.units)
+        said = [f"{len(self.train):,} examples in {rows:,} rows{labels}"]
         said += self.notes_of_train.sentences()
         return said + [f"validation data: {sentence}" for sentence in self.notes_of_valid.sentences()]
 
