@@ -2,7 +2,7 @@
 
 Each step is forward, backward and update (fused Adam, label smoothing 0.1). The figure is real target tokens a second,
 the median over rounds in which all take turns. On a GPU: base with WMT-like lengths and bf16; on a CPU: tiny with
-caption-like lengths, float32.
+caption-like lengths, float32, and bf16 products where the processor has them.
 
     python benchmarks/training.py [--preset base] [--attention-dropout 0.1] [--only regard Marian] [--out speed.json]
 """
@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from regard import config
 from regard.data.loader import Step
+from regard.device import has_bf16
 from regard.models.batch import Packed, Pairs, pairs
 from regard.models.transformer import TransformerConfig
 from regard.nn import kernels
@@ -104,8 +105,8 @@ def everywhere(model: nn.Module) -> Learn:
 class Peer:
     """A step as people write it: autocast, backward, fused Adam."""
 
-    def __init__(self, model: nn.Module, options: argparse.Namespace, learn: Learn) -> None:
-        self.model, self.bf16, self.learn = model.to(options.device).train(), options.bf16, learn
+    def __init__(self, model: nn.Module, options: argparse.Namespace, learn: Learn, bf16: bool = False) -> None:
+        self.model, self.bf16, self.learn = model.to(options.device).train(), options.bf16 or bf16, learn
         self.adam = torch.optim.AdamW(model.parameters(), 1e-4, (0.9, 0.98), 1e-9, 0.0, fused=True)
 
     def step(self, batch: Any) -> None:
@@ -121,9 +122,16 @@ class Loop:
 
     fingerprint = ""
 
-    def __init__(self, model: nn.Module, options: argparse.Namespace, fast: bool = True, smoothing: float = 0.1):
+    def __init__(
+        self,
+        model: nn.Module,
+        options: argparse.Namespace,
+        fast: bool = True,
+        smoothing: float = 0.1,
+        bf16: bool = False,
+    ) -> None:
         self.model, self.fast, self.smoothing = model.to(options.device).train(), fast, smoothing
-        precision = "bf16" if options.bf16 else "float32"
+        precision = "bf16" if options.bf16 or bf16 else "float32"
         settings = config.parse(Training, {"precision": precision, "fast": fast, "schedule": {"kind": "constant"}})
         self.trainer = Trainer(self, model, settings, 1, Path("runs/none"), options.device)
 
@@ -195,6 +203,10 @@ def main() -> None:
     if cuda:
         rows["Marian, compiled"] = lambda: peer(Marian(c, options.entries), compiled=True)
         rows["regard, training.fast false"] = lambda: Loop(build(), options, fast=False)
+    elif has_bf16(options.device):
+        rows["regard, bf16"] = lambda: Loop(build(), options, bf16=True)
+        net = Torch(c, options.entries)
+        rows["torch.nn.Transformer, bf16"] = lambda: Peer(net, options, everywhere(net), bf16=True)
     padded = sum(b.target.numel() for b in given)
     tokens, work = sum(len(b.labels) for b in given), sum(operations(c, options.entries, b) for b in given)
     print(f"{options.preset}, {len(given)} batches of {options.budget:,}, {tokens / padded:.0%} real, "
@@ -233,7 +245,8 @@ def compare(
     print(f"torch {torch.__version__}, "
           f"{torch.cuda.get_device_name() if cuda else f'CPU, {torch.get_num_threads()} threads'}"
           + (f", peak {top / 1e12:.0f} TFLOP/s" if cuda else ""))  # fmt: skip
-    best = min((statistics.median(t[2:]) for n, t in times.items() if not n.startswith("regard")), default=0.0)
+    best = min((statistics.median(t[2:]) for n, t in times.items()
+                if not (n.startswith("regard") or n.endswith("bf16"))), default=0.0)  # fmt: skip
     for name, spent in times.items():
         usual = statistics.median(spent[2:])
         first = sum(spent[:2]) - 2 * usual

@@ -1,3 +1,12 @@
-"""regard comes first: it settles how OpenMP's threads wait before torch is imported."""
+"""regard comes first: it settles how OpenMP's threads wait before torch is imported.
 
-import regard as regard
+Where there is no GPU, Triton interprets our kernels, and must know before anything imports it.
+"""
+
+import regard as regard  # noqa: I001
+import os
+
+import torch
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"

@@ -1,11 +1,14 @@
-"""One cache for the whole test run, away from the user's own, and one thread."""
+"""One cache for the whole test run, away from the user's own, and one thread; and where our own kernels run."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
 from regard import recipe as recipes
+from regard.nn import kernels, linear, norm
+from regard.nn.backend import short
 from regard.training.run import train
 from tests.training import toy
 
@@ -27,3 +30,17 @@ def toy_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     toy.write_corpus(folder)
     train(recipes.load(toy.recipe(folder, steps=40)), folder / "run", "cpu")
     return folder / "run"
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[torch.device]:
+    """Where our own kernels run: a GPU, or else a CPU, where Triton interprets them, one program after the other."""
+    gpu = torch.cuda.is_available()
+    if not gpu:
+        monkeypatch.setattr(kernels, "DEVICES", {"cpu"})
+        monkeypatch.setattr(short, "PROGRAMS", {16: 2, 32: 2, 64: 1, 128: 1})
+        monkeypatch.setattr(norm, "PROGRAMS", 2)
+        monkeypatch.setattr(linear, "SPLITS", 2)
+    torch.use_deterministic_algorithms(True, warn_only=True)  # memory that a kernel forgets to write is NaN
+    yield torch.device("cuda" if gpu else "cpu")
+    torch.use_deterministic_algorithms(False)

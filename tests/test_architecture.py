@@ -18,7 +18,7 @@ MAY_IMPORT = {
     "evaluation": {"evaluation"},
     "tasks": {"tasks", "text", "data", "models", "nn", "decoding", "evaluation", "folder"},
     "interop": {"interop", "training", "tasks", "text", "data", "models", "nn", "decoding", "recipe", "folder"},
-    "training": {"training", "tasks", "data", "decoding", "recipe", "folder", "regard"},
+    "training": {"training", "tasks", "data", "decoding", "nn", "recipe", "folder", "regard"},
 }
 
 

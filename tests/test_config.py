@@ -157,9 +157,19 @@ def test_describe_lists_every_key() -> None:
         "model(transformer).layers",
         "training.schedule",
         "training.schedule(noam).warmup",
+        "training.fast",
         "data.train.weight",
         "text(bpe).size",
     } <= keys
+
+
+def test_the_fast_path_is_a_choice_of_any_recipe() -> None:
+    assert recipe.load("quickstart").training.fast
+    for wanted in (True, False):
+        given = [f"training.fast={str(wanted).lower()}", "training.steps=2"]
+        assert recipe.load("quickstart", given).training.fast is wanted
+    with pytest.raises(RegardError, match=r"training\.fast"):
+        recipe.load("quickstart", ["training.fast=maybe"])
 
 
 def test_another_kind_begins_anew() -> None:

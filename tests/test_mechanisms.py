@@ -80,7 +80,8 @@ def test_the_formula_is_that_of_the_code(mechanism: Mechanism) -> None:
 
 @each_page
 def test_every_paper_is_listed(page: Path) -> None:
-    row = re.compile(r"^\| ([^|]+ \d{4}) \| \[.*\]\(https://(?:arxiv\.org/abs/\d{4}\.\d{4,5}|\S+\.pdf)\) \|$", re.MULTILINE)
+    place = r"https://(?:arxiv\.org/abs/\d{4}\.\d{4,5}|\S+\.pdf)"
+    row = re.compile(rf"^\| ([^|]+ \d{{4}}) \| \[.*\]\({place}\) \|$", re.MULTILINE)
     rows = row.findall(page.read_text(encoding="utf-8"))
     assert {paper for mechanism in everything() for paper in cited(mechanism)} <= set(rows)
 

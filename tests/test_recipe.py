@@ -61,6 +61,12 @@ def test_a_mistake_keeps_its_line_under_a_task_with_defaults(tmp_path: Path) -> 
         recipe.load(path)
 
 
+def test_text_that_yaml_takes_for_something_else_stays_text(tmp_path: Path) -> None:
+    path = tmp_path / "r.yaml"
+    path.write_text("task: {kind: lm, language: no}\ndata: {train: a.txt}\n", encoding="utf-8")
+    assert recipe.load(path).task.language == "no"  # type: ignore[union-attr]
+
+
 def test_every_model_has_a_task_and_every_task_a_model() -> None:
     models = {cls.kind for cls in kinds(ModelConfig)}
     served = {model for cls in kinds(TaskConfig) for model in cls.models}

@@ -286,13 +286,15 @@ def choose(
 @app.command()
 def score(
     run: Run,
-    source: Annotated[Path | None, typer.Option(help="Source sentences. Default: stdin, as source TAB target.")] = None,
+    source: Annotated[
+        Path | None, typer.Option(help="Source sentences, or texts. Default: stdin, pairs as source TAB target.")
+    ] = None,
     target: Annotated[Path | None, typer.Option(help="Their translations, line by line.")] = None,
     heads: Heads = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """How likely a model finds given translations: the log-probability of each, one a line."""
+    """How likely a model finds given translations, or texts: the log-probability of each, one a line."""
     from regard.tasks.command import score as body
 
     body(run, source, target, heads, device, as_json)

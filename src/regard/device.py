@@ -18,6 +18,13 @@ def pick_device(name: str) -> torch.device:
         raise RegardError(f"device is {name!r}; write auto, cpu, cuda or cuda:1") from None
 
 
+def has_bf16(device: torch.device) -> bool:
+    """Whether torch knows that the device multiplies in bf16 by itself; elsewhere it may be slower than float32."""
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+
+
 def device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)

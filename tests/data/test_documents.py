@@ -1,14 +1,17 @@
 """Running text as documents: what each form keeps, and how much text there is."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.data import documents as module
-from regard.data.documents import Extent, documents
-from regard.data.readers import Record
+from regard.data.config import Corpus
+from regard.data.documents import Extent, documents, documents_of
+from regard.data.readers import Record, files
+from regard.errors import RegardError
 
 LINES = ["one two", "three", "", "  ", "four", "", "five six", "seven"]
 
@@ -42,3 +45,32 @@ def test_extent_counts_words_and_ends_of_lines(lines: list[str]) -> None:
     extent = Extent.of([r.fields[0] for r in documents(records(lines), "file")])
     assert extent.words == sum(len(line.split()) + 1 for line in lines)
     assert extent.characters == sum(len(line) + 1 for line in lines)
+
+
+def test_articles_begin_at_their_titles() -> None:
+    lines = ["", " = One = ", "", "a .", " = = Part = = ", "", "x = 1 = y", " = b = ", "", " = Two = ", "b ."]
+    found = list(documents(records(lines), "article"))
+    assert [r.fields[0].split("\n")[0] for r in found] == [" = One = ", " = Two = "]
+    assert found[0].fields[0].endswith("x = 1 = y\n = b = \n")
+    assert [r.number for r in found] == [2, 10]
+
+
+def test_a_folder_is_its_text_files_and_no_document_goes_on_in_another(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    for name, text in (
+        ("b.txt", "two\n\nthree\n"),
+        ("a.txt", "one\nmore\n"),
+        ("sub/c.txt", "four\n"),
+        ("d.md", "no\n"),
+    ):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    corpus = Corpus(path=str(tmp_path))
+    for form, expected in (
+        ("blank", ["one\nmore\n", "two\n", "three\n", "four\n"]),
+        ("file", ["one\nmore\n", "two\n\nthree\n", "four\n"]),
+    ):
+        assert [r.fields[0] for r in documents_of(corpus, form)] == expected
+    assert [path.name for path in files(corpus)] == ["a.txt", "b.txt", "c.txt"]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(RegardError, match=r"empty: there is no \.txt file in this folder"):
+        files(Corpus(path=str(tmp_path / "empty")))

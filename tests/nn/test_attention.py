@@ -118,6 +118,24 @@ def test_sdpa_is_the_reference_with_gradients(pattern, heads_size, lengths, doub
         torch.testing.assert_close(a, b, atol=tolerance, rtol=tolerance)
 
 
+def test_under_autocast_a_cpu_attends_in_float32() -> None:
+    """The numbers of torch's kernel for the same bf16 queries, keys and values in float32, gradients included."""
+    torch.manual_seed(0)
+    pattern = Causal() & Padding()
+    layer = AttentionConfig().build(16, 2, Position(), pattern)
+    call = Call(Layout.of(9), Layout.of(9))
+    given = [torch.randn(3, 2, 9, 8).bfloat16().requires_grad_() for _ in range(3)]
+    wide = [x.detach().float().requires_grad_() for x in given]
+    with torch.autocast("cpu", torch.bfloat16):
+        ours = sdpa(Job(layer, *given, call, pattern, None))
+    theirs = nn.functional.scaled_dot_product_attention(*wide, is_causal=True)
+    assert ours.dtype == torch.float32
+    torch.testing.assert_close(ours, theirs, atol=0, rtol=0)
+    slope = torch.randn_like(ours)
+    for a, b in zip(torch.autograd.grad(ours, given, slope), torch.autograd.grad(theirs, wide, slope), strict=True):
+        torch.testing.assert_close(a, b.bfloat16(), atol=0, rtol=0)
+
+
 def test_recording_changes_nothing() -> None:
     layer = AttentionConfig().build(8, 2, Position(), Causal() & Padding())
     x = torch.randn(2, 5, 8)

@@ -115,6 +115,16 @@ def test_too_little_text(folder: Path, tmp_path: Path) -> None:
         prepared(tmp_path)
 
 
+def test_a_corpus_shorter_than_a_block_is_named(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "few.txt").write_text("a cat\n", encoding="utf-8")
+    recipe = recipes.load(lm_toy.recipe(folder))
+    corpora = [*recipe.data.train, replace(recipe.data.train[0], path=str(tmp_path / "few.txt"))]
+    recipe = replace(recipe, data=replace(recipe.data, train=corpora))
+    task: Any = recipe.task.prepare(recipe, None, lambda *a: None)
+    assert f"{tmp_path / 'few.txt'}: shorter than a block of task.length=16, and not learned from" in task.report()
+    assert task.streams.starts(1, 0).max() < task.streams.parts[0][1]
+
+
 # --- measuring -----------------------------------------------------------------------------------------------------
 
 
@@ -212,6 +222,11 @@ def test_a_prompt_longer_than_the_context(writer: Writer) -> None:
     assert len(kept.tokens) <= 5
     with pytest.raises(RegardError, match="the prompt has 21 tokens, more than the context of 16; shorten it"):
         writer.generate(long, strict=True)
+    said.clear()
+    (beam,) = writer.generate("the cat sat", decoding=Beam(size=2), max_tokens=9, warn=said.append)
+    room = "more than the context of 16 less the room for what a beam says, 8: its last ones are kept"
+    assert said == [f"the prompt has 12 tokens, {room}"]
+    assert len(beam.tokens) <= 8
     with pytest.warns(UserWarning, match="its last ones are kept"):
         writer.generate(long, decoding=Greedy(), max_tokens=1)
 

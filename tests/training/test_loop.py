@@ -71,6 +71,13 @@ def test_a_run_folder_is_complete_and_loads(folder: Path) -> None:
     assert not list((folder / "run").rglob("*.pt")) + list((folder / "run").rglob("*.pkl"))
 
 
+def test_fast_or_not_is_the_same_on_a_cpu(folder: Path) -> None:
+    """The key is for a GPU; recipes that have it train anywhere, to the same bits."""
+    for name, fast in (("fast", True), ("plain", False)):
+        assert run(folder, name, steps=2, fast=fast).finished
+    assert same(weights(folder / "fast"), weights(folder / "plain"))
+
+
 def test_keep_last_and_best(folder: Path) -> None:
     outcome = run(folder, steps=20)
     kept = Checkpoints(folder / "run").steps()
@@ -256,6 +263,16 @@ def test_bf16_trains(folder: Path) -> None:
     losses = [e["loss"] for e in lines(folder / "run", "train")]
     assert losses[-1] < losses[0] - 0.3
     assert all(t.dtype == torch.float32 for t in weights(folder / "run").values())
+
+
+def test_a_processor_without_bf16_is_told(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for has in (True, False):
+        monkeypatch.setattr("regard.training.run.has_bf16", lambda device, has=has: has)
+        run(folder, f"has-{has}", steps=1, precision="bf16")
+        said = "".join(capsys.readouterr())
+        assert ("bf16, for which" in said) != has, said
 
 
 def test_interrupted_validations_are_owed_and_change_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,8 +16,9 @@ from regard.nn.layout import Tree
 class Batch:
     """Tensors that move as one; a frozen dataclass of them, of trees of them, and of what stays where it is."""
 
-    def to(self, device: torch.device | str) -> Self:
-        return self._each(lambda tensor: tensor.to(device, non_blocking=True))
+    def to(self, device: torch.device | str, copy: bool = False) -> Self:
+        """There; with `copy`, in tensors of its own even where it was there before."""
+        return self._each(lambda tensor: tensor.to(device, non_blocking=True, copy=copy))
 
     def pin(self) -> Self:
         """In memory that a GPU can copy from without stopping the host."""

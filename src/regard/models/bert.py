@@ -24,6 +24,7 @@ from regard.models.stack import (
 )
 from regard.models.texts import Texts
 from regard.nn.attention import AttentionConfig
+from regard.nn.dropout import Dropout
 from regard.nn.embedding import BiasedOutput, Embedding
 from regard.nn.feed_forward import ACTIVATIONS, Activation
 from regard.nn.init import INITS
@@ -106,7 +107,7 @@ class Bert(nn.Module):
         self.segment_embedding = Embedding(c.segments, c.size, scale=False) if c.segments else None
         self.position = build_positions(c.position, c.attention.sizes(c.size, c.heads), "encoder")
         self.embedding_norm = c.make_norm()
-        self.dropout = nn.Dropout(c.dropout)
+        self.dropout = Dropout(c.dropout)
         attentions = c.attentions(c.attention, c.layers, self.position, Padding() & Document())
         self.layers = nn.ModuleList(EncoderLayer(own, c.network(), c.residuals(2)) for own in attentions)
         self.norm = c.final_norm()

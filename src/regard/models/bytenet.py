@@ -14,6 +14,7 @@ from regard.config import option
 from regard.models.batch import Pairs
 from regard.models.state import Rows, State
 from regard.nn.convolution import Convolution
+from regard.nn.dropout import Dropout
 from regard.nn.embedding import Embedding, Output
 from regard.nn.init import INITS
 from regard.nn.layout import Layout
@@ -87,7 +88,7 @@ class Block(nn.Module):
         super().__init__()
         self.narrow = nn.Sequential(Rectified(size), Convolution(size, size // 2, 1), Rectified(size // 2))
         self.convolution = Convolution(size // 2, size // 2, kernel, dilation)
-        self.widen = nn.Sequential(Rectified(size // 2), Convolution(size // 2, size, 1), nn.Dropout(dropout))
+        self.widen = nn.Sequential(Rectified(size // 2), Convolution(size // 2, size, 1), Dropout(dropout))
 
 
 class SourceBlock(Block):
@@ -111,7 +112,7 @@ class ByteNet(nn.Module):
         self.source_embedding = Embedding(source_entries, c.size, True)
         self.target_embedding = self.source_embedding if c.share == "all" else Embedding(target_entries, c.size, True)
         self.output = Output(self.target_embedding if c.share != "none" else None, target_entries, c.size)
-        self.dropout = nn.Dropout(c.dropout)
+        self.dropout = Dropout(c.dropout)
         dilations = c.dilations * c.sets
         self.encoder = nn.ModuleList(SourceBlock(c.size, c.kernel, dilation, c.dropout) for dilation in dilations)
         self.decoder = nn.ModuleList(TargetBlock(c.size, c.kernel, dilation, c.dropout) for dilation in dilations)

@@ -16,6 +16,7 @@ from regard.models.state import Rows, State
 from regard.nn.attention import Attention, AttentionConfig
 from regard.nn.cache import Cache
 from regard.nn.convolution import Convolution, halved, keep_variance, scale_gradient
+from regard.nn.dropout import Dropout
 from regard.nn.embedding import Embedding, Output
 from regard.nn.feed_forward import ACTIVATIONS
 from regard.nn.init import INITS
@@ -40,7 +41,7 @@ class Gated(nn.Module):
 
     def __init__(self, size: int, kernel: int, dropout: float) -> None:
         super().__init__()
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.convolution = Convolution(size, 2 * size, kernel, gain=4 * (1 - dropout), parts=2)
 
     def forward(self, x: Tensor, real: Tensor | None) -> Tensor:
@@ -52,7 +53,7 @@ class Window(nn.Module):
 
     def __init__(self, size: int, kernel: int, dropout: float, activation: str) -> None:
         super().__init__()
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.convolution = Convolution(size, size, kernel, gain=2 * (1 - dropout))  # half of a ReLU's input is lost
         self.activation = ACTIVATIONS[activation]()
 
@@ -97,7 +98,7 @@ class DecoderLayer(nn.Module):
 
     def __init__(self, size: int, kernel: int, dropout: float, attention: Attention) -> None:
         super().__init__()
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.convolution = Convolution(size, 2 * size, kernel, gain=4 * (1 - dropout), parts=2)
         self.query = Convolution(size, size, 1)
         self.attention = attention
@@ -219,7 +220,7 @@ class ConvS2S(nn.Module):
             self.source_embedding if c.share == "all" else Embedding(target_entries, c.size, c.scale_embedding)
         )
         self.output = Output(self.target_embedding if c.share != "none" else None, target_entries, c.size)
-        self.dropout = nn.Dropout(c.dropout)
+        self.dropout = Dropout(c.dropout)
         self.encoder_position, self.decoder_position = c.position.build(c.sizes), c.position.build(c.sizes)
         self.encoder = nn.ModuleList(c.encoder.build(c.size, c.kernel, c.dropout) for _ in range(c.layers))
         self.decoder = nn.ModuleList(

@@ -24,6 +24,7 @@ from regard.models.stack import (
 from regard.models.state import State
 from regard.models.texts import Texts
 from regard.nn.attention import AttentionConfig
+from regard.nn.dropout import Dropout
 from regard.nn.embedding import Embedding, Output, WordDropout
 from regard.nn.feed_forward import Activation
 from regard.nn.init import INITS
@@ -102,8 +103,8 @@ class LanguageModel(nn.Module):
         self.embedding = Embedding(entries, c.size, c.scale_embedding)
         self.output = Output(self.embedding if c.output == "tied" else None, entries, c.size)
         self.word_dropout = WordDropout(c.word_dropout)
-        self.dropout = nn.Dropout(c.dropout if c.embedding_dropout is None else c.embedding_dropout)
-        self.output_dropout = nn.Dropout(c.output_dropout)
+        self.dropout = Dropout(c.dropout if c.embedding_dropout is None else c.embedding_dropout)
+        self.output_dropout = Dropout(c.output_dropout)
         self.position = build_positions(c.position, c.attention.sizes(c.size, c.heads), "decoder")
         attentions = c.attentions(c.attention, c.layers, self.position, Causal() & Padding() & Document())
         self.layers = nn.ModuleList(EncoderLayer(own, c.network(), c.residuals(2)) for own in attentions)

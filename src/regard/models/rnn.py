@@ -15,6 +15,7 @@ from regard.models.recurrent import Recurrent
 from regard.models.rnn_decoder import Current, Decoder, Feeding, Previous
 from regard.models.state import Rows, State
 from regard.nn.attention import Attention, AttentionConfig
+from regard.nn.dropout import Dropout
 from regard.nn.embedding import Embedding, Output
 from regard.nn.init import INITS
 from regard.nn.layout import Layout
@@ -147,7 +148,7 @@ class Rnn(nn.Module):
         self.source_embedding = Embedding(source_entries, words, True)
         self.target_embedding = self.source_embedding if c.share == "all" else Embedding(target_entries, words, True)
         self.output = Output(self.target_embedding if c.share != "none" else None, target_entries, words)
-        self.dropout = nn.Dropout(c.dropout)
+        self.dropout = Dropout(c.dropout)
         self.encoder = Recurrent(c.cell, words, c.direction, c.layers, c.dropout, c.directions)
         self.decoder = c.build_decoder()
         for module in self.modules():

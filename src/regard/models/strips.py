@@ -37,7 +37,7 @@ def strips(
         np.concatenate([lengths[1], none[1], spare[1]]),
     ]  # a filler of one side has nothing on the other
     sides = [
-        _strip(ids[seen], count, tile, room, max(rooms))
+        _strip(ids[seen], count, tile, room, sum(rooms))
         for ids, seen, count, tile, room in zip((source, target), (source_real, real), spans, tiles, rooms, strict=True)
     ]
     said = torch.from_numpy(np.pad(labels, (0, rooms[1] - len(labels)), constant_values=-1))

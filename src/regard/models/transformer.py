@@ -29,6 +29,7 @@ from regard.nn import kernels
 from regard.nn.attention import AttentionConfig, MultiHeadAttention
 from regard.nn.backend import short
 from regard.nn.cache import Cache
+from regard.nn.dropout import Dropout
 from regard.nn.embedding import Embedding, Output
 from regard.nn.feed_forward import FeedForward
 from regard.nn.init import INITS
@@ -170,7 +171,7 @@ class Transformer(nn.Module):
             self.source_embedding if c.share == "all" else Embedding(target_entries, c.size, c.scale_embedding)
         )
         self.output = Output(self.target_embedding if c.share != "none" else None, target_entries, c.size)
-        self.dropout = nn.Dropout(c.dropout)
+        self.dropout = Dropout(c.dropout)
         self.encoder_position = self._positions("encoder")
         self.decoder_position = self._positions("decoder")
         nowhere = nn.ModuleList([Position()])  # source and target positions have nothing to do with each other
@@ -243,11 +244,17 @@ class Transformer(nn.Module):
         """Whether the kernels for many short sequences serve this batch."""
         if batch.strips is None or batch.tree is not None or not kernels.usable(self.output.weight):
             return False
-        return self.foreign is None and all(short.fits(strip.layout) for strip in batch.strips)
+        rooms = (longest_of(self.encoder_position), longest_of(self.decoder_position))  # filler stands somewhere too
+        return self.foreign is None and all(
+            short.fits(strip.layout) and (room is None or strip.layout.end <= room)
+            for strip, room in zip(batch.strips, rooms, strict=True)
+        )
 
     @cached_property
     def foreign(self) -> str | None:
         """Why they serve none, if so."""
+        if self.config.norm == "batch":
+            return "BatchNorm would count filler"
         layers = [layer for layer in self.modules() if isinstance(layer, MultiHeadAttention)]
         return next((why for layer in layers if (why := short.foreign(layer)) is not None), None)
 

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.config import option
-from regard.nn import backend
+from regard.nn import backend, kernels
 from regard.nn.backend.contract import Job, views
 from regard.nn.cache import Cache
 from regard.nn.compress import CompressConfig, NoCompressionConfig
@@ -223,7 +223,7 @@ class MultiHeadAttention(Attention):
             q = self.position.rotate(self._split(self.query(x)), call.queries)  # [B, H, Q, d_k]
             k, v = cache.read()
             return self._join(self.attend(q, k, v, call, record))
-        parts = self.products(x, memory, call)
+        parts = self.products(x, memory)
         first, second, v = self._views(parts)
         q = self.position.rotate(first, call.queries)
         k = self.position.rotate(second, call.queries if cache is not None else call.keys)  # new keys stand where x is
@@ -233,9 +233,9 @@ class MultiHeadAttention(Attention):
             k, v = cache.append(k, v)
         return self._join(self.attend(q, k, v, call, record, as_made))
 
-    def products(self, x: Tensor, memory: Tensor, call: Call) -> tuple[Tensor, ...]:
-        """Queries, keys and values, side by side in few products [B, N, …]: in one, where packed x asks itself."""
-        if x is not memory or call.queries.spans is None:
+    def products(self, x: Tensor, memory: Tensor) -> tuple[Tensor, ...]:
+        """Queries, keys and values, side by side in few products [B, N, …]: in one on a GPU, where x asks itself."""
+        if x is not memory or not kernels.usable(x):
             return self.query(x), self.key_value(memory)
         weight = torch.cat([self.query.weight, self.key_value.weight])
         return (linear(x, weight, torch.cat([self.query.bias, self.key_value.bias])),)
@@ -282,7 +282,7 @@ class SharedQueryKey(MultiHeadAttention):
     def _keys_and_values(self, s: Sizes) -> None:
         self.key_value = Linear(s.size, s.heads * s.d_v)  # values alone
 
-    def products(self, x: Tensor, memory: Tensor, call: Call) -> tuple[Tensor, ...]:
+    def products(self, x: Tensor, memory: Tensor) -> tuple[Tensor, ...]:
         q = self.query(x)
         return q, (q if x is memory else self.query(memory)), self.key_value(memory)
 

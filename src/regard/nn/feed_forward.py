@@ -29,9 +29,7 @@ class FeedForward(nn.Module):
         self.contract = Linear(inner, size)
 
     def forward(self, x: Tensor) -> Tensor:
-        if isinstance(self.activation, nn.ReLU):
-            return self.contract(self.expand.rectified(x))  # type: ignore[no-any-return]
-        return self.contract(self.activation(self.expand(x)))  # type: ignore[no-any-return]
+        return self.contract(self.expand.activated(x, self.activation))  # type: ignore[no-any-return]
 
     def reset_parameters(self) -> None:
         for part in self.expand.weight.chunk(self.parts):

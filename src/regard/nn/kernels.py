@@ -5,6 +5,7 @@ Each has a plain twin of torch operations that computes the same function; `plai
 
 import contextlib
 from collections.abc import Iterator
+from functools import lru_cache
 from importlib.util import find_spec
 
 import torch
@@ -17,7 +18,15 @@ _seeds: dict[torch.device, Tensor] = {}
 
 
 def usable(x: Tensor) -> bool:
-    return not _plain and TRITON and x.device.type in DEVICES and x.dtype != torch.float64
+    """While learning: where nothing is learned, a search launches small kernels, which torch does faster."""
+    if _plain or not TRITON or not torch.is_grad_enabled() or x.dtype == torch.float64:
+        return False
+    return x.device.type in DEVICES and (not x.is_cuda or _capable(x.device))
+
+
+@lru_cache
+def _capable(device: torch.device) -> bool:
+    return torch.cuda.get_device_capability(device) >= (8, 0)  # tensor cores that know bfloat16
 
 
 @contextlib.contextmanager

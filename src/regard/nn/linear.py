@@ -1,4 +1,4 @@
-"""x Wᵀ + b. On a GPU its gradients are made by hand: a bias's is the sum of columns, which torch is slow at."""
+"""f(x Wᵀ + b). On a GPU its gradients are made by hand: a bias's is a sum of columns, made while f goes backwards."""
 
 from typing import Any
 
@@ -16,36 +16,48 @@ class Linear(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         return linear(x, self.weight, self.bias)
 
-    def rectified(self, x: Tensor) -> Tensor:
-        """max(0, x Wᵀ + b)"""
-        return linear(x, self.weight, self.bias, True)
+    def activated(self, x: Tensor, activation: nn.Module) -> Tensor:
+        """f(x Wᵀ + b)"""
+        kind = _kind(activation)
+        if kind is None or not kernels.usable(x):
+            return activation(self(x))  # type: ignore[no-any-return]
+        return _Linear.apply(x, self.weight, self.bias, kind)  # type: ignore[no-any-return,no-untyped-call]
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor, rectify: bool = False) -> Tensor:
+def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     if kernels.usable(x):
-        return _Linear.apply(x, weight, bias, rectify)  # type: ignore[no-any-return,no-untyped-call]
-    out = F.linear(x, weight, bias)
-    return F.relu(out) if rectify else out
+        return _Linear.apply(x, weight, bias, "none")  # type: ignore[no-any-return,no-untyped-call]
+    return F.linear(x, weight, bias)
+
+
+def _kind(activation: nn.Module) -> str | None:
+    """What the kernel calls it, if it knows it."""
+    if isinstance(activation, nn.GELU):
+        return {"none": "gelu", "tanh": "gelu_tanh"}[activation.approximate]
+    return "relu" if isinstance(activation, nn.ReLU) else None
 
 
 class _Linear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, rectify: bool) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, kind: str) -> Tensor:
         dtype = kernels.product_dtype(x)
         rows, table, added = x.flatten(0, -2).to(dtype), weight.to(dtype), bias.to(dtype)
         with torch.autocast(x.device.type, enabled=False):
-            # The second is torch's product with max(0, …) made while its result is still at hand.
-            product = torch._addmm_activation if rectify else torch.addmm
-            out = product(added, rows, table.T)
-        ctx.save_for_backward(rows, table, out if rectify else None)
-        ctx.kinds = x.dtype, weight.dtype, bias.dtype
+            if kind == "relu":  # torch makes max(0, …) while the product is still at hand
+                out = kept = torch._addmm_activation(added, rows, table.T)
+            else:
+                out = kept = torch.addmm(added, rows, table.T)
+                if kind != "none":
+                    out = F.gelu(kept, approximate="tanh" if kind == "gelu_tanh" else "none")
+        ctx.save_for_backward(rows, table, kept if kind != "none" else None)
+        ctx.how = kind, x.dtype, weight.dtype, bias.dtype
         return out.view(*x.shape[:-1], len(weight))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        (rows, table, out), (of_x, of_weight, of_bias) = ctx.saved_tensors, ctx.kinds
-        change, d_bias = _columns(d_out.flatten(0, -2).contiguous(), out)
+        (rows, table, kept), (kind, of_x, of_weight, of_bias) = ctx.saved_tensors, ctx.how
+        change, d_bias = _columns(d_out.flatten(0, -2).contiguous(), kept, kind)
         d_x = (change @ table).to(of_x).view(*d_out.shape[:-1], -1) if ctx.needs_input_grad[0] else None
         return d_x, _product(change.T, rows, of_weight), d_bias.to(of_bias), None
 
@@ -57,16 +69,16 @@ def _product(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
     return (a @ b).to(dtype)
 
 
-def _columns(change: Tensor, out: Tensor | None) -> tuple[Tensor, Tensor]:
-    """A gradient [N, M], kept only where a rectified `out` is above zero; and the sum of its columns."""
+def _columns(change: Tensor, kept: Tensor | None, kind: str) -> tuple[Tensor, Tensor]:
+    """A gradient [N, M] through the function of this kind, backwards, and the sum of its columns."""
     from regard.nn.linear_kernels import columns_kernel
 
     n, width = change.shape
-    kept = change if out is None else torch.empty_like(change)
+    out = change if kept is None else torch.empty_like(change)
     splits = min(SPLITS, -(-n // 64))
     parts = change.new_empty(splits, width, dtype=torch.float32)
     with kernels.on(change):
         columns_kernel[(-(-width // 64), splits)](
-            change, out, kept, parts, n, width, ROWS=64, WIDE=64, RECTIFIED=out is not None, num_warps=4
+            change, kept, out, parts, n, width, ROWS=64, WIDE=64, KIND=kind, num_warps=4
         )
-    return kept, parts.sum(0)
+    return out, parts.sum(0)

@@ -13,27 +13,27 @@ from torch import Tensor
 
 from regard.nn import kernels
 
-CHUNK = {"cpu": 1 << 22, "cuda": 1 << 28}  # scores that exist at once: what a cache holds, or enough to fill a GPU
-
+CHUNK = {"cpu": 1 << 21, "cuda": 1 << 26}  # scores that exist at once: what a cache holds, or enough to fill a GPU
+FUSED = 1 << 28  # the same for our own kernel, which has no wider copy of them
+BLOCK = 4096  # scores of a row that the kernel reads at once
 ROUND = 64  # a GPU's table is filled up to a multiple of it
 
 
 def vocabulary_loss(x: Tensor, weight: Tensor, labels: Tensor, smoothing: float) -> Tensor:
     """Σ −(1 − ε) log p(label) − ε/V Σ_v log p(v), with p = softmax(x Wᵀ). x [N, D], weight [V, D], labels [N]."""
-    x = x.to(kernels.product_dtype(x))
+    x, fused = x.to(kernels.product_dtype(x)), kernels.usable(x)
     with torch.autocast(x.device.type, enabled=False):
-        return _VocabularyLoss.apply(x, weight, labels, smoothing)  # type: ignore[no-any-return,no-untyped-call]
+        return _VocabularyLoss.apply(x, weight, labels, smoothing, fused)  # type: ignore[no-any-return,no-untyped-call]
 
 
 class _VocabularyLoss(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, labels: Tensor, smoothing: float) -> Tensor:
-        fused = kernels.usable(x)
+    def forward(ctx: Any, x: Tensor, weight: Tensor, labels: Tensor, smoothing: float, fused: bool) -> Tensor:
         compare = _compare_in_place if fused else _compare
         table = weight.to(x.dtype)
         if fused:  # products are fast where rows begin at round places
             table = F.pad(table, (0, 0, 0, -len(table) % ROUND))
-        rows = max(1, CHUNK.get(x.device.type, 1 << 22) // len(table))
+        rows = max(1, (FUSED if fused else CHUNK.get(x.device.type, CHUNK["cpu"])) // len(table))
         wide = torch.promote_types(x.dtype, torch.float32)
         learns = any(ctx.needs_input_grad[:2])
         to_x = torch.empty_like(x) if learns else x
@@ -51,27 +51,24 @@ class _VocabularyLoss(torch.autograd.Function):
         return total
 
     @staticmethod
-    def backward(ctx: Any, *given: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    def backward(ctx: Any, *given: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
         to_x, to_weight = ctx.saved_tensors
         (scale,) = given
-        return to_x * scale.to(to_x.dtype), (to_weight[: ctx.entries] * scale).to(ctx.kind), None, None
+        return to_x * scale.to(to_x.dtype), (to_weight[: ctx.entries] * scale).to(ctx.kind), None, None, None
 
 
 def _compare(scores: Tensor, labels: Tensor, smoothing: float, learns: bool, entries: int) -> tuple[Tensor, Tensor]:
-    """The loss of scores [rows, V], summed, and, where something `learns`, its gradient by them."""
-    kind, right = scores.dtype, labels[:, None]
-    scores = scores.to(torch.promote_types(kind, torch.float32))
-    most = scores.amax(-1, keepdim=True)
-    picked = scores.gather(-1, right)
-    mean = scores.mean(-1, keepdim=True) if smoothing else most
-    powers = scores.sub_(most).exp_()  # in place: the scores are not needed again
-    sums = powers.sum(-1, keepdim=True)
-    whole = sums.log() + most  # log Σ exp
-    loss = (whole - (1 - smoothing) * picked - smoothing * mean).sum()
+    """The loss of scores [rows, V], summed; where something `learns`, its gradient by them, which takes their place."""
+    right = labels[:, None]
+    wide = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    most, picked = wide.amax(-1), wide.gather(-1, right)
+    mean = wide.mean(-1) if smoothing else most
+    p = torch.softmax(wide, -1, out=wide if wide.device.type == "cpu" else None)  # fresh memory is slow there
+    whole = most - p.amax(-1).log()  # log Σ exp(score), since the largest p is exp(most) over that sum
+    loss = (whole - (1 - smoothing) * picked[:, 0] - smoothing * mean).sum()
     if learns:  # ∂/∂score_v = p_v − (1 − ε)[v = label] − ε/V
-        powers.div_(sums).sub_(smoothing / entries)
-        powers.scatter_add_(-1, right, torch.full_like(picked, smoothing - 1))
-    return loss, powers.to(kind)
+        p.sub_(smoothing / entries).scatter_add_(-1, right, torch.full_like(picked, smoothing - 1))
+    return loss, scores.copy_(p)
 
 
 def _compare_in_place(
@@ -83,6 +80,6 @@ def _compare_in_place(
     losses = scores.new_empty(len(scores), dtype=torch.float32)
     with kernels.on(scores):
         compare_kernel[(len(scores),)](
-            scores, labels, losses, scores.shape[1], entries, smoothing, BLOCK=4096, num_warps=8
+            scores, labels, losses, scores.shape[1], entries, smoothing, BLOCK=BLOCK, num_warps=8
         )  # fmt: skip
     return losses.sum(), scores

@@ -3,11 +3,11 @@
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from regard.nn import kernels
+from regard.nn.dropout import dropout as drop
 
 PROGRAMS = 528  # of the backward kernel: enough to fill a large GPU, few enough to add up what each has summed
 
@@ -17,7 +17,7 @@ class LayerNorm(nn.LayerNorm):
 
     def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:
         if kernels.usable(x):
-            return _Norm.apply(x, None, self.weight, self.bias, self.eps, 0.0, 0)  # type: ignore[no-any-return,no-untyped-call]
+            return _Norm.apply(x, None, self.weight, self.bias, self.eps, 0.0, 0, False)  # type: ignore[no-any-return,no-untyped-call]
         return super().forward(x)
 
 
@@ -38,8 +38,15 @@ NORMS: dict[str, type[LayerNorm] | type[BatchNorm]] = {"layer": LayerNorm, "batc
 def add_norm(x: Tensor, y: Tensor, norm: nn.Module, dropout: float, real: Tensor | None = None) -> Tensor:
     """norm(x + dropout(y)), on a GPU in one kernel."""
     if isinstance(norm, LayerNorm) and kernels.usable(x):
-        return _Norm.apply(x, y, norm.weight, norm.bias, norm.eps, dropout, kernels.salt(dropout))  # type: ignore[no-any-return,no-untyped-call]
-    return norm(x + (F.dropout(y, dropout) if dropout else y), real)  # type: ignore[no-any-return]
+        return _Norm.apply(x, y, norm.weight, norm.bias, norm.eps, dropout, kernels.salt(dropout), False)  # type: ignore[no-any-return,no-untyped-call]
+    return norm(x + (drop(y, dropout) if dropout else y), real)  # type: ignore[no-any-return]
+
+
+def norm_beside(x: Tensor, norm: nn.Module, real: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """norm(x), and x itself, which goes on beside it; on a GPU the gradients of both meet in one kernel."""
+    if isinstance(norm, LayerNorm) and kernels.usable(x):
+        return _Norm.apply(x, None, norm.weight, norm.bias, norm.eps, 0.0, 0, True)  # type: ignore[no-any-return,no-untyped-call]
+    return norm(x, real), x
 
 
 def add(x: Tensor, y: Tensor, dropout: float) -> Tensor:
@@ -48,33 +55,28 @@ def add(x: Tensor, y: Tensor, dropout: float) -> Tensor:
         return x + y
     if kernels.usable(x):
         return _Add.apply(x, y, dropout, kernels.salt(dropout))  # type: ignore[no-any-return,no-untyped-call]
-    return x + F.dropout(y, dropout)
+    return x + drop(y, dropout)
 
 
 class _Add(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor, dropout: float, salt: int) -> Tensor:
         ctx.how = y.dtype, dropout, salt
-        return _dropped(x.contiguous(), y.contiguous(), torch.empty_like(x), dropout, salt)
+        return _dropped(x.contiguous(), y.contiguous(), x.dtype, dropout, salt)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         dtype, dropout, salt = ctx.how
-        return (
-            d_out,
-            _dropped(None, d_out.contiguous(), torch.empty_like(d_out, dtype=dtype), dropout, salt),
-            None,
-            None,
-        )
+        return d_out, _dropped(None, d_out.contiguous(), dtype, dropout, salt), None, None
 
 
-def _dropped(x: Tensor | None, y: Tensor, out: Tensor, dropout: float, salt: int) -> Tensor:
+def _dropped(x: Tensor | None, y: Tensor, dtype: torch.dtype, dropout: float, salt: int) -> Tensor:
     from regard.nn.norm_kernels import add_kernel
 
-    n = y.numel()
+    n, out = y.numel(), torch.empty_like(y, dtype=dtype)
     with kernels.on(y):
-        add_kernel[(-(-n // 4096),)](x, y, out, n, dropout, kernels.seed(y), salt, BLOCK=4096, ADDS=x is not None)
+        add_kernel[(-(-n // 2048),)](x, y, out, n, dropout, kernels.seed(y), salt, BLOCK=2048, ADDS=x is not None)
     return out
 
 
@@ -83,8 +85,16 @@ class _Norm(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, y: Tensor | None, weight: Tensor, bias: Tensor, epsilon: float, dropout: float, salt: int
-    ) -> Tensor:
+        ctx: Any,
+        x: Tensor,
+        y: Tensor | None,
+        weight: Tensor,
+        bias: Tensor,
+        epsilon: float,
+        dropout: float,
+        salt: int,
+        passes: bool,
+    ) -> Tensor | tuple[Tensor, Tensor]:
         from regard.nn.norm_kernels import forward_kernel
 
         x, y = x.contiguous(), None if y is None else y.contiguous()
@@ -98,41 +108,28 @@ class _Norm(torch.autograd.Function):
             )
         ctx.save_for_backward(x, y, weight, mean, scale)
         ctx.how = n, dropout, salt
-        return out
+        return (out, x.view_as(x)) if passes else out
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, d_out: Tensor, d_passed: Tensor | None = None) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         from regard.nn.norm_kernels import backward_kernel
 
         (x, y, weight, mean, scale), (n, dropout, salt) = ctx.saved_tensors, ctx.how
         sizes = _sizes(x, y, dropout)
         programs = min(PROGRAMS, -(-n // sizes["ROWS"]))
         d_out, d_x = d_out.contiguous(), torch.empty_like(x)
+        d_passed = None if d_passed is None else d_passed.contiguous()
         apart = y is not None and (dropout > 0 or y.dtype != x.dtype)  # else both have one gradient
         d_y = torch.empty_like(y) if apart else d_x
         parts = x.new_empty(programs, 2, sizes["D"], dtype=torch.float32)
         with kernels.on(x):
             backward_kernel[(programs,)](
-                x,
-                y,
-                weight,
-                mean,
-                scale,
-                d_out,
-                d_x,
-                d_y,
-                parts,
-                n,
-                dropout,
-                kernels.seed(x),
-                salt,
-                **sizes,
-                APART=apart,
-                num_warps=4,
-            )
+                x, y, weight, mean, scale, d_out, d_passed, d_x, d_y, parts, n, dropout, kernels.seed(x), salt,
+                **sizes, APART=apart, PASSES=d_passed is not None, num_warps=2,
+            )  # fmt: skip
         d_weight, d_bias = parts.sum(0).to(weight.dtype)
-        return d_x, None if y is None else d_y, d_weight, d_bias, None, None, None
+        return d_x, None if y is None else d_y, d_weight, d_bias, None, None, None, None
 
 
 def _sizes(x: Tensor, y: Tensor | None, dropout: float) -> dict[str, int]:

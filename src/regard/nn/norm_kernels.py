@@ -43,9 +43,9 @@ def forward_kernel(
 
 @kernel
 def backward_kernel(
-    X, Y, WEIGHT, MEAN, SCALE, D_OUT, D_X, D_Y, PARTS, n, dropout, SEED, salt,
+    X, Y, WEIGHT, MEAN, SCALE, D_OUT, D_PASSED, D_X, D_Y, PARTS, n, dropout, SEED, salt,
     D: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
-    ADDS: tl.constexpr, DROPS: tl.constexpr, APART: tl.constexpr,
+    ADDS: tl.constexpr, DROPS: tl.constexpr, APART: tl.constexpr, PASSES: tl.constexpr,
 ):  # fmt: skip
     """Rows by turns, so that each program sums its own part of the weight's and the bias's gradients."""
     column = tl.arange(0, WIDE)
@@ -63,6 +63,8 @@ def backward_kernel(
         d_normal = d_out * weight[None, :]
         along, level = tl.sum(d_normal * normal, 1) / D, tl.sum(d_normal, 1) / D
         d_x = (d_normal - normal * along[:, None] - level[:, None]) * scale[:, None]
+        if PASSES:  # x went on beside the norm, too
+            d_x += tl.load(D_PASSED + at, mask=inside, other=0.0).to(tl.float32)
         tl.store(D_X + at, d_x.to(D_X.dtype.element_ty), mask=inside)
         if APART:
             tl.store(D_Y + at, (d_x * factor).to(D_Y.dtype.element_ty), mask=inside)

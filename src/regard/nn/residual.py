@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from regard.nn.norm import add, add_norm
+from regard.nn.dropout import Dropout
+from regard.nn.norm import add, add_norm, norm_beside
 
 
 class _Join(nn.Module):
@@ -13,7 +14,7 @@ class _Join(nn.Module):
     def __init__(self, norm: nn.Module, dropout: float) -> None:
         super().__init__()
         self.norm = norm
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
 
 class PostNorm(_Join):
@@ -29,7 +30,8 @@ class PreNorm(_Join):
     final_norm = True
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor], real: Tensor | None = None) -> Tensor:
-        return add(x, sublayer(self.norm(x, real)), self.dropout.p if self.training else 0.0)
+        normal, x = norm_beside(x, self.norm, real)
+        return add(x, sublayer(normal), self.dropout.p if self.training else 0.0)
 
 
 class NoResidual(_Join):

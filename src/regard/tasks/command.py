@@ -3,7 +3,7 @@
 import contextlib
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,6 +20,7 @@ from regard.tasks.alignment import pharaoh
 from regard.tasks.options import SPLITS, drawing, with_beam
 from regard.tasks.streams import bar, chunks, decode, reading, warn, writing
 from regard.tasks.translator import Long, Options, Translation, Translator
+from regard.tasks.writer import Writer
 
 # --- translate -----------------------------------------------------------------------------------------------------
 
@@ -99,12 +100,26 @@ def _line(number: int, options: list[Translation], nbest: int, scores: bool, as_
 # --- score ---------------------------------------------------------------------------------------------------------
 
 
+Scores = Iterator[tuple[float, int]]  # log-probability and tokens, line by line
+
+
 def score(run: Path, source: Path | None, target: Path | None, parses: Path | None, device: str, as_json: bool) -> None:
+    made = load(run, device)
+    scorer = SCORERS.get(type(made))
+    if scorer is None:
+        raise RegardError(f"{run}: a model of the task {made.recipe.task.kind}, which `regard score` is not for")
+    for number, (log_probability, tokens) in enumerate(scorer(made, source, target, parses), 1):
+        if as_json:
+            print(json.dumps({"line": number, "log_probability": log_probability, "tokens": tokens}))
+        else:
+            print(f"{log_probability:.6f}")
+
+
+def _score_pairs(translator: Translator, source: Path | None, target: Path | None, parses: Path | None) -> Scores:
     if (source is None) != (target is None):
         raise RegardError(
             "--source and --target belong together; without both, pairs are read from stdin as source TAB target"
         )
-    translator = load_as(Translator, run, device, "score")
     given: Iterator[tuple[str, ...]]
     if source is not None and target is not None:
         given = (record.fields for record in read(Corpus(source=str(source), target=str(target))))
@@ -113,12 +128,19 @@ def score(run: Path, source: Path | None, target: Path | None, parses: Path | No
     number = 0
     for chunk in chunks(_parsed(given, parses, source)):
         pairs = [(record.fields[0], record.fields[1]) for record in chunk]
-        for log_probability, tokens in translator.score(pairs, heads=_heads(chunk, parses), before=number):
-            number += 1
-            if as_json:
-                print(json.dumps({"line": number, "log_probability": log_probability, "tokens": tokens}))
-            else:
-                print(f"{log_probability:.6f}")
+        yield from translator.score(pairs, heads=_heads(chunk, parses), before=number)
+        number += len(chunk)
+
+
+def _score_texts(writer: Writer, source: Path | None, target: Path | None, parses: Path | None) -> Scores:
+    if target is not None or parses is not None:
+        raise RegardError("a language model scores texts, one a line, from --source or stdin; it takes nothing else")
+    with reading(source) as lines:
+        for chunk in chunks(lines):
+            yield from writer.score(chunk)
+
+
+SCORERS: dict[type, Callable[..., Scores]] = {Translator: _score_pairs, Writer: _score_texts}
 
 
 def _split(line: str, number: int) -> tuple[str, str]:
@@ -155,7 +177,10 @@ def evaluate(run: Path, split: str | None, device: str, as_json: bool, **given: 
 COUNTED = ("lines", "examples", "tokens")  # how much was measured on, as reports say it
 NAMES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER", "exact_match": "exact match %", "pronouns": "pronouns right %"}
 NAMES |= {"word_perplexity": "perplexity of a word", "bits_per_character": "bits per character"}
-DIGITS = {"loss": 4, "bits_per_character": 4}
+NAMES |= {"masked_loss": "loss of masked words", "masked_accuracy": "masked words right %"}
+NAMES |= {"unigram_accuracy": "by the most frequent word %", "next_loss": "loss of next segment"}
+NAMES |= {"next_accuracy": "next segment right %"}
+DIGITS = {"masked_loss": 4, "next_loss": 4, "loss": 4, "bits_per_character": 4}
 
 
 def print_metrics(report: dict[str, Any], console: Console | None = None) -> None:

@@ -1,8 +1,9 @@
 """Language modelling: running text in, a model that says what comes next."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain, islice, pairwise
+from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
@@ -18,9 +19,11 @@ from regard.data.prepared import Prepared, prepare
 from regard.data.readers import Record, apart, files, read
 from regard.errors import RegardError
 from regard.evaluation.metrics import perplexity
-from regard.models.texts import Texts, block
+from regard.models.texts import Texts
 from regard.nn.attention import slow_paths
+from regard.tasks.blocks import BlocksView, Streams
 from regard.tasks.contract import Carry, Progress
+from regard.tasks.fit import fits
 from regard.tasks.options import split_of
 from regard.tasks.running import Running
 from regard.tasks.vocabulary import single
@@ -83,10 +86,7 @@ class LanguageModellingConfig:
         for key in ("dropout", "alpha"):
             if getattr(recipe.text, key, 0.0):
                 raise ValueError(f"text.{key} draws pieces anew for every epoch, which the task lm does not; write 0")
-        try:
-            cast(Any, recipe.model).check(max(self.length, self.context or 0))
-        except ValueError as error:
-            raise ValueError(f"model.{error}" if str(error).startswith("position.") else f"model: {error}") from None
+        fits(recipe, max(self.length, self.context or 0))
 
     # --- from files to a task or a trained model ---------------------------------------------------------------
 
@@ -144,12 +144,21 @@ class LanguageModellingTask:
         self.smoothing = recipe.training.label_smoothing
         self.goal: str = recipe.training.goal
         self.higher_is_better = self.settings.metrics[self.goal]
-        self.valid = read_documents(recipe.data.valid, self.settings.documents, recipe.training.validation.lines)
+        texts = read_documents(recipe.data.valid, self.settings.documents, recipe.training.validation.lines)
+        self.valid = Measured.of(texts, self.writer(nn.Identity()))
         self.streams = Streams(prepared, self.settings.length)
 
     def report(self) -> list[str]:
         tokens = len(self.streams.flat)
-        return [*self.prepared.report_lines(), f"{tokens:,} tokens, a vocabulary of {self.running.size:,}"]
+        names = [self.recipe.data.train[n].name for n in self.streams.short]
+        return [
+            *self.prepared.report_lines(),
+            *(
+                f"{name}: shorter than a block of task.length={self.settings.length}, and not learned from"
+                for name in names
+            ),
+            f"{tokens:,} tokens, a vocabulary of {self.running.size:,}",
+        ]
 
     def build_model(self) -> nn.Module:
         return cast(Any, self.recipe.model).build(self.running.size)  # type: ignore[no-any-return]
@@ -157,7 +166,7 @@ class LanguageModellingTask:
     def notes(self, model: nn.Module) -> list[str]:
         return slow_paths(model)
 
-    def view(self, seed: int, epoch: int) -> "BlocksView":
+    def view(self, seed: int, epoch: int) -> BlocksView:
         mark = self.running.tokenizer.bos if self.settings.boundaries == "kept" else None
         return BlocksView(self.streams, self.streams.starts(seed, epoch), mark)
 
@@ -177,10 +186,10 @@ class LanguageModellingTask:
 
     def validate(self, model: nn.Module, device: torch.device, progress: Progress | None = None) -> dict[str, float]:
         """In windows side by side, which is quick; a finished model is measured with the task's stride."""
-        if not self.valid:
+        if not self.valid.rows:
             return {}
         context = self.settings.reach().context
-        return metrics(self.writer(model), self.valid, Reach(context, context), progress)[0]
+        return self.valid.metrics(self.writer(model), Reach(context, context), progress)[0]
 
     def measure(self, model: nn.Module, split: str, progress: Progress | None = None) -> dict[str, Any]:
         corpora = getattr(self.recipe.data, split)
@@ -188,62 +197,6 @@ class LanguageModellingTask:
 
     def save(self, folder: Path) -> None:
         self.running.tokenizer.save(folder / "tokenizer" / "tokenizer.json")
-
-
-# --- blocks --------------------------------------------------------------------------------------------------------
-
-
-class Streams:
-    """All documents of a corpus end to end, corpus after corpus, as they are prepared: blocks are cut from them."""
-
-    def __init__(self, prepared: Prepared, length: int) -> None:
-        column = prepared.columns["text"]
-        self.flat, self.offsets, self.length, self.weights = column.flat, column.offsets, length, prepared.weights
-        ends = np.searchsorted(prepared.corpus, np.arange(len(self.weights)), side="right")
-        edges = self.offsets[[0, *ends.tolist()]].tolist()
-        self.parts = list(pairwise(edges))  # of `flat`, one a corpus
-        if not any(end - begin > length for begin, end in self.parts):
-            most = max(end - begin for begin, end in self.parts)
-            raise RegardError(f"the text has {most:,} tokens, too few for a block of task.length={length}; lower it")
-
-    def starts(self, seed: int, epoch: int) -> np.ndarray:
-        """Where the blocks of an epoch begin: side by side from a random place on, for a corpus of weight w w times."""
-        random = np.random.default_rng([seed, epoch])
-        found = []
-        for (begin, end), weight in zip(self.parts, self.weights, strict=True):
-            room = end - begin - self.length  # of the last block's first token, and the token after it
-            for share in [1.0] * int(weight) + [weight - int(weight)] if room > 0 else []:
-                first = begin + random.integers(min(self.length, room))
-                blocks = np.arange(first, begin + room, self.length)
-                found.append(random.permutation(blocks)[: round(share * len(blocks))])
-        starts = np.concatenate(found)
-        if not len(starts):
-            raise RegardError("the weights of the corpora leave no block for an epoch; raise a weight")
-        return starts
-
-
-class BlocksView:
-    """The blocks of one epoch. Every place is learned from, so that all batches are alike in shape."""
-
-    def __init__(self, streams: Streams, starts: np.ndarray, mark: int | None) -> None:
-        self.streams, self.starts, self.mark = streams, starts, mark
-
-    def plan(self, budget: int, seed: int, epoch: int) -> list[np.ndarray]:
-        rows = max(1, budget // self.streams.length)
-        order = np.random.default_rng([seed, epoch, 1]).permutation(len(self.starts))
-        return [order[n : n + rows] for n in range(0, len(order), rows)]
-
-    def targets(self, indices: np.ndarray) -> int:
-        return len(indices) * self.streams.length
-
-    def collate(self, indices: np.ndarray) -> Texts:
-        starts = self.starts[indices]
-        ids = self.streams.flat[starts[:, None] + np.arange(self.streams.length + 1)].astype(np.int64)  # [B, T + 1]
-        batch = block(ids, names=tuple(starts.tolist()))
-        if self.mark is None or not (ids[:, 1:-1] == self.mark).any():
-            return batch
-        # What a document's last place says is the mark of the next, which is learned at once: it costs nothing.
-        return replace(batch, document=torch.from_numpy(np.cumsum(ids[:, :-1] == self.mark, axis=1)))
 
 
 # --- measuring -----------------------------------------------------------------------------------------------------
@@ -261,22 +214,26 @@ def read_documents(corpora: Sequence[Corpus], form: Form, lines: int = 0) -> lis
     return found
 
 
-def metrics(
-    writer: Writer, texts: Sequence[str], reach: Reach, progress: Progress | None = None
-) -> tuple[dict[str, float], int, Extent]:
-    """Loss and perplexity of a token, of a word and of a character; how many tokens, and how much text there was."""
-    nll, tokens = writer.total(texts, reach, progress)
-    extent = Extent.of(texts)
-    return (
-        {
+@dataclass(frozen=True)
+class Measured:
+    """Text that models are measured on: its tokens, and how much it is whatever they are."""
+
+    rows: list[np.ndarray]
+    extent: Extent
+
+    @staticmethod
+    def of(texts: Sequence[str], writer: Writer) -> "Measured":
+        return Measured(writer.rows(texts) if texts else [], Extent.of(texts))
+
+    def metrics(self, writer: Writer, reach: Reach, progress: Progress | None = None) -> tuple[dict[str, float], int]:
+        """Loss and perplexity of a token, of a word and of a character; and how many tokens there were."""
+        nll, tokens = writer.total(self.rows, reach, progress)
+        return {
             "loss": nll / max(tokens, 1),
             "perplexity": perplexity(nll, tokens),
-            "word_perplexity": perplexity(nll, extent.words),
-            "bits_per_character": nll / max(extent.characters, 1) / float(np.log(2)),
-        },
-        tokens,
-        extent,
-    )
+            "word_perplexity": perplexity(nll, self.extent.words),
+            "bits_per_character": nll / max(self.extent.characters, 1) / math.log(2),
+        }, tokens
 
 
 def measure(
@@ -285,7 +242,9 @@ def measure(
     """The report of a finished model, which says how far it could see."""
     task = cast(LanguageModellingConfig, writer.recipe.task)
     texts = read_documents(corpora, task.documents)
-    found, tokens, extent = metrics(writer, texts, reach, progress)
+    measured = Measured.of(texts, writer)
+    found, tokens = measured.metrics(writer, reach, progress)
+    extent = measured.extent
     how = f"context:{reach.context}|stride:{reach.stride}|boundaries:{task.boundaries}"
     signatures = {
         "perplexity": f"{how}|tokens:{tokens}",

@@ -28,6 +28,7 @@ from regard.nn.attention import slow_paths
 from regard.tasks.contract import Carry, Progress
 from regard.tasks.embedder import Pooling
 from regard.tasks.filler import Filler
+from regard.tasks.fit import fits
 from regard.tasks.guesses import guesses
 from regard.tasks.masking import Masking, Masks
 from regard.tasks.options import split_of
@@ -90,12 +91,18 @@ class PretrainingConfig:
         return f"length:{self.length}|{self.examples.kind}|sentences:{self.sentences}|masks:{self.masking}"
 
     def check(self, recipe: "Recipe") -> None:
-        if recipe.text.kind not in ("bert", "wordpiece"):
-            raise ValueError(f"text.kind is {recipe.text.kind}, but the task pretraining reads bert or wordpiece")
-        try:
-            cast(BertConfig, recipe.model).check(self.length)
-        except ValueError as error:
-            raise ValueError(f"model.{error}" if str(error).startswith("position.") else f"model: {error}") from None
+        if recipe.text.kind == "sentencepiece":
+            raise ValueError(
+                "text.kind sentencepiece has no [MASK]; learn a vocabulary (text.kind=bert), or take BERT's own"
+            )
+        if self.masking.unit == "words" and recipe.text.kind in ("bpe", "char"):
+            raise ValueError(
+                f"task.masking.unit words needs pieces that show where a word begins, not text.kind {recipe.text.kind}"
+            )
+        for key in ("dropout", "alpha"):
+            if getattr(recipe.text, key, 0.0):
+                raise ValueError(f"text.{key} draws pieces anew for every epoch, which pretraining does not; write 0")
+        fits(recipe, self.length)
         if self.examples.follows and cast(BertConfig, recipe.model).segments < 2:
             raise ValueError("model.segments must be 2 where a second segment is read (task.examples is pairs)")
         if not self.examples.follows and recipe.training.goal.startswith("next_"):
@@ -121,7 +128,7 @@ class PretrainingConfig:
             tokenizer = Tokenizer.load(home / "tokenizer" / "tokenizer.json")
         else:
             how = f"pretraining {self.unknown}"
-            specials = () if recipe.text.kind == "bert" else ("[MASK]",)
+            specials = () if recipe.text.kind == "bert" else ("<mask>",)
             tokenizer = single(recipe, lambda: self._lines(recipe, progress), self.language, how, specials)
         reader = self.reader(tokenizer)
         prepared = prepare(
@@ -326,11 +333,13 @@ def measure(model: MaskedLanguage, held_out: HeldOut, progress: Progress | None 
     """The report of a model on documents it has not learned from."""
     found = guesses(model, held_out.batches, progress)
     signature = f"{held_out.settings.signature}|seed:{held_out.recipe.seed}"
-    counted = {"masked": f"places:{found.places}", "unigram": "always the most frequent of these", "next": ""}
+    counted = {
+        "masked_accuracy": f"places:{found.places}",
+        "unigram_accuracy": f"places:{found.places}|always the most frequent of these",
+        "next_accuracy": f"pairs:{found.judged}",
+    }
     entries = {
-        name: {"value": value, "signature": "|".join(filter(None, (signature, counted[kind])))}
-        if (kind := name.split("_")[0]) in counted
-        else {"value": value}
+        name: {"value": value} | ({"signature": f"{signature}|{counted[name]}"} if name in counted else {})
         for name, value in found.metrics().items()
     }
     return {

@@ -20,11 +20,11 @@ from regard.data.readers import files, read
 from regard.decoding import DecodingConfig
 from regard.errors import RegardError
 from regard.models.batch import Packed, Pairs, pairs
-from regard.models.transformer import PositionsConfig
 from regard.nn.attention import slow_paths
 from regard.nn.layout import Tree
 from regard.nn.record import Record
 from regard.tasks.contract import Carry, Progress
+from regard.tasks.fit import check
 from regard.tasks.guide import Guide, links_of
 from regard.tasks.options import split_of, with_beam
 from regard.tasks.translator import Translator
@@ -62,48 +62,8 @@ class TranslationConfig:
     def title(self) -> str:
         return f"{self.kind} {self.source}→{self.target}"
 
-    # --- what goes together ------------------------------------------------------------------------------------
-
     def check(self, recipe: "Recipe") -> None:
-        if getattr(recipe.model, "share", None) == "all" and not recipe.text.shared:
-            raise ValueError("model.share: all needs text.shared: true, since one matrix serves both languages")
-        training = recipe.training
-        if training.goal not in ("loss", "perplexity") and not training.validation.decode:
-            raise ValueError(
-                f"training.goal: {training.goal} needs training.validation.decode: true; without it, write goal: loss"
-            )
-        if self.guide is not None:
-            self._check_guide(recipe)
-        self._check_trees(recipe)
-        longest = recipe.data.filters.max_length + 1  # and the end, or the start
-        try:
-            cast(Any, recipe.model).check(longest, longest)
-        except ValueError as error:
-            raise ValueError(f"model.{error}" if str(error).startswith("position.") else f"model: {error}") from None
-
-    @staticmethod
-    def _check_guide(recipe: "Recipe") -> None:
-        if not hasattr(recipe.model, "attention"):
-            raise ValueError(f"task.guide teaches attention to the source, and the model {recipe.model.kind} has none")
-        bare = [c for c in recipe.data.train if c.alignments is None]
-        if bare:
-            raise ValueError(
-                f"task.guide needs the word alignments of every training corpus, and {bare[0].name} has none; "
-                "name their file (alignments: FILE, beside source and target)"
-            )
-
-    @staticmethod
-    def _check_trees(recipe: "Recipe") -> None:
-        position = getattr(recipe.model, "position", None)
-        data = recipe.data
-        bare = [c for c in (*data.train, *data.valid, *data.test) if c.heads is None]
-        if bare and isinstance(position, PositionsConfig) and "structural" in {p.kind for p in position.of("encoder")}:
-            raise ValueError(
-                "model.position.encoder: structural needs the dependency tree of every sentence, and "
-                f"{bare[0].name} has none; name its CoNLL-U file (heads: FILE, beside source and target)"
-            )
-
-    # --- from files to a task or a trained model ---------------------------------------------------------------
+        check(recipe, self.guide)
 
     def build(self, recipe: "Recipe", vocabulary: Vocabulary) -> nn.Module:
         return cast(Any, recipe.model).build(vocabulary.source.size, vocabulary.target.size)  # type: ignore[no-any-return]

@@ -142,8 +142,9 @@ class Writer:
         self._check(count, max_tokens)
         if count > decoding.size:
             raise RegardError(f"a beam of {decoding.size} has no {count} best; raise the beam to {count}")
-        ids = self._prompt(prompt, strict, warn)[-max(1, self.context // 2) :]
-        limit = min(max_tokens, self.context - len(ids))
+        kept = max(1, self.context // 2, self.context - max_tokens)  # a beam does not go past the context
+        ids = self._prompt(prompt, strict, warn, kept)
+        limit = min(max_tokens, max(1, self.context - len(ids)))
         self.model.eval()
         batch = self._read([ids])
         (found,) = beam_search(cast(Generator, self.model), batch, [limit], self.symbols, decoding, count)
@@ -165,15 +166,17 @@ class Writer:
     def _read(self, rows: list[list[int]]) -> Any:
         return texts(rows, self.tokenizer.pad).to(self.device)
 
-    def _prompt(self, prompt: str, strict: bool, warn: Warn | None) -> list[int]:
-        ids = self.running.prompt(prompt)
-        if len(ids) <= self.context:
+    def _prompt(self, prompt: str, strict: bool, warn: Warn | None, kept: int | None = None) -> list[int]:
+        """Its tokens, of which the last are kept where there are more than the context, or than `kept`."""
+        ids, most = self.running.prompt(prompt), kept or self.context
+        if len(ids) <= most:
             return ids
-        said = f"the prompt has {len(ids):,} tokens, more than the context of {self.context:,}"
+        room = "" if most == self.context else f" less the room for what a beam says, {most:,}"
+        said = f"the prompt has {len(ids):,} tokens, more than the context of {self.context:,}{room}"
         if strict:
             raise RegardError(f"{said}; shorten it, or let its last tokens be kept")
         (warn or (lambda sentence: warnings.warn(sentence, stacklevel=4)))(f"{said}: its last ones are kept")
-        return ids[-self.context :]
+        return ids[-most:]
 
     # --- scoring -----------------------------------------------------------------------------------------------
 
@@ -185,11 +188,13 @@ class Writer:
         found = negative_log_likelihoods(self.model, rows, reach or self.task.reach(), self._never())
         return [(-nll, count) for nll, count in found]
 
-    def total(self, given: Sequence[str], reach: Reach, progress: Progress | None = None) -> tuple[float, int]:
-        """Negative log-likelihood of documents, and their tokens; the task says whether they see each other."""
-        rows: list[Any] = self.running.encode_batch(given)
-        if self.task.boundaries == "marked":
-            rows = [np.concatenate([np.array(row, dtype=np.int64) for row in rows])]
+    def rows(self, documents: Sequence[str]) -> list[np.ndarray]:
+        """Documents as tokens; where only a mark stands between them, as one row."""
+        rows = [np.array(row, dtype=np.int64) for row in self.running.encode_batch(documents)]
+        return [np.concatenate(rows)] if self.task.boundaries == "marked" else rows
+
+    def total(self, rows: Sequence[np.ndarray], reach: Reach, progress: Progress | None = None) -> tuple[float, int]:
+        """The negative log-likelihood of rows of tokens, and how many they are, what opens a document aside."""
         size = sum(map(len, rows))
 
         def told(done: int) -> None:

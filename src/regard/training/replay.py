@@ -39,8 +39,9 @@ class Replay:
         return self.work(batch.to(self.stream.device))
 
     def _record(self, key: Hashable, batch: Any) -> None:
-        batch = batch.to(self.stream.device)
-        torch.cuda.empty_cache()  # what the usual way has kept for itself
+        batch = batch.to(self.stream.device, copy=True)  # later values are written there: no one else may hold it
+        if not self.recorded:
+            torch.cuda.empty_cache()  # what the usual way has kept for itself
         graph = torch.cuda.CUDAGraph()
         pool = next(iter(self.recorded.values()))[0].pool() if self.recorded else None
         torch.manual_seed(0)  # the noise that tells calls apart is part of the recording

@@ -19,7 +19,7 @@ from torch import nn
 
 from regard import __version__, config
 from regard.data.loader import cuts
-from regard.device import device_name, pick_device
+from regard.device import device_name, has_bf16, pick_device
 from regard.errors import RegardError
 from regard.folder import CONFIG, PARTS, RESULTS, WEIGHTS, read_recipe
 from regard.recipe import Recipe
@@ -153,6 +153,8 @@ def _train(
     log = Log(run, begun, recipe.training.steps, console) if world.main else Silence()
     try:
         _greet(log, task, model, device, begun)
+        if recipe.training.precision == "bf16" and not has_bf16(device):
+            log.say(f"training.precision is bf16, for which {device_name(device)} may be slow: try float32 too")
         for sentence in shared_out(recipe.training, model, world, trainer.progress.processes if begun else world.size):
             log.say(sentence)
         progress = trainer.run(log, interrupt)

@@ -52,9 +52,8 @@ def views(parts: tuple[Tensor, ...], heads: int, *sizes: int) -> list[Tensor]:
     """Vectors of these sizes, which lie side by side in `parts` [B, N, …] for all heads: [B, H, N, size] each."""
     widths, found = [heads * size for size in sizes], []
     for part in parts:
-        start = 0
-        while start < part.shape[-1]:
-            width = widths.pop(0)
-            found.append(part[..., start : start + width].unflatten(-1, (heads, -1)).transpose(1, 2))
-            start += width
+        mine: list[int] = []
+        while sum(mine) < part.shape[-1]:
+            mine.append(widths.pop(0))
+        found += [piece.unflatten(-1, (heads, -1)).transpose(1, 2) for piece in part.split(mine, -1)]
     return found

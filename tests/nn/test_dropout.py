@@ -1,0 +1,58 @@
+"""Dropout against its definition and torch's own: how much is dropped, what is left, how draws hang together."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from regard.nn.dropout import Dropout, dropout
+
+N = 1 << 20
+
+
+@pytest.mark.parametrize("p", [0.001, 0.1, 0.3, 0.9])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_it_drops_p_and_scales_the_rest(p: float, dtype: torch.dtype) -> None:
+    torch.manual_seed(1)
+    x = torch.full((N,), 3.0, dtype=dtype, requires_grad=True)
+    out = dropout(x, p)
+    assert out.dtype == dtype
+    kept = out != 0
+    assert kept.double().mean().item() == pytest.approx(1 - p, abs=5 * (p * (1 - p) / N) ** 0.5 + 1 / (1 << 17))
+    value = torch.tensor(3 / (1 - p), dtype=dtype)
+    torch.testing.assert_close(
+        out[kept], value.expand(int(kept.sum())), rtol=1e-2 if dtype == torch.bfloat16 else 1e-4, atol=0
+    )
+    (gradient,) = torch.autograd.grad(out.sum(), x)
+    torch.testing.assert_close(gradient * 3, out, rtol=1e-2 if dtype == torch.bfloat16 else 1e-6, atol=0)
+
+
+def test_the_four_that_share_a_draw_are_independent() -> None:
+    torch.manual_seed(2)
+    kept = (dropout(torch.ones(N), 0.3) != 0).double()
+    for distance in (1, 2, 3, 4, 8, 128):
+        both = (kept[distance:] * kept[:-distance]).mean().item()
+        assert both == pytest.approx(0.49, abs=0.003), distance  # five standard deviations and more
+
+
+def test_the_seed_decides_and_any_shape_will_do() -> None:
+    x = torch.randn(3, 7, 5)  # not a multiple of four
+    torch.manual_seed(3)
+    first, second = dropout(x, 0.5), dropout(x, 0.5)
+    torch.manual_seed(3)
+    assert torch.equal(dropout(x, 0.5), first)
+    assert not torch.equal(first, second)
+    assert dropout(x[:0], 0.5).shape == (0, 7, 5)
+    assert torch.equal(dropout(x.transpose(0, 1), 0.0), x.transpose(0, 1))
+    assert not dropout(x, 1.0).any()
+
+
+def test_the_module_is_torchs_where_it_does_not_train() -> None:
+    x = torch.randn(10, 4)
+    ours = Dropout(0.4)
+    assert torch.equal(ours.eval()(x), x)
+    assert repr(ours) == repr(torch.nn.Dropout(0.4))
+    torch.manual_seed(4)
+    theirs = torch.stack([F.dropout(x, 0.4) for _ in range(4000)])
+    mine = torch.stack([ours.train()(x) for _ in range(4000)])
+    torch.testing.assert_close(mine.mean(0), theirs.mean(0), atol=0.15, rtol=0)
+    torch.testing.assert_close(mine.var(0), theirs.var(0), atol=0.3, rtol=0.15)
