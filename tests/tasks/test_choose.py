@@ -14,7 +14,7 @@ from regard.data.choices import Choice, choices
 from regard.data.config import Corpus
 from regard.errors import RegardError
 from regard.tasks.choose import ChooseConfig
-from regard.tasks.finetuning import Notes, Reading
+from regard.tasks.reading import Notes, Reading
 from regard.text import from_bert
 from tests.parity.test_heads import write_vocabulary
 from tests.tasks import toys

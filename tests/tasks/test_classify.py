@@ -15,6 +15,7 @@ from regard.data.labelled import labelled
 from regard.errors import RegardError
 from regard.tasks.classify import ordered
 from regard.tasks.finetuning import FinetuningTask
+from regard.training.run import train
 from regard.training.weights import read_tensors
 from tests.tasks import toys
 
@@ -103,6 +104,20 @@ def test_from_another_run_the_body_is_taken_and_the_head_is_new(run: Path) -> No
     toys.trained(made, folder / "thawed")
     after = read_tensors(folder / "thawed" / "model.safetensors")
     assert not torch.equal(after["body.embedding.weight"], before["body.embedding.weight"])
+
+
+def test_a_stopped_run_ends_with_the_same_weights(run: Path) -> None:
+    folder = run.parent
+    made = toys.recipe(folder, {"kind": "classify"}, ("train.tsv", "valid.tsv"), steps=9)
+    made["training"] |= {"init": str(run)}
+    made["model"] = toys.MODEL | {"dropout": 0.1}
+    toys.trained(made, folder / "whole")
+    stopped = train(recipes.load(made), folder / "stopped", "cpu", minutes=1e-6)
+    assert not stopped.finished
+    assert 0 < stopped.progress.step < 9
+    toys.trained(made, folder / "stopped")
+    first, second = (read_tensors(folder / name / "model.safetensors") for name in ("whole", "stopped"))
+    assert all(torch.equal(first[name], second[name]) for name in first)
 
 
 def test_what_does_not_go_together_is_said(run: Path) -> None:

@@ -17,7 +17,7 @@ from regard.data.config import Corpus
 from regard.data.tagged import Scheme, Tagged, tagged
 from regard.errors import RegardError
 from regard.models.heads import NOT_LEARNED
-from regard.tasks.finetuning import Notes, Reading
+from regard.tasks.reading import Notes, Reading
 from regard.tasks.tag import TagConfig, Tags
 from regard.tasks.units import windows
 from regard.text import from_bert

@@ -19,7 +19,8 @@ from regard.data.questions import Question, questions
 from regard.evaluation.squad import answer_metrics
 from regard.models.heads import Answerer
 from regard.models.texts import Texts
-from regard.tasks.finetuning import Finetuning, Notes, Reader, Reading, defaults
+from regard.tasks.finetuning import Finetuning, defaults
+from regard.tasks.reading import Notes, Reader, Reading
 from regard.tasks.units import Unit, padded, windows
 from regard.text import Tokenizer
 

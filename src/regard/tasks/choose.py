@@ -19,7 +19,8 @@ from regard.errors import RegardError
 from regard.evaluation.labels import accuracy
 from regard.models.heads import Chooser, Options
 from regard.models.texts import Texts
-from regard.tasks.finetuning import Finetuning, Notes, Reader, Reading, defaults
+from regard.tasks.finetuning import Finetuning, defaults
+from regard.tasks.reading import Notes, Reader, Reading
 from regard.tasks.units import Unit, padded
 
 if TYPE_CHECKING:

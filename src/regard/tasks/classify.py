@@ -15,7 +15,8 @@ from regard.errors import RegardError
 from regard.evaluation.labels import class_metrics, number_metrics
 from regard.models.heads import Classifier, Regressor
 from regard.models.texts import Texts
-from regard.tasks.finetuning import Finetuning, Notes, Reader, Reading, defaults
+from regard.tasks.finetuning import Finetuning, defaults
+from regard.tasks.reading import Notes, Reader, Reading
 from regard.tasks.units import Unit, padded
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ begins anew; the body begins as `training.init` gives it, with that run's vocabu
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -23,14 +23,14 @@ from regard.models.texts import Texts
 from regard.nn.attention import slow_paths
 from regard.tasks.contract import Carry, Progress
 from regard.tasks.options import split_of
-from regard.tasks.units import Marks, Unit, UnitsView, read
+from regard.tasks.reading import Notes, Reader, Reading
+from regard.tasks.units import Unit, UnitsView
 from regard.tasks.vocabulary import single
 from regard.text import Tokenizer
 
 if TYPE_CHECKING:
     from regard.recipe import Recipe
 
-LABELS = "labels.json"
 TRAINING: dict[str, Any] = {  # as BERT is fine-tuned (Devlin 2019, A.3)
     "label_smoothing": 0.0,
     "clip": 1.0,
@@ -42,25 +42,6 @@ TRAINING: dict[str, Any] = {  # as BERT is fine-tuned (Devlin 2019, A.3)
 
 def defaults(goal: str) -> dict[str, Any]:
     return {"text": {"kind": "bert"}, "model": {"kind": "bert"}, "training": TRAINING | {"goal": goal}}
-
-
-class Notes:
-    """What was dropped or cut on the way, as sentences with how often and where."""
-
-    SHOWN = 5
-
-    def __init__(self) -> None:
-        self.places: dict[str, list[str]] = {}
-
-    def add(self, what: str, where: str) -> None:
-        self.places.setdefault(what, []).append(where)
-
-    def sentences(self) -> list[str]:
-        found = []
-        for what, places in self.places.items():
-            shown, more = "; ".join(places[: self.SHOWN]), len(places) - self.SHOWN
-            found.append(f"{len(places):,} {what} ({shown}{f'; and {more:,} more' if more > 0 else ''})")
-        return found
 
 
 @dataclass(frozen=True)
@@ -116,36 +97,36 @@ class Finetuning:
         """The body with its head."""
         raise NotImplementedError
 
-    def units(self, examples: Sequence[Any], reading: "Reading", notes: Notes, learn: bool) -> list[Unit]:
+    def units(self, examples: Sequence[Any], reading: Reading, notes: Notes, learn: bool) -> list[Unit]:
         """The units of the examples; what is to `learn` drops those that teach nothing, and says so in the notes."""
         raise NotImplementedError
 
-    def collate(self, units: Sequence[Unit], reading: "Reading") -> Texts:
+    def collate(self, units: Sequence[Unit], reading: Reading) -> Texts:
         raise NotImplementedError
 
     def count(self, unit: Unit) -> int:
         """How many targets it has."""
         return 1
 
-    def merge(self, example: Any, units: Sequence[Unit], scores: Sequence[np.ndarray], reading: "Reading") -> Any:
+    def merge(self, example: Any, units: Sequence[Unit], scores: Sequence[np.ndarray], reading: Reading) -> Any:
         """What is said of an example, from the scores of all its units."""
         raise NotImplementedError
 
-    def measure(self, examples: Sequence[Any], said: Sequence[Any], reading: "Reading") -> dict[str, Any]:
+    def measure(self, examples: Sequence[Any], said: Sequence[Any], reading: Reading) -> dict[str, Any]:
         """The metrics of what was said, with signatures, without the loss."""
         raise NotImplementedError
 
-    def reader(self, model: nn.Module, reading: "Reading", recipe: "Recipe") -> "Reader":
+    def reader(self, model: nn.Module, reading: Reading, recipe: "Recipe") -> Reader:
         """What `regard.load` gives."""
         raise NotImplementedError
 
     # --- from files to a task or a trained model ---------------------------------------------------------------
 
-    def model(self, recipe: "Recipe", reading: "Reading") -> nn.Module:
+    def model(self, recipe: "Recipe", reading: Reading) -> nn.Module:
         body = cast(Any, recipe.model).build(reading.tokenizer.size)
         return self.build(body, reading.labels)
 
-    def open(self, recipe: "Recipe", home: Path) -> "Reader":
+    def open(self, recipe: "Recipe", home: Path) -> Reader:
         reading = Reading.load(self, home)
         return self.reader(self.model(recipe, reading), reading, recipe)
 
@@ -178,91 +159,11 @@ class Finetuning:
         return (word for example in examples for word in self.words(example))
 
     def evaluate(
-        self, made: "Reader", split: str | None, given: Mapping[str, Any], progress: Progress | None = None
+        self, made: Reader, split: str | None, given: Mapping[str, Any], progress: Progress | None = None
     ) -> dict[str, Any]:
         text = given.get("text")
         corpora = [Corpus(path=str(text))] if text else split_of(made.recipe, split, "give --text FILE")
         return made.measure(corpora, progress)
-
-
-class Reading:
-    """How a task's examples become rows: its settings, vocabulary and labels."""
-
-    def __init__(self, settings: Finetuning, tokenizer: Tokenizer, labels: list[str]) -> None:
-        self.settings, self.tokenizer, self.labels, self.marks = settings, tokenizer, labels, Marks(tokenizer)
-        self.number = {label: n for n, label in enumerate(labels)}
-
-    def known(self, label: str, where: str) -> int:
-        if label not in self.number:
-            shown = ", ".join(self.labels[:12]) + (", …" if len(self.labels) > 12 else "")
-            raise RegardError(f"{where}: the label {label!r} was never seen in training, which has {shown}")
-        return self.number[label]
-
-    def units(self, examples: Sequence[Any], notes: Notes | None = None, learn: bool = False) -> list[Unit]:
-        return self.settings.units(examples, self, Notes() if notes is None else notes, learn)
-
-    def collate(self, units: Sequence[Unit]) -> Texts:
-        return self.settings.collate(units, self)
-
-    def say(
-        self, model: nn.Module, examples: Sequence[Any], progress: Progress | None = None, notes: Notes | None = None
-    ) -> tuple[list[Any], float]:
-        """What the model says of every example, and its mean loss where the answers are known."""
-        units = self.units(examples, notes)
-        told = (lambda n: progress("Measuring", n, len(units))) if progress else None
-        scores, loss, measured = read(model, units, self.collate, told)
-        by_owner: list[list[int]] = [[] for _ in examples]
-        for n, unit in enumerate(units):
-            by_owner[unit.owner].append(n)
-        said = [
-            self.settings.merge(example, [units[n] for n in own], [scores[n] for n in own], self)
-            for example, own in zip(examples, by_owner, strict=True)
-        ]
-        return said, loss / max(1, sum(map(self.settings.count, measured)))
-
-    def save(self, folder: Path) -> None:
-        self.tokenizer.save(folder / "tokenizer" / "tokenizer.json")
-        if self.labels:
-            folder.mkdir(parents=True, exist_ok=True)
-            text = json.dumps({"labels": self.labels}, ensure_ascii=False, indent=1)
-            (folder / LABELS).write_text(text + "\n", encoding="utf-8")
-
-    @staticmethod
-    def load(settings: Finetuning, home: Path) -> "Reading":
-        labels: list[str] = []
-        path = home / LABELS
-        if path.exists():
-            try:
-                labels = [str(label) for label in json.loads(path.read_text(encoding="utf-8"))["labels"]]
-            except (OSError, ValueError, KeyError, TypeError) as error:
-                raise RegardError(f"{path}: damaged ({error!r})") from None
-        return Reading(settings, Tokenizer.load(home / "tokenizer" / "tokenizer.json"), labels)
-
-
-class Reader:
-    """A trained model of a fine-tuning task. Subclasses add what users do with it."""
-
-    def __init__(self, model: nn.Module, reading: Reading, recipe: "Recipe") -> None:
-        self.model, self.reading, self.recipe = model, reading, recipe
-        self.tokenizer, self.labels = reading.tokenizer, reading.labels
-
-    def say(self, examples: Sequence[Any], warn: Callable[[str], None] | None = None) -> list[Any]:
-        notes = Notes()
-        said = self.reading.say(self.model, examples, notes=notes)[0]
-        for sentence in notes.sentences() if warn else []:
-            cast(Any, warn)(sentence)
-        return said
-
-    def measure(self, corpora: Sequence[Corpus], progress: Progress | None = None) -> dict[str, Any]:
-        notes, settings = Notes(), self.reading.settings
-        examples = settings.all(corpora)
-        said, loss = self.reading.say(self.model, examples, progress, notes)
-        return {
-            "data": [corpus.name for corpus in corpora],
-            "examples": len(examples),
-            "metrics": settings.measure(examples, said, self.reading) | {"loss": {"value": loss}},
-            "notes": notes.sentences(),
-        }
 
 
 class FinetuningTask:

@@ -18,7 +18,8 @@ from regard.data.tagged import Scheme, Tagged, tagged
 from regard.evaluation.labels import tag_metrics
 from regard.models.heads import NOT_LEARNED, Tagger
 from regard.models.texts import Texts
-from regard.tasks.finetuning import Finetuning, Notes, Reader, Reading, defaults
+from regard.tasks.finetuning import Finetuning, defaults
+from regard.tasks.reading import Notes, Reader, Reading
 from regard.tasks.units import Unit, padded, windows
 
 if TYPE_CHECKING:
