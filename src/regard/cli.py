@@ -258,6 +258,44 @@ def translate(
 
 
 @app.command()
+def classify(
+    run: Run, input: Input = None, output: Output = None, device: Device = "auto", as_json: Json = False
+) -> None:
+    """Label texts, one a line, or pairs, as first TAB second: a label a line, or a number; empty lines are kept."""
+    from regard.tasks.asking import classify as body
+
+    body(run, input, output, device, as_json)
+
+
+@app.command()
+def tag(run: Run, input: Input = None, output: Output = None, device: Device = "auto", as_json: Json = False) -> None:
+    """Tag words, a sentence a line, with spaces between words: the tags of a line, with spaces between them."""
+    from regard.tasks.asking import tag as body
+
+    body(run, input, output, device, as_json)
+
+
+@app.command()
+def answer(
+    run: Run, input: Input = None, output: Output = None, device: Device = "auto", as_json: Json = False
+) -> None:
+    """Answer questions by parts of texts: question TAB text a line, or JSON with question and context."""
+    from regard.tasks.asking import answer as body
+
+    body(run, input, output, device, as_json)
+
+
+@app.command()
+def choose(
+    run: Run, input: Input = None, output: Output = None, device: Device = "auto", as_json: Json = False
+) -> None:
+    """Choose an option: text TAB question TAB options a line, or JSON with context, question and options."""
+    from regard.tasks.asking import choose as body
+
+    body(run, input, output, device, as_json)
+
+
+@app.command()
 def score(
     run: Run,
     source: Annotated[
@@ -292,7 +330,7 @@ def bring_in(
     name: Annotated[str, typer.Argument(metavar="PATH_OR_NAME", help="A folder, or a name on the hub.")],
     out: Annotated[Path, typer.Argument(help="Where the model goes.")],
 ) -> None:
-    """Bring in a model of another library: OPUS-MT's Marian models."""
+    """Bring in a model of another library: OPUS-MT's Marian models, the BERT family, GPT-2."""
     from regard.interop.command import bring_in as body
 
     body(form, name, out)

@@ -16,16 +16,21 @@ from regard.models.conv import ConvConfig
 from regard.models.lm import LanguageModelConfig
 from regard.models.rnn import RnnConfig
 from regard.models.transformer import TransformerConfig
+from regard.tasks.answer import AnswerConfig
+from regard.tasks.choose import ChooseConfig
+from regard.tasks.classify import ClassifyConfig, RegressConfig
 from regard.tasks.embedding import EmbeddingConfig
 from regard.tasks.language_modelling import LanguageModellingConfig
 from regard.tasks.pretraining import PretrainingConfig
+from regard.tasks.tag import TagConfig
 from regard.tasks.translation import TranslationConfig
 from regard.text import TextConfig
 from regard.text.config import Bpe
 from regard.training.config import Training
 
 ModelConfig = TransformerConfig | RnnConfig | ConvConfig | ByteNetConfig | LanguageModelConfig | BertConfig
-TaskConfig = TranslationConfig | LanguageModellingConfig | PretrainingConfig | EmbeddingConfig
+Finetuned = ClassifyConfig | RegressConfig | TagConfig | AnswerConfig | ChooseConfig
+TaskConfig = TranslationConfig | LanguageModellingConfig | PretrainingConfig | EmbeddingConfig | Finetuned
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,9 @@ SENTENCE = KeyMap(both("sentence", "cls.seq_relationship"))
 HEADS = WORDS + SENTENCE
 MASKED = BODY.under("body.", "bert.") + WORDS  # MaskedLanguage is BertForMaskedLM
 PRETRAINING = BODY.under("body.", "bert.") + POOLER.under("", "bert.") + HEADS  # Pretraining is BertForPreTraining
+TAGGER = BODY.under("body.", "bert.") + KeyMap(both("output", "classifier"))  # BertForTokenClassification
+CLASSIFIER = TAGGER + POOLER.under("", "bert.")  # BertForSequenceClassification, BertForMultipleChoice
+ANSWERER = BODY.under("body.", "bert.") + KeyMap(both("output", "qa_outputs"))  # BertForQuestionAnswering
 FIXED = {"model_type": "bert", "is_decoder": False, "add_cross_attention": False, "position_embedding_type": "absolute"}
 
 

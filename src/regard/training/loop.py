@@ -332,8 +332,9 @@ def make_optimiser(
     model: nn.Module, settings: Training, device: torch.device, recorded: bool = False
 ) -> torch.optim.Optimizer:
     o = settings.optimiser
+    groups = getattr(model, "groups", None)  # a model may say what is not to be decayed, or not learned
     return torch.optim.AdamW(
-        model.parameters(),
+        groups(o.weight_decay) if groups else model.parameters(),
         lr=torch.zeros((), device=device) if recorded else 0.0,  # where a recording reads it
         betas=(o.beta1, o.beta2),
         eps=o.epsilon,

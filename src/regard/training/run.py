@@ -141,7 +141,9 @@ def _train(
     model = task.build_model().to(device)
     if recipe.training.init and not world.told((run / "last").exists()):
         origin = Path(recipe.training.init) / WEIGHTS
-        load_weights(model, read_tensors(origin), origin)
+        inherit = getattr(task, "inherit", None)  # a task may begin with a part of another model
+        tensors = read_tensors(origin)
+        load_weights(model, inherit(model, tensors, origin) if inherit else tensors, origin)
     trainer = Trainer(task, model, recipe.training, recipe.seed, run, device, world)
     trainer.resume()
     begun, done = trainer.progress.step, world.told(_results(run, trainer.progress, recipe))

@@ -1,0 +1,160 @@
+"""What reads a BERT's hidden states for a task: a class or a number for a row, a tag for a place, a span, an option.
+
+Each is a body and one linear map, as in Devlin 2019, figure 4. `scores` are what it says, `loss` is what it learns by,
+a sum over the examples of the batch. The learned labels of a batch are its `classes`.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from regard.models.bert import Bert, Pooler
+from regard.models.texts import Texts
+from regard.nn.record import Record
+
+NOT_LEARNED = -100  # a class of places that are nobody's
+
+
+class Headed(nn.Module):
+    """A body, and a head that is begun anew. A `frozen` body stays as it is, and drops nothing."""
+
+    def __init__(self, body: Bert, outputs: int, frozen: bool = False) -> None:
+        super().__init__()
+        self.body, self.frozen, self.config = body, frozen, body.config
+        self.dropout = nn.Dropout(body.config.dropout)
+        self.output = begun(nn.Linear(body.config.size, outputs))
+        body.requires_grad_(not frozen)
+
+    @property
+    def longest(self) -> int | None:
+        return self.body.longest
+
+    def train(self, mode: bool = True) -> "Headed":
+        super().train(mode)
+        self.body.train(mode and not self.frozen)
+        return self
+
+    def groups(self, weight_decay: float) -> list[dict[str, Any]]:
+        """What an optimiser is given: biases and norms are not pulled towards zero, and what is frozen is not there."""
+        learned = [p for p in self.parameters() if p.requires_grad]
+        return [
+            {"params": [p for p in learned if p.dim() > 1], "weight_decay": weight_decay},
+            {"params": [p for p in learned if p.dim() <= 1], "weight_decay": 0.0},
+        ]
+
+    def hidden(self, batch: Texts, record: Record | None = None) -> Tensor:
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
+            return self.body(batch, record)  # type: ignore[no-any-return]  # [B, T, D]
+
+    def forward(self, batch: Texts, record: Record | None = None, smoothing: float | None = None) -> Tensor:
+        """The scores, or, with `smoothing`, the loss of the batch's classes, summed."""
+        scores = self.scores(batch, record)
+        return scores if smoothing is None else self.loss(scores, batch, smoothing)
+
+    def scores(self, batch: Texts, record: Record | None = None) -> Tensor:
+        """In float32, whatever the body computes in."""
+        raise NotImplementedError
+
+    def loss(self, scores: Tensor, batch: Texts, smoothing: float = 0.0) -> Tensor:
+        raise NotImplementedError
+
+
+class Pooled(Headed):
+    """Reads a row as one vector."""
+
+    def __init__(self, body: Bert, outputs: int, frozen: bool = False) -> None:
+        super().__init__(body, outputs, frozen)
+        self.pooler = Pooler(body.config.size)
+        begun(self.pooler.dense)
+
+    def rows(self, batch: Texts, record: Record | None = None) -> Tensor:
+        return wide(self.output(self.dropout(self.pooler(self.hidden(batch, record)))))  # [B, outputs]
+
+
+class Classifier(Pooled):
+    """A class for each row: scores [B, C], classes [B]."""
+
+    def scores(self, batch: Texts, record: Record | None = None) -> Tensor:
+        return self.rows(batch, record)
+
+    def loss(self, scores: Tensor, batch: Texts, smoothing: float = 0.0) -> Tensor:
+        assert batch.classes is not None
+        return F.cross_entropy(scores, batch.classes, reduction="sum", label_smoothing=smoothing)
+
+
+class Regressor(Pooled):
+    """A number for each row: scores [B], classes [B] are the numbers. It learns by the square of the difference."""
+
+    def scores(self, batch: Texts, record: Record | None = None) -> Tensor:
+        return self.rows(batch, record)[:, 0]
+
+    def loss(self, scores: Tensor, batch: Texts, smoothing: float = 0.0) -> Tensor:
+        assert batch.classes is not None
+        return F.mse_loss(scores, batch.classes, reduction="sum")
+
+
+class Tagger(Headed):
+    """A class for each place: scores [B, T, C]; classes [B, T] say NOT_LEARNED where a place has none."""
+
+    def scores(self, batch: Texts, record: Record | None = None) -> Tensor:
+        return wide(self.output(self.dropout(self.hidden(batch, record))))
+
+    def loss(self, scores: Tensor, batch: Texts, smoothing: float = 0.0) -> Tensor:
+        assert batch.classes is not None
+        flat = scores.flatten(0, 1), batch.classes.flatten()
+        return F.cross_entropy(*flat, ignore_index=NOT_LEARNED, reduction="sum", label_smoothing=smoothing)
+
+
+class Answerer(Headed):
+    """Where an answer begins and ends: scores [B, T, 2], classes [B, 2]. A row without one has (0, 0)."""
+
+    def __init__(self, body: Bert, frozen: bool = False) -> None:
+        super().__init__(body, 2, frozen)
+
+    def scores(self, batch: Texts, record: Record | None = None) -> Tensor:
+        return wide(self.output(self.hidden(batch, record)))
+
+    def loss(self, scores: Tensor, batch: Texts, smoothing: float = 0.0) -> Tensor:
+        assert batch.classes is not None
+        if batch.real is not None:
+            scores = scores.masked_fill(~batch.real[..., None], torch.finfo(scores.dtype).min)
+        # Smoothing would ask padding to be likely: a span is told by its two places alone.
+        return F.cross_entropy(scores, batch.classes, reduction="sum") / 2  # over T, of begin and end
+
+
+@dataclass(frozen=True)
+class Options(Texts):
+    """A batch in which each row is an option of a question."""
+
+    groups: Tensor | None = None  # [Q, O] the rows of each question; -1 where it has fewer options than others
+
+
+class Chooser(Pooled):
+    """Which of a question's options is right: scores [Q, O], −∞ where there is none; classes [Q]."""
+
+    def __init__(self, body: Bert, frozen: bool = False) -> None:
+        super().__init__(body, 1, frozen)
+
+    def scores(self, batch: Texts, record: Record | None = None) -> Tensor:
+        assert isinstance(batch, Options)
+        assert batch.groups is not None
+        each = self.rows(batch, record)[:, 0]  # [B]
+        return each[batch.groups.clamp(min=0)].masked_fill(batch.groups < 0, -torch.inf)
+
+    def loss(self, scores: Tensor, batch: Texts, smoothing: float = 0.0) -> Tensor:
+        assert batch.classes is not None
+        return F.cross_entropy(scores, batch.classes, reduction="sum")  # smoothing would meet the −∞
+
+
+def begun(linear: nn.Linear) -> nn.Linear:
+    """With BERT's first weights: N(0, 0.02²), and no bias."""
+    nn.init.normal_(linear.weight, std=0.02)
+    nn.init.zeros_(linear.bias)
+    return linear
+
+
+def wide(scores: Tensor) -> Tensor:
+    return scores.to(torch.promote_types(scores.dtype, torch.float32))

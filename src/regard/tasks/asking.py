@@ -1,0 +1,118 @@
+"""`regard classify`, `tag`, `answer` and `choose`: a line in, what a fine-tuned model says of it out, in order."""
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from regard.data.items import Item
+from regard.data.readers import parse_json
+from regard.errors import RegardError
+from regard.folder import load_as
+from regard.tasks.answer import Answer, SpanReader
+from regard.tasks.choose import Chosen, OptionChooser
+from regard.tasks.classify import TextClassifier
+from regard.tasks.streams import bar, chunks, reading, warn, writing
+from regard.tasks.tag import WordTagger
+
+
+def _lines(
+    source: Path | None,
+    output: Path | None,
+    what: str,
+    ask: Callable[[list[str], int], Sequence[Any]],
+    show: Callable[[Any], str],
+    as_json: bool,
+) -> None:
+    """`ask` gives a result for each of some lines, of which the first has the number before it."""
+    with reading(source) as lines, writing(output) as out, bar(what) as tell:
+        done = 0
+        for chunk in chunks(lines, interactive=source is None and sys.stdin.isatty()):
+            for result in ask(chunk, done):
+                done += 1
+                line = json.dumps({"line": done, **result.json()}, ensure_ascii=False) if as_json else show(result)
+                out.write(line + "\n")
+            out.flush()
+            tell(done, 0)
+
+
+def _name(source: Path | None) -> str:
+    return str(source or "standard input")
+
+
+def classify(run: Path, source: Path | None, output: Path | None, device: str, as_json: bool) -> None:
+    classifier = load_as(TextClassifier, run, device, "classify")
+
+    def ask(lines: list[str], before: int) -> Sequence[Any]:
+        texts: list[Any] = []
+        for number, line in enumerate(lines, before + 1):
+            sides = line.split("\t")
+            if len(sides) > 2:
+                raise RegardError(f"{_name(source)}, line {number}: {len(sides)} columns; write a text, or two")
+            texts.append(tuple(sides) if len(sides) == 2 else line)
+        return classifier.classify(texts, warn)
+
+    _lines(source, output, "Classifying", ask, lambda result: result.label, as_json)
+
+
+def tag(run: Path, source: Path | None, output: Path | None, device: str, as_json: bool) -> None:
+    tagger = load_as(WordTagger, run, device, "tag")
+
+    def ask(lines: list[str], before: int) -> Sequence[Any]:
+        return tagger.tag(lines, lambda sentence: None if "no words" in sentence else warn(sentence))
+
+    _lines(source, output, "Tagging", ask, lambda result: " ".join(result.tags), as_json)
+
+
+def answer(run: Path, source: Path | None, output: Path | None, device: str, as_json: bool) -> None:
+    reader = load_as(SpanReader, run, device, "answer")
+
+    def ask(lines: list[str], before: int) -> Sequence[Answer]:
+        asked = []
+        for number, line in enumerate(lines, before + 1):
+            where = f"{_name(source)}, line {number}"
+            cells = [_object(line, where).text(key) for key in ("question", "context")] if _is_json(line) else None
+            cells = cells or (line.split("\t") if line.strip() else ["", ""])
+            if len(cells) != 2:
+                raise RegardError(f"{where}: {len(cells)} columns; write question TAB text, or JSON")
+            asked.append((cells[0], cells[1]))
+        return reader.answer(asked, warn)
+
+    _lines(source, output, "Answering", ask, lambda found: " ".join(found.text.split()), as_json)
+
+
+def choose(run: Path, source: Path | None, output: Path | None, device: str, as_json: bool) -> None:
+    chooser = load_as(OptionChooser, run, device, "choose")
+
+    def ask(lines: list[str], before: int) -> Sequence[Chosen]:
+        asked = []
+        for number, line in enumerate(lines, before + 1):
+            if line.strip():
+                asked.append(_question(line, f"{_name(source)}, line {number}"))
+        said = iter(chooser.choose(asked, warn))
+        return [next(said) if line.strip() else Chosen(-1, "", []) for line in lines]
+
+    _lines(source, output, "Choosing", ask, lambda found: " ".join(found.text.split()), as_json)
+
+
+def _question(line: str, where: str) -> tuple[str, str, list[str]]:
+    """Text, question and options, from JSON or with tabs between them."""
+    if _is_json(line):
+        given = _object(line, where)
+        question = given.text("question") if "question" in given.values else ""
+        found = given.text("context"), question, given.texts("options")
+    else:
+        cells = [*line.split("\t"), "", ""]
+        found = cells[0], cells[1], cells[2:-2]
+    if len(found[2]) < 2:
+        raise RegardError(f"{where}: {len(found[2])} options; write text TAB question TAB option TAB option, or JSON")
+    return found
+
+
+def _is_json(line: str) -> bool:
+    return line.lstrip().startswith("{")
+
+
+def _object(line: str, where: str) -> Item:
+    return Item(where, parse_json(line, where))

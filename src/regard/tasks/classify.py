@@ -1,0 +1,180 @@
+"""Classification and regression: a text, or a pair of texts, in; a label or a number out."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import nn
+
+from regard.config import option
+from regard.data.config import Corpus
+from regard.data.labelled import Labelled, labelled
+from regard.errors import RegardError
+from regard.evaluation.labels import class_metrics, number_metrics
+from regard.models.heads import Classifier, Regressor
+from regard.models.texts import Texts
+from regard.tasks.finetuning import Finetuning, defaults
+from regard.tasks.reading import Notes, Reader, Reading
+from regard.tasks.units import Unit, padded
+
+if TYPE_CHECKING:
+    from regard.recipe import Recipe
+
+Text = str | tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Label:
+    label: str  # empty for an empty text, of which nothing is said
+    probabilities: dict[str, float]  # of all labels
+
+    def json(self) -> dict[str, Any]:
+        return {"label": self.label, "probabilities": self.probabilities}
+
+
+@dataclass(frozen=True)
+class Number:
+    value: float | None  # none for an empty text
+
+    @property
+    def label(self) -> str:
+        return "" if self.value is None else f"{self.value:.4f}"
+
+    def json(self) -> dict[str, Any]:
+        return {"value": self.value}
+
+
+@dataclass(frozen=True)
+class _Rows(Finetuning):
+    """A text or a pair is a row; the longer of a pair is cut where it does not fit."""
+
+    length: int = option(128, "pieces of a row, marks included; longer texts are cut, the longer of a pair first")
+
+    def examples(self, corpus: Corpus) -> Iterator[Labelled]:
+        return labelled(corpus)
+
+    def words(self, example: Labelled) -> Iterator[str]:
+        return iter(example.texts)
+
+    def target(self, example: Labelled, reading: Reading) -> Any:
+        raise NotImplementedError
+
+    def units(self, examples: Sequence[Labelled], reading: Reading, notes: Notes, learn: bool) -> list[Unit]:
+        pieces = iter(reading.tokenizer.encode_batch([text for example in examples for text in example.texts]))
+        units = []
+        for owner, example in enumerate(examples):
+            sides = [next(pieces) for _ in example.texts]
+            if learn and not any(sides):
+                notes.add("examples have no text and are dropped", example.where)
+                continue
+            row, cut = reading.marks.fit(sides, self.length)
+            if cut:
+                notes.add(f"texts are longer than task.length={self.length} pieces and are cut", example.where)
+            units.append(Unit((row,), owner, self.target(example, reading)))
+        return units
+
+    def collate(self, units: Sequence[Unit], reading: Reading) -> Texts:
+        batch = replace(padded(units, reading.marks.pad), rows=tuple(unit.owner for unit in units))
+        if any(unit.target is None for unit in units):
+            return batch
+        return replace(batch, classes=torch.tensor([unit.target for unit in units]))
+
+
+@dataclass(frozen=True)
+class ClassifyConfig(_Rows):
+    """A text or a pair of texts gets one of the labels that training has seen."""
+
+    metrics: ClassVar[dict[str, bool]] = {"accuracy": True, "f1": True, "matthews": True, "loss": False}
+    defaults: ClassVar[dict[str, Any]] = defaults("accuracy")
+
+    kind: Literal["classify"] = "classify"
+
+    def labels(self, examples: Sequence[Labelled]) -> list[str]:
+        found = ordered({example.label for example in examples})
+        if len(found) < 2:
+            raise RegardError(
+                f"the training data has {len(found)} label{'' if len(found) == 1 else 's'} ({', '.join(found)}); "
+                "to classify there must be two"
+            )
+        return found
+
+    def build(self, body: Any, labels: Sequence[str]) -> nn.Module:
+        return Classifier(body, len(labels), self.frozen)
+
+    def target(self, example: Labelled, reading: Reading) -> int | None:
+        return reading.known(example.label, example.where) if given(example) else None
+
+    def merge(self, example: Labelled, units: Sequence[Unit], scores: Sequence[np.ndarray], reading: Reading) -> Label:
+        shares = torch.from_numpy(scores[0]).softmax(-1).tolist()
+        probabilities = dict(zip(reading.labels, shares, strict=True))
+        return Label(max(probabilities, key=lambda label: probabilities[label]), probabilities)
+
+    def measure(self, examples: Sequence[Labelled], said: Sequence[Label], reading: Reading) -> dict[str, Any]:
+        return class_metrics([e.label for e in examples], [s.label for s in said], reading.labels)
+
+    def reader(self, model: nn.Module, reading: Reading, recipe: "Recipe") -> "TextClassifier":
+        return TextClassifier(model, reading, recipe)
+
+
+@dataclass(frozen=True)
+class RegressConfig(_Rows):
+    """A text or a pair of texts gets a number, such as how alike the two are."""
+
+    metrics: ClassVar[dict[str, bool]] = {"pearson": True, "spearman": True, "loss": False}
+    defaults: ClassVar[dict[str, Any]] = defaults("spearman")
+
+    kind: Literal["regress"] = "regress"
+
+    def build(self, body: Any, labels: Sequence[str]) -> nn.Module:
+        return Regressor(body, 1, self.frozen)
+
+    def target(self, example: Labelled, reading: Reading) -> float | None:
+        if not given(example):
+            return None
+        try:
+            value = float(example.label)
+        except ValueError:
+            value = float("nan")
+        if not np.isfinite(value):
+            raise RegardError(f"{example.where}: {example.label!r} is not a number")
+        return value
+
+    def merge(self, example: Labelled, units: Sequence[Unit], scores: Sequence[np.ndarray], reading: Reading) -> Number:
+        return Number(float(scores[0]))
+
+    def measure(self, examples: Sequence[Labelled], said: Sequence[Number], reading: Reading) -> dict[str, Any]:
+        return number_metrics([float(e.label) for e in examples], [s.value or 0.0 for s in said])
+
+    def reader(self, model: nn.Module, reading: Reading, recipe: "Recipe") -> "TextClassifier":
+        return TextClassifier(model, reading, recipe)
+
+
+def ordered(labels: set[str]) -> list[str]:
+    """Numbers by size, words by the alphabet."""
+    try:
+        return sorted(labels, key=lambda label: (float(label), label))
+    except ValueError:
+        return sorted(labels)
+
+
+def given(example: Labelled) -> bool:
+    """Whether there is a label: a text that is asked about has none, one of a file must have it."""
+    if example.where and not example.label:
+        raise RegardError(f"{example.where}: the label is empty")
+    return bool(example.label)
+
+
+class TextClassifier(Reader):
+    """`regard.load(folder)` gives one of these for the tasks classify and regress."""
+
+    def classify(
+        self, texts: Sequence[Text], warn: Callable[[str], None] | None = None
+    ) -> "list[Label] | list[Number]":
+        """What the model says of each text, or pair of texts; of an empty one it says nothing."""
+        pairs = [(text,) if isinstance(text, str) else tuple(text) for text in texts]
+        asked = [Labelled("", pair, "") for pair in pairs if any(side.strip() for side in pair)]
+        said = iter(self.say(asked, warn))
+        nothing: Any = Label("", {}) if self.labels else Number(None)
+        return [next(said) if any(side.strip() for side in pair) else nothing for pair in pairs]

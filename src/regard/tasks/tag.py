@@ -1,0 +1,171 @@
+"""Tagging: the words of a sentence in, a tag for each out.
+
+A word's first piece carries its tag; the others are read, not asked. A sentence longer than a row is read in windows
+that overlap, and a word gets the tag of the window in which it sees most on both sides.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+
+from regard.config import option
+from regard.data.config import Corpus
+from regard.data.tagged import Scheme, Tagged, tagged
+from regard.evaluation.labels import tag_metrics
+from regard.models.heads import NOT_LEARNED, Tagger
+from regard.models.texts import Texts
+from regard.tasks.finetuning import Finetuning, defaults
+from regard.tasks.reading import Notes, Reader, Reading
+from regard.tasks.units import Unit, padded, windows
+
+if TYPE_CHECKING:
+    from regard.recipe import Recipe
+
+
+class Entity(NamedTuple):
+    type: str
+    text: str  # its words with spaces between them
+    begin: int  # first word, from 0
+    end: int  # after the last
+
+
+@dataclass(frozen=True)
+class Tags:
+    words: list[str]
+    tags: list[str]
+    probabilities: list[float]  # of each tag
+
+    @property
+    def entities(self) -> list[Entity]:
+        """What BIO tags mean; an I- that goes on with nothing begins an entity, as conlleval sees it."""
+        found: list[Entity] = []
+        for n, tag in enumerate(self.tags):
+            mark, _, kind = tag.partition("-")
+            goes_on = mark == "I" and n > 0 and self.tags[n - 1][2:] == kind
+            if goes_on and found:
+                begin = found.pop().begin
+                found.append(Entity(kind, " ".join(self.words[begin : n + 1]), begin, n + 1))
+            elif mark in ("B", "I") and kind:
+                found.append(Entity(kind, self.words[n], n, n + 1))
+        return found
+
+    def json(self) -> dict[str, Any]:
+        entities = [entity._asdict() for entity in self.entities]
+        return {"words": self.words, "tags": self.tags, "probabilities": self.probabilities, "entities": entities}
+
+
+class Part(NamedTuple):
+    """Which words of a sentence a row has, and where their first pieces stand in it."""
+
+    begin: int
+    places: list[int]
+
+
+@dataclass(frozen=True)
+class TagConfig(Finetuning):
+    """Every word of a sentence gets a tag, such as the entity it begins or goes on with."""
+
+    metrics: ClassVar[dict[str, bool]] = {
+        "f1": True, "precision": True, "recall": True, "accuracy": True, "loss": False,
+    }  # fmt: skip
+    defaults: ClassVar[dict[str, Any]] = defaults("f1")
+    needs: ClassVar[tuple[str, ...]] = ("seqeval",)
+
+    kind: Literal["tag"] = "tag"
+    length: int = option(256, "pieces of a row, marks included; longer sentences are read in windows")
+    overlap: int = option(64, "pieces that a window shares with the one before")
+    scheme: Scheme = option("bio", "bio; iob1, which becomes bio; or plain tags, such as parts of speech")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.overlap < self.length - 2:
+            raise ValueError(f"overlap must be from 0 to less than length - 2, not {self.overlap}")
+
+    def check(self, recipe: "Recipe") -> None:
+        super().check(recipe)
+        if self.scheme == "plain" and recipe.training.goal not in ("accuracy", "loss"):
+            raise ValueError(
+                f"training.goal: {recipe.training.goal} counts entities, which plain tags are not; write goal: accuracy"
+            )
+
+    def examples(self, corpus: Corpus) -> Iterator[Tagged]:
+        return tagged(corpus, self.scheme)
+
+    def words(self, example: Tagged) -> Iterator[str]:
+        return iter(example.words)
+
+    def labels(self, examples: Sequence[Tagged]) -> list[str]:
+        found = {tag for example in examples for tag in example.tags}
+        if self.scheme == "plain":
+            return sorted(found)
+        types = sorted({tag[2:] for tag in found - {"O"}})  # an entity that is one word in training may be two later
+        return ["O", *(f"{mark}-{kind}" for kind in types for mark in "BI")]
+
+    def build(self, body: Any, labels: Sequence[str]) -> nn.Module:
+        return Tagger(body, len(labels), self.frozen)
+
+    def units(self, examples: Sequence[Tagged], reading: Reading, notes: Notes, learn: bool) -> list[Unit]:
+        pieces = iter(reading.tokenizer.encode_batch([word for example in examples for word in example.words]))
+        room, units = self.length - 2, []
+        for owner, example in enumerate(examples):
+            words = [next(pieces)[:room] or [reading.tokenizer.unk] for _ in example.words]  # all have a first piece
+            known = [reading.known(tag, example.at(n)) for n, tag in enumerate(example.tags)]
+            if not words:
+                notes.add("sentences have no words and are left out", example.where)
+                continue
+            cuts = list(windows([len(word) for word in words], room, self.overlap))
+            if len(cuts) > 1:
+                notes.add(f"sentences are longer than task.length={self.length} and are read in windows", example.where)
+            for begin, end in cuts:
+                units.append(self._unit(owner, begin, words[begin:end], known[begin:end], reading))
+        return units
+
+    def _unit(self, owner: int, begin: int, words: list[list[int]], known: list[int], reading: Reading) -> Unit:
+        places = (1 + np.cumsum([0, *map(len, words[:-1])])).tolist()
+        row = reading.marks.row([piece for word in words for piece in word])
+        return Unit((row,), owner, known or None, Part(begin, places))
+
+    def count(self, unit: Unit) -> int:
+        return len(unit.part.places)
+
+    def collate(self, units: Sequence[Unit], reading: Reading) -> Texts:
+        batch = replace(padded(units, reading.marks.pad), rows=tuple(unit.owner for unit in units))
+        if any(unit.target is None for unit in units):
+            return batch
+        classes = torch.full_like(batch.ids, NOT_LEARNED)  # [B, T]
+        for n, unit in enumerate(units):
+            classes[n, unit.part.places] = torch.tensor(unit.target)
+        return replace(batch, classes=classes)
+
+    def merge(self, example: Tagged, units: Sequence[Unit], scores: Sequence[np.ndarray], reading: Reading) -> Tags:
+        total = len(example.words)
+        best, tags, shares = [-1.0] * total, [""] * total, [0.0] * total
+        for unit, own in zip(units, scores, strict=True):
+            begin, end = unit.part.begin, unit.part.begin + len(unit.part.places)
+            likely = torch.from_numpy(own[unit.part.places]).softmax(-1).max(-1)  # [words]
+            for n, (share, label) in enumerate(
+                zip(likely.values.tolist(), likely.indices.tolist(), strict=True), begin
+            ):
+                seen = min(np.inf if begin == 0 else n - begin, np.inf if end == total else end - 1 - n)
+                if seen > best[n]:
+                    best[n], tags[n], shares[n] = float(seen), reading.labels[label], share
+        return Tags(example.words, tags, shares)
+
+    def measure(self, examples: Sequence[Tagged], said: Sequence[Tags], reading: Reading) -> dict[str, Any]:
+        return tag_metrics([e.tags for e in examples], [s.tags for s in said], self.scheme != "plain")
+
+    def reader(self, model: nn.Module, reading: Reading, recipe: "Recipe") -> "WordTagger":
+        return WordTagger(model, reading, recipe)
+
+
+class WordTagger(Reader):
+    """`regard.load(folder)` gives one of these for the task tag."""
+
+    def tag(self, sentences: Sequence[str | Sequence[str]], warn: Callable[[str], None] | None = None) -> list[Tags]:
+        """The tags of each sentence: a list of words, or a text whose words are what stands between spaces."""
+        cut = [text.split() if isinstance(text, str) else list(text) for text in sentences]
+        return self.say([Tagged(f"sentence {n}", words, []) for n, words in enumerate(cut, 1)], warn)

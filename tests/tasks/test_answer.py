@@ -1,0 +1,235 @@
+"""Answers are parts of the text, to the letter, however long it is; what is wrong with a file is counted and listed."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import regard
+from regard import recipe as recipes
+from regard.data.config import Corpus
+from regard.data.questions import Question, Span, questions
+from regard.errors import RegardError
+from regard.tasks.answer import AnswerConfig, located
+from regard.tasks.finetuning import FinetuningTask
+from regard.tasks.reading import Notes, Reading
+from regard.text import from_bert
+from tests.parity.test_heads import write_vocabulary
+from tests.tasks import toys
+
+COLOURS, THINGS = ("red", "blue", "green", "black"), ("cat", "dog", "hat", "cup", "car")
+TASK = {"kind": "answer", "length": 40, "question": 8, "overlap": 12, "longest": 4}
+
+
+def paragraph(draw: random.Random) -> tuple[str, str, str]:
+    """Which question, a text that answers two, and the answer."""
+    fill = [" ".join(f"w{draw.randint(0, 6)}" for _ in range(draw.randint(0, 2))) for _ in range(3)]
+    words = {"thing": draw.choice(THINGS), "colour": draw.choice(COLOURS)}
+    order = draw.sample(list(words), 2)
+    asked = draw.choice(order)
+    return asked, f"{fill[0]} {words[order[0]]}. {fill[1]} {words[order[1]]}. {fill[2]}", words[asked]
+
+
+def squad(contexts: list[tuple[str, list[dict[str, Any]]]]) -> str:
+    paragraphs = [{"context": context, "qas": asked} for context, asked in contexts]
+    return json.dumps({"version": "1.1", "data": [{"title": "toy", "paragraphs": paragraphs}]})
+
+
+def asked(name: str, question: str, context: str, answer: str, start: int | None = None) -> dict[str, Any]:
+    start = context.index(f" {answer}.") + 1 if start is None else start
+    return {"id": name, "question": question, "answers": [{"text": answer, "answer_start": start}]}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder, draw = tmp_path_factory.mktemp("answer"), random.Random(0)
+    for name, count in (("train.json", 600), ("valid.json", 40)):
+        made = []
+        for n in range(count):
+            what, context, answer = paragraph(draw)
+            made.append((context, [asked(str(n), f"{what} {what} {what}", context, answer)]))
+        (folder / name).write_text(squad(made))
+    made_recipe = toys.recipe(folder, TASK, ("train.json", "valid.json"), steps=300)
+    outcome = toys.trained(made_recipe, folder / "run")
+    assert toys.value(outcome, "exact_match") > 90
+    assert toys.value(outcome, "f1") > 90
+    return folder / "run"
+
+
+def test_it_learns_and_is_used(run: Path) -> None:
+    model = regard.load(run, "cpu")
+    context = "w1\tw2  cat w3 \n blue. w4"
+    asked = [("colour colour colour", context), ("", context), ("thing thing thing", context), ("which", " ")]
+    found, empty, thing, none = model.answer(asked)
+    assert (found.text, context[found.start : found.end], thing.text) == ("blue", "blue", "cat")
+    assert 0.3 < found.probability <= 1
+    assert (empty.text, none.text) == ("", "")
+
+
+def test_the_command(run: Path) -> None:
+    question, context = "colour colour colour", "w1 w2 hat. green. w3"
+    given = f"{question}\t{context}\n\n" + json.dumps({"question": question, "context": context}) + "\n"
+    assert toys.command("answer", run, stdin=given) == "green\n\ngreen\n"
+    found = json.loads(toys.command("answer", run, "--json", stdin=given).splitlines()[2])
+    assert (found["line"], found["answer"], found["start"], found["end"]) == (3, "green", 11, 16)
+    with pytest.raises(RegardError, match="line 1: 1 columns; write question TAB text, or JSON"):
+        toys.command("answer", run, stdin="what?\n")
+
+
+# --- windows ---------------------------------------------------------------------------------------------------------
+
+
+def reading(folder: Path, **keys: Any) -> Reading:
+    write_vocabulary(folder)
+    return Reading(AnswerConfig(**keys), from_bert(folder / "vocab.txt"), [])
+
+
+def question(context: str, *answers: tuple[int, str], known: bool = True) -> Question:
+    return Question("here", "the cat ?", context, tuple(Span(*a) for a in answers), known)
+
+
+def test_pieces_keep_their_characters(tmp_path: Path) -> None:
+    bert = reading(tmp_path).tokenizer
+    words = regard.text.train(regard.text.Word(), ["the cat dogs ab"])
+    text = "The CÄTS,  dogs\u200b ab\n(the)"
+    for tokenizer in (bert, words):
+        (found,) = located(tokenizer, [text])
+        assert len(found.ids) == len(found.spans)
+        covered = "".join(text[a:b] for a, b in found.spans)
+        assert covered.replace("\u200b", "") == "".join(text.split()).replace("\u200b", "")
+    transformers = pytest.importorskip("transformers")
+    theirs = transformers.BertTokenizerFast(vocab=str(tmp_path / "vocab.txt"))
+    wanted = theirs(text, add_special_tokens=False, return_offsets_mapping=True)
+    (found,) = located(bert, [text])
+    assert (found.ids, found.spans) == (wanted["input_ids"], wanted["offset_mapping"])
+
+
+def test_windows_are_those_of_transformers(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    made = reading(tmp_path, length=16, question=4, overlap=3)
+    theirs = transformers.BertTokenizerFast(vocab=str(tmp_path / "vocab.txt"))
+    for words in (1, 9, 10, 17, 31):
+        context = " ".join("abcdefg"[n % 7] for n in range(words))
+        units = made.units([question(context, known=False)])
+        wanted = theirs("the cat ?", context, truncation="only_second", max_length=16, stride=3,
+                        return_overflowing_tokens=True)  # fmt: skip
+        assert [unit.rows[0].ids for unit in units] == wanted["input_ids"]
+        assert [unit.rows[0].segments for unit in units] == wanted["token_type_ids"]
+
+
+def test_targets_are_where_the_answer_is_or_the_first_place(tmp_path: Path) -> None:
+    made = reading(tmp_path, length=16, question=4, overlap=3)
+    context = "a b c d e f g a b the dogs e f g"
+    units = made.units([question(context, (22, "dogs e"))])
+    found = [tuple(unit.target) for unit in units]
+    assert found[0] == (0, 0)  # the first window ends before it
+    begin, end = found[1]
+    spans = units[1].part.spans
+    covered = context[spans[begin - units[1].part.place][0] : spans[end - units[1].part.place][1]]
+    assert covered == "dogs e"
+    assert made.collate(units).classes.tolist() == [list(target) for target in found]
+
+
+def test_the_best_span_of_all_windows_is_the_answer(tmp_path: Path) -> None:
+    made = reading(tmp_path, length=16, question=4, overlap=3, longest=3)
+    context = "a b c d e f g a b c d e f g a b"
+    example = question(context, known=False)
+    units = made.units([example])
+    place = units[0].part.place
+    scores = [np.zeros((16, 2)) for _ in units]
+    scores[0][place + 1, 0], scores[0][place + 2, 1] = 5, 4  # "b c": 9
+    scores[1][place + 3, 0], scores[1][place + 4, 1] = 6, 6  # 12
+    scores[1][place + 1, 1] = 50  # an end before any likely begin
+    scores[0][1, 0] = scores[0][1, 1] = 99  # in the question: never
+    scores[0][0, 0] = 99  # [CLS] begins nothing
+    best = made.settings.merge(example, units, scores, made)
+    assert (best.score, best.end) == (50, units[1].part.spans[1][1])  # with a begin that nothing speaks for
+    scores[1][place + 1, 1] = 0
+    best = made.settings.merge(example, units, scores, made)
+    first, last = units[1].part.spans[3], units[1].part.spans[4]
+    assert (best.text, best.start, best.end, best.score) == (context[first[0] : last[1]], first[0], last[1], 12)
+    assert 0.9 < best.probability < 1
+
+
+def test_an_answer_is_no_longer_than_allowed(tmp_path: Path) -> None:
+    for longest, wanted in ((3, "a"), (4, "a b c d")):
+        made = reading(tmp_path, length=16, question=4, overlap=3, longest=longest)
+        example = question("a b c d e", known=False)
+        units = made.units([example])
+        scores = np.zeros((16, 2))
+        scores[units[0].part.place, 0], scores[units[0].part.place + 3, 1] = 5, 5
+        found = made.settings.merge(example, units, [scores], made).text
+        assert (found == wanted) if longest == 4 else len(found.split()) <= 3
+
+
+def test_nothing_is_said_where_that_is_likelier(tmp_path: Path) -> None:
+    made = reading(tmp_path, length=16, question=4, overlap=3, empty=True)
+    example = question("a b c d e f g a b c d e f g", known=False)
+    units = made.units([example])
+    scores = [np.zeros((16, 2)) for _ in units]
+    assert len(units) == 2
+    for own in scores:
+        own[0] = 3  # each window is sure that it has none
+    assert made.settings.merge(example, units, scores, made).text == ""
+    scores[1][0] = -3  # one is not
+    assert made.settings.merge(example, units, scores, made).text != ""
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def task(folder: Path, **keys: Any) -> FinetuningTask:
+    made = recipes.load(toys.recipe(folder, TASK | keys, ("a.json", "a.json")))
+    return made.task.prepare(made, None, lambda *_: None)  # type: ignore[return-value]
+
+
+def write(folder: Path) -> None:
+    context = "The cat is red. The dog is blue."
+    impossible = {"id": "none", "question": "why?", "answers": [], "is_impossible": True,
+                  "plausible_answers": [{"text": "red", "answer_start": 11}]}  # fmt: skip
+    made = [asked("good", "q?", context, "red"), asked("bad", "q?", context, "blue", 3), impossible]
+    (folder / "a.json").write_text(squad([(context, made)]))
+
+
+def test_misplaced_and_missing_answers_are_counted_and_listed(tmp_path: Path) -> None:
+    write(tmp_path)
+    where = f"{tmp_path}/a.json, question"
+    said = task(tmp_path).report()
+    assert said[0] == "3 examples in 1 rows"
+    assert f"1 questions have answers that do not stand where answer_start says ({where} bad)" in said
+    assert f"1 questions have no answer that stands in its place, and are dropped ({where} bad)" in said
+    assert f"1 questions have no answer and are dropped; task.empty: true learns from them ({where} none)" in said
+    with_none = task(tmp_path, empty=True)
+    assert [unit.target for unit in with_none.units][1] == (0, 0)
+    assert len(with_none.units) == 2
+
+
+def test_other_layouts(tmp_path: Path) -> None:
+    rows = [
+        {"question": "q", "context": "a b", "answers": {"text": ["b"], "answer_start": [2]}},
+        {"question": "q", "context": "a b", "answers": [{"text": "a", "answer_start": 0}]},
+        {"question": "q", "context": "a b"},
+    ]
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = list(questions(Corpus(path=str(path))))
+    assert [q.answers for q in found] == [(Span(2, "b"),), (Span(0, "a"),), ()]
+    path.write_text('{"question": "q", "context": "a b", "answers": ["b"]}\n')
+    with pytest.raises(RegardError, match=r"a\.jsonl, line 1: answers must be \[\{\"text\""):
+        list(questions(Corpus(path=str(path))))
+    (tmp_path / "b.json").write_text('{"data": [{"title": "x"}]}')
+    with pytest.raises(RegardError, match=r"b\.json: not laid out as SQuAD is \(KeyError\('paragraphs'\)\)"):
+        list(questions(Corpus(path=str(tmp_path / "b.json"))))
+
+
+def test_long_questions_are_cut_and_counted(tmp_path: Path) -> None:
+    made, notes = reading(tmp_path, length=16, question=4, overlap=3), Notes()
+    long = question("a b", known=False)._replace(question="a b c d e f")
+    (unit,) = made.units([long], notes)
+    assert unit.part.place == 6
+    assert notes.sentences() == ["1 questions are longer than task.question=4 pieces and are cut (here)"]
+    with pytest.raises(ValueError, match="overlap must be from 0 to less than length - 3 - question, which is 9"):
+        AnswerConfig(length=16, question=4, overlap=9)

@@ -1,0 +1,232 @@
+"""Texts and pairs get the labels they should; what is wrong with a file is said with its line."""
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import regard
+from regard import recipe as recipes
+from regard.data.config import Corpus
+from regard.data.labelled import labelled
+from regard.errors import RegardError
+from regard.tasks.classify import ordered
+from regard.tasks.finetuning import FinetuningTask
+from regard.training.run import train
+from regard.training.weights import read_tensors
+from tests.tasks import toys
+
+GOOD, BAD = ("good", "fine", "great"), ("bad", "poor", "awful")
+OTHERS = [f"w{i}" for i in range(12)]
+
+
+def write_texts(folder: Path, counts: tuple[int, int] = (200, 40)) -> Path:
+    """The label says whether a good or a bad word is there."""
+    draw = random.Random(1)
+    for name, count in zip(("train.tsv", "valid.tsv"), counts, strict=True):
+        rows = ["sentence\tlabel"]
+        for _ in range(count):
+            label = draw.randint(0, 1)
+            words = [draw.choice(OTHERS) for _ in range(draw.randint(1, 8))]
+            words.insert(draw.randint(0, len(words)), draw.choice((BAD, GOOD)[label]))
+            rows.append(f"{' '.join(words)}\t{('no', 'yes')[label]}")
+        (folder / name).write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = write_texts(tmp_path_factory.mktemp("classify"))
+    outcome = toys.trained(toys.recipe(folder, {"kind": "classify"}, ("train.tsv", "valid.tsv")), folder / "run")
+    assert toys.value(outcome, "accuracy") >= 97.5
+    assert toys.value(outcome, "f1") >= 97
+    assert toys.value(outcome, "matthews") >= 95
+    return folder / "run"
+
+
+def test_it_learns_and_is_used(run: Path) -> None:
+    assert json.loads((run / "labels.json").read_text()) == {"labels": ["no", "yes"]}
+    model = regard.load(run, "cpu")
+    said = model.classify(["w1 great w2", "", "w3 awful", "  "])
+    assert [s.label for s in said] == ["yes", "", "no", ""]
+    assert said[0].probabilities.keys() == {"no", "yes"}
+    assert sum(said[0].probabilities.values()) == pytest.approx(1, abs=1e-6)
+    alone = model.classify(["w3 awful"])[0].probabilities["no"]
+    assert alone == pytest.approx(said[2].probabilities["no"], abs=1e-5)  # padding changes nothing
+
+
+def test_the_command(run: Path) -> None:
+    assert toys.command("classify", run, stdin="w1 great\n\nbad w2\n") == "yes\n\nno\n"
+    first, second = map(json.loads, toys.command("classify", run, "--json", stdin="w1 great\n\n").splitlines())
+    assert first["line"] == 1
+    assert first["probabilities"]["yes"] > 0.9
+    assert second == {"line": 2, "label": "", "probabilities": {}}
+    with pytest.raises(RegardError, match="standard input, line 1: 3 columns; write a text, or two"):
+        toys.command("classify", run, stdin="a\tb\tc\n")
+    measured = json.loads(toys.command("evaluate", run, "--json"))
+    assert measured["metrics"]["accuracy"]["value"] >= 97.5
+
+
+def test_pairs_and_numbers(tmp_path: Path) -> None:
+    """The number is the share of the second text's words that the first one has."""
+    draw = random.Random(2)
+    for name, count in (("train.jsonl", 300), ("valid.jsonl", 50)):
+        rows = []
+        for _ in range(count):
+            same = draw.randint(0, 4)
+            a, b = draw.sample(GOOD + BAD, 4), draw.sample(OTHERS, 4)
+            rows.append({"text1": " ".join(a), "text2": " ".join(a[:same] + b[same:]), "score": same})
+        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    made = toys.recipe(tmp_path, {"kind": "regress"}, ("train.jsonl", "valid.jsonl"), steps=100)
+    outcome = toys.trained(made, tmp_path / "run")
+    assert toys.value(outcome, "pearson") > 90
+    assert toys.value(outcome, "spearman") > 90
+    said = regard.load(tmp_path / "run", "cpu").classify([("good bad", "w1 w2"), ("good bad", "good bad"), ("", "")])
+    assert said[2].value is None
+    assert said[0].value < said[1].value
+
+
+# --- beginning from another run -------------------------------------------------------------------------------------
+
+
+def test_from_another_run_the_body_is_taken_and_the_head_is_new(run: Path) -> None:
+    folder = run.parent
+    made = toys.recipe(folder, {"kind": "classify", "frozen": True}, ("train.tsv", "valid.tsv"), steps=4)
+    made["training"] |= {"init": str(run)}
+    toys.trained(made, folder / "frozen")
+    before, after = (read_tensors(path / "model.safetensors") for path in (run, folder / "frozen"))
+    for name, tensor in after.items():
+        assert torch.equal(tensor, before[name]) == name.startswith("body."), name
+    made["task"] |= {"frozen": False}
+    toys.trained(made, folder / "thawed")
+    after = read_tensors(folder / "thawed" / "model.safetensors")
+    assert not torch.equal(after["body.embedding.weight"], before["body.embedding.weight"])
+
+
+def test_a_stopped_run_ends_with_the_same_weights(run: Path) -> None:
+    folder = run.parent
+    made = toys.recipe(folder, {"kind": "classify"}, ("train.tsv", "valid.tsv"), steps=9)
+    made["training"] |= {"init": str(run)}
+    made["model"] = toys.MODEL | {"dropout": 0.1}
+    toys.trained(made, folder / "whole")
+    stopped = train(recipes.load(made), folder / "stopped", "cpu", minutes=1e-6)
+    assert not stopped.finished
+    assert 0 < stopped.progress.step < 9
+    toys.trained(made, folder / "stopped")
+    first, second = (read_tensors(folder / name / "model.safetensors") for name in ("whole", "stopped"))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_what_does_not_go_together_is_said(run: Path) -> None:
+    made = toys.recipe(run.parent, {"kind": "classify", "frozen": True}, ("train.tsv", "valid.tsv"))
+    with pytest.raises(RegardError, match=r"task\.frozen leaves the body as training\.init gives it"):
+        recipes.load(made)
+    made = toys.recipe(run.parent, {"kind": "classify", "length": 100}, ("train.tsv", "valid.tsv"))
+    with pytest.raises(RegardError, match=r"model\.position"):
+        recipes.load(made)
+    made = toys.recipe(run.parent, {"kind": "classify"}, ("train.tsv", "valid.tsv"), model=toys.MODEL | {"layers": 2})
+    made["training"] |= {"init": str(run)}
+    with pytest.raises(RegardError, match=r"another body than the recipe's model \(body\.layers\.1"):
+        toys.trained(made, run.parent / "other")
+
+
+def test_biases_and_norms_are_not_decayed(run: Path) -> None:
+    model = regard.load(run, "cpu").model
+    decayed, not_decayed = model.groups(0.1)
+    names = {id(p): name for name, p in model.named_parameters()}
+    assert (decayed["weight_decay"], not_decayed["weight_decay"]) == (0.1, 0.0)
+    assert all("bias" in names[id(p)] or "norm" in names[id(p)] for p in not_decayed["params"])
+    assert not any("bias" in names[id(p)] or "norm" in names[id(p)] for p in decayed["params"])
+    assert len(decayed["params"]) + len(not_decayed["params"]) == len(names)
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def task(folder: Path, train: str, valid: str | None = None, **keys: object) -> FinetuningTask:
+    (folder / "train.tsv").write_text(train)
+    (folder / "valid.tsv").write_text(valid or train)
+    made = toys.recipe(folder, {"kind": "classify", **keys}, ("train.tsv", "valid.tsv"))
+    loaded = recipes.load(made)
+    return loaded.task.prepare(loaded, None, lambda *_: None)  # type: ignore[return-value]
+
+
+GIVEN = "sentence\tlabel\na b\tx\nc d\ty\n"
+
+
+@pytest.mark.parametrize(
+    "train, valid, said",
+    [
+        (GIVEN, "sentence\tlabel\na b\tx\nc\tz\n", r"valid\.tsv, line 3: the label 'z' was never seen in training, which has x, y"),  # noqa: E501
+        (GIVEN, "sentence\tlabel\na b\t\n", r"valid\.tsv, line 2: the label is empty"),
+        ("sentence\tlabel\na\tx\n", None, r"the training data has 1 label \(x\)"),
+        ("one\ttwo\na\tx\n", None, r"tsv, line 2: which columns are the text and the label\? There are one, two"),
+        ("sentence\tlabel\na\n", None, r"train\.tsv, line 2: 1 columns instead of 2"),
+        ("sentence\tlabel\n", None, r"there are no examples"),
+    ],
+)  # fmt: skip
+def test_bad_files(tmp_path: Path, train: str, valid: str | None, said: str) -> None:
+    with pytest.raises(RegardError, match=said):
+        task(tmp_path, train, valid)
+
+
+def test_empty_and_long_texts_are_counted(tmp_path: Path) -> None:
+    long = " ".join(["a"] * 50)
+    made = task(tmp_path, GIVEN + f"\t x\n \ty\n{long}\ty\n", length=8)
+    assert made.report() == [
+        "5 examples in 3 rows, 2 labels",
+        f"2 examples have no text and are dropped ({tmp_path}/train.tsv, line 4; {tmp_path}/train.tsv, line 5)",
+        f"1 texts are longer than task.length=8 pieces and are cut ({tmp_path}/train.tsv, line 6)",
+        f"validation data: 1 texts are longer than task.length=8 pieces and are cut ({tmp_path}/valid.tsv, line 6)",
+    ]
+    assert max(unit.length for unit in made.units) == 8
+
+
+def test_every_example_is_in_an_epoch_once_and_like_lengths_meet(tmp_path: Path) -> None:
+    draw = random.Random(0)
+    rows = "".join(f"{' '.join(['a'] * draw.randint(1, 25))}\t{n % 2}\n" for n in range(500))
+    made = task(tmp_path, "sentence\tlabel\n" + rows, batch=16)
+    plans = [made.view(1, epoch).plan(10**6, 1, epoch) for epoch in (0, 1, 0)]
+    for plan in plans:
+        assert sorted(np.concatenate(plan)) == list(range(500))
+    assert all(np.array_equal(a, b) for a, b in zip(plans[0], plans[2], strict=True))
+    assert not all(np.array_equal(a, b) for a, b in zip(plans[0], plans[1], strict=True))
+    view = made.view(1, 0)
+    batches = [view.collate(batch) for batch in plans[0]]
+    padding = [1 - float(b.real.float().mean()) for b in batches]
+    assert np.mean(padding) < 0.25
+    assert all(b.ids.shape[1] % 8 == 0 for b in batches)
+    small = view.plan(64, 1, 0)  # a budget bounds a batch
+    assert sorted(np.concatenate(small)) == list(range(500))
+    assert all(len(b) * max(made.units[n].length for n in b) <= 64 for b in small)
+
+
+def test_weights_of_corpora(tmp_path: Path) -> None:
+    made = task(tmp_path, "sentence\tlabel\n" + "".join(f"a\t{n % 2}\n" for n in range(400)))
+    made.weights = np.array([2.0] * 200 + [0.5] * 200)
+    order = made.view(1, 0).order
+    counts = np.bincount(order, minlength=400)
+    assert (counts[:200] == 2).all()
+    assert 70 < counts[200:].sum() < 130
+    assert counts.max() == 2
+
+
+def test_columns_by_name_by_number_and_by_custom(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("Quality\tone\ttwo\n1\tx y\tz\n")
+    (tmp_path / "b.csv").write_text('label,premise,hypothesis\nno,"a, ""b""",c\n')
+    (tmp_path / "c.jsonl").write_text('{"text": "t", "label": 3}\n\n{"text": "u", "label": "4"}\n')
+
+    def rows(name: str, **keys: object) -> list[tuple]:
+        return [tuple(r)[1:] for r in labelled(Corpus(path=str(tmp_path / name), **keys))]  # type: ignore[arg-type]
+
+    assert rows("a.tsv", columns=["one", "two", "Quality"]) == [(("x y", "z"), "1")]
+    assert rows("a.tsv", columns=[2, 1]) == [(("one",), "Quality"), (("x y",), "1")]
+    assert rows("b.csv") == [(("a, \"b\"", "c"), "no")]  # fmt: skip
+    assert rows("c.jsonl") == [(("t",), "3"), (("u",), "4")]
+    with pytest.raises(RegardError, match=r"a\.tsv, line 2: there is no column on; did you mean one\?"):
+        rows("a.tsv", columns=["on", "Quality"])
+    assert ordered({"10", "9", "-1"}) == ["-1", "9", "10"]
+    assert ordered({"b", "a", "1"}) == ["1", "a", "b"]

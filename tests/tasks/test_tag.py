@@ -1,0 +1,210 @@
+"""Words get the tags they should, whatever pieces they are cut into and however long the sentence is."""
+
+import itertools
+import json
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import regard
+from regard import recipe as recipes
+from regard.data.config import Corpus
+from regard.data.tagged import Scheme, Tagged, tagged
+from regard.errors import RegardError
+from regard.models.heads import NOT_LEARNED
+from regard.tasks.reading import Notes, Reading
+from regard.tasks.tag import TagConfig, Tags
+from regard.tasks.units import windows
+from regard.text import from_bert
+from tests.parity.test_heads import write_vocabulary
+from tests.tasks import toys
+
+NAMES, PLACES, OTHERS = ("ann", "bob", "eve"), ("rome", "oslo"), [f"w{i}" for i in range(10)]
+
+
+def write_sentences(folder: Path) -> Path:
+    """A name may have two words, of which the second is told by the first alone."""
+    draw = random.Random(1)
+    for name, count in (("train.conll", 150), ("valid.conll", 30)):
+        rows: list[str] = ["-DOCSTART- O", ""]
+        for _ in range(count):
+            for _ in range(draw.randint(1, 4)):
+                rows += [f"{draw.choice(OTHERS)} O" for _ in range(draw.randint(0, 2))]
+                rows += [f"{draw.choice(PLACES)} B-LOC"] if draw.random() < 0.5 else [
+                    f"{draw.choice(NAMES)} B-PER", f"{draw.choice(OTHERS[:5])} I-PER"]  # fmt: skip
+            rows.append("")
+        (folder / name).write_text("\n".join(rows), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = write_sentences(tmp_path_factory.mktemp("tag"))
+    model = toys.MODEL | {"layers": 2, "position": "rotary"}
+    made = toys.recipe(
+        folder, {"kind": "tag", "length": 16, "overlap": 6}, ("train.conll", "valid.conll"), model=model, steps=120
+    )
+    outcome = toys.trained(made, folder / "run")
+    assert toys.value(outcome, "f1") > 95
+    return folder / "run"
+
+
+def test_it_learns_and_is_used(run: Path) -> None:
+    assert json.loads((run / "labels.json").read_text())["labels"] == ["O", "B-LOC", "I-LOC", "B-PER", "I-PER"]
+    model = regard.load(run, "cpu")
+    first, empty, third = model.tag(["w1 ann w2 rome", "", ["oslo", "w3"]])
+    assert first.tags == ["O", "B-PER", "I-PER", "B-LOC"]
+    assert [tuple(e) for e in first.entities] == [("PER", "ann w2", 1, 3), ("LOC", "rome", 3, 4)]
+    assert all(share > 0.5 for share in first.probabilities)
+    assert (empty.tags, third.tags) == ([], ["B-LOC", "O"])
+
+
+def test_the_command(run: Path) -> None:
+    assert toys.command("tag", run, stdin="w1 rome\n\nann w2\n") == "O B-LOC\n\nB-PER I-PER\n"
+    found = json.loads(toys.command("tag", run, "--json", stdin="w1  rome\n"))
+    assert (found["line"], found["words"], found["tags"]) == (1, ["w1", "rome"], ["O", "B-LOC"])
+    assert found["entities"] == [{"type": "LOC", "text": "rome", "begin": 1, "end": 2}]
+
+
+def test_a_long_sentence_gets_the_tags_of_its_parts(run: Path) -> None:
+    model = regard.load(run, "cpu")
+    words = ["w1", "ann", "w2", "rome", "w7"] * 30  # 150 words in rows of 16 pieces
+    said: list[str] = []
+    found = model.tag([words], said.append)[0]
+    wanted = ["O", "B-PER", "I-PER", "B-LOC", "O"] * 30
+    assert np.mean([a == b for a, b in zip(found.tags, wanted, strict=True)]) > 0.97
+    assert said == ["1 sentences are longer than task.length=16 and are read in windows (sentence 1)"]
+
+
+# --- windows and pieces ----------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=60), st.integers(6, 20), st.integers(0, 5))
+def test_windows_hold_every_word_and_fit(sizes: list[int], room: int, overlap: int) -> None:
+    found = list(windows(sizes, room, overlap))
+    assert {n for begin, end in found for n in range(begin, end)} == set(range(len(sizes)))
+    assert all(sum(sizes[begin:end]) <= room for begin, end in found)
+    for (a, b), (c, d) in itertools.pairwise(found):
+        assert a < c <= b < d
+        assert sum(sizes[c:b]) <= overlap
+
+
+def reading(folder: Path, **keys: object) -> Reading:
+    write_vocabulary(folder)
+    return Reading(TagConfig(**keys), from_bert(folder / "vocab.txt"), ["O", "B-X", "I-X"])  # type: ignore[arg-type]
+
+
+def test_the_first_piece_carries_the_tag(tmp_path: Path) -> None:
+    """As transformers' own tokenizer says which piece belongs to which word."""
+    transformers = pytest.importorskip("transformers")
+    made = reading(tmp_path)
+    words, tags = ["Cats", "\u200b", "dog", "ab,dogs", "?!"], ["B-X", "I-X", "O", "B-X", "O"]
+    (unit,) = made.units([Tagged("here", words, tags)])
+    batch = made.collate([unit])
+    theirs = transformers.BertTokenizerFast(vocab=str(tmp_path / "vocab.txt"))
+    kept = [word if word != "\u200b" else "[UNK]" for word in words]  # a word that is nothing must still have a place
+    wanted = theirs([kept], is_split_into_words=True)
+    assert unit.rows[0].ids == wanted["input_ids"][0]
+    numbers = wanted.word_ids(0)
+    first = [n is not None and n != before for n, before in zip(numbers, [None, *numbers], strict=False)]
+    learned = batch.classes[0, : len(numbers)]
+    assert [c != NOT_LEARNED for c in learned.tolist()] == first
+    assert [made.labels[c] for c in learned.tolist() if c != NOT_LEARNED] == tags
+    assert (batch.classes[0, len(numbers) :] == NOT_LEARNED).all()
+    assert made.settings.count(unit) == 5
+
+
+def test_windows_are_merged_by_what_a_word_sees(tmp_path: Path) -> None:
+    made = reading(tmp_path, length=10, overlap=4)
+    example = Tagged("here", ["a"] * 12, [])
+    units = made.units([example])
+    assert [(u.part.begin, len(u.part.places)) for u in units] == [(0, 8), (4, 8)]
+    scores = [np.zeros((16, 3)), np.zeros((16, 3))]
+    scores[0][:, 1], scores[1][:, 2] = 5, 5  # the first window says B-X, the second I-X
+    said = made.settings.merge(example, units, scores, made)
+    assert said.tags == ["B-X"] * 6 + ["I-X"] * 6  # words 4 to 7 are in both; each side has the nearer ones
+
+
+def test_what_tags_mean() -> None:
+    def entities(*tags: str) -> list[tuple]:
+        words = [f"w{n}" for n in range(len(tags))]
+        return [(e.type, e.begin, e.end) for e in Tags(words, list(tags), []).entities]
+
+    from seqeval.metrics.sequence_labeling import get_entities
+
+    draw = random.Random(0)
+    for _ in range(200):
+        tags = [draw.choice(["O", "B-X", "I-X", "B-Y", "I-Y"]) for _ in range(draw.randint(1, 8))]
+        assert entities(*tags) == [(kind, begin, end + 1) for kind, begin, end in get_entities(tags)]
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def read(folder: Path, rows: Sequence[str], scheme: Scheme = "bio", **keys: object) -> list[Tagged]:
+    (folder / "a.txt").write_text("\n".join(rows) + "\n")
+    return list(tagged(Corpus(path=str(folder / "a.txt"), **keys), scheme))  # type: ignore[arg-type]
+
+
+def test_columns(tmp_path: Path) -> None:
+    rows = ["-DOCSTART- -X- O O", "", "EU NNP I-NP B-ORG", "x Y O O", "", "", "z Z O O"]
+    first, second = read(tmp_path, rows)
+    assert (first.words, first.tags, first.at(1)) == (["EU", "x"], ["B-ORG", "O"], f"{tmp_path}/a.txt, line 4")
+    assert (second.words, second.at(0)) == (["z"], f"{tmp_path}/a.txt, line 7")
+    assert read(tmp_path, rows, "plain", columns=[1, 2])[0].tags == ["NNP", "Y"]
+
+
+def test_iob1_becomes_bio(tmp_path: Path) -> None:
+    tags = ["I-A", "I-A", "B-A", "O", "I-B", "I-A", "B-A", "I-A"]
+    found = read(tmp_path, [f"w {tag}" for tag in tags], "iob1")[0].tags
+    assert found == ["B-A", "I-A", "B-A", "O", "B-B", "B-A", "B-A", "I-A"]
+
+
+@pytest.mark.parametrize(
+    "rows, said",
+    [
+        (["a O", "", "b O", "c I-X"], r"a\.txt, line 4: I-X does not go on with anything, since O comes before it"),
+        (["a I-X"], r"a\.txt, line 1: I-X does not go on .* nothing comes before it; BIO begins an entity with B-X"),
+        (["a B-X", "b I-Y"], r"a\.txt, line 2: I-Y does not go on with anything, since B-X comes before it"),
+        (["a O", "b NN"], r"a\.txt, line 2: the tag 'NN' is not O, B-TYPE or I-TYPE"),
+        (["a O", "b"], r"a\.txt, line 2: 1 columns; a word and its tag are needed"),
+    ],
+)
+def test_bad_sequences_are_told_with_their_line(tmp_path: Path, rows: list[str], said: str) -> None:
+    with pytest.raises(RegardError, match=said):
+        read(tmp_path, rows)
+
+
+def test_a_tag_that_training_never_saw(tmp_path: Path) -> None:
+    (tmp_path / "train.conll").write_text("a B-X\nb O\n")
+    (tmp_path / "valid.conll").write_text("a B-X\nb I-X\n\nc O\nd B-Y\n")
+    made = recipes.load(toys.recipe(tmp_path, {"kind": "tag", "overlap": 0}, ("train.conll", "valid.conll")))
+    with pytest.raises(RegardError, match=r"valid\.conll, line 5: the label 'B-Y' was never seen in training"):
+        made.task.prepare(made, None, lambda *_: None)
+
+
+def test_lines_of_json(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"words": ["a", "b"], "tags": ["O"]}\n')
+    with pytest.raises(RegardError, match=r"a\.jsonl, line 1: 2 words and 1 tags"):
+        list(tagged(Corpus(path=str(tmp_path / "a.jsonl")), "bio"))
+    (tmp_path / "a.jsonl").write_text('{"tokens": ["a", "b"], "tags": ["O", "I-X"]}\n{"tokens": [], "tags": []}\n')
+    with pytest.raises(RegardError, match=r"a\.jsonl, line 1, word 2: I-X"):
+        list(tagged(Corpus(path=str(tmp_path / "a.jsonl")), "bio"))
+    notes = Notes()
+    examples = list(tagged(Corpus(path=str(tmp_path / "a.jsonl")), "plain"))
+    write_vocabulary(tmp_path)
+    made = Reading(TagConfig(scheme="plain"), from_bert(tmp_path / "vocab.txt"), ["I-X", "O"])
+    assert len(made.units(examples, notes)) == 1
+    assert notes.sentences() == [f"1 sentences have no words and are left out ({tmp_path}/a.jsonl, line 2)"]
+
+
+def test_plain_tags_have_no_entities(tmp_path: Path) -> None:
+    made = toys.recipe(tmp_path, {"kind": "tag", "scheme": "plain", "overlap": 0}, ("a", "b"))
+    with pytest.raises(RegardError, match=r"training\.goal: f1 counts entities"):
+        recipes.load(made)
+    assert recipes.load(made, ["training.goal=accuracy"]).training.goal == "accuracy"
