@@ -166,7 +166,7 @@ def test_it_learns_both(tmp_path: Path) -> None:
     assert np.mean(losses[-3:]) < np.mean(losses[:3]) - 2
     found = json.loads((tmp_path / "run" / "results.json").read_text())["valid"]
     values = {name: entry["value"] for name, entry in found["metrics"].items()}
-    assert values["masked_accuracy"] > 1.8 * values["unigram_accuracy"]
+    assert values["gap_accuracy"] > 1.8 * values["unigram_accuracy"]
     assert values["masked_loss"] < np.log(13) - 0.8  # of twelve words and a full stop
     assert values["next_accuracy"] > 75
     assert "sentences:rules-1" in found["metrics"]["masked_accuracy"]["signature"]
@@ -215,9 +215,11 @@ def test_measures_by_hand() -> None:
     """Of five places two are right; word 1 is the most frequent, three of five; of two rows one is judged rightly."""
     words = [[0.0, 2, 0, 0], [0, 0, 0, 3], [0, 0, 0, 0.5], [1, 0, 0, 0], [0, 0, 9, 0]]
     labels, classes = torch.tensor([1, 3, 1, 1, 3]), torch.tensor([0, 1])
-    batch = Texts(torch.zeros(2, 4, dtype=torch.long), labels=labels, places=torch.arange(5), classes=classes)
-    found = guesses(Known(words, [[1.0, 0], [2, 0]]), [batch, batch]).metrics()  # type: ignore[arg-type]
+    read = torch.tensor([[4, 4, 1, 4], [3, 0, 0, 0]])  # three gaps, of which two are right
+    batch = Texts(read, labels=labels, places=torch.arange(5), classes=classes)
+    found = guesses(Known(words, [[1.0, 0], [2, 0]]), [batch, batch], 4).metrics()  # type: ignore[arg-type]
     assert found["masked_accuracy"] == pytest.approx(40)
+    assert found["gap_accuracy"] == pytest.approx(100 * 2 / 3)
     assert found["unigram_accuracy"] == pytest.approx(60)
     assert found["next_accuracy"] == pytest.approx(50)
     nll = -np.log([np.exp(r[k]) / np.exp(r).sum() for r, k in zip(words, labels, strict=True)])
@@ -225,8 +227,8 @@ def test_measures_by_hand() -> None:
     expected = F.cross_entropy(torch.tensor([[1.0, 0], [2, 0]]), classes)
     assert found["next_loss"] == pytest.approx(float(expected))
     assert found["loss"] == pytest.approx(found["masked_loss"] + found["next_loss"])
-    alone = guesses(Known(words, None), [batch]).metrics()  # type: ignore[arg-type]
-    assert set(alone) == {"loss", "masked_loss", "masked_accuracy", "unigram_accuracy"}
+    alone = guesses(Known(words, None), [batch], 4).metrics()  # type: ignore[arg-type]
+    assert set(alone) == {"loss", "masked_loss", "masked_accuracy", "gap_accuracy", "unigram_accuracy"}
     assert alone["loss"] == alone["masked_loss"]
 
 
