@@ -36,6 +36,10 @@ class HeldOut:
         self.recipe, self.reader, self.corpora = recipe, reader, corpora
         self.settings, self.lines = cast("PretrainingConfig", recipe.task), lines
 
+    @property
+    def mask(self) -> int:
+        return cast(int, self.reader.tokenizer.mask)
+
     @cached_property
     def book(self) -> Book:
         parts = [part for corpus in self.corpora for part in apart(corpus)]
@@ -65,10 +69,11 @@ class HeldOut:
 
 def measure(model: MaskedLanguage, held_out: HeldOut, progress: Progress | None = None) -> dict[str, Any]:
     """The report of a model on documents it has not learned from."""
-    found = guesses(model, held_out.batches, progress)
+    found = guesses(model, held_out.batches, held_out.mask, progress)
     signature = f"{held_out.settings.signature}|seed:{held_out.recipe.seed}"
     counted = {
         "masked_accuracy": f"places:{found.places}",
+        "gap_accuracy": f"places that read [MASK]:{found.gaps}",
         "unigram_accuracy": f"places:{found.places}|always the most frequent of these",
         "next_accuracy": f"pairs:{found.judged}",
     }

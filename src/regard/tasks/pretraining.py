@@ -39,7 +39,14 @@ from regard.text import Tokenizer
 if TYPE_CHECKING:
     from regard.recipe import Recipe
 
-METRICS = {"loss": False, "masked_loss": False, "masked_accuracy": True, "next_loss": False, "next_accuracy": True}
+METRICS = {
+    "loss": False,
+    "masked_loss": False,
+    "masked_accuracy": True,
+    "gap_accuracy": True,
+    "next_loss": False,
+    "next_accuracy": True,
+}
 
 
 @dataclass(frozen=True)
@@ -217,7 +224,9 @@ class PretrainingTask:
         return f"{len(batch.rows)} examples, first from the document at line {self.prepared.number[row]} of {name}"
 
     def validate(self, model: nn.Module, device: torch.device, progress: Progress | None = None) -> dict[str, float]:
-        return guesses(cast(MaskedLanguage, model), self.valid.batches, progress).metrics() if self.valid else {}
+        if self.valid is None:
+            return {}
+        return guesses(cast(MaskedLanguage, model), self.valid.batches, self.valid.mask, progress).metrics()
 
     def measure(self, model: nn.Module, split: str, progress: Progress | None = None) -> dict[str, Any]:
         corpora = getattr(self.recipe.data, split)
