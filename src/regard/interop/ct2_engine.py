@@ -84,13 +84,13 @@ class FastTranslator(Translator):
         ids = self._encode(lines, options)
         self._check_room(ids, options.get("before", 0))
         found: list[list[Translation]] = [[] for _ in lines]
-        search = _Search(self, decoding, count)
         asked = Constraints.of(options, options.get("before", 0), len(lines), self.vocabulary.target)
+        search = (_PrefixSearch if any(d.prefix_ids for d in asked.demands) else _Search)(self, decoding, count)
         asked.check([search.limit(len(row)) if row else 0 for row in ids], self.symbols)
         width = decoding.size if isinstance(decoding, Beam) else 1
         budget = max(1, min(options.get("batch_tokens", 4096) // width, BATCH[self.ct2.device]))
         batches = list(by_length([len(row) for row in ids], budget))
-        given = [[Given(ids[row], asked.demands[row].prefix_ids) for row in rows] for rows in batches]
+        given = [[Given(tuple(ids[row]), asked.demands[row].prefix_ids) for row in rows] for rows in batches]
         running = [search.begin(sentences) for sentences in given]
         done = 0
         for rows, sentences, results in zip(batches, given, running, strict=True):
@@ -130,8 +130,8 @@ class FastTranslator(Translator):
 
 
 class Given(NamedTuple):
-    source: list[int]
-    prefix: tuple[int, ...] = ()  # how its output must begin
+    source: tuple[int, ...]
+    prefix: tuple[int, ...]  # how its output must begin
 
 
 Found = tuple[list[int], float, float]  # words, score, log-probability
@@ -164,22 +164,22 @@ class _Search:
 
     def begin(self, rows: list[Given]) -> list[Any]:
         """Give a batch to CTranslate2, which works on it from now on."""
-        source, target = self.translator.source_names, self.translator.target_names
+        return self._begin([self._named(row.source, self.translator.source_names) for row in rows], None, rows)
+
+    @staticmethod
+    def _named(ids: Sequence[int], table: Sequence[str]) -> list[str]:
+        return [table[i] for i in ids]
+
+    def _begin(self, source: list[list[str]], prefixes: list[list[str]] | None, rows: list[Given]) -> list[Any]:
         most = max(self.limit(len(row.source)) for row in rows)
-        begun = [[target[i] for i in row.prefix] for row in rows] if any(row.prefix for row in rows) else None
         return self.translator.ct2.translate_batch(
-            [[source[i] for i in row.source] for row in rows],
-            begun,
-            max_decoding_length=most + 1,
-            max_input_length=0,
-            asynchronous=True,
-            **self.options,
+            source, prefixes, max_decoding_length=most + 1, max_input_length=0, asynchronous=True, **self.options
         )
 
     def finish(self, rows: list[Given], results: list[Any]) -> list[list[Found]]:
         """What it found. Rows that went past their own limit, since another's was larger, are searched again."""
         limits = [self.limit(len(row.source)) for row in rows]
-        found = [self._read(result, limit) for result, limit in zip(results, limits, strict=True)]
+        found = [self._read(*each) for each in zip(rows, results, limits, strict=True)]
         again: dict[int, list[int]] = {}  # by limit
         for n, limit in enumerate(limits):
             if limit < max(limits) and any(len(words) == limit for words, _, _ in found[n]):
@@ -187,10 +187,10 @@ class _Search:
         running = [(limit, chosen, self.begin([rows[n] for n in chosen])) for limit, chosen in again.items()]
         for limit, chosen, others in running:
             for n, result in zip(chosen, others, strict=True):
-                found[n] = self._read(result, limit)
+                found[n] = self._read(rows[n], result, limit)
         return found
 
-    def _read(self, running: Any, limit: int) -> list[Found]:
+    def _read(self, row: Given, running: Any, limit: int) -> list[Found]:
         """Words, cut at the limit, with their numbers."""
         result = running.result()
         found = [self._hypothesis(*pair) for pair in zip(result.hypotheses, result.scores, strict=True)]
@@ -200,3 +200,31 @@ class _Search:
         ids = [self.translator.ids[piece] for piece in pieces]
         words = ids[:-1] if ids and ids[-1] == self.translator.symbols.eos else ids
         return words, score, score * len(ids) ** self.power
+
+
+class _PrefixSearch(_Search):
+    """Outputs that begin as given. Theirs leave the prefix out of the scores that they rank by: here it counts again.
+
+    So all that a beam has found is asked for, without a length penalty, and ranked here as our own engine does.
+    """
+
+    def __init__(self, translator: FastTranslator, decoding: DecodingConfig, count: int) -> None:
+        super().__init__(translator, decoding, count)
+        self.count = count
+        self.scored: dict[Given, Any] = {}  # the log-probabilities of the prefixes
+        self.options |= {"length_penalty": 0, "num_hypotheses": self.options["beam_size"]}
+
+    def begin(self, rows: list[Given]) -> list[Any]:
+        source = [self._named(row.source, self.translator.source_names) for row in rows]
+        begun = [self._named(row.prefix, self.translator.target_names) for row in rows]
+        scored = self.translator.ct2.score_batch(source, begun, max_input_length=0, asynchronous=True)
+        self.scored |= zip(rows, scored, strict=True)
+        return self._begin(source, begun, rows)
+
+    def _read(self, row: Given, running: Any, limit: int) -> list[Found]:
+        result, before = running.result(), sum(self.scored[row].result().log_probs[: len(row.prefix)])
+        found = []
+        for pieces, score in zip(result.hypotheses, result.scores, strict=True):
+            words, _, _ = self._hypothesis(pieces, score)
+            found.append((words[:limit], (score + before) / len(pieces) ** self.power, score + before))
+        return sorted(found, key=lambda each: -each[1])[: self.count]

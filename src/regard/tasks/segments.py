@@ -16,8 +16,10 @@ from regard.tasks.constraints import spaceless
 if TYPE_CHECKING:
     from regard.tasks.translator import Options, Translation
 
-# A full stop ends no sentence after one or two letters (Dr., z. B.), nor before a small letter.
-SENTENCE = re.compile(r"(?:(?<=[\w)\]\"'”’%]{3})\.|[!?…])[\"'”’»)\]]*\s+(?![a-zà-ÿ])|[。！？]+[”’」』）]*\s*")
+# A full stop ends no sentence after one letter (z. B.), a title (Dr., Mrs.), nor before a small letter.
+SENTENCE = re.compile(
+    r"(?:(?<!\b\w)(?<!\b[A-ZÄÖÜ]\w)(?<!\bMrs)\.|[!?…])[\"'”’»)\]]*\s+(?![a-zà-ÿ])|[。！？]+[”’」』）]*\s*"
+)
 LEVELS = [re.compile(r"[,;:–—)\]][\"'”’]?\s+|\s[–—-]\s|[，、；：]\s*"), re.compile(r"\s+"), re.compile(r".", re.DOTALL)]
 PART = 40  # bits of a key below the number of the part
 
