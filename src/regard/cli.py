@@ -227,8 +227,24 @@ def translate(
     ] = None,
     heads: Heads = None,
     long: Annotated[
-        str, typer.Option(help="Lines longer than the model knows: truncate, refuse or translate.")
+        str,
+        typer.Option(
+            help="Lines longer than the model knows: truncate, refuse, translate, or segment: cut, then join."
+        ),
     ] = "truncate",
+    others: Annotated[
+        list[Path] | None,
+        typer.Option("--with", metavar="RUN", help="Another model that decides together with RUN; may be repeated."),
+    ] = None,
+    prefixes: Annotated[
+        Path | None, typer.Option(help="A file whose line i says how output i must begin; empty: nothing asked.")
+    ] = None,
+    phrases: Annotated[
+        Path | None, typer.Option(help="A file whose line i has phrases, with tabs between, that output i must hold.")
+    ] = None,
+    errors: Annotated[
+        str, typer.Option(help="Input that is not UTF-8: strict stops at it, replace puts U+FFFD there and counts.")
+    ] = "strict",
     batch_tokens: Annotated[int, typer.Option(min=1, help="Padded tokens computed at once.")] = 4096,
     engine: Engine = "own",
     precision: Precision = None,
@@ -238,6 +254,7 @@ def translate(
     """Translate text: one line in, one line out, empty lines kept."""
     from regard.interop.engines import opener
     from regard.tasks.command import translate as body
+    from regard.tasks.constraints import Wanted
 
     body(
         run,
@@ -254,6 +271,9 @@ def translate(
         device,
         as_json,
         opener(engine, precision),
+        others or (),
+        Wanted(prefixes, phrases),
+        errors,
     )
 
 

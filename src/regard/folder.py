@@ -51,7 +51,7 @@ def load(folder: str | Path, device: str = "auto", precision: str = "float32") -
     made: Any = recipe.task.open(recipe, home)
     load_weights(made.model, read_whole(weights, "model"), weights / WEIGHTS)
     made.model.to(pick_device(device)).eval()
-    made.precision = precision
+    made.precision, made.run = precision, weights
     return made
 
 

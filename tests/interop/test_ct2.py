@@ -183,12 +183,47 @@ def test_what_the_engine_does_not_do_is_told(trained: Path) -> None:
         fast.translate(SOURCES, attention=("cross",))
     with pytest.raises(RegardError, match="--heads"):
         fast.translate(SOURCES, heads=[])
+    with pytest.raises(RegardError, match="--phrases"):
+        fast.translate(SOURCES, Beam(size=2), phrases=[["die"]] * len(SOURCES))
+    with pytest.raises(RegardError, match="--with"):
+        fast.together([fast])
     with pytest.raises(RegardError, match="a beam of 2 has no 3 best"):
         fast.nbest(SOURCES, 3, Beam(size=2))
     with pytest.raises(RegardError, match=r"line 1 has .* pieces, and the exported model has 1,024 places"):
         fast.translate(["the letters " * 700], long="translate")
     with pytest.raises(RegardError, match="--precision is 'int4'; write float32 or int8"):
         ct2_engine.load(trained, "cpu", "int4")
+
+
+@pytest.mark.parametrize("search", [Greedy(), Beam(size=4)])
+def test_prefixes(trained: Path, search: Any) -> None:
+    """Half of the lines must begin as another line's translation does."""
+    ours, fast = folder.load(trained, "cpu"), ct2_engine.load(trained, "cpu", "float32")
+    lines = [source for source, _ in LINES[:60]]
+    others = [" ".join(target.split()[:2]) for _, target in LINES[60:200]]
+    known = [start for start in others if ours.vocabulary.target.unk not in ours.vocabulary.target.encode(start)]
+    starts = [start if n % 2 else "" for n, start in enumerate(known[:60])]
+    wanted, found = (t.nbest(lines, 1, search, prefixes=starts) for t in (ours, fast))
+    target = fast.vocabulary.target
+    for start, (translation,) in zip(starts, found, strict=True):
+        ids = target.encode(start)
+        assert translation.tokens[: len(ids)] == ids
+    same = [n for n in range(len(lines)) if found[n][0].tokens == wanted[n][0].tokens]
+    assert len(same) >= 0.95 * len(lines)
+    assert ours.translate(lines, search) != [options[0].text for options in wanted]
+    ended = [n for n in same if len(found[n][0].tokens) < search.limit(len(ours.vocabulary.source.encode(lines[n])))]
+    assert [found[n][0].score for n in ended] == pytest.approx([wanted[n][0].score for n in ended], abs=5e-3)
+    with pytest.raises(RegardError, match=r"prefixes, line 1: the output cannot begin with .* there is room for"):
+        fast.translate(lines[:1], search, prefixes=["die Katze " * 50])
+
+
+def test_long_lines_in_parts(trained: Path) -> None:
+    fast = ct2_engine.load(trained, "cpu", "float32")
+    parts = [source for source in SOURCES if source.count(".") == 1]
+    whole = " ".join(parts)
+    assert len(fast.vocabulary.source.encode(whole)) > 100
+    found = fast.translate([parts[0], whole], long="segment")
+    assert found == [fast.translate(parts[:1])[0], " ".join(fast.translate(parts))]
 
 
 def test_long_lines_are_cut_with_a_word(trained: Path) -> None:

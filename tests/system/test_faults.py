@@ -225,7 +225,8 @@ def test_over_long_sentences_are_counted_when_measuring(toy_run: Path, command: 
 
 
 def test_an_unknown_policy(toy_run: Path, refused: Any) -> None:
-    assert "--long is 'cut'; write truncate, refuse or translate" in refused("translate", toy_run, "--long", "cut")
+    said = refused("translate", toy_run, "--long", "cut")
+    assert "--long is 'cut'; write truncate, refuse, translate or segment" in said
 
 
 # --- the recipe ----------------------------------------------------------------------------------------------------

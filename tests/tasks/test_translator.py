@@ -10,7 +10,8 @@ import torch
 import regard
 from regard.decoding import Beam, Greedy, Sample
 from regard.errors import RegardError
-from regard.tasks.translator import Translator, by_length, lanes
+from regard.tasks.batching import by_length, lanes
+from regard.tasks.translator import Translator
 from tests.training import toy
 
 

@@ -8,7 +8,7 @@ import io
 import json
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -113,8 +113,13 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
         raise RegardError(f"{path}: cannot be read ({error.strerror or error})") from None
 
 
-def lines(path: Path, counts: Counter[str] | None = None) -> Iterator[str]:
-    """The lines of a UTF-8 file without their ends. An empty file is an error, an empty line is not."""
+def lines(
+    path: Path, counts: Counter[str] | None = None, mend: Callable[[bytes, int], bytes] | None = None
+) -> Iterator[str]:
+    """The lines of a UTF-8 file without their ends. An empty file is an error, an empty line is not.
+
+    `mend` may make UTF-8 of a line that is not, given its number.
+    """
     number = 0
     with opened(path) as file:
         while raw := file.readline(LONGEST_LINE):
@@ -126,7 +131,7 @@ def lines(path: Path, counts: Counter[str] | None = None) -> Iterator[str]:
                     break
             if len(raw) == LONGEST_LINE:
                 raise RegardError(f"{path}, line {number}: no end of line in {LONGEST_LINE >> 20} MiB")
-            yield _text(raw, path, number, counts)
+            yield _text(mend(raw, number) if mend else raw, path, number, counts)
     if number == 0:
         raise RegardError(f"{path}: the file is empty")
 

@@ -1,11 +1,10 @@
 """Translating with CTranslate2: a Translator like our own whose searches it does."""
 
 import os
-import warnings
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import nn
 
@@ -15,7 +14,9 @@ from regard.device import pick_device
 from regard.errors import RegardError
 from regard.interop import ct2
 from regard.interop.ct2_folder import cached, check_precision, names, places
-from regard.tasks.translator import Options, Translation, Translator, by_length, languages_of
+from regard.tasks.batching import by_length
+from regard.tasks.constraints import Constraints
+from regard.tasks.translator import Options, Translation, Translator, languages_of
 from regard.tasks.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -69,26 +70,31 @@ class FastTranslator(Translator):
 
     @cached_property
     def model(self) -> nn.Module:  # type: ignore[override]
+        assert self.run is not None
         return folder.load(self.run, "cpu").model
 
-    def nbest(
-        self, lines: Sequence[str], count: int, decoding: DecodingConfig | None = None, **options: Unpack[Options]
+    def together(self, others: Sequence[Translator]) -> Translator:
+        raise RegardError("--engine ct2 translates with one model; for several (--with), use the own engine")
+
+    def _each(
+        self, lines: Sequence[str], count: int, decoding: DecodingConfig, options: Options, keys: Sequence[int]
     ) -> list[list[Translation]]:
-        decoding = decoding or self.recipe.decoding
-        self._check(decoding, count)
         self._refuse(decoding, options)
-        before, progress = options.get("before", 0), options.get("progress")
-        ids = self._encode(lines, options.get("long", "truncate"), options.get("warn") or _warn, before, None)
-        self._check_room(ids, before)
+        progress = options.get("progress")
+        ids = self._encode(lines, options)
+        self._check_room(ids, options.get("before", 0))
         found: list[list[Translation]] = [[] for _ in lines]
-        search = _Search(self, decoding, count)
+        asked = Constraints.of(options, options.get("before", 0), len(lines), self.vocabulary.target)
+        search = (_PrefixSearch if any(d.prefix_ids for d in asked.demands) else _Search)(self, decoding, count)
+        asked.check([search.limit(len(row)) if row else 0 for row in ids], self.symbols)
         width = decoding.size if isinstance(decoding, Beam) else 1
         budget = max(1, min(options.get("batch_tokens", 4096) // width, BATCH[self.ct2.device]))
         batches = list(by_length([len(row) for row in ids], budget))
-        running = [search.begin([ids[row] for row in rows]) for rows in batches]
+        given = [[Given(tuple(ids[row]), asked.demands[row].prefix_ids) for row in rows] for rows in batches]
+        running = [search.begin(sentences) for sentences in given]
         done = 0
-        for rows, results in zip(batches, running, strict=True):
-            for row, hypotheses in zip(rows, search.finish([ids[row] for row in rows], results), strict=True):
+        for rows, sentences, results in zip(batches, given, running, strict=True):
+            for row, hypotheses in zip(rows, search.finish(sentences, results), strict=True):
                 found[row] = [
                     Translation(self._text(words, options.get("form", "plain")), score, log_probability, words)
                     for words, score, log_probability in hypotheses
@@ -110,6 +116,8 @@ class FastTranslator(Translator):
             raise RegardError("--engine ct2 records no attention; for --alignments, use the own engine")
         if options.get("heads") is not None:
             raise RegardError("--engine ct2 reads no dependency trees; for --heads, use the own engine")
+        if options.get("phrases"):
+            raise RegardError("--engine ct2 cannot be given phrases; for --phrases, use the own engine")
 
     def _check_room(self, ids: list[list[int]], before: int) -> None:
         room = self.rooms["encoder"]
@@ -121,8 +129,9 @@ class FastTranslator(Translator):
                 )
 
 
-def _warn(sentence: str) -> None:
-    warnings.warn(sentence, stacklevel=4)
+class Given(NamedTuple):
+    source: tuple[int, ...]
+    prefix: tuple[int, ...]  # how its output must begin
 
 
 Found = tuple[list[int], float, float]  # words, score, log-probability
@@ -153,19 +162,24 @@ class _Search:
         limit, room = self.decoding.limit(source), self.translator.rooms["decoder"]
         return limit if room is None else min(limit, room - 1)  # the start has a place too
 
-    def begin(self, rows: list[list[int]]) -> list[Any]:
+    def begin(self, rows: list[Given]) -> list[Any]:
         """Give a batch to CTranslate2, which works on it from now on."""
-        table = self.translator.source_names
-        most = max(self.limit(len(row)) for row in rows)
-        given = [[table[i] for i in row] for row in rows]
+        return self._begin([self._named(row.source, self.translator.source_names) for row in rows], None, rows)
+
+    @staticmethod
+    def _named(ids: Sequence[int], table: Sequence[str]) -> list[str]:
+        return [table[i] for i in ids]
+
+    def _begin(self, source: list[list[str]], prefixes: list[list[str]] | None, rows: list[Given]) -> list[Any]:
+        most = max(self.limit(len(row.source)) for row in rows)
         return self.translator.ct2.translate_batch(
-            given, max_decoding_length=most + 1, max_input_length=0, asynchronous=True, **self.options
+            source, prefixes, max_decoding_length=most + 1, max_input_length=0, asynchronous=True, **self.options
         )
 
-    def finish(self, rows: list[list[int]], results: list[Any]) -> list[list[Found]]:
+    def finish(self, rows: list[Given], results: list[Any]) -> list[list[Found]]:
         """What it found. Rows that went past their own limit, since another's was larger, are searched again."""
-        limits = [self.limit(len(row)) for row in rows]
-        found = [self._read(result, limit) for result, limit in zip(results, limits, strict=True)]
+        limits = [self.limit(len(row.source)) for row in rows]
+        found = [self._read(*each) for each in zip(rows, results, limits, strict=True)]
         again: dict[int, list[int]] = {}  # by limit
         for n, limit in enumerate(limits):
             if limit < max(limits) and any(len(words) == limit for words, _, _ in found[n]):
@@ -173,10 +187,10 @@ class _Search:
         running = [(limit, chosen, self.begin([rows[n] for n in chosen])) for limit, chosen in again.items()]
         for limit, chosen, others in running:
             for n, result in zip(chosen, others, strict=True):
-                found[n] = self._read(result, limit)
+                found[n] = self._read(rows[n], result, limit)
         return found
 
-    def _read(self, running: Any, limit: int) -> list[Found]:
+    def _read(self, row: Given, running: Any, limit: int) -> list[Found]:
         """Words, cut at the limit, with their numbers."""
         result = running.result()
         found = [self._hypothesis(*pair) for pair in zip(result.hypotheses, result.scores, strict=True)]
@@ -186,3 +200,31 @@ class _Search:
         ids = [self.translator.ids[piece] for piece in pieces]
         words = ids[:-1] if ids and ids[-1] == self.translator.symbols.eos else ids
         return words, score, score * len(ids) ** self.power
+
+
+class _PrefixSearch(_Search):
+    """Outputs that begin as given. Theirs leave the prefix out of the scores that they rank by: here it counts again.
+
+    So all that a beam has found is asked for, without a length penalty, and ranked here as our own engine does.
+    """
+
+    def __init__(self, translator: FastTranslator, decoding: DecodingConfig, count: int) -> None:
+        super().__init__(translator, decoding, count)
+        self.count = count
+        self.scored: dict[Given, Any] = {}  # the log-probabilities of the prefixes
+        self.options |= {"length_penalty": 0, "num_hypotheses": self.options["beam_size"]}
+
+    def begin(self, rows: list[Given]) -> list[Any]:
+        source = [self._named(row.source, self.translator.source_names) for row in rows]
+        begun = [self._named(row.prefix, self.translator.target_names) for row in rows]
+        scored = self.translator.ct2.score_batch(source, begun, max_input_length=0, asynchronous=True)
+        self.scored |= zip(rows, scored, strict=True)
+        return self._begin(source, begun, rows)
+
+    def _read(self, row: Given, running: Any, limit: int) -> list[Found]:
+        result, before = running.result(), sum(self.scored[row].result().log_probs[: len(row.prefix)])
+        found = []
+        for pieces, score in zip(result.hypotheses, result.scores, strict=True):
+            words, _, _ = self._hypothesis(pieces, score)
+            found.append((words[:limit], (score + before) / len(pieces) ** self.power, score + before))
+        return sorted(found, key=lambda each: -each[1])[: self.count]

@@ -3,9 +3,9 @@
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from rich.console import Console
 from rich.table import Table
@@ -13,12 +13,13 @@ from rich.table import Table
 from regard.data.config import Corpus
 from regard.data.conllu import beside
 from regard.data.readers import Record, read
-from regard.decoding import DecodingConfig, Greedy
+from regard.decoding import DecodingConfig
 from regard.errors import RegardError
 from regard.folder import load, load_as
 from regard.tasks.alignment import pharaoh
-from regard.tasks.options import SPLITS, drawing, with_beam
-from regard.tasks.streams import bar, chunks, decode, reading, warn, writing
+from regard.tasks.constraints import NOTHING, Wanted
+from regard.tasks.options import SPLITS, drawing, searching, with_beam
+from regard.tasks.streams import bar, chunks, decode, mender, reading, warn, writing
 from regard.tasks.translator import Long, Options, Translation, Translator
 from regard.tasks.writer import Writer
 
@@ -42,32 +43,37 @@ def translate(
     device: str,
     as_json: bool,
     opener: Opener = load,
+    others: Sequence[Path] = (),
+    asked: Wanted = NOTHING,
+    errors: str = "strict",
 ) -> None:
-    if long not in ("truncate", "refuse", "translate"):
-        raise RegardError(f"--long is {long!r}; write truncate, refuse or translate")
-    translator = load_as(Translator, run, device, "translate", opener)
-    if nbest > 1 and beam is None and isinstance(translator.recipe.decoding, Greedy):
-        beam = nbest
-    decoding: DecodingConfig = with_beam(translator.recipe.decoding, beam)
-    sample, temperature, top_k, top_p, seed = sampling
-    if sample:
-        decoding = drawing(decoding, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
+    if long not in get_args(Long):
+        raise RegardError(f"--long is {long!r}; write {', '.join(get_args(Long)[:-1])} or {get_args(Long)[-1]}")
+    mend = mender(errors)
     links, layer, heads = alignments
+    if others and links:
+        raise RegardError("--alignments shows the attention of one model; leave out --with")
+    translator = load_as(Translator, run, device, "translate", opener)
+    if others:
+        translator = translator.together([load_as(Translator, o, device, "translate", opener) for o in others])
+    decoding = _search(translator.recipe.decoding, beam, asked.phrases is not None, nbest, sampling)
     options: Options = {"batch_tokens": batch_tokens, "long": cast(Long, long), "warn": warn}
-    options["attention"] = ("cross",) if links else ()
+    options |= {"attention": ("cross",) if links else (), "files": asked.files}
+    name = str(source or "standard input")
     with contextlib.ExitStack() as files:
-        lines, out = files.enter_context(reading(source)), files.enter_context(writing(output))
+        lines, out = files.enter_context(reading(source, mend)), files.enter_context(writing(output))
         aligned = files.enter_context(writing(links)) if links else None
         tell = files.enter_context(bar("Translating"))
         start = 0
-        records = _parsed(((line,) for line in lines), parses, source)
-        for given in chunks(records, interactive=source is None and sys.stdin.isatty()):
+        records = asked.beside(_parsed(((line,) for line in lines), parses, source), name)
+        for part in chunks(records, interactive=source is None and sys.stdin.isatty()):
+            given = [record for record, _, _ in part]
             chunk = [record.fields[0] for record in given]
 
             def told(what: str, done: int, of: int, before: int = start) -> None:
                 tell(before + done, before + of)
 
-            options |= {"progress": told, "before": start, "heads": _heads(given, parses)}
+            options |= {"progress": told, "before": start, "heads": _heads(given, parses), **asked.of(part)}
             found = translator.nbest(chunk, nbest, decoding, **options)
             for number, translations in enumerate(found, start + 1):
                 out.write(_line(number, translations, nbest, scores, as_json))
@@ -77,6 +83,18 @@ def translate(
                     aligned.write("\n".join(rows or [""]) + "\n")
             out.flush()
             start += len(chunk)
+    if mend:
+        mend.tell(name)
+
+
+def _search(
+    base: DecodingConfig, beam: int | None, phrases: bool, nbest: int, sampling: tuple[bool, float, int, float, int]
+) -> DecodingConfig:
+    """How to search: as the options say, else as the recipe does, where that gives what is asked."""
+    sample, temperature, top_k, top_p, seed = sampling
+    if sample:
+        return drawing(with_beam(base, beam), temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
+    return searching(base, phrases, nbest) if beam is None else with_beam(base, beam)
 
 
 def _parsed(texts: Iterator[tuple[str, ...]], parses: Path | None, source: Path | None) -> Iterator[Record]:

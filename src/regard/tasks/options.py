@@ -32,6 +32,12 @@ def with_beam(base: DecodingConfig, size: int | None) -> DecodingConfig:
     return Beam(size=size, **kept, **_limits(base))
 
 
+def searching(base: DecodingConfig, phrases: bool, outputs: int = 1) -> DecodingConfig:
+    """The recipe's search, or a beam where a greedy one cannot give what is asked: phrases, or several outputs."""
+    size = max(Beam().size if phrases else 1, outputs)
+    return with_beam(base, size) if isinstance(base, Greedy) and size > 1 else base
+
+
 def drawing(base: DecodingConfig, **choices: Any) -> Sample:
     """Words drawn at random, as chosen; an impossible choice is told in one sentence."""
     try:

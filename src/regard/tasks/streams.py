@@ -20,16 +20,52 @@ def warn(sentence: str) -> None:
     print(f"regard: {sentence}", file=sys.stderr)
 
 
+class Mended:
+    """Makes UTF-8 of lines that are not: bytes that mean nothing become U+FFFD, and are counted."""
+
+    def __init__(self) -> None:
+        self.marks = self.lines = self.first = 0
+
+    def __call__(self, raw: bytes, number: int) -> bytes:
+        mended = raw.decode("utf-8", errors="replace").encode()
+        if mended != raw:
+            mark = "\ufffd".encode()
+            self.marks += mended.count(mark) - raw.count(mark)
+            self.lines += 1
+            self.first = self.first or number
+        return mended
+
+    def tell(self, name: str) -> None:
+        if self.lines:
+            warn(
+                f"{name}: what is not UTF-8 became U+FFFD {self.marks} time(s), "
+                f"in {self.lines} line(s), first line {self.first}"
+            )
+
+
+MENDERS: dict[str, Callable[[], Mended | None]] = {"strict": lambda: None, "replace": Mended}
+
+
+def mender(errors: str) -> Mended | None:
+    """What `--errors` asks for."""
+    if errors not in MENDERS:
+        raise RegardError(f"--errors is {errors!r}; write {' or '.join(MENDERS)}")
+    return MENDERS[errors]()
+
+
 @contextlib.contextmanager
-def reading(path: Path | None) -> Iterator[Iterator[str]]:
+def reading(path: Path | None, mend: Mended | None = None) -> Iterator[Iterator[str]]:
     if path is None:
-        yield decode(sys.stdin.buffer, "standard input")
+        yield decode(sys.stdin.buffer, "standard input", mend)
         return
-    yield lines(path)  # what goes wrong in reading it says itself; an error of the output must not be taken for its own
+    yield lines(
+        path, mend=mend
+    )  # what goes wrong in reading it says itself; an error of the output must not be taken for its own
 
 
-def decode(stream: IO[bytes], name: str) -> Iterator[str]:
-    for number, line in enumerate(stream, 1):
+def decode(stream: IO[bytes], name: str, mend: Mended | None = None) -> Iterator[str]:
+    for number, raw in enumerate(stream, 1):
+        line = mend(raw, number) if mend else raw
         try:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\n").removesuffix("\r")
             yield text.replace("\0", " ")

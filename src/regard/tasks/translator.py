@@ -1,11 +1,11 @@
 """A model that translates: text in, text out, in batches by length with the order restored. Also scores given pairs."""
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Literal, Unpack, cast
 
 import torch
 import torch.nn.functional as F
@@ -21,7 +21,12 @@ from regard.nn.frozen import frozen
 from regard.nn.layout import Tree
 from regard.nn.record import Record
 from regard.tasks.alignment import align, chosen
+from regard.tasks.batching import batches, by_length, lanes
+from regard.tasks.constraints import Asking, Constraints
 from regard.tasks.contract import Progress
+from regard.tasks.long_lines import Segments
+from regard.tasks.options import searching
+from regard.tasks.together import Joint, check_alike, shortest
 from regard.tasks.trees import Heads, check, trees
 from regard.tasks.vocabulary import Vocabulary
 
@@ -32,7 +37,7 @@ if TYPE_CHECKING:
 Form = Literal[
     "plain", "prepared"
 ]  # text for people, or as the tokenizer's own stage left it (Moses tokens, lower case)
-Long = Literal["truncate", "refuse", "translate"]
+Long = Literal["truncate", "refuse", "translate", "segment"]
 PRECISIONS: dict[str, torch.dtype | None] = {"float32": None, "bf16": torch.bfloat16}  # None: as the weights are
 Warn = Callable[[str], None]
 
@@ -46,7 +51,7 @@ class Translation:
     attention: dict[str, Tensor] | None = field(default=None, repr=False)  # by place [layers, H, T, K], where asked for
 
 
-class Options(TypedDict, total=False):
+class Options(Asking, total=False):
     """What `translate` and `nbest` may be told besides the lines."""
 
     form: Form
@@ -63,6 +68,7 @@ class Translator:
     """`regard.load(folder)` gives one of these."""
 
     precision = "float32"  # of decoding; scores of given text are always computed as the weights are
+    run: Path | None = None  # where it was loaded from
 
     def __init__(self, model: nn.Module, vocabulary: Vocabulary, recipe: "Recipe") -> None:
         self.model, self.vocabulary, self.recipe = model, vocabulary, recipe
@@ -92,6 +98,16 @@ class Translator:
         """Of the source and the target."""
         return cast("TranslationConfig", self.recipe.task).languages
 
+    def together(self, others: Sequence["Translator"]) -> "Translator":
+        """This model and others of the same vocabularies as one: at every word the mean of what they think."""
+        check_alike(self, others)
+        every = [self, *others]
+        made = Translator(
+            Joint([each.model for each in every]), self.vocabulary, shortest([each.recipe for each in every])
+        )
+        made.precision, made.run = self.precision, self.run
+        return made
+
     # --- translating -------------------------------------------------------------------------------------------
 
     def translate(
@@ -106,12 +122,28 @@ class Translator:
         """For each line its best translations, best first; none for an empty line. The recipe says how to search."""
         if isinstance(lines, str):
             raise RegardError("translate takes a list of sentences, not one string; write translate([text])")
-        decoding = decoding or self.recipe.decoding
-        self._check(decoding, count)
-        warn = options.get("warn") or (lambda sentence: warnings.warn(sentence, stacklevel=4))
-        before, progress = options.get("before", 0), options.get("progress")
-        heads = options.get("heads")
-        ids = self._encode(lines, options.get("long", "truncate"), warn, before, heads)
+        decoding = decoding or searching(self.recipe.decoding, bool(options.get("phrases")))
+        self._check(decoding, count, bool(options.get("phrases")))
+        options["warn"] = options.get("warn") or _warn
+        before = options.get("before", 0)
+        if options.get("long") != "segment":
+            return self._each(lines, count, decoding, options, range(before, before + len(lines)))
+        limit, source = self.recipe.data.filters.max_length, self.vocabulary.source
+        parts = Segments(
+            lines, limit, lambda texts: [len(row) for row in source.encode_batch(list(texts))], self.languages[1]
+        )
+        found = self._each(parts.lines, count, decoding, parts.options(options), parts.keys(before))
+        return parts.joined(found, decoding)
+
+    def _each(
+        self, lines: Sequence[str], count: int, decoding: DecodingConfig, options: Options, keys: Sequence[int]
+    ) -> list[list[Translation]]:
+        """The same, each line by itself; keys name the lines, by which random draws are told apart."""
+        progress, heads = options.get("progress"), options.get("heads")
+        ids = self._encode(lines, options)
+        limits = [self._limit(decoding, len(row)) for row in ids]
+        asked = Constraints.of(options, options.get("before", 0), len(lines), self.vocabulary.target)
+        asked.check([limit if row else 0 for limit, row in zip(limits, ids, strict=True)], self.symbols)
         found: list[list[Translation]] = [[] for _ in lines]
         width = decoding.size if isinstance(decoding, Beam) else 1
         budget, places = max(1, options.get("batch_tokens", 4096) // width), tuple(options.get("attention", ()))
@@ -127,16 +159,23 @@ class Translator:
         self.model.eval()
         # what is recorded cannot be refilled: such lines go batch by batch
         for rows, room in (batches if places else lanes)([len(row) for row in ids], budget):
-            feed = self._feed(ids, rows, room, decoding, heads)
-            searched = self._search(feed, [before + row for row in rows], decoding, count, places, told)
+            feed = replace(
+                self._feed(ids, rows, room, [limits[row] for row in rows], heads),
+                prefixes=asked.prefixes(rows),
+                phrases=asked.phrases(rows),
+            )
+            searched = self._search(feed, [keys[row] for row in rows], decoding, count, places, told)
             for row, hypotheses in zip(rows, searched, strict=True):
                 found[row] = [self._translation(h, len(ids[row]) + 1, options) for h in hypotheses]
         self.model.train(was_training)
         return found
 
-    def _feed(
-        self, ids: list[list[int]], rows: list[int], room: int, decoding: DecodingConfig, heads: Heads | None
-    ) -> Feed:
+    def _limit(self, decoding: DecodingConfig, source: int) -> int:
+        """How many pieces the output of so many may have."""
+        limit, longest = decoding.limit(source), getattr(self.model, "longest", None)  # a table of positions ends there
+        return limit if longest is None else min(limit, longest - 1)
+
+    def _feed(self, ids: list[list[int]], rows: list[int], room: int, limits: list[int], heads: Heads | None) -> Feed:
         """Those lines, longest first, `room` at once."""
         marks, device = self.vocabulary.source, self.device
 
@@ -148,13 +187,12 @@ class Translator:
         def blank(count: int, length: int) -> Pairs:
             return Pairs(torch.full((count, length), marks.eos, device=device), None)
 
-        longest = getattr(self.model, "longest", None)  # a table of positions ends there
-        limits = [decoding.limit(len(ids[row])) for row in rows]
-        limits = [limit if longest is None else min(limit, longest - 1) for limit in limits]
         return Feed(read, limits, room, blank=blank, lengths=[len(ids[row]) + 1 for row in rows])
 
     @staticmethod
-    def _check(decoding: DecodingConfig, count: int) -> None:
+    def _check(decoding: DecodingConfig, count: int, phrases: bool) -> None:
+        if phrases and not isinstance(decoding, Beam):
+            raise RegardError("phrases that must appear need a beam search; use a beam of 5 or so (--beam 5)")
         if isinstance(decoding, Beam) and count > decoding.size:
             raise RegardError(f"a beam of {decoding.size} has no {count} best; raise the beam to {count}")
         if isinstance(decoding, Greedy) and count > 1:
@@ -202,10 +240,13 @@ class Translator:
         source = v.source.encode(line)[: weights.shape[1] - 1]  # the end stands last
         return align(weights, v.source.words(source), v.target.words(translation.tokens))
 
-    def _encode(
-        self, lines: Sequence[str], long: Long, warn: Warn, before: int, heads: Heads | None
-    ) -> list[list[int]]:
-        limit = self.recipe.data.filters.max_length
+    def _encode(self, lines: Sequence[str], options: Options) -> list[list[int]]:
+        limit, long, before = (
+            self.recipe.data.filters.max_length,
+            options.get("long", "truncate"),
+            options.get("before", 0),
+        )
+        heads, warn = options.get("heads"), options.get("warn") or _warn
         ids = self.vocabulary.source.encode_batch(list(lines))
         if heads is not None:
             check(heads, ids, self.vocabulary.source, before)
@@ -280,34 +321,8 @@ class Translator:
         return text_metrics(outputs, references, self.languages[1], settings.tokenise, full)
 
 
-def by_length(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
-    """Rows in batches of like length, longest first, within a budget of padded tokens; empty rows are left out."""
-    order = sorted((n for n in range(len(lengths)) if lengths[n]), key=lambda n: -lengths[n])
-    start = 0
-    while start < len(order):
-        rows = max(1, budget // (lengths[order[start]] + 1))
-        yield order[start : start + rows]
-        start += rows
-
-
-def batches(lengths: Sequence[int], budget: int) -> Iterator[tuple[list[int], int]]:
-    """Rows in batches of like length, and how many they are."""
-    return ((rows, len(rows)) for rows in by_length(lengths, budget))
-
-
-def lanes(lengths: Sequence[int], budget: int) -> Iterator[tuple[list[int], int]]:
-    """Rows that share storage, longest first, and how many of them are computed at once; empty rows are left out.
-
-    Those less than half as long as the longest go by themselves, where they are enough to fill their own storage.
-    """
-    order = sorted((n for n in range(len(lengths)) if lengths[n]), key=lambda n: -lengths[n])
-    while order:
-        longest = lengths[order[0]]
-        room = max(1, budget // (longest + 1))
-        short = sum(2 * lengths[n] < longest for n in order)
-        count = len(order) - (short if short >= room else 0)
-        now, order = order[:count], order[count:]
-        yield now, min(room, count)
+def _warn(sentence: str) -> None:
+    warnings.warn(sentence, stacklevel=5)
 
 
 def languages_of(recipe: "Recipe", run: Path) -> tuple[str, str]:

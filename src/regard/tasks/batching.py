@@ -1,0 +1,33 @@
+"""Rows in an order and in groups in which little is computed on padding. Knows no text and no model."""
+
+from collections.abc import Iterator, Sequence
+
+
+def by_length(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
+    """Rows in batches of like length, longest first, within a budget of padded tokens; empty rows are left out."""
+    order = sorted((n for n in range(len(lengths)) if lengths[n]), key=lambda n: -lengths[n])
+    start = 0
+    while start < len(order):
+        rows = max(1, budget // (lengths[order[start]] + 1))
+        yield order[start : start + rows]
+        start += rows
+
+
+def batches(lengths: Sequence[int], budget: int) -> Iterator[tuple[list[int], int]]:
+    """Rows in batches of like length, and how many they are."""
+    return ((rows, len(rows)) for rows in by_length(lengths, budget))
+
+
+def lanes(lengths: Sequence[int], budget: int) -> Iterator[tuple[list[int], int]]:
+    """Rows that share storage, longest first, and how many of them are computed at once; empty rows are left out.
+
+    Those less than half as long as the longest go by themselves, where they are enough to fill their own storage.
+    """
+    order = sorted((n for n in range(len(lengths)) if lengths[n]), key=lambda n: -lengths[n])
+    while order:
+        longest = lengths[order[0]]
+        room = max(1, budget // (longest + 1))
+        short = sum(2 * lengths[n] < longest for n in order)
+        count = len(order) - (short if short >= room else 0)
+        now, order = order[:count], order[count:]
+        yield now, min(room, count)
