@@ -17,6 +17,8 @@ class Guesses:
     loss: float = 0.0  # of masked words, summed
     right: int = 0
     places: int = 0
+    gaps_right: int = 0  # of the places that read [MASK]: elsewhere a word may be known by copying it
+    gaps: int = 0
     labels: list[np.ndarray] = field(default_factory=list)
     next_loss: float = 0.0  # of rows, summed
     next_right: int = 0
@@ -30,6 +32,7 @@ class Guesses:
         words = {
             "masked_loss": self.loss / places,
             "masked_accuracy": 100 * self.right / places,
+            "gap_accuracy": 100 * self.gaps_right / max(self.gaps, 1),
             "unigram_accuracy": 100 * float(most) / places,
         }
         if not self.judged:
@@ -39,7 +42,8 @@ class Guesses:
 
 
 @torch.inference_mode()
-def guesses(model: MaskedLanguage, batches: Sequence[Texts], progress: Progress | None = None) -> Guesses:
+def guesses(model: MaskedLanguage, batches: Sequence[Texts], mask: int, progress: Progress | None = None) -> Guesses:
+    """`mask` is what a gap reads."""
     found, device = Guesses(), next(model.parameters()).device
     was_training = model.training
     model.eval()
@@ -49,7 +53,10 @@ def guesses(model: MaskedLanguage, batches: Sequence[Texts], progress: Progress 
         assert batch.labels is not None
         words, follows = model.scores(moved)
         found.loss += float(F.cross_entropy(words.float(), moved.labels, reduction="sum"))
-        found.right += int((words.argmax(-1) == moved.labels).sum())
+        right, gap = words.argmax(-1) == moved.labels, moved.ids.flatten()[moved.places] == mask
+        found.right += int(right.sum())
+        found.gaps_right += int((right & gap).sum())
+        found.gaps += int(gap.sum())
         found.places += len(batch.labels)
         found.labels.append(batch.labels.numpy())
         found.rows += len(batch.ids)

@@ -1,9 +1,8 @@
 """BERT's pretraining: documents in, a model that fills gaps and tells whether two segments follow each other."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
@@ -15,24 +14,24 @@ from torch import Tensor, nn
 
 from regard.config import option
 from regard.data.config import Corpus
-from regard.data.documents import COLUMN, Form, documents, documents_of
+from regard.data.documents import COLUMN, Form, documents_of
 from regard.data.places import cache_root
 from regard.data.prepared import Prepared, prepare, weighted_index
-from regard.data.ragged import Rows
 from regard.data.readers import apart, files, read
-from regard.errors import RegardError
 from regard.models.bert import BertConfig, MaskedLanguage
 from regard.models.texts import Texts
 from regard.nn import kernels
 from regard.nn.attention import slow_paths
 from regard.tasks.contract import Carry, Progress
 from regard.tasks.embedder import Pooling
+from regard.tasks.examples import ExamplesView
 from regard.tasks.filler import Filler
 from regard.tasks.fit import fits
 from regard.tasks.guesses import guesses
+from regard.tasks.held_out import HeldOut, measure
 from regard.tasks.masking import Masking, Masks
 from regard.tasks.options import split_of
-from regard.tasks.segments import Book, Examples, ExamplesConfig, Pairs
+from regard.tasks.segments import Book, ExamplesConfig, Pairs
 from regard.tasks.sentences import Sentences
 from regard.tasks.vocabulary import single
 from regard.text import Tokenizer
@@ -40,7 +39,14 @@ from regard.text import Tokenizer
 if TYPE_CHECKING:
     from regard.recipe import Recipe
 
-METRICS = {"loss": False, "masked_loss": False, "masked_accuracy": True, "next_loss": False, "next_accuracy": True}
+METRICS = {
+    "loss": False,
+    "masked_loss": False,
+    "masked_accuracy": True,
+    "gap_accuracy": True,
+    "next_loss": False,
+    "next_accuracy": True,
+}
 
 
 @dataclass(frozen=True)
@@ -218,7 +224,9 @@ class PretrainingTask:
         return f"{len(batch.rows)} examples, first from the document at line {self.prepared.number[row]} of {name}"
 
     def validate(self, model: nn.Module, device: torch.device, progress: Progress | None = None) -> dict[str, float]:
-        return guesses(cast(MaskedLanguage, model), self.valid.batches, progress).metrics() if self.valid else {}
+        if self.valid is None:
+            return {}
+        return guesses(cast(MaskedLanguage, model), self.valid.batches, self.valid.mask, progress).metrics()
 
     def measure(self, model: nn.Module, split: str, progress: Progress | None = None) -> dict[str, Any]:
         corpora = getattr(self.recipe.data, split)
@@ -228,124 +236,3 @@ class PretrainingTask:
 
     def save(self, folder: Path) -> None:
         self.reader.tokenizer.save(folder / "tokenizer" / "tokenizer.json")
-
-
-# --- examples ------------------------------------------------------------------------------------------------------
-
-
-class ExamplesView:
-    """The examples of one epoch, all padded to one length; masks are drawn when a batch is made."""
-
-    def __init__(
-        self,
-        book: Book,
-        examples: Examples,
-        masks: Masks,
-        tokenizer: Tokenizer,
-        settings: PretrainingConfig,
-        key: tuple[int, int],
-    ) -> None:
-        self.book, self.examples, self.masks, self.tokenizer = book, examples, masks, tokenizer
-        self.settings, self.key = settings, key
-
-    def plan(self, budget: int, seed: int, epoch: int) -> list[np.ndarray]:
-        rows = max(1, budget // self.settings.length)
-        order = np.random.default_rng([seed, epoch, 1]).permutation(len(self.examples))
-        return [order[n : n + rows] for n in range(0, len(order), rows)]
-
-    def targets(self, indices: np.ndarray) -> int:
-        """Less are masked only where a row has hardly a word that is known."""
-        return int(self.settings.masking.count(self.examples.keep[indices].sum(1)).sum())
-
-    def collate(self, indices: np.ndarray) -> Texts:
-        ids, segments, real = self._rows(indices)
-        words = self.examples.keep[indices].sum(1)
-        read, places, labels = self.masks(ids, words, self.key, indices)
-        follows = self.settings.examples.follows
-        return Texts(
-            torch.from_numpy(read),
-            None if real.all() else torch.from_numpy(real),
-            segments=torch.from_numpy(segments) if follows else None,
-            labels=torch.from_numpy(labels),
-            places=torch.from_numpy(places),
-            classes=torch.from_numpy(self.examples.apart[indices]) if follows else None,
-            rows=tuple(self.examples.document[indices].tolist()),
-        )
-
-    def _rows(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """[CLS] a [SEP], or [CLS] a [SEP] b [SEP]: ids, which segment and whether it is real, each [B, T]."""
-        shape, t, e = (len(indices), self.settings.length), self.tokenizer, self.examples
-        ids, segments = np.full(shape, t.pad, dtype=np.int64), np.zeros(shape, dtype=np.int64)
-        real = np.zeros(shape, dtype=bool)
-        for row, index in enumerate(indices.tolist()):
-            ids[row, 0], place = t.bos, 1
-            for side in range(self.settings.examples.marks - 1):
-                begin, end = e.span[index, side]
-                said = self.book.ids(begin, end, e.skip[index, side], e.keep[index, side])
-                ids[row, place : place + len(said)] = said
-                ids[row, place + len(said)] = t.eos
-                segments[row, place : place + len(said) + 1] = side
-                place += len(said) + 1
-            real[row, :place] = True
-        return ids, segments, real
-
-
-# --- measuring -----------------------------------------------------------------------------------------------------
-
-
-class HeldOut:
-    """Documents that are measured on, with pairs and masks that the seed alone decides."""
-
-    ROWS = 32
-
-    def __init__(self, recipe: "Recipe", reader: Sentences, corpora: Sequence[Corpus], lines: int = 0) -> None:
-        self.recipe, self.reader, self.corpora = recipe, reader, corpora
-        self.settings, self.lines = cast(PretrainingConfig, recipe.task), lines
-
-    @cached_property
-    def book(self) -> Book:
-        parts = [part for corpus in self.corpora for part in apart(corpus)]
-        records = (islice(read(part, COLUMN), self.lines or None) for part in parts)
-        texts = [r.fields[0] for kept in records for r in documents(kept, self.settings.documents)]
-        rows = [np.array(row) for row in self.reader.encode_batch(texts) if row]
-        names = ", ".join(corpus.name for corpus in self.corpora)
-        if not rows:
-            raise RegardError(f"{names}: no text to measure on")
-        offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows])])
-        book = Book(Rows(np.concatenate(rows), offsets), self.reader.tokenizer.eos, self.settings.room // 2)
-        try:
-            self.settings.examples.check(book)
-        except RegardError as error:
-            raise RegardError(f"{names}: {error}") from None
-        return book
-
-    @cached_property
-    def batches(self) -> list[Texts]:
-        seed, settings = self.recipe.seed, self.settings
-        made = settings.examples.make(self.book, np.arange(len(self.book)), settings.room, Random(f"{seed}"))
-        masks = Masks(settings.masking, self.reader.tokenizer)
-        view = ExamplesView(self.book, made, masks, self.reader.tokenizer, settings, (seed, 0))
-        order = np.arange(len(made))
-        return [view.collate(order[n : n + self.ROWS]) for n in range(0, len(order), self.ROWS)]
-
-
-def measure(model: MaskedLanguage, held_out: HeldOut, progress: Progress | None = None) -> dict[str, Any]:
-    """The report of a model on documents it has not learned from."""
-    found = guesses(model, held_out.batches, progress)
-    signature = f"{held_out.settings.signature}|seed:{held_out.recipe.seed}"
-    counted = {
-        "masked_accuracy": f"places:{found.places}",
-        "unigram_accuracy": f"places:{found.places}|always the most frequent of these",
-        "next_accuracy": f"pairs:{found.judged}",
-    }
-    entries = {
-        name: {"value": value} | ({"signature": f"{signature}|{counted[name]}"} if name in counted else {})
-        for name, value in found.metrics().items()
-    }
-    return {
-        "data": [corpus.name for corpus in held_out.corpora],
-        "documents": len(held_out.book),
-        "examples": found.rows,
-        "metrics": entries,
-        "notes": [],
-    }
