@@ -188,8 +188,7 @@ def task(folder: Path, **keys: Any) -> FinetuningTask:
 
 def write(folder: Path) -> None:
     context = "The cat is red. The dog is blue."
-    impossible = {"id": "none", "question": "why?", "answers": [], "is_impossible": True,
-                  "plausible_answers": [{"text": "red", "answer_start": 11}]}  # fmt: skip
+    impossible = {**asked("none", "why?", context, "red"), "is_impossible": True}
     made = [asked("good", "q?", context, "red"), asked("bad", "q?", context, "blue", 3), impossible]
     (folder / "a.json").write_text(squad([(context, made)]))
 

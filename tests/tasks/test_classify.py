@@ -100,6 +100,13 @@ def test_from_another_run_the_body_is_taken_and_the_head_is_new(run: Path) -> No
     before, after = (read_tensors(path / "model.safetensors") for path in (run, folder / "frozen"))
     for name, tensor in after.items():
         assert torch.equal(tensor, before[name]) == name.startswith("body."), name
+    frozen = regard.load(folder / "frozen", "cpu").model.train()
+    assert (frozen.training, frozen.body.training) == (True, False)  # it drops nothing
+    assert not any(p.requires_grad for p in frozen.body.parameters())
+    task = recipes.load(made).task.prepare(recipes.load(made), run, lambda *_: None)
+    begun = task.inherit(task.build_model(), before, run)
+    assert torch.equal(begun["pooler.dense.weight"], before["pooler.dense.weight"])
+    assert not torch.equal(begun["output.weight"], before["output.weight"])
     made["task"] |= {"frozen": False}
     toys.trained(made, folder / "thawed")
     after = read_tensors(folder / "thawed" / "model.safetensors")
@@ -171,6 +178,22 @@ GIVEN = "sentence\tlabel\na b\tx\nc d\ty\n"
 def test_bad_files(tmp_path: Path, train: str, valid: str | None, said: str) -> None:
     with pytest.raises(RegardError, match=said):
         task(tmp_path, train, valid)
+
+
+def test_a_new_label_in_the_test_data_is_told_before_training(tmp_path: Path) -> None:
+    (tmp_path / "test.tsv").write_text("sentence\tlabel\na\tq\n")
+    for name in ("train.tsv", "valid.tsv"):
+        (tmp_path / name).write_text(GIVEN)
+    made = toys.recipe(tmp_path, {"kind": "classify"}, ("train.tsv", "valid.tsv"))
+    loaded = recipes.load(made, [f"data.test={tmp_path}/test.tsv"])
+    with pytest.raises(RegardError, match=r"test\.tsv, line 2: the label 'q' was never seen in training"):
+        loaded.task.prepare(loaded, None, lambda *_: None)
+
+
+def test_smoothing_is_for_labels(tmp_path: Path) -> None:
+    made = toys.recipe(tmp_path, {"kind": "regress"}, ("a.tsv", "b.tsv"))
+    with pytest.raises(RegardError, match=r"training\.label_smoothing means nothing to the task regress; write 0"):
+        recipes.load(made, ["training.label_smoothing=0.1"])
 
 
 def test_empty_and_long_texts_are_counted(tmp_path: Path) -> None:

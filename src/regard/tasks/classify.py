@@ -88,6 +88,7 @@ class ClassifyConfig(_Rows):
 
     metrics: ClassVar[dict[str, bool]] = {"accuracy": True, "f1": True, "matthews": True, "loss": False}
     defaults: ClassVar[dict[str, Any]] = defaults("accuracy")
+    smooths: ClassVar[bool] = True
 
     kind: Literal["classify"] = "classify"
 

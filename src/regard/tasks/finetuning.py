@@ -53,6 +53,7 @@ class Finetuning:
     defaults: ClassVar[dict[str, Any]] = {}
     asks: ClassVar[tuple[str, ...]] = ("text",)
     needs: ClassVar[tuple[str, ...]] = ("scikit-learn",)  # packages that measure it
+    smooths: ClassVar[bool] = False  # whether its labels can be smoothed
 
     kind: str = "?"
     batch: int = option(32, "examples of a micro-batch; training.tokens_per_batch bounds it too")
@@ -72,6 +73,8 @@ class Finetuning:
     def check(self, recipe: "Recipe") -> None:
         if self.frozen and not recipe.training.init:
             raise ValueError("task.frozen leaves the body as training.init gives it, and training.init names nothing")
+        if recipe.training.label_smoothing and not self.smooths:
+            raise ValueError(f"training.label_smoothing means nothing to the task {self.kind}; write 0")
         if getattr(recipe.model, "segments", 2) < 2:
             raise ValueError(f"model.segments must be at least 2 for the task {self.kind}: it tells two texts apart")
         try:

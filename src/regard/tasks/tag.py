@@ -74,6 +74,7 @@ class TagConfig(Finetuning):
     }  # fmt: skip
     defaults: ClassVar[dict[str, Any]] = defaults("f1")
     needs: ClassVar[tuple[str, ...]] = ("seqeval",)
+    smooths: ClassVar[bool] = True
 
     kind: Literal["tag"] = "tag"
     length: int = option(256, "pieces of a row, marks included; longer sentences are read in windows")
