@@ -199,7 +199,7 @@ def test_over_long_sentences_in_training_are_dropped_or_cut_as_asked(folder: Pat
         assert (entry["dropped"]["long"], entry["truncated"]) == (5 - kept, kept)
 
 
-@pytest.mark.parametrize("policy", ["truncate", "refuse", "translate"])
+@pytest.mark.parametrize("policy", ["truncate", "refuse", "translate", "segment"])
 def test_over_long_sentences_when_translating_by_policy(
     toy_run: Path, command: Any, tmp_path: Path, policy: str
 ) -> None:

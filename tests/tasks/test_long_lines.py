@@ -100,6 +100,8 @@ def test_draws_do_not_depend_on_what_else_is_in_the_text(translator: Translator)
     ] == whole
     assert whole[1] != whole[3]
     assert whole[0] == translator.translate(["w1 w2"], draw)[0]
+    tokens = translator.nbest([f"{PARTS[0]} {PARTS[0]}"], 1, draw, long="segment")[0][0].tokens
+    assert tokens[: len(tokens) // 2] != tokens[len(tokens) // 2 :]  # equal parts are drawn apart
 
 
 def test_progress_counts_lines(translator: Translator) -> None:

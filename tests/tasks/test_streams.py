@@ -9,8 +9,8 @@ from regard import cli
 from regard.errors import RegardError
 from regard.tasks.streams import Mended, mender, reading
 
-BAD = "w1 ä\n".encode() + b"w2 \xff\xfe w3\n" + "w4 \ufffd\n".encode() + b"w5 \xe4\xbd w6\r\n"
-READ = ["w1 ä", "w2 \ufffd\ufffd w3", "w4 \ufffd", "w5 \ufffd w6"]
+BAD = "w1 ä\n".encode() + b"w2 \xff\xfe w3\n" + "w4 \ufffd\n".encode() + b"w5 \xe4\xbd \xef\xbf\xbd\r\n"
+READ = ["w1 ä", "w2 \ufffd\ufffd w3", "w4 \ufffd", "w5 \ufffd \ufffd"]
 
 
 def test_mended_lines_of_a_file_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
