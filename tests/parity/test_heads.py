@@ -8,6 +8,8 @@ import pytest
 import torch
 from torch import nn
 
+from regard.config import parse
+from regard.data.loader import Step
 from regard.interop import bert
 from regard.interop.keys import KeyMap
 from regard.models.batch import Packed
@@ -15,6 +17,8 @@ from regard.models.heads import Answerer, Chooser, Classifier, Headed, Options, 
 from regard.models.texts import Texts, texts
 from regard.tasks.units import Marks
 from regard.text import from_bert
+from regard.training.config import Training
+from regard.training.loop import Trainer
 from regard.training.weights import load_weights, weights_of
 from tests.parity.test_bert import asked
 
@@ -164,3 +168,46 @@ def test_rows_are_cut_as_theirs_are(tmp_path: Path) -> None:
         row, cut = Marks(ours).fit(ours.encode_batch([a, b]), length)
         assert (row.ids, row.segments) == (wanted["input_ids"], wanted["token_type_ids"])
         assert cut == (len(theirs(a, b)["input_ids"]) > length)
+
+
+# --- learning --------------------------------------------------------------------------------------------------------
+
+
+class Learned:
+    """What the loop asks of a task, and no more."""
+
+    fingerprint = ""
+
+    def loss(self, model: nn.Module, batch: Texts, carry: None) -> tuple[torch.Tensor, None]:
+        return model(batch, None, 0.0), carry
+
+
+@pytest.mark.filterwarnings("ignore:Detected call of")  # of their schedule, which is put one step ahead
+def test_steps_are_those_of_their_examples() -> None:
+    """AdamW that spares biases and norms, a linear schedule with warm-up, clipping: the same losses, step by step."""
+    theirs, b = theirs_of("SequenceClassification"), replace(batch(), classes=torch.tensor([0, 4, 2, 2, 1, 3]))
+    ours = filled(Classifier(body(theirs), LABELS), theirs, bert.CLASSIFIER).train()
+    said = {"kind": "linear", "peak": 1e-3, "warmup": 4}, {"beta2": 0.999, "epsilon": 1e-4, "weight_decay": 0.3}
+    settings = parse(Training, {"steps": 16, "schedule": said[0], "optimiser": said[1], "clip": 1.0})
+    trainer = Trainer(Learned(), ours, settings, 1, Path("none"), torch.device("cpu"))  # type: ignore[arg-type]
+    spared = [p for name, p in theirs.named_parameters() if "bias" in name or "LayerNorm" in name]
+    others = [p for name, p in theirs.named_parameters() if not ("bias" in name or "LayerNorm" in name)]
+    groups = [{"params": others, "weight_decay": 0.3}, {"params": spared, "weight_decay": 0.0}]
+    optimiser = torch.optim.AdamW(groups, lr=1e-3, betas=(0.9, 0.999), eps=1e-4)
+    schedule = transformers.get_linear_schedule_with_warmup(optimiser, 4, 16)
+    schedule.step()  # theirs counts from 0, where nothing is learned
+    losses = []
+    for n in range(12):
+        mine, _, rate = trainer.step(Step(0, n, [b], (0, n + 1), 6))
+        trainer.progress.step += 1
+        assert rate == pytest.approx(optimiser.param_groups[0]["lr"])
+        loss = theirs(**asked(b), labels=b.classes).loss
+        loss.backward()
+        nn.utils.clip_grad_norm_(theirs.parameters(), 1.0)
+        optimiser.step()
+        optimiser.zero_grad()
+        schedule.step()
+        losses.append((float(mine), float(loss.detach())))
+    found, wanted = (torch.tensor(side) for side in zip(*losses, strict=True))
+    torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-4)
+    assert wanted[-1] < 0.9 * wanted[0]

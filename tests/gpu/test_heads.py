@@ -1,0 +1,100 @@
+"""Heads on a BERT learn from recorded launches as by plain steps: the same losses, frozen bodies left as they are."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from regard import config
+from regard.data.loader import Step
+from regard.models.bert import BertConfig
+from regard.models.heads import NOT_LEARNED, Answerer, Chooser, Classifier, Options, Regressor, Tagger
+from regard.models.texts import Texts
+from regard.nn import kernels
+from regard.tasks.units import Row, Unit, padded
+from regard.training.config import Training
+from regard.training.loop import Trainer
+
+DEVICE = "cuda"
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+SMALL = {
+    "layers": 2,
+    "size": 64,
+    "inner": 128,
+    "heads": 4,
+    "dropout": 0.0,
+    "position": {"kind": "learned", "length": 64},
+}
+HEADS = {
+    "classify": lambda body, frozen: Classifier(body, 3, frozen),
+    "regress": lambda body, frozen: Regressor(body, 1, frozen),
+    "tag": lambda body, frozen: Tagger(body, 5, frozen),
+    "answer": lambda body, frozen: Answerer(body, frozen),
+    "choose": lambda body, frozen: Chooser(body, frozen),
+}
+
+
+class Learned:
+    """What the loop asks of a task, and no more."""
+
+    fingerprint = ""
+
+    def loss(self, model: nn.Module, batch: Texts, carry: None) -> tuple[Tensor, None]:
+        return model(batch, None, 0.0), carry
+
+    def fixed(self, model: nn.Module, batch: Texts) -> Texts:
+        return batch.fixed()
+
+
+def batches(kind: str, count: int = 3) -> list[Texts]:
+    draw = np.random.default_rng(0)
+    made = []
+    for n in range(count):
+        rows = [Row(draw.integers(4, 90, m).tolist(), [0] * m) for m in draw.integers(3, 15 + 8 * n, 24)]
+        batch = padded([Unit((row,), 0) for row in rows], 0)
+        classes = {
+            "classify": torch.from_numpy(draw.integers(0, 3, 24)),
+            "regress": torch.from_numpy(draw.normal(size=24).astype(np.float32)),
+            "tag": torch.where(batch.real, torch.from_numpy(draw.integers(0, 5, batch.ids.shape)), NOT_LEARNED),
+            "answer": torch.from_numpy(draw.integers(0, 3, (24, 2))),
+            "choose": torch.from_numpy(draw.integers(0, 4, 6)),
+        }[kind]
+        if kind == "choose":
+            batch = Options(batch.ids, batch.real, segments=batch.segments, groups=torch.arange(24).view(6, 4))
+        batch = replace(batch, classes=classes)
+        made.append(batch.pin() if DEVICE == "cuda" else batch)
+    return made
+
+
+def learn(kind: str, fast: bool, frozen: bool, steps: int = 12) -> tuple[Tensor, Any, Trainer]:
+    torch.manual_seed(0)
+    body = config.parse(BertConfig, SMALL).build(90)
+    model = HEADS[kind](body, frozen).to(DEVICE).train()
+    before = {name: p.detach().clone() for name, p in model.body.named_parameters()}
+    said = {"schedule": {"kind": "constant", "peak": 1e-3}, "optimiser": {"weight_decay": 0.1}, "clip": 1.0}
+    trainer = Trainer(Learned(), model, config.parse(Training, said | {"fast": fast}), 1, Path("none"),
+                      torch.device(DEVICE))  # type: ignore[arg-type]  # fmt: skip
+    losses, given = [], batches(kind)
+    with kernels.plain(not fast), trainer.stream():
+        for n in range(steps):
+            losses.append(trainer.step(Step(0, n, [given[n % len(given)]], (0, n + 1), 24))[0])
+            trainer.progress.step += 1
+        trainer.check()
+    return torch.stack(losses).double().cpu(), before, trainer
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("kind", HEADS)
+def test_recorded_steps_are_the_plain_ones(kind: str, frozen: bool) -> None:
+    ours, before, trainer = learn(kind, True, frozen)
+    plain, _, _ = learn(kind, False, frozen)
+    assert ours[-3:].sum() < ours[:3].sum()  # it learns
+    torch.testing.assert_close(ours, plain, atol=1e-3, rtol=1e-3)
+    after = dict(trainer.model.body.named_parameters())
+    assert all(torch.equal(before[name], after[name]) for name in before) == frozen
+    assert trainer.replay is not None
+    assert trainer.replay.recorded
