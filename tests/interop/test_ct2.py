@@ -151,6 +151,15 @@ def test_int8_is_close(trained: Path) -> None:
     assert files["int8"].stat().st_size < 0.8 * files["float32"].stat().st_size
 
 
+def test_int8_leaves_the_model_as_it_is(trained: Path, tmp_path: Path) -> None:
+    """The library quantises in place what it is given."""
+    ours = folder.load(trained, "cpu")
+    before = {name: tensor.clone() for name, tensor in ours.model.state_dict().items()}
+    (tmp_path / "out").mkdir()
+    ct2_folder.write(ours, trained, tmp_path / "out", "int8")
+    assert all(torch.equal(tensor, before[name]) for name, tensor in ours.model.state_dict().items())
+
+
 def test_order_empty_lines_and_nbest(trained: Path) -> None:
     fast = ct2_engine.load(trained, "cpu", "float32")
     lines = ["", LINES[0][0], "  ", LINES[1][0] + " " + LINES[2][0], LINES[3][0], ""]

@@ -111,7 +111,7 @@ def _activation(name: str) -> Any:
 
 
 def _array(tensor: Tensor) -> Any:
-    return tensor.detach().float().cpu().contiguous().numpy()
+    return tensor.detach().float().cpu().contiguous().numpy().copy()  # the library quantises in place
 
 
 # --- layers ---------------------------------------------------------------------------------------------------------
