@@ -144,6 +144,7 @@ def by_hugging_face(model: nn.Module, device: torch.device, dtype: torch.dtype |
 
 def by_ctranslate2(model: nn.Module, device: torch.device, kind: str, batch: int) -> Run:
     import ctranslate2
+
     from regard.interop.ct2 import specification
 
     spec = specification(model.cpu(), 512)
