@@ -14,11 +14,11 @@ from regard.interop import bert
 from regard.interop.choices import demand
 from regard.interop.keys import KeyMap
 from regard.recipe import Recipe
+from regard.tasks.texts import TOKENIZER
 from regard.text import Tokenizer
 from regard.text.pretrained import bert_pieces
 from regard.training.weights import read_tensors, weights_of, write_tensors
 
-TOKENIZER = Path("tokenizer") / "tokenizer.json"
 POOLINGS = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max"}
 
 

@@ -11,6 +11,7 @@ from regard.models.bert import BertConfig, Encoder
 from regard.tasks.contract import Progress, Task
 from regard.tasks.embedder import Embedder, Pooling
 from regard.tasks.sentences import Sentences
+from regard.tasks.texts import TOKENIZER
 from regard.text import Tokenizer
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class EmbeddingConfig:
         return cast(BertConfig, recipe.model).encoder(entries, self.head == "pooler")
 
     def open(self, recipe: "Recipe", home: Path) -> Embedder:
-        tokenizer = Tokenizer.load(home / "tokenizer" / "tokenizer.json")
+        tokenizer = Tokenizer.load(home / TOKENIZER)
         made = Embedder(self.build(recipe, tokenizer.size), Sentences(tokenizer, "line", "lines", ""), recipe)
         made.normalise = self.normalise
         return made

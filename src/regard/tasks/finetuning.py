@@ -24,6 +24,7 @@ from regard.nn.attention import slow_paths
 from regard.tasks.contract import Carry, Progress
 from regard.tasks.options import split_of
 from regard.tasks.reading import Notes, Reader, Reading
+from regard.tasks.texts import TOKENIZER
 from regard.tasks.units import Unit, UnitsView
 from regard.tasks.vocabulary import single
 from regard.text import Tokenizer
@@ -139,7 +140,7 @@ class Finetuning:
         train = [example for _, example in weighted]
         valid, test = self.all(recipe.data.valid), self.all(recipe.data.test)  # mistakes are told now
         if home is not None:
-            tokenizer = Tokenizer.load(home / "tokenizer" / "tokenizer.json")
+            tokenizer = Tokenizer.load(home / TOKENIZER)
         else:
             tokenizer = single(recipe, lambda: self._words(train), "en", self.kind)
         reading = Reading(self, tokenizer, self.labels(train))

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
@@ -13,10 +13,9 @@ from torch import Tensor, nn
 
 from regard.config import option
 from regard.data.config import Corpus
-from regard.data.documents import COLUMN, Extent, Form, documents, documents_of
-from regard.data.places import cache_root
-from regard.data.prepared import Prepared, prepare
-from regard.data.readers import Record, apart, files, read
+from regard.data.documents import COLUMN, Extent, Form, documents
+from regard.data.prepared import Prepared
+from regard.data.readers import Record, apart, read
 from regard.errors import RegardError
 from regard.evaluation.metrics import perplexity
 from regard.models.texts import Texts
@@ -26,6 +25,7 @@ from regard.tasks.contract import Carry, Progress
 from regard.tasks.fit import fits
 from regard.tasks.options import split_of
 from regard.tasks.running import Running
+from regard.tasks.texts import TOKENIZER, lines_of, prepared_documents, tokenizer_for
 from regard.tasks.vocabulary import single
 from regard.tasks.windows import Reach
 from regard.tasks.writer import Writer
@@ -91,35 +91,18 @@ class LanguageModellingConfig:
     # --- from files to a task or a trained model ---------------------------------------------------------------
 
     def open(self, recipe: "Recipe", home: Path) -> Writer:
-        running = Running(Tokenizer.load(home / "tokenizer" / "tokenizer.json"), self.documents)
+        running = Running(Tokenizer.load(home / TOKENIZER), self.documents)
         return Writer(cast(Any, recipe.model).build(running.size), running, recipe)
 
     def prepare(self, recipe: "Recipe", home: Path | None, progress: Progress) -> "LanguageModellingTask":
-        for corpus in [*recipe.data.train, *recipe.data.valid, *recipe.data.test]:
-            files(corpus)  # all must be there before hours are spent on some
-        if home is not None:
-            tokenizer = Tokenizer.load(home / "tokenizer" / "tokenizer.json")
-        else:
-            tokenizer = single(recipe, lambda: self._lines(recipe, progress), self.language, f"lm {self.documents}")
-        running = Running(tokenizer, self.documents)
-        prepared = prepare(
-            recipe.data.train,
-            {"text": running},
-            recipe.data.filters,
-            Path(recipe.data.cache) if recipe.data.cache else cache_root() / "prepared",
-            progress=lambda n: progress("Preparing documents", n, 0),
-            reader=lambda corpus, names, languages, counts: documents_of(corpus, self.documents, languages, counts),
-        )
-        return LanguageModellingTask(recipe, running, prepared)
+        end = "" if self.documents == "line" else "\n"  # ends of lines are text, unless they end documents
 
-    def _lines(self, recipe: "Recipe", progress: Progress) -> Iterator[str]:
-        """The text that a vocabulary is learned from; ends of lines are part of it, unless they end documents."""
-        end = "" if self.documents == "line" else "\n"
-        for corpus in chain.from_iterable(map(apart, recipe.data.train)):
-            for count, record in enumerate(read(corpus, COLUMN), 1):
-                if count % 10_000 == 0:
-                    progress("Reading lines for the vocabulary", count, 0)
-                yield record.fields[0] + end
+        def learn() -> Tokenizer:
+            lines = lambda: (line + end for line in lines_of(recipe, progress))  # noqa: E731
+            return single(recipe, lines, self.language, f"lm {self.documents}")
+
+        running = Running(tokenizer_for(recipe, home, learn), self.documents)
+        return LanguageModellingTask(recipe, running, prepared_documents(recipe, running, self.documents, progress))
 
     def evaluate(
         self, made: Writer, split: str | None, given: Mapping[str, Any], progress: Progress | None = None
@@ -196,7 +179,7 @@ class LanguageModellingTask:
         return measure(self.writer(model), corpora, self.settings.reach(), progress) if corpora else {}
 
     def save(self, folder: Path) -> None:
-        self.running.tokenizer.save(folder / "tokenizer" / "tokenizer.json")
+        self.running.tokenizer.save(folder / TOKENIZER)
 
 
 # --- measuring -----------------------------------------------------------------------------------------------------

@@ -1,8 +1,7 @@
 """BERT's pretraining: documents in, a model that fills gaps and tells whether two segments follow each other."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
@@ -14,10 +13,8 @@ from torch import Tensor, nn
 
 from regard.config import option
 from regard.data.config import Corpus
-from regard.data.documents import COLUMN, Form, documents_of
-from regard.data.places import cache_root
-from regard.data.prepared import Prepared, prepare, weighted_index
-from regard.data.readers import apart, files, read
+from regard.data.documents import Form
+from regard.data.prepared import Prepared, weighted_index
 from regard.models.bert import BertConfig, MaskedLanguage
 from regard.models.texts import Texts
 from regard.nn import kernels
@@ -33,6 +30,7 @@ from regard.tasks.masking import Masking, Masks
 from regard.tasks.options import split_of
 from regard.tasks.segments import Book, ExamplesConfig, Pairs
 from regard.tasks.sentences import Sentences
+from regard.tasks.texts import TOKENIZER, lines_of, prepared_documents, tokenizer_for
 from regard.tasks.vocabulary import single
 from regard.text import Tokenizer
 
@@ -124,37 +122,20 @@ class PretrainingConfig:
         return Sentences(tokenizer, self.documents, self.sentences, self.unknown)
 
     def open(self, recipe: "Recipe", home: Path) -> Filler:
-        reader = self.reader(Tokenizer.load(home / "tokenizer" / "tokenizer.json"))
+        reader = self.reader(Tokenizer.load(home / TOKENIZER))
         return Filler(self.build(recipe, reader.size), reader, recipe)
 
     def prepare(self, recipe: "Recipe", home: Path | None, progress: Progress) -> "PretrainingTask":
-        for corpus in [*recipe.data.train, *recipe.data.valid, *recipe.data.test]:
-            files(corpus)  # all must be there before hours are spent on some
-        if home is not None:
-            tokenizer = Tokenizer.load(home / "tokenizer" / "tokenizer.json")
-        else:
-            how = f"pretraining {self.unknown}"
+        def learn() -> Tokenizer:
             specials = () if recipe.text.kind == "bert" else ("<mask>",)
-            tokenizer = single(recipe, lambda: self._lines(recipe, progress), self.language, how, specials)
-        reader = self.reader(tokenizer)
-        prepared = prepare(
-            recipe.data.train,
-            {"text": reader},
-            recipe.data.filters,
-            Path(recipe.data.cache) if recipe.data.cache else cache_root() / "prepared",
-            progress=lambda n: progress("Preparing documents", n, 0),
-            reader=lambda corpus, names, languages, counts: documents_of(corpus, self.documents, languages, counts),
-        )
-        return PretrainingTask(recipe, reader, prepared)
+            given = lambda: (self._known(line) for line in lines_of(recipe, progress))  # noqa: E731
+            return single(recipe, given, self.language, f"pretraining {self.unknown}", specials)
 
-    def _lines(self, recipe: "Recipe", progress: Progress) -> Iterator[str]:
-        """The text that a vocabulary is learned from."""
-        for corpus in chain.from_iterable(map(apart, recipe.data.train)):
-            for count, record in enumerate(read(corpus, COLUMN), 1):
-                if count % 10_000 == 0:
-                    progress("Reading lines for the vocabulary", count, 0)
-                line = record.fields[0]
-                yield line.replace(self.unknown, " ") if self.unknown else line
+        reader = self.reader(tokenizer_for(recipe, home, learn))
+        return PretrainingTask(recipe, reader, prepared_documents(recipe, reader, self.documents, progress))
+
+    def _known(self, line: str) -> str:
+        return line.replace(self.unknown, " ") if self.unknown else line
 
     def evaluate(
         self, made: Filler, split: str | None, given: Mapping[str, Any], progress: Progress | None = None
@@ -235,4 +216,4 @@ class PretrainingTask:
         return measure(cast(MaskedLanguage, model), HeldOut(self.recipe, self.reader, corpora), progress)
 
     def save(self, folder: Path) -> None:
-        self.reader.tokenizer.save(folder / "tokenizer" / "tokenizer.json")
+        self.reader.tokenizer.save(folder / TOKENIZER)

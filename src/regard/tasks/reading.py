@@ -14,6 +14,7 @@ from regard.data.config import Corpus
 from regard.errors import RegardError
 from regard.models.texts import Texts
 from regard.tasks.contract import Progress
+from regard.tasks.texts import TOKENIZER
 from regard.tasks.units import Marks, Unit, read
 from regard.text import Tokenizer
 
@@ -79,7 +80,7 @@ class Reading:
         return said, loss / max(1, sum(map(self.settings.count, measured)))
 
     def save(self, folder: Path) -> None:
-        self.tokenizer.save(folder / "tokenizer" / "tokenizer.json")
+        self.tokenizer.save(folder / TOKENIZER)
         if self.labels:
             folder.mkdir(parents=True, exist_ok=True)
             text = json.dumps({"labels": self.labels}, ensure_ascii=False, indent=1)
@@ -94,7 +95,7 @@ class Reading:
                 labels = [str(label) for label in json.loads(path.read_text(encoding="utf-8"))["labels"]]
             except (OSError, ValueError, KeyError, TypeError) as error:
                 raise RegardError(f"{path}: damaged ({error!r})") from None
-        return Reading(settings, Tokenizer.load(home / "tokenizer" / "tokenizer.json"), labels)
+        return Reading(settings, Tokenizer.load(home / TOKENIZER), labels)
 
 
 class Reader:

@@ -4,35 +4,23 @@
 it folds white space, </s> is what ends every line, as in WikiText.
 """
 
-import hashlib
 from collections.abc import Sequence
 
+from regard.tasks.texts import Encoder
 from regard.text import Tokenizer
 
 VERSION = 1
 KEEPS = ("char", "byte_bpe", "gpt2")  # kinds of vocabulary in which every space is text
 
 
-class Running:
+class Running(Encoder):
     """What `prepare` encodes documents with; `form` says what a document is (data/documents.py)."""
 
     def __init__(self, tokenizer: Tokenizer, form: str) -> None:
-        self.tokenizer, self.form = tokenizer, form
+        super().__init__(tokenizer, f"{VERSION} {form}")
+        self.form = form
         self.folds = tokenizer.stages.fold or tokenizer.kind not in KEEPS
         self.opens = tokenizer.bos != tokenizer.eos  # GPT-2 has one mark: the end of a document opens the next
-
-    @property
-    def size(self) -> int:
-        return self.tokenizer.size
-
-    @property
-    def unk(self) -> int:
-        return self.tokenizer.unk
-
-    @property
-    def fingerprint(self) -> str:
-        key = f"{VERSION} {self.form} {self.tokenizer.fingerprint}"
-        return hashlib.blake2b(key.encode(), digest_size=8).hexdigest()
 
     @property
     def end(self) -> int:

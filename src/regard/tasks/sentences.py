@@ -1,34 +1,22 @@
 """A tokenizer for documents made of sentences: ids in which [SEP] ends every sentence, and marks that text may name."""
 
-import hashlib
 import re
 from collections.abc import Mapping, Sequence
 
 from regard.data.documents import HEADING
+from regard.tasks.texts import Encoder
 from regard.text import Tokenizer
 from regard.text.sentences import SPLITTERS
 
 VERSION = 1
 
 
-class Sentences:
+class Sentences(Encoder):
     """What `prepare` encodes documents with. `form` says what a document is; headings of articles are no sentences."""
 
     def __init__(self, tokenizer: Tokenizer, form: str, splitter: str, unknown: str) -> None:
-        self.tokenizer, self.form, self.splitter, self.unknown = tokenizer, form, splitter, unknown
-
-    @property
-    def size(self) -> int:
-        return self.tokenizer.size
-
-    @property
-    def unk(self) -> int:
-        return self.tokenizer.unk
-
-    @property
-    def fingerprint(self) -> str:
-        key = f"{VERSION} {self.form} {self.splitter} {self.unknown} {self.tokenizer.fingerprint}"
-        return hashlib.blake2b(key.encode(), digest_size=8).hexdigest()
+        super().__init__(tokenizer, f"{VERSION} {form} {splitter} {unknown}")
+        self.form, self.splitter, self.unknown = form, splitter, unknown
 
     def split(self, document: str) -> list[str]:
         lines = document.split("\n")

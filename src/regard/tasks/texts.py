@@ -1,0 +1,66 @@
+"""What tasks on plain text share: a vocabulary learned from their lines, and documents in their prepared form."""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from regard.data.documents import COLUMN, Form, documents_of
+from regard.data.places import cache_root
+from regard.data.prepared import Prepared, prepare
+from regard.data.readers import apart, files, read
+from regard.tasks.contract import Progress
+from regard.text import Tokenizer
+
+if TYPE_CHECKING:
+    from regard.recipe import Recipe
+
+TOKENIZER = Path("tokenizer") / "tokenizer.json"
+
+
+class Encoder:
+    """A tokenizer with a task's own rules around it; `rules` name them: what was prepared by others is not used."""
+
+    def __init__(self, tokenizer: Tokenizer, rules: str) -> None:
+        self.tokenizer, self.rules = tokenizer, rules
+
+    @property
+    def size(self) -> int:
+        return self.tokenizer.size
+
+    @property
+    def unk(self) -> int:
+        return self.tokenizer.unk
+
+    @property
+    def fingerprint(self) -> str:
+        return hashlib.blake2b(f"{self.rules} {self.tokenizer.fingerprint}".encode(), digest_size=8).hexdigest()
+
+
+def tokenizer_for(recipe: "Recipe", home: Path | None, learn: Callable[[], Tokenizer]) -> Tokenizer:
+    """That of a run in `home`, or one that is learned once all files are known to be there."""
+    for corpus in [*recipe.data.train, *recipe.data.valid, *recipe.data.test]:
+        files(corpus)  # all must be there before hours are spent on some
+    return learn() if home is None else Tokenizer.load(home / TOKENIZER)
+
+
+def lines_of(recipe: "Recipe", progress: Progress) -> Iterator[str]:
+    """The training text that a vocabulary is learned from."""
+    for corpus in chain.from_iterable(map(apart, recipe.data.train)):
+        for count, record in enumerate(read(corpus, COLUMN), 1):
+            if count % 10_000 == 0:
+                progress("Reading lines for the vocabulary", count, 0)
+            yield record.fields[0]
+
+
+def prepared_documents(recipe: "Recipe", encoder: Any, form: Form, progress: Progress) -> Prepared:
+    """The training documents, encoded."""
+    return prepare(
+        recipe.data.train,
+        {"text": encoder},
+        recipe.data.filters,
+        Path(recipe.data.cache) if recipe.data.cache else cache_root() / "prepared",
+        progress=lambda n: progress("Preparing documents", n, 0),
+        reader=lambda corpus, names, languages, counts: documents_of(corpus, form, languages, counts),
+    )
