@@ -182,7 +182,8 @@ class Trainer:
             yield
             return
         for parameter in self.model.parameters():
-            parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            if parameter.requires_grad and parameter.grad is None:  # what is frozen stays without, or it would decay
+                parameter.grad = torch.zeros_like(parameter)
         around, own = torch.cuda.current_stream(self.device), self.replay.stream
         own.wait_stream(around)
         with torch.cuda.stream(own):
