@@ -10,7 +10,7 @@ quickstart: $(VENV)/.core
 	$(BIN)/regard quickstart
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check src tests benchmarks
