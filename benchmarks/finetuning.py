@@ -4,7 +4,7 @@ The recipes of MiniLM are run as they are, by regard's loop, and by `transformer
 own examples: fused AdamW without decay of biases and norms, a linear schedule, clipping, bf16 on a GPU. Both
 begin with the same weights, heads included, and take turns. What they say is measured by the same code.
 
-    python benchmarks/finetuning.py runs/minilm [--task sst2 mrpc] [--seeds 3] [--steps 100] [--out finetuning.json]
+    python benchmarks/finetuning.py runs/minilm [--task sst2 mrpc] [--seeds 1 2 3] [--steps 100] [--out finetuning.json]
 
 runs/minilm is the folder that Hugging Face's weights were brought into. REGARD_DATA names the data.
 """
@@ -193,7 +193,7 @@ def compare(name: str, options: argparse.Namespace) -> dict[str, Any]:
     task: Any = recipe.task.prepare(recipe, options.init, lambda *_: None)
     entries, outputs = task.reading.tokenizer.size, len(task.reading.labels) or (2 if name == "squad" else 1)
     tensors, rows = read_tensors(options.init / "model.safetensors"), []
-    for seed in range(1, options.seeds + 1):
+    for seed in options.seeds:
         torch.manual_seed(seed)
         mine = task.build_model()
         load_weights(mine, task.inherit(mine, tensors, options.init), options.init)
@@ -239,7 +239,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("init", type=Path, help="the folder with the weights to begin from")
     parser.add_argument("--task", nargs="+", choices=TASKS, default=list(TASKS))
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--steps", type=int, default=0, help="0: as the recipe says")
     parser.add_argument("--lines", type=int, default=0, help="validation examples; 0: all")
     parser.add_argument("--set", nargs="+", default=[], help="keys of the recipes to change, as task.batch=16")

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from regard.nn.dropout import Dropout, dropout
+from regard.nn.dropout import Dropout, RowDropout, dropout
 
 N = 1 << 20
 
@@ -56,3 +56,14 @@ def test_the_module_is_torchs_where_it_does_not_train() -> None:
     mine = torch.stack([ours.train()(x) for _ in range(4000)])
     torch.testing.assert_close(mine.mean(0), theirs.mean(0), atol=0.15, rtol=0)
     torch.testing.assert_close(mine.var(0), theirs.var(0), atol=0.3, rtol=0.15)
+
+
+def test_a_row_lacks_the_same_features_at_all_its_places() -> None:
+    torch.manual_seed(5)
+    x = torch.ones(64, 7, 512)
+    out = RowDropout(0.7)(x)
+    assert torch.equal(out, out[:, :1].expand_as(out))
+    assert not torch.equal(out[0], out[1])
+    assert (out == 0).double().mean().item() == pytest.approx(0.7, abs=0.015)  # five standard deviations
+    torch.testing.assert_close(out[out != 0], torch.full_like(out[out != 0], 1 / 0.3))
+    assert torch.equal(RowDropout(0.7).eval()(x), x)

@@ -26,3 +26,14 @@ def dropout(x: Tensor, p: float) -> Tensor:
 class Dropout(nn.Dropout):
     def forward(self, x: Tensor) -> Tensor:
         return dropout(x, self.p) if self.training else x
+
+
+class RowDropout(nn.Dropout):
+    """The same features are 0 at all places of a row (Gal 2016): what is hidden cannot be read off a neighbour."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [B, T, D]; one draw for each row and feature."""
+        return x * F.dropout(x.new_ones(len(x), 1, x.shape[-1]), self.p) if self.training and self.p else x
+
+
+DROPOUTS: dict[str, type[nn.Dropout]] = {"place": Dropout, "row": RowDropout}
