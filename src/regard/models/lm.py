@@ -124,7 +124,7 @@ class LanguageModel(nn.Module):
         """Hidden states [B, T, D] of all places at once; none sees a later one."""
         layout = batch.layout(padding=self.config.norm == "batch")  # else causality hides the padding
         call = Call(layout, layout)
-        x = self.word_dropout(self.embedding(batch.ids), batch.ids, len(self.embedding.weight))
+        x = self.word_dropout(self.embedding(batch.ids), batch.ids, len(self.embedding.weight), batch.document)
         x = self.dropout(embed(self.position, x, layout))
         for n, layer in enumerate(self.layers):
             x = layer(x, call, record and record.at("decoder", n))

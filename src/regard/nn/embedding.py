@@ -20,18 +20,25 @@ class Embedding(nn.Module):
 
 
 class WordDropout(nn.Module):
-    """Some words of the vocabulary are nothing, wherever they stand in the batch (Gal 2016, 4.2)."""
+    """Some words of the vocabulary are nothing, wherever they stand in the batch (Gal 2016, 4.2).
+
+    What begins a text stays: a place that sees nothing but nothing is 0 in every layer, where the gradient of a norm
+    is 1/√ε times what comes in, and a dozen layers of that are more than a number can hold.
+    """
 
     def __init__(self, share: float) -> None:
         super().__init__()
         self.share = share
 
-    def forward(self, x: Tensor, ids: Tensor, entries: int) -> Tensor:
-        """x [..., D] are the vectors of ids [...], out of so many entries."""
+    def forward(self, x: Tensor, ids: Tensor, entries: int, document: Tensor | None = None) -> Tensor:
+        """x [B, T, D] are the vectors of ids [B, T], out of so many entries; `document` [B, T] says whose each is."""
         if not self.training or not self.share:
             return x
-        kept = F.dropout(torch.ones(entries, dtype=x.dtype, device=x.device), self.share)
-        return x * kept[ids][..., None]
+        kept = F.dropout(torch.ones(entries, dtype=x.dtype, device=x.device), self.share)[ids]  # [B, T]
+        kept[:, 0] = 1.0
+        if document is not None:
+            kept[:, 1:].masked_fill_(document[:, 1:] != document[:, :-1], 1.0)
+        return x * kept[..., None]
 
 
 class Output(nn.Module):
