@@ -184,10 +184,6 @@ def test_greedy_and_a_beam_of_one_write_the_same(writer: Writer) -> None:
     assert greedy.text == beam.text
     best = writer.generate("the c", 3, Beam(size=3, length_penalty=0.0), max_tokens=8)
     assert [b.log_probability for b in best] == sorted((b.log_probability for b in best), reverse=True)
-    # A narrow beam may lose what greedy search finds; one that keeps every first word cannot, two words on.
-    (two,) = writer.generate("the c", decoding=Greedy(), max_tokens=2)
-    (all_first,) = writer.generate("the c", 1, Beam(size=writer.running.size, length_penalty=0.0), max_tokens=2)
-    assert all_first.log_probability >= two.log_probability - 1e-4
 
 
 def test_pieces_of_the_stream_are_the_text(writer: Writer) -> None:
