@@ -170,7 +170,7 @@ def chat(
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Talk with a model of dialogues: in a terminal line by line (/help), else one turn a line in, one reply a line out."""
+    """Talk with a model: in a terminal line by line (/help), else one turn a line in, one reply a line out."""
     from regard.tasks.talk import chat as body
 
     options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p, "seed": seed}

@@ -43,7 +43,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def runs(folder: Path) -> dict[str, Path]:
     for kind in KINDS:
-        train(recipes.load(chat_toy.recipe(folder, kind, steps=250, training={"validation": {"every": 50}})), folder / kind, "cpu")
+        train(
+            recipes.load(chat_toy.recipe(folder, kind, steps=250, training={"validation": {"every": 50}})),
+            folder / kind,
+            "cpu",
+        )
     return {kind: folder / kind for kind in KINDS}
 
 
@@ -75,7 +79,9 @@ def turns(path: Path, counts: Counter[str] | None = None, **how: Any) -> list[li
 
 def test_the_same_dialogues_from_every_form(tmp_path: Path) -> None:
     expected = [["Hi there.", "Hello!"], ["你好", "吃了吗", "吃了"]]
-    (tmp_path / "a.txt").write_text("Hi  there. __eou__ Hello! __eou__\n\n你好__eou__吃了吗__eou__吃了\n", encoding="utf-8")
+    (tmp_path / "a.txt").write_text(
+        "Hi  there. __eou__ Hello! __eou__\n\n你好__eou__吃了吗__eou__吃了\n", encoding="utf-8"
+    )
     (tmp_path / "a.tsv").write_text("Hi there.\tHello!\n你好\t吃了吗\t吃了\n", encoding="utf-8")
     (tmp_path / "b.txt").write_text("Hi there. | Hello!\n你好|吃了吗|吃了|\n", encoding="utf-8")
     listed = "".join(json.dumps({"turns": row}) + "\n" for row in [["Hi\nthere.", "Hello!"], expected[1]])
@@ -169,7 +175,7 @@ def test_a_long_history_keeps_its_end(tmp_path: Path) -> None:
     task, batch, ids = one(tmp_path / "more", "lm", length=4)  # windows of 4, on by 2
     windows = [spelled(ids, row) for row in batch.ids]
     assert windows == ["<s> a b </s>", "b </s> c </s>", "c </s> d e", "</s> d e f"]
-    assert sorted(batch.labels.tolist()) == sorted(ids[w] for w in "c </s> d e f </s>".split())
+    assert sorted(batch.labels.tolist()) == sorted(ids[w] for w in ["c", "d", "e", "f", "</s>", "</s>"])
     talker = task.talker(task.build_model())
     for model, expected in (("lm", "c </s>"), ("transformer", "b </s> c")):
         task, _, ids = one(tmp_path, model, length=4)
@@ -321,12 +327,14 @@ def test_an_empty_history(talker: Talker, folder: Path) -> None:
         )
 
 
-@pytest.mark.parametrize("model", [*KINDS, "rnn"])
-@pytest.mark.parametrize("position", ["rotary", {"kind": "learned", "length": 24}])
+LEARNED = {"kind": "learned", "length": 24}
+
+
+@pytest.mark.parametrize(
+    "model, position", [*((kind, p) for kind in KINDS for p in ("rotary", LEARNED)), ("rnn", None)]
+)
 def test_any_history_fits(folder: Path, model: str, position: Any) -> None:
     """Replies as long as they may be, to histories of every length at once; positions that end where the task does."""
-    if model == "rnn" and position != "rotary":
-        pytest.skip("it has none")
     task = prepared(folder, model, position=position)
     talker = task.talker(task.build_model())
     histories = [["do you like tea and music"] * n for n in (1, 2, 9, 30)]
@@ -340,10 +348,12 @@ def test_any_history_fits(folder: Path, model: str, position: Any) -> None:
 def test_chinese(tmp_path: Path) -> None:
     rows = [["你喜欢茶吗？", "我喜欢茶。"], ["你喜欢雨吗？", "我喜欢雨。", "真的吗？", "真的。"]] * 20
     for name in ("train", "valid"):
-        text = "".join(json.dumps({"turns": row}, ensure_ascii=False) + "\n" for row in rows)
-        (tmp_path / f"{name}.jsonl").write_text(text, encoding="utf-8")
+        listed = "".join(json.dumps({"turns": row}, ensure_ascii=False) + "\n" for row in rows)
+        (tmp_path / f"{name}.jsonl").write_text(listed, encoding="utf-8")
     for model in KINDS:
-        given = chat_toy.recipe(tmp_path, model, steps=100, language="zh", text={"kind": "byte_bpe", "size": 290}, length=96)
+        given = chat_toy.recipe(
+            tmp_path, model, steps=100, language="zh", text={"kind": "byte_bpe", "size": 290}, length=96
+        )
         given["data"] |= {name: str(tmp_path / f"{name}.jsonl") for name in ("train", "valid")}
         train(recipes.load(given), tmp_path / model, "cpu")
         talker = regard.load(tmp_path / model, device="cpu")
@@ -426,7 +436,9 @@ def test_mistakes_in_a_conversation_are_sentences(talk: Conversation, tmp_path: 
             told(talk, line)
 
 
-def test_an_interrupt_stops_a_reply_and_keeps_what_was_said(talk: Conversation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_stops_a_reply_and_keeps_what_was_said(
+    talk: Conversation, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def interrupted(pieces: list[str]) -> Any:
         def stream(history: list[str], **options: Any) -> Iterator[str]:
             yield from pieces

@@ -1,7 +1,7 @@
 """Dialogues as records whose one field holds the turns, a line each. Knows no tokenizer.
 
-One dialogue a line, with a separator between its turns (tabs in .tsv), or JSON objects with their `turns`; plain or gzip. A
-dialogue with an empty turn, or with one turn only, teaches no reply: it is left out, counted, and the first one is named.
+One dialogue a line, with a separator between its turns (tabs in .tsv), or JSON objects with `turns`; plain or gzip.
+A dialogue with an empty turn, or with one turn only, teaches no reply: it is left out, counted, and the first is named.
 """
 
 import re

@@ -46,7 +46,7 @@ def text_metrics(
 
 
 def distinct(outputs: Sequence[str], language: str, tokenise: str | None = None) -> dict[str, Metric]:
-    """How varied outputs are: different words, and pairs of words, over all of them, in % (Li 2016, distinct-1 and -2)."""
+    """How varied outputs are: different words, and pairs of words, in % of all (Li 2016, distinct-1 and distinct-2)."""
     from sacrebleu.metrics import BLEU
 
     name = tokenise or tokeniser_of(language)

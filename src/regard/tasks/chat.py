@@ -52,7 +52,7 @@ class ChatConfig:
         "kept", "closed: text with spaces before its punctuation (I ’ m fine .) is read as people write it (I'm fine.)"
     )
     history: int | None = option(None, "turns that are read before a reply; none: all that fit in length")
-    length: int = option(256, "tokens that are read, and that a reply may have; a language model: of both, a reply half of it")
+    length: int = option(256, "tokens that are read, and that a reply may have; a language model: of both")
     learn: Literal["replies", "all"] = option("replies", "the turns that are learned: all but the first, or all")
 
     def __post_init__(self) -> None:

@@ -132,7 +132,7 @@ def piped(talk: Conversation, lines: Iterator[str], out: IO[str], as_json: bool)
     """One turn a line in, one reply a line out; an empty line stays empty, and nothing is said."""
     for line in lines:
         text = line.strip()
-        found = talk.answer(text) if text else {"turn": None, "text": "", "reply": ""}
+        found: dict[str, Any] = talk.answer(text) if text else {"turn": None, "text": "", "reply": ""}
         out.write((json.dumps(found, ensure_ascii=False) if as_json else found["reply"]) + "\n")
         out.flush()
 

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.decoding import Beam, DecodingConfig, Drawn, Engine, Feed, Generator, Greedy, Sample, Stream, Symbols
-from regard.decoding import likeliest
+from regard.decoding import Beam, DecodingConfig, Drawn, Engine, Feed, Generator, Greedy, Sample, Symbols, likeliest
+from regard.decoding.stream import Stream
 from regard.errors import RegardError
 from regard.evaluation.metrics import Metric, distinct, perplexity, text_metrics
 from regard.nn.record import Record
@@ -85,7 +85,7 @@ class Talker:
         decoding: DecodingConfig | None = None,
         keys: Sequence[int] | None = None,
         progress: Progress | None = None,
-        batch_tokens: int = 16384,
+        batch_tokens: int = 32768,
     ) -> list[Reply]:
         """One for each history, in batches; keys name them, by which random draws are told apart."""
         decoding = decoding or self.recipe.decoding
@@ -118,7 +118,9 @@ class Talker:
         """The recipe's search, with what is said of it; one key of sampling is enough to sample."""
         base = decoding or self.recipe.decoding
         if strange := [key for key in drawn if key not in DRAWN]:
-            raise RegardError(f"reply has no option {strange[0]}; there are {', '.join(DRAWN)}, greedy, beam, max_tokens")
+            raise RegardError(
+                f"reply has no option {strange[0]}; there are {', '.join(DRAWN)}, greedy, beam, max_tokens"
+            )
         if max_tokens is not None:
             if max_tokens < 1:
                 raise RegardError(f"max_tokens must be at least 1, not {max_tokens}")
@@ -172,7 +174,7 @@ class Talker:
         return t.tokens(prompt), t.tokens(said), weights / weights.sum(-1, keepdim=True).clamp(min=1e-9)
 
 
-# --- measuring ---------------------------------------------------------------------------------------------------------
+# --- measuring -----------------------------------------------------------------------------------------------------
 
 
 @torch.inference_mode()

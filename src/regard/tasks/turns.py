@@ -1,8 +1,8 @@
 """Dialogues as ids, and what is learned from them: pairs of history and reply, or the whole as one sequence.
 
-A dialogue is <s>, then every turn, each ended by </s>. Both ways read the same prepared rows, as spans of them, and learn the
-same: every turn but the first, its </s> included, when those before it are read (or every turn, where the task says so).
-Nothing here knows text.
+A dialogue is <s>, then every turn, each ended by </s>. Both ways read the same prepared rows, as spans of them, and
+learn the same: every turn but the first, its </s> included, when those before it are read (or every turn, where the
+task says so). Knows no files.
 """
 
 from collections.abc import Sequence
