@@ -154,6 +154,31 @@ def generate(
 
 
 @app.command()
+def chat(
+    run: Run,
+    max_tokens: Annotated[int | None, typer.Option(help="A reply has at most so many tokens.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="Below 1 sharpens, above 1 flattens.")] = None,
+    top_k: Annotated[int | None, typer.Option(help="Draw from the k likeliest words only.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Draw from the likeliest with this much probability.")] = None,
+    min_p: Annotated[float | None, typer.Option(help="Draw from those with this share of the likeliest's.")] = None,
+    repetition_penalty: Annotated[
+        float | None, typer.Option(help="Above 1: words that the reply has already are less likely.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="The same seed gives the same replies to the same turns.")] = None,
+    greedy: Annotated[bool, typer.Option("--greedy", help="The likeliest word every time.")] = False,
+    beam: Annotated[int | None, typer.Option(min=1, help="Search with a beam; shown when it is done.")] = None,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Talk with a model: in a terminal line by line (/help), else one turn a line in, one reply a line out."""
+    from regard.tasks.talk import chat as body
+
+    options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p, "seed": seed}
+    options |= {"repetition_penalty": repetition_penalty, "greedy": greedy, "beam": beam, "max_tokens": max_tokens}
+    body(run, options, device, as_json)
+
+
+@app.command()
 def fill(
     run: Run,
     input: Input = None,

@@ -17,6 +17,7 @@ from regard.models.lm import LanguageModelConfig
 from regard.models.rnn import RnnConfig
 from regard.models.transformer import TransformerConfig
 from regard.tasks.answer import AnswerConfig
+from regard.tasks.chat import ChatConfig
 from regard.tasks.choose import ChooseConfig
 from regard.tasks.classify import ClassifyConfig, RegressConfig
 from regard.tasks.embedding import EmbeddingConfig
@@ -30,7 +31,7 @@ from regard.training.config import Training
 
 ModelConfig = TransformerConfig | RnnConfig | ConvConfig | ByteNetConfig | LanguageModelConfig | BertConfig
 Finetuned = ClassifyConfig | RegressConfig | TagConfig | AnswerConfig | ChooseConfig
-TaskConfig = TranslationConfig | LanguageModellingConfig | PretrainingConfig | EmbeddingConfig | Finetuned
+TaskConfig = TranslationConfig | LanguageModellingConfig | ChatConfig | PretrainingConfig | EmbeddingConfig | Finetuned
 
 
 @dataclass(frozen=True)

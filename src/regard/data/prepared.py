@@ -84,6 +84,7 @@ def _sentence(entry: Mapping[str, Any]) -> str:
     parts += [f"{entry['truncated']:,} truncated"] if entry["truncated"] else []
     parts += [f"{entry['unknown']:,} unknown pieces"] if entry["unknown"] else []
     parts += [f"{entry['nul']:,} lines with NUL characters, which became spaces"] if entry["nul"] else []
+    parts += [f"{n:,} {what}" for what, n in entry.get("besides", {}).items()]
     return "; ".join(parts)
 
 
@@ -273,7 +274,8 @@ def _check_beside(
 def _entry(corpus: Corpus, counts: Counter[str]) -> dict[str, Any]:
     dropped = {why: counts[why] for why in DROPPED}
     numbers = {key: counts[key] for key in ("read", "kept", "truncated", "nul", "unknown")}
-    return {"name": corpus.name, **numbers, "dropped": dropped}
+    besides = {what: n for what, n in counts.items() if what not in numbers | dropped}  # what the reader counted
+    return {"name": corpus.name, **numbers, "dropped": dropped, "besides": besides}
 
 
 def _judge_text(chunk: list[Record], filters: Filters, seen: "Seen", counts: Counter[str]) -> list[Record]:

@@ -48,8 +48,26 @@ class Rows:
     def take(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The rows end to end, and their offsets: row j is flat[offsets[j]:offsets[j + 1]]."""
         indices = np.asarray(indices, dtype=np.int64)
-        starts = self.offsets[indices]
-        lengths = self.offsets[indices + 1] - starts
+        return Spans(self.flat, self.offsets[:-1], self.offsets[1:]).take(indices)
+
+
+class Spans:
+    """Parts of flat ids [begins[i], ends[i]), which may overlap; what takes rows takes them too."""
+
+    def __init__(self, flat: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> None:
+        self.flat, self.begins, self.ends = flat, begins, ends
+
+    def __len__(self) -> int:
+        return len(self.begins)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return self.ends - self.begins
+
+    def take(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Those end to end, and their offsets."""
+        starts = self.begins[indices]
+        lengths = self.ends[indices] - starts
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         where = np.repeat(starts - offsets[:-1], lengths) + np.arange(offsets[-1])
         return self.flat[where], offsets

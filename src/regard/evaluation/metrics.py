@@ -30,7 +30,7 @@ def text_metrics(
         raise RegardError(f"{len(outputs)} outputs cannot be measured against {len(references)} references")
     if not outputs:
         raise RegardError("there is nothing to measure: no line of output")
-    tokenise = tokenise or TOKENISERS.get(language.split("-")[0].lower(), "13a")
+    tokenise = tokenise or tokeniser_of(language)
     measures: list[tuple[str, Any]] = [("bleu", BLEU(tokenize=tokenise, force=True))]
     if full:
         asian = tokenise in ("zh", "char")
@@ -43,6 +43,26 @@ def text_metrics(
         same = sum(o == r for o, r in zip(outputs, references, strict=True))
         result["exact_match"] = Metric("exact_match", round(100 * same / len(outputs), 4))
     return result
+
+
+def distinct(outputs: Sequence[str], language: str, tokenise: str | None = None) -> dict[str, Metric]:
+    """How varied outputs are: different words, and pairs of words, in % of all (Li 2016, distinct-1 and distinct-2)."""
+    from sacrebleu.metrics import BLEU
+
+    name = tokenise or tokeniser_of(language)
+    tokens = BLEU(tokenize=name, force=True).tokenizer
+    rows = [tokens(output).split() for output in outputs]
+    found = {}
+    for n in (1, 2):
+        grams = [gram for row in rows for gram in zip(*(row[i:] for i in range(n)), strict=False)]
+        value = round(100 * len(set(grams)) / max(1, len(grams)), 4)
+        found[f"distinct_{n}"] = Metric(f"distinct_{n}", value, f"n-grams:{len(grams)}|tok:{name}")
+    return found
+
+
+def tokeniser_of(language: str) -> str:
+    """sacreBLEU's, for a language."""
+    return TOKENISERS.get(language.split("-")[0].lower(), "13a")
 
 
 def perplexity(nll: float, count: int) -> float:

@@ -195,12 +195,13 @@ def evaluate(run: Path, split: str | None, device: str, as_json: bool, opener: O
         print_metrics(report)
 
 
-COUNTED = ("lines", "examples", "tokens")  # how much was measured on, as reports say it
+COUNTED = ("lines", "examples", "replies", "tokens")  # how much was measured on, as reports say it
 NAMES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER", "exact_match": "exact match %", "pronouns": "pronouns right %"}
 NAMES |= {"word_perplexity": "perplexity of a word", "bits_per_character": "bits per character"}
 NAMES |= {"masked_loss": "loss of masked words", "masked_accuracy": "masked words right %"}
 NAMES |= {"gap_accuracy": "where it reads [MASK] %"}
 NAMES |= {"unigram_accuracy": "by the most frequent word %", "next_loss": "loss of next segment"}
+NAMES |= {"distinct_1": "different words %", "distinct_2": "different pairs of words %"}
 NAMES |= {"next_accuracy": "next segment right %"}
 DIGITS = {"masked_loss": 4, "next_loss": 4, "loss": 4, "bits_per_character": 4}
 

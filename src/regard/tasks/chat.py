@@ -1,0 +1,194 @@
+"""Chat: dialogues in, a model that replies. The model is an encoder and a decoder, or a language model."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from regard.config import option
+from regard.data.config import Corpus
+from regard.data.dialogues import EOU, Dialogues, Spacing
+from regard.data.places import cache_root
+from regard.data.prepared import Prepared, prepare, weighted_index
+from regard.nn.attention import slow_paths
+from regard.tasks.contract import Carry, Progress
+from regard.tasks.fit import fits
+from regard.tasks.options import split_of, with_beam
+from regard.tasks.talker import Talker, measure
+from regard.tasks.texts import TOKENIZER, tokenizer_for
+from regard.tasks.turns import Turns
+from regard.tasks.vocabulary import single
+from regard.text import Tokenizer
+
+if TYPE_CHECKING:
+    from regard.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class ChatConfig:
+    """Dialogues: each turn is said when those before it are read."""
+
+    models: ClassVar[tuple[str, ...]] = ("transformer", "rnn", "conv", "bytenet", "lm")
+    metrics: ClassVar[dict[str, bool]] = {
+        "perplexity": False, "loss": False, "bleu": True, "distinct_1": True, "distinct_2": True,
+    }  # fmt: skip
+    defaults: ClassVar[dict[str, Any]] = {
+        "data": {"filters": {"max_length": 1_000_000_000, "duplicates": False}},  # people say the same things
+        "text": {"kind": "byte_bpe", "size": 8000},
+        "training": {"goal": "perplexity", "validation": {"decode": False}},
+        "decoding": {"kind": "sample", "top_p": 0.9, "repetition_penalty": 1.1, "max_ratio": 0.0, "max_extra": 64},
+    }
+    asks: ClassVar[tuple[str, ...]] = ("text", "beam")
+
+    kind: Literal["chat"] = "chat"
+    language: str = option("en", "of the dialogues, as a code; it picks BLEU's tokeniser")
+    separator: str = option(EOU, "what stands between the turns of a dialogue in plain text; .tsv has tabs")
+    spacing: Spacing = option(
+        "kept", "closed: text with spaces before its punctuation (I ’ m fine .) is read as people write it (I'm fine.)"
+    )
+    history: int | None = option(None, "turns that are read before a reply; none: all that fit in length")
+    length: int = option(256, "tokens that are read, and that a reply may have; a language model: of both")
+    learn: Literal["replies", "all"] = option("replies", "the turns that are learned: all but the first, or all")
+
+    def __post_init__(self) -> None:
+        if self.length < 4:
+            raise ValueError(f"length must be at least 4, not {self.length}")
+        if self.history is not None and self.history < 1:
+            raise ValueError(f"history must be at least 1, not {self.history}")
+        if not self.separator.strip(" "):
+            raise ValueError("separator must be more than spaces")
+
+    @property
+    def title(self) -> str:
+        return f"{self.kind} {self.language}"
+
+    @property
+    def reader(self) -> Dialogues:
+        return Dialogues(self.separator, self.spacing)
+
+    def check(self, recipe: "Recipe") -> None:
+        for key in ("dropout", "alpha"):
+            if getattr(recipe.text, key, 0.0):
+                raise ValueError(f"text.{key} draws pieces anew for every epoch, which the task chat does not; write 0")
+        if recipe.training.goal not in ("loss", "perplexity") and not recipe.training.validation.decode:
+            raise ValueError(f"training.goal: {recipe.training.goal} needs training.validation.decode: true")
+        alone = recipe.model.kind == "lm"
+        if alone and self.history is not None:
+            raise ValueError("task.history: a language model reads all turns that fit in task.length; leave it out")
+        fits(recipe, *[self.length] * (1 if alone else 2))
+
+    def build(self, recipe: "Recipe", entries: int) -> nn.Module:
+        return cast(Any, recipe.model).build(*[entries] * (1 if recipe.model.kind == "lm" else 2))  # type: ignore[no-any-return]
+
+    def turns(self, tokenizer: Tokenizer) -> Turns:
+        return Turns(tokenizer, f"{self.separator} {self.spacing}")
+
+    def open(self, recipe: "Recipe", home: Path) -> Talker:
+        turns = self.turns(Tokenizer.load(home / TOKENIZER))
+        return Talker(self.build(recipe, turns.size), turns, recipe)
+
+    def prepare(self, recipe: "Recipe", home: Path | None, progress: Progress) -> "ChatTask":
+        def learn() -> Tokenizer:
+            dialogues = chain.from_iterable(self.reader(corpus) for corpus in recipe.data.train)
+            lines = lambda: (turn for record in dialogues for turn in record.fields[0].split("\n"))  # noqa: E731
+            return single(recipe, lines, self.language, f"chat {self.separator} {self.spacing}")
+
+        turns = self.turns(tokenizer_for(recipe, home, learn))
+        prepared = prepare(
+            recipe.data.train,
+            {"dialogue": turns},
+            recipe.data.filters,
+            Path(recipe.data.cache) if recipe.data.cache else cache_root() / "prepared",
+            progress=lambda n: progress("Preparing dialogues", n, 0),
+            reader=self.reader,
+        )
+        return ChatTask(recipe, turns, prepared)
+
+    def evaluate(
+        self, made: Talker, split: str | None, given: Mapping[str, Any], progress: Progress | None = None
+    ) -> dict[str, Any]:
+        text = given.get("text")
+        corpora = [Corpus(path=str(text))] if text else split_of(made.recipe, split, "give --text FILE")
+        return report(made, corpora, progress, with_beam(made.recipe.decoding, given.get("beam")))
+
+
+class ChatTask:
+    def __init__(self, recipe: "Recipe", turns: Turns, prepared: Prepared) -> None:
+        self.recipe, self.turns, self.prepared = recipe, turns, prepared
+        self.settings = cast(ChatConfig, recipe.task)
+        self.fingerprint, self.goal = prepared.fingerprint, recipe.training.goal
+        self.higher_is_better = self.settings.metrics[self.goal]
+        self.form = self.talker(nn.Identity()).form
+        self.examples = self.form.examples(prepared.columns["dialogue"])
+        self.valid = read_dialogues(self.settings, recipe.data.valid, recipe.training.validation.lines)
+
+    def report(self) -> list[str]:
+        everything = np.arange(len(self.examples.row))
+        view = self.form.view(self.examples, everything)
+        kind = "windows" if self.recipe.model.kind == "lm" else "replies"
+        learned = f"{len(everything):,} {kind}, {view.targets(everything):,} tokens to learn"
+        said = [f"{learned}, a vocabulary of {self.turns.size:,}"]
+        return [*self.prepared.report_lines(), *filter(None, [self.examples.left_out]), *said]
+
+    def build_model(self) -> nn.Module:
+        return self.settings.build(self.recipe, self.turns.size)
+
+    def notes(self, model: nn.Module) -> list[str]:
+        return slow_paths(model)
+
+    def view(self, seed: int, epoch: int) -> Any:
+        return self.form.view(self.examples, self.examples.of(weighted_index(self.prepared, seed, epoch)))
+
+    def loss(self, model: nn.Module, batch: Any, carry: Carry) -> tuple[Tensor, Carry]:
+        return model(batch, None, self.recipe.training.label_smoothing), carry
+
+    def fixed(self, model: nn.Module, batch: Any) -> Any | None:
+        return self.form.fixed(model, batch)
+
+    def describe(self, batch: Any) -> str:
+        row = int(self.examples.row[batch.rows[0]] if self.examples.source else batch.rows[0])
+        name = self.recipe.data.train[int(self.prepared.corpus[row])].name
+        return f"{len(batch.rows)} rows, first of the dialogue at line {self.prepared.number[row]} of {name}"
+
+    def talker(self, model: nn.Module) -> Talker:
+        return Talker(model, self.turns, self.recipe)
+
+    def validate(self, model: nn.Module, device: torch.device, progress: Progress | None = None) -> dict[str, float]:
+        if not self.valid:
+            return {}
+        settings = self.recipe.training.validation
+        found = measure(self.talker(model), self.valid, settings.decoding if settings.decode else None, progress)
+        return {name: metric.value for name, metric in found.items()}
+
+    def measure(self, model: nn.Module, split: str, progress: Progress | None = None) -> dict[str, Any]:
+        corpora = getattr(self.recipe.data, split)
+        return report(self.talker(model), corpora, progress) if corpora else {}
+
+    def save(self, folder: Path) -> None:
+        self.turns.tokenizer.save(folder / TOKENIZER)
+
+
+def read_dialogues(settings: ChatConfig, corpora: Sequence[Corpus], most: int = 0) -> list[list[str]]:
+    """The turns of the dialogues of a validation or test set, of the first so many."""
+    records = chain.from_iterable(settings.reader(corpus) for corpus in corpora)
+    return [record.fields[0].split("\n") for record in islice(records, most or None)]
+
+
+def report(
+    talker: Talker, corpora: Sequence[Corpus], progress: Progress | None = None, decoding: Any = None
+) -> dict[str, Any]:
+    """Everything that is measured of a finished model, as JSON."""
+    dialogues = read_dialogues(cast(ChatConfig, talker.recipe.task), corpora)
+    found = measure(talker, dialogues, decoding or talker.recipe.decoding, progress)
+    return {
+        "data": [corpus.name for corpus in corpora],
+        "dialogues": len(dialogues),
+        "replies": sum(len(turns) - 1 for turns in dialogues),
+        "metrics": {name: metric.json() for name, metric in found.items()},
+        "notes": [],
+    }
