@@ -26,7 +26,8 @@ class Headed(nn.Module):
         self.body, self.frozen, self.config = body, frozen, body.config
         self.dropout = nn.Dropout(body.config.dropout)
         self.output = begun(nn.Linear(body.config.size, outputs))
-        body.requires_grad_(not frozen)
+        if frozen:
+            body.requires_grad_(False)
 
     @property
     def longest(self) -> int | None:

@@ -1,9 +1,11 @@
 """LSTM language models: one that reads on where it stopped (ULMFiT's), and one that reads both ways (ELMo's).
 
-`Lstm` and `BiLstm` are bodies: words in, states out. Heads that classify or tag stand on them as on a BERT. They know no task.
+`Lstm` and `BiLstm` are bodies: words in, states out. Heads that classify or tag stand on them as on a BERT.
+They know no task.
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -102,7 +104,7 @@ class Layer(Recurrent):
     def forward(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         if not (self.training and self.weight_dropout):
             return super().forward(x, state)
-        own = self.layers
+        own: Any = self.layers
         past = F.dropout(own.weight_hh_l0, self.weight_dropout)
         weights = [own.weight_ih_l0, past, own.bias_ih_l0, own.bias_hh_l0]
         h, c = state.permute(2, 1, 0, 3).contiguous().to(x.dtype).unbind(0)  # [1, B, D] each
@@ -128,9 +130,7 @@ class Tower(nn.Module):
     def __init__(self, config: LstmConfig, residual: bool) -> None:
         super().__init__()
         widths, self.residual = config.widths(), residual
-        self.layers = nn.ModuleList(
-            Layer(a, b, config.weight_dropout) for a, b in zip(widths[:-1], widths[1:], strict=True)
-        )
+        self.layers = nn.ModuleList(Layer(inputs, size, config.weight_dropout) for inputs, size in pairwise(widths))
         self.dropout = Locked(config.dropout)
 
     def forward(self, x: Tensor, states: States, real: Tensor | None = None) -> tuple[list[Tensor], States]:
@@ -285,7 +285,7 @@ class BiLstmLanguageModel(LstmLanguageModel):
         if smoothing is None:
             return super().forward(batch)
         assert batch.labels is not None
-        text = torch.cat([batch.ids, batch.labels.view_as(batch.ids)[:, -1:]], 1)  # [B, T + 1]: blocks are learned whole
+        text = torch.cat([batch.ids, batch.labels.view_as(batch.ids)[:, -1:]], 1)  # [B, T + 1], all learned
         x = self.body.words(text)
         halves = self.body.ahead(x[:, :-1], {})[0][-1], self.body.back(x[:, 1:].flip(1), {})[0][-1]
         said = torch.cat([text[:, 1:], text[:, :-1].flip(1)])  # [2B, T]

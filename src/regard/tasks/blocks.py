@@ -74,7 +74,7 @@ class BlocksView:
 
 
 class RowsView(BlocksView):
-    """Blocks [R, N] whose rows are running text: batch n is their nth column, and every row goes on where it stopped."""
+    """Blocks [R, N] whose rows are running text: batch n is their nth column; every row goes on where it stopped."""
 
     def __init__(self, streams: Streams, starts: np.ndarray) -> None:
         super().__init__(streams, starts.ravel(), None)

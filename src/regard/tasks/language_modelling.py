@@ -58,7 +58,8 @@ class LanguageModellingConfig:
     language: str = option("en", "of the text, as a code; it picks the Moses rules")
     documents: Form = option("blank", "what a document is: each line, what stands between blank lines, or a whole file")
     boundaries: Literal["kept", "marked"] = option(
-        "kept", "between documents: none sees another, or only a mark stands between them"
+        "kept",
+        "between documents: none sees another, or only a mark stands between them, as always where an LSTM learns",
     )
     length: int = option(256, "tokens of a block, the context it learns with")
     context: int | None = option(None, "tokens of a window when it is measured; none: as length")
@@ -86,8 +87,6 @@ class LanguageModellingConfig:
         for key in ("dropout", "alpha"):
             if getattr(recipe.text, key, 0.0):
                 raise ValueError(f"text.{key} draws pieces anew for every epoch, which the task lm does not; write 0")
-        if "lstm" in recipe.model.kind and self.boundaries == "kept":
-            raise ValueError(f"task.boundaries: the states of {recipe.model.kind} pass over them; write marked")
         fits(recipe, max(self.length, self.context or 0))
 
     # --- from files to a task or a trained model ---------------------------------------------------------------

@@ -79,7 +79,7 @@ class Training:
     accumulate: int = option(1, "micro-batches an optimiser step takes")
     optimiser: Adam = option(Adam, "what turns gradients into steps")
     schedule: ScheduleConfig = option(Noam, "the learning rate over the steps")
-    layerwise: Layerwise | None = option(None, "other rates for lower layers, and when they begin to learn; none: as one")
+    layerwise: Layerwise | None = option(None, "smaller rates for lower layers, and when they begin to learn")
     label_smoothing: float = option(0.1, "probability spread over all words instead of the right one")
     clip: float = option(0.0, "largest norm of the gradient; 0: no clipping")
     precision: Literal["float32", "bf16"] = option("float32", "of matrix products; weights stay float32")

@@ -5,7 +5,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -338,7 +338,9 @@ class Clock:
 def by_depth(model: nn.Module, groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Every group by how deep its parameters lie: 0 is the model's first part; what is in none lies below all."""
     if not hasattr(model, "parts"):
-        raise RegardError(f"training.layerwise: a model of the kind {model.config.kind} has no layers that it knows of")
+        raise RegardError(
+            f"training.layerwise: a model of the kind {cast(Any, model).config.kind} has no layers to tell apart"
+        )
     parts: list[list[nn.Module]] = model.parts()  # type: ignore[operator]
     depth = {p: n for n, part in enumerate(parts) for module in part for p in module.parameters()}
     found: dict[tuple[int, int], list[nn.Parameter]] = {}
