@@ -74,6 +74,12 @@ BLOCKS = [  # choices of the Transformer that are no classes with a `kind`
      "model.norm=layer", "nn/norm.py"),
     ("B5", "norm", "batch", "Over all real places of the batch, for the comparison.", "the same, by feature",
      "Ioffe 2015", "model.norm=batch", "nn/norm.py"),
+    ("A13", "rates", "slanted_triangle", "The rate rises for a short while and falls for the rest.",
+     "peak · (1 + p · (ratio − 1)) / ratio; p = t/cut, then 1 − (t − cut)/(cut · (1/cut_frac − 1))",
+     "Howard 2018, eq. 3", "training.schedule.kind=slanted_triangle", "training/schedule.py"),
+    ("A13", "rates", "layerwise", "Lower layers learn at smaller rates, and begin one after the other.",
+     "η_l−1 = η_l / 2.6, or 0 while it is frozen", "Howard 2018, 3.2 and 3.3",
+     "training.layerwise.divide=2.6", "training/config.py"),
 ]  # fmt: skip
 
 

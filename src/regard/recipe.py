@@ -13,7 +13,9 @@ from regard.errors import RegardError
 from regard.models.bert import BertConfig
 from regard.models.bytenet import ByteNetConfig
 from regard.models.conv import ConvConfig
+from regard.models.elmo import ElmoConfig
 from regard.models.lm import LanguageModelConfig
+from regard.models.lstm import BiLstmConfig, LstmConfig
 from regard.models.rnn import RnnConfig
 from regard.models.transformer import TransformerConfig
 from regard.tasks.answer import AnswerConfig
@@ -29,7 +31,8 @@ from regard.text import TextConfig
 from regard.text.config import Bpe
 from regard.training.config import Training
 
-ModelConfig = TransformerConfig | RnnConfig | ConvConfig | ByteNetConfig | LanguageModelConfig | BertConfig
+Attending = TransformerConfig | RnnConfig | ConvConfig | ByteNetConfig | LanguageModelConfig | BertConfig
+ModelConfig = Attending | LstmConfig | BiLstmConfig | ElmoConfig
 Finetuned = ClassifyConfig | RegressConfig | TagConfig | AnswerConfig | ChooseConfig
 TaskConfig = TranslationConfig | LanguageModellingConfig | ChatConfig | PretrainingConfig | EmbeddingConfig | Finetuned
 

@@ -3,13 +3,16 @@
 import itertools
 import json
 import random
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import load_file
 
 import regard
 from regard import recipe as recipes
@@ -208,3 +211,35 @@ def test_plain_tags_have_no_entities(tmp_path: Path) -> None:
     with pytest.raises(RegardError, match=r"training\.goal: f1 counts entities"):
         recipes.load(made)
     assert recipes.load(made, ["training.goal=accuracy"]).training.goal == "accuracy"
+
+
+def test_features_of_a_language_model_go_with_the_tagger(tmp_path: Path) -> None:
+    """ELMo: the biLM's weights come from another run, stay as they are there, and that run is needed no more."""
+    write_sentences(tmp_path)
+    words = [" ".join(one.words) for one in tagged(Corpus(path=str(tmp_path / "train.conll")), "bio")]
+    (tmp_path / "text.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
+    features = {"kind": "bilstm_lm", "layers": 2, "size": 12}
+    task = {"kind": "lm", "documents": "line", "boundaries": "marked", "length": 8}
+    files = ("text.txt", "text.txt")
+    made = toys.recipe(tmp_path, task, files, steps=10, model=features, training={"tokens_per_batch": 64})
+    toys.trained(made, tmp_path / "bilm")
+    origin = load_file(tmp_path / "bilm" / "model.safetensors")
+
+    def tagger(features: dict[str, object] | None, steps: int = 100) -> dict[str, object]:
+        model = {"kind": "elmo", "embedding": 8, "size": 16, "dropout": 0.1, "features": features}
+        keys = {"init": str(tmp_path / "bilm"), "schedule": {"kind": "linear", "peak": 2e-2, "warmup": 5}}
+        task = {"kind": "tag", "length": 16, "overlap": 6}
+        return toys.recipe(tmp_path, task, ("train.conll", "valid.conll"), steps, model=model, training=keys)
+
+    with pytest.raises(RegardError, match="another body than the recipe's model"):
+        toys.trained(tagger(features | {"layers": 1}), tmp_path / "other")
+    toys.trained(tagger(None, steps=2), tmp_path / "words")
+    assert toys.value(toys.trained(tagger(features), tmp_path / "run"), "f1") > 90
+    shutil.rmtree(tmp_path / "bilm")
+    kept = load_file(tmp_path / "run" / "model.safetensors")
+    assert all(torch.equal(kept[name.replace("body.", "body.features.", 1)], value) for name, value in origin.items())
+    assert kept["body.mix.weights"].abs().sum() > 0
+    alone = load_file(tmp_path / "words" / "model.safetensors")
+    assert not any("features" in name for name in alone)
+    assert len(alone["body.embedding.weight"]) == len(origin["body.embedding.weight"])  # the same vocabulary
+    assert regard.load(tmp_path / "run", "cpu").tag(["w1 ann w2 rome"])[0].tags == ["O", "B-PER", "I-PER", "B-LOC"]

@@ -1,6 +1,6 @@
 import pytest
 
-from regard.training.schedule import Constant, Cosine, Linear, Noam
+from regard.training.schedule import Constant, Cosine, Linear, Noam, SlantedTriangle
 
 
 def test_noam_is_the_papers_formula() -> None:
@@ -18,3 +18,12 @@ def test_falling_schedules_at_their_corners() -> None:
         assert [schedule.rate(s, 1, 110) for s in (5, 10, 60, 110, 200)] == pytest.approx([0.5, 1.0, 0.55, 0.1, 0.1])
     assert Cosine(peak=1.0, warmup=0).rate(25, 1, 100) == pytest.approx(0.8535533906)
     assert [Constant(peak=2.0, warmup=4).rate(s, 1, 9) for s in (1, 4, 9)] == [0.5, 2.0, 2.0]
+
+
+def test_slanted_triangle_by_hand() -> None:
+    """Howard 2018, eq. 3: T = 200, cut = 20; the lowest rate is peak / ratio."""
+    schedule = SlantedTriangle(peak=0.01, cut_frac=0.1, ratio=32)
+    wanted = {10: 0.01 * 16.5 / 32, 20: 0.01, 110: 0.01 * 16.5 / 32, 200: 0.01 / 32}
+    assert {step: schedule.rate(step, 1, 200) for step in wanted} == pytest.approx(wanted)
+    assert schedule.rate(1, 1, 5) == pytest.approx(0.01)  # no room to rise in
+    assert schedule.rate(205, 1, 205) == pytest.approx(0.01 / 32)  # cut = 20: never below the lowest

@@ -118,6 +118,15 @@ class Bert(nn.Module):
         """How many places the model can tell apart, where there is a limit."""
         return longest_of(self.position)
 
+    def pooler(self) -> "Pooler":
+        made = Pooler(self.config.size)
+        _begin(made.dense)
+        return made
+
+    def parts(self) -> list[list[nn.Module]]:
+        """Its layers from the top down; what is in none of them lies below all."""
+        return [[layer] for layer in reversed(self.layers)]
+
     def forward(self, batch: Texts, record: Record | None = None, layers: int | None = None) -> Tensor:
         """Hidden states [B, T, D] of all places, after all layers or the first so many of them."""
         layout = batch.layout()
@@ -142,7 +151,7 @@ class Pooler(nn.Module):
         super().__init__()
         self.dense = nn.Linear(size, size)
 
-    def forward(self, hidden: Tensor) -> Tensor:
+    def forward(self, hidden: Tensor, real: Tensor | None = None) -> Tensor:
         return self.dense(hidden[:, 0]).tanh()  # [B, D]
 
 

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.models.bert import Bert, Pooler
+from regard.models.bert import Bert
 from regard.models.texts import Texts
 from regard.nn.record import Record
 
@@ -26,7 +26,8 @@ class Headed(nn.Module):
         self.body, self.frozen, self.config = body, frozen, body.config
         self.dropout = nn.Dropout(body.config.dropout)
         self.output = begun(nn.Linear(body.config.size, outputs))
-        body.requires_grad_(not frozen)
+        if frozen:
+            body.requires_grad_(False)
 
     @property
     def longest(self) -> int | None:
@@ -44,6 +45,11 @@ class Headed(nn.Module):
             {"params": [p for p in learned if p.dim() > 1], "weight_decay": weight_decay},
             {"params": [p for p in learned if p.dim() <= 1], "weight_decay": 0.0},
         ]
+
+    def parts(self) -> list[list[nn.Module]]:
+        """What may learn at rates of its own, from the top down: the head, then the layers of the body."""
+        head: list[nn.Module] = [module for name, module in self.named_children() if name != "body"]
+        return [head, *self.body.parts()]
 
     def hidden(self, batch: Texts, record: Record | None = None) -> Tensor:
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
@@ -67,11 +73,10 @@ class Pooled(Headed):
 
     def __init__(self, body: Bert, outputs: int, frozen: bool = False) -> None:
         super().__init__(body, outputs, frozen)
-        self.pooler = Pooler(body.config.size)
-        begun(self.pooler.dense)
+        self.pooler = body.pooler()
 
     def rows(self, batch: Texts, record: Record | None = None) -> Tensor:
-        return wide(self.output(self.dropout(self.pooler(self.hidden(batch, record)))))  # [B, outputs]
+        return wide(self.output(self.dropout(self.pooler(self.hidden(batch, record), batch.real))))  # [B, outputs]
 
 
 class Classifier(Pooled):

@@ -29,8 +29,11 @@ class Streams:
         """Corpora that have text, but not enough of it for a block."""
         return [n for n, (begin, end) in enumerate(self.parts) if 0 < end - begin <= self.length]
 
-    def starts(self, seed: int, epoch: int) -> np.ndarray:
-        """Where the blocks of an epoch begin: side by side from a random place on, for a corpus of weight w w times."""
+    def starts(self, seed: int, epoch: int, running: bool = False) -> np.ndarray:
+        """Where the blocks of an epoch begin: side by side from a random place on, for a corpus of weight w w times.
+
+        Their order is random, or that of the `running` text.
+        """
         random = np.random.default_rng([seed, epoch])
         found = []
         for (begin, end), weight in zip(self.parts, self.weights, strict=True):
@@ -38,7 +41,8 @@ class Streams:
             for share in [1.0] * int(weight) + [weight - int(weight)] if room > 0 else []:
                 first = begin + random.integers(min(self.length, room))
                 blocks = np.arange(first, begin + room, self.length)
-                found.append(random.permutation(blocks)[: round(share * len(blocks))])
+                kept = random.permutation(blocks)[: round(share * len(blocks))]
+                found.append(np.sort(kept) if running else kept)
         starts = np.concatenate(found)
         if not len(starts):
             raise RegardError("the weights of the corpora leave no block for an epoch; raise a weight")
@@ -67,3 +71,21 @@ class BlocksView:
             return batch
         # What a document's last place says is the mark of the next, which is learned at once: it costs nothing.
         return replace(batch, document=torch.from_numpy(np.cumsum(ids[:, :-1] == self.mark, axis=1)))
+
+
+class RowsView(BlocksView):
+    """Blocks [R, N] whose rows are running text: batch n is their nth column; every row goes on where it stopped."""
+
+    def __init__(self, streams: Streams, starts: np.ndarray) -> None:
+        super().__init__(streams, starts.ravel(), None)
+        self.columns = np.arange(starts.size).reshape(starts.shape).T
+
+    def plan(self, budget: int, seed: int, epoch: int) -> list[np.ndarray]:
+        return list(self.columns)
+
+
+def along(streams: Streams, budget: int, seed: int, epoch: int) -> RowsView:
+    """All the text, from a random place on, in as many rows of equal length as the budget has room for."""
+    found = streams.starts(seed, epoch, running=True)
+    rows = min(max(1, budget // streams.length), len(found))
+    return RowsView(streams, found[: len(found) // rows * rows].reshape(rows, -1))

@@ -50,6 +50,7 @@ class Number:
 class _Rows(Finetuning):
     """A text or a pair is a row; the longer of a pair is cut where it does not fit."""
 
+    models: ClassVar[tuple[str, ...]] = ("bert", "lstm_lm")
     length: int = option(128, "pieces of a row, marks included; longer texts are cut, the longer of a pair first")
 
     def examples(self, corpus: Corpus) -> Iterator[Labelled]:

@@ -59,11 +59,14 @@ class Finetuning:
     kind: str = "?"
     batch: int = option(32, "examples of a micro-batch; training.tokens_per_batch bounds it too")
     length: int = option(128, "pieces of a row, marks included")
+    limit: int = option(0, "learn from the first so many training examples alone; 0: all")
     frozen: bool = option(False, "learn the head alone; the body stays as training.init gives it")
 
     def __post_init__(self) -> None:
         if self.batch < 1:
             raise ValueError(f"batch must be at least 1, not {self.batch}")
+        if self.limit < 0:
+            raise ValueError(f"limit must be 0 or more, not {self.limit}")
         if self.length < 8:
             raise ValueError(f"length must be at least 8, not {self.length}")
 
@@ -127,7 +130,8 @@ class Finetuning:
     # --- from files to a task or a trained model ---------------------------------------------------------------
 
     def model(self, recipe: "Recipe", reading: Reading) -> nn.Module:
-        body = cast(Any, recipe.model).build(reading.tokenizer.size)
+        made = cast(Any, recipe.model)
+        body = getattr(made, "body", made.build)(reading.tokenizer.size)
         return self.build(body, reading.labels)
 
     def open(self, recipe: "Recipe", home: Path) -> Reader:
@@ -136,7 +140,7 @@ class Finetuning:
 
     def prepare(self, recipe: "Recipe", home: Path | None, progress: Progress) -> "FinetuningTask":
         require(self.needs)
-        weighted = self.weighted(recipe.data.train)
+        weighted = self.weighted(recipe.data.train)[: self.limit or None]
         train = [example for _, example in weighted]
         valid, test = self.all(recipe.data.valid), self.all(recipe.data.test)  # mistakes are told now
         if home is not None:
@@ -212,12 +216,19 @@ class FinetuningTask:
         return self.settings.model(self.recipe, self.reading)
 
     def inherit(self, model: nn.Module, tensors: Mapping[str, Tensor], origin: object) -> dict[str, Tensor]:
-        """What the model begins with: the body of another run, its pooler where both have one; the head is new."""
+        """What the model begins with: the body of another run, its pooler where both have one; the head is new.
+
+        A body that reads what another makes of a text says where in itself that goes (`inherits`).
+        """
+        inside = "body." + getattr(model.body, "inherits", "")
+        tensors = {n.replace("body.", inside, 1) if n.startswith("body.") else n: t for n, t in tensors.items()}
         kept = model.state_dict()  # which names shared tables twice
         own = {n: t.detach() for n, t in (*model.named_parameters(), *model.named_buffers()) if n in kept}
         taken = {n: t for n, t in tensors.items() if n.startswith(("body.", "pooler.")) and n in own}
-        missing = [name for name in own if name.startswith("body.") and name not in taken]
-        foreign = [name for name in tensors if name.startswith("body.") and name not in own]
+        missing = [name for name in own if name.startswith(inside) and name not in taken]
+        foreign = [name for name in tensors if name.startswith(inside) and name not in own]
+        if inside != "body." and not any(name.startswith(inside) for name in own):
+            return own  # it reads nothing but its own words: the other run gives the vocabulary
         if missing or foreign:
             wrong = f"{missing[0]} is missing there" if missing else f"{foreign[0]} is not in this model"
             raise RegardError(
@@ -242,7 +253,7 @@ class FinetuningTask:
         return model(batch, None, self.smoothing), carry
 
     def fixed(self, model: nn.Module, batch: Texts) -> Texts | None:
-        return batch.fixed()
+        return batch.fixed() if self.recipe.model.kind == "bert" else None  # recurrent layers are not recorded
 
     def describe(self, batch: Texts) -> str:
         shown = [self.train[n].where for n in batch.rows[:3]]

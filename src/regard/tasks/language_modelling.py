@@ -20,7 +20,7 @@ from regard.errors import RegardError
 from regard.evaluation.metrics import perplexity
 from regard.models.texts import Texts
 from regard.nn.attention import slow_paths
-from regard.tasks.blocks import BlocksView, Streams
+from regard.tasks.blocks import BlocksView, Streams, along
 from regard.tasks.contract import Carry, Progress
 from regard.tasks.fit import fits
 from regard.tasks.options import split_of
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 class LanguageModellingConfig:
     """Running text: every next token is said when those before it are read."""
 
-    models: ClassVar[tuple[str, ...]] = ("lm",)
+    models: ClassVar[tuple[str, ...]] = ("lm", "lstm_lm", "bilstm_lm")
     metrics: ClassVar[dict[str, bool]] = dict.fromkeys(
         ("perplexity", "loss", "word_perplexity", "bits_per_character"), False
     )
@@ -58,7 +58,8 @@ class LanguageModellingConfig:
     language: str = option("en", "of the text, as a code; it picks the Moses rules")
     documents: Form = option("blank", "what a document is: each line, what stands between blank lines, or a whole file")
     boundaries: Literal["kept", "marked"] = option(
-        "kept", "between documents: none sees another, or only a mark stands between them"
+        "kept",
+        "between documents: none sees another, or only a mark stands between them, as always where an LSTM learns",
     )
     length: int = option(256, "tokens of a block, the context it learns with")
     context: int | None = option(None, "tokens of a window when it is measured; none: as length")
@@ -130,6 +131,7 @@ class LanguageModellingTask:
         texts = read_documents(recipe.data.valid, self.settings.documents, recipe.training.validation.lines)
         self.valid = Measured.of(texts, self.writer(nn.Identity()))
         self.streams = Streams(prepared, self.settings.length)
+        self.carries = getattr(recipe.model, "carries", False)
 
     def report(self) -> list[str]:
         tokens = len(self.streams.flat)
@@ -150,14 +152,24 @@ class LanguageModellingTask:
         return slow_paths(model)
 
     def view(self, seed: int, epoch: int) -> BlocksView:
+        if self.carries:
+            return along(self.streams, self.recipe.training.tokens_per_batch, seed, epoch)
         mark = self.running.tokenizer.bos if self.settings.boundaries == "kept" else None
         return BlocksView(self.streams, self.streams.starts(seed, epoch), mark)
 
     def loss(self, model: nn.Module, batch: Texts, carry: Carry) -> tuple[Tensor, Carry]:
-        return model(batch, None, self.smoothing), carry
+        if not self.carries:
+            return model(batch, None, self.smoothing), carry
+        begin, carry = torch.tensor(batch.rows, device=batch.device), carry or {}
+        states = {name: value for name, value in carry.items() if name != "next"}
+        if states:  # a row that does not go on where it stopped, as in a new epoch, begins anew
+            other = (carry["next"] != begin)[:, None, None, None]
+            states = {name: value.masked_fill(other, 0.0) for name, value in states.items()}
+        loss, states = model(batch, None, self.smoothing, states)
+        return loss, states | {"next": begin + self.settings.length}
 
     def fixed(self, model: nn.Module, batch: Texts) -> Texts | None:
-        return batch.fixed() if batch.document is None else None
+        return batch.fixed() if batch.document is None and self.recipe.model.kind == "lm" else None
 
     def describe(self, batch: Texts) -> str:
         row = int(np.searchsorted(self.streams.offsets, batch.rows[0], side="right")) - 1

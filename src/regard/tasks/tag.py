@@ -69,6 +69,7 @@ class Part(NamedTuple):
 class TagConfig(Finetuning):
     """Every word of a sentence gets a tag, such as the entity it begins or goes on with."""
 
+    models: ClassVar[tuple[str, ...]] = ("bert", "elmo")
     metrics: ClassVar[dict[str, bool]] = {
         "f1": True, "precision": True, "recall": True, "accuracy": True, "loss": False,
     }  # fmt: skip

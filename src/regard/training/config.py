@@ -56,12 +56,30 @@ class Checkpoints:
 
 
 @dataclass(frozen=True)
+class Layerwise:
+    """Rates by depth: the head's is the schedule's, and every layer below has a smaller one, or none yet."""
+
+    divide: float = option(2.6, "by how much the rate of a layer is smaller than that of the one above")
+    unfreeze: int = option(0, "steps after which the next layer down begins to learn; 0: all learn from the first on")
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.divide < float("inf"):
+            raise ValueError(f"divide must be at least 1, and finite, not {self.divide}")
+        at_least(self, 0, "unfreeze")
+
+    def share(self, depth: int, step: int) -> float:
+        """Of the schedule's rate, at a step counted from 1; what is frozen has none."""
+        return 0.0 if self.unfreeze and step <= depth * self.unfreeze else self.divide**-depth
+
+
+@dataclass(frozen=True)
 class Training:
     steps: int = option(100_000, "optimiser steps")
     tokens_per_batch: int = option(4096, "padded target tokens of a micro-batch")
     accumulate: int = option(1, "micro-batches an optimiser step takes")
     optimiser: Adam = option(Adam, "what turns gradients into steps")
     schedule: ScheduleConfig = option(Noam, "the learning rate over the steps")
+    layerwise: Layerwise | None = option(None, "smaller rates for lower layers, and when they begin to learn")
     label_smoothing: float = option(0.1, "probability spread over all words instead of the right one")
     clip: float = option(0.0, "largest norm of the gradient; 0: no clipping")
     precision: Literal["float32", "bf16"] = option("float32", "of matrix products; weights stay float32")

@@ -5,7 +5,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -133,16 +133,22 @@ class Trainer:
                 total = total + self._learn(batch, share) * counts
         total = self.world.sum(total) / targets
         rate = self.settings.schedule.rate(number, self.size, self.settings.steps)
-        for group in self.optimiser.param_groups:
-            if isinstance(group["lr"], Tensor):
-                group["lr"].fill_(rate)
-            else:
-                group["lr"] = rate
+        self._set_rates(rate, number)
         norm = self.update()
         healthy = torch.isfinite(total) & torch.isfinite(norm)
         self.bad = torch.where((self.bad < 0) & ~healthy, number, self.bad)
         self.recent[number] = step
         return total, targets, rate
+
+    def _set_rates(self, rate: float, number: int) -> None:
+        """A function of the step alone, frozen layers too: resuming needs no state."""
+        layers = self.settings.layerwise
+        for group in self.optimiser.param_groups:
+            own = rate * layers.share(group["depth"], number) if layers else rate
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(own)
+            else:
+                group["lr"] = own
 
     def _update(self) -> Tensor:
         """Clip, change the weights, forget the gradients; what their norm was."""
@@ -329,13 +335,31 @@ class Clock:
         return passed
 
 
+def by_depth(model: nn.Module, groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Every group by how deep its parameters lie: 0 is the model's first part; what is in none lies below all."""
+    if not hasattr(model, "parts"):
+        raise RegardError(
+            f"training.layerwise: a model of the kind {cast(Any, model).config.kind} has no layers to tell apart"
+        )
+    parts: list[list[nn.Module]] = model.parts()  # type: ignore[operator]
+    depth = {p: n for n, part in enumerate(parts) for module in part for p in module.parameters()}
+    found: dict[tuple[int, int], list[nn.Parameter]] = {}
+    for n, group in enumerate(groups):
+        for p in group["params"]:
+            found.setdefault((n, depth.get(p, len(parts))), []).append(p)
+    return [{**groups[n], "params": own, "depth": d} for (n, d), own in found.items()]
+
+
 def make_optimiser(
     model: nn.Module, settings: Training, device: torch.device, recorded: bool = False
 ) -> torch.optim.Optimizer:
     o = settings.optimiser
-    groups = getattr(model, "groups", None)  # a model may say what is not to be decayed, or not learned
+    given = getattr(model, "groups", None)  # a model may say what is not to be decayed, or not learned
+    groups: list[dict[str, Any]] = given(o.weight_decay) if given else [{"params": list(model.parameters())}]
+    if settings.layerwise:
+        groups = by_depth(model, groups)
     return torch.optim.AdamW(
-        groups(o.weight_decay) if groups else model.parameters(),
+        [{**group, "lr": torch.zeros((), device=device)} for group in groups] if recorded else groups,
         lr=torch.zeros((), device=device) if recorded else 0.0,  # where a recording reads it
         betas=(o.beta1, o.beta2),
         eps=o.epsilon,

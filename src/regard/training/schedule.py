@@ -83,9 +83,35 @@ class Constant(_Rising):
         return 1.0
 
 
+@dataclass(frozen=True)
+class SlantedTriangle:
+    """Rises linearly for a short while, then falls linearly for the rest, to peak / ratio (Howard 2018, eq. 3).
+
+    With cut = ⌊T · cut_frac⌋: p = t/cut before it, then 1 − (t − cut)/(cut · (1/cut_frac − 1));
+    rate = peak · (1 + p · (ratio − 1)) / ratio.
+    """
+
+    kind: Literal["slanted_triangle"] = "slanted_triangle"
+    peak: float = option(1e-3, "the highest rate")
+    cut_frac: float = option(0.1, "share of the steps in which it rises")
+    ratio: float = option(32.0, "how much smaller the lowest rate is")
+
+    def __post_init__(self) -> None:
+        if not 0 < self.cut_frac < 1:
+            raise ValueError(f"cut_frac must be between 0 and 1, not {self.cut_frac}")
+        if not 1 <= self.ratio < math.inf:
+            raise ValueError(f"ratio must be at least 1, and finite, not {self.ratio}")
+        _finite(self.peak)
+
+    def rate(self, step: int, size: int, steps: int) -> float:
+        cut = max(1, math.floor(steps * self.cut_frac))
+        p = step / cut if step < cut else 1 - (step - cut) / (cut * (1 / self.cut_frac - 1))
+        return self.peak * (1 + max(0.0, p) * (self.ratio - 1)) / self.ratio
+
+
 def _finite(*rates: float | None) -> None:
     if not all(rate is None or 0 <= rate < math.inf for rate in rates):
         raise ValueError("a rate must be 0 or more, and finite")
 
 
-ScheduleConfig = Noam | Cosine | Linear | Constant
+ScheduleConfig = Noam | Cosine | Linear | Constant | SlantedTriangle

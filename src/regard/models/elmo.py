@@ -1,0 +1,92 @@
+"""A tagger's body that reads the states of a frozen biLM beside its own words (ELMo). Knows no tags.
+
+The biLM's weights come from the run that `training.init` names, and go with the tagger's own.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from regard.config import option
+from regard.models.lstm import BiLstmConfig, Locked
+from regard.models.recurrent import Recurrent
+from regard.models.texts import Texts
+from regard.nn.embedding import Embedding
+from regard.nn.record import Record
+
+
+@dataclass(frozen=True)
+class ElmoConfig:
+    """A biLSTM over words and, beside them, a learned mix of the layers of a frozen language model."""
+
+    id: ClassVar[str] = "A12"
+    formula: ClassVar[str] = "[E[w_t]; γ Σ_j softmax(s)_j h_t,j] → biLSTM; h_t,j: layer j of a frozen biLM"
+    paper: ClassVar[str] = "Peters 2018, eq. 1"
+
+    kind: Literal["elmo"] = "elmo"
+    embedding: int = option(128, "the width of its own words")
+    size: int = option(512, "D, the width of its states, half of it in each direction")
+    layers: int = option(1, "of its own biLSTM")
+    dropout: float = option(0.5, "on what it reads, and on its states")
+    features: BiLstmConfig | None = option(None, "the biLM, as its recipe has it; none: words alone")
+
+    def __post_init__(self) -> None:
+        for name in ("embedding", "size", "layers"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.size % 2:
+            raise ValueError(f"size must be even, half of it for each direction, not {self.size}")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must be in [0, 1), not {self.dropout}")
+
+    def check(self, longest: int) -> None:
+        """Any length will do."""
+
+    def build(self, entries: int) -> "Elmo":
+        return Elmo(self, entries)
+
+
+class Mix(nn.Module):
+    """γ Σ_j softmax(s)_j h_j: how much of each layer a task wants is learned with it."""
+
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        self.weights, self.gamma = nn.Parameter(torch.zeros(layers)), nn.Parameter(torch.ones(()))
+
+    def forward(self, layers: list[Tensor]) -> Tensor:
+        shares = self.weights.softmax(0)
+        return self.gamma * sum(share * layer for share, layer in zip(shares, layers, strict=True))  # type: ignore[no-any-return]
+
+
+class Elmo(nn.Module):
+    longest: ClassVar[int | None] = None
+    inherits: ClassVar[str] = "features."  # where another run's body goes; the rest begins anew
+
+    def __init__(self, config: ElmoConfig, entries: int) -> None:
+        super().__init__()
+        c, self.config = config, config
+        self.embedding = Embedding(entries, c.embedding, scale=False)
+        self.features, width = None, c.embedding
+        if c.features is not None:
+            self.features, self.mix = c.features.body(entries).requires_grad_(False), Mix(c.features.layers + 1)
+            width += 2 * c.features.size
+        self.dropout = Locked(c.dropout)
+        self.lstm = Recurrent("lstm", width, c.size // 2, c.layers, c.dropout, directions=2)
+        self.lstm.reset_parameters()
+
+    def train(self, mode: bool = True) -> "Elmo":
+        super().train(mode)
+        if self.features is not None:
+            self.features.eval()
+        return self
+
+    def forward(self, batch: Texts, record: Record | None = None) -> Tensor:
+        """States [B, T, D]."""
+        x = self.embedding(batch.ids)
+        if self.features is not None:
+            with torch.no_grad():
+                layers = self.features.both(batch.ids, batch.lengths())
+            x = torch.cat([x, self.mix(layers)], -1)
+        return self.dropout(self.lstm.read(self.dropout(x), batch.real)[0])

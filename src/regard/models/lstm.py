@@ -1,0 +1,292 @@
+"""LSTM language models: one that reads on where it stopped (ULMFiT's), and one that reads both ways (ELMo's).
+
+`Lstm` and `BiLstm` are bodies: words in, states out. Heads that classify or tag stand on them as on a BERT.
+They know no task.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from regard.config import option
+from regard.models.recurrent import Recurrent
+from regard.models.state import Rows, State
+from regard.models.texts import Texts
+from regard.nn.embedding import Embedding, Output, WordDropout
+from regard.nn.record import Record
+
+States = dict[str, Tensor]  # of each layer [B, 1, 2, D]: its h and c
+
+
+@dataclass(frozen=True)
+class LstmConfig:
+    """A language model of LSTM layers, whose states pass from batch to batch; a head on its body classifies."""
+
+    id: ClassVar[str] = "A13"
+    formula: ClassVar[str] = "h_t = LSTM(x_t, h_t−1); p(w_t+1) = softmax(E h_t); a class from [h_T; max h; mean h]"
+    paper: ClassVar[str] = "Howard 2018"
+    carries: ClassVar[bool] = True
+
+    kind: Literal["lstm_lm"] = "lstm_lm"
+    layers: int = option(3, "how many of them")
+    size: int = option(400, "D, the width of words and of the last layer")
+    hidden: int = option(1150, "the width of the layers before the last")
+    dropout: float = option(0.3, "on words, between layers and on the last states; the same at all places of a row")
+    word_dropout: float = option(0.05, "share of the vocabulary whose vectors are nothing, drawn for each batch")
+    weight_dropout: float = option(0.3, "on the matrices from state to state (DropConnect)")
+
+    def __post_init__(self) -> None:
+        for name in ("layers", "size", "hidden"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        for name in ("dropout", "word_dropout", "weight_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} must be in [0, 1), not {getattr(self, name)}")
+
+    def check(self, longest: int) -> None:
+        """Any length will do."""
+
+    def widths(self) -> list[int]:
+        return [self.size, *[self.hidden] * (self.layers - 1), self.size]
+
+    def body(self, entries: int) -> "Lstm":
+        return Lstm(self, entries)
+
+    def build(self, entries: int) -> "LstmLanguageModel":
+        return LstmLanguageModel(self.body(entries))
+
+
+@dataclass(frozen=True)
+class BiLstmConfig(LstmConfig):
+    """A language model in both directions, with shared words: what ELMo's features are made of."""
+
+    id: ClassVar[str] = "A12"
+    formula: ClassVar[str] = "p(w_t | w_<t) · p(w_t | w_>t); h ← h + LSTM(h) after the first layer, in each direction"
+    paper: ClassVar[str] = "Peters 2018, 3.1"
+    carries: ClassVar[bool] = False  # a direction that reads backwards has nothing to go on from
+
+    kind: Literal["bilstm_lm"] = "bilstm_lm"  # type: ignore[assignment]
+    layers: int = option(2, "how many of them, in each direction")
+    size: int = option(512, "D, the width of words and of each direction")
+    hidden: int | None = option(None, "as size: layers are added to what they read")  # type: ignore[assignment]
+    dropout: float = option(0.1, "on words, between layers and on the last states; the same at all places of a row")
+    word_dropout: float = option(0.0, "share of the vocabulary whose vectors are nothing, drawn for each batch")
+    weight_dropout: float = option(0.0, "on the matrices from state to state (DropConnect)")
+
+    def __post_init__(self) -> None:
+        if self.hidden not in (None, self.size):
+            raise ValueError(f"hidden must be as size, {self.size}, since layers are added to what they read")
+        object.__setattr__(self, "hidden", self.size)
+        super().__post_init__()
+
+    def body(self, entries: int) -> "BiLstm":
+        return BiLstm(self, entries)
+
+    def build(self, entries: int) -> "BiLstmLanguageModel":
+        return BiLstmLanguageModel(self.body(entries))
+
+
+# --- layers --------------------------------------------------------------------------------------------------------
+
+
+class Layer(Recurrent):
+    """One LSTM layer, whose matrix from state to state loses some of its weights while it learns (Merity 2018, 2)."""
+
+    def __init__(self, inputs: int, size: int, weight_dropout: float) -> None:
+        super().__init__("lstm", inputs, size, 1, 0.0)
+        self.weight_dropout = weight_dropout
+        self.reset_parameters()
+
+    def forward(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        if not (self.training and self.weight_dropout):
+            return super().forward(x, state)
+        own: Any = self.layers
+        past = F.dropout(own.weight_hh_l0, self.weight_dropout)
+        weights = [own.weight_ih_l0, past, own.bias_ih_l0, own.bias_hh_l0]
+        h, c = state.permute(2, 1, 0, 3).contiguous().to(x.dtype).unbind(0)  # [1, B, D] each
+        top, h, c = torch._VF.lstm(x, (h, c), weights, True, 1, 0.0, True, False, True)  # type: ignore[attr-defined]
+        return top, torch.stack([h, c]).permute(2, 1, 0, 3)
+
+
+class Locked(nn.Module):
+    """Dropout that is the same at all places of a row (Gal 2016)."""
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self.share = share
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [B, T, D]."""
+        return x * F.dropout(torch.ones_like(x[:, :1]), self.share) if self.training and self.share else x
+
+
+class Tower(nn.Module):
+    """Layers that read in one direction; those after the first may be added to what they read."""
+
+    def __init__(self, config: LstmConfig, residual: bool) -> None:
+        super().__init__()
+        widths, self.residual = config.widths(), residual
+        self.layers = nn.ModuleList(Layer(inputs, size, config.weight_dropout) for inputs, size in pairwise(widths))
+        self.dropout = Locked(config.dropout)
+
+    def forward(self, x: Tensor, states: States, real: Tensor | None = None) -> tuple[list[Tensor], States]:
+        """What each layer makes of [B, T, D], and where it stands then: at the end, or at each row's own where `real`.
+
+        A layer that has no state begins with zeros.
+        """
+        found, ended = [], dict[str, Tensor]()
+        for n, layer in enumerate(self.layers):
+            given, name = self.dropout(x), f"layer{n}"
+            if real is not None:
+                read, last = layer.read(given, real)  # type: ignore[operator]
+                ended[name] = last.squeeze(3)
+            else:
+                empty = given.new_zeros(len(x), 1, 2, layer.layers.hidden_size)  # type: ignore[union-attr]
+                read, ended[name] = layer(given, states.get(name, empty).to(given.dtype))
+            x = x + read if self.residual and n else read
+            found.append(x)
+        return found, ended
+
+
+# --- bodies --------------------------------------------------------------------------------------------------------
+
+
+class Lstm(nn.Module):
+    longest: ClassVar[int | None] = None
+
+    def __init__(self, config: LstmConfig, entries: int, residual: bool = False) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = Embedding(entries, config.size, scale=False)
+        nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
+        self.word_dropout = WordDropout(config.word_dropout)
+        self.ahead = Tower(config, residual)
+
+    def words(self, ids: Tensor) -> Tensor:
+        return self.word_dropout(self.embedding(ids), ids, len(self.embedding.weight))  # [B, T, D]
+
+    def forward(self, batch: Texts, record: Record | None = None) -> Tensor:
+        """The last layer's states [B, T, D]; padding comes after all that is read."""
+        return self.ahead(self.words(batch.ids), {})[0][-1]
+
+    def pooler(self) -> "ConcatPooler":
+        return ConcatPooler(self.config.size)
+
+    def parts(self) -> list[list[nn.Module]]:
+        """What learns at rates of its own, from the top down."""
+        return [[layer] for layer in reversed(self.ahead.layers)]
+
+
+class BiLstm(Lstm):
+    def __init__(self, config: BiLstmConfig, entries: int) -> None:
+        super().__init__(config, entries, residual=True)
+        self.back = Tower(config, residual=True)
+
+    def both(self, ids: Tensor, lengths: Tensor) -> list[Tensor]:
+        """The words and what each layer makes of them, both directions side by side: L + 1 times [B, T, 2D]."""
+        x = self.words(ids)
+        ahead, back = self.ahead(x, {})[0], self.back(flip(x, lengths), {})[0]
+        pairs = zip([x, *ahead], [x, *(flip(one, lengths) for one in back)], strict=True)
+        return [torch.cat(pair, -1) for pair in pairs]
+
+    def forward(self, batch: Texts, record: Record | None = None) -> Tensor:
+        return self.both(batch.ids, batch.lengths())[-1]
+
+
+def flip(x: Tensor, lengths: Tensor) -> Tensor:
+    """Every row [B, T, …] backwards within its length [B]; padding stays behind it."""
+    places = torch.arange(x.shape[1], device=x.device)
+    own = lengths[:, None]
+    index = torch.where(places < own, own - 1 - places, places)  # [B, T]
+    return x[torch.arange(len(x), device=x.device)[:, None], index]
+
+
+class ConcatPooler(nn.Module):
+    """A row as one vector, made of its last state, the greatest and the mean of all (Howard 2018, 3.3)."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.dense = nn.Linear(3 * size, size)
+
+    def forward(self, hidden: Tensor, real: Tensor | None = None) -> Tensor:
+        if real is None:
+            real = torch.ones(hidden.shape[:2], dtype=torch.bool, device=hidden.device)
+        count, seen = real.sum(1), real[..., None]
+        last = hidden[torch.arange(len(hidden), device=hidden.device), count - 1]
+        greatest = hidden.masked_fill(~seen, -torch.inf).amax(1)
+        mean = (hidden * seen).sum(1) / count[:, None]
+        return F.relu(self.dense(torch.cat([last, greatest, mean], -1)))  # [B, D]
+
+
+# --- language models -----------------------------------------------------------------------------------------------
+
+
+class LstmLanguageModel(nn.Module):
+    def __init__(self, body: Lstm) -> None:
+        super().__init__()
+        self.body, self.config = body, body.config
+        self.output = Output(body.embedding, len(body.embedding.weight), body.config.size)
+        self.dropout = Locked(body.config.dropout)
+
+    def forward(
+        self, batch: Texts, record: Record | None = None, smoothing: float | None = None, carry: States | None = None
+    ) -> Any:
+        """Scores of the vocabulary at `batch.places` [N, V], or, with `smoothing`, the loss of its labels, summed.
+
+        With a `carry`, that and the states after the batch, from which the next may go on.
+        """
+        assert batch.places is not None
+        layers, states = self.body.ahead(self.body.words(batch.ids), carry or {})
+        x = self.dropout(layers[-1]).flatten(0, 1)[batch.places]  # [N, D]
+        found = self.output.at(x, batch.labels, smoothing)
+        return found if carry is None else (found, {name: state.detach() for name, state in states.items()})
+
+    def parts(self) -> list[list[nn.Module]]:
+        return self.body.parts()
+
+    # --- step by step: decoding --------------------------------------------------------------------------------
+
+    def start(self, batch: Texts, length: int, record: Record | None = None) -> State:
+        """Read the prompts, all but the last token of each, which is the first that a search lets it read."""
+        read = (batch.lengths() - 1).clamp(min=0)  # [B]
+        states = {f"layer{n}": self._empty(n, len(batch.ids)) for n in range(self.config.layers)}
+        if batch.ids.shape[1] > 1 and int(read.max()):
+            prompts = batch.ids[:, : int(read.max())]
+            real = torch.arange(prompts.shape[1], device=batch.device) < read.clamp(min=1)[:, None]
+            _, ended = self.body.ahead(self.body.words(prompts), {}, real)
+            states = {name: state * (read > 0)[:, None, None, None] for name, state in ended.items()}
+        return State(read, [(Rows(states),)], None, 0, int(read.max()) + length, record=record)
+
+    def _empty(self, layer: int, rows: int) -> Tensor:
+        return self.output.weight.new_zeros(rows, 1, 2, self.config.widths()[layer + 1])
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """Read T more tokens a row [B, T]; give the scores of what follows each [B, T, V]."""
+        ((kept,),) = state.layers
+        layers, states = self.body.ahead(self.body.words(tokens), kept.tensors)
+        for name, value in states.items():
+            kept[name] = value
+        state.advance(tokens.shape[1])
+        return self.output(layers[-1]), state
+
+
+class BiLstmLanguageModel(LstmLanguageModel):
+    """Learns in both directions. What it scores and writes is said by the forward half."""
+
+    body: BiLstm
+
+    def forward(
+        self, batch: Texts, record: Record | None = None, smoothing: float | None = None, carry: States | None = None
+    ) -> Any:
+        if smoothing is None:
+            return super().forward(batch)
+        assert batch.labels is not None
+        text = torch.cat([batch.ids, batch.labels.view_as(batch.ids)[:, -1:]], 1)  # [B, T + 1], all learned
+        x = self.body.words(text)
+        halves = self.body.ahead(x[:, :-1], {})[0][-1], self.body.back(x[:, 1:].flip(1), {})[0][-1]
+        said = torch.cat([text[:, 1:], text[:, :-1].flip(1)])  # [2B, T]
+        return self.output.at(self.dropout(torch.cat(halves)).flatten(0, 1), said.flatten(), smoothing) / 2
