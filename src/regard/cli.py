@@ -414,6 +414,44 @@ def info(
         body(run, as_json)
 
 
+@app.command()
+def serve(
+    runs: Annotated[list[str], typer.Argument(metavar="RUN…", help="Trained models, each as RUN or NAME=RUN.")],
+    host: Annotated[str, typer.Option(help="Where to listen; 0.0.0.0 is everywhere.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8000,
+    engine: Engine = "own",
+    precision: Precision = None,
+    workers: Annotated[int, typer.Option(min=1, help="Processes of each model.")] = 1,
+    threads: Annotated[int, typer.Option(min=1, help="Of each process.")] = 1,
+    places: Annotated[int, typer.Option(min=1, help="Sentences that a process translates at once.")] = 256,
+    api_key: Annotated[
+        str | None, typer.Option(help="Callers must show it; better in a file, or in REGARD_API_KEY.")
+    ] = None,
+    api_key_file: Annotated[Path | None, typer.Option(help="Keys, one a line.")] = None,
+    max_length: Annotated[int, typer.Option(min=1, help="Characters of a text.")] = 5_000,
+    max_texts: Annotated[int, typer.Option(min=1, help="Texts of a request.")] = 256,
+    max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request.")] = 1 << 20,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Tokens of a text that is written.")] = 1_024,
+    queue: Annotated[int, typer.Option(min=1, help="Texts of a model that may wait or be worked on.")] = 1_024,
+    timeout: Annotated[float, typer.Option(min=0.01, help="Seconds that a request may take.")] = 60.0,
+    patience: Annotated[float, typer.Option(min=0.01, help="Seconds for a client to send a request.")] = 10.0,
+    drain: Annotated[float, typer.Option(min=0, help="Seconds for requests that run when the server ends.")] = 30.0,
+    log_text: Annotated[bool, typer.Option("--log-text", help="Write what users send into the log.")] = False,
+    device: Device = "auto",
+) -> None:
+    """Put trained models behind an HTTP API and a page; see docs/serving.md."""
+    from regard.serve.command import keys, named
+    from regard.serve.command import serve as body
+    from regard.serve.settings import Settings
+
+    limits = {"max_length": max_length, "max_texts": max_texts, "max_body": max_body, "max_tokens": max_tokens}
+    times = {"timeout": timeout, "patience": patience, "drain": drain}
+    work = {"engine": engine, "precision": precision, "workers": workers, "threads": threads, "places": places}
+    known = keys(api_key, api_key_file)
+    body(Settings(named(runs), host, port, device=device, keys=known, queue=queue, log_text=log_text,
+                  **limits, **times, **work))  # type: ignore[arg-type]  # fmt: skip
+
+
 @data.command("list")
 def data_list(as_json: Json = False) -> None:
     """Every set of the catalog: what it is, and whether it is here."""

@@ -93,14 +93,30 @@ class Lane:
 
     def shrink(self) -> None:
         """Go on with the places that are taken, unless steps are compiled for all of them."""
-        taken = [place for place, sentence in enumerate(self.sentences) if sentence is not None]
-        if not taken or self.compiled is not None:
+        if self.busy():
+            self.resize(0)
+
+    def resize(self, count: int) -> None:
+        """Go on with so many places, with those that are taken at least, unless steps are compiled for some number."""
+        if self.compiled is not None:
             return
-        index = torch.tensor(taken, device=self.device)
+        taken = [place for place, sentence in enumerate(self.sentences) if sentence is not None]
+        kept = taken + [0] * (count - len(taken))  # a free place may be like any other
+        index = torch.tensor(kept, device=self.device)
         self.step.state.reorder(index)
         self.step.search.reorder(index)
         self.step.tokens = self.step.tokens.view(len(self.sentences), -1)[index].view(-1, 1)
-        self.sentences, self.ends = [self.sentences[n] for n in taken], [self.ends[n] for n in taken]
+        more = len(kept) - len(taken)
+        self.sentences = [*(self.sentences[n] for n in taken), *[None] * more]
+        self.ends = [*(self.ends[n] for n in taken), *[0] * more]
+        self.step.state.release(self.free())
+
+    def drop(self, sentence: int) -> None:
+        """Nobody wants it any more: its place is free."""
+        place = self.sentences.index(sentence)
+        self.sentences[place] = None
+        self.step.state.release([place])
+        self._plan()
 
     def _plan(self) -> None:
         ends = (end for end, sentence in zip(self.ends, self.sentences, strict=True) if sentence is not None)

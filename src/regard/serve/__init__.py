@@ -1,0 +1,1 @@
+"""Trained models behind HTTP: one process that talks to clients, and worker processes that own the models."""

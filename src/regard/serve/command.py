@@ -1,0 +1,102 @@
+"""`regard serve`: start the workers, listen, and end in good order."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+
+from regard.errors import RegardError
+from regard.serve.settings import Settings
+
+NAME = re.compile(r"[\w.-]{1,64}")
+
+
+def named(runs: list[str]) -> dict[str, Path]:
+    """RUN or NAME=RUN, by name; a folder's name is its default."""
+    found: dict[str, Path] = {}
+    for given in runs:
+        name, equals, run = given.partition("=")
+        path = Path(run if equals else given)
+        name = name if equals else path.resolve().name
+        if not NAME.fullmatch(name):
+            raise RegardError(f"a model's name has letters, digits, dots, - and _, not {name!r}; write NAME={path}")
+        if name in found:
+            raise RegardError(f"two models are called {name}; write NAME={path}")
+        if not path.is_dir():
+            raise RegardError(f"{path}: there is no such folder")
+        found[name] = path
+    return found
+
+
+def keys(given: str | None, file: Path | None) -> tuple[str, ...]:
+    """From the option, the environment, and a file with one a line."""
+    found = [given or os.environ.get("REGARD_API_KEY", "")]
+    if file is not None:
+        found += [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
+        if not any(found):
+            raise RegardError(f"{file}: there is no key in it; write one a line")
+    return tuple(key for key in found if key)
+
+
+def serve(settings: Settings) -> None:
+    try:
+        import fastapi  # noqa: F401
+        import prometheus_client  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        raise RegardError(
+            f"{error.name} is not installed; `pip install regard[serve]` has all that is needed"
+        ) from None
+    asyncio.run(_serve(settings))
+
+
+async def _serve(settings: Settings) -> None:
+    import uvicorn
+
+    from regard.serve.app import build
+    from regard.serve.http import Guard, Journal, listener, protocol
+    from regard.serve.pool import Pool
+
+    class Server(uvicorn.Server):
+        @contextlib.contextmanager
+        def capture_signals(self):  # type: ignore[no-untyped-def]
+            yield  # they are ours
+
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format='{"event": "log", "message": "%(message)s"}')
+    sock = listener(settings.host, settings.port)  # an address that is taken is told before models are loaded
+    journal = Journal()
+    pool = Pool(settings, journal.tell)
+    guard = Guard(build(pool, settings, journal, lambda: guard.draining), settings, journal)
+    config = uvicorn.Config(
+        guard, http=protocol(settings.patience), ws="none", lifespan="off", log_config=None, access_log=False,
+        proxy_headers=False, server_header=False, timeout_keep_alive=60, backlog=2048,
+    )  # fmt: skip
+    server = Server(config)
+    loop, told = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, told.set)
+    try:
+        starting = asyncio.create_task(pool.start())
+        await asyncio.wait([starting, asyncio.create_task(told.wait())], return_when=asyncio.FIRST_COMPLETED)
+        if not starting.done():
+            return
+        starting.result()
+        running = asyncio.create_task(server.serve(sockets=[sock]))
+        host, port = sock.getsockname()[:2]
+        journal.tell("ready", address=f"http://{host}:{port}", models=list(pool.models))
+        await asyncio.wait([running, asyncio.create_task(told.wait())], return_when=asyncio.FIRST_COMPLETED)
+        guard.draining = True
+        journal.tell("ending", running=guard.running)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(settings.drain):
+                while guard.running:
+                    await asyncio.sleep(0.02)
+        server.should_exit = True
+        await running
+    finally:
+        await pool.stop()
+        journal.tell("ended")

@@ -1,0 +1,303 @@
+"""What a worker does with the requests it is given: desks, each of which works a little at a time, in turn.
+
+Texts to translate join those that are being translated; other requests that wait together are computed together;
+stories are written a word at a time, so that a long one holds up nobody. Knows no sockets and no HTTP.
+"""
+
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from typing import Any, ClassVar, Protocol
+
+from regard.decoding import Beam, DecodingConfig
+from regard.errors import RegardError
+from regard.tasks.generate import DRAWN, chosen
+from regard.tasks.open import OpenTranslator
+from regard.tasks.options import searching, with_beam
+from regard.tasks.translator import Translation, Translator
+
+TOGETHER = 64  # items that are computed at once
+Say = Callable[..., None]  # (id=…, results=… | piece=… | done=… | error=…, code=…)
+
+
+@dataclass
+class Job:
+    """A request: items of one kind, and what is asked of all of them."""
+
+    id: int
+    op: str
+    items: list[Any]
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+class Desk(Protocol):
+    ops: tuple[str, ...]
+
+    @property
+    def busy(self) -> bool: ...
+
+    def take(self, job: Job) -> None: ...
+
+    def drop(self, id: int) -> None:
+        """The one who asked has gone."""
+
+    def work(self) -> None:
+        """A little."""
+
+
+def desks(made: Any, say: Say, places: int) -> list[Desk]:
+    """For all that a model can do."""
+    found: list[Desk] = []
+    batches = {op: BATCHES[op] for op in BATCHES if hasattr(made, op)}
+    if find_spec("regard.look"):
+        batches["look"] = _look
+    if type(made) is Translator:
+        found.append(Translations(made, say, places))
+    if hasattr(made, "stream"):
+        found.append(Stories(made, say))
+    if hasattr(made, "reply"):
+        batches["chat"] = _chat
+    return [*found, Batches(made, say, batches)]
+
+
+def portrait(made: Any, open_desks: list[Desk]) -> dict[str, Any]:
+    """What callers may know of a model."""
+    task = made.recipe.task
+    can = dict.fromkeys(op for desk in open_desks for op in desk.ops if not op.startswith("_"))
+    known = {"kind": task.kind, "title": task.title, "can": list(can)}
+    return known | ({"languages": list(made.languages)} if hasattr(made, "languages") else {})
+
+
+def failure(say: Say, id: int, error: Exception) -> None:
+    """A mistake of the caller in its own words; of any other the caller learns only that there was one."""
+    if isinstance(error, RegardError):
+        say(id=id, error=str(error), code="impossible")
+    else:
+        traceback.print_exception(error)
+        say(id=id, error="the model failed on this request", code="internal")
+
+
+# --- translations --------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Open:
+    """A request whose texts are being translated."""
+
+    job: Job
+    results: list[Any]
+    missing: int
+
+
+class Translations:
+    """Texts join those that are being translated. Long ones, and those with alignments, go to `Batches`."""
+
+    ops = ("translate",)
+
+    def __init__(self, made: Translator, say: Say, places: int) -> None:
+        self.made, self.say, self.open = made, say, OpenTranslator(made, places)
+        self.jobs: dict[int, Open] = {}
+        self.owners: dict[int, tuple[int, int]] = {}  # of each text the request, and its number in it
+        self.aside = Batches(made, say, {"_": _translate})
+        self.last = 0
+
+    @property
+    def busy(self) -> bool:
+        return self.open.busy or self.aside.busy
+
+    def take(self, job: Job) -> None:
+        try:
+            if job.options.get("alignments"):
+                self.aside.take(Job(job.id, "_", job.items, job.options))
+                return
+            first = self.last + 1
+            self.last += len(job.items)
+            keys = range(first, first + len(job.items))
+            decoding, count = search(self.made.recipe.decoding, job.options)
+            long = self.open.add(keys, job.items, decoding, count)
+            self.jobs[job.id] = Open(job, [None] * len(job.items), len(job.items))
+            self.owners |= {key: (job.id, n) for n, key in enumerate(keys)}
+            if long:  # which none of the others must wait for
+                self.drop(job.id)
+                self.aside.take(Job(job.id, "_", job.items, job.options))
+        except Exception as error:
+            failure(self.say, job.id, error)
+
+    def drop(self, id: int) -> None:
+        self.aside.drop(id)
+        if self.jobs.pop(id, None):
+            for key in [key for key, (owner, _) in self.owners.items() if owner == id]:
+                self.open.drop(key)
+                del self.owners[key]
+
+    def work(self) -> None:
+        rows = self.open.rows
+        for key, found in self.open.step():
+            id, number = self.owners.pop(key)
+            job = self.jobs[id]
+            job.results[number] = translated(found)
+            job.missing -= 1
+            if not job.missing:
+                del self.jobs[id]
+                self.say(id=id, results=job.results, rows=rows)
+        if self.aside.busy:
+            self.aside.work()
+
+
+def search(base: DecodingConfig, options: dict[str, Any]) -> tuple[DecodingConfig, int]:
+    count, beam = options.get("nbest") or 1, options.get("beam")
+    return (searching(base, False, count) if beam is None else with_beam(base, beam)), count
+
+
+def translated(found: list[Translation]) -> dict[str, Any]:
+    said = [{"text": each.text, "score": each.score} for each in found] or [{"text": "", "score": 0.0}]
+    return {**said[0], "alternatives": said[1:]}
+
+
+def _translate(made: Any, items: list[Any], options: dict[str, Any]) -> list[Any]:
+    decoding, count = search(made.recipe.decoding, options)
+    if not options.get("alignments"):
+        found = made.nbest(items, count, decoding, long="segment", warn=_unsaid)
+        return [translated(each) for each in found]
+    found = made.nbest(items, count, decoding, long="refuse", attention=("cross",))
+    return [
+        translated(each) | {"alignments": made.alignment(line, each[0]) if each else []}
+        for line, each in zip(items, found, strict=True)
+    ]
+
+
+# --- requests that are computed together ---------------------------------------------------------------------------
+
+
+Compute = Callable[[Any, list[Any], dict[str, Any]], list[Any]]
+
+
+def _unsaid(sentence: str) -> None:
+    """Warnings are for people at a terminal."""
+
+
+def _fill(made: Any, items: list[Any], options: dict[str, Any]) -> list[Any]:
+    found = made.fill(items, options.get("top") or 5)
+    return [
+        {"text": line, "gaps": [[guess._asdict() for guess in gap] for gap in gaps]}
+        for line, gaps in zip(items, found, strict=True)
+    ]
+
+
+def _embed(made: Any, items: list[Any], options: dict[str, Any]) -> list[Any]:
+    found = made.embed(items, options.get("pooling"), normalise=options.get("normalise"), warn=_unsaid)
+    return [{"vector": [float(f"{value:.9g}") for value in vector]} for vector in found.tolist()]
+
+
+def _said(op: str) -> Compute:
+    return lambda made, items, options: [each.json() for each in getattr(made, op)(items, _unsaid)]
+
+
+def _look(made: Any, items: list[Any], options: dict[str, Any]) -> list[Any]:
+    from regard.look import look
+
+    return [look(made, text, options.get("target")) for text in items]
+
+
+def _chat(made: Any, items: list[Any], options: dict[str, Any]) -> list[Any]:
+    return [made.reply(history, **options) for history in items]
+
+
+BATCHES: dict[str, Compute] = {"translate": _translate, "fill": _fill, "embed": _embed}
+BATCHES |= {op: _said(op) for op in ("classify", "tag", "answer", "choose")}
+
+
+class Batches:
+    """Requests that wait together and ask for the same are computed together."""
+
+    def __init__(self, made: Any, say: Say, compute: dict[str, Compute]) -> None:
+        self.made, self.say, self.compute, self.ops = made, say, compute, tuple(compute)
+        self.waiting: deque[Job] = deque()
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.waiting)
+
+    def take(self, job: Job) -> None:
+        self.waiting.append(job)
+
+    def drop(self, id: int) -> None:
+        self.waiting = deque(job for job in self.waiting if job.id != id)
+
+    def work(self) -> None:
+        """The one that waits longest, and those like it."""
+        first, count, now, later = self.waiting[0], 0, [], deque[Job]()
+        for job in self.waiting:
+            alike = (job.op, job.options) == (first.op, first.options) and count + len(job.items) <= TOGETHER
+            (now if alike or job is first else later).append(job)
+            count += len(job.items) if now and now[-1] is job else 0
+        self.waiting = later
+        if not self._computed(now) and len(now) > 1:  # one of them cannot be done: let it fail alone
+            now = [job for job in now if not self._computed([job], last=True)]
+
+    def _computed(self, jobs: list[Job], last: bool = False) -> bool:
+        items = [item for job in jobs for item in job.items]
+        try:
+            results = iter(self.compute[jobs[0].op](self.made, items, jobs[0].options))
+        except Exception as error:
+            if last or len(jobs) == 1:
+                failure(self.say, jobs[0].id, error)
+            return False
+        for job in jobs:
+            self.say(id=job.id, results=[next(results) for _ in job.items], rows=len(items))
+        return True
+
+
+# --- stories -------------------------------------------------------------------------------------------------------
+
+
+class Stories:
+    """Texts that are written a piece at a time, each in its turn."""
+
+    ops = ("generate",)
+    PLAIN: ClassVar[tuple[str, ...]] = ("max_tokens", "stop")
+
+    def __init__(self, made: Any, say: Say) -> None:
+        self.made, self.say = made, say
+        self.running: dict[int, Iterator[dict[str, Any]]] = {}
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.running)
+
+    def take(self, job: Job) -> None:
+        self.running[job.id] = self._story(job.items[0], job.options)
+
+    def drop(self, id: int) -> None:
+        self.running.pop(id, None)
+
+    def work(self) -> None:
+        """One piece of every story."""
+        for id, story in list(self.running.items()):
+            try:
+                said = next(story)
+                self.say(id=id, **said)
+                if "done" in said:
+                    del self.running[id]
+            except Exception as error:
+                del self.running[id]
+                failure(self.say, id, error)
+
+    def _story(self, prompt: str, options: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        drawn = {name: options.get(name) for name in DRAWN}
+        greedy = drawn["temperature"] == 0
+        plain = {name: options[name] for name in self.PLAIN if options.get(name)} | {"warn": _unsaid}
+        nothing = dict.fromkeys(DRAWN)
+        decoding = chosen(self.made.recipe.decoding, "greedy" if greedy else None, None, nothing if greedy else drawn)
+        if isinstance(decoding, Beam):
+            (whole,) = self.made.generate(prompt, 1, decoding, **plain)
+            yield {"piece": whole.text}
+            yield {"done": whole.ended}
+            return
+        for piece in self.made.stream(prompt, 1, decoding, **plain):
+            if piece.text:
+                yield {"piece": piece.text}
+            if piece.whole:
+                yield {"done": piece.whole.ended}
