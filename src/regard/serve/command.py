@@ -86,6 +86,8 @@ async def _serve(settings: Settings) -> None:
             return
         starting.result()
         running = asyncio.create_task(server.serve(sockets=[sock]))
+        while not server.started and not running.done():
+            await asyncio.sleep(0.01)
         host, port = sock.getsockname()[:2]
         journal.tell("ready", address=f"http://{host}:{port}", models=list(pool.models))
         await asyncio.wait([running, asyncio.create_task(told.wait())], return_when=asyncio.FIRST_COMPLETED)

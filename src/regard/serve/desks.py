@@ -59,7 +59,8 @@ def desks(made: Any, say: Say, places: int) -> list[Desk]:
         found.append(Stories(made, say))
     if hasattr(made, "reply"):
         batches["chat"] = _chat
-    return [*found, Batches(made, say, batches)]
+    taken = {op for desk in found for op in desk.ops}
+    return [*found, Batches(made, say, {op: batches[op] for op in batches.keys() - taken})]
 
 
 def portrait(made: Any, open_desks: list[Desk]) -> dict[str, Any]:
@@ -94,7 +95,7 @@ class Open:
 class Translations:
     """Texts join those that are being translated. Long ones, and those with alignments, go to `Batches`."""
 
-    ops = ("translate",)
+    ops: tuple[str, ...] = ("translate",)
 
     def __init__(self, made: Translator, say: Say, places: int) -> None:
         self.made, self.say, self.open = made, say, OpenTranslator(made, places)
@@ -228,7 +229,8 @@ class Batches:
 
     def work(self) -> None:
         """The one that waits longest, and those like it."""
-        first, count, now, later = self.waiting[0], 0, [], deque[Job]()
+        first, count = self.waiting[0], 0
+        now, later = list[Job](), deque[Job]()
         for job in self.waiting:
             alike = (job.op, job.options) == (first.op, first.options) and count + len(job.items) <= TOGETHER
             (now if alike or job is first else later).append(job)
@@ -256,7 +258,7 @@ class Batches:
 class Stories:
     """Texts that are written a piece at a time, each in its turn."""
 
-    ops = ("generate",)
+    ops: tuple[str, ...] = ("generate",)
     PLAIN: ClassVar[tuple[str, ...]] = ("max_tokens", "stop")
 
     def __init__(self, made: Any, say: Say) -> None:
