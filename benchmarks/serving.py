@@ -53,7 +53,9 @@ class Client:
         if not hasattr(self, "reader"):
             self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.port)
         body = json.dumps({"text": texts}).encode()
-        head = f"POST /v1/translate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(body)}"
+        head = (
+            f"POST /v1/translate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(body)}"
+        )
         self.writer.write(head.encode() + b"\r\n\r\n" + body)
         answer = await self.reader.readuntil(b"\r\n\r\n")
         length = re.search(rb"content-length: (\d+)", answer)
@@ -62,7 +64,9 @@ class Client:
         return int(answer[9:12])
 
 
-async def closed(port: int, clients: int, texts: int, seconds: float, lines: list[str]) -> tuple[float, list[float], Counter[int]]:
+async def closed(
+    port: int, clients: int, texts: int, seconds: float, lines: list[str]
+) -> tuple[float, list[float], Counter[int]]:
     """Texts a second, latencies and statuses of clients that ask again as soon as they are answered."""
     end, taken, statuses, done = time.perf_counter() + seconds, [], Counter[int](), 0
 
@@ -155,8 +159,8 @@ async def measure(port: int, given: argparse.Namespace, lines: list[str], proces
     print(f"| 70% of that, at random | p50 {ms['load50']}, p99 {ms['load99']}: {m['load99'] / m['alone']:.1f} × the "
           f"unloaded median, {m['load99'] / m['alone99']:.1f} × its p99; {m['refused']:.0f} × 429 |")  # fmt: skip
     print(f"| 32 clients, {given.texts} texts a request | {m['lists']:.0f} |")
-    print(f"| `regard translate`, a file | {m['file']:.0f}; the server's share of it: {m['lists'] / m['file']:.2f}, with "
-          f"one text a request {m['many'] / m['file']:.2f} |")  # fmt: skip
+    print(f"| `regard translate`, a file | {m['file']:.0f}; the server has {m['lists'] / m['file']:.2f} of it, "
+          f"with one text a request {m['many'] / m['file']:.2f} |")  # fmt: skip
     print(f"| memory | {memory(process):.0f} MB |")
 
 

@@ -70,7 +70,8 @@ async def _serve(settings: Settings) -> None:
     sock = listener(settings.host, settings.port)  # an address that is taken is told before models are loaded
     journal = Journal()
     pool = Pool(settings, journal.tell)
-    guard = Guard(build(pool, settings, journal, lambda: guard.draining), settings, journal)
+    guard = Guard(settings, journal)
+    guard.app = build(pool, settings, journal, lambda: guard.draining)
     config = uvicorn.Config(
         guard, http=protocol(settings.patience), ws="none", lifespan="off", log_config=None, access_log=False,
         proxy_headers=False, server_header=False, timeout_keep_alive=60, backlog=2048,

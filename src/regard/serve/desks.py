@@ -4,14 +4,15 @@ Texts to translate join those that are being translated; other requests that wai
 stories are written a word at a time, so that a long one holds up nobody. Knows no sockets and no HTTP.
 """
 
+import secrets
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
-from regard.decoding import Beam, DecodingConfig
+from regard.decoding import Beam, DecodingConfig, Sample
 from regard.errors import RegardError
 from regard.tasks.generate import DRAWN, chosen
 from regard.tasks.open import OpenTranslator
@@ -50,17 +51,15 @@ class Desk(Protocol):
 def desks(made: Any, say: Say, places: int) -> list[Desk]:
     """For all that a model can do."""
     found: list[Desk] = []
-    batches = {op: BATCHES[op] for op in BATCHES if hasattr(made, op)}
-    if find_spec("regard.look"):
-        batches["look"] = _look
     if type(made) is Translator:
         found.append(Translations(made, say, places))
-    if hasattr(made, "stream"):
-        found.append(Stories(made, say))
-    if hasattr(made, "reply"):
-        batches["chat"] = _chat
+    if told := {op: story for op, (kind, story) in STORIES.items() if hasattr(made, kind)}:
+        found.append(Stories(made, say, told))
     taken = {op for desk in found for op in desk.ops}
-    return [*found, Batches(made, say, {op: batches[op] for op in batches.keys() - taken})]
+    batches = {op: compute for op, compute in BATCHES.items() if hasattr(made, op) and op not in taken}
+    if find_spec("regard.look"):
+        batches["look"] = _look
+    return [*found, Batches(made, say, batches)]
 
 
 def portrait(made: Any, open_desks: list[Desk]) -> dict[str, Any]:
@@ -197,13 +196,9 @@ def _said(op: str) -> Compute:
 
 
 def _look(made: Any, items: list[Any], options: dict[str, Any]) -> list[Any]:
-    from regard.look import look
+    from regard.look import look  # type: ignore[import-untyped, unused-ignore]
 
     return [look(made, text, options.get("target")) for text in items]
-
-
-def _chat(made: Any, items: list[Any], options: dict[str, Any]) -> list[Any]:
-    return [made.reply(history, **options) for history in items]
 
 
 BATCHES: dict[str, Compute] = {"translate": _translate, "fill": _fill, "embed": _embed}
@@ -255,14 +250,46 @@ class Batches:
 # --- stories -------------------------------------------------------------------------------------------------------
 
 
+def _story(made: Any, prompt: str, options: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    plain = {name: options[name] for name in ("max_tokens", "stop") if options.get(name)} | {"warn": _unsaid}
+    drawn = {name: options.get(name) for name in DRAWN}
+    if greedy := drawn["temperature"] == 0:
+        drawn = dict.fromkeys(DRAWN)
+    decoding = chosen(made.recipe.decoding, "greedy" if greedy else None, None, drawn)
+    if isinstance(decoding, Sample) and options.get("seed") is None:
+        decoding = replace(decoding, seed=secrets.randbits(31))  # another story each time
+    if isinstance(decoding, Beam):
+        (whole,) = made.generate(prompt, 1, decoding, **plain)
+        yield {"piece": whole.text}
+        yield {"done": whole.ended}
+        return
+    for piece in made.stream(prompt, 1, decoding, **plain):
+        if piece.text:
+            yield {"piece": piece.text}
+        if piece.whole:
+            yield {"done": piece.whole.ended}
+
+
+def _reply(made: Any, history: list[str], options: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    if options.get("temperature") == 0:
+        options = {"max_tokens": options["max_tokens"], "greedy": True}
+    elif "temperature" in options and "seed" not in options:
+        options = options | {"seed": secrets.randbits(31)}
+    pieces = made.stream(history, **options) if hasattr(made, "stream") else [made.reply(history, **options)]
+    for piece in pieces:
+        yield {"piece": piece}
+    yield {"done": "end"}
+
+
+Tell = Callable[[Any, Any, dict[str, Any]], Iterator[dict[str, Any]]]
+STORIES: dict[str, tuple[str, Tell]] = {"generate": ("generate", _story), "chat": ("reply", _reply)}  # by a method
+
+
 class Stories:
     """Texts that are written a piece at a time, each in its turn."""
 
-    ops: tuple[str, ...] = ("generate",)
-    PLAIN: ClassVar[tuple[str, ...]] = ("max_tokens", "stop")
-
-    def __init__(self, made: Any, say: Say) -> None:
-        self.made, self.say = made, say
+    def __init__(self, made: Any, say: Say, told: dict[str, Tell]) -> None:
+        self.made, self.say, self.told, self.ops = made, say, told, tuple(told)
         self.running: dict[int, Iterator[dict[str, Any]]] = {}
 
     @property
@@ -270,7 +297,7 @@ class Stories:
         return bool(self.running)
 
     def take(self, job: Job) -> None:
-        self.running[job.id] = self._story(job.items[0], job.options)
+        self.running[job.id] = self.told[job.op](self.made, job.items[0], job.options)
 
     def drop(self, id: int) -> None:
         self.running.pop(id, None)
@@ -286,20 +313,3 @@ class Stories:
             except Exception as error:
                 del self.running[id]
                 failure(self.say, id, error)
-
-    def _story(self, prompt: str, options: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        drawn = {name: options.get(name) for name in DRAWN}
-        greedy = drawn["temperature"] == 0
-        plain = {name: options[name] for name in self.PLAIN if options.get(name)} | {"warn": _unsaid}
-        nothing = dict.fromkeys(DRAWN)
-        decoding = chosen(self.made.recipe.decoding, "greedy" if greedy else None, None, nothing if greedy else drawn)
-        if isinstance(decoding, Beam):
-            (whole,) = self.made.generate(prompt, 1, decoding, **plain)
-            yield {"piece": whole.text}
-            yield {"done": whole.ended}
-            return
-        for piece in self.made.stream(prompt, 1, decoding, **plain):
-            if piece.text:
-                yield {"piece": piece.text}
-            if piece.whole:
-                yield {"done": piece.whole.ended}

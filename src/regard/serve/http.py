@@ -10,7 +10,7 @@ import socket
 import sys
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -39,29 +39,29 @@ class Journal:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        made = {"registry": self.registry}
+        made: dict[str, Any] = {"registry": self.registry}
         self.requests = Counter("regard_requests", "Requests.", ["path", "status"], **made)
         self.seconds = Histogram("regard_request_seconds", "Time from request to answer.", ["path"], **made)
         self.running = Gauge("regard_requests_running", "Requests that are being worked on.", **made)
-        self.events = Counter(
-            "regard_events", "queue_full, worker_died, worker_started, client_gone.", ["event"], **made
-        )
+        self.events = Counter("regard_events", "queue_full, worker_died, worker_started …", ["event"], **made)
         self.texts = Counter("regard_texts", "Texts that were answered.", ["model", "op"], **made)
-        buckets = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-        self.together = Histogram("regard_batch_rows", "Texts computed together.", ["model"], buckets=buckets, **made)
+        made["buckets"] = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+        self.together = Histogram("regard_batch_rows", "Texts computed together.", ["model"], **made)
 
     def tell(self, event: str, **facts: Any) -> None:
         if event != "request":
             self.events.labels(event).inc()
-        now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
         sys.stderr.write(json.dumps({"time": now, "event": event, **facts}, ensure_ascii=False) + "\n")
 
 
 class Guard:
     """The application with its limits around it."""
 
-    def __init__(self, app: Any, settings: Settings, journal: Journal) -> None:
-        self.app, self.settings, self.journal = app, settings, journal
+    app: Any  # ASGI
+
+    def __init__(self, settings: Settings, journal: Journal) -> None:
+        self.settings, self.journal = settings, journal
         self.keys = [key.encode() for key in settings.keys]
         self.draining, self.running = False, 0
 
@@ -81,8 +81,12 @@ class Guard:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"] = [*message.get("headers", ()), *HEADERS]
-            async with asyncio.timeout(self.settings.patience):
-                await send(message)
+            try:
+                async with asyncio.timeout(self.settings.patience):
+                    await send(message)
+            except TimeoutError:  # nobody reads on
+                scope["gone"] = True
+                raise asyncio.CancelledError from None
 
         try:
             self._admit(scope)
@@ -91,7 +95,7 @@ class Guard:
         except Refused as refused:
             if not status:
                 await refuse(refused, answer)
-        except (TimeoutError, asyncio.CancelledError):
+        except asyncio.CancelledError:
             if not scope.get("gone"):
                 raise
             self.journal.tell("client_gone", path=scope["path"])
@@ -106,7 +110,7 @@ class Guard:
             raise Refused(503, "ending", "the server is ending; ask another", retry=1)
         if self.keys and path.startswith(PROTECTED):
             given = headers.get(b"x-api-key") or headers.get(b"authorization", b"").removeprefix(b"Bearer ")
-            if not any([hmac.compare_digest(given, key) for key in self.keys]):  # all are compared
+            if not sum(hmac.compare_digest(given, key) for key in self.keys):  # all are compared
                 raise Refused(401, "key", "this needs a valid key, as Authorization: Bearer KEY or X-API-Key: KEY")
         length = headers.get(b"content-length", b"0")
         if length.isdigit() and int(length) > self.settings.max_body:

@@ -7,9 +7,10 @@ import asyncio
 import contextlib
 import itertools
 import json
+import os
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from regard.serve.settings import Refused, Settings
 
 LONGEST = 1 << 27  # bytes of an answer
 WAIT = (0.1, 30.0)  # seconds before a worker is started again: at first, and at most
+QUIET = {"TOKENIZERS_PARALLELISM": "false"}  # threads that wake up for a sentence cost more than they do
 Tell = Callable[..., None]  # (event, facts…): what the log and the metrics learn
 
 
@@ -37,7 +39,9 @@ class Worker:
         """What the model is; RegardError where it cannot be loaded."""
         ours, theirs = socket.socketpair()
         code = ("-m", "regard.serve.worker", json.dumps(self.told), str(theirs.fileno()))
-        self.process = await asyncio.create_subprocess_exec(sys.executable, *code, pass_fds=[theirs.fileno()])
+        self.process = await asyncio.create_subprocess_exec(
+            sys.executable, *code, pass_fds=[theirs.fileno()], env=os.environ | QUIET
+        )
         theirs.close()
         self.reader, self.writer = await asyncio.open_connection(sock=ours, limit=LONGEST)
         first = json.loads(await self.reader.readline() or b"{}")
@@ -69,7 +73,9 @@ class Worker:
             self.process.kill()
             await self.process.wait()
 
-    async def ask(self, id: int, op: str, items: list[Any], options: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+    async def ask(
+        self, id: int, op: str, items: list[Any], options: dict[str, Any]
+    ) -> AsyncGenerator[dict[str, Any], None]:
         """Messages of this request, the last one too; who stops listening has cancelled it."""
         queue: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
         self.waiting[id], last = queue, False
@@ -183,7 +189,7 @@ class Pool:
 
     async def stream(
         self, model: Model, op: str, items: list[Any], options: dict[str, Any]
-    ) -> AsyncIterator[dict[str, Any]]:
+    ) -> AsyncGenerator[dict[str, Any], None]:
         """Messages of a worker; Refused where there is no room, no time or no result."""
         if model.texts + len(items) > self.settings.queue:
             self.tell("queue_full", model=model.name)
