@@ -1,0 +1,121 @@
+"""Every address of the API, asked as users ask, beside what the model itself says."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import regard
+from regard.serve import app
+from regard.serve.http import POLICY
+from tests.serve.live import Server, until
+
+
+def test_models_say_what_they_can(server: Server) -> None:
+    models = {each["name"]: each for each in server.client.get("/v1/models").json()["models"]}
+    assert list(models) == ["toy", "lm", "bert", "choose"]
+    assert models["toy"]["title"].startswith("translation")
+    for name, op in (
+        ("toy", "translate"),
+        ("lm", "generate"),
+        ("bert", "fill"),
+        ("bert", "embed"),
+        ("choose", "choose"),
+    ):
+        assert op in models[name]["can"]
+    assert "generate" not in models["toy"]["can"]
+
+
+def test_translate(server: Server, toy_run: Path) -> None:
+    lines = ["w1 w2 w3", "w4 w5", ""]
+    answer = server.ask("translate", text=lines).json()
+    assert answer["model"] == "toy"
+    assert [each["text"] for each in answer["results"]] == regard.load(toy_run, "cpu").translate(lines)
+    (one,) = server.ask("translate", text="w1 w2 w3", nbest=3).json()["results"]
+    scores = [one["score"], *(each["score"] for each in one["alternatives"])]
+    assert len(scores) == 3
+    assert scores == sorted(scores, reverse=True)
+    (aligned,) = server.ask("translate", text="w1 w2 w3", alignments=True, model="toy").json()["results"]
+    assert all(len(pair) == 2 for pair in aligned["alignments"])
+
+
+def test_generate_at_once_and_as_it_is_written(server: Server, lm_run: Path) -> None:
+    asked = {"prompt": "the cat", "max_tokens": 20, "temperature": 0.9, "seed": 4}
+    whole = server.ask("generate", **asked).json()
+    decoding = regard.decoding.Sample(temperature=0.9, seed=4)
+    (wanted,) = regard.load(lm_run, "cpu").generate("the cat", 1, decoding, max_tokens=20)
+    assert (whole["text"], whole["reason"]) == (wanted.text, wanted.ended)
+    with server.client.stream("POST", "/v1/generate", json=asked | {"stream": True}) as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        events = [json.loads(line.removeprefix("data: ")) for line in answer.iter_lines() if line]
+    assert "".join(each.get("text", "") for each in events) == wanted.text
+    assert events[-1] == {"done": True, "reason": wanted.ended}
+    assert len(events) > 3
+    greedy = server.ask("generate", prompt="the cat", max_tokens=8, temperature=0).json()["text"]
+    assert greedy == server.ask("generate", prompt="the cat", max_tokens=8, temperature=0).json()["text"]
+
+
+def test_fill_and_embed(server: Server, bert_run: Path) -> None:
+    made = regard.load(bert_run, "cpu")
+    (found,) = server.ask("fill", text="Cat [MASK] purrs .", top=2).json()["results"]
+    (gap,) = made.fill(["Cat [MASK] purrs ."], 2)[0]
+    assert [guess["word"] for guess in found["gaps"][0]] == [guess.word for guess in gap]
+    vectors = [
+        each["vector"] for each in server.ask("embed", text=["Cat mat .", "Sea ."], pooling="max").json()["results"]
+    ]
+    np.testing.assert_allclose(vectors, made.embed(["Cat mat .", "Sea ."], "max"), atol=1e-5)
+
+
+def test_choose(server: Server, choose_run: Path) -> None:
+    (found,) = server.ask("choose", context="the cat sat", question="who ?", options=["the cat", "the dog"]).json()[
+        "results"
+    ]
+    (wanted,) = regard.load(choose_run, "cpu").choose([("the cat sat", "who ?", ["the cat", "the dog"])])
+    assert found["option"] == wanted.text
+    assert found["probabilities"] == pytest.approx(wanted.probabilities, abs=1e-5)
+
+
+def test_the_wrong_model_is_told(server: Server) -> None:
+    for body, status, code in (
+        ({"text": "w1", "model": "nobody"}, 404, "no_such_model"),
+        ({"text": "w1", "model": "../../etc/passwd"}, 404, "no_such_model"),
+        ({"text": "w1", "model": "lm"}, 400, "cannot"),
+    ):
+        answer = server.ask("translate", **body)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
+    nobody = server.ask("answer", question="who?", context="nobody")
+    assert (nobody.status_code, nobody.json()["error"]["code"]) == (400, "cannot")
+
+
+def test_health_docs_and_metrics(server: Server) -> None:
+    assert server.client.get("/healthz").status_code == server.client.get("/readyz").status_code == 200
+    docs, schema = server.client.get("/docs").text, server.client.get("/openapi.json").json()
+    for path in schema["paths"]:
+        assert path in docs
+    assert "<script" not in docs
+    before = server.metric('regard_texts_total{model="toy",op="translate"}')
+    server.ask("translate", text=["w1", "w2"])
+    assert server.metric('regard_texts_total{model="toy",op="translate"}') == before + 2
+
+
+def test_the_page_and_its_policy(server: Server) -> None:
+    page = server.client.get("/")
+    assert page.headers["content-type"].startswith("text/html")
+    assert page.headers["content-security-policy"] == POLICY
+    assert "unsafe" not in POLICY
+    files = [path.name for path in app.PAGE.glob("*")] if app.PAGE.exists() else []
+    for name in files:
+        assert server.client.get(f"/static/{name}").status_code == 200
+    for name in ("../app.py", "..%2fapp.py", "%2e%2e/app.py", "nothing.js"):
+        assert server.client.get(f"/static/{name}").status_code == 404
+
+
+def test_the_log_has_no_text(server: Server) -> None:
+    server.ask("translate", text="w1 w2 w3 w4 w5")
+    server.ask("generate", prompt="the mat sat on", max_tokens=3)
+    until(lambda: server.events("request")[-1]["path"] == "/v1/generate", "the log")
+    assert {"status", "ms", "path", "model", "texts"} <= server.events("request")[-1].keys()
+    written = "".join(server.log)
+    assert "w1 w2 w3 w4 w5" not in written
+    assert "the mat sat on" not in written

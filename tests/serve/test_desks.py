@@ -1,0 +1,136 @@
+"""Desks: what waits together is computed together, a failure stays with who caused it, stories take turns."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import regard
+from regard.errors import RegardError
+from regard.serve.desks import Batches, Desk, Job, Stories, Translations, desks, portrait
+from regard.tasks.translator import Translator
+
+
+class Ear(list[dict[str, Any]]):
+    """What was said."""
+
+    def __call__(self, **message: Any) -> None:
+        self.append(message)
+
+    def of(self, id: int) -> list[dict[str, Any]]:
+        return [message for message in self if message["id"] == id]
+
+
+def finish(desk: Desk) -> None:
+    for _ in range(10_000):
+        if not desk.busy:
+            return
+        desk.work()
+    raise AssertionError("it does not end")
+
+
+def upper(made: Any, items: list[str], options: dict[str, Any]) -> list[str]:
+    made.calls.append(list(items))
+    if "bad" in items:
+        raise RegardError("bad cannot be done")
+    if "worse" in items:
+        raise KeyError("a secret of the machine")
+    return [item.upper() for item in items]
+
+
+def test_equal_requests_are_computed_together() -> None:
+    made, ear = SimpleNamespace(calls=[]), Ear()
+    desk = Batches(made, ear, {"up": upper})
+    for id, (items, options) in enumerate([(["a", "b"], {}), (["c"], {"top": 2}), (["d"], {})]):
+        desk.take(Job(id, "up", items, options))
+    finish(desk)
+    assert made.calls == [["a", "b", "d"], ["c"]]
+    assert [ear.of(id)[0]["results"] for id in range(3)] == [["A", "B"], ["C"], ["D"]]
+
+
+def test_one_bad_request_fails_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    made, ear = SimpleNamespace(calls=[]), Ear()
+    desk = Batches(made, ear, {"up": upper})
+    for id, item in enumerate(["a", "bad", "b", "worse"]):
+        desk.take(Job(id, "up", [item]))
+    desk.drop(2)
+    finish(desk)
+    assert ear.of(0)[0]["results"] == ["A"]
+    assert ear.of(1) == [{"id": 1, "error": "bad cannot be done", "code": "impossible"}]
+    assert ear.of(2) == []
+    assert (ear.of(3)[0]["code"], "secret" in ear.of(3)[0]["error"]) == ("internal", False)
+    assert "a secret of the machine" in capsys.readouterr().err  # the operator is told
+
+
+def test_a_batch_is_bounded() -> None:
+    made, ear = SimpleNamespace(calls=[]), Ear()
+    desk = Batches(made, ear, {"up": upper})
+    for id in range(5):
+        desk.take(Job(id, "up", ["a"] * 30))
+    finish(desk)
+    assert [len(items) for items in made.calls] == [60, 60, 30]
+
+
+def count(made: Any, prompt: str, options: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for n in range(int(prompt)):
+        if n == options.get("fail"):
+            raise RegardError("no further")
+        yield {"piece": str(n)}
+    yield {"done": "end"}
+
+
+def test_stories_take_turns() -> None:
+    ear = Ear()
+    desk = Stories(None, ear, {"generate": count})
+    desk.take(Job(1, "generate", ["100"]))
+    desk.take(Job(2, "generate", ["2"]))
+    desk.take(Job(3, "generate", ["9"], {"fail": 1}))
+    desk.take(Job(4, "generate", ["9"]))
+    desk.work()
+    desk.drop(4)
+    for _ in range(2):
+        desk.work()
+    assert [m.get("piece", m.get("done")) for m in ear.of(2)] == ["0", "1", "end"]
+    assert len(ear.of(1)) == 3  # the long one has said as much
+    assert ear.of(3)[-1] == {"id": 3, "error": "no further", "code": "impossible"}
+    assert len(ear.of(4)) == 1
+    finish(desk)
+    assert len(ear.of(1)) == 101
+
+
+@pytest.fixture(scope="module")
+def translator(toy_run: Path) -> Translator:
+    return regard.load(toy_run, "cpu")
+
+
+def test_translations_join_and_long_ones_are_cut(translator: Translator) -> None:
+    ear, lines = Ear(), ["w1 w2 w3", "w4", ""]
+    desk = Translations(translator, ear, 8)
+    long = " ".join(f"w{n % 20}" for n in range(translator.recipe.data.filters.max_length + 9))
+    desk.take(Job(1, "translate", lines))
+    desk.take(Job(2, "translate", ["w5 w6"], {"nbest": 3}))
+    desk.take(Job(3, "translate", [long, "w7"]))
+    desk.take(Job(4, "translate", ["w8 w9"], {"alignments": True}))
+    desk.take(Job(5, "translate", ["w8 w9"], {"nbest": 4, "beam": 2}))
+    desk.take(Job(6, "translate", ["w8 w9"]))
+    desk.drop(6)
+    finish(desk)
+    assert [each["text"] for each in ear.of(1)[0]["results"]] == translator.translate(lines)
+    (best,) = ear.of(2)[0]["results"]
+    wanted = translator.nbest(["w5 w6"], 3, regard.decoding.Beam(size=3, max_ratio=2.0, max_extra=20))[0]
+    assert [best["text"], *(each["text"] for each in best["alternatives"])] == [each.text for each in wanted]
+    assert [each["text"] for each in ear.of(3)[0]["results"]] == translator.translate([long, "w7"], long="segment")
+    (aligned,) = ear.of(4)[0]["results"]
+    assert all(0 <= source < 2 for source, _ in aligned["alignments"])
+    assert "raise the beam" in ear.of(5)[0]["error"]
+    assert ear.of(6) == []
+    assert desk.owners == {}
+
+
+def test_a_model_says_what_it_can(translator: Translator) -> None:
+    known = portrait(translator, desks(translator, Ear(), 4))
+    assert (known["kind"], known["languages"]) == ("translation", ["en", "de"])
+    assert "translate" in known["can"]
+    assert not {"generate", "chat", "fill"} & set(known["can"])

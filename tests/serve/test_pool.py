@@ -1,0 +1,93 @@
+"""Who is asked, how often, and what is told when nobody answers."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regard.serve.pool import Died, Pool
+from regard.serve.settings import Refused, Settings
+
+
+class Mortal:
+    """A worker that dies so many times before, or in, its answer."""
+
+    def __init__(self, deaths: int, said: int = 0) -> None:
+        self.deaths, self.said, self.ready, self.texts, self.asked = deaths, said, True, 0, 0
+
+    async def ask(self, id: int, op: str, items: list[Any], options: Any) -> AsyncGenerator[dict[str, Any], None]:
+        self.asked += 1
+        for n in range(self.said):
+            yield {"id": id, "piece": str(n)}
+        if self.deaths:
+            self.deaths -= 1
+            raise Died
+        yield {"id": id, "results": [item.upper() for item in items]}
+
+
+def pool(worker: Any, **settings: Any) -> Pool:
+    made = Pool(Settings({"m": Path("m")}, **settings), lambda event, **facts: None)
+    made.models["m"].workers, made.models["m"].portrait = [worker], {"can": ["up"]}
+    return made
+
+
+async def ask(made: Pool) -> Any:
+    return (await made.ask(made.model(None, "up"), "up", ["a"], {}))["results"]
+
+
+def test_a_request_is_asked_once_more_and_no_more() -> None:
+    worker = Mortal(1)
+    assert (asyncio.run(ask(pool(worker))), worker.asked) == (["A"], 2)
+    worker = Mortal(2)
+    with pytest.raises(Refused) as caught:
+        asyncio.run(ask(pool(worker)))
+    assert (caught.value.status, caught.value.code, worker.asked) == (503, "worker_died", 2)
+
+
+def test_a_stream_that_has_begun_is_not_begun_again() -> None:
+    worker = Mortal(1, said=2)
+    made = pool(worker)
+
+    async def listen() -> list[str]:
+        return [m["piece"] async for m in made.stream(made.model("m", "up"), "up", ["a"], {})]
+
+    with pytest.raises(Refused) as caught:
+        asyncio.run(listen())
+    assert (caught.value.code, worker.asked, made.models["m"].texts) == ("worker_died", 1, 0)
+
+
+def test_who_leaves_gives_back_the_place() -> None:
+    made = pool(Mortal(0, said=5), queue=1)
+
+    async def leave() -> None:
+        messages = made.stream(made.model("m", "up"), "up", ["a"], {})
+        await anext(messages)
+        assert made.models["m"].texts == 1
+        with pytest.raises(Refused) as caught:
+            await ask(made)
+        assert caught.value.status == 429
+        await messages.aclose()
+        assert made.models["m"].texts == 0
+
+    asyncio.run(leave())
+
+
+def test_without_a_worker_it_waits_no_longer_than_allowed() -> None:
+    worker = Mortal(0)
+    worker.ready = False
+    made = pool(worker, timeout=0.05)
+    with pytest.raises(Refused) as caught:
+        asyncio.run(ask(made))
+    assert (caught.value.status, made.models["m"].texts) == (504, 0)
+
+
+def test_a_model_must_be_named_where_several_can() -> None:
+    made = Pool(Settings({"a": Path("a"), "b": Path("b")}), lambda event, **facts: None)
+    for model in made.models.values():
+        model.portrait = {"can": ["up"]}
+    assert made.model("b", "up").name == "b"
+    with pytest.raises(Refused) as caught:
+        made.model(None, "up")
+    assert (caught.value.status, caught.value.code) == (400, "model_missing")

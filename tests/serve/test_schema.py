@@ -1,0 +1,39 @@
+"""The server against its own OpenAPI: whatever fits the schema, or does not, no answer is a 5xx."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from tests.serve.live import Server
+
+EXAMPLES = 6  # of each operation and kind
+
+
+def test_no_request_makes_it_fail(toy_run: Path, lm_run: Path, bert_run: Path, choose_run: Path) -> None:
+    schemathesis = pytest.importorskip("schemathesis")
+    models = f"toy={toy_run}", f"lm={lm_run}", f"bert={bert_run}", f"choose={choose_run}"
+    statuses: dict[int, int] = {}
+    with Server(*models, "--max-tokens", 8) as server:
+        schema = schemathesis.openapi.from_dict(server.client.get("/openapi.json").json())
+        schema.config.update(base_url=server.url)
+        for found in schema.get_all_operations():
+            for mode in schemathesis.GenerationMode:
+                operation = found.ok()
+                if operation.method == "get" and mode == schemathesis.GenerationMode.NEGATIVE:
+                    continue  # where nothing is asked, nothing can be wrong
+                cases = operation.as_strategy(generation_mode=mode)
+                quiet = settings(max_examples=EXAMPLES, deadline=None, derandomize=True, database=None,
+                                 suppress_health_check=list(HealthCheck))  # fmt: skip
+
+                @quiet
+                @given(case=cases)
+                def fuzz(case: Any) -> None:
+                    answer = case.call()
+                    statuses[answer.status_code] = statuses.get(answer.status_code, 0) + 1
+                    assert answer.status_code < 500, answer.content
+
+                fuzz()
+    assert statuses[200] > 20
+    assert statuses[422] > 20
