@@ -93,7 +93,7 @@ def test_what_cannot_start_says_why(toy_run: Path, tmp_path: Path) -> None:
         ([f"a b={toy_run}"], "a model's name"),
         ([f"x={toy_run}", f"x={toy_run}"], "two models are called x"),
         ([toy_run, "--engine", "steam"], "--engine is 'steam'"),
-        ([toy_run, "--host", "no.such.host.invalid"], "no.such.host.invalid"),
+        ([toy_run, "--host", "no.such.host.invalid"], "cannot listen there"),
     ):
         command = [sys.executable, "-m", "regard", "serve", *map(str, arguments), "--port", "0"]
         found = subprocess.run(command, capture_output=True, text=True, timeout=WAIT, check=False)

@@ -16,6 +16,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
+from regard.errors import RegardError
 from regard.serve.settings import Refused, Settings
 
 Message = MutableMapping[str, Any]
@@ -209,10 +210,12 @@ def protocol(patience: float) -> type[asyncio.Protocol]:
 
 def listener(host: str, port: int) -> socket.socket:
     """A socket to listen on. asyncio turns Nagle's delay off only where the protocol is named, as it is here."""
-    family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)[
-        0
-    ]
-    made = socket.socket(family, kind, proto)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    made.bind(address)
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+        family, kind, proto, _, address = found[0]
+        made = socket.socket(family, kind, proto)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(address)
+    except OSError as error:
+        raise RegardError(f"{host}:{port}: cannot listen there ({error.strerror})") from None
     return made

@@ -96,7 +96,7 @@ class Worker:
 
     def _send(self, message: dict[str, Any]) -> None:
         if not self.writer.is_closing():
-            self.writer.write(json.dumps(message, ensure_ascii=False).encode() + b"\n")
+            self.writer.write(json.dumps(message, ensure_ascii=False).encode(errors="replace") + b"\n")
 
 
 class Model:
