@@ -74,8 +74,6 @@ class Open:
         if not self.lane.busy():
             return []
         self.lane.advance()
-        if not self.lane.look():
-            return []
         done = self.lane.leave()
         if done and len(self.lane.free()) * SPARE >= len(self.lane.sentences) and not self.waiting:
             self.lane.shrink()
