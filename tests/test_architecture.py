@@ -18,6 +18,7 @@ MAY_IMPORT = {
     "evaluation": {"evaluation"},
     "tasks": {"tasks", "text", "data", "models", "nn", "decoding", "evaluation", "folder"},
     "interop": {"interop", "training", "tasks", "text", "data", "models", "nn", "decoding", "recipe", "folder"},
+    "look": {"look", "tasks", "text", "data", "models", "nn", "folder"},
     "training": {"training", "tasks", "data", "decoding", "nn", "recipe", "folder", "regard"},
 }
 
