@@ -60,7 +60,7 @@ def shown(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
     pieces, special = tokenizer.tokens(ids), set(tokenizer.special.values())
     if tokenizer.kind == "bpe":
         return [
-            piece if i in special else piece.removesuffix("</w>") if piece.endswith("</w>") else f"{piece}@@"
+            piece if i in special else piece[: -len("</w>")] or "▁" if piece.endswith("</w>") else f"{piece}@@"
             for i, piece in zip(ids, pieces, strict=True)
         ]
     if tokenizer.kind not in ("byte_bpe", "gpt2"):
