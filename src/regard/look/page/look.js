@@ -4,24 +4,24 @@ One function, no other name outside, no framework, no network; styles are look.c
 data goes in as text nodes. Heat maps are canvases; hovering moves marks over them and draws nothing anew. */
 "use strict";
 (() => {
-  const HIDDEN = 65535, ONE = 65534, SHOWN = 8;
+  const HIDDEN = 65535, ONE = 65534, SHOWN = 8, STRANDS = 400; // lines that are drawn at most where no word is chosen
   const VIEWS = {lines: "l", map: "m", heads: "h", rollout: "r", walk: "w"};
   const PLACES = {encoder: "e", decoder: "d", cross: "c"};
   const WORDS = {
     en: {
       lines: "Lines", map: "Map", heads: "Heads", rollout: "Rollout", walk: "Walk", layer: "Layer", head: "Head",
-      encoder: "Encoder", decoder: "Decoder", cross: "Source", places: "Attention", views: "View",
+      encoder: "Encoder", decoder: "Decoder", cross: "Cross", places: "Attention", views: "View",
       encoderTitle: "words of the source look at each other", decoderTitle: "each word looks at those before it",
       crossTitle: "each word that is said looks at the source", textTitle: "words of the text look at each other",
       theme: "Light or dark", other: "中文", keys: "Keys", reads: "reads", says: "says", looks: "looks at", seen: "is looked at by",
       asks: "asks ↓ asked →", hint: "Point at a word, or press J and K; a click keeps it.", of: "of", weight: "weight",
-      legend: "weight, by its root", hidden: "hidden", chooseHead: "layer {l}, head {h}",
+      legend: "weight, coloured by its root; the strongest colour is the largest here", hidden: "hidden", chooseHead: "layer {l}, head {h}",
       noRollout: "Rollout follows words through layers of self-attention, which this model has not got, or has shortened.",
       rolloutNote: "How much of each input word is in each place after layer {l}, if heads count alike and half of a place passes by in the residual: R ← (½W + ½I) R (Abnar and Zuidema 2020). In a decoder, rows of target and source together sum to 1.",
       noWalk: "The numbers behind these weights would make this page too large; take a shorter text.",
       noChoice: "The numbers behind these weights are not shown: this page does not know the choice ",
       note: "Weights say what was mixed, not why something was said: other weights can give the same output (Jain and Wallace 2019; Wiegreffe and Pinter 2019).",
-      help: [["← →", "head before, after"], ["↑ ↓", "layer below, above"], ["J K", "word after, before"], ["N B", "key after, before (walk)"], ["L M H R W", "lines, map, heads, rollout, walk"], ["E D C", "encoder, decoder, source"], ["T", "light or dark"], ["Z", "中文"], ["Esc", "let go of a word"]],
+      help: [["← →", "head before, after"], ["↑ ↓", "layer below, above"], ["J K", "word after, before"], ["N B", "key after, before (walk)"], ["L M H R W", "lines, map, heads, rollout, walk"], ["E D C", "encoder, decoder, cross"], ["T", "light or dark"], ["Z", "中文"], ["Esc", "let go of a word"]],
       w1: "Words", w1a: "Choose the word that asks. Everything below is about it, in this layer and head.", w1b: "At this place the model reads {r} and is about to say {s}.",
       w2: "A vector for each word", word: "word", segment: "segment", position: "position", joined: "joined with its position, by a matrix", norm: "normalised", sum: "sum", first: "{w}: the first {n} of {d} numbers",
       w2a: "This is what enters layer 1. Layer {l} reads what layer {m} has made of it, which is not shown.", w2b: "No position is added here.", w2c: "Recurrent or convolutional layers come between this and the attention; they are not shown.",
@@ -35,17 +35,17 @@ data goes in as text nodes. Heat maps are canvases; hovering moves marks over th
     },
     zh: {
       lines: "连线", map: "热图", heads: "各头", rollout: "累积", walk: "演算", layer: "层", head: "头",
-      encoder: "编码器", decoder: "解码器", cross: "源文", places: "注意力", views: "视图",
+      encoder: "编码器", decoder: "解码器", cross: "交叉", places: "注意力", views: "视图",
       encoderTitle: "源文的词互相注意", decoderTitle: "每个词注意它之前的词", crossTitle: "说出的每个词注意源文", textTitle: "文中的词互相注意",
       theme: "浅色或深色", other: "English", keys: "按键", reads: "读入", says: "说出", looks: "注意", seen: "被这些词注意：",
       asks: "查询 ↓ 键 →", hint: "指向一个词，或按 J、K；点击可固定。", of: "/", weight: "权重",
-      legend: "权重（按平方根着色）", hidden: "被遮住", chooseHead: "第 {l} 层第 {h} 头",
+      legend: "权重，按平方根着色；颜色最强者为此处最大值", hidden: "被遮住", chooseHead: "第 {l} 层第 {h} 头",
       noRollout: "累积注意力沿自注意力各层追踪词；此模型没有自注意力，或其键被压缩过。",
       rolloutNote: "到第 {l} 层为止，每个位置含有多少各输入词：各头同等计算，残差保留一半，R ← (½W + ½I) R（Abnar 与 Zuidema 2020）。在解码器中，译文与源文两部分每行合计为 1。",
       noWalk: "这些权重背后的数字会使页面过大；请用短一些的文本。",
       noChoice: "这些权重背后的数字没有给出：本页不认识这一选择：",
       note: "权重说明混合了什么，不说明为什么这样说：别的权重可以给出同样的输出（Jain 与 Wallace 2019；Wiegreffe 与 Pinter 2019）。",
-      help: [["← →", "前一头、后一头"], ["↑ ↓", "下一层、上一层"], ["J K", "后一词、前一词"], ["N B", "后一键、前一键（演算）"], ["L M H R W", "连线、热图、各头、累积、演算"], ["E D C", "编码器、解码器、源文"], ["T", "浅色或深色"], ["Z", "English"], ["Esc", "放开选中的词"]],
+      help: [["← →", "前一头、后一头"], ["↑ ↓", "下一层、上一层"], ["J K", "后一词、前一词"], ["N B", "后一键、前一键（演算）"], ["L M H R W", "连线、热图、各头、累积、演算"], ["E D C", "编码器、解码器、交叉"], ["T", "浅色或深色"], ["Z", "English"], ["Esc", "放开选中的词"]],
       w1: "词", w1a: "选择发出查询的词。以下都是它在这一层、这一头中的数字。", w1b: "模型在此读入 {r}，将要说出 {s}。",
       w2: "每个词一个向量", word: "词", segment: "句段", position: "位置", joined: "由矩阵与位置合并", norm: "归一化", sum: "和", first: "{w}：{d} 个数中的前 {n} 个",
       w2a: "这是进入第 1 层的向量。第 {l} 层读的是第 {m} 层的结果，未列出。", w2b: "这里不加位置。", w2c: "它与注意力之间还有循环层或卷积层，未列出。",
@@ -75,8 +75,17 @@ data goes in as text nodes. Heat maps are canvases; hovering moves marks over th
       else if (name === "class") made.className = value;
       else if (value !== undefined && value !== false) made.setAttribute(name, value);
     }
-    made.append(...children.flat().filter((child) => child !== undefined && child !== null && child !== false));
+    made.append(...children.flat(Infinity).filter((child) => child !== undefined && child !== null && child !== false));
     return made;
+  }
+
+  /* Makes of nodes that are shown others like them: what is alike stays, and is neither laid out nor scrolled anew. */
+  function become(old, made) {
+    if (old.nodeName !== made.nodeName || old.childNodes.length !== made.childNodes.length) { old.replaceWith(made); return; }
+    if (old.nodeType === Node.TEXT_NODE) { if (old.data !== made.data) old.data = made.data; return; }
+    for (const {name, value} of made.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+    const parts = [...made.childNodes];
+    [...old.childNodes].forEach((child, n) => become(child, parts[n]));
   }
 
   // --- numbers -----------------------------------------------------------------------------------------------------
@@ -172,8 +181,8 @@ data goes in as text nodes. Heat maps are canvases; hovering moves marks over th
     weights(layer = this.at.layer, head = this.at.head, from = this.place.weights) {
       const all = numbers(from), [, , rows, width] = from.shape.length === 4 ? from.shape : [0, 0, ...from.shape.slice(1)];
       const start = (from.shape.length === 4 ? layer * from.shape[1] + head : layer) * rows * width;
-      const at = (i, j) => { const n = all[start + i * width + j]; return n === HIDDEN ? null : n / ONE; };
-      return {rows, width, at, shade: (i, j) => { const n = all[start + i * width + j]; return n === HIDDEN ? -1 : Math.sqrt(n / ONE); }};
+      const own = all.subarray(start, start + rows * width), top = own.reduce((most, n) => (n !== HIDDEN && n > most ? n : most), 1);
+      return {rows, width, own, top: top / ONE, at: (i, j) => { const n = own[i * width + j]; return n === HIDDEN ? null : n / ONE; }};
     }
 
     // --- frame -------------------------------------------------------------------------------------------------------
@@ -190,15 +199,15 @@ data goes in as text nodes. Heat maps are canvases; hovering moves marks over th
       this.readout = el("p", {class: "readout", role: "status", "aria-live": "polite"});
       this.root.replaceChildren(...[
         !this.compact && el("header", {}, el("h2", {}, "regard look"), el("p", {class: "soft"}, data.model.title),
-          el("p", {class: "said", dir: "auto"}, visible(data.text), data.output && el("b", {}, " → "), data.output && el("bdi", {}, visible(data.output)))),
-        el("div", {class: "bar", role: "toolbar", "aria-label": t.views},
+          el("p", {class: "said", dir: "auto"}, visible(data.text)), data.output && el("p", {class: "said"}, el("b", {}, "→ "), el("bdi", {}, visible(data.output)))),
+        el("div", {class: "head"}, el("div", {class: "bar", role: "toolbar", "aria-label": t.views},
           el("div", {role: "group", "aria-label": t.places}, data.places.map((place, n) => button(n, "place", t[place.name], titles[place.name]))),
           el("div", {role: "tablist", "aria-label": t.views}, Object.keys(VIEWS).map((view) => button(view, "view", t[view], `${t[view]} (${VIEWS[view].toUpperCase()})`))),
           pick("layer"), pick("head"),
           el("div", {class: "end"},
             el("button", {type: "button", "aria-label": t.theme, title: `${t.theme} (T)`, "data-do": "theme", onclick: () => this.setTheme(this.theme === "dark" ? "light" : "dark")}, "◐"),
-            el("button", {type: "button", title: `${t.other} (Z)`, "data-do": "language", onclick: () => this.setLanguage(this.language === "zh" ? "en" : "zh")}, t.other))),
-        this.readout, this.view,
+            el("button", {type: "button", title: `${t.other} (Z)`, "data-do": "language", onclick: () => this.setLanguage(this.language === "zh" ? "en" : "zh")}, t.other))), this.readout),
+        this.view,
         el("details", {}, el("summary", {}, t.keys), el("dl", {}, t.help.map(([keys, what]) => [el("dt", {}, keys.split(" ").map((key) => el("kbd", {}, key))), el("dd", {}, what)]))),
         el("p", {class: "note"}, t.note)].filter(Boolean));
       this.set({});
@@ -268,10 +277,10 @@ data goes in as text nodes. Heat maps are canvases; hovering moves marks over th
     }
 
     context(canvas, width, height) {
-      const ratio = window.devicePixelRatio || 1, context = canvas.getContext("2d");
-      canvas.width = Math.round(width * ratio);
-      canvas.height = Math.round(height * ratio);
-      context.scale(canvas.width / width, canvas.height / height);
+      const ratio = window.devicePixelRatio || 1, context = canvas.getContext("2d"), size = [Math.round(width * ratio), Math.round(height * ratio)];
+      if (canvas.width !== size[0] || canvas.height !== size[1]) [canvas.width, canvas.height] = size; // new memory, which takes time
+      context.setTransform(size[0] / width, 0, 0, size[1] / height, 0, 0);
+      context.clearRect(0, 0, width, height);
       return context;
     }
 
@@ -306,14 +315,15 @@ data goes in as text nodes. Heat maps are canvases; hovering moves marks over th
     }
 
     point(query, key) {
-      const {rows, width, at} = this.source, {canvas, pitch, gap} = this, height = Math.max(rows, width) * pitch;
+      const {rows, width, at, top} = this.source, {canvas, pitch, gap} = this, free = query < 0 && key < 0, height = Math.max(rows, width) * pitch;
       if (query >= 0 && key >= 0) key = -1;
       const context = this.context(canvas, gap, height), ink = RAMPS[this.theme][this.theme === "dark" ? 2 : 1].map((c) => (this.theme === "dark" ? c : Math.round(c * 0.6)));
+      const least = free && rows * width > STRANDS ? [...this.source.own].map((n) => (n === HIDDEN ? 0 : n)).sort((a, b) => b - a)[STRANDS] / ONE : 0;
       canvas.style.height = `${height}px`;
       for (let i = 0; i < rows; i++) for (let j = 0; j < width; j++) {
-        const w = at(i, j), chosen = i === query || j === key, free = query < 0 && key < 0;
-        if (!w || w < (chosen ? 0.004 : 0.03) || !(chosen || free)) continue;
-        context.strokeStyle = `rgba(${ink.join()},${Math.min(1, chosen ? 0.12 + w : w)})`;
+        const w = at(i, j), chosen = i === query || j === key, share = w / top;
+        if (!w || w < least || share < (chosen ? 0.004 : 0.06) || !(chosen || free)) continue;
+        context.strokeStyle = `rgba(${ink.join()},${chosen ? 0.1 + 0.9 * share : share})`;
         context.lineWidth = chosen ? 0.8 + 3 * w : 0.6 + 1.6 * w;
         context.beginPath();
         context.moveTo(0, (i + 0.5) * pitch);
@@ -323,9 +333,11 @@ data goes in as text nodes. Heat maps are canvases; hovering moves marks over th
       [[query, (n) => at(n, key), key], [key, (n) => at(query, n), query]].forEach(([own, get, other], side) => {
         [...this.columns[side].children].forEach((item, n) => {
           const w = other >= 0 ? get(n) : undefined, button = item.firstChild;
+          const number = w === undefined || w === null || w < 0.00005 ? "" : digits(w);
           button.classList.toggle("on", n === own);
-          button.style.setProperty("--w", w ?? 0);
-          item.dataset.w = w === undefined || w === null || w < 0.00005 ? "" : digits(w);
+          if (item.dataset.w === number) return; // what stays is not laid out again
+          button.style.setProperty("--w", ((w ?? 0) / top).toFixed(3));
+          item.dataset.w = number;
         });
       });
       this.tell(query, key);
@@ -362,9 +374,10 @@ data goes in as text nodes. Heat maps are canvases; hovering moves marks over th
         frame.style.setProperty("--cell", `${cell}px`);
         frame.style.setProperty("--word", `${clamp(cell - 2, 10, 14)}px`);
         this.legend = el("canvas", {width: 128, height: 10, "aria-hidden": "true"});
-        this.view.replaceChildren(el("div", {class: "scroll", tabindex: "0", role: "group", "aria-label": this.words.map}, frame), el("div", {class: "legend"}, "0", this.legend, `1 · ${this.words.legend}`), el("div", {}, notes));
+        this.view.replaceChildren(el("div", {class: "scroll", tabindex: "0", role: "group", "aria-label": this.words.map}, frame), el("div", {class: "legend"}, "0", this.legend, el("span", {}), ` · ${this.words.legend}`), el("div", {}, notes));
       } else this.view.lastChild.replaceChildren(...notes);
       const {rows, width} = source, cell = this.cell, colours = this.colours, side = this.legend.getContext("2d");
+      this.legend.nextSibling.textContent = digits(source.top);
       const small = el("canvas", {width, height: rows});
       this.paint(small, source, colours);
       this.canvas.style.width = `${width * cell}px`;
@@ -377,13 +390,12 @@ data goes in as text nodes. Heat maps are canvases; hovering moves marks over th
     }
 
     /* One pixel for one weight. */
-    paint(canvas, {rows, width, shade}, colours) {
+    paint(canvas, {rows, width, own, top}, colours) {
       const context = canvas.getContext("2d"), image = context.createImageData(width, rows), hidden = this.theme === "dark" ? [32, 35, 44] : [236, 238, 243];
-      for (let i = 0, n = 0; i < rows; i++) for (let j = 0; j < width; j++, n += 4) {
-        const value = shade(i, j), colour = value < 0 ? hidden : colours[Math.round(value * 255)];
-        image.data.set(colour, n);
-        image.data[n + 3] = 255;
-      }
+      own.forEach((weight, n) => {
+        image.data.set(weight === HIDDEN ? hidden : colours[Math.round(Math.sqrt(weight / (top * ONE)) * 255)], 4 * n);
+        image.data[4 * n + 3] = 255;
+      });
       context.putImageData(image, 0, 0);
     }
 
@@ -432,7 +444,7 @@ data goes in as text nodes. Heat maps are canvases; hovering moves marks over th
 
     // --- walk --------------------------------------------------------------------------------------------------------
 
-    walk() {
+    walk(same) {
       const t = this.words, {walk} = this.data, {at, place} = this;
       this.source = this.weights();
       if (!walk || walk.left_out) {
@@ -442,12 +454,12 @@ data goes in as text nodes. Heat maps are canvases; hovering moves marks over th
       const i = Math.max(at.query, 0), layer = walk[place.name][at.layer], hidden = place.keys.map((_, j) => this.source.at(i, j) === null);
       const found = steps(layer, hidden, at.head, i);
       const best = found.final.indexOf(Math.max(...found.final)), j = at.key < 0 ? best : at.key;
-      const kept = this.view.querySelectorAll(".scroll"), tops = [...kept].map((box) => box.scrollTop);
       const chips = el("div", {class: "chips"}, place.queries.map((text, n) => el("button", {type: "button", dir: "auto", tabindex: n === i ? "0" : "-1", "aria-pressed": n === i, onclick: () => this.set({query: n, key: -1})}, word(text))));
-      this.view.replaceChildren(el("div", {class: "steps"}, el("h3", {}, `1 · ${t.w1}`), el("p", {}, t.w1a), chips,
+      const made = el("div", {class: "steps"}, el("h3", {}, `1 · ${t.w1}`), el("p", {}, t.w1a), chips,
         place.name === "encoder" ? null : el("p", {class: "soft"}, fill(t.w1b, this.around(i))),
-        this.entering(i, layer), this.vectors(layer, found, j), this.weighing(layer, found, hidden, j), this.summing(layer, found, j)));
-      [...this.view.querySelectorAll(".scroll")].forEach((box, n) => { box.scrollTop = tops[n] ?? 0; });
+        this.entering(i, layer), this.vectors(layer, found, j), this.weighing(layer, found, hidden, j), this.summing(layer, found, j));
+      if (same) become(this.view.firstChild, made);
+      else this.view.replaceChildren(made);
       this.tell(i, -1);
     }
 
