@@ -18,8 +18,8 @@ from tests.look.small import TEXT, translator, vectors, walked, weights
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
-ARGUMENTS = ("--no-sandbox --disable-gpu --no-first-run --disable-background-networking "
-             "--disable-component-update --disable-sync").split()  # fmt: skip
+ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync",
+             "--disable-component-update"]  # fmt: skip
 TARGET = "W5 W4 W3 W2"
 HALF = 0.5e-4 + 1e-9  # what rounding to four digits may change
 Opened = Callable[..., Any]
@@ -173,7 +173,9 @@ def test_the_map_has_a_cell_for_each_weight(data: dict[str, Any], opened: Opened
     )
     assert colour == [16, 28, 105, 255]
     page.keyboard.press("d")
-    hidden = page.locator(".cells canvas").evaluate("(c) => [...c.getContext('2d').getImageData(c.width - 3, 3, 1, 1).data]")
+    hidden = page.locator(".cells canvas").evaluate(
+        "(c) => [...c.getContext('2d').getImageData(c.width - 3, 3, 1, 1).data]"
+    )
     assert hidden == [236, 238, 243, 255]
 
 
@@ -291,7 +293,9 @@ def test_the_sums_of_the_walk_add_up(data: dict[str, Any], opened: Opened) -> No
     page.locator("tr[data-key='5']").click()  # another key's products
     step = data["walk"]["encoder"][0]
     expected = vectors(step["q"])[1, 3] @ vectors(step["k"])[1, 5]
-    assert float(page.locator("table:has(tr[data-term]) tfoot td").nth(2).inner_text()) == pytest.approx(expected, abs=HALF)
+    assert float(page.locator("table:has(tr[data-term]) tfoot td").nth(2).inner_text()) == pytest.approx(
+        expected, abs=HALF
+    )
 
 
 @pytest.mark.parametrize(
@@ -466,7 +470,8 @@ def test_inside_another_page_under_a_strict_policy(data: dict[str, Any], browser
     page.goto("http://look.test/")
     before = page.evaluate("Object.keys(globalThis).length")
     assert page.evaluate("typeof regardLook") == "function"
-    mount = """(data) => { window.first = regardLook(document.getElementById("a"), data, {compact: true, language: "en"});
+    mount = """(data) => {
+        window.first = regardLook(document.getElementById("a"), data, {compact: true, language: "en"});
         window.second = regardLook(document.getElementById("b"), data, {compact: true, language: "zh"}); }"""
     page.evaluate(mount, data)
     assert page.evaluate("Object.keys(globalThis).length") == before + 2  # the two of this test

@@ -18,7 +18,6 @@ from regard.nn.attention import Attention
 from regard.text.config import Bpe, ByteBpe
 from tests.look.small import TEXT, opened, translator, vectors, walked, weights
 from tests.tasks import bert_toy, lm_toy, toys
-from tests.training import toy
 
 ONE = {"layers": 1, "size": 16, "inner": 16, "heads": 2}
 

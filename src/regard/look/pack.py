@@ -11,7 +11,7 @@ HIDDEN, ONE = 65535, 65534  # of weights: a place that may not be seen, and the 
 
 def shares(weights: Tensor, hidden: Tensor | None = None) -> dict[str, Any]:
     """Numbers from 0 to 1, as n/65534: right to 8 millionths. 65535 says that a place is hidden."""
-    whole = np.rint(weights.clamp(0, 1).double().cpu().numpy() * ONE)
+    whole = np.rint(weights.cpu().double().clamp(0, 1).numpy() * ONE)
     if hidden is not None:
         whole[hidden.cpu().numpy()] = HIDDEN
     return {"shape": list(whole.shape), "data": _text(whole.astype("<u2"))}
@@ -19,7 +19,7 @@ def shares(weights: Tensor, hidden: Tensor | None = None) -> dict[str, Any]:
 
 def packed(vectors: Tensor) -> dict[str, Any]:
     """Any numbers [H, …], as n · step of their head: right to 1/65534 of the largest there."""
-    numbers = vectors.double().cpu().numpy()
+    numbers = vectors.cpu().double().numpy()
     largest = np.abs(numbers).reshape(len(numbers), -1).max(1, initial=0.0)
     steps = np.where(largest > 0, largest / 32767, 1.0)
     whole = np.rint(numbers / steps.reshape(-1, *[1] * (numbers.ndim - 1)))

@@ -4,8 +4,10 @@ Knows no attention: the recording asks for a forward pass and is given one.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
+
+import torch
 
 from regard.data.choices import Choice
 from regard.data.labelled import Labelled
@@ -105,12 +107,11 @@ def _translated(made: Translator, text: str, target: str | None) -> Read:
 
 def _written(made: Writer, text: str, target: str | None) -> Read:
     ids = list(_fits(made.running.prompt(text + (target or "")), "text", made.context))
-    batch = texts([ids], made.tokenizer.pad).to(made.device)
-    names = shown(made.tokenizer, ids)
-    hidden = lambda record: made.model.output(made.model.hidden(batch, record)[:, -1])  # type: ignore # noqa: E731
-    likeliest = int(hidden(None).argmax())
+    batch = replace(texts([ids], made.tokenizer.pad), places=torch.tensor([len(ids) - 1])).to(made.device)
+    names, likeliest = shown(made.tokenizer, ids), int(made.model(batch).argmax())
     says = [*names[1:], *shown(made.tokenizer, [likeliest])]
-    return Read(hidden, {"text": ids}, {"decoder": (names, names)}, target or says[-1], says=says)
+    run = lambda record: made.model(batch, record)  # noqa: E731
+    return Read(run, {"text": ids}, {"decoder": (names, names)}, target or says[-1], says=says)
 
 
 def _embedded(made: Embedder, text: str, target: str | None) -> Read:

@@ -12,6 +12,7 @@ from regard.errors import RegardError
 from regard.look.pack import shares
 from regard.look.reading import Read, read
 from regard.look.walk import hidden, walk
+from regard.nn.attention import Attention
 from regard.nn.backend.contract import Job
 from regard.nn.compress import StridedConvolution
 from regard.nn.record import PLACES, Record
@@ -26,17 +27,17 @@ def look(made: Any, text: str, target: str | None = None) -> dict[str, Any]:
     `made` is what `regard.load` gives. A translator says its own translation, unless `target` gives one; a language
     model reads the text, and the target after it.
     """
+    if not any(isinstance(part, Attention) for part in made.model.modules()):
+        raise RegardError(f"a model of the kind {made.recipe.model.kind} has no attention to look at")
     made.model.eval()
     given = read(made, text, target)
     record = Record(whole=True)
     given.run(record)
-    if not record.sinks:
-        raise RegardError(f"a model of the kind {made.recipe.model.kind} has no attention to look at")
     jobs: dict[str, list[list[Job]]] = {}  # by place, for each layer its calls: several where steps are taken
     for place in PLACES:
         if found := [record.sinks[key].jobs or [] for key in sorted(record.sinks) if key[0] == place]:
             jobs[place] = found
-    weights = {place: torch.stack(record.layers(place))[:, 0].double() for place in jobs}  # [L, H, Q, K]
+    weights = {place: torch.stack(record.layers(place))[:, 0].cpu().double() for place in jobs}  # [L, H, Q, K]
     return {
         "version": 1,
         "model": _model(made, weights),

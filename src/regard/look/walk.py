@@ -114,7 +114,7 @@ def _layer(calls: list[Job], weights: Tensor) -> dict[str, Any]:
         found["bias"] = packed(bias)
     if (gain := _joined(calls, lambda job: job.pattern.gain(job.call))) is not None:
         found["gain"] = packed(gain)
-    mixed = layer.position.mix(weights[None].to(first.v.dtype), first.call, first.call.grid())
+    mixed = layer.position.mix(weights[None].to(first.v), first.call, first.call.grid())
     if mixed is not None:
         found["mixed"] = packed(mixed[0])
     return found
