@@ -185,6 +185,9 @@ def test_a_head_is_chosen_among_all(data: dict[str, Any], opened: Opened) -> Non
     assert page.locator(".grid button").count() == 4
     page.keyboard.press("ArrowRight")
     assert page.locator(".grid [aria-pressed=true]").get_attribute("aria-label") == "layer 2, head 2"
+    page.keyboard.press("z")
+    assert page.locator(".grid [aria-pressed=true]").get_attribute("aria-label") == "第 2 层第 2 头"
+    page.keyboard.press("z")
     page.get_by_role("button", name="layer 1, head 2").click()
     assert chosen(page) == ("Cross", "0", "1")
     assert page.locator(".map").is_visible()
@@ -249,10 +252,14 @@ def walk_is_right(page: Any, data: dict[str, Any], place: str, layer: int, head:
     if step["score"]["kind"] == "scaled_dot":
         assert head_row[2] == f"÷ √{step['d_k']} = ÷ {step['d_k'] ** 0.5:.4f}"
         np.testing.assert_allclose(numbers([row[2] for row in scores]), raw / step["d_k"] ** 0.5, atol=2 * HALF)
+    if "bias" in step:
+        place_of = head_row.index("+ position")
+        before, added, after = (numbers([row[place_of + n] for row in scores]) for n in (-1, 0, 1))
+        np.testing.assert_allclose(added, vectors(step["bias"])[head, query], atol=HALF)
+        np.testing.assert_allclose(after, before + added, atol=3 * HALF)
     if step["normalise"]["kind"] == "softmax":
         place_of = head_row.index("exp(s − max)")
-        before = [row[place_of - 1] for row in scores]
-        assert [text == "−∞" for text in before] == list(hidden) if hidden.any() else "−∞" not in before
+        assert [row[place_of - 1] == "−∞" for row in scores] == list(hidden)
         exps = numbers([row[place_of] for row in scores])
         seen = numbers([row[place_of - 1] for row, gone in zip(scores, hidden, strict=True) if not gone])
         np.testing.assert_allclose(exps[~hidden], np.exp(seen - seen.max()), atol=3 * HALF)
