@@ -17,7 +17,7 @@ from regard.look.reading import LIMIT, shown
 from regard.nn.attention import Attention
 from regard.text.config import Bpe, ByteBpe
 from tests.look.small import TEXT, opened, translator, vectors, walked, weights
-from tests.tasks import bert_toy, lm_toy, toys
+from tests.tasks import bert_toy, chat_toy, lm_toy, toys
 
 ONE = {"layers": 1, "size": 16, "inner": 16, "heads": 2}
 
@@ -175,6 +175,33 @@ def test_a_language_model(tmp_path: Path) -> None:
     assert weights(data["rollout"]["decoder"]).sum(-1) == pytest.approx(1.0, abs=1e-3)
     with pytest.raises(RegardError, match="more than the 16 that this model reads at once"):
         look(made, "the cat sat on a mat")
+
+
+@pytest.mark.parametrize("kind", ["transformer", "lm"])
+def test_a_model_that_talks(kind: str, tmp_path: Path) -> None:
+    chat_toy.write(tmp_path, 20)
+    made = opened(tmp_path, chat_toy.recipe(tmp_path, kind))
+    history = "do you like tea\nyes I like tea"
+    data = look(made, history)
+    assert data["output"] == made.replies([history.split("\n")])[0].text
+    data = look(made, history, "no tea later")
+    turns = ["do", "you", "like", "tea", "</s>", "yes", "I", "like", "tea", "</s>"]
+    place = data["places"][-1]
+    if kind == "lm":
+        assert place["queries"] == place["keys"] == ["<s>", *turns, "no", "tea", "later"]
+    else:
+        assert place["keys"] == turns
+        assert place["queries"] == ["no", "tea", "later", "</s>"]
+    found, _ = walked(data, place["name"], 0)
+    np.testing.assert_allclose(found, np.nan_to_num(weights(place["weights"])[0]), atol=5e-4)
+
+
+def test_recurrent_language_models_have_no_attention(tmp_path: Path) -> None:
+    lm_toy.write_text(tmp_path, 20)
+    keys = lm_toy.recipe(tmp_path)
+    made = opened(tmp_path, keys | {"model": {"kind": "lstm_lm", "size": 8}})
+    with pytest.raises(RegardError, match="kind lstm_lm has no attention to look at"):
+        look(made, "the cat")
 
 
 def test_bert_with_a_gap(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from regard.tasks.embedder import Embedder
 from regard.tasks.filler import MASK, Filler
 from regard.tasks.reading import Reader
 from regard.tasks.tag import WordTagger
+from regard.tasks.talker import Talker
 from regard.tasks.translator import Translator
 from regard.tasks.writer import Writer
 from regard.text import Tokenizer
@@ -89,29 +90,52 @@ def _fits(ids: Sequence[int], what: str, room: int | None = None) -> Sequence[in
 
 
 def _translated(made: Translator, text: str, target: str | None) -> Read:
-    source, marks = made.vocabulary.source, made.vocabulary.target
+    source, marks = made.vocabulary
     read = _fits(source.encode(text), "text", made.recipe.data.filters.max_length)
+    if target is not None:
+        return _pair(made, (source, marks), read, marks.encode(target), target)
+    best = made.nbest([text], 1)[0][0]
+    return _pair(made, (source, marks), read, best.tokens, best.text)
+
+
+def _written(made: Writer, text: str, target: str | None) -> Read:
+    return _continued(made, _fits(made.running.prompt(text + (target or "")), "text", made.context), target)
+
+
+def _talked(made: Talker, text: str, target: str | None) -> Read:
+    """Turns are lines; the last is the other's."""
+    t, history = made.tokenizer, text.split("\n")
     if target is None:
-        best = made.nbest([text], 1)[0][0]
-        said, output = best.tokens, best.text
+        reply = made.replies([history])[0]
+        said, output = reply.tokens, reply.text
     else:
-        said, output = marks.encode(target), target
+        said, output = t.encode(target), target
+    read = _fits(made._prompt(history, made.recipe.decoding)[0], "text")
+    if made.recipe.model.kind != "lm":
+        return _pair(made, (t, t), read, said, output)
+    return _continued(made, _fits([*read, *said], "text", getattr(made.model, "longest", None)), output)
+
+
+def _pair(made: Any, marks: tuple[Tokenizer, Tokenizer], read: Sequence[int], said: list[int], output: str) -> Read:
+    """A source that is read, and a target that is said, by a model of two sides."""
+    source, target = marks
     _fits(said, "target", (getattr(made.model, "longest", None) or LIMIT + 1) - 1)
-    batch = pairs(Packed.of([read]), Packed.of([said]), source, marks).to(made.device)
-    ids = {"source": [*read, source.eos], "target": [marks.bos, *said]}
-    asked, heard = shown(source, ids["source"]), shown(marks, ids["target"])
-    says = shown(marks, [*said, marks.eos])
+    batch = pairs(Packed.of([read]), Packed.of([said]), source, target).to(made.device)
+    ids = {"source": [*read, source.eos], "target": [target.bos, *said]}
+    asked, heard = shown(source, ids["source"]), shown(target, ids["target"])
+    says = shown(target, [*said, target.eos])
     names = {"encoder": (asked, asked), "decoder": (heard, heard), "cross": (says, asked)}
     return Read(lambda record: made.model(batch, record), ids, names, output, says=says)
 
 
-def _written(made: Writer, text: str, target: str | None) -> Read:
-    ids = list(_fits(made.running.prompt(text + (target or "")), "text", made.context))
-    batch = replace(texts([ids], made.tokenizer.pad), places=torch.tensor([len(ids) - 1])).to(made.device)
+def _continued(made: Any, ids: Sequence[int], output: str | None) -> Read:
+    """A language model reads all; what it would say next is its output, where nothing else is."""
+    batch = texts([ids], made.tokenizer.pad)
+    batch = replace(batch, places=torch.tensor([len(ids) - 1])).to(made.device)
     names, likeliest = shown(made.tokenizer, ids), int(made.model(batch).argmax())
     says = [*names[1:], *shown(made.tokenizer, [likeliest])]
-    run = lambda record: made.model(batch, record)  # noqa: E731
-    return Read(run, {"text": ids}, {"decoder": (names, names)}, target or says[-1], says=says)
+    places = {"decoder": (names, names)}
+    return Read(lambda record: made.model(batch, record), {"text": list(ids)}, places, output or says[-1], says=says)
 
 
 def _embedded(made: Embedder, text: str, target: str | None) -> Read:
@@ -171,6 +195,7 @@ EXAMPLES: dict[type, Callable[..., tuple[Any, str, int]]] = {
 READERS: dict[type, Callable[..., Read]] = {
     Translator: _translated,
     Writer: _written,
+    Talker: _talked,
     Embedder: _read_alone,
     Reader: _read_alone,
 }
