@@ -222,6 +222,8 @@ def numbers(cells: list[str]) -> np.ndarray:
 
 def walk_is_right(page: Any, data: dict[str, Any], place: str, layer: int, head: int, query: int) -> None:
     """Every number that the walk shows, from the data and from the numbers before it."""
+    pressed = page.locator(".chips button").evaluate_all("all => all.map((one) => one.ariaPressed === 'true')")
+    assert [n for n, one in enumerate(pressed) if one] == [query]
     step = data["walk"][place][layer]
     found, sums = walked(data, place, layer)
     q, k, v = (vectors(step[name])[head] for name in "qkv")
@@ -250,7 +252,8 @@ def walk_is_right(page: Any, data: dict[str, Any], place: str, layer: int, head:
     raw = numbers([row[1] for row in scores])
     assert raw[key] == pytest.approx(total, abs=1e-9)
     if step["score"]["kind"] == "scaled_dot":
-        assert head_row[2] == f"÷ √{step['d_k']} = ÷ {step['d_k'] ** 0.5:.4f}"
+        assert head_row[2] == f"÷ √{step['d_k']}"
+        assert f"√d_k = {step['d_k'] ** 0.5:.4f}" in page.locator(".steps").inner_text()
         np.testing.assert_allclose(numbers([row[2] for row in scores]), raw / step["d_k"] ** 0.5, atol=2 * HALF)
     if "bias" in step:
         place_of = head_row.index("+ position")

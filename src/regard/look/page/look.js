@@ -28,7 +28,7 @@ data goes in as text nodes. Heat maps are canvases; hovering moves marks over th
       w3: "Query, key and value", w3a: "Three matrices of this head make of each word a query, a key and a value; the matrices (each {D} × {d}) are not shown.",
       w3b: "There are no projections: the decoder's state is the query, the source's states are keys and values.", w3r: "Query and key are shown after they were turned by their positions (rotary).", w3s: "Keys and values are shown after several words were made one (compress).",
       w3t: "Query and key are shown as the score compares them: {f}.", dim: "number", allOf: "Key {k}: all {n} numbers, and their sum",
-      w4: "Score, scale, mask, weights", scale: "× {s}", root: "÷ √{d} = ÷ {r}", w4a: "Each key's score, by {f}. √d_k uses the size of one head's keys, here d_k = {d}: the sum of {d} products varies about √{d} times as much as one.", w4z: "Each key's score, by {f}.",
+      w4: "Score, scale, mask, weights", scale: "× {s}", root: "÷ √{d}", w4a: "Each key's score, by {f}. √d_k uses the size of one head's keys, here d_k = {d} and √d_k = {r}: the sum of {d} products varies about √{d} times as much as one.", w4z: "Each key's score, by {f}.",
       bias: "+ position", mask: "mask", exp: "exp(s − max)", final: "weight", gain: "× nearness", w4n: "Weights by {f}.", w4h: "A hidden key gets −∞, so that its weight is exactly 0.", w4g: "local_p then multiplies weights by how near a place is to its centre.",
       w5: "Weighted sum", w5a: "Each value by its weight; the sum is what this head says of the word ({n} of {d} numbers shown).", mixed: "relative positions add",
       w6: "Output", w6a: "The vectors of all {h} heads, end to end ({h} × {d} = {n} numbers), go through one more matrix, which is not shown, and are added to the word's own vector (the residual).", w6b: "The decoder goes on with this vector.",
@@ -52,7 +52,7 @@ data goes in as text nodes. Heat maps are canvases; hovering moves marks over th
       w3: "查询、键、值", w3a: "这一头的三个矩阵把每个词变成查询、键和值；矩阵（各 {D} × {d}）未列出。",
       w3b: "这里没有投影：解码器的状态就是查询，源文的状态就是键和值。", w3r: "所示查询与键已按位置旋转（rotary）。", w3s: "所示键与值是几个词合成的（compress）。",
       w3t: "所示查询与键是打分时比较的样子：{f}。", dim: "序号", allOf: "键 {k}：全部 {n} 个数及其和",
-      w4: "分数、缩放、遮罩、权重", scale: "× {s}", root: "÷ √{d} = ÷ {r}", w4a: "每个键的分数：{f}。√d_k 用的是一个头的键的大小，这里 d_k = {d}：{d} 个乘积之和的起伏约为单个的 √{d} 倍。", w4z: "每个键的分数：{f}。",
+      w4: "分数、缩放、遮罩、权重", scale: "× {s}", root: "÷ √{d}", w4a: "每个键的分数：{f}。√d_k 用的是一个头的键的大小，这里 d_k = {d}，√d_k = {r}：{d} 个乘积之和的起伏约为单个的 √{d} 倍。", w4z: "每个键的分数：{f}。",
       bias: "+ 位置", mask: "遮罩", exp: "exp(s − max)", final: "权重", gain: "× 远近", w4n: "权重：{f}。", w4h: "被遮住的键得 −∞，权重恰为 0。", w4g: "local_p 再按离中心的远近乘以权重。",
       w5: "加权和", w5a: "每个值乘以它的权重；其和就是这一头对该词所说的（列出 {d} 个数中的 {n} 个）。", mixed: "相对位置所加",
       w6: "输出", w6a: "全部 {h} 个头的向量首尾相接（{h} × {d} = {n} 个数），再过一个矩阵（未列出），加到该词自己的向量上（残差）。", w6b: "解码器带着这个向量继续。",
@@ -89,6 +89,7 @@ data goes in as text nodes. Heat maps are canvases; hovering moves marks over th
     if (old.nodeName !== made.nodeName || old.childNodes.length !== made.childNodes.length) old.replaceWith(made);
     else if (old.nodeType === Node.TEXT_NODE) old.data === made.data || (old.data = made.data);
     else {
+      for (const {name} of [...old.attributes]) if (!made.hasAttribute(name)) old.removeAttribute(name);
       for (const {name, value} of made.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
       const parts = [...made.childNodes];
       [...old.childNodes].forEach((child, n) => become(child, parts[n]));
@@ -491,7 +492,7 @@ data goes in as text nodes. Heat maps are canvases; hovering moves marks over th
       const hidden = place.keys.map((_, j) => this.source.at(i, j) === null), found = steps(layer, hidden, at.head, i);
       const j = at.key < 0 ? found.final.indexOf(Math.max(...found.final)) : at.key;
       const chip = (text, n) => el("button", {type: "button", dir: "auto", tabindex: n === i ? "0" : "-1",
-        "aria-pressed": n === i, onclick: () => this.set({query: n, key: -1})}, word(text));
+        "aria-pressed": String(n === i), onclick: () => this.set({query: n, key: -1})}, word(text));
       const made = el("div", {class: "steps"},
         el("h3", {}, `1 · ${t.w1}`), para(t.w1a), el("div", {class: "chips"}, place.queries.map(chip)),
         place.name !== "encoder" && para(fill(t.w1b, this.around(i)), "soft"),
@@ -547,7 +548,7 @@ data goes in as text nodes. Heat maps are canvases; hovering moves marks over th
     weighing(i, layer, found, hidden, j) {
       const t = this.words, {score, d_k: d, normalise: {kind, formula}} = layer, {bias, gain} = found;
       const any = hidden.some(Boolean), about = (n) => `${n === j ? "on" : ""}${hidden[n] ? " hidden" : ""}`;
-      const by = score.kind === "scaled_dot" ? fill(t.root, {d, r: digits(Math.sqrt(d))}) : fill(t.scale, {s: score.scale});
+      const by = score.kind === "scaled_dot" ? fill(t.root, {d}) : fill(t.scale, {s: score.scale});
       const columns = [ // whether there is one, its name, its numbers
         [true, score.vector ? "Σ v·tanh" : "q·k", (n) => found.raw[n]],
         [(score.scale ?? 1) !== 1, by, (n) => found.scaled[n]],
@@ -561,7 +562,7 @@ data goes in as text nodes. Heat maps are canvases; hovering moves marks over th
       ].filter(([there]) => there);
       const rows = this.place.keys.map((text, n) => ({"data-key": n, class: about(n), onclick: () => this.set({key: n}),
         row: [word(text), ...columns.map(([, , get]) => get(n))]}));
-      return [el("h3", {}, `4 · ${t.w4}`), para(fill(score.kind === "scaled_dot" ? t.w4a : t.w4z, {f: score.formula, d})),
+      return [el("h3", {}, `4 · ${t.w4}`), para(fill(score.kind === "scaled_dot" ? t.w4a : t.w4z, {f: score.formula, d, r: digits(Math.sqrt(d))})),
         any && para(t.w4h), para(fill(t.w4n, {f: `${kind}, ${formula}`})), gain && para(t.w4g),
         this.table(quoted(this.place.queries[i]), ["", ...columns.map(([, name]) => name)], rows,
           [t.sum, ...columns.map(([, , , sum]) => sum ?? "")])];
