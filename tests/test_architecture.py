@@ -19,6 +19,7 @@ MAY_IMPORT = {
     "tasks": {"tasks", "text", "data", "models", "nn", "decoding", "evaluation", "folder"},
     "interop": {"interop", "training", "tasks", "text", "data", "models", "nn", "decoding", "recipe", "folder"},
     "serve": {"serve", "look", "interop", "tasks", "decoding", "regard"},
+    "look": {"look", "tasks", "text", "data", "models", "nn", "folder"},
     "training": {"training", "tasks", "data", "decoding", "nn", "recipe", "folder", "regard"},
 }
 

@@ -303,6 +303,30 @@ def translate(
 
 
 @app.command()
+def look(
+    run: Run,
+    text: Annotated[str | None, typer.Argument(help="What the model reads. Default: all of stdin.")] = None,
+    target: Annotated[
+        str | None, typer.Option(help="What it should say, or go on with, instead of its own output.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The page. Default: look.html.")] = None,
+    png: Annotated[Path | None, typer.Option(help="A picture for a paper; the name may end in .pdf or .svg.")] = None,
+    place: Annotated[
+        str | None, typer.Option(help="For --png: encoder, decoder or cross. Default: the last there is.")
+    ] = None,
+    layer: Annotated[int | None, typer.Option(min=1, help="For --png. Default: the last.")] = None,
+    head: Annotated[int | None, typer.Option(min=1, help="For --png. Default: the mean of all.")] = None,
+    language: Annotated[str, typer.Option(help="Of the page: en or zh. Default: the browser's.")] = "",
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Show what a model's attention does with a text: one page that needs no network, a picture, or JSON."""
+    from regard.look.command import look as body
+
+    body(run, text, target, out, png, (place, layer, head), language, device, as_json)
+
+
+@app.command()
 def classify(
     run: Run, input: Input = None, output: Output = None, device: Device = "auto", as_json: Json = False
 ) -> None:

@@ -168,6 +168,8 @@ class Attention(nn.Module):
             with torch.set_grad_enabled(record.graph and torch.is_grad_enabled()):
                 seen = weights if kernel is None else self.reference(job)[1]
                 record.steps.append(unfold(seen if record.graph else seen.detach(), rows))
+            if record.jobs is not None:
+                record.jobs.append(job)
         return unfold(out, rows)
 
     def reference(self, job: Job) -> tuple[Tensor, Tensor]:

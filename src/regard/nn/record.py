@@ -1,10 +1,14 @@
 """Attention weights that were asked for: kept by place and layer, and moved with the rows they belong to."""
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+if TYPE_CHECKING:
+    from regard.nn.backend.contract import Job
 
 PLACES = ("encoder", "decoder", "cross")
 
@@ -16,6 +20,7 @@ class Sink:
     graph: bool  # whether gradients may flow back through what is kept
     steps: list[Tensor] = field(default_factory=list)  # [B, H, Q, K] of every call
     begun: int = 0  # how many of them came before a search began
+    jobs: "list[Job] | None" = None  # what each call was given, where that is wanted too
 
 
 @dataclass
@@ -24,13 +29,14 @@ class Record:
 
     places: tuple[str, ...] = PLACES
     graph: bool = False
+    whole: bool = False  # keep what each attention was given beside its weights
     sinks: dict[tuple[str, int], Sink] = field(default_factory=dict)
 
     def at(self, place: str, layer: int) -> Sink | None:
         """Where that attention should put its weights; None if they were not asked for."""
         if place not in self.places:
             return None
-        return self.sinks.setdefault((place, layer), Sink(self.graph))
+        return self.sinks.setdefault((place, layer), Sink(self.graph, jobs=[] if self.whole else None))
 
     def layers(self, place: str) -> list[Tensor]:
         """The weights of a place, a tensor [B, H, Q, K] for each layer; steps of decoding are joined."""

@@ -71,12 +71,7 @@ def answer(run: Path, source: Path | None, output: Path | None, device: str, as_
     def ask(lines: list[str], before: int) -> Sequence[Answer]:
         asked = []
         for number, line in enumerate(lines, before + 1):
-            where = f"{_name(source)}, line {number}"
-            cells = [_object(line, where).text(key) for key in ("question", "context")] if _is_json(line) else None
-            cells = cells or (line.split("\t") if line.strip() else ["", ""])
-            if len(cells) != 2:
-                raise RegardError(f"{where}: {len(cells)} columns; write question TAB text, or JSON")
-            asked.append((cells[0], cells[1]))
+            asked.append(pair_of(line, f"{_name(source)}, line {number}") if line.strip() else ("", ""))
         return reader.answer(asked, warn)
 
     _lines(source, output, "Answering", ask, lambda found: " ".join(found.text.split()), as_json)
@@ -89,14 +84,22 @@ def choose(run: Path, source: Path | None, output: Path | None, device: str, as_
         asked = []
         for number, line in enumerate(lines, before + 1):
             if line.strip():
-                asked.append(_question(line, f"{_name(source)}, line {number}"))
+                asked.append(question_of(line, f"{_name(source)}, line {number}"))
         said = iter(chooser.choose(asked, warn))
         return [next(said) if line.strip() else Chosen(-1, "", []) for line in lines]
 
     _lines(source, output, "Choosing", ask, lambda found: " ".join(found.text.split()), as_json)
 
 
-def _question(line: str, where: str) -> tuple[str, str, list[str]]:
+def pair_of(line: str, where: str) -> tuple[str, str]:
+    """Question and text, from JSON or with a tab between them."""
+    cells = [_object(line, where).text(key) for key in ("question", "context")] if _is_json(line) else line.split("\t")
+    if len(cells) != 2:
+        raise RegardError(f"{where}: {len(cells)} columns; write question TAB text, or JSON")
+    return cells[0], cells[1]
+
+
+def question_of(line: str, where: str) -> tuple[str, str, list[str]]:
     """Text, question and options, from JSON or with tabs between them."""
     if _is_json(line):
         given = _object(line, where)

@@ -1,0 +1,201 @@
+"""How each kind of trained model reads one text: the batch of it, the words as they are shown, and what it says.
+
+Knows no attention: the recording asks for a forward pass and is given one.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import torch
+
+from regard.data.choices import Choice
+from regard.data.labelled import Labelled
+from regard.data.questions import Question
+from regard.data.tagged import Tagged
+from regard.errors import RegardError
+from regard.models.batch import Packed, pairs
+from regard.models.texts import texts
+from regard.tasks.answer import SpanReader
+from regard.tasks.asking import pair_of, question_of
+from regard.tasks.choose import OptionChooser
+from regard.tasks.classify import TextClassifier
+from regard.tasks.embedder import Embedder
+from regard.tasks.filler import MASK, Filler
+from regard.tasks.reading import Reader
+from regard.tasks.tag import WordTagger
+from regard.tasks.talker import Talker
+from regard.tasks.translator import Translator
+from regard.tasks.writer import Writer
+from regard.text import Tokenizer
+from regard.text.forms import byte_of_symbol
+
+LIMIT = 200  # tokens of a side: weights grow with their square
+
+
+@dataclass(frozen=True)
+class Read:
+    """One text, read: `run(record)` computes it, in a batch of its own that has no padding."""
+
+    run: Callable[[Any], Any]
+    ids: dict[str, list[int]]  # by side: source and target, or text
+    names: dict[str, tuple[list[str], list[str]]]  # by place: the words that ask and those that are asked
+    output: str
+    segments: list[int] | None = None
+    says: list[str] | None = None  # what each place that is read by a decoder leads to
+
+
+def read(made: Any, text: str, target: str | None = None) -> Read:
+    """What `regard.load` gave, reading this text; a target is said, or gone on with, instead of the model's own."""
+    if not text.strip():
+        raise RegardError("there is no text to look at")
+    for kind, reader in READERS.items():
+        if isinstance(made, cast(Any, kind)):
+            if target is not None and reader is _read_alone:
+                raise RegardError(f"a model of the task {made.recipe.task.kind} reads a text and says no other; "
+                                  "leave out the target")  # fmt: skip
+            return reader(made, text, target)
+    raise RegardError(f"a model of the task {made.recipe.task.kind} cannot be looked into")
+
+
+def shown(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
+    """The pieces as people read them: bytes as the text they are, a piece that a word goes on after as `pie@@`."""
+    pieces, special = tokenizer.tokens(ids), set(tokenizer.special.values())
+    if tokenizer.kind == "bpe":
+        return [
+            piece if i in special else piece[: -len("</w>")] or "▁" if piece.endswith("</w>") else f"{piece}@@"
+            for i, piece in zip(ids, pieces, strict=True)
+        ]
+    if tokenizer.kind not in ("byte_bpe", "gpt2"):
+        return pieces
+    return [piece if i in special else _bytes(tokenizer, i) for i, piece in zip(ids, pieces, strict=True)]
+
+
+def _bytes(tokenizer: Tokenizer, index: int) -> str:
+    text = tokenizer.form.join([tokenizer.pieces[index]])
+    if "\ufffd" in text:  # a part of a character
+        return " ".join(f"{byte_of_symbol()[symbol]:02x}" for symbol in tokenizer.pieces[index])
+    return text.replace(" ", "▁").replace("\n", "↵")
+
+
+def _fits(ids: Sequence[int], what: str, room: int | None = None) -> Sequence[int]:
+    most = min(LIMIT, room or LIMIT)
+    if len(ids) > most:
+        reason = "that can be shown" if most == LIMIT else "that this model reads at once"
+        raise RegardError(f"the {what} has {len(ids)} tokens, more than the {most} {reason}; shorten it")
+    return ids
+
+
+# --- one function a kind of model ----------------------------------------------------------------------------------
+
+
+def _translated(made: Translator, text: str, target: str | None) -> Read:
+    source, marks = made.vocabulary
+    read = _fits(source.encode(text), "text", made.recipe.data.filters.max_length)
+    if target is not None:
+        return _pair(made, (source, marks), read, marks.encode(target), target)
+    best = made.nbest([text], 1)[0][0]
+    return _pair(made, (source, marks), read, best.tokens, best.text)
+
+
+def _written(made: Writer, text: str, target: str | None) -> Read:
+    return _continued(made, _fits(made.running.prompt(text + (target or "")), "text", made.context), target)
+
+
+def _talked(made: Talker, text: str, target: str | None) -> Read:
+    """Turns are lines; the last is the other's."""
+    t, history = made.tokenizer, text.split("\n")
+    if target is None:
+        reply = made.replies([history])[0]
+        said, output = reply.tokens, reply.text
+    else:
+        said, output = t.encode(target), target
+    read = _fits(made._prompt(history, made.recipe.decoding)[0], "text")
+    if made.recipe.model.kind != "lm":
+        return _pair(made, (t, t), read, said, output)
+    return _continued(made, _fits([*read, *said], "text", getattr(made.model, "longest", None)), output)
+
+
+def _pair(made: Any, marks: tuple[Tokenizer, Tokenizer], read: Sequence[int], said: list[int], output: str) -> Read:
+    """A source that is read, and a target that is said, by a model of two sides."""
+    source, target = marks
+    _fits(said, "target", (getattr(made.model, "longest", None) or LIMIT + 1) - 1)
+    batch = pairs(Packed.of([read]), Packed.of([said]), source, target).to(made.device)
+    ids = {"source": [*read, source.eos], "target": [target.bos, *said]}
+    asked, heard = shown(source, ids["source"]), shown(target, ids["target"])
+    says = shown(target, [*said, target.eos])
+    names = {"encoder": (asked, asked), "decoder": (heard, heard), "cross": (says, asked)}
+    return Read(lambda record: made.model(batch, record), ids, names, output, says=says)
+
+
+def _continued(made: Any, ids: Sequence[int], output: str | None) -> Read:
+    """A language model reads all; what it would say next is its output, where nothing else is."""
+    batch = texts([ids], made.tokenizer.pad)
+    batch = replace(batch, places=torch.tensor([len(ids) - 1])).to(made.device)
+    names, likeliest = shown(made.tokenizer, ids), int(made.model(batch).argmax())
+    says = [*names[1:], *shown(made.tokenizer, [likeliest])]
+    places = {"decoder": (names, names)}
+    return Read(lambda record: made.model(batch, record), {"text": list(ids)}, places, output or says[-1], says=says)
+
+
+def _embedded(made: Embedder, text: str, target: str | None) -> Read:
+    t, marks = made.tokenizer, {MASK: made.tokenizer.mask} if made.tokenizer.mask is not None else {}
+    ids = list(_fits([t.bos, *made.reader.encode([text], marks)[0], t.eos], "text", made.context))
+    batch = texts([ids], t.pad).to(made.device)
+    guesses = made.fill([text], 1)[0] if isinstance(made, Filler) else []
+    names = shown(t, ids)
+    output = " ".join(best[0].word for best in guesses)
+    return Read(lambda record: made.body(batch, record), {"text": ids}, {"encoder": (names, names)}, output)
+
+
+def _asked(made: Any, text: str, target: str | None) -> Read:
+    example, output, best = EXAMPLES[type(made)](made, text)
+    units = made.reading.units([example])
+    if len(units) > 1:
+        raise RegardError(f"the text is longer than the {made.reading.settings.length} tokens of a row; shorten it")
+    row = units[0].rows[best]
+    _fits(row.ids, "text")
+    batch = texts([row.ids], made.reading.marks.pad, Packed.of([row.segments]))
+    batch = batch.to(next(made.model.parameters()).device)
+    names = shown(made.tokenizer, row.ids)
+    run = lambda record: made.model.body(batch, record)  # noqa: E731
+    return Read(run, {"text": row.ids}, {"encoder": (names, names)}, output, row.segments)
+
+
+def _read_alone(made: Any, text: str, target: str | None) -> Read:
+    return (_embedded if isinstance(made, Embedder) else _asked)(made, text, target)
+
+
+def _classified(made: TextClassifier, text: str) -> tuple[Any, str, int]:
+    sides = tuple(text.split("\t", 1))
+    return Labelled("", sides, ""), made.classify([sides if len(sides) == 2 else text])[0].label, 0  # type: ignore
+
+
+def _tagged(made: WordTagger, text: str) -> tuple[Any, str, int]:
+    return Tagged("the text", text.split(), []), " ".join(made.tag([text])[0].tags), 0
+
+
+def _answered(made: SpanReader, text: str) -> tuple[Any, str, int]:
+    question, context = pair_of(text, "the text")
+    return Question("the text", question, context, (), known=False), made.answer([(question, context)])[0].text, 0
+
+
+def _chosen(made: OptionChooser, text: str) -> tuple[Any, str, int]:
+    context, asked, options = question_of(text, "the text")
+    chosen = made.choose([(context, asked, options)])[0]
+    return Choice("the text", context, asked, tuple(options)), chosen.text, chosen.index
+
+
+EXAMPLES: dict[type, Callable[..., tuple[Any, str, int]]] = {
+    TextClassifier: _classified,
+    WordTagger: _tagged,
+    SpanReader: _answered,
+    OptionChooser: _chosen,
+}
+READERS: dict[type, Callable[..., Read]] = {
+    Translator: _translated,
+    Writer: _written,
+    Talker: _talked,
+    Embedder: _read_alone,
+    Reader: _read_alone,
+}

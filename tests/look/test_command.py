@@ -1,0 +1,74 @@
+"""`regard look` as a user types it: a page, a picture, JSON; and sentences for what does not work."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from regard.errors import RegardError
+from tests.tasks.toys import command
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_page_is_written(toy_run: Path, tmp_path: Path) -> None:
+    assert command("look", toy_run, "w1 w2") == ""
+    assert [path.name for path in tmp_path.iterdir()] == ["look.html"]
+    page = (tmp_path / "look.html").read_text(encoding="utf-8")
+    assert page.startswith("<!doctype html>")
+    assert "http" not in page.split("<style>")[0].replace("http-equiv", "")
+    command("look", toy_run, "--out", "other.html", "--language", "zh", stdin="w1 w2\n")
+    assert 'lang="zh"' in (tmp_path / "other.html").read_text(encoding="utf-8")
+
+
+def test_json_holds_numbers(toy_run: Path, tmp_path: Path) -> None:
+    found = json.loads(command("look", toy_run, "w1 w2", "--target", "W2 W1", "--json"))
+    assert not list(tmp_path.iterdir())
+    assert found["text"] == "w1 w2"
+    assert found["output"] == "W2 W1"
+    assert found["model"]["kind"] == "transformer"
+    assert "walk" not in found
+    encoder, decoder, cross = (np.array(place["weights"], dtype=float) for place in found["places"])
+    assert encoder.shape == cross.shape == decoder.shape == (1, 2, 3, 3)
+    assert encoder.sum(-1) == pytest.approx(1.0, abs=2e-4)
+    assert np.isnan(decoder[0, 0]).tolist() == [[False, True, True], [False, False, True], [False] * 3]
+    assert np.array(found["rollout"]["encoder"]).shape == (1, 3, 3)
+
+
+def test_a_picture(toy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
+    command("look", toy_run, "w1 w2 $x$", "--png", "all.png")
+    command("look", toy_run, "w1 w2", "--png", "one.svg", "--place", "encoder", "--layer", "1", "--head", "2")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["all.png", "one.svg"]
+    assert (tmp_path / "all.png").read_bytes().startswith(b"\x89PNG")
+    assert "encoder self-attention, layer 1, head 2" in (tmp_path / "one.svg").read_text(encoding="utf-8")
+    for options, said in (
+        (("--head", "3"), "there is no head 3; write 1 to 2"),
+        (("--layer", "2"), "there is no layer 2; write 1 to 1"),
+        (("--place", "other"), "no attention 'other'; it has encoder, decoder, cross"),
+    ):
+        with pytest.raises(RegardError, match=said):
+            command("look", toy_run, "w1", "--png", "bad.png", *options)
+    with pytest.raises(RegardError, match="strange: cannot be written"):
+        command("look", toy_run, "w1", "--png", "a.strange")
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(RegardError, match=r"needs matplotlib; install regard\[plot\]"):
+        command("look", toy_run, "w1", "--png", "bad.png")
+
+
+def test_what_does_not_work_is_one_sentence(toy_run: Path) -> None:
+    for arguments, stdin, said in (
+        (("  ",), "", "no text to look at"),
+        ((), "\n", "no text to look at"),
+        (("w1", "--head", "1"), "", "choose what --png draws"),
+        (("w1", "--language", "fr"), "", "--language is 'fr'; write en or zh"),
+        (("w1 " * 300,), "", "more than the 200 that can be shown"),
+        (("w1", "--out", "no/such/folder.html"), "", "cannot be written"),
+    ):
+        with pytest.raises(RegardError, match=said):
+            command("look", toy_run, *arguments, stdin=stdin)

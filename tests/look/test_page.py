@@ -1,0 +1,500 @@
+"""The page in a browser: what is shown is what the data says, by pointer and keyboard, and text stays text."""
+
+import copy
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from regard.look import look
+from regard.look.html import page as whole_page
+from regard.look.html import script, style
+from tests.look.small import TEXT, translator, vectors, walked, weights
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
+ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync",
+             "--disable-component-update"]  # fmt: skip
+TARGET = "W5 W4 W3 W2"
+HALF = 0.5e-4 + 1e-9  # what rounding to four digits may change
+Opened = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as engine:
+        found = engine.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def opened(browser: Any, tmp_path: Path) -> Iterator[Opened]:
+    """A page of the data; a test ends with an error where anything was asked for, refused or thrown."""
+    wrong: list[str] = []
+    made = []
+
+    def opened(data: dict[str, Any], language: str = "en", width: int = 1100, **options: Any) -> Any:
+        path = tmp_path / f"look{len(made)}.html"
+        path.write_text(whole_page(data, language), encoding="utf-8")
+        page = browser.new_page(viewport={"width": width, "height": 800}, **options)
+        made.append(page)
+        page.on("console", lambda message: wrong.append(message.text))
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("request", lambda request: request.url.startswith("file:") or wrong.append(request.url))
+        page.goto(path.as_uri())
+        return page
+
+    yield opened
+    for page in made:
+        page.close()
+    assert not wrong
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    made = translator(tmp_path_factory.mktemp("page"), {"layers": 2, "size": 20, "inner": 16, "heads": 2})
+    return look(made, TEXT, TARGET)
+
+
+def at(data: dict[str, Any], place: int, layer: int, head: int) -> np.ndarray:
+    return weights(data["places"][place]["weights"])[layer, head]
+
+
+def readout(page: Any) -> str:
+    return str(page.locator(".readout").inner_text())
+
+
+def told(page: Any) -> list[float]:
+    return [float(number) for number in re.findall(r"\d\.\d{4}", readout(page))]
+
+
+def chosen(page: Any) -> tuple[str, str, str]:
+    """Place, layer and head."""
+    picked = [page.locator(f"[data-pick={name}]").input_value() for name in ("layer", "head")]
+    return page.locator("[data-choose^=place][aria-pressed=true]").inner_text(), *picked
+
+
+def largest(row: np.ndarray) -> list[float]:
+    return sorted(np.nan_to_num(row), reverse=True)[:5]
+
+
+# --- pointer and keyboard ------------------------------------------------------------------------------------------
+
+
+def test_pointing_at_a_word_shows_its_weights(data: dict[str, Any], opened: Opened) -> None:
+    page = opened(data)
+    assert chosen(page) == ("Cross", "1", "0")
+    page.locator(".lines ol").first.get_by_role("button", name="W4", exact=True).hover()
+    own = at(data, 2, 1, 0)
+    assert readout(page).startswith("“W4” looks at “w")
+    assert told(page) == pytest.approx(largest(own[1]), abs=HALF)
+    beside = page.locator(".lines ol").last.locator("li").evaluate_all("all => all.map((li) => li.dataset.w)")
+    assert [float(text or 0) for text in beside] == pytest.approx(list(own[1]), abs=1e-4)
+    page.locator(".lines ol").last.get_by_role("button", name="w2", exact=True).hover()
+    assert told(page) == pytest.approx(largest(own[:, 1])[: len(told(page))], abs=HALF)
+    assert "is looked at by" in readout(page)
+    page.locator("header").hover()  # nothing is pinned
+    assert told(page) == []
+
+
+def test_a_click_keeps_a_word_and_keys_change_layer_head_and_place(data: dict[str, Any], opened: Opened) -> None:
+    page = opened(data)
+    page.locator(".lines ol").first.get_by_role("button", name="W3", exact=True).click()
+    page.locator("header").hover()
+    for key, place, layer, head in (
+        ("ArrowRight", 2, 1, 1),
+        ("ArrowUp", 2, 0, 1),
+        ("ArrowLeft", 2, 0, 0),
+        ("ArrowDown", 2, 1, 0),
+    ):
+        page.keyboard.press(key)
+        assert chosen(page) == ("Cross", str(layer), str(head))
+        assert told(page) == pytest.approx(largest(at(data, place, layer, head)[2]), abs=HALF)
+    page.keyboard.press("e")
+    assert chosen(page)[0] == "Encoder"
+    assert told(page) == []
+    for _ in range(3):
+        page.keyboard.press("j")
+    page.keyboard.press("k")
+    assert readout(page).startswith("“w2”")
+    assert told(page) == pytest.approx(largest(at(data, 0, 1, 0)[1]), abs=HALF)
+    page.keyboard.press("d")
+    page.keyboard.press("j")
+    assert readout(page).startswith("“<s>” (says “W5”) looks at “<s>” 1.0000")
+    page.keyboard.press("Escape")
+    assert told(page) == []
+
+
+def test_selects_do_what_keys_do(data: dict[str, Any], opened: Opened) -> None:
+    page = opened(data)
+    page.locator(".lines ol").first.get_by_role("button").nth(1).click()
+    page.get_by_label("Head").select_option("1")
+    page.get_by_label("Layer").select_option("0")
+    page.locator("header").hover()
+    assert told(page) == pytest.approx(largest(at(data, 2, 0, 1)[1]), abs=HALF)
+
+
+def test_every_view_has_a_key_a_tab_and_a_name(data: dict[str, Any], opened: Opened) -> None:
+    page = opened(data)
+    for key, name in (("m", "Map"), ("h", "Heads"), ("r", "Rollout"), ("w", "Walk"), ("l", "Lines")):
+        page.keyboard.press(key)
+        assert page.get_by_role("tab", selected=True).all_inner_texts() == [name]
+    for name, inside in (("Map", ".map canvas"), ("Heads", ".grid canvas"), ("Walk", ".steps"), ("Lines", ".lines")):
+        page.get_by_role("tab", name=name).click()
+        assert page.locator(inside).count() > 0
+    unnamed = page.locator("button, select, canvas[role]").evaluate_all(
+        "all => all.filter((one) => !(one.ariaLabel || one.textContent || one.labels?.length)).length"
+    )
+    assert unnamed == 0
+    assert page.locator("[role=status][aria-live=polite]").count() == 1
+    page.locator("summary").click()
+    assert page.locator("dl").get_by_text("layer below, above").is_visible()
+
+
+def test_the_map_has_a_cell_for_each_weight(data: dict[str, Any], opened: Opened) -> None:
+    page = opened(data)
+    page.keyboard.press("m")
+    own = at(data, 2, 1, 0)
+    box, (rows, columns) = page.locator(".cells canvas").bounding_box(), own.shape
+    cell = box["width"] / columns
+    for i, j in ((0, 0), (3, 2), (4, 5)):
+        page.mouse.move(box["x"] + (j + 0.5) * cell, box["y"] + (i + 0.5) * box["height"] / rows)
+        queries, keys = (data["places"][2][side] for side in ("queries", "keys"))
+        assert readout(page) == f"“{queries[i]}” → “{keys[j]}”: {own[i, j]:.4f}"
+    i, j = np.unravel_index(own.argmax(), own.shape)
+    colour = page.locator(".cells canvas").evaluate(
+        f"(c) => [...c.getContext('2d').getImageData({(j + 0.5) * cell}, {(i + 0.5) * cell}, 1, 1).data]"
+    )
+    assert colour == [16, 28, 105, 255]
+    page.keyboard.press("d")
+    hidden = page.locator(".cells canvas").evaluate(
+        "(c) => [...c.getContext('2d').getImageData(c.width - 3, 3, 1, 1).data]"
+    )
+    assert hidden == [236, 238, 243, 255]
+
+
+def test_a_head_is_chosen_among_all(data: dict[str, Any], opened: Opened) -> None:
+    page = opened(data)
+    page.keyboard.press("h")
+    assert page.locator(".grid button").count() == 4
+    page.keyboard.press("ArrowRight")
+    assert page.locator(".grid [aria-pressed=true]").get_attribute("aria-label") == "layer 2, head 2"
+    page.keyboard.press("z")
+    assert page.locator(".grid [aria-pressed=true]").get_attribute("aria-label") == "第 2 层第 2 头"
+    page.keyboard.press("z")
+    page.get_by_role("button", name="layer 1, head 2").click()
+    assert chosen(page) == ("Cross", "0", "1")
+    assert page.locator(".map").is_visible()
+
+
+def test_rollout_is_shown_by_layer(data: dict[str, Any], opened: Opened) -> None:
+    page = opened(data)
+    page.keyboard.press("r")
+    page.keyboard.press("j")
+    for layer, key in ((1, "ArrowDown"), (0, "e")):
+        own = weights(data["rollout"]["cross"])[layer]
+        assert told(page) == pytest.approx(largest(own[0]), abs=HALF)
+        page.keyboard.press(key)
+    page.keyboard.press("j")
+    assert told(page) == pytest.approx(largest(weights(data["rollout"]["encoder"])[0][0]), abs=HALF)
+    without = data | {"rollout": {}}
+    page = opened(without)
+    page.keyboard.press("r")
+    assert "follows words through layers" in page.locator(".view").inner_text()
+
+
+# --- the walk ------------------------------------------------------------------------------------------------------
+
+
+def table(page: Any, rows: str) -> list[list[str]]:
+    return page.locator(rows).evaluate_all("all => all.map((row) => [...row.cells].map((cell) => cell.textContent))")
+
+
+def numbers(cells: list[str]) -> np.ndarray:
+    return np.array([float(cell) for cell in cells])
+
+
+def walk_is_right(page: Any, data: dict[str, Any], place: str, layer: int, head: int, query: int) -> None:
+    """Every number that the walk shows, from the data and from the numbers before it."""
+    pressed = page.locator(".chips button").evaluate_all("all => all.map((one) => one.ariaPressed === 'true')")
+    assert [n for n, one in enumerate(pressed) if one] == [query]
+    step = data["walk"][place][layer]
+    found, sums = walked(data, place, layer)
+    q, k, v = (vectors(step[name])[head] for name in "qkv")
+    recorded = next(each for each in data["places"] if each["name"] == place)
+    hidden = np.isnan(weights(recorded["weights"])[layer, head, query])
+    own = found[head, query]
+    key = int(own.argmax())
+    # 3: the chosen key's products and their sum
+    terms = table(page, "tr[data-term]")
+    width = q.shape[1]
+    vector = vectors(step["score"]["vector"])[head] if "vector" in step["score"] else None
+    products = q[query] * k[key] if vector is None else vector * np.tanh(q[query] + k[key])
+    shown = np.array([numbers(row[1:4]) for row in terms[:width]])
+    np.testing.assert_allclose(shown, np.stack([q[query], k[key], products], 1), atol=HALF)
+    np.testing.assert_allclose(numbers([row[4] for row in terms[: v.shape[1]]]), v[key], atol=HALF)
+    total = float(page.locator("table:has(tr[data-term]) tfoot td").nth(2).inner_text())
+    assert total == pytest.approx(products.sum(), abs=HALF)
+    assert total == pytest.approx(shown[:, 2].sum(), abs=HALF * width + HALF)  # with a pencil
+    # 4: all keys, from score to weight
+    scores = table(page, "tr[data-key]")
+    head_row = table(page, "table:has(tr[data-key]) thead tr")[0]
+    assert len(scores) == len(recorded["keys"]) == k.shape[0]
+    final = numbers([row[-1] for row in scores])
+    np.testing.assert_allclose(final, own, atol=HALF)
+    np.testing.assert_allclose(final, np.nan_to_num(weights(recorded["weights"])[layer, head, query]), atol=5e-4)
+    raw = numbers([row[1] for row in scores])
+    assert raw[key] == pytest.approx(total, abs=1e-9)
+    if step["score"]["kind"] == "scaled_dot":
+        assert head_row[2] == f"÷ √{step['d_k']}"
+        assert f"√d_k = {step['d_k'] ** 0.5:.4f}" in page.locator(".steps").inner_text()
+        np.testing.assert_allclose(numbers([row[2] for row in scores]), raw / step["d_k"] ** 0.5, atol=2 * HALF)
+    if "bias" in step:
+        place_of = head_row.index("+ position")
+        before, added, after = (numbers([row[place_of + n] for row in scores]) for n in (-1, 0, 1))
+        np.testing.assert_allclose(added, vectors(step["bias"])[head, query], atol=HALF)
+        np.testing.assert_allclose(after, before + added, atol=3 * HALF)
+    if step["normalise"]["kind"] == "softmax":
+        place_of = head_row.index("exp(s − max)")
+        assert [row[place_of - 1] == "−∞" for row in scores] == list(hidden)
+        exps = numbers([row[place_of] for row in scores])
+        seen = numbers([row[place_of - 1] for row, gone in zip(scores, hidden, strict=True) if not gone])
+        np.testing.assert_allclose(exps[~hidden], np.exp(seen - seen.max()), atol=3 * HALF)
+        assert (exps[hidden] == 0).all()
+        sum_of = float(page.locator("table:has(tr[data-key]) tfoot td").nth(place_of - 1).inner_text())
+        assert sum_of == pytest.approx(exps.sum(), abs=HALF * len(exps) + HALF)
+        if "gain" not in step:
+            np.testing.assert_allclose(final, exps / sum_of, atol=3 * HALF)
+    # 5: values by their weights
+    values = table(page, "tr[data-value]")
+    count = min(8, v.shape[1])
+    parts = np.array([numbers(row[2:]) for row in values])
+    np.testing.assert_allclose(parts[: len(own)], own[:, None] * v[:, :count], atol=HALF)
+    out = numbers(page.locator("table:has(tr[data-value]) tfoot td").all_inner_texts()[1:])
+    np.testing.assert_allclose(out, sums[head, query, :count], atol=HALF)
+    np.testing.assert_allclose(out, parts.sum(0), atol=HALF * len(parts) + HALF)
+
+
+def test_the_sums_of_the_walk_add_up(data: dict[str, Any], opened: Opened) -> None:
+    page = opened(data)
+    page.keyboard.press("w")
+    page.keyboard.press("j")
+    walk_is_right(page, data, "cross", 1, 0, 0)
+    page.keyboard.press("j")
+    page.keyboard.press("ArrowRight")
+    walk_is_right(page, data, "cross", 1, 1, 1)
+    assert "reads “W5” and is about to say “W4”" in page.locator(".steps").inner_text()
+    page.keyboard.press("d")
+    page.get_by_role("button", name="W4", exact=True).click()
+    page.keyboard.press("ArrowDown")
+    walk_is_right(page, data, "decoder", 0, 1, 2)
+    page.keyboard.press("e")
+    for _ in range(4):
+        page.keyboard.press("j")
+    walk_is_right(page, data, "encoder", 0, 1, 3)
+    parts = {row[0]: numbers(row[1:]) for row in table(page, "tr[data-part]")}
+    np.testing.assert_allclose(parts["sum"], parts["word"] + parts["position"], atol=2 * HALF)
+    page.locator("tr[data-key='5']").click()  # another key's products
+    step = data["walk"]["encoder"][0]
+    expected = vectors(step["q"])[1, 3] @ vectors(step["k"])[1, 5]
+    assert float(page.locator("table:has(tr[data-term]) tfoot td").nth(2).inner_text()) == pytest.approx(
+        expected, abs=HALF
+    )
+
+
+@pytest.mark.parametrize(
+    "model, said",
+    [
+        ({"position": {"kind": "relative", "distance": 2}}, ["+ position", "relative positions add"]),
+        ({"position": "rotary", "attention": {"score": "cosine"}}, ["turned by their positions", "‖q‖‖k‖"]),
+        ({"attention": {"score": "additive", "normalise": "entmax"}}, ["Σ v·tanh", "entmax"]),
+        ({"attention": {"normalise": "sparsemax", "d_v": 3}}, ["sparsemax", "3 of 3 numbers"]),
+        ({"attention": {"normalise": "hard"}}, ["1 at argmax s"]),
+        ({"attention": {"cross": {"pattern": "local_p(2)"}}}, ["× nearness"]),
+        ({"kind": "rnn", "preset": "bahdanau", "size": 8}, ["There are no projections", "goes on with this vector"]),
+        ({"kind": "conv", "layers": 1, "size": 8}, ["come between this and the attention"]),
+    ],
+    ids=lambda given: None if isinstance(given, list) else " ".join(re.findall(r"[a-z_0-9]+", str(given))),
+)
+def test_the_walk_is_true_for_other_choices(
+    model: dict[str, Any], said: list[str], tmp_path: Path, opened: Opened
+) -> None:
+    small = {} if "kind" in model else {"layers": 1, "size": 8, "inner": 8, "heads": 2}
+    data = look(translator(tmp_path, small | model), TEXT, TARGET)
+    page = opened(data)
+    text = ""
+    page.keyboard.press("w")
+    for place in [each["name"] for each in data["places"]]:
+        page.keyboard.press(place[0])
+        for _ in range(3):
+            page.keyboard.press("j")
+        walk_is_right(page, data, place, 0, 0, 2)
+        text += page.locator(".steps").inner_text()
+    for sentence in said:
+        assert sentence in text
+
+
+def test_a_walk_that_was_left_out_is_told(data: dict[str, Any], opened: Opened) -> None:
+    page = opened(data | {"walk": {"left_out": "size"}})
+    page.keyboard.press("w")
+    assert "too large" in page.locator(".view").inner_text()
+    page = opened(data | {"walk": {"left_out": "Strange"}})
+    page.keyboard.press("w")
+    assert "does not know the choice Strange" in page.locator(".view").inner_text()
+
+
+# --- looks ---------------------------------------------------------------------------------------------------------
+
+
+def luminance(colour: str) -> float:
+    parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_light_and_dark_can_be_read(scheme: str, data: dict[str, Any], opened: Opened) -> None:
+    page = opened(data, color_scheme=scheme)
+    style_of = "(one) => [getComputedStyle(one).color, getComputedStyle(one).backgroundColor]"
+    ground = page.locator(".regard-look").evaluate(style_of)[1]
+    assert (luminance(ground) < 0.05) == (scheme == "dark")
+    for selector in (".said", ".soft", ".note", ".readout", ".bar [aria-selected=true]", "[data-do=language]"):
+        ink, own = page.locator(selector).first.evaluate(style_of)
+        behind = ground if own.endswith(" 0)") else own
+        high, low = sorted((luminance(ink), luminance(behind)), reverse=True)
+        assert (high + 0.05) / (low + 0.05) >= 4.5, selector
+    page.keyboard.press("t")
+    assert page.locator(".regard-look").get_attribute("data-theme") != scheme
+    page.get_by_role("button", name="Light or dark").click()
+    assert page.locator(".regard-look").get_attribute("data-theme") == scheme
+    page.emulate_media(color_scheme="dark" if scheme == "light" else "light")
+    playwright.expect(page.locator(".regard-look")).not_to_have_attribute("data-theme", scheme)
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    made = translator(tmp_path_factory.mktemp("long"), {"layers": 1, "size": 8, "inner": 8, "heads": 2})
+    return look(made, "w1 w2 w3 " * 40, "W1 W2 " * 60)
+
+
+@pytest.mark.parametrize("width", [360, 1000])
+def test_any_length_fits_any_width(width: int, data: dict[str, Any], long: dict[str, Any], opened: Opened) -> None:
+    for given in (data, long):
+        page = opened(given, width=width)
+        for key in "lmhrw":
+            page.keyboard.press(key)
+            page.keyboard.press("j")
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, key
+        assert page.locator("tr[data-key]").count() == len(given["places"][2]["keys"])
+        page.keyboard.press("m")
+        size = page.locator(".left .label").first.evaluate("(one) => parseFloat(getComputedStyle(one).fontSize)")
+        assert size >= 10
+
+
+def test_chinese(data: dict[str, Any], opened: Opened) -> None:
+    given = copy.deepcopy(data)
+    for place in given["places"]:
+        place["queries"] = ["你好", "世界", *place["queries"][2:]]
+    page = opened(given, language="zh")
+    assert page.get_by_role("tab").all_inner_texts() == ["连线", "热图", "各头", "累积", "演算"]
+    page.keyboard.press("j")
+    assert readout(page).startswith("“你好” 注意 “")
+    page.keyboard.press("z")
+    assert page.get_by_role("tab", name="Lines").is_visible()
+    assert readout(page).startswith("“你好” looks at “")
+    page.get_by_role("button", name="中文").click()
+    page.keyboard.press("w")
+    assert "加权和" in page.locator(".steps").inner_text()
+    assert "w1a" not in page.locator(".steps").inner_text()
+    assert not re.search(r"\{\w\}|undefined", page.locator(".regard-look").inner_text())
+    assert opened(data, language="", locale="zh-CN").get_by_role("tab", name="热图").is_visible()
+
+
+# --- text stays text, and the page stays in its place --------------------------------------------------------------
+
+HOSTILE = [
+    "</script><script>window.hacked=1</script>",
+    "<img src=x onerror='window.hacked=1'>",
+    "a\u2028b\u2029c",
+    "\u202eright to left\u2066",
+    "\x00\x07\x1b[31m",
+    "<!--<script>",
+    "${alert(1)} {l} $& \\u003c",
+    "",
+]
+
+
+def test_text_is_shown_as_text(data: dict[str, Any], opened: Opened) -> None:
+    given = copy.deepcopy(data)
+    given["text"], given["output"] = "\n".join(HOSTILE), HOSTILE[0] + HOSTILE[3]
+    given["model"]["title"] = HOSTILE[1]
+    for place in given["places"]:
+        for side in ("queries", "keys"):
+            place[side] = (HOSTILE * 2)[: len(place[side])]
+    page = opened(given)
+    for key in "lmhrw":
+        page.keyboard.press(key)
+        page.keyboard.press("j")
+    assert page.evaluate("window.hacked") is None
+    assert page.locator("img, script:not([id]) ~ script").count() == 0
+    assert page.evaluate("document.scripts.length") == 2
+    said = page.locator(".said").first.inner_text()
+    assert HOSTILE[0] in said
+    assert "⟨202e⟩right to left⟨2066⟩" in said
+    assert "⟨0000⟩⟨0007⟩⟨001b⟩[31m" in said
+    page.keyboard.press("e")
+    page.keyboard.press("l")
+    words = page.locator(".lines ol").first.locator("button").all_inner_texts()
+    assert words[:4] == [HOSTILE[0], HOSTILE[1].replace(" ", "▁"), "a⟨2028⟩b⟨2029⟩c", "⟨202e⟩right▁to▁left⟨2066⟩"]
+    source = whole_page(given)
+    assert source.count("</script>") == 2
+    assert "\u2028" not in source
+    assert "\u202e" not in source.split("</title>")[1]
+
+
+def test_inside_another_page_under_a_strict_policy(data: dict[str, Any], browser: Any) -> None:
+    """Two of them; they leave no other name, hear no key that is not theirs, and go without a trace."""
+    page = browser.new_page()
+    wrong: list[str] = []
+    page.on("console", lambda message: wrong.append(message.text))
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'"
+    files = {
+        "/": ("text/html", '<!doctype html><link rel="stylesheet" href="/look.css"><h2>Other</h2><div id="a"></div>'
+              '<div id="b"></div><input><script src="/look.js"></script>'),
+        "/look.js": ("text/javascript", script()),
+        "/look.css": ("text/css", style()),
+    }  # fmt: skip
+
+    def serve(route: Any) -> None:
+        kind, body = files.get("/" + route.request.url.split("/", 3)[3], ("text/plain", ""))
+        route.fulfill(body=body, headers={"content-type": f"{kind}; charset=utf-8", "content-security-policy": policy})
+
+    page.route("**/*", serve)
+    page.goto("http://look.test/")
+    before = page.evaluate("Object.keys(globalThis).length")
+    assert page.evaluate("typeof regardLook") == "function"
+    mount = """(data) => {
+        window.first = regardLook(document.getElementById("a"), data, {compact: true, language: "en"});
+        window.second = regardLook(document.getElementById("b"), data, {compact: true, language: "zh"}); }"""
+    page.evaluate(mount, data)
+    assert page.evaluate("Object.keys(globalThis).length") == before + 2  # the two of this test
+    assert page.locator("header").count() == 0
+    page.locator("input").focus()
+    page.keyboard.press("m")
+    assert page.locator(".map").count() == 0
+    page.locator("#a [role=tab]").first.focus()
+    page.keyboard.press("m")
+    assert [page.locator(f"#{name} .map").count() for name in "ab"] == [1, 0]
+    plain = page.locator("h2").evaluate("(one) => getComputedStyle(one).color")
+    assert plain == "rgb(0, 0, 0)"
+    page.evaluate("first.destroy(), second.destroy()")
+    assert page.locator(".regard-look").count() == 0
+    page.close()
+    assert not [text for text in wrong if "favicon" not in text]
