@@ -353,8 +353,8 @@ CONTRAST = """() => {
     return 0.2126 * r + 0.7152 * g + 0.0722 * b;
   };
   const ground = light(getComputedStyle(document.body).backgroundColor);
-  const shown = [...document.querySelectorAll("h1, p, label, span, [role=tab], .quiet")].filter((e) => e.checkVisibility()
-    && e.textContent.trim());
+  const shown = [...document.querySelectorAll("h1, p, label, span, [role=tab], .quiet")]
+    .filter((e) => e.checkVisibility() && e.textContent.trim());
   const ratios = shown.map((e) => light(getComputedStyle(e).color))
     .map((ink) => (Math.max(ink, ground) + 0.05) / (Math.min(ink, ground) + 0.05));
   return [ground, shown.length, Math.min(...ratios)];
@@ -372,7 +372,8 @@ def test_light_and_dark_can_be_read(visit: Visit, dark: bool) -> None:
         assert least >= 4.5, name  # WCAG AA
 
 
-UNNAMED = """() => [...document.querySelectorAll("button, input, textarea, select, dialog, [role=tablist], [role=tabpanel]")]
+UNNAMED = """() =>
+  [...document.querySelectorAll("button, input, textarea, select, dialog, [role=tablist], [role=tabpanel]")]
   .filter((e) => e.checkVisibility() && !e.labels?.length && !e.ariaLabel && !e.getAttribute("aria-labelledby")
     && !(e.matches("button") && e.textContent.trim())).map((e) => e.outerHTML)"""
 

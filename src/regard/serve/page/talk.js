@@ -92,7 +92,7 @@ export function chat(panel, models) {
   });
   models.changed(restart);
   panel.append(models.shown, empty, log, note,
-    h("div", { class: "composer" }, wrapper, stop, send), h("div", { class: "row" }, tries, fresh));
+    h("div", { class: "composer" }, wrapper, stop, send), h("div", { class: "row" }, fresh, tries));
 }
 
 export function story(panel, models) {
