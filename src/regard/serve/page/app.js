@@ -79,8 +79,10 @@ function choice(models) {
   const only = h("span", { class: "faint", dir: "auto" }, titled(models[0]));
   const shown = models.length > 1 ? h("div", { class: "picker" }, h("label", { for: id, t: "model" }), select) : only;
   const chosen = () => models.find(({ name }) => name === select.value) ?? models[0];
-  return { shown, name: () => chosen().name, can: (what) => chosen().can.includes(what), languages: () => chosen().languages ?? [],
-           changed: (act) => select.addEventListener("change", act) };
+  return {
+    shown, name: () => chosen().name, can: (what) => chosen().can.includes(what), languages: () => chosen().languages ?? [],
+    changed: (act) => select.addEventListener("change", act),
+  };
 }
 
 const titled = ({ name, title }) => (title ? `${name} · ${title}` : name);

@@ -73,8 +73,9 @@ const viewer = () => (ready ??= new Promise((done, failed) => {
 
 /** A button that shows what the attention of a model did with a text, where it can be seen. */
 export function lookButton(models, note, text) {
-  if (!models.can("look")) return null;
-  return quiet("look.open", () => ask("v1/look", { text, model: models.name() }).then(open).catch((error) => explain(error, note)));
+  if (!models.can("look")) return "";
+  const look = () => ask("v1/look", { text: text(), model: models.name() }).then(open);
+  return quiet("look.open", () => look().catch((error) => explain(error, note)));
 }
 
 export async function open(data) {

@@ -81,6 +81,12 @@ export function grow(area) {
   area.style.height = `${area.scrollHeight + 2}px`;
 }
 
+/** Where it is said what went wrong: [element, (key, arguments)]. */
+export function noteLine() {
+  const note = h("p", { class: "note", role: "alert" });
+  return [note, (key, args) => say(note, key, args)];
+}
+
 /** Examples to click: each is a list of values, the first is shown. */
 export const examples = (list, use) =>
   h("div", { class: "examples" }, h("span", { t: "try", class: "faint" }),
@@ -99,7 +105,7 @@ export function bars(list, { pick, best } = {}) {
 
 export const percent = (share) => `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)}\u00a0%`;
 
-export async function copy(text, pressed) {
+export async function copy(text, pressed, key = "copy") {
   try {
     await navigator.clipboard.writeText(text);
   } catch { // no clipboard without https, but the older way is there
@@ -112,5 +118,5 @@ export async function copy(text, pressed) {
     pressed.focus();
   }
   say(pressed, "copied");
-  setTimeout(() => say(pressed, "copy"), 1500);
+  setTimeout(() => say(pressed, key), 1500);
 }

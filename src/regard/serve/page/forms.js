@@ -2,7 +2,7 @@
 
 import { ask, live } from "./api.js";
 import { lookButton } from "./attention.js";
-import { bars, examples, field, h, percent, quiet, say } from "./dom.js";
+import { bars, examples, field, h, noteLine, percent, quiet, say } from "./dom.js";
 import { EXAMPLES } from "./words.js";
 
 /** Fields whose answer follows the typing. `body` makes the request, or a sentence that says what is missing. */
@@ -13,8 +13,7 @@ function form(panel, models, name, fields, body, show) {
   });
   const inputs = made.map(([, input]) => input);
   const output = h("div", { class: "output", "aria-live": "polite" });
-  const note = h("p", { class: "note", role: "alert" });
-  const tell = (key, args) => say(note, key, args);
+  const [note, tell] = noteLine();
   const work = live(async (signal) => {
     const values = inputs.map((input) => input.value.trim());
     if (values.some((value) => !value)) return output.replaceChildren();
@@ -23,7 +22,7 @@ function form(panel, models, name, fields, body, show) {
     output.setAttribute("aria-busy", "true");
     const answer = await ask(`v1/${name}`, { ...wanted, model: models.name() }, signal).finally(() =>
       output.removeAttribute("aria-busy"));
-    const seen = lookButton(models, tell, wanted.text ?? JSON.stringify(wanted));
+    const seen = lookButton(models, tell, () => wanted.text ?? JSON.stringify(wanted));
     output.replaceChildren(...show(answer.results[0], ...values), h("div", { class: "row" }, seen));
   }, (key, args) => { tell(key, args); if (key) output.replaceChildren(); });
   inputs.forEach((input) => input.addEventListener("input", work.soon));
@@ -48,7 +47,8 @@ export function fill(panel, models) {
       const around = text.split(GAP);
       const whole = h("p", { class: "page", dir: "auto" }, ...around.flatMap((part, n) => [part, slots[n]]));
       const lists = gaps.map((guesses, n) => h("div", {}, gaps.length > 1 ? say(h("h3"), "fill.number", { n: n + 1 }) : null,
-        bars(guesses.map(({ word, probability }) => [word, probability]), { pick: (word) => { slots[n].textContent = bare(word); } })));
+        bars(guesses.map(({ word, probability }) => [word, probability]),
+          { pick: (word) => { slots[n].textContent = bare(word); } })));
       return [whole, h("div", { class: "columns" }, ...lists)];
     });
   const insert = quiet("fill.gap", () => {

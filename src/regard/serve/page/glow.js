@@ -7,7 +7,8 @@ const NAMED = 3, FAINT = 0.05; // words that the caption names at most, and the 
 
 /** Words as spans that can be lit; spaces and signs between them stay as they are. */
 export function spread(line, text) {
-  line.replaceChildren(...cut(text).map(({ segment, isWordLike }) => (isWordLike ? h("span", { class: "word" }, segment) : segment)));
+  line.replaceChildren(...cut(text).map(({ segment, isWordLike }) =>
+    (isWordLike ? h("span", { class: "word" }, segment) : segment)));
 }
 
 const wordsOf = (line) => [...line.querySelectorAll(".word")];

@@ -2,7 +2,7 @@
 
 import { ask, explain, live } from "./api.js";
 import { cut, open, weights } from "./attention.js";
-import { copy, examples, field, grow, h, quiet, say, unique } from "./dom.js";
+import { copy, examples, field, grow, h, noteLine, quiet, unique } from "./dom.js";
 import { lights, spread } from "./glow.js";
 import { EXAMPLES } from "./words.js";
 
@@ -29,13 +29,16 @@ export function units(whole) {
 export function translate(panel, models) {
   const [wrapper, input] = field("textarea", "translate.text", { bare: true, rows: 3, class: "text", hint: "translate.hint" });
   const list = h("div", { class: "pairs" });
-  const note = h("p", { class: "note", role: "alert" });
+  const [note, tell] = noteLine();
   const known = new Map(); // model and text → translation
   const tries = h("div", { class: "examples" });
-  const offer = () => tries.replaceChildren(...examples(EXAMPLES.translate[models.languages()[0]] ?? EXAMPLES.translate.en, write).children);
+  const offer = () => {
+    const fitting = EXAMPLES.translate[models.languages()[0]] ?? EXAMPLES.translate.en;
+    tries.replaceChildren(...examples(fitting, write).children);
+  };
   const write = (text) => { input.value = text; grow(input); work.now(); };
   const clear = quiet("clear", () => { write(""); input.focus(); });
-  const everything = quiet("translate.all", () => copy(whole(), everything));
+  const everything = quiet("translate.all", () => copy(whole(), everything, "translate.all"));
   const below = h("div", { class: "row" }, everything);
   const key = (text) => `${models.name()}\n${text}`;
   let pairs = [];
@@ -45,7 +48,8 @@ export function translate(panel, models) {
     clear.hidden = !input.value;
     arrange(wanted);
     const missing = [...new Set(wanted.map(({ text }) => text).filter((text) => !known.has(key(text))))];
-    const found = () => pairs.forEach((pair) => known.has(key(pair.text)) && pair.translated(known.get(key(pair.text))));
+    const found = () => pairs.filter((pair) => pair.pending() && known.has(key(pair.text)))
+      .forEach((pair) => pair.translated(known.get(key(pair.text)))); // the others may show an alternative that was chosen
     found();
     while (missing.length) {
       const texts = missing.splice(0, TOGETHER);
@@ -54,7 +58,7 @@ export function translate(panel, models) {
       found();
     }
     if (known.size > KEPT) known.clear();
-  }, (key, args) => { say(note, key, args); list.classList.toggle("stale", Boolean(key)); });
+  }, (key, args) => { tell(key, args); list.classList.toggle("stale", Boolean(key)); });
 
   /** A pair for each unit: the same where the text is the same, so that typing in one line leaves the others alone. */
   function arrange(wanted) {
@@ -97,34 +101,38 @@ export function translate(panel, models) {
 
 function makePair(models) {
   const hint = unique();
-  const line = (kind, props) => h("p", { class: `words ${kind}`, dir: "auto", role: "group", tabindex: 0, "aria-describedby": hint, ...props });
-  const from = line("from"), to = line("to", { "aria-live": "polite" });
+  const line = { dir: "auto", role: "group", "aria-describedby": hint };
+  const from = h("p", { class: "words from", ...line }), to = h("p", { class: "words to", "aria-live": "polite", ...line });
   const others = h("div", { class: "alternatives", hidden: true });
-  const note = h("p", { class: "note", role: "alert" });
-  const guarded = (act) => act().catch((error) => explain(error, (key, args) => say(note, key, args)));
+  const [note, tell] = noteLine();
+  const guarded = (act) => act().catch((error) => explain(error, tell));
   const more = quiet("translate.other", () => (others.hidden ? guarded(unfold) : fold()), { "aria-expanded": "false" });
-  const view = quiet("look.open", () => guarded(async () => open(await looked())));
+  const view = quiet("look.open", () => guarded(async () => open((await looked()).found)));
   const take = quiet("copy", () => copy(target, take));
   const caption = h("p", { class: "caption" });
   const tools = h("div", { class: "under" }, caption, h("div", { class: "tools" }, view, more, take));
-  const element = h("article", { class: "pair" }, from, to, tools, note, others, h("span", { class: "hidden", id: hint, t: "look.words" }));
-  const self = { element, text: "", line: 0, target: () => target, set, translated };
-  let target = "", control = null, data = null; // data: what the model's attention did with the two, once it is asked for
+  const element = h("article", { class: "pair" }, from, to, tools, note, others,
+    h("span", { class: "hidden", id: hint, t: "look.words" }));
+  const pending = () => to.classList.contains("pending");
+  const self = { element, text: "", line: 0, target: () => target, pending, set, translated };
+  let target = "", control = null, data = null; // data: what the model's attention did with the two, and their words' weights
+  view.hidden = more.hidden = take.hidden = true;
 
   async function looked() {
     control ??= new AbortController();
-    data ??= ask("v1/look", { text: self.text, target, model: models.name() }, control.signal);
+    data ??= ask("v1/look", { text: self.text, target, model: models.name() }, control.signal)
+      .then((found) => ({ found, words: weights(found, self.text, target) }));
     return data.catch((error) => { data = null; throw error; });
   }
   const glow = lights(element, from, to, caption, (act) => guarded(async () => {
-    if (target && models.can("look")) act(weights(await looked(), self.text, target));
+    if (target && !pending() && models.can("look")) act((await looked()).words);
   }));
 
   /** What was known of the attention belongs to another text. */
   function forget() {
     control?.abort();
     control = data = null;
-    say(note, "");
+    tell("");
     glow.off();
   }
 
@@ -141,6 +149,7 @@ function makePair(models) {
     to.classList.remove("pending");
     view.hidden = !text || !models.can("look");
     element.classList.toggle("sees", !view.hidden);
+    from.tabIndex = to.tabIndex = view.hidden ? -1 : 0;
     more.hidden = take.hidden = !text;
     if (text === target) return;
     target = text;
@@ -160,15 +169,15 @@ function makePair(models) {
     const usual = new Set(cut(best.text).map((part) => part.segment));
     const list = [best, ...best.alternatives];
     others.replaceChildren(h("ol", { name: "translate.other" }, ...list.map(({ text, score }) => h("li", {},
-      h("button", { type: "button", dir: "auto", "aria-pressed": text === target, onclick: ({ currentTarget }) => choose(text, currentTarget) },
+      h("button", { type: "button", dir: "auto", "aria-pressed": text === target, onclick: (event) => choose(event, text) },
         h("span", {}, ...cut(text).map(({ segment }) => (usual.has(segment) ? segment : h("em", {}, segment)))),
         h("span", { class: "number", tip: "translate.score" }, score.toFixed(2).replace("-", "−")))))));
     others.hidden = false;
     more.setAttribute("aria-expanded", "true");
   }
 
-  function choose(text, pressed) {
-    others.querySelectorAll("button").forEach((one) => one.setAttribute("aria-pressed", one === pressed));
+  function choose({ currentTarget }, text) {
+    others.querySelectorAll("button").forEach((one) => one.setAttribute("aria-pressed", one === currentTarget));
     translated(text);
   }
   return self;

@@ -14,7 +14,8 @@ const en = {
   "translate.text": "Text to translate", "translate.hint": "Write or paste here, a sentence a line",
   "translate.result": "Translation", "translate.other": "Alternatives", "translate.all": "Copy everything",
   "translate.score": "Score: the nearer to 0, the surer", "look.open": "Attention", "look.title": "Attention",
-  "look.words": "Arrow keys go from word to word and show what each attended to", "look.hint": "Point at a word, or tap it, to see what it attends to.",
+  "look.words": "Arrow keys go from word to word and show what each attended to",
+  "look.hint": "Point at a word, or tap it, to see what it attends to.",
   "look.to": "{word} looks at {seen}", "look.from": "{word} looks at {seen}; seen by {by}",
   "chat.text": "Message", "chat.hint": "Say something", "chat.send": "Send", "chat.new": "New conversation",
   "chat.log": "Conversation", "chat.empty": "A conversation begins with you.", "chat.you": "You", "chat.it": "Model",
@@ -43,7 +44,8 @@ const zh = {
   "translate.text": "要翻译的文本", "translate.hint": "在此输入或粘贴，每行一句",
   "translate.result": "译文", "translate.other": "其他译法", "translate.all": "复制全部",
   "translate.score": "得分：越接近 0 越有把握", "look.open": "注意力", "look.title": "注意力",
-  "look.words": "用方向键逐词移动，查看每个词注意了什么", "look.hint": "指向或点按一个词，看它注意了什么。",
+  "look.words": "用方向键逐词移动，查看每个词注意了什么",
+  "look.hint": "指向或点按一个词，看它注意了什么。",
   "look.to": "{word} 注意 {seen}", "look.from": "{word} 注意 {seen}；被 {by} 注意",
   "chat.text": "消息", "chat.hint": "说点什么", "chat.send": "发送", "chat.new": "新对话",
   "chat.log": "对话", "chat.empty": "对话由你开始。", "chat.you": "你", "chat.it": "模型",
@@ -61,13 +63,14 @@ const zh = {
 
 export const WORDS = { en, zh };
 
-const SEA = "The lighthouse was built in 1858 by Anna Berg. It stands on a cliff above the harbour, and its lamp can be seen from twenty miles away.";
+const SEA = "The lighthouse was built in 1858 by Anna Berg. It stands on a cliff above the harbour, " +
+  "and its lamp can be seen from twenty miles away.";
 
 /** By tab; where a tab has several fields, an example has a value for each, and its first is shown. */
 export const EXAMPLES = {
   translate: { // by the language that a model reads
-    en: ["The goat couldn't carry the basket because it was too thirsty.", "The goat couldn't carry the basket because it was too heavy.",
-         "Every evening my sister washes her car.", "The mouse is sitting on the carpet. It is round."],
+    en: ["The goat couldn't carry the basket because it was too thirsty.",
+         "The goat couldn't carry the basket because it was too heavy.", "Every evening my sister washes her car.", "The mouse is sitting on the carpet. It is round."],
     de: ["Die Ziege konnte den Korb nicht tragen, weil sie zu durstig war.", "Jeden Abend wäscht meine Schwester ihr Auto."],
     zh: ["山羊搬不动篮子，因为它太渴了。", "我姐姐每天晚上都洗她的车。"],
   },
