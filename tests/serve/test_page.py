@@ -137,6 +137,8 @@ def test_alternatives_are_shown_with_scores_and_can_be_taken(visit: Visit) -> No
     expect(options.nth(1)).to_have_attribute("aria-pressed", "true")
     more.click()
     expect(options.first).to_be_hidden()
+    write(visit, f"{GOAT}\nanother line")
+    expect(visit.page.locator(".to")).to_have_text([ZIEGE.replace("durstig", "hungrig"), "ANOTHER LINE"])  # it stays
 
 
 def lit(visit: Visit, line: str) -> dict[str, float]:
@@ -161,6 +163,17 @@ def test_pointing_at_a_word_lights_what_it_attended_to(visit: Visit, stub: Stub)
     expect(caption).to_contain_text("Point at a word")
     assert lit(visit, "from") == lit(visit, "to") == {}
     assert len(stub.bodies("look")) == 1
+
+
+@pytest.mark.parametrize("visit", [{"has_touch": True, "viewport": {"width": 360, "height": 740}}], indirect=True)
+def test_a_tap_shows_it_until_the_next(visit: Visit) -> None:
+    write(visit, "goats carry baskets")
+    visit.page.locator(".to .word").nth(1).tap()
+    expect(visit.page.locator(".caption")).to_have_text("“CARRY” looks at carry 75 %")
+    visit.page.locator(".to .word").nth(0).tap()
+    expect(visit.page.locator(".caption")).to_have_text("“GOATS” looks at goats 75 %")
+    visit.page.get_by_label("Text to translate").tap()
+    expect(visit.page.locator(".caption")).to_contain_text("Point at a word")
 
 
 def test_arrow_keys_go_from_word_to_word(visit: Visit) -> None:
@@ -263,6 +276,17 @@ def test_a_conversation_remembers_what_was_said(visit: Visit, stub: Stub) -> Non
     assert stub.bodies("chat")[1]["messages"] == [{"role": role, "text": text} for role, text in said]
     panel.get_by_role("button", name="New conversation").click()
     expect(panel.locator(".log p")).to_have_count(0)
+    stub.endless = True
+    message.fill("Go on")
+    message.press("Enter")
+    expect(panel.locator(".log p").last).to_contain_text("more more")
+    panel.get_by_role("button", name="New conversation").click()  # in the middle of an answer
+    assert stub.gone.wait(20)
+    stub.endless = False
+    message.fill("Again")
+    message.press("Enter")
+    expect(panel.locator(".log p")).to_have_text(["Again", "Good day."])
+    assert stub.bodies("chat")[-1]["messages"] == [{"role": "user", "text": "Again"}]
 
 
 @pytest.mark.parametrize(
