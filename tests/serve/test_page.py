@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -114,7 +115,7 @@ def test_nothing_is_asked_while_keys_are_pressed(browser: Any, stub: Stub) -> No
 
 def test_a_stale_answer_is_dropped(visit: Visit, stub: Stub) -> None:
     with visit.page.expect_request("**/v1/translate"):
-        stub.held["slow"] = __import__("threading").Event()
+        stub.held["slow"] = threading.Event()
         write(visit, "slow one")
     write(visit, "quick")
     expect(visit.page.locator(".to")).to_have_text("QUICK")
@@ -474,18 +475,10 @@ def test_an_answer_that_makes_no_sense_is_told(visit: Visit, stub: Stub) -> None
 
 
 def test_a_busy_server_is_asked_again(visit: Visit, stub: Stub) -> None:
-    refused = []
-
-    def busy(asked: dict[str, Any]) -> Any:
-        if not refused:
-            refused.append(asked)
-            raise Refusal(429, "too many wait", {"Retry-After": "1"})
-        return translate(asked)
-
-    stub.answers["translate"] = busy
-    with visit.page.expect_response(lambda response: response.status == 429):
-        write(visit, "one")
-    expect(visit.page.get_by_role("status")).to_have_text("The server is busy. Asking again in 1 s…")
+    stub.answers["translate"] = refuse(429, "too many wait", {"Retry-After": "3"})
+    write(visit, "one")
+    expect(visit.page.get_by_role("status")).to_have_text("The server is busy. Asking again in 3 s…")
+    stub.answers["translate"] = translate
     expect(visit.page.locator(".to")).to_have_text("ONE")
     expect(visit.page.get_by_role("status")).to_have_text("")
     quiet_about_failures(visit)
