@@ -5,6 +5,8 @@ import { lookButton } from "./attention.js";
 import { button, copy, examples, field, grow, h, noteLine, quiet } from "./dom.js";
 import { EXAMPLES } from "./words.js";
 
+const TURNS = 99; // that are sent: the last of a long conversation, from one of the reader's on
+
 /** One text at a time, until it is done or stopped: the button that starts gives its place to the one that stops. */
 function pen(tell, region, start, stop) {
   let control = null;
@@ -71,7 +73,7 @@ export function chat(panel, models) {
     arrange();
     bubble("user", text);
     const body = bubble("assistant", "");
-    await writer.write("v1/chat", { messages: own, model: models.name() }, (piece) => {
+    await writer.write("v1/chat", { messages: own.slice(-TURNS), model: models.name() }, (piece) => {
       const follow = innerHeight + scrollY > document.body.scrollHeight - 100; // unless someone reads further up
       body.textContent = said.text += piece;
       if (follow) scrollTo(0, document.body.scrollHeight);
