@@ -21,7 +21,7 @@ const pause = (seconds, signal) => new Promise((done, stop) => {
 });
 
 async function reach(path, body, signal, tries = 0) {
-  const key = kept(sessionStorage, "regard.key");
+  const key = kept("sessionStorage", "regard.key");
   const headers = { ...(key && { Authorization: `Bearer ${key}` }), ...(body && { "Content-Type": "application/json" }) };
   let response;
   try {
@@ -38,7 +38,7 @@ async function reach(path, body, signal, tries = 0) {
   if (response.status === 401) {
     const given = await hooks.key(Boolean(key));
     if (!given) throw new Trouble("locked");
-    kept(sessionStorage, "regard.key", given);
+    kept("sessionStorage", "regard.key", given);
     return reach(path, body, signal, tries);
   }
   const wait = Math.min(Number(response.headers.get("Retry-After")) || 1, 30);
@@ -102,5 +102,5 @@ export function live(work, note, wait = 250) {
       if (own === control) explain(error, note);
     }
   }
-  return { now, soon() { clearTimeout(timer); timer = setTimeout(now, wait); }, stop() { control?.abort(); } };
+  return { now, soon() { clearTimeout(timer); timer = setTimeout(now, wait); } };
 }

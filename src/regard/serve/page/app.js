@@ -32,8 +32,8 @@ hooks.away = async () => {
   }
   waiting = false;
   say(notice, "");
-  if (tabs.size) tabs.get(current).again();
-  else begin();
+  if (!tabs.size) begin();
+  for (const { again } of tabs.values()) again?.();
 };
 
 let asking = null; // several requests may be refused at once; one question serves all
@@ -91,12 +91,11 @@ const titled = ({ name, title }) => (title ? `${name} · ${title}` : name);
 
 function speakOf(language) {
   speakIn(language);
-  const other = language === "zh" ? "en" : "zh-CN";
-  switcher.lang = other;
+  switcher.lang = language === "zh" ? "en" : "zh-CN"; // it names the other one
 }
 switcher.addEventListener("click", () => {
   speakOf(spokenNow() === "zh" ? "en" : "zh");
-  kept(localStorage, "regard.language", spokenNow());
+  kept("localStorage", "regard.language", spokenNow());
 });
 
 async function start() {
@@ -105,7 +104,7 @@ async function start() {
     const fitting = models.filter((model) => model.can.includes(can));
     if (!fitting.length) continue;
     const tab = button(name, () => show(name), { role: "tab", id: `tab-${name}`, "aria-controls": `panel-${name}` });
-    const panel = h("section", { role: "tabpanel", id: `panel-${name}`, "aria-labelledby": `tab-${name}`, tabindex: -1 });
+    const panel = h("section", { role: "tabpanel", id: `panel-${name}`, "aria-labelledby": `tab-${name}` });
     tabs.set(name, { tab, panel, models: choice(fitting) });
     tablist.append(tab);
     main.append(panel);

@@ -3,19 +3,19 @@
 import { WORDS } from "./words.js";
 
 const spoken = new WeakMap(); // element → {where: [key, arguments]}, to say it again in another language
-let language = kept(localStorage, "regard.language") ?? (navigator.language.startsWith("zh") ? "zh" : "en");
+let language = [kept("localStorage", "regard.language"), navigator.language.slice(0, 2)].find((one) => one in WORDS) ?? "en";
 
 /** A stored value, or with a third argument: store it. A browser may forbid both. */
 export function kept(store, key, ...value) {
   try {
-    return value.length ? store.setItem(key, value[0]) : store.getItem(key);
+    return value.length ? window[store].setItem(key, value[0]) : window[store].getItem(key);
   } catch {
     return null;
   }
 }
 
 /** A sentence of words.js; what is not there, such as a message of the server, is said as it is. */
-export const t = (key, args = {}) =>
+const t = (key, args = {}) =>
   Object.hasOwn(WORDS[language], key) ? WORDS[language][key].replace(/\{(\w+)\}/g, (_, name) => args[name] ?? "") : key;
 
 /** Let an element say something, as its text or as an attribute; it follows the language from then on. */
@@ -35,7 +35,7 @@ function speak(element) {
 }
 
 export function speakIn(chosen) {
-  language = chosen in WORDS ? chosen : "en";
+  language = chosen;
   document.documentElement.lang = language === "zh" ? "zh-CN" : "en";
   document.querySelectorAll("[data-said]").forEach(speak);
 }
