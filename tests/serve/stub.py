@@ -13,6 +13,7 @@ from typing import Any
 PACKAGE = Path(__file__).parents[2] / "src" / "regard"
 PAGE, LOOK = PACKAGE / "serve" / "page", PACKAGE / "look" / "page"
 TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+PREFIX = "/under"  # as a proxy may put it before every path
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'"
@@ -174,7 +175,7 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
-        path = self.path.split("?")[0]
+        path = self.path.removeprefix(PREFIX)
         if path == "/v1/models":
             return self._guarded("models", {}, lambda _: {"models": self.owner.models})
         name = "index.html" if path == "/" else path.removeprefix("/static/")
@@ -185,7 +186,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        name = self.path.removeprefix("/v1/")
+        name = self.path.removeprefix(PREFIX).removeprefix("/v1/")
         self.owner.asked.append((name, body))
         for word, event in list(self.owner.held.items()):
             if word in json.dumps(body, ensure_ascii=False):
