@@ -1,0 +1,124 @@
+/* The page at `/`: which tabs there are, which model each asks, the language, and what happens when the server is away. */
+
+import { ask, explain, hooks } from "./api.js";
+import { button, h, kept, say, speakIn, spokenNow, unique } from "./dom.js";
+import { answer, choose, classify, fill, tag } from "./forms.js";
+import { chat, story } from "./talk.js";
+import { translate } from "./translate.js";
+
+const TABS = { // name: [what a model must be able to do, what builds the panel]
+  translate: ["translate", translate], chat: ["chat", chat], story: ["generate", story], fill: ["fill", fill],
+  classify: ["classify", classify], tag: ["tag", tag], answer: ["answer", answer], choose: ["choose", choose],
+};
+const main = document.getElementById("main");
+const tablist = document.getElementById("tabs");
+const notice = document.getElementById("notice");
+const switcher = document.getElementById("language");
+const tabs = new Map(); // name → {tab, panel, models, again}
+let current = null;
+
+// --- what is told and asked ---------------------------------------------------------------------------------------
+
+hooks.notice = (key, args) => say(notice, key, args);
+
+let waiting = false;
+hooks.away = async () => {
+  if (waiting) return;
+  waiting = true;
+  say(notice, "away");
+  for (let seconds = 1, back = false; !back; seconds = Math.min(2 * seconds, 10)) {
+    await new Promise((done) => setTimeout(done, 1000 * seconds));
+    back = await fetch("v1/models").then((response) => response.status < 500, () => false);
+  }
+  waiting = false;
+  say(notice, "");
+  if (!tabs.size) begin();
+  for (const { again } of tabs.values()) again?.();
+};
+
+let asking = null; // several requests may be refused at once; one question serves all
+hooks.key = (wrong) => (asking ??= new Promise((done) => {
+  const input = h("input", { type: "password", id: "key", autocomplete: "off", required: true });
+  const dialog = h("dialog", { class: "small", "aria-labelledby": "key-title" },
+    h("form", { method: "dialog" },
+      h("h2", { id: "key-title", t: wrong ? "key.wrong" : "key.title" }), h("label", { for: "key", t: "key.label" }), input,
+      h("p", { class: "faint", t: "key.why" }), h("button", { t: "key.send", class: "primary" })));
+  dialog.addEventListener("close", () => { dialog.remove(); asking = null; done(input.value.trim()); });
+  document.body.append(dialog);
+  dialog.showModal();
+}));
+
+// --- tabs ---------------------------------------------------------------------------------------------------------
+
+function show(name, focus = false) {
+  current = name;
+  for (const [other, { tab, panel }] of tabs) {
+    tab.setAttribute("aria-selected", other === name);
+    tab.tabIndex = other === name ? 0 : -1;
+    panel.hidden = other !== name;
+  }
+  const chosen = tabs.get(name);
+  if (!chosen.again) chosen.again = TABS[name][1](chosen.panel, chosen.models) ?? (() => {});
+  if (focus) chosen.tab.focus();
+  chosen.tab.scrollIntoView({ block: "nearest", inline: "nearest" });
+  if (location.hash !== `#${name}`) history.replaceState(null, "", `#${name}`);
+}
+
+tablist.addEventListener("keydown", (event) => {
+  const names = [...tabs.keys()], at = names.indexOf(current);
+  const to = { ArrowRight: at + 1, ArrowLeft: at - 1 + names.length, Home: 0, End: names.length - 1 }[event.key];
+  if (to === undefined) return;
+  event.preventDefault();
+  show(names[to % names.length], true);
+});
+addEventListener("hashchange", () => tabs.has(location.hash.slice(1)) && show(location.hash.slice(1)));
+
+/** The models for a panel: which is asked, whether it can do more, and what to do when another is chosen. */
+function choice(models) {
+  const id = unique(), select = h("select", { id }, ...models.map((model) => h("option", { value: model.name }, titled(model))));
+  const only = h("span", { class: "faint", dir: "auto" }, titled(models[0]));
+  const shown = models.length > 1 ? h("div", { class: "picker" }, h("label", { for: id, t: "model" }), select) : only;
+  const chosen = () => models.find(({ name }) => name === select.value) ?? models[0];
+  return {
+    shown, name: () => chosen().name, can: (what) => chosen().can.includes(what), languages: () => chosen().languages ?? [],
+    changed: (act) => select.addEventListener("change", act),
+  };
+}
+
+const titled = ({ name, title }) => (title ? `${name} · ${title}` : name);
+
+// --- the beginning ------------------------------------------------------------------------------------------------
+
+function speakOf(language) {
+  speakIn(language);
+  switcher.lang = language === "zh" ? "en" : "zh-CN"; // it names the other one
+}
+switcher.addEventListener("click", () => {
+  speakOf(spokenNow() === "zh" ? "en" : "zh");
+  kept("localStorage", "regard.language", spokenNow());
+});
+
+async function start() {
+  const { models } = await ask("v1/models");
+  for (const [name, [can]] of Object.entries(TABS)) {
+    const fitting = models.filter((model) => model.can.includes(can));
+    if (!fitting.length) continue;
+    const tab = button(name, () => show(name), { role: "tab", id: `tab-${name}`, "aria-controls": `panel-${name}` });
+    const panel = h("section", { role: "tabpanel", id: `panel-${name}`, "aria-labelledby": `tab-${name}` });
+    tabs.set(name, { tab, panel, models: choice(fitting) });
+    tablist.append(tab);
+    main.append(panel);
+  }
+  if (!tabs.size) return main.replaceChildren(h("p", { class: "empty", t: "nothing" }));
+  tablist.hidden = tabs.size < 2;
+  const asked = location.hash.slice(1);
+  show(tabs.has(asked) ? asked : tabs.keys().next().value);
+}
+
+const begin = () => start().catch((error) => explain(error, hooks.notice));
+
+say(switcher, "other");
+say(tablist, "tabs", {}, "aria-label");
+document.getElementById("footer").append(h("span", { t: "about" }), h("a", { href: "docs", t: "api" }));
+speakOf(spokenNow());
+begin();

@@ -1,0 +1,122 @@
+/* Elements, with text always as text, and what the page says in the reader's language. Knows no model and no server. */
+
+import { WORDS } from "./words.js";
+
+const spoken = new WeakMap(); // element → {where: [key, arguments]}, to say it again in another language
+let language = [kept("localStorage", "regard.language"), navigator.language.slice(0, 2)].find((one) => one in WORDS) ?? "en";
+
+/** A stored value, or with a third argument: store it. A browser may forbid both. */
+export function kept(store, key, ...value) {
+  try {
+    return value.length ? window[store].setItem(key, value[0]) : window[store].getItem(key);
+  } catch {
+    return null;
+  }
+}
+
+/** A sentence of words.js; what is not there, such as a message of the server, is said as it is. */
+const t = (key, args = {}) =>
+  Object.hasOwn(WORDS[language], key) ? WORDS[language][key].replace(/\{(\w+)\}/g, (_, name) => args[name] ?? "") : key;
+
+/** Let an element say something, as its text or as an attribute; it follows the language from then on. */
+export function say(element, key, args = {}, where = "text") {
+  const all = spoken.get(element) ?? {};
+  spoken.set(element, { ...all, [where]: [key, args] });
+  element.toggleAttribute("data-said", true);
+  speak(element);
+  return element;
+}
+
+function speak(element) {
+  for (const [where, [key, args]] of Object.entries(spoken.get(element) ?? {})) {
+    if (where === "text") element.textContent = key ? t(key, args) : "";
+    else element.setAttribute(where, t(key, args));
+  }
+}
+
+export function speakIn(chosen) {
+  language = chosen;
+  document.documentElement.lang = language === "zh" ? "zh-CN" : "en";
+  document.querySelectorAll("[data-said]").forEach(speak);
+}
+
+export const spokenNow = () => language;
+
+const SAID = { t: "text", name: "aria-label", hint: "placeholder", tip: "title" };
+
+/** An element: h("button", {t: "copy", class: "quiet", onclick: …}, child, "text"). */
+export function h(tag, props = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [key, value] of Object.entries(props)) {
+    if (key in SAID) say(element, value, {}, SAID[key]);
+    else if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
+    else if (key.startsWith("aria-")) element.setAttribute(key, value);
+    else if (value !== undefined && value !== false) element.setAttribute(key, value === true ? "" : value);
+  }
+  element.append(...children.filter((child) => child !== undefined && child !== null));
+  return element;
+}
+
+/** A button, and one that stands back. */
+export const button = (key, onclick, props = {}) => h("button", { type: "button", t: key, onclick, ...props });
+export const quiet = (key, onclick, props = {}) => button(key, onclick, { class: "quiet", ...props });
+
+let numbered = 0;
+
+/** A name that no other element has. */
+export const unique = () => `own-${++numbered}`;
+
+/** A labelled field: [wrapper, input]. The label is seen unless `bare`. */
+export function field(tag, key, { bare, ...props } = {}) {
+  const id = unique();
+  const input = h(tag, { id, autocomplete: "off", dir: "auto", ...props });
+  if (tag === "textarea") input.addEventListener("input", () => grow(input));
+  return [h("div", { class: "field" }, h("label", { for: id, t: key, class: bare ? "hidden" : undefined }), input), input];
+}
+
+/** As high as its text, in browsers that do not know field-sizing. */
+export function grow(area) {
+  if (CSS.supports("field-sizing", "content")) return;
+  area.style.height = "auto";
+  area.style.height = `${area.scrollHeight + 2}px`;
+}
+
+/** Where it is said what went wrong: [element, (key, arguments)]. */
+export function noteLine() {
+  const note = h("p", { class: "note", role: "alert" });
+  return [note, (key, args) => say(note, key, args)];
+}
+
+/** Examples to click: each is a list of values, the first is shown. */
+export const examples = (list, use) =>
+  h("div", { class: "examples" }, h("span", { t: "try", class: "faint" }),
+    ...list.map((one) => h("button", { type: "button", class: "chip", onclick: () => use(one) }, [one].flat()[0])));
+
+/** Labels with their probabilities, best first; `pick` makes them buttons. */
+export function bars(list, { pick, best } = {}) {
+  return h("ul", { class: "bars" }, ...list.map(([label, share], n) => {
+    const bar = h("span", { class: "share", "aria-hidden": "true" });
+    bar.style.setProperty("--share", share);
+    const row = [h("span", { class: "label", dir: "auto" }, label), bar, h("span", { class: "number" }, percent(share))];
+    const inner = pick ? h("button", { type: "button", onclick: () => pick(label) }, ...row) : h("div", {}, ...row);
+    return h("li", { class: n === best ? "best" : undefined }, inner);
+  }));
+}
+
+export const percent = (share) => `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)}\u00a0%`;
+
+export async function copy(text, pressed, key = "copy") {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch { // no clipboard without https, but the older way is there
+    const area = h("textarea", { class: "hidden" });
+    area.value = text;
+    document.body.append(area);
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+    pressed.focus();
+  }
+  say(pressed, "copied");
+  setTimeout(() => say(pressed, key), 1500);
+}

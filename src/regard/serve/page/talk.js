@@ -1,0 +1,146 @@
+/* Models that write: a conversation, and a text that goes on. Both show words as they come and can be stopped. */
+
+import { explain, listen } from "./api.js";
+import { lookButton } from "./attention.js";
+import { button, copy, examples, field, grow, h, noteLine, quiet } from "./dom.js";
+import { EXAMPLES } from "./words.js";
+
+const TURNS = 99; // that are sent: the last of a long conversation, from one of the reader's on
+
+/** One text at a time, until it is done or stopped: the button that starts gives its place to the one that stops. */
+function pen(tell, region, start, stop) {
+  let control = null;
+  stop.addEventListener("click", () => control?.abort());
+  function busy(now) {
+    const focused = [start, stop].includes(document.activeElement);
+    stop.hidden = !now;
+    start.hidden = now;
+    region.setAttribute("aria-busy", now); // read out when it is whole, not piece by piece
+    if (focused) (now ? stop : start).focus();
+  }
+  return {
+    busy: () => Boolean(control),
+    stop: () => control?.abort(),
+    async write(path, body, take) {
+      const own = (control = new AbortController());
+      busy(true);
+      tell("");
+      try {
+        for await (const piece of listen(path, body, own.signal)) take(piece);
+      } catch (error) {
+        explain(error, tell);
+      } finally {
+        control = null;
+        busy(false);
+      }
+    },
+  };
+}
+
+/** Enter sends, Shift+Enter begins a line; an Enter that ends a Chinese word being composed does neither. */
+const entered = (event) => event.key === "Enter" && !event.shiftKey && !event.isComposing;
+
+export function chat(panel, models) {
+  const log = h("ol", { class: "log", role: "log", name: "chat.log" });
+  const empty = h("p", { class: "empty", t: "chat.empty" });
+  const [wrapper, input] = field("textarea", "chat.text", { bare: true, rows: 1, hint: "chat.hint" });
+  const [note, tell] = noteLine();
+  const send = button("chat.send", () => speak(input.value), { class: "primary" });
+  const stop = button("stop", null, { hidden: true });
+  const fresh = quiet("chat.new", restart);
+  const tries = examples(EXAMPLES.chat, (text) => speak(text));
+  const writer = pen(tell, log, send, stop);
+  let messages = [];
+
+  function bubble(role, text) {
+    const body = h("p", { dir: "auto" }, text);
+    log.append(h("li", { class: role }, h("span", { class: "hidden", t: role === "user" ? "chat.you" : "chat.it" }), body));
+    return body;
+  }
+
+  /** The whole log, or what stands before it. */
+  function arrange() {
+    empty.hidden = tries.hidden = messages.length > 0;
+    fresh.hidden = !messages.length;
+    grow(input);
+  }
+
+  async function speak(given) {
+    const text = given.trim(), own = messages, said = { role: "assistant", text: "" };
+    if (!text || writer.busy()) return;
+    input.value = "";
+    own.push({ role: "user", text });
+    arrange();
+    bubble("user", text);
+    const body = bubble("assistant", "");
+    await writer.write("v1/chat", { messages: own.slice(-TURNS), model: models.name() }, (piece) => {
+      const follow = innerHeight + scrollY > document.body.scrollHeight - 100; // unless someone reads further up
+      body.textContent = said.text += piece;
+      if (follow) scrollTo(0, document.body.scrollHeight);
+    });
+    if (own !== messages) return; // another conversation has begun
+    if (said.text) own.push(said);
+    else { // nothing was said: the message goes back to where it can be sent again
+      input.value = own.pop().text;
+      log.lastChild.remove();
+      log.lastChild.remove();
+      arrange();
+    }
+  }
+
+  function restart() {
+    writer.stop();
+    messages = [];
+    log.replaceChildren();
+    arrange();
+    input.focus();
+  }
+
+  input.addEventListener("keydown", (event) => {
+    if (!entered(event)) return;
+    event.preventDefault();
+    speak(input.value);
+  });
+  models.changed(restart);
+  arrange();
+  panel.append(models.shown, empty, log, note, h("div", { class: "composer" }, wrapper, stop, send),
+    h("div", { class: "row" }, fresh, tries));
+}
+
+export function story(panel, models) {
+  const [wrapper, input] = field("textarea", "story.text", { bare: true, rows: 3, class: "text", hint: "story.hint" });
+  const number = (key, props) => field("input", key, { type: "number", ...props });
+  const settings = {
+    max_tokens: number("story.length", { value: 200, min: 1, max: 2000 }),
+    temperature: number("story.temperature", { value: 0.8, min: 0.1, max: 2, step: 0.1 }),
+    top_p: number("story.top", { value: 0.95, min: 0.05, max: 1, step: 0.05 }), seed: number("story.seed", { min: 0 }),
+  };
+  const given = h("span", { class: "given" }), made = h("span"), whole = () => given.textContent + made.textContent;
+  const page = h("p", { class: "page", dir: "auto", role: "region", name: "story.result", "aria-live": "polite" }, given, made);
+  const [note, tell] = noteLine();
+  const start = button("story.write", () => write(input.value), { class: "primary" });
+  const stop = button("stop", null, { hidden: true });
+  const more = button("story.more", () => write(whole())), save = quiet("copy", () => copy(whole(), save));
+  const after = h("div", { class: "row" });
+  const writer = pen(tell, page, start, stop);
+
+  async function write(prompt) {
+    if (writer.busy()) return;
+    given.textContent = prompt;
+    made.textContent = "";
+    after.replaceChildren();
+    const chosen = Object.entries(settings).map(([key, [, { value }]]) => [key, value]).filter(([, value]) => value);
+    const numbers = Object.fromEntries(chosen.map(([key, value]) => [key, Number(value)]));
+    await writer.write("v1/generate", { prompt, model: models.name(), ...numbers }, (piece) => made.append(piece));
+    if (made.textContent) after.replaceChildren(more, save, lookButton(models, tell, whole));
+  }
+
+  panel.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") writer.stop();
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) write(input.value);
+  });
+  panel.append(models.shown, wrapper, examples(EXAMPLES.story, (text) => { input.value = text; write(text); }),
+    h("details", {}, h("summary", { t: "story.options" }),
+      h("div", { class: "settings" }, ...Object.values(settings).map(([shown]) => shown))),
+    h("div", { class: "row" }, start, stop, after), note, page);
+}
