@@ -1,6 +1,9 @@
 """Which device work is done on: chosen by name, told by name."""
 
+import contextlib
+import gc
 import platform
+from collections.abc import Iterator
 
 import torch
 
@@ -29,3 +32,15 @@ def device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
+
+
+@contextlib.contextmanager
+def nothing_collected() -> Iterator[None]:
+    """While launches are recorded: an older recording that is let go of in the middle would spoil the new one."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
