@@ -9,7 +9,7 @@ import pytest
 from regard import recipe as recipes
 from regard.training.run import train
 from tests.serve.live import Server
-from tests.tasks import bert_toy, lm_toy, toys
+from tests.tasks import bert_toy, chat_toy, lm_toy, toys
 
 
 @pytest.fixture(scope="session")
@@ -40,7 +40,20 @@ def choose_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def server(toy_run: Path, lm_run: Path, bert_run: Path, choose_run: Path) -> Iterator[Server]:
-    models = f"toy={toy_run}", f"lm={lm_run}", f"bert={bert_run}", f"choose={choose_run}"
+def chat_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("served_chat")
+    chat_toy.write(folder)
+    train(recipes.load(chat_toy.recipe(folder)), folder / "run", "cpu")
+    return folder / "run"
+
+
+@pytest.fixture(scope="session")
+def models(toy_run: Path, lm_run: Path, bert_run: Path, choose_run: Path, chat_run: Path) -> list[str]:
+    runs = {"toy": toy_run, "lm": lm_run, "bert": bert_run, "choose": choose_run, "chat": chat_run}
+    return [f"{name}={run}" for name, run in runs.items()]
+
+
+@pytest.fixture(scope="session")
+def server(models: list[str]) -> Iterator[Server]:
     with Server(*models, "--patience", "3", "--max-tokens", "100000") as made:
         yield made

@@ -14,7 +14,7 @@ from tests.serve.live import Server, until
 
 def test_models_say_what_they_can(server: Server) -> None:
     models = {each["name"]: each for each in server.client.get("/v1/models").json()["models"]}
-    assert list(models) == ["toy", "lm", "bert", "choose"]
+    assert list(models) == ["toy", "lm", "bert", "choose", "chat"]
     assert models["toy"]["title"].startswith("translation")
     for name, op in (
         ("toy", "translate"),
@@ -54,6 +54,19 @@ def test_generate_at_once_and_as_it_is_written(server: Server, lm_run: Path) -> 
     assert len(events) > 3
     greedy = server.ask("generate", prompt="the cat", max_tokens=8, temperature=0).json()["text"]
     assert greedy == server.ask("generate", prompt="the cat", max_tokens=8, temperature=0).json()["text"]
+
+
+def test_chat(server: Server, chat_run: Path) -> None:
+    turns = ["hello", "how are you ?", "fine"]
+    messages = [{"role": role, "text": text} for role, text in zip(("user", "assistant", "user"), turns, strict=True)]
+    asked = {"messages": messages, "temperature": 0, "max_tokens": 6}
+    wanted = regard.load(chat_run, "cpu").reply(turns, greedy=True, max_tokens=6)
+    assert server.ask("chat", **asked).json()["text"].strip() == wanted
+    with server.client.stream("POST", "/v1/chat", json=asked | {"stream": True}) as answer:
+        events = [json.loads(line.removeprefix("data: ")) for line in answer.iter_lines() if line]
+    assert "".join(each.get("text", "") for each in events).strip() == wanted
+    assert events[-1]["done"] is True
+    assert server.ask("chat", messages=messages[:2]).json()["error"]["code"] == "order"
 
 
 def test_fill_and_embed(server: Server, bert_run: Path) -> None:

@@ -1,6 +1,5 @@
 """The server against its own OpenAPI: whatever fits the schema, or does not, no answer is a 5xx."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,9 +10,8 @@ from tests.serve.live import Server
 EXAMPLES = 6  # of each operation and kind
 
 
-def test_no_request_makes_it_fail(toy_run: Path, lm_run: Path, bert_run: Path, choose_run: Path) -> None:
+def test_no_request_makes_it_fail(models: list[str]) -> None:
     schemathesis = pytest.importorskip("schemathesis")
-    models = f"toy={toy_run}", f"lm={lm_run}", f"bert={bert_run}", f"choose={choose_run}"
     statuses: dict[int, int] = {}
     with Server(*models, "--max-tokens", 8) as server:
         schema = schemathesis.openapi.from_dict(server.client.get("/openapi.json").json())

@@ -14,8 +14,8 @@ from regard.decoding.contract import Asked, Hypothesis
 from regard.decoding.engine import Engine, Wish
 from regard.decoding.graph import Captured, bucket
 
-EVERY = 4  # steps between two times that sentences join, unless …
-SHARE = 4  # … a quarter as many wait as are being said
+EVERY = 6  # steps between two times that sentences join, unless …
+SHARE = 2  # … half as many wait as are being said
 SPARE = 2  # places are given up where half of them are free
 
 

@@ -107,7 +107,6 @@ class Look(Asked):
 
 
 class Story(Asked):
-    max_tokens: int = Field(256, ge=1, description="The server may allow less.")
     temperature: float | None = Field(None, ge=0, le=100, description="Below 1 sharpens; 0: always the likeliest word.")
     top_k: int | None = Field(None, ge=0, le=1_000_000, description="Draw from the k likeliest words only.")
     top_p: float | None = Field(None, gt=0, le=1, description="Draw from the likeliest with this much probability.")
@@ -121,6 +120,7 @@ class Generate(Story):
     given: ClassVar[set[str]] = {"model", "prompt", "stream"}
 
     prompt: str
+    max_tokens: int = Field(256, ge=1, description="The server may allow less.")
     stop: list[Annotated[str, Field(min_length=1, max_length=200)]] = Field(
         [], max_length=8, description="End before one of these."
     )
@@ -139,6 +139,7 @@ class Chat(Story):
     op, summary = "chat", "Answer the last message of a conversation; with stream, as server-sent events."
     given: ClassVar[set[str]] = {"model", "messages", "stream"}
 
+    max_tokens: int | None = Field(None, ge=1, description="Default: as the recipe says; the server may allow less.")
     messages: list[Turn] = Field(min_length=1, max_length=256, description="Oldest first.")
 
     def to_items(self) -> list[Any]:

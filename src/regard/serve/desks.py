@@ -272,11 +272,11 @@ def _story(made: Any, prompt: str, options: dict[str, Any]) -> Iterator[dict[str
 
 def _reply(made: Any, history: list[str], options: dict[str, Any]) -> Iterator[dict[str, Any]]:
     if options.get("temperature") == 0:
-        options = {"max_tokens": options["max_tokens"], "greedy": True}
-    elif "temperature" in options and "seed" not in options:
-        options = options | {"seed": secrets.randbits(31)}
+        options = {name: value for name, value in options.items() if name not in DRAWN} | {"greedy": True}
+    elif isinstance(made.recipe.decoding, Sample) or options.keys() & set(DRAWN):
+        options = {"seed": secrets.randbits(31)} | options
     pieces = made.stream(history, **options) if hasattr(made, "stream") else [made.reply(history, **options)]
-    for piece in pieces:
+    for piece in filter(None, pieces):
         yield {"piece": piece}
     yield {"done": "end"}
 

@@ -73,9 +73,11 @@ def main(told: dict[str, Any], line: Line) -> None:
 if __name__ == "__main__":
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
+    failed = 0
     try:
         main(json.loads(sys.argv[1]), Line(socket.socket(fileno=int(sys.argv[2]))))
     except Exception:
         traceback.print_exc()
-        sys.stderr.flush()
-        os._exit(1)  # threads of libraries shall not hold up the next worker
+        failed = 1
+    sys.stderr.flush()
+    os._exit(failed)  # threads of libraries shall hold up neither the end nor the next worker
