@@ -83,7 +83,7 @@ def test_groups_are_the_head_the_layers_and_the_words(folder: Path) -> None:
     for depth, wanted in enumerate(prefixes):
         assert all(name.startswith(tuple(wanted.split())) for name in found[depth])
     assert sum(map(len, found.values())) == len(names)
-    with pytest.raises(RegardError, match="training.layerwise"):
+    with pytest.raises(RegardError, match=r"training\.layerwise"):
         by_depth(recipes.load("quickstart").model.build(20, 20), [])
 
 
