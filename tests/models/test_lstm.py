@@ -124,10 +124,11 @@ def _reordered(state: object, rows: list[int]) -> object:
 
 def test_a_row_is_its_last_greatest_and_mean_state() -> None:
     pooler = ConcatPooler(2).double()
-    hidden = torch.tensor([[[1.0, -5.0], [3.0, -1.0], [9.0, 9.0]]], dtype=torch.double)
-    real = torch.tensor([[True, True, False]])
+    hidden = torch.tensor([[[1.0, -5.0], [3.0, -1.0], [9.0, 9.0], [7.0, 7.0]]], dtype=torch.double)
+    real = torch.tensor([[True, True, True, False]])  # the third is the mark that closes the row
     wanted = pooler.dense(torch.tensor([[3.0, -1.0, 3.0, -1.0, 2.0, -3.0]], dtype=torch.double)).tanh()
     torch.testing.assert_close(pooler(hidden, real), wanted)
+    torch.testing.assert_close(pooler(hidden[:, :3]), wanted)
 
 
 def test_dropouts_are_drawn_once_a_row_and_once_a_batch() -> None:

@@ -206,16 +206,19 @@ def flip(x: Tensor, lengths: Tensor) -> Tensor:
 
 
 class ConcatPooler(nn.Module):
-    """A row as one vector, made of its last state, the greatest and the mean of all (Howard 2018, 3.3)."""
+    """A row as one vector, made of its last state, the greatest and the mean of all (Howard 2018, 3.3).
+
+    The mark that closes a row is left out: a language model has learned to forget there.
+    """
 
     def __init__(self, size: int) -> None:
         super().__init__()
         self.dense = nn.Linear(3 * size, size)
 
     def forward(self, hidden: Tensor, real: Tensor | None = None) -> Tensor:
-        if real is None:
-            real = torch.ones(hidden.shape[:2], dtype=torch.bool, device=hidden.device)
-        count, seen = real.sum(1), real[..., None]
+        places = torch.arange(hidden.shape[1], device=hidden.device)
+        count = (len(places) if real is None else real.sum(1, keepdim=True)) - torch.ones_like(hidden[:, :1, 0].long())
+        seen, count = (places < count)[..., None], count[:, 0]
         last = hidden[torch.arange(len(hidden), device=hidden.device), count - 1]
         greatest = hidden.masked_fill(~seen, -torch.inf).amax(1)
         mean = (hidden * seen).sum(1) / count[:, None]
