@@ -62,7 +62,7 @@ def main() -> None:
         for n, name in enumerate(ways)
     }
     train_all([nothing, general, tuned, *(run for runs in tries.values() for run in runs.values())], given.parallel)
-    peaks = {name: max(runs, key=lambda peak: value(runs[peak])) for name, runs in tries.items()}  # noqa: B023
+    peaks = {name: max(runs, key=lambda peak: value(runs[peak])) for name, runs in tries.items()}
     arms = {
         name: [classifier(name, peaks[name], f"arm{n}-{seed}", f"seed={seed}") for seed in range(1, given.seeds + 1)]
         for n, name in enumerate(ways)
