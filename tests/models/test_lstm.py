@@ -52,7 +52,7 @@ def test_scores_are_those_of_plain_loops() -> None:
     model, batch = build(), learned()
     table = model.body.embedding.weight
     hidden = by_hand(model.body.ahead, table[batch.ids], residual=False)
-    torch.testing.assert_close(model(batch), hidden.flatten(0, 1) @ table.T)
+    torch.testing.assert_close(model(batch), hidden.flatten(0, 1) @ table.T + model.output.bias)
     assert [layer.layers.hidden_size for layer in model.body.ahead.layers] == [12, 12, 8]
 
 
@@ -60,8 +60,8 @@ def test_both_directions_are_learned_with_one_table() -> None:
     model, batch = build(BiLstmConfig), learned()
     table, body = model.body.embedding.weight, model.body
     text = torch.cat([batch.ids, batch.labels.view(2, 7)[:, -1:]], 1)  # [B, 8]
-    ahead = by_hand(body.ahead, table[text[:, :-1]], residual=True) @ table.T
-    back = by_hand(body.back, table[text[:, 1:]].flip(1), residual=True).flip(1) @ table.T
+    ahead = by_hand(body.ahead, table[text[:, :-1]], residual=True) @ table.T + model.output.bias
+    back = by_hand(body.back, table[text[:, 1:]].flip(1), residual=True).flip(1) @ table.T + model.output.bias
     wanted = F.cross_entropy(ahead.flatten(0, 1), text[:, 1:].flatten(), reduction="sum")
     wanted = wanted + F.cross_entropy(back.flatten(0, 1), text[:, :-1].flatten(), reduction="sum")
     torch.testing.assert_close(model(batch, None, 0.0), wanted / 2)
@@ -124,10 +124,11 @@ def _reordered(state: object, rows: list[int]) -> object:
 
 def test_a_row_is_its_last_greatest_and_mean_state() -> None:
     pooler = ConcatPooler(2).double()
-    hidden = torch.tensor([[[1.0, -5.0], [3.0, -1.0], [9.0, 9.0]]], dtype=torch.double)
-    real = torch.tensor([[True, True, False]])
-    wanted = F.relu(pooler.dense(torch.tensor([[3.0, -1.0, 3.0, -1.0, 2.0, -3.0]], dtype=torch.double)))
+    hidden = torch.tensor([[[1.0, -5.0], [3.0, -1.0], [9.0, 9.0], [7.0, 7.0]]], dtype=torch.double)
+    real = torch.tensor([[True, True, True, False]])  # the third is the mark that closes the row
+    wanted = pooler.dense(torch.tensor([[3.0, -1.0, 3.0, -1.0, 2.0, -3.0]], dtype=torch.double)).tanh()
     torch.testing.assert_close(pooler(hidden, real), wanted)
+    torch.testing.assert_close(pooler(hidden[:, :3]), wanted)
 
 
 def test_dropouts_are_drawn_once_a_row_and_once_a_batch() -> None:

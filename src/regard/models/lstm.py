@@ -16,7 +16,7 @@ from regard.config import option
 from regard.models.recurrent import Recurrent
 from regard.models.state import Rows, State
 from regard.models.texts import Texts
-from regard.nn.embedding import Embedding, Output, WordDropout
+from regard.nn.embedding import BiasedOutput, Embedding, WordDropout
 from regard.nn.record import Record
 
 States = dict[str, Tensor]  # of each layer [B, 1, 2, D]: its h and c
@@ -27,7 +27,7 @@ class LstmConfig:
     """A language model of LSTM layers, whose states pass from batch to batch; a head on its body classifies."""
 
     id: ClassVar[str] = "A13"
-    formula: ClassVar[str] = "h_t = LSTM(x_t, h_t−1); p(w_t+1) = softmax(E h_t); a class from [h_T; max h; mean h]"
+    formula: ClassVar[str] = "h_t = LSTM(x_t, h_t−1); p(w_t+1) = softmax(E h_t + b); a class from [h_T; max h; mean h]"
     paper: ClassVar[str] = "Howard 2018"
     carries: ClassVar[bool] = True
 
@@ -206,20 +206,23 @@ def flip(x: Tensor, lengths: Tensor) -> Tensor:
 
 
 class ConcatPooler(nn.Module):
-    """A row as one vector, made of its last state, the greatest and the mean of all (Howard 2018, 3.3)."""
+    """A row as one vector, made of its last state, the greatest and the mean of all (Howard 2018, 3.3).
+
+    The mark that closes a row is left out: a language model has learned to forget there.
+    """
 
     def __init__(self, size: int) -> None:
         super().__init__()
         self.dense = nn.Linear(3 * size, size)
 
     def forward(self, hidden: Tensor, real: Tensor | None = None) -> Tensor:
-        if real is None:
-            real = torch.ones(hidden.shape[:2], dtype=torch.bool, device=hidden.device)
-        count, seen = real.sum(1), real[..., None]
+        places = torch.arange(hidden.shape[1], device=hidden.device)
+        count = (len(places) if real is None else real.sum(1, keepdim=True)) - torch.ones_like(hidden[:, :1, 0].long())
+        seen, count = (places < count)[..., None], count[:, 0]
         last = hidden[torch.arange(len(hidden), device=hidden.device), count - 1]
         greatest = hidden.masked_fill(~seen, -torch.inf).amax(1)
         mean = (hidden * seen).sum(1) / count[:, None]
-        return F.relu(self.dense(torch.cat([last, greatest, mean], -1)))  # [B, D]
+        return self.dense(torch.cat([last, greatest, mean], -1)).tanh()  # [B, D]
 
 
 # --- language models -----------------------------------------------------------------------------------------------
@@ -229,7 +232,8 @@ class LstmLanguageModel(nn.Module):
     def __init__(self, body: Lstm) -> None:
         super().__init__()
         self.body, self.config = body, body.config
-        self.output = Output(body.embedding, len(body.embedding.weight), body.config.size)
+        # The bias says how frequent words are; without it, states must, and saturate before they learn anything else.
+        self.output = BiasedOutput(body.embedding, len(body.embedding.weight), body.config.size)
         self.dropout = Locked(body.config.dropout)
 
     def forward(
