@@ -49,7 +49,6 @@ class Visit:
         self.wrong: list[str] = []
         self.dropped: list[str] = []
         self.hosts: set[str] = set()
-        self.weight = 0
         self.page.on("console", lambda said: self.wrong.append(said.text) if said.type == "error" else None)
         self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
         self.page.on("request", lambda request: self.hosts.add(re.sub(r"^\w+://|/.*", "", request.url)))
@@ -512,14 +511,16 @@ def test_the_key_is_asked_for_once(visit: Visit, stub: Stub) -> None:
     quiet_about_failures(visit)
 
 
-def test_a_proxy_may_put_it_under_a_prefix(visit: Visit, stub: Stub) -> None:
-    asked: list[str] = []
+def test_a_proxy_may_put_it_under_a_prefix(browser: Any, stub: Stub) -> None:
+    visit, asked = Visit(browser), list[str]()
     visit.page.on("request", lambda request: asked.append(request.url))
     visit.page.goto(f"{stub.url}under/")
     write(visit, "one")
     expect(visit.page.locator(".to")).to_have_text("ONE")
     assert len(asked) > 5
     assert all(url.startswith(f"{stub.url}under/") for url in asked)
+    assert not visit.wrong
+    visit.page.context.close()
 
 
 def test_the_first_view_is_light(browser: Any, stub: Stub) -> None:

@@ -21,7 +21,7 @@ from regard.serve.pool import Model, Pool
 from regard.serve.settings import Refused, Settings
 
 PAGE = Path(__file__).parent / "page"
-PLACEHOLDER = "<!doctype html><title>regard</title><p>The API is described at <a href=/docs>/docs</a>."
+LOOK = Path(regard.__file__).parent / "look" / "page"  # the view of attention, which the page opens
 Messages = AsyncGenerator[dict[str, Any], None]
 UNIONS = ("str", "list[str]")  # what pydantic adds to a place where several types are possible
 
@@ -201,14 +201,15 @@ def _about(app: FastAPI, pool: Pool, journal: Journal, draining: Callable[[], bo
 
 def _page(app: FastAPI) -> None:
     files = {path.name: path for path in PAGE.glob("*") if path.is_file()}
+    files |= {f"look/{path.name}": path for path in LOOK.glob("*") if path.is_file()}
 
     @app.get("/", include_in_schema=False)
     async def page() -> Response:
-        return FileResponse(files["index.html"]) if "index.html" in files else HTMLResponse(PLACEHOLDER)
+        return FileResponse(files["index.html"])
 
-    @app.get("/static/{name}", include_in_schema=False)
+    @app.get("/static/{name:path}", include_in_schema=False)
     async def static(name: str) -> Response:
-        if name not in files:  # a name, never a path
+        if name not in files:  # one of these, never a path on the disk
             raise Refused(404, "not_found", "there is no such file")
         return FileResponse(files[name])
 
