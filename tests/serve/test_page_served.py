@@ -11,7 +11,7 @@ LINES = ["w1 w2 w3", "w4 w5"]
 def test_translate_then_look(browser: Any, server: Server) -> None:  # noqa: F811
     visit = Visit(browser)
     visit.page.goto(server.url)
-    expect(visit.page.get_by_role("tab")).to_have_text(["Translate", "Story", "Fill gaps", "Choices"])
+    expect(visit.page.get_by_role("tab")).to_have_text(["Translate", "Chat", "Story", "Fill gaps", "Choices"])
     write(visit, "\n".join(LINES))
     said = [found["text"] for found in server.ask("translate", text=LINES, model="toy").json()["results"]]
     assert all(said)
