@@ -103,7 +103,8 @@ class Engine:
     """Decodes with one model. Keeps what was compiled for it, so that later calls of like shape begin at once."""
 
     def __init__(self, model: Generator, compiled: Callable[[], Fixed] | None = None) -> None:
-        self.model, self.compiled = model, compiled  # how steps are compiled; None: as CUDA graphs, on a GPU
+        self.model: Generator = model.prepared() if hasattr(model, "prepared") else model
+        self.compiled = compiled  # how steps are compiled; None: as CUDA graphs, on a GPU
         self.lanes: dict[Hashable, Lane] = {}
 
     @torch.inference_mode()

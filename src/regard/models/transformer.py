@@ -5,7 +5,7 @@ Layers receive their parts; they do not build them from flags. Sizes live in PRE
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +36,9 @@ from regard.nn.layout import Call, Layout
 from regard.nn.pattern import Causal, Document, Padding
 from regard.nn.position import Position, PositionConfig, SinusoidalConfig
 from regard.nn.record import Record, Sink
+
+if TYPE_CHECKING:
+    from regard.models.prepared import Prepared
 
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {"layers": 4, "size": 128, "inner": 256, "heads": 4, "dropout": 0.3},
@@ -277,6 +280,12 @@ class Transformer(nn.Module):
             x = layer(x, None, own, cross, caches, _sinks(state.record, n))
         state.advance(steps)
         return self.output(self.decoder_norm(x, None)), state
+
+    def prepared(self) -> "Prepared":
+        """The same model, whose weights will not change, for decoding many words."""
+        from regard.models.prepared import Prepared
+
+        return Prepared(self, self.target_embedding, self.decoder_position, self.decoder, self.decoder_norm)
 
 
 def _sinks(record: Record | None, layer: int) -> tuple[Sink | None, Sink | None]:
