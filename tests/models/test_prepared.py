@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from regard.models.prepared import Cross, Own
-from regard.nn.record import Record
 from regard.models.texts import texts
+from regard.nn.record import Record
 from tests.models.test_lm import build as build_lm
 from tests.models.test_transformer import batch, build
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from regard.models.stack import Nothing, embed
 from regard.models.state import State
+from regard.nn import kernels
 from regard.nn.attention import MultiHeadAttention
 from regard.nn.backend.short import unusual
 from regard.nn.cache import Cache, Memory
@@ -22,7 +23,7 @@ from regard.nn.embedding import Embedding
 from regard.nn.feed_forward import FeedForward
 from regard.nn.frozen import Packed
 from regard.nn.layout import Call, Layout
-from regard.nn.norm import LayerNorm
+from regard.nn.norm import LayerNorm, recorded_norm
 from regard.nn.position import Position
 from regard.nn.residual import NoResidual, PostNorm, PreNorm
 from regard.nn.score import Score
@@ -109,8 +110,8 @@ def _by_head(allow: Tensor, q: Tensor) -> Tensor:
 
 
 def _products(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float) -> Tensor:
-    """softmax(scale · qᵀk + bias) v of few queries in two products: torch's fused kernel takes twice as long for one."""
-    (b, h, n, d), flat = q.shape, q.flatten(0, 1)
+    """softmax(scale · qᵀk + bias) v in two products: with so few queries, torch's fused kernel takes twice as long."""
+    (b, h, n, _), flat = q.shape, q.flatten(0, 1)
     added = q.new_empty(1, 1, 1) if bias is None else bias
     scores = torch.baddbmm(added, flat, k.flatten(0, 1).mT, beta=0 if bias is None else 1, alpha=scale)  # [B·H, K, N]
     return torch.bmm(scores.softmax(-1), v.flatten(0, 1)).view(b, h, n, -1)
@@ -205,8 +206,10 @@ class Layer:
         return x if self.network is None else self.joins[-1](x, self.network)
 
 
-def _join(residual: nn.Module) -> Callable[[Tensor, Function], Tensor]:
-    norm = _norm(residual.norm)  # type: ignore[arg-type]
+def _join(residual: Any) -> Callable[[Tensor, Function], Tensor]:
+    made, norm = residual.norm, _norm(residual.norm)
+    if isinstance(residual, PostNorm) and isinstance(made, LayerNorm) and kernels.available(made.weight):
+        return lambda x, f: recorded_norm(x, f(x), made)
     joins: dict[type, Callable[[Tensor, Function], Tensor]] = {
         PostNorm: lambda x, f: norm(x + f(x)),
         PreNorm: lambda x, f: x + f(norm(x)),
