@@ -5,11 +5,12 @@ beam k is slot p·K + k, and `Places.history` says whose slots a beam has come t
 another takes over its history, and no key is copied.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from regard.nn.layout import Call, Layout
@@ -170,6 +171,14 @@ class Cache:
 
         return Cache(room(d_k), room(d_v))
 
+    @staticmethod
+    def joined(caches: "Sequence[Cache]") -> "Cache":
+        """Room for the rows of several that hold nothing yet."""
+        rows, first = sum(len(cache.keys) for cache in caches), caches[0]
+        return Cache(
+            first.keys.new_zeros(rows, *first.keys.shape[1:]), first.values.new_zeros(rows, *first.values.shape[1:])
+        )
+
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Write T new keys for each row [B·K, H, T, d], and give all slots up to the longest row's."""
         places, steps = self.places, k.shape[2]
@@ -238,6 +247,16 @@ class Memory:
     def of(k: Tensor, v: Tensor) -> "Memory":
         """Head by head, as they are read again and again."""
         return Memory(k.to(_kept(k)).contiguous(), v.to(_kept(v)).contiguous())
+
+    @staticmethod
+    def joined(memories: "Sequence[Memory]") -> "Memory":
+        """Rows of several, one after the other; those that are shorter end in nothing."""
+        longest = max(memory.keys.shape[2] for memory in memories)
+
+        def padded(x: Tensor) -> Tensor:
+            return F.pad(x, (0, 0, 0, longest - x.shape[2]))
+
+        return Memory(torch.cat([padded(m.keys) for m in memories]), torch.cat([padded(m.values) for m in memories]))
 
     def read(self) -> tuple[Tensor, Tensor]:
         return self.keys, self.values
