@@ -107,7 +107,7 @@ class Held:
                 raise RuntimeError(f"a step made {list(tensor.shape)} into {list(new.shape)}")
             kinds.setdefault(new.dtype, []).append((tensor, new.contiguous()))
         for pairs in kinds.values():  # many small tensors in one launch
-            torch._foreach_copy_(*map(list, zip(*pairs, strict=True)))
+            torch._foreach_copy_([tensor for tensor, _ in pairs], [new for _, new in pairs])
         self.put_back()
 
     def put_back(self) -> None:

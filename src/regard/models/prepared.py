@@ -127,6 +127,7 @@ ATTENDS = {"cpu": _products}
 
 class _Attention:
     def __init__(self, layer: MultiHeadAttention) -> None:
+        assert layer.score.scale is not None
         self.layer, self.heads, self.scale = layer, layer.heads, layer.score.scale
         self.output = _linear(layer.output)
         position, score = layer.position, layer.score
