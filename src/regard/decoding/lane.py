@@ -19,7 +19,7 @@ class News:
     """What a device says of a tensor, as it was some steps ago: so neither the host nor the device waits."""
 
     def __init__(self, device: torch.device) -> None:
-        self.behind = 0 if device.type == "cpu" else BEHIND
+        self.behind = BEHIND if device.type == "cuda" else 0
         self.asked: deque[tuple[Tensor, torch.cuda.Event | None]] = deque()
 
     def ask(self, tensor: Tensor) -> None:
