@@ -6,7 +6,8 @@ Engines take turns; figures are medians over rounds: target tokens a second, lat
 percentile), and the most memory that a call took beyond what was held before. `same` is the share of sentences whose
 words are those of Hugging Face.
 
-    python benchmarks/decoding.py [--device cpu] [--beam 1 4] [--batch 1 64] [--file 256] [--rounds 3] [--out FILE]
+    python benchmarks/decoding.py [--device cpu] [--beam 1 4] [--batch 1 64] [--file 128] [--rounds 2] [--out FILE]
+    python benchmarks/decoding.py --device cuda --file 0 --profile    # and what a GPU does in a step
 """
 
 import regard  # noqa: F401, I001  (before torch: it settles how OpenMP's threads wait)
@@ -17,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -207,54 +209,87 @@ class Memory:
 
 def measure(
     runs: dict[str, Run], calls: list[Rows], beam: int, rounds: int, device: torch.device
-) -> list[dict[str, Any]]:
-    """All engines by turns; a first round warms up."""
+) -> tuple[list[dict[str, Any]], dict[str, Rows]]:
+    """All engines by turns, and what they said. A first round warms up: on a GPU a whole one, which compiles steps."""
     seconds: dict[str, list[list[float]]] = {name: [] for name in runs}
-    memory, counts, said = dict.fromkeys(runs, 0.0), dict.fromkeys(runs, 0), {}
+    memory, said = dict.fromkeys(runs, 0.0), {}
     meter = Memory(device)
     for turn in range(rounds + 1):
         for name, run in runs.items():
+            if not turn and device.type == "cpu":
+                run(calls[0][:2], beam)
+                continue
             meter.forget()
             times, outputs = [], []
             for rows in calls:
                 began = time.perf_counter()
                 outputs += run(rows, beam)
                 times.append(time.perf_counter() - began)
-            memory[name] = max(memory[name], meter.most())
-            counts[name], said[name] = sum(map(len, outputs)), outputs
+            memory[name], said[name] = max(memory[name], meter.most()), outputs
             if turn:
                 seconds[name].append(times)
-    base = said[next(iter(runs))]
     made = []
     for name in runs:
         each = sorted(t for times in seconds[name] for t in times)
-        speed = counts[name] / statistics.median(sum(times) for times in seconds[name])
-        same = np.mean([a[:-1] == b[: len(a) - 1] for a, b in zip(base, said[name], strict=True)])
-        made.append({"engine": name, "tokens_per_second": speed, "p50_ms": 1e3 * each[len(each) // 2],
-                     "p99_ms": 1e3 * each[min(len(each) - 1, int(0.99 * len(each)))], "memory_mib": memory[name],
-                     "same": float(same)})  # fmt: skip
+        speed = sum(map(len, said[name])) / statistics.median(sum(times) for times in seconds[name])
+        p50, p99 = (1e3 * each[min(len(each) - 1, int(share * len(each)))] for share in (0.5, 0.99))
+        made.append({"engine": name, "tokens_per_second": speed, "p50_ms": p50, "p99_ms": p99,
+                     "memory_mib": memory[name]})  # fmt: skip
+    return made, said
+
+
+def compare(
+    groups: list[Callable[[], dict[str, Run]]], calls: list[Rows], beam: int, rounds: int, device: torch.device
+) -> list[dict[str, Any]]:
+    """Engines group by group, since some disturb others by being there; all are measured by the first."""
+    made: list[dict[str, Any]] = []
+    said: dict[str, Rows] = {}
+    for group in groups:
+        rows, outputs = measure(group(), calls, beam, rounds, device)
+        made, said = [*made, *rows], said | outputs
+    base = said[made[0]["engine"]]
     for row in made:
-        row["times_hugging_face"] = row["tokens_per_second"] / made[0]["tokens_per_second"]
+        same = [a[:-1] == b[: len(a) - 1] for a, b in zip(base, said[row["engine"]], strict=True)]
+        row |= {"same": float(np.mean(same)), "times": row["tokens_per_second"] / made[0]["tokens_per_second"]}
     return made
 
 
-def engines(device: torch.device, preset: dict[str, Any], batch: int) -> dict[str, Run]:
+def engines(device: torch.device, preset: dict[str, Any], batch: int) -> list[Callable[[], dict[str, Run]]]:
     theirs = marian(preset)
-    model = ours(theirs, preset)
-    runs: dict[str, Run] = {}
+    model, bf16 = ours(theirs, preset), torch.bfloat16
     if device.type == "cuda":
-        runs["Hugging Face, bf16"] = by_hugging_face(theirs, device, torch.bfloat16, batch)
-        runs["regard, bf16"] = by_regard(model, device, torch.bfloat16, batch)
-        return runs
-    runs["Hugging Face, float32"] = by_hugging_face(theirs, device, None, batch)
-    runs["regard, float32"] = by_regard(model, device, None, batch)
-    runs["regard, bf16"] = by_regard(model, device, torch.bfloat16, batch)
-    try:
-        for kind in ("float32", "int8"):
-            runs[f"CTranslate2, {kind}"] = by_ctranslate2(model, device, kind, batch)
-    except ImportError as error:
-        print(f"without CTranslate2: {error}")
-    return runs
+        return [lambda: {"Hugging Face, bf16": by_hugging_face(theirs, device, bf16, batch),
+                         "regard, bf16": by_regard(model, device, bf16, batch)}]  # fmt: skip
+    torchs = {"Hugging Face, float32": by_hugging_face(theirs, device, None, batch),
+              "regard, float32": by_regard(model, device, None, batch),
+              "regard, bf16": by_regard(model, device, bf16, batch)}  # fmt: skip
+    if find_spec("ctranslate2") is None:
+        print("without CTranslate2, which is not installed")
+        return [lambda: torchs]
+    # Its idle threads wait busily beside torch's, so it comes last.
+    return [lambda: torchs, lambda: {f"CTranslate2, {kind}": by_ctranslate2(model, device, kind, batch)
+                                     for kind in ("float32", "int8")}]  # fmt: skip
+
+
+def profile(device: torch.device, preset: dict[str, Any], rows: Rows, beam: int) -> None:
+    """What the device does in a call of regard's: its largest kernels, and how many there are in a step."""
+    run = by_regard(ours(marian(preset), preset), device, torch.bfloat16, len(rows))
+    for _ in range(2):
+        run(rows, beam)
+    kinds = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=kinds) as seen:
+        began = time.perf_counter()
+        run(rows, beam)
+        took = time.perf_counter() - began
+    steps = max(map(len, rows)) + 1
+    kernels = [event for event in seen.events() if event.device_type == torch.autograd.DeviceType.CUDA]
+    busy = sum(event.device_time for event in kernels) / 1e3
+    print(f"beam {beam}, batch {len(rows)}: {1e3 * took:.1f} ms of which {busy:.1f} ms in {len(kernels)} kernels, "
+          f"{len(kernels) / steps:.0f} in each of {steps} steps")  # fmt: skip
+    print(seen.key_averages().table(sort_by="self_cuda_time_total", row_limit=30, max_name_column_width=90))
+
+
+HEAD = f"{'work':21} {'engine':22} {'tokens/s':>9} {'× HF':>6} {'p50, ms':>9} {'p99, ms':>9} {'MiB':>6} {'same':>5}"
 
 
 def main() -> None:
@@ -262,11 +297,12 @@ def main() -> None:
     cuda = torch.cuda.is_available()
     parser.add_argument("--device", default="cuda" if cuda else "cpu")
     parser.add_argument("--beam", type=int, nargs="+", default=[1, 4])
-    parser.add_argument("--batch", type=int, nargs="+", default=[1, 64], help="sentences a call")
+    parser.add_argument("--batch", type=int, nargs="*", default=[1, 64], help="sentences a call")
     parser.add_argument("--file", type=int, default=2048 if cuda else 128, help="sentences of a whole file; 0: none")
     parser.add_argument("--calls", type=int, default=20 if cuda else 5, help="calls with a batch of one in each round")
     parser.add_argument("--layers", type=int, default=6)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=3 if cuda else 2)
+    parser.add_argument("--profile", action="store_true", help="on a GPU: show the kernels of the largest batch too")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     device = torch.device(options.device)
@@ -279,15 +315,17 @@ def main() -> None:
             for n in options.batch]  # fmt: skip
     if options.file:
         work.append((f"file of {options.file}", 64, [rows[: options.file]]))
+    print(HEAD)
     for beam in options.beam:
         for name, batch, calls in work:
-            runs = engines(device, preset, batch)
-            for row in measure(runs, calls, beam, options.rounds, device):
+            for row in compare(engines(device, preset, batch), calls, beam, options.rounds, device):
                 results.append({"work": name, "beam": beam, **row})
-                print(f"beam {beam}  {name:14} {row['engine']:24} {row['tokens_per_second']:9,.0f} tokens/s "
-                      f"{row['times_hugging_face']:5.2f} ×   p50 {row['p50_ms']:8.1f} ms  p99 {row['p99_ms']:8.1f} ms  "
-                      f"{row['memory_mib']:7.0f} MiB  same {row['same']:4.0%}", flush=True)  # fmt: skip
-            del runs
+                print(f"{f'beam {beam}, {name}':21} {row['engine']:22} {row['tokens_per_second']:9,.0f} "
+                      f"{row['times']:6.2f} {row['p50_ms']:9,.1f} {row['p99_ms']:9,.1f} {row['memory_mib']:6,.0f} "
+                      f"{row['same']:5.0%}", flush=True)  # fmt: skip
+    if options.profile:
+        for beam in options.beam:
+            profile(device, preset, rows[: max(options.batch)], beam)
     if options.out:
         options.out.write_text(json.dumps(results, indent=1))
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from regard.decoding.best import best
 from regard.decoding.config import Beam
-from regard.decoding.contract import Asked, Hypothesis, Symbols
+from regard.decoding.contract import Asked, Hypothesis, Symbols, fetched
 from regard.decoding.forced import Forced
 from regard.decoding.penalty import penalty
 
@@ -34,13 +34,13 @@ class BeamSearch:
         self.said = room()
         self.count = room()  # how many have ended
         self.score = room(size, dtype=torch.float64)  # of those that go on
-        self.token, self.parent = room(size, longest + 1), room(size, longest + 1)  # what was chosen, step by step
+        self.chosen = room(size, longest + 2)  # what was chosen, step by step: word · size + the beam it goes on from
         self.kept = room(keep, dtype=torch.float64, fill=-torch.inf)  # of those that have ended, best first
-        self.total = room(keep, dtype=torch.float64)  # their log-probabilities
-        self.last = room(keep, 2)  # when each ended, and on which beam
-        self.divisor = torch.tensor(
-            [1.0, *(penalty(n, config) for n in range(1, longest + 4))], dtype=torch.float64, device=device
-        )
+        self.last = room(keep)  # when each ended and on which beam: step · size + beam
+        self.lengths = [penalty(n, config) for n in range(1, longest + 4)]  # of n words and the end
+        self.divisor = torch.tensor(self.lengths, dtype=torch.float64, device=device)
+        self.grows = self.lengths[-1] >= self.lengths[0]
+        self.first = torch.arange(2 * size, device=device) == 0
 
     def begin(self, rows: Tensor, asked: list[Asked]) -> None:
         self.forced.begin(rows, asked)
@@ -52,17 +52,14 @@ class BeamSearch:
 
     def take(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         score, beam, token = self._best(logits)  # [B, 2·size] each
-        ends = token == self.symbols.eos
-        self._collect(ends, score, beam)
-        on = ends.long().argsort(dim=-1, stable=True)[:, : self.beams]  # the best that have not ended
-        score, beam, token = score.gather(1, on), beam.gather(1, on), token.gather(1, on)
-        self.score = score.masked_fill(token == self.symbols.eos, -torch.inf)  # where too few go on
-        limit = self.forced.limit
-        at = self.said.minimum(limit)[:, None, None].expand(-1, self.beams, 1)
-        self.token.scatter_(2, at, token[..., None])
-        self.parent.scatter_(2, at, beam[..., None])
-        full = self.said >= limit
-        self.said = self.said + (~self.done).long()
+        ends, going = token == self.symbols.eos, ~self.done
+        self._collect(ends[:, : self.beams] & going[:, None], score[:, : self.beams], beam[:, : self.beams])
+        self.score, on = self._going_on(score.masked_fill(ends, -torch.inf), ends)
+        beam, token = beam.gather(1, on), token.gather(1, on)  # [B, size]
+        at = self.said[:, None, None].expand(-1, self.beams, 1)
+        self.chosen.scatter_(2, at, torch.add(beam, token, alpha=self.beams)[..., None])
+        full = self.said >= self.forced.limit
+        self.said = self.said + going
         self.done = self.done | full | (self.count >= self.beams) | self._decided()
         return token.flatten(), beam
 
@@ -71,56 +68,55 @@ class BeamSearch:
         must, only = (x[:, None, None] for x in self.forced.next(self.said))
         found = best(logits, self.symbols, 2 * self.beams, only.expand(-1, self.beams, 1).flatten(0, 1))
         logp, word, forced = (x.unflatten(0, (-1, self.beams)) for x in (found.logp, found.words, found.wanted))
-        first = torch.arange(logp.shape[-1], device=logp.device) == 0
-        logp = torch.where(must, forced.masked_fill(~first, -torch.inf), logp)  # [B, size, 2·size]
-        word = torch.where(must, only, word)
-        total = (self.score[..., None] + logp.double()).flatten(1)  # [B, size · 2·size]
+        alone = forced.masked_fill(~self.first[: logp.shape[-1]], -torch.inf)
+        total = (self.score[..., None] + torch.where(must, alone, logp)).flatten(1)  # [B, size · 2·size]
         score, place = total.topk(min(2 * self.beams, total.shape[1]), dim=1)
-        return score, place // logp.shape[-1], word.flatten(1).gather(1, place)
+        return score, place // logp.shape[-1], torch.where(must, only, word).flatten(1).gather(1, place)
 
-    def _collect(self, ends: Tensor, score: Tensor, beam: Tensor) -> None:
-        """Take note of what ends among the best `size` continuations."""
-        size = self.beams
-        new = ends[:, :size] & (score[:, :size] > -torch.inf) & ~self.done[:, None]  # [B, size]
-        ranked = (score[:, :size] / self.divisor[self.said + 1][:, None]).masked_fill(~new, -torch.inf)
+    def _going_on(self, score: Tensor, ends: Tensor) -> tuple[Tensor, Tensor]:
+        """The scores of the best `size` that have not ended, and where they stand; −∞ where too few go on."""
+        return score.topk(self.beams, dim=1)
+
+    def _collect(self, new: Tensor, score: Tensor, beam: Tensor) -> None:
+        """Take note of what ends [B, size] among the best `size` continuations."""
+        ranked = torch.where(new, score / self.divisor[self.said][:, None], -torch.inf)
         kept, order = torch.cat([self.kept, ranked], 1).sort(dim=1, descending=True, stable=True)
-        self.kept, order = kept[:, : self.keep], order[:, : self.keep]
-        self.total = torch.cat([self.total, score[:, :size]], 1).gather(1, order)
-        here = torch.stack([self.said[:, None].expand(-1, size), beam[:, :size]], -1)
-        self.last = torch.cat([self.last, here], 1).gather(1, order[..., None].expand(-1, -1, 2))
-        self.count = self.count + new.sum(-1)
+        self.kept = kept[:, : self.keep]
+        here = torch.add(beam, self.said[:, None], alpha=self.beams)
+        self.last = torch.cat([self.last, here], 1).gather(1, order[:, : self.keep])
+        self.count = self.count + (ranked > -torch.inf).sum(-1)
 
     def _decided(self) -> Tensor:
         """Whether no beginning can still beat the worst that is kept: log p ≤ 0 only falls, whatever comes."""
-        ends = self.divisor[self.said + 1], self.divisor[self.forced.limit + 1]
-        return self.score.amax(-1) / torch.maximum(*ends) <= self.kept[:, -1]
+        longest = self.divisor[self.forced.limit if self.grows else self.said]
+        return self.score.amax(-1) <= self.kept[:, -1] * longest
 
     def reorder(self, index: Tensor) -> None:
         self.forced.reorder(index)
-        for name in ("done", "said", "count", "score", "token", "parent", "kept", "total", "last"):
+        for name in ("done", "said", "count", "score", "chosen", "kept", "last"):
             setattr(self, name, getattr(self, name)[index])
 
     def found(self, rows: list[int], record: Any) -> list[list[Hypothesis]]:
-        at = torch.tensor(rows, device=self.done.device)
-        tokens, parents, last = (x[at].tolist() for x in (self.token, self.parent, self.last))
-        scores, totals = self.kept[at].tolist(), self.total[at].tolist()
+        chosen, last, kept = fetched(rows, self.chosen, self.last, self.kept)
         made = []
         for n, row in enumerate(rows):
             hypotheses = []
-            for (length, beam), score, total in zip(last[n], scores[n], totals[n], strict=True):
+            for at, score in zip(last[n].tolist(), kept[n].tolist(), strict=True):
                 if score > float("-inf"):
-                    words, path = _trace(tokens[n], parents[n], length, beam)
+                    length, beam = divmod(at, self.beams)
+                    words, path = _trace(chosen[n].tolist(), length, beam)
                     seen = None if record is None else record.path([row * self.beams + k for k in path])
+                    total = score * self.lengths[length]
                     hypotheses.append(Hypothesis(words, score, total, seen))
             made.append(hypotheses)
         return made
 
 
-def _trace(tokens: list[list[int]], parents: list[list[int]], length: int, beam: int) -> tuple[list[int], list[int]]:
+def _trace(said: list[list[int]], length: int, beam: int) -> tuple[list[int], list[int]]:
     """Back from where a hypothesis ended: what it said, and the beam on which it stood at each step, the end's too."""
     words, path = [], [beam]
     for step in range(length - 1, -1, -1):
-        words.append(tokens[beam][step])
-        beam = parents[beam][step]
+        word, beam = divmod(said[beam][step], len(said))
+        words.append(word)
         path.append(beam)
     return words[::-1], path[::-1]

@@ -95,3 +95,15 @@ def log_probabilities(logits: Tensor, symbols: Symbols) -> Tensor:
     for word in symbols.never:
         logp[..., word].fill_(-torch.inf)
     return logp
+
+
+def fetched(rows: list[int], *tensors: Tensor) -> list[Tensor]:
+    """Those rows of tensors of 64 bits, on the host; the device is asked once."""
+    at = torch.tensor(rows).to(tensors[0].device, non_blocking=True)
+    parts = [tensor[at].reshape(len(rows), -1) for tensor in tensors]  # [n, …]
+    whole = torch.cat([part.view(torch.long) for part in parts], 1).cpu()
+    split = whole.split([part.shape[1] for part in parts], 1)
+    return [
+        part.contiguous().view(tensor.dtype).view(-1, *tensor.shape[1:])
+        for part, tensor in zip(split, tensors, strict=True)
+    ]

@@ -15,13 +15,12 @@ from regard.decoding.config import Beam, DecodingConfig, Sample
 from regard.decoding.contract import Asked, Generator, Hypothesis, Search, Symbols
 from regard.decoding.forced import Forced, Prefixed
 from regard.decoding.graph import Captured, Fixed, bucket
-from regard.decoding.lane import Lane, Step
+from regard.decoding.lane import FREE, Lane, Step
 from regard.decoding.phrases import PhraseSearch, impossible
 from regard.decoding.single import Choice, Draw, SingleSearch
 from regard.errors import RegardError
 
 KEPT = 8  # shapes whose compiled steps are kept
-FREE = 8  # an eighth of the places must be free before they are filled again, or given up
 
 
 def quiet(count: int) -> None:
@@ -103,7 +102,8 @@ class Engine:
     """Decodes with one model. Keeps what was compiled for it, so that later calls of like shape begin at once."""
 
     def __init__(self, model: Generator, compiled: Callable[[], Fixed] | None = None) -> None:
-        self.model, self.compiled = model, compiled  # how steps are compiled; None: as CUDA graphs, on a GPU
+        self.model: Generator = model.prepared() if hasattr(model, "prepared") else model
+        self.compiled = compiled  # how steps are compiled; None: as CUDA graphs, on a GPU
         self.lanes: dict[Hashable, Lane] = {}
 
     @torch.inference_mode()
@@ -117,10 +117,10 @@ class Engine:
         lane, waiting = self._begin(feed, Wish.of(feed, symbols, config, nbest), record)
         while lane.busy():
             lane.advance()
-            if lane.look():
-                for sentence, hypotheses in lane.leave():
+            if left := lane.leave():
+                for sentence, hypotheses in left:
                     found[sentence] = hypotheses
-                    feed.told(1)
+                feed.told(len(left))
                 waiting = self._fill(lane, feed, symbols, waiting)
         return found
 

@@ -19,6 +19,12 @@ def bucket(count: int, smallest: int = SMALLEST) -> int:
     return max(smallest, 1 << (count - 1).bit_length())
 
 
+def reach(count: int) -> int:
+    """The next of 2ⁿ and 3·2ⁿ⁻¹: what attention looks at grows in smaller leaps, since every step pays for it."""
+    most = bucket(count)
+    return 3 * most // 4 if most > 2 * SMALLEST and count <= 3 * most // 4 else most
+
+
 class Steps(Protocol):
     """What is stepped: an object that holds all that changes, and whose `advance` changes it."""
 
@@ -32,7 +38,7 @@ class Fixed:
 
     def run(self, step: Steps) -> None:
         places = step.state.places
-        width = min(bucket(places.filled + 1), places.length)  # how far the longest row will have come, at most
+        width = min(reach(places.filled + 1), places.length)  # how far the longest row will have come, at most
         self.play(step, width)
         places.pass_by(1)
 
@@ -95,10 +101,13 @@ class Held:
             for new, tensor in pairs
             if new is not tensor
         ]
+        kinds: dict[torch.dtype, list[tuple[Tensor, Tensor]]] = {}
         for new, tensor in moved:
             if new.shape != tensor.shape or new.dtype != tensor.dtype:
                 raise RuntimeError(f"a step made {list(tensor.shape)} into {list(new.shape)}")
-            tensor.copy_(new)
+            kinds.setdefault(new.dtype, []).append((tensor, new.contiguous()))
+        for pairs in kinds.values():  # many small tensors in one launch
+            torch._foreach_copy_([tensor for tensor, _ in pairs], [new for _, new in pairs])
         self.put_back()
 
     def put_back(self) -> None:

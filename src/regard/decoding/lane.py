@@ -1,5 +1,6 @@
 """Places for sentences that are decoded side by side: who is where, who is done, who leaves."""
 
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,8 +10,37 @@ from torch import Tensor
 from regard.decoding.contract import Asked, Generator, Hypothesis, Search
 from regard.decoding.graph import Fixed
 
-LOOK = {"cpu": 1}  # steps between two looks at what is done; elsewhere asking stops the device …
-OFTEN = 4  # … so it is asked now and then
+BEHIND = 2  # steps that a device works on while the host learns what was done before
+PATIENCE = 8  # what is done waits at most so many steps for others, to be fetched together: that stops a device
+FREE = 8  # an eighth of the places must be free before they are filled again, or given up
+
+
+class News:
+    """What a device says of a tensor, as it was some steps ago: so neither the host nor the device waits."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.behind = BEHIND if device.type == "cuda" else 0
+        self.asked: deque[tuple[Tensor, torch.cuda.Event | None]] = deque()
+
+    def ask(self, tensor: Tensor) -> None:
+        if not self.behind:
+            self.asked.append((tensor, None))
+            return
+        event = torch.cuda.Event()
+        self.asked.append((tensor.to("cpu", non_blocking=True), event))
+        event.record()
+
+    def answer(self) -> list[Any] | None:
+        """What was asked `behind` steps ago, if anything was."""
+        if len(self.asked) <= self.behind:
+            return None
+        tensor, event = self.asked.popleft()
+        if event is not None:
+            event.synchronize()
+        return tensor.tolist()
+
+    def forget(self) -> None:
+        self.asked.clear()
 
 
 @dataclass
@@ -38,14 +68,14 @@ class Lane:
     compiled: Fixed | None = None
     sentences: list[int | None] = field(init=False)  # which one is at each place
     ends: list[int] = field(init=False)  # the count of steps by which it is done for certain
+    over: dict[int, int] = field(default_factory=dict, init=False)  # places known to be done, and since which step
     steps: int = field(default=0, init=False)
-    due: int = field(default=0, init=False)  # the first of `ends`
 
     def __post_init__(self) -> None:
         count = len(self.step.search.done)
         self.sentences, self.ends = [None] * count, [0] * count
         self.device = self.step.tokens.device
-        self.every = LOOK.get(self.device.type, OFTEN)
+        self.news = News(self.device)
 
     def busy(self) -> bool:
         return any(sentence is not None for sentence in self.sentences)
@@ -58,7 +88,7 @@ class Lane:
         self.step.search.begin(torch.tensor(places, device=self.device), asked)
         for place, sentence, each in zip(places, sentences, asked, strict=True):
             self.sentences[place], self.ends[place] = sentence, self.steps + each.limit + 1
-        self._plan()
+        self.news.forget()  # it is of those who stood there before
 
     def write(self, places: list[int], state: Any, first: Tensor) -> None:
         """What a model has read takes those places; `first` [n, 1] is what its sentences read next."""
@@ -72,24 +102,25 @@ class Lane:
             self.step.advance()
         else:
             self.compiled.run(self.step)
-
-    def look(self) -> bool:
-        """Whether it is time to see who is done."""
-        return self.steps % self.every == 0 or self.steps >= self.due
+        self.news.ask(self.step.search.done)
+        said = self.news.answer()
+        for place, sentence in enumerate(self.sentences):
+            if sentence is not None and (self.ends[place] <= self.steps or (said and said[place])):
+                self.over.setdefault(place, self.steps)
 
     def leave(self) -> list[tuple[int, list[Hypothesis]]]:
-        """The sentences that are done, with what was found; their places are free."""
-        done = self.step.search.done.tolist()
-        going = [(place, s) for place, s in enumerate(self.sentences) if s is not None and done[place]]
-        if not going:
+        """The sentences that are done, with what was found; their places are free. None, while it is worth waiting."""
+        places = sorted(self.over)
+        taken = len(self.sentences) - len(self.free())
+        few = 1 if self.news.behind == 0 else min(taken, -(-len(self.sentences) // FREE))
+        if not places or (len(places) < few and min(self.over.values()) > self.steps - PATIENCE):
             return []
-        places = [place for place, _ in going]
-        found = self.step.search.found(places, self.record)
+        found, gone = self.step.search.found(places, self.record), [self.sentences[place] for place in places]
         for place in places:
             self.sentences[place] = None
+        self.over.clear()
         self.step.state.release(places)
-        self._plan()
-        return [(sentence, hypotheses) for (_, sentence), hypotheses in zip(going, found, strict=True)]
+        return list(zip(gone, found, strict=True))  # type: ignore[arg-type]
 
     def shrink(self) -> None:
         """Go on with the places that are taken, unless steps are compiled for all of them."""
@@ -110,14 +141,12 @@ class Lane:
         self.sentences = [*(self.sentences[n] for n in taken), *[None] * more]
         self.ends = [*(self.ends[n] for n in taken), *[0] * more]
         self.step.state.release(self.free())
+        self.over.clear()
+        self.news.forget()
 
     def drop(self, sentence: int) -> None:
         """Nobody wants it any more: its place is free."""
         place = self.sentences.index(sentence)
         self.sentences[place] = None
+        self.over.pop(place, None)
         self.step.state.release([place])
-        self._plan()
-
-    def _plan(self) -> None:
-        ends = (end for end, sentence in zip(self.ends, self.sentences, strict=True) if sentence is not None)
-        self.due = min(ends, default=0)

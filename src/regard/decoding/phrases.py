@@ -67,6 +67,10 @@ class PhraseSearch(BeamSearch):
         self.come = self._after(beam, token.view_as(beam))
         return token, beam
 
+    def _going_on(self, score: Tensor, ends: Tensor) -> tuple[Tensor, Tensor]:
+        on = ends.long().argsort(dim=-1, stable=True)[:, : self.beams]  # in the order in which they may
+        return score.gather(1, on), on
+
     def _after(self, beam: Tensor, word: Tensor) -> Tensor:
         """How much of each phrase has been said [B, N, C] once beams [B, N] have said words [B, N]."""
         come = self.come.gather(1, beam[..., None].expand(-1, -1, self.come.shape[-1]))  # [B, N, C]

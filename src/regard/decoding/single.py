@@ -8,7 +8,7 @@ from torch import Tensor
 
 from regard.decoding.best import best
 from regard.decoding.config import Sample
-from regard.decoding.contract import Asked, Hypothesis, Symbols, log_probabilities
+from regard.decoding.contract import Asked, Hypothesis, Symbols, fetched, log_probabilities
 from regard.decoding.forced import Forced
 from regard.decoding.shape import Said, draw
 
@@ -83,11 +83,10 @@ class SingleSearch:
         must, only = self.forced.next(self.said)
         token, logp, forced = self.choice.pick(logits, self.said, self.symbols, only)
         token, logp = torch.where(must, only, token), torch.where(must, forced, logp)
-        self.total = self.total + logp.double().masked_fill(self.done, 0.0)
-        at = self.said[:, None]
-        self.token.scatter_(1, at, torch.where(self.done[:, None], self.token.gather(1, at), token[:, None]))
+        self.total = self.total + logp.masked_fill(self.done, 0.0)
         self.done = self.done | (token == self.symbols.eos)
-        self.said = self.said + (~self.done).long()
+        self.token.scatter_(1, self.said[:, None], token[:, None])  # of one that is done, it lies beyond the end
+        self.said = self.said + ~self.done
         return token, None
 
     def reorder(self, index: Tensor) -> None:
@@ -97,8 +96,7 @@ class SingleSearch:
         self.forced.reorder(index)
 
     def found(self, rows: list[int], record: Any) -> list[list[Hypothesis]]:
-        at = torch.tensor(rows, device=self.done.device)
-        tokens, lengths, totals = (x[at].tolist() for x in (self.token, self.said, self.total))
+        tokens, lengths, totals = (x.tolist() for x in fetched(rows, self.token, self.said, self.total))
         made = []
         for row, words, length, total in zip(rows, tokens, lengths, totals, strict=True):
             seen = None if record is None else record.path([row] * (length + 1))

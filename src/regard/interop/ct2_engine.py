@@ -50,11 +50,11 @@ def load(run: Path, device: str = "auto", precision: str = "int8") -> "FastTrans
 
 
 def threads() -> tuple[int, int]:
-    """Workers, and threads of each: four at most work together well."""
+    """Workers, and threads of each: one for every core, since threads that share a batch mostly wait for each other."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     allowed = os.environ.get("OMP_NUM_THREADS", "")
     cores = min(cores, int(allowed)) if allowed.isdigit() and int(allowed) else cores
-    return max(1, cores // 4), min(4, cores)
+    return cores, 1
 
 
 class FastTranslator(Translator):
@@ -86,11 +86,14 @@ class FastTranslator(Translator):
         found: list[list[Translation]] = [[] for _ in lines]
         asked = Constraints.of(options, options.get("before", 0), len(lines), self.vocabulary.target)
         search = (_PrefixSearch if any(d.prefix_ids for d in asked.demands) else _Search)(self, decoding, count)
-        asked.check([search.limit(len(row)) if row else 0 for row in ids], self.symbols)
+        limits = [search.limit(len(row)) if row else 0 for row in ids]
+        asked.check(limits, self.symbols)
         width = decoding.size if isinstance(decoding, Beam) else 1
         budget = max(1, min(options.get("batch_tokens", 4096) // width, BATCH[self.ct2.device]))
         batches = list(by_length([len(row) for row in ids], budget))
-        given = [[Given(tuple(ids[row]), asked.demands[row].prefix_ids) for row in rows] for rows in batches]
+        given = [
+            [Given(tuple(ids[row]), asked.demands[row].prefix_ids, limits[row]) for row in rows] for rows in batches
+        ]
         running = [search.begin(sentences) for sentences in given]
         done = 0
         for rows, sentences, results in zip(batches, given, running, strict=True):
@@ -132,6 +135,7 @@ class FastTranslator(Translator):
 class Given(NamedTuple):
     source: tuple[int, ...]
     prefix: tuple[int, ...]  # how its output must begin
+    limit: int  # words that it may have
 
 
 Found = tuple[list[int], float, float]  # words, score, log-probability
@@ -171,30 +175,29 @@ class _Search:
         return [table[i] for i in ids]
 
     def _begin(self, source: list[list[str]], prefixes: list[list[str]] | None, rows: list[Given]) -> list[Any]:
-        most = max(self.limit(len(row.source)) for row in rows)
+        most = max(row.limit for row in rows) + 1  # and the end
         return self.translator.ct2.translate_batch(
-            source, prefixes, max_decoding_length=most + 1, max_input_length=0, asynchronous=True, **self.options
+            source, prefixes, max_decoding_length=most, max_input_length=0, asynchronous=True, **self.options
         )
 
     def finish(self, rows: list[Given], results: list[Any]) -> list[list[Found]]:
         """What it found. Rows that went past their own limit, since another's was larger, are searched again."""
-        limits = [self.limit(len(row.source)) for row in rows]
-        found = [self._read(*each) for each in zip(rows, results, limits, strict=True)]
+        found, most = [self._read(*each) for each in zip(rows, results, strict=True)], max(row.limit for row in rows)
         again: dict[int, list[int]] = {}  # by limit
-        for n, limit in enumerate(limits):
-            if limit < max(limits) and any(len(words) == limit for words, _, _ in found[n]):
-                again.setdefault(limit, []).append(n)
-        running = [(limit, chosen, self.begin([rows[n] for n in chosen])) for limit, chosen in again.items()]
-        for limit, chosen, others in running:
+        for n, row in enumerate(rows):
+            if row.limit < most and any(len(words) == row.limit for words, _, _ in found[n]):
+                again.setdefault(row.limit, []).append(n)
+        running = [(chosen, self.begin([rows[n] for n in chosen])) for chosen in again.values()]
+        for chosen, others in running:
             for n, result in zip(chosen, others, strict=True):
-                found[n] = self._read(rows[n], result, limit)
+                found[n] = self._read(rows[n], result)
         return found
 
-    def _read(self, row: Given, running: Any, limit: int) -> list[Found]:
+    def _read(self, row: Given, running: Any) -> list[Found]:
         """Words, cut at the limit, with their numbers."""
         result = running.result()
         found = [self._hypothesis(*pair) for pair in zip(result.hypotheses, result.scores, strict=True)]
-        return [(words[:limit], score, total) for words, score, total in found]
+        return [(words[: row.limit], score, total) for words, score, total in found]
 
     def _hypothesis(self, pieces: list[str], score: float) -> Found:
         ids = [self.translator.ids[piece] for piece in pieces]
@@ -221,10 +224,10 @@ class _PrefixSearch(_Search):
         self.scored |= zip(rows, scored, strict=True)
         return self._begin(source, begun, rows)
 
-    def _read(self, row: Given, running: Any, limit: int) -> list[Found]:
+    def _read(self, row: Given, running: Any) -> list[Found]:
         result, before = running.result(), sum(self.scored[row].result().log_probs[: len(row.prefix)])
         found = []
         for pieces, score in zip(result.hypotheses, result.scores, strict=True):
             words, _, _ = self._hypothesis(pieces, score)
-            found.append((words[:limit], (score + before) / len(pieces) ** self.power, score + before))
+            found.append((words[: row.limit], (score + before) / len(pieces) ** self.power, score + before))
         return sorted(found, key=lambda each: -each[1])[: self.count]

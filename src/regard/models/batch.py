@@ -75,6 +75,17 @@ class Pairs(Batch):
         """What a search lets each row read first [B, 1]."""
         return torch.full((len(self.source), 1), bos, device=self.device)
 
+    def apart(self, rows: int | None) -> "list[Pairs]":
+        """Its sources, `rows` at a time, each part as long as its own longest; where there is padding to be saved."""
+        if rows is None or self.source_real is None or self.tree is not None or len(self.source) <= rows:
+            return [self]
+        made = []
+        for source, real in zip(self.source.split(rows), self.source_real.split(rows), strict=True):
+            longest = int(real.sum(1).max())
+            real = real[:, :longest]
+            made.append(Pairs(source[:, :longest], None if bool(real.all()) else real))
+        return made
+
 
 class Packed:
     """Rows end to end: row j is flat[offsets[j] : offsets[j + 1]]. Batches are made of them without a loop."""

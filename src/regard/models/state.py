@@ -85,6 +85,24 @@ class State:
         for part in self._parts():
             part.places = self.places
 
+    @staticmethod
+    def joined(states: "Sequence[State]") -> "State":
+        """Sentences of several states that have just begun, one after the other; sources are padded to the longest."""
+        longest = max(state.source_length for state in states)
+        reals = [state._real(longest) for state in states]
+        layers = [
+            tuple(type(same[0]).joined(same) for same in zip(*layer, strict=True))
+            for layer in zip(*(state.layers for state in states), strict=True)
+        ]
+        start = torch.cat([state.start for state in states])
+        return State(start, layers, torch.cat(reals), longest, states[0].length)
+
+    def _real(self, length: int) -> Tensor:
+        """Which of so many places of the source are real [B, length]."""
+        real = torch.zeros(len(self.start), length, dtype=torch.bool, device=self.start.device)
+        real[:, : self.source_length] = True if self.source_real is None else self.source_real
+        return real
+
     def _parts(self) -> list[Part]:
         return [part for layer in self.layers for part in layer]
 

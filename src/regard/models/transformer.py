@@ -5,7 +5,7 @@ Layers receive their parts; they do not build them from flags. Sizes live in PRE
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +36,11 @@ from regard.nn.layout import Call, Layout
 from regard.nn.pattern import Causal, Document, Padding
 from regard.nn.position import Position, PositionConfig, SinusoidalConfig
 from regard.nn.record import Record, Sink
+
+if TYPE_CHECKING:
+    from regard.models.prepared import Prepared
+
+READ = {"cpu": 8}  # sources, which come longest first, that a CPU reads together: with more it reads more padding
 
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {"layers": 4, "size": 128, "inner": 256, "heads": 4, "dropout": 0.3},
@@ -263,6 +268,9 @@ class Transformer(nn.Module):
 
     def start(self, batch: Pairs, length: int, record: Record | None = None) -> State:
         """Read the source; the state then has room for `length` target tokens a row."""
+        parts = [batch] if record is not None else batch.apart(READ.get(batch.device.type))
+        if len(parts) > 1:
+            return State.joined([self.start(part, length) for part in parts])
         memory, layout = self.encode(batch, record)
         position = torch.zeros(len(memory), dtype=torch.long, device=memory.device)
         caches = [layer.caches(memory, position, length) for layer in self.decoder]  # type: ignore[operator]
@@ -277,6 +285,12 @@ class Transformer(nn.Module):
             x = layer(x, None, own, cross, caches, _sinks(state.record, n))
         state.advance(steps)
         return self.output(self.decoder_norm(x, None)), state
+
+    def prepared(self) -> "Prepared":
+        """The same model, whose weights will not change, for decoding many words."""
+        from regard.models.prepared import Prepared
+
+        return Prepared(self, self.target_embedding, self.decoder_position, self.decoder, self.decoder_norm)
 
 
 def _sinks(record: Record | None, layer: int) -> tuple[Sink | None, Sink | None]:

@@ -249,8 +249,15 @@ class MultiHeadAttention(Attention):
         """Queries, keys and values, side by side in few products [B, N, …]: in one on a GPU, where x asks itself."""
         if x is not memory or not kernels.usable(x):
             return self.query(x), self.key_value(memory)
-        weight = torch.cat([self.query.weight, self.key_value.weight])
-        return (linear(x, weight, torch.cat([self.query.bias, self.key_value.bias])),)
+        return (linear(x, *self.joined()),)
+
+    def joined(self) -> tuple[Tensor, Tensor]:
+        """The matrix and the bias that make queries, keys and values of what asks itself, side by side."""
+        weights, biases = zip(*((part.weight, part.bias) for part in self._joined()), strict=True)
+        return torch.cat(weights), torch.cat(biases)
+
+    def _joined(self) -> list[nn.Linear]:
+        return [self.query, self.key_value]
 
     def project(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values of a memory [B, K, D]: [B, H, K, d_k] and [B, H, K, d_v]."""
@@ -297,6 +304,9 @@ class SharedQueryKey(MultiHeadAttention):
     def products(self, x: Tensor, memory: Tensor) -> tuple[Tensor, ...]:
         q = self.query(x)
         return q, (q if x is memory else self.query(memory)), self.key_value(memory)
+
+    def _joined(self) -> list[nn.Linear]:
+        return [self.query, self.query, self.key_value]
 
     def project(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         return self._split(self.query(memory)), self._split(self.key_value(memory))

@@ -5,14 +5,17 @@ beam k is slot p·K + k, and `Places.history` says whose slots a beam has come t
 another takes over its history, and no key is copied.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from regard.nn.layout import Call, Layout
+
+BEAM = torch.int16  # how the number of a beam is kept
 
 
 @dataclass
@@ -22,7 +25,7 @@ class Places:
     position: Tensor  # [B·K] how many tokens each row has read
     length: int  # L, room for tokens in a row
     beams: int = 1  # K
-    history: Tensor | None = None  # [B, K, L] which beam wrote each place of a beam's past; None: there is one beam
+    history: Tensor | None = None  # [B, K, L] which beam wrote each place of a beam's past, K: none; None: K is 1
     filled: int = 0  # no row has read more tokens than this …
     least: int = 0  # … and none less than this; both are known without asking the device
     _bounds: list[tuple[int, int] | None] = field(init=False, repr=False)  # (least, filled) of each sentence when …
@@ -34,21 +37,36 @@ class Places:
 
     # --- reading -----------------------------------------------------------------------------------------------
 
+    @property
+    def level(self) -> bool:
+        """Whether all rows are known to stand at one place, where there is room."""
+        return self.least == self.filled < self.length
+
     def own(self, steps: int) -> Call:
         """The call in which `steps` more tokens of every row look at all that came before them, and at themselves."""
         filled, device = min(self.filled + steps, self.length), self.position.device
         queries = self.next(steps)
         if self.history is None:
             return Call(queries, Layout.of(filled, device=device))
-        past = self.history[..., :filled, None] == torch.arange(self.beams, device=device)  # [B, K, filled, K]
-        past = past.flatten(0, 1).flatten(1)[:, None].expand(-1, steps, -1)  # [B·K, T, slots]
+        past = self.past(steps).flatten(0, 1)[:, None].expand(-1, steps, -1)  # [B·K, T, slots]
         slots = torch.arange(filled * self.beams, device=device)
         return Call(replace(queries, past=past), Layout((slots // self.beams)[None], filled))
+
+    def past(self, steps: int) -> Tensor:
+        """Which slots [B, K, slots] each beam has come through; those of the next tokens are its own."""
+        assert self.history is not None
+        beam = torch.arange(self.beams, dtype=BEAM, device=self.position.device)
+        at = self.next(steps).position.unflatten(0, (-1, self.beams))  # [B, K, T]
+        self.history.scatter_(2, at, beam[:, None].expand_as(at))
+        filled = min(self.filled + steps, self.length)
+        return (self.history[..., :filled, None] == beam).flatten(2)
 
     def next(self, steps: int) -> Layout:
         """Where the next tokens stand [B·K, T]. A row that is done and released stays at the last place in use."""
         end, device = min(self.filled + steps, self.length), self.position.device
-        places = self.position[:, None] + torch.arange(steps, device=device)
+        places = self.position[:, None]
+        if steps > 1:
+            places = places + torch.arange(steps, device=device)
         return Layout(places.clamp(max=end - 1), end, start=self.least)
 
     def slots(self, steps: int) -> tuple[Tensor, Tensor]:
@@ -67,6 +85,8 @@ class Places:
     def go_back(self, position: Tensor) -> None:
         """Let every row go on from an earlier position [B]; what it has read from there on is overwritten."""
         self.position, self.least = position, 0
+        if self.history is not None:
+            self.history = self.history.masked_fill(~self._before(), self.beams)
         self._bounds = [(-self._clock, self.filled - self._clock)] * len(self._bounds)
 
     def pass_by(self, steps: int) -> None:
@@ -94,15 +114,14 @@ class Places:
 
     def spread(self, beams: int) -> None:
         """Every row becomes `beams` rows, which have the same past; it stands in the slots of the first."""
-        past = torch.zeros(len(self.position), beams, self.length, dtype=torch.long, device=self.position.device)
+        past = torch.zeros(len(self.position), beams, self.length, dtype=BEAM, device=self.position.device)
         self.position, self.beams = self.position.repeat_interleave(beams), beams
-        self.history = torch.where(self._before(), past, self._own())
+        self.history = past.masked_fill_(~self._before(), beams)
 
     def branch(self, beams: Tensor) -> None:
         """Beam k of sentence b goes on from what beam beams[b, k] was."""
         if self.history is not None:
-            moved = self.history.gather(1, beams[..., None].expand(-1, -1, self.length))
-            self.history = torch.where(self._before(), moved, self._own())
+            self.history = self.history.gather(1, beams[..., None].expand(-1, -1, self.length))
 
     def reorder(self, index: Tensor) -> None:
         """Sentence r becomes what sentence index[r] was."""
@@ -116,9 +135,8 @@ class Places:
         """Replace sentences by those of another, which has no more room and as many beams."""
         self.position.view(-1, self.beams)[rows] = other.position.view(-1, self.beams)
         if self.history is not None and other.history is not None:
-            fresh = self._own().expand(len(rows), -1, self.length).clone()
-            fresh[..., : other.length] = other.history
-            self.history[rows] = fresh
+            self.history[rows] = self.beams
+            self.history[rows, :, : other.length] = other.history
         for row in rows.tolist():
             self._bounds[row] = other.least - self._clock, other.filled - self._clock
         self._bound()
@@ -127,10 +145,6 @@ class Places:
         known = [bounds for bounds in self._bounds if bounds is not None] or [(-self._clock, -self._clock)]
         self.least = min(low for low, _ in known) + self._clock
         self.filled = min(max(high for _, high in known) + self._clock, self.length)
-
-    def _own(self) -> Tensor:
-        """[1, K, L] A place that is still to come will be written by its own beam."""
-        return torch.arange(self.beams, device=self.position.device)[:, None].expand(1, -1, self.length)
 
     def _before(self) -> Tensor:
         """[B, K, L] True at places that have been read."""
@@ -157,10 +171,18 @@ class Cache:
 
         return Cache(room(d_k), room(d_v))
 
+    @staticmethod
+    def joined(caches: "Sequence[Cache]") -> "Cache":
+        """Room for the rows of several that hold nothing yet."""
+        rows, first = sum(len(cache.keys) for cache in caches), caches[0]
+        return Cache(
+            first.keys.new_zeros(rows, *first.keys.shape[1:]), first.values.new_zeros(rows, *first.values.shape[1:])
+        )
+
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Write T new keys for each row [B·K, H, T, d], and give all slots up to the longest row's."""
         places, steps = self.places, k.shape[2]
-        level = places.least == places.filled < places.length and (steps == 1 or places.beams == 1)
+        level = places.level and (steps == 1 or places.beams == 1)
         filled = min(places.filled + steps, places.length) * places.beams
         for kept, new in ((self.keys, k), (self.values, v)):
             new = new.transpose(1, 2).reshape(len(kept), -1, *new.shape[1::2]).to(kept.dtype)  # [B, K·T, H, d]
@@ -178,7 +200,9 @@ class Cache:
             return k, v, call
         filled = k.shape[2] // beams
         place = torch.arange(filled, device=k.device)
-        slots = (place * beams + history[..., :filled]).flatten(1)[:, None, :, None]  # [B, 1, K·filled, 1]
+        slots = (place * beams + history[..., :filled].clamp(max=beams - 1)).flatten(1)[
+            :, None, :, None
+        ]  # [B, 1, K·filled, 1]
 
         def gathered(x: Tensor) -> Tensor:
             x = x.gather(2, slots.expand(-1, x.shape[1], -1, x.shape[3])).unflatten(2, (beams, filled))
@@ -223,6 +247,16 @@ class Memory:
     def of(k: Tensor, v: Tensor) -> "Memory":
         """Head by head, as they are read again and again."""
         return Memory(k.to(_kept(k)).contiguous(), v.to(_kept(v)).contiguous())
+
+    @staticmethod
+    def joined(memories: "Sequence[Memory]") -> "Memory":
+        """Rows of several, one after the other; those that are shorter end in nothing."""
+        longest = max(memory.keys.shape[2] for memory in memories)
+
+        def padded(x: Tensor) -> Tensor:
+            return F.pad(x, (0, 0, 0, longest - x.shape[2]))
+
+        return Memory(torch.cat([padded(m.keys) for m in memories]), torch.cat([padded(m.values) for m in memories]))
 
     def read(self) -> tuple[Tensor, Tensor]:
         return self.keys, self.values

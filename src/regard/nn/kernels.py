@@ -19,7 +19,12 @@ _seeds: dict[torch.device, Tensor] = {}
 
 def usable(x: Tensor) -> bool:
     """While learning: where nothing is learned, a search launches small kernels, which torch does faster."""
-    if _plain or not TRITON or not torch.is_grad_enabled() or x.dtype == torch.float64:
+    return torch.is_grad_enabled() and available(x)
+
+
+def available(x: Tensor) -> bool:
+    """Whether there are any for it; launches that are recorded cost the host nothing."""
+    if _plain or not TRITON or x.dtype == torch.float64:
         return False
     return x.device.type in DEVICES and (not x.is_cuda or _capable(x.device))
 

@@ -80,6 +80,27 @@ def _dropped(x: Tensor | None, y: Tensor, dtype: torch.dtype, dropout: float, sa
     return out
 
 
+def recorded_norm(x: Tensor, y: Tensor, norm: LayerNorm) -> Tensor:
+    """norm(x + y) in one kernel, without a gradient: for launches that are recorded."""
+    return _normed(x.contiguous(), y.contiguous(), norm.weight, norm.bias, norm.eps, 0.0, 0)[0]
+
+
+def _normed(
+    x: Tensor, y: Tensor | None, weight: Tensor, bias: Tensor, epsilon: float, dropout: float, salt: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The norm, and what its gradient needs: the mean of every place, and what it was scaled by."""
+    from regard.nn.norm_kernels import forward_kernel
+
+    out, sizes = torch.empty_like(x, dtype=kernels.product_dtype(x)), _sizes(x, y, dropout)
+    n = x.numel() // sizes["D"]
+    mean, scale = x.new_empty(2, n, dtype=torch.float32)
+    with kernels.on(x):
+        forward_kernel[(-(-n // sizes["ROWS"]),)](
+            x, y, weight, bias, out, mean, scale, n, epsilon, dropout, kernels.seed(x), salt, **sizes, num_warps=4
+        )
+    return out, mean, scale
+
+
 class _Norm(torch.autograd.Function):
     """LayerNorm of x + dropout(y), or of x alone; the sum is computed again for the gradients, not kept."""
 
@@ -95,19 +116,10 @@ class _Norm(torch.autograd.Function):
         salt: int,
         passes: bool,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        from regard.nn.norm_kernels import forward_kernel
-
         x, y = x.contiguous(), None if y is None else y.contiguous()
-        out = torch.empty_like(x, dtype=kernels.product_dtype(x))
-        sizes = _sizes(x, y, dropout)
-        n = x.numel() // sizes["D"]
-        mean, scale = x.new_empty(2, n, dtype=torch.float32)
-        with kernels.on(x):
-            forward_kernel[(-(-n // sizes["ROWS"]),)](
-                x, y, weight, bias, out, mean, scale, n, epsilon, dropout, kernels.seed(x), salt, **sizes, num_warps=4
-            )
+        out, mean, scale = _normed(x, y, weight, bias, epsilon, dropout, salt)
         ctx.save_for_backward(x, y, weight, mean, scale)
-        ctx.how = n, dropout, salt
+        ctx.how = x.numel() // x.shape[-1], dropout, salt
         return (out, x.view_as(x)) if passes else out
 
     @staticmethod

@@ -33,6 +33,9 @@ class Demand(NamedTuple):
     phrase_ids: tuple[tuple[int, ...], ...] = ()
 
 
+NOTHING_ASKED = Demand()
+
+
 class Constraints:
     """What is asked of each line; `files` says where prefixes and phrases were read, `before` lines came earlier."""
 
@@ -49,6 +52,8 @@ class Constraints:
                 raise RegardError(f"{count} lines, but {name} for {len(each)}; give one for each, empty for nothing")
         if isinstance(given[0], str) or any(isinstance(asked, str) for asked in given[1]):
             raise RegardError("prefixes takes a string for each line, and phrases a list of strings for each line")
+        if not any(given[0]) and not any(given[1]):
+            return Constraints([NOTHING_ASKED] * count, options.get("files") or {}, before)
         starts = tokenizer.encode_batch(prefixes) if prefixes else [[]] * count
         demands = []
         for prefix, asked, start in zip(*given, starts, strict=True):
@@ -67,6 +72,8 @@ class Constraints:
     def check(self, limits: Sequence[int], symbols: Symbols) -> None:
         """An error names what cannot be met if output n has at most `limits[n]` pieces; 0: of an empty line."""
         for n, (demand, limit) in enumerate(zip(self.demands, limits, strict=True)):
+            if demand is NOTHING_ASKED:
+                continue
             if demand.prefix_ids and len(demand.prefix_ids) > limit:
                 raise self._unmet(n, "prefixes", demand.prefix, _no_room(len(demand.prefix_ids), limit))
             if demand.phrase_ids and limit == 0:

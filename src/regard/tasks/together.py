@@ -28,6 +28,11 @@ class Joint(nn.Module):
     def together(self) -> Ensemble:
         return Ensemble(list(self.models))  # type: ignore[arg-type]
 
+    def prepared(self) -> Ensemble:
+        """The same for decoding many words, each model in its own way."""
+        models: list[Any] = list(self.models)
+        return Ensemble([model.prepared() if hasattr(model, "prepared") else model for model in models])
+
     @property
     def longest(self) -> int | None:
         return self.together.longest

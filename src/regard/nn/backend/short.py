@@ -42,6 +42,13 @@ def fits(layout: Layout) -> bool:
 
 def foreign(layer: "Attention") -> str | None:
     """What a layer asks for that these kernels do not know."""
+    if not {layer.sizes.d_k, layer.sizes.d_v} <= set(HEADS):
+        return f"heads have other than {', '.join(map(str, HEADS))} dimensions"
+    return unusual(layer)
+
+
+def unusual(layer: "Attention") -> str | None:
+    """What a layer has beyond scaled products, softmax, and hiding the future and what is not there."""
     pattern = layer.pattern
     if layer.compress.shortens:
         return "the keys are compressed"
@@ -49,8 +56,6 @@ def foreign(layer: "Attention") -> str | None:
         return "the pattern hides more than the future and other sequences"
     if layer.position.biases or layer.position.mixes:
         return "the position adds to scores or output"
-    if not {layer.sizes.d_k, layer.sizes.d_v} <= set(HEADS):
-        return f"heads have other than {', '.join(map(str, HEADS))} dimensions"
     return plain_layer(layer)
 
 

@@ -33,6 +33,7 @@ class Waves(nn.Module):
     def __init__(self, size: int, layout: str, base: float = 10000.0) -> None:
         super().__init__()
         self.kind = (size, layout, base)
+        self.ready: Tensor | None = None  # the table as it was last asked for
         self.register_buffer("table", sinusoids(torch.arange(1024), *self.kind), persistent=False)
 
     def forward(self, layout: Layout, dtype: torch.dtype) -> Tensor:
@@ -40,8 +41,13 @@ class Waves(nn.Module):
         if layout.end > len(self.table):
             longer = torch.arange(2 * layout.end, device=self.table.device)
             self.table = sinusoids(longer, *self.kind).to(self.table.dtype)
-        table = self.table[: layout.end].to(dtype)
-        return table[: layout.length] if layout.right_padded else table[layout.position]
+        if (table := self.ready) is None or (len(table), table.dtype, table.device) != (
+            len(self.table),
+            dtype,
+            self.table.device,
+        ):
+            table = self.ready = self.table.to(dtype)
+        return table[: layout.length] if layout.right_padded else nn.functional.embedding(layout.position, table)
 
 
 class Sinusoidal(Position):

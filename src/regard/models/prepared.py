@@ -1,0 +1,251 @@
+"""The step of decoding, prepared: one more word of every row, with all that stays from step to step looked up once.
+
+A step of a small model is mostly the host's time, so here are few calls: one product for queries, keys and values, one
+mask for all layers, no choice of kernels. The plain twin is a model's own `step`. It serves whatever is not known here:
+several words at once, and recorded weights; so do layers, one by one, whose attention has rarer choices.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property, partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from regard.models.stack import Nothing, embed
+from regard.models.state import State
+from regard.nn import kernels
+from regard.nn.attention import MultiHeadAttention
+from regard.nn.backend.short import unusual
+from regard.nn.cache import Cache, Memory
+from regard.nn.embedding import Embedding
+from regard.nn.feed_forward import FeedForward
+from regard.nn.frozen import Packed
+from regard.nn.layout import Call, Layout
+from regard.nn.norm import LayerNorm, recorded_norm
+from regard.nn.position import Position
+from regard.nn.residual import NoResidual, PostNorm, PreNorm
+from regard.nn.score import Score
+
+Function = Callable[[Tensor], Tensor]
+HIDDEN = -1e30  # added to a score, this leaves exactly nothing of its weight, in any precision
+
+
+class Prepared:
+    """A model of attention layers that decodes. Its layers are sub-layers in the order of what the state keeps."""
+
+    def __init__(
+        self, model: Any, words: Embedding, positions: nn.ModuleList, layers: Iterable[Any], norm: nn.Module
+    ) -> None:
+        self.model, self.start, self.longest = model, model.start, model.longest
+        self.words, self.positions = words, positions
+        self.layers = [Layer(layer) for layer in layers]
+        self.norm, self.output = _norm(norm), model.output.forward
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """As the model's own."""
+        if tokens.shape[1] != 1 or state.record is not None or self.model.training:
+            return self.model.step(tokens, state)  # type: ignore[no-any-return]
+        now = Now(state)
+        x = F.embedding(tokens, self.words.weight)  # [N, 1, D]
+        x = embed(self.positions, x if self.words.factor == 1 else x * self.words.factor, now.queries)[:, 0]
+        for layer, kept in zip(self.layers, state.layers, strict=True):
+            x = layer(x, now, kept)
+        state.advance(1)
+        return self.output(self.norm(x))[:, None], state
+
+
+class Now:
+    """What all layers of a step share."""
+
+    def __init__(self, state: State) -> None:
+        self.state, self.places = state, state.places
+        self.queries: Layout = self.places.next(1)  # [N, 1]
+
+    @cached_property
+    def own(self) -> Call:
+        return self.state.own(1)
+
+    @cached_property
+    def cross(self) -> Call:
+        return self.state.cross(1)
+
+    @cached_property
+    def past(self) -> Tensor | None:
+        """Which slots each row may see [B, 1, K, slots]; None: all."""
+        places = self.places
+        if places.history is not None:
+            return places.past(1)[:, None]
+        if places.level:
+            return None
+        return (torch.arange(places.filled + 1, device=places.position.device) <= self.queries.position)[:, None, None]
+
+    @cached_property
+    def source(self) -> Tensor | None:
+        """Which places of the source are real [B, 1, 1, S]; None: all."""
+        real = self.state.source_real
+        return None if real is None else real[:, None, None]
+
+    def bias(self, name: str, q: Tensor) -> Tensor | None:
+        """What `past` or `source` adds to the scores of queries [B, H, K, d], as `attend` wants it."""
+        kept = self.__dict__.setdefault("biases", {})
+        if name not in kept:
+            allow = getattr(self, name)
+            kept[name] = None if allow is None else MASKS.get(q.device.type, _by_place)(allow, q)
+        return kept[name]  # type: ignore[no-any-return]
+
+
+# --- attention -----------------------------------------------------------------------------------------------------
+
+
+def _by_place(allow: Tensor, q: Tensor) -> Tensor:
+    """[B, 1, K, slots]"""
+    return torch.zeros(allow.shape, dtype=q.dtype, device=q.device).masked_fill_(~allow, HIDDEN)
+
+
+def _by_head(allow: Tensor, q: Tensor) -> Tensor:
+    """[B·H, K, slots]"""
+    return _by_place(allow, q).expand(*q.shape[:3], -1).flatten(0, 1)
+
+
+def _products(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float) -> Tensor:
+    """softmax(scale · qᵀk + bias) v in two products: with so few queries, torch's fused kernel takes twice as long."""
+    (b, h, n, _), flat = q.shape, q.flatten(0, 1)
+    added = q.new_empty(1, 1, 1) if bias is None else bias
+    scores = torch.baddbmm(added, flat, k.flatten(0, 1).mT, beta=0 if bias is None else 1, alpha=scale)  # [B·H, K, N]
+    return torch.bmm(scores.softmax(-1), v.flatten(0, 1)).view(b, h, n, -1)
+
+
+def _fused(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float) -> Tensor:
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=scale)
+
+
+MASKS = {"cpu": _by_head}
+ATTENDS = {"cpu": _products}
+
+
+class _Attention:
+    def __init__(self, layer: MultiHeadAttention) -> None:
+        assert layer.score.scale is not None
+        self.layer, self.heads, self.scale = layer, layer.heads, layer.score.scale
+        self.output = _linear(layer.output)
+        position, score = layer.position, layer.score
+        self.turns = type(position).rotate is not Position.rotate
+        self.prepares = type(score).keys is not Score.keys
+
+    def turn(self, x: Tensor, now: Now) -> Tensor:
+        return self.layer.position.rotate(x, now.queries) if self.turns else x
+
+    def split(self, x: Tensor) -> Tensor:
+        return x.view(len(x), self.heads, 1, -1)  # [N, H·d] -> [N, H, 1, d]
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, name: str, now: Now, dtype: torch.dtype) -> Tensor:
+        """Queries [N, H, 1, d] over keys [B, H, slots, d] and values: [N, D]."""
+        rows = len(q)
+        q = q.view(len(k), -1, *q.shape[1::2]).transpose(1, 2)  # [B, H, K, d]
+        out = ATTENDS.get(q.device.type, _fused)(q, k, v, now.bias(name, q), self.scale)
+        return self.output(out.transpose(1, 2).reshape(rows, -1).to(dtype))
+
+
+class Own(_Attention):
+    """What is said asks what was said."""
+
+    def __init__(self, layer: MultiHeadAttention) -> None:
+        super().__init__(layer)
+        s = layer.sizes
+        self.product = _like(layer.query, *layer.joined())
+        self.widths = [s.heads * s.d_k, s.heads * s.d_k, s.heads * s.d_v]
+
+    def __call__(self, x: Tensor, now: Now, cache: Cache) -> Tensor:
+        made = self.product(x).to(cache.keys.dtype)  # [N, H·(2·d_k + d_v)]
+        q, k, v = map(self.split, made.split(self.widths, -1))
+        q, k = self.turn(q, now), self.turn(k, now)
+        k, v = cache.append(self.layer.score.keys(k) if self.prepares else k, v)
+        return self.attend(q, k, v, "past", now, x.dtype)
+
+
+class Cross(_Attention):
+    """What is said asks the source."""
+
+    def __init__(self, layer: MultiHeadAttention) -> None:
+        super().__init__(layer)
+        self.query = _linear(layer.query)
+
+    def __call__(self, x: Tensor, now: Now, cache: Memory) -> Tensor:
+        q = self.turn(self.split(self.query(x).to(cache.keys.dtype)), now)
+        return self.attend(q, cache.keys, cache.values, "source", now, x.dtype)
+
+
+def _own(layer: MultiHeadAttention) -> Callable[[Tensor, Now, Any], Tensor]:
+    def plain(x: Tensor, now: Now, cache: Cache) -> Tensor:
+        given = x[:, None]
+        return layer(given, given, now.own, cache)[:, 0]  # type: ignore[no-any-return]
+
+    return plain if unusual(layer) else Own(layer)
+
+
+def _cross(layer: MultiHeadAttention) -> Callable[[Tensor, Now, Any], Tensor]:
+    def plain(x: Tensor, now: Now, cache: Memory) -> Tensor:
+        return layer(x[:, None], None, now.cross, cache)[:, 0]  # type: ignore[no-any-return]
+
+    return plain if unusual(layer) else Cross(layer)
+
+
+# --- the rest of a layer -------------------------------------------------------------------------------------------
+
+
+class Layer:
+    def __init__(self, layer: Any) -> None:
+        self.asks = [_own(layer.attention), *([_cross(layer.cross)] if hasattr(layer, "cross") else [])]
+        self.joins = [_join(residual) for residual in layer.residuals]
+        self.network = None if layer.feed_forward is None else _network(layer.feed_forward)
+
+    def __call__(self, x: Tensor, now: Now, kept: Sequence[Any]) -> Tensor:
+        for join, ask, cache in zip(self.joins, self.asks, kept, strict=False):
+            x = join(x, lambda y, ask=ask, cache=cache: ask(y, now, cache))  # type: ignore[misc]
+        return x if self.network is None else self.joins[-1](x, self.network)
+
+
+def _join(residual: Any) -> Callable[[Tensor, Function], Tensor]:
+    made, norm = residual.norm, _norm(residual.norm)
+    if isinstance(residual, PostNorm) and isinstance(made, LayerNorm) and kernels.available(made.weight):
+        return lambda x, f: recorded_norm(x, f(x), made)
+    joins: dict[type, Callable[[Tensor, Function], Tensor]] = {
+        PostNorm: lambda x, f: norm(x + f(x)),
+        PreNorm: lambda x, f: x + f(norm(x)),
+        NoResidual: lambda x, f: norm(f(x)),
+    }
+    return joins[type(residual)]
+
+
+def _norm(norm: nn.Module) -> Function:
+    if isinstance(norm, Nothing):
+        return lambda x: x
+    if not isinstance(norm, LayerNorm):
+        return norm.forward  # type: ignore[no-any-return]
+    shape, weight, bias, epsilon = norm.normalized_shape, norm.weight, norm.bias, norm.eps
+    return lambda x: torch.layer_norm(x, shape, weight, bias, epsilon)
+
+
+def _network(network: FeedForward) -> Function:
+    if type(network) is not FeedForward:
+        return network.forward
+    inner, last, activation = _linear(network.expand), _linear(network.contract), network.activation
+    if not isinstance(activation, nn.ReLU):
+        return lambda x: last(activation(inner(x)))
+    first: Any = network.expand
+    if isinstance(first, Packed):
+        return lambda x: last(first.rectified(x))
+    return lambda x: last(torch._addmm_activation(first.bias, x, first.weight.T))
+
+
+def _linear(layer: Any) -> Function:
+    return _like(layer, layer.weight, layer.bias)
+
+
+def _like(layer: Any, weight: Tensor, bias: Tensor) -> Function:
+    """xWᵀ + b with these, in the way in which a layer makes its product."""
+    if isinstance(layer, Packed):
+        return layer.forward if layer.weight is weight else Packed(weight, bias).forward
+    return partial(F.linear, weight=weight, bias=bias)

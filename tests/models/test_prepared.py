@@ -1,0 +1,102 @@
+"""The prepared step gives what a model's own step gives, for every choice of attention."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from regard.models.prepared import Cross, Own
+from regard.models.texts import texts
+from regard.nn.record import Record
+from tests.models.test_lm import build as build_lm
+from tests.models.test_transformer import batch, build
+
+FAST: dict[str, dict[str, Any]] = {
+    "the paper's": {},
+    "dot": {"attention": {"score": "dot"}},
+    "general": {"attention": {"score": "general"}},
+    "shared": {"attention": {"projection": "shared"}},
+    "other sizes": {"attention": {"d_k": 3, "d_v": 5}},
+    "rotary": {"position": {"kind": "rotary"}},
+    "learned": {"position": {"kind": "learned", "length": 30}},
+    "beside the word": {"position": {"kind": "sinusoidal", "join": "concat"}},
+    "pre-norm": {"residual": "pre_norm"},
+    "no residual": {"residual": "none"},
+    "batch norm": {"norm": "batch"},
+    "attention alone": {"feed_forward": "none"},
+    "gelu": {"activation": "gelu"},
+    "gated": {"activation": "swiglu"},
+    "bias": {"output_bias": True},
+}
+PLAIN: dict[str, dict[str, Any]] = {
+    "additive": {"attention": {"score": "additive"}},
+    "cosine": {"attention": {"score": "cosine"}},
+    "sparsemax": {"attention": {"normalise": "sparsemax"}},
+    "relative": {"position": {"kind": "relative", "distance": 3}},
+    "alibi": {"position": {"kind": "alibi"}},
+    "window": {"attention": {"decoder": {"pattern": "window(2)"}, "cross": {"pattern": "local_m(1)"}}},
+    "compressed": {"attention": {"decoder": {"compress": "strided_conv"}, "cross": {"compress": "strided_conv"}}},
+    "one of two": {"attention": {"score": ["scaled_dot", "additive"]}},
+}
+
+
+def same_steps(model: Any, start: Any, steps: int = 6, beams: int = 1, uneven: bool = False) -> None:
+    """Both read the same words; beams branch alike; rows begin at one place, or at several."""
+    fast = model.prepared()
+    g = torch.Generator().manual_seed(0)
+    with torch.inference_mode():
+        states = [start(), start()]
+        for state in states:
+            state.spread(beams)
+        for n in range(steps):
+            if uneven and n == 2:  # the first sentence gives way to a new one
+                for state in states:
+                    fresh = start()
+                    fresh.spread(beams)
+                    fresh.reorder(torch.tensor([1]))
+                    state.release([0])
+                    state.write(torch.tensor([0]), fresh)
+            rows = len(states[0].position)
+            words = torch.randint(4, 16, (rows, 1), generator=g)
+            (expected, states[0]), (found, states[1]) = model.step(words, states[0]), fast.step(words, states[1])
+            torch.testing.assert_close(found, expected, atol=1e-9, rtol=0)
+            assert torch.equal(states[0].position, states[1].position)
+            branch = torch.randint(0, beams, (rows // beams, beams), generator=g)
+            for state in states:
+                state.branch(branch)
+
+
+@pytest.mark.parametrize("uneven", [False, True])
+@pytest.mark.parametrize("beams", [1, 3])
+@pytest.mark.parametrize("name", [*FAST, *PLAIN])
+def test_steps_of_a_transformer(name: str, beams: int, uneven: bool) -> None:
+    model = build(**(FAST | PLAIN)[name])
+    given = batch([(5, 4), (3, 4), (2, 4)])
+    same_steps(model, lambda: model.start(given, 9), beams=beams, uneven=uneven)
+
+
+def test_what_is_known_is_prepared() -> None:
+    for choices in FAST.values():
+        for layer in build(**choices).prepared().layers:
+            assert [type(ask) for ask in layer.asks] == [Own, Cross]
+    for choices in PLAIN.values():
+        asks = [ask for layer in build(**choices).prepared().layers for ask in layer.asks]
+        assert not all(isinstance(ask, Own | Cross) for ask in asks)
+
+
+def test_weights_that_are_recorded_are_recorded() -> None:
+    model = build()
+    record = Record()
+    with torch.inference_mode():
+        state = model.start(batch([(5, 4), (3, 4)]), 9, record)
+        record.begin()
+        model.prepared().step(torch.tensor([[2], [2]]), state)
+    assert len(record.at("cross", 0).steps) == 1
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_steps_of_a_language_model(beams: int) -> None:
+    """Prompts of several lengths: rows begin at several places, and the longer ones' keys stay hidden."""
+    model = build_lm()
+    given = texts([[5, 6, 7, 8], [9, 4], [3, 5, 6]], 0)
+    same_steps(model, lambda: model.start(given, 9), beams=beams)
