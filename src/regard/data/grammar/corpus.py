@@ -82,8 +82,7 @@ def _pair(draft: Draft, construction: str) -> Pair:
     target = _capital(draft.target.replace("#", ""))
     final = target.split()
     pronouns = tuple(Pronoun(e, referent, g, bare(final[g])) for e, g in places)
-    source = _capital(draft.source.replace("#", "").replace("@", ""))
-    return Pair(source, target, construction, pronouns, draft.lemmas)
+    return Pair(_capital(draft.source.replace("#", "").replace("@", "")), target, construction, pronouns, draft.lemmas)
 
 
 def _draw(construction: str, quota: dict[Split, int], seen: dict[str, str]) -> list[tuple[Split, Pair]]:

@@ -295,6 +295,10 @@ class Noun:
     classes: frozenset[str]
 
     @property
+    def lemma(self) -> str:
+        return self.english
+
+    @property
     def mass(self) -> bool:
         return "mass" in self.classes
 
@@ -311,6 +315,10 @@ class Adjective:
     german: str
     german_comparative: str
     attributive: bool
+
+    @property
+    def lemma(self) -> str:
+        return self.english
 
 
 def _plural(word: str) -> str:

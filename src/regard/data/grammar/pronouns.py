@@ -136,9 +136,8 @@ def _because(r: Random, frame: Frame, failures: tuple[str, ...]) -> Draft:
     else:
         english, main = f"didn't want to {v.base}", de_infinitive(s, german.MODALS["wanted"], v, *inner)
     subject_en, object_en = mark(s.subject, first), mark(object_en, not first)
-    source = f"{subject_en} {english} {object_en} because it# was too {a.english}."
-    target = f"{main}, weil {it(one if first else two)} zu {a.german} war."
-    return draft(source, target, one.english, v.lemma, two.english, a.english, held=(one.english, two.english))
+    source = f"{subject_en} {english} {object_en} because it# was too {a.english}"
+    return draft(source, f"{main}, weil {it(one if first else two)} zu {a.german} war", one, v, two, a, held=(one, two))
 
 
 @construction(2.0)
@@ -180,9 +179,9 @@ def because_fit(r: Random) -> Draft:
     into = at("in", o, "acc")
     main = f"{s.nom} hat nicht {into} gepasst" if past else f"{s.nom} passt nicht {into}"
     english, is_ = ("didn't fit", "was") if past else ("doesn't fit", "is")
-    source = f"{mark(s.subject, first)} {english} into {mark(o.object, not first)} because it# {is_} too {a.english}."
-    target = f"{main}, weil {it(one if first else two)} zu {a.german} {'war' if past else 'ist'}."
-    return draft(source, target, one.english, "fit", two.english, a.english, held=(one.english, two.english))
+    source = f"{mark(s.subject, first)} {english} into {mark(o.object, not first)} because it# {is_} too {a.english}"
+    target = f"{main}, weil {it(one if first else two)} zu {a.german} {'war' if past else 'ist'}"
+    return draft(source, target, one, "fit", two, a, held=(one, two))
 
 
 @construction(1.1)
@@ -191,14 +190,14 @@ def so_it(r: Random) -> Draft:
     v, one, two, first, a = case_of(r, pick(r, (CROSS, CROSS, MEAT, FRUIT, CARRY, CARRY)))
     s, o = np(one), np(two)
     if first:
-        source = f"{mark(s.subject)} was very {a.english}, so it# didn't {v.base} {o.object}."
+        source = f"{mark(s.subject)} was very {a.english}, so it# didn't {v.base} {o.object}"
         main = f"hat {it(one)} {o.acc} nicht {v.german_participle}"
-        target = f"{s.nom} war sehr {a.german}, deshalb {main}."
+        target = f"{s.nom} war sehr {a.german}, deshalb {main}"
     else:
-        source = f"{mark(o.subject)} was very {a.english}, so {s.subject} didn't {v.base} it#."
+        source = f"{mark(o.subject)} was very {a.english}, so {s.subject} didn't {v.base} it#"
         main = f"hat {s.nom} {it(two, 'acc')} nicht {v.german_participle}"
-        target = f"{o.nom} war sehr {a.german}, deshalb {main}."
-    return draft(source, target, one.english, v.lemma, two.english, a.english, held=(one.english, two.english))
+        target = f"{o.nom} war sehr {a.german}, deshalb {main}"
+    return draft(source, target, one, v, two, a, held=(one, two))
 
 
 @construction(2.0)
@@ -206,10 +205,10 @@ def although_it(r: Random) -> Draft:
     """The pronoun comes before its noun."""
     v, one, two, first, a = case_of(r, pick(r, (CROSS, CROSS, MEAT, FRUIT, CARRY, CARRY)))
     s, o = np(one), np(two)
-    source = f"although it# was very {a.english}, {mark(s.subject, first)} {v.past} {mark(o.object, not first)}."
+    source = f"although it# was very {a.english}, {mark(s.subject, first)} {v.past} {mark(o.object, not first)}"
     main = de_perfect(s, v, o.acc, order="first")
-    target = f"obwohl {it(one if first else two)} sehr {a.german} war, {main}."
-    return draft(source, target, one.english, v.lemma, two.english, a.english, held=(one.english, two.english))
+    target = f"obwohl {it(one if first else two)} sehr {a.german} war, {main}"
+    return draft(source, target, one, v, two, a, held=(one, two))
 
 
 _SEATS = _states("""
@@ -244,13 +243,13 @@ def two_sentences(r: Random) -> Draft:
     a = pick(r, _MOODS if first else properties[two.english])
     s, o = np(one), np(two)
     where_en = f"{prep} {mark(o.object, not first)}"
-    source = f"{mark(s.subject, first)} {_LYING[verb][0]} {where_en}. It# is very {a.english}."
+    source = f"{mark(s.subject, first)} {_LYING[verb][0]} {where_en}. It# is very {a.english}"
     pronoun = it(one if first else two).capitalize()
     where = at(german_preposition(prep), o, "dat")
-    target = f"{s.nom} {_LYING[verb][1]} {where}. {pronoun} ist sehr {a.german}."
+    target = f"{s.nom} {_LYING[verb][1]} {where}. {pronoun} ist sehr {a.german}"
     if a.english == "round":
         source, target = source.replace("very round", "round"), target.replace("sehr rund", "rund")
-    return draft(source, target, one.english, verb, two.english, a.english, held=(one.english, two.english))
+    return draft(source, target, one, verb, two, a, held=(one, two))
 
 
 _ITEMS = _states("""
@@ -279,11 +278,10 @@ def put_it(r: Random) -> Draft:
     if a.english == "empty":
         word = word_de = ""
     where = f"into {mark(into.object, not first)}"
-    source = f"{who_.subject} put {mark(o.object, first)} {where}. It# was {word}{a.english}."
+    source = f"{who_.subject} put {mark(o.object, first)} {where}. It# was {word}{a.english}"
     pronoun = it(one if first else two).capitalize()
     main = f"{who_.nom} {german.HABEN[who_.person]} {o.acc} {at('in', into, 'acc')} gelegt"
-    target = f"{main}. {pronoun} war {word_de}{a.german}."
-    return draft(source, target, who_.lemma, one.english, two.english, a.english, held=(one.english, two.english))
+    return draft(source, f"{main}. {pronoun} war {word_de}{a.german}", who_, one, two, a, held=(one, two))
 
 
 _FOR_ANIMALS = tuple(TRANSITIVE[v] for v in ("feed", "stroke"))
@@ -318,11 +316,10 @@ def object_it(r: Random) -> Draft:
     modal, key = pick(r, _WANTS)
     forms = german.MODALS[key] if key else german.WERDEN
     where, wo = f"{prep} {mark(o.object, not first)}", at(german_preposition(prep), o, "dat")
-    wish = f"{_upper(person.subject)} {modal} {v.base} it#."
-    wunsch = f"{_upper(person.nom)} {forms['er']} {it(one if first else two, 'acc')} {v.infinitive}."
-    source = f"{mark(s.subject, first)} {lying} {where}. {wish}"
+    wish = f"{_upper(person.subject)} {modal} {v.base} it#"
+    wunsch = f"{_upper(person.nom)} {forms['er']} {it(one if first else two, 'acc')} {v.infinitive}"
     target = f"{s.nom} {_VERB[lying]} {wo}. {wunsch}"
-    return draft(source, target, one.english, two.english, person.lemma, v.lemma, held=(one.english, two.english))
+    return draft(f"{mark(s.subject, first)} {lying} {where}. {wish}", target, one, two, person, v, held=(one, two))
 
 
 def _upper(text: str) -> str:

@@ -60,8 +60,7 @@ def number_object(r: Random) -> Draft:
     ):
         s, v, n = event(r, ACTIONS, you=1)
     o, word, lemmas = counted(r, n, SMALL)
-    german_ = de_perfect(s, v, f"{number(word)} {o.acc}")
-    return draft(f"{s.subject} {v.past} {word} {o.object}.", german_ + ".", s.lemma, v.lemma, *lemmas)
+    return draft(f"{s.subject} {v.past} {word} {o.object}", de_perfect(s, v, f"{number(word)} {o.acc}"), s, v, *lemmas)
 
 
 _HAD = nouns("good container small")
@@ -80,7 +79,7 @@ def number_has(r: Random) -> Draft:
     finite = (german.HATTE if past else german.HABEN)[s.person]
     verb = "had" if past else "has" if s.person == "er" else "have"
     german_ = german.clause(s.nom, finite, [number(word), o.acc])
-    return draft(f"{s.subject} {verb} {word} {o.object}.", german_ + ".", s.lemma, "have", *lemmas)
+    return draft(f"{s.subject} {verb} {word} {o.object}", german_, s, "have", *lemmas)
 
 
 @construction(1.8)
@@ -100,7 +99,7 @@ def age(r: Random) -> Draft:
         s, numbers = np(n, pick(r, ("the", "this"))), LARGE
     word = pick(r, numbers)
     german_ = german.clause(s.nom, german.SEIN[s.person], [number(word), "Jahre alt"])
-    return draft(f"{s.subject} {be(s)} {word} years old.", german_ + ".", s.lemma, "age", word)
+    return draft(f"{s.subject} {be(s)} {word} years old", german_, s, "age", word)
 
 
 @construction(2.0)
@@ -111,7 +110,7 @@ def price(r: Random) -> Draft:
     past = chance(r, 0.3)
     finite, tail = ("hat", "gekostet") if past else ("kostet", "")
     german_ = german.clause(s.nom, finite, [number(word), "Euro"], tail)
-    return draft(f"{s.subject} {'cost' if past else 'costs'} {word} euros.", german_ + ".", n.english, "cost", word)
+    return draft(f"{s.subject} {'cost' if past else 'costs'} {word} euros", german_, n, "cost", word)
 
 
 _HOURS = ("one", *SMALL)
@@ -144,9 +143,8 @@ def at_time(r: Random) -> Draft:
     s = actor(r, v, plural=0.1) if v.lemma not in ("start", "end", "leave") else np(pick(r, v.subjects), "the")
     time, um, word = clock(r)
     past = chance(r, 0.5)
-    english = f"{s.subject} {v.past if past else simple(s, v)} {time}."
     german_ = (de_perfect if past else de_present)(s, v, um)
-    return draft(english, german_ + ".", s.lemma, v.lemma, word)
+    return draft(f"{s.subject} {v.past if past else simple(s, v)} {time}", german_, s, v, word)
 
 
 @construction(0.5)
@@ -155,9 +153,7 @@ def when_on_day(r: Random) -> Draft:
     s = actor(r, v, pronouns=0.3) if v.lemma not in ("start", "end", "leave") else np(pick(r, v.subjects), "the")
     day = pick(r, tuple(WEEKDAYS))
     german_ = f"wann {de_present(s, v, 'am ' + WEEKDAYS[day], order='first')}?"
-    return draft(
-        f"when {'does' if s.person == 'er' else 'do'} {s.subject} {v.base} on {day}?", german_, s.lemma, v.lemma, day
-    )
+    return draft(f"when {'does' if s.person == 'er' else 'do'} {s.subject} {v.base} on {day}?", german_, s, v, day)
 
 
 @construction()
@@ -166,7 +162,7 @@ def weekday_first(r: Random) -> Draft:
     day = pick(r, tuple(WEEKDAYS))
     o = thing(r, n, ("the", "a"), v)
     german_ = de_perfect(s, v, o.acc, front="am " + WEEKDAYS[day])
-    return draft(f"on {day} {s.subject} {v.past} {o.object}.", german_ + ".", s.lemma, v.lemma, n.english, day)
+    return draft(f"on {day} {s.subject} {v.past} {o.object}", german_, s, v, n, day)
 
 
 def duration(r: Random, units: tuple[str, ...]) -> tuple[str, str, str, str]:
@@ -184,7 +180,7 @@ def ago(r: Random) -> Draft:
     time, zeit, word, unit = duration(r, (*units, "day") if v.lemma in QUICK else (*units, "day", *distant))
     o = thing(r, n, ("the", "a"), v)
     german_ = de_perfect(s, v, o.acc, front="vor " + zeit)
-    return draft(f"{time} ago {s.subject} {v.past} {o.object}.", german_ + ".", s.lemma, v.lemma, n.english, word, unit)
+    return draft(f"{time} ago {s.subject} {v.past} {o.object}", german_, s, v, n, word, unit)
 
 
 _LIVED = nouns("city village house hotel")
@@ -205,8 +201,8 @@ def since(r: Random) -> Draft:
     long = v.lemma in ("live", "work")
     time, zeit, word, unit = duration(r, ("month", "year", "week") if long else ("minute", "hour"))
     have_ = "has" if s.person == "er" else "have"
-    english = f"{s.subject} {have_} been {v.progressive} {where} for {time}."
-    return draft(english, de_present(s, v, "seit " + zeit, wo) + ".", s.lemma, v.lemma, lemma, word, unit)
+    english = f"{s.subject} {have_} been {v.progressive} {where} for {time}"
+    return draft(english, de_present(s, v, "seit " + zeit, wo), s, v, lemma, word, unit)
 
 
 _CONTENTS = {
@@ -234,14 +230,12 @@ def there_is(r: Random) -> Draft:
     kind = pick(r, ("one", "one", "many", "no"))
     if kind == "many":
         o, word, lemmas = counted(r, n, LARGE if n.english in _MANY else SMALL)
-        english, german_ = f"there are {word} {o.object} {where}.", f"{wo} gibt es {number(word)} {o.acc}."
+        english, german_ = f"there are {word} {o.object} {where}", f"{wo} gibt es {number(word)} {o.acc}"
         return draft(english, german_, "there", inside, *lemmas)
     a = attribute(r, n) if chance(r, 0.6) else None
     o = np(n, "a" if kind == "one" else "no", False, a)
-    german_ = f"{wo} gibt es {o.acc}."
-    return draft(
-        f"there is {o.object} {where}.", german_, "there", inside, n.english, *((a.english,) if a else ()), kind
-    )
+    german_ = f"{wo} gibt es {o.acc}"
+    return draft(f"there is {o.object} {where}", german_, "there", inside, n, a, kind)
 
 
 @construction(0.8)
@@ -250,7 +244,7 @@ def how_many(r: Random) -> Draft:
     while not _countable(n) or v.lemma in ("put on", "take off", "turn on", "turn off", "cross"):
         s, v, n = event(r, ACTIONS, pronouns=0.35, you=1)
     german_ = f"wie viele {german.noun_form(n, 'acc', True)} {de_perfect(s, v, order='first')}?"
-    return draft(f"how many {n.english_plural} did {s.subject} {v.base}?", german_, "many", s.lemma, v.lemma, n.english)
+    return draft(f"how many {n.english_plural} did {s.subject} {v.base}?", german_, "many", s, v, n)
 
 
 _EVERY = {
@@ -271,7 +265,7 @@ def every(r: Random) -> Draft:
     else:
         unit = pick(r, ("day", "morning", "evening", "week") if v.lemma in DAILY else ("day", "week", "month"))
     german_ = de_present(s, v, o.acc, front=_EVERY[unit])
-    return draft(f"every {unit} {s.subject} {simple(s, v)} {o.object}.", german_ + ".", s.lemma, v.lemma, o.lemma, unit)
+    return draft(f"every {unit} {s.subject} {simple(s, v)} {o.object}", german_, s, v, o, unit)
 
 
 @construction(0.7)
@@ -286,6 +280,5 @@ def number_subject(r: Random) -> Draft:
         f"{word} {subject.subject}", "", (f"{number(word)} {subject.nom}", "", "", ""), "sie", s.lemma, "", "p"
     )
     past = chance(r, 0.4)
-    english = f"{many.subject} {v.past if past else ongoing(many, v)} {where}."
     german_ = (de_perfect if past else de_present)(many, v, wo)
-    return draft(english, german_ + ".", *lemmas, v.lemma, lemma)
+    return draft(f"{many.subject} {v.past if past else ongoing(many, v)} {where}", german_, *lemmas, v, lemma)

@@ -26,16 +26,16 @@ def gave_it(r: Random) -> Draft:
     s, gave = np(one), f"{german.HABEN[person.person]} {person.nom}"
     kind = pick(r, ("hungry", "thirsty", "sick"))
     if kind == "sick":
-        source = f"{mark(s.subject)} was sick, so {person.subject} helped it#."
-        target = f"{s.nom} war krank, deshalb {gave} {it(one, 'dat')} geholfen."
-        return draft(source, target, one.english, "sick", person.lemma, "help")
+        source = f"{mark(s.subject)} was sick, so {person.subject} helped it#"
+        target = f"{s.nom} war krank, deshalb {gave} {it(one, 'dat')} geholfen"
+        return draft(source, target, one, "sick", person, "help")
     hungry = "bread meat fish cheese" if one.english in ("dog", "cat") else "bread apple pear"
     food = pick(r, nouns(hungry if kind == "hungry" else "water milk"))
     o = np(food, "a")
-    source = f"{mark(s.subject)} was {kind}, so {person.subject} gave it# {o.object}."
+    source = f"{mark(s.subject)} was {kind}, so {person.subject} gave it# {o.object}"
     a = adjective(kind).german
-    target = f"{s.nom} war {a}, deshalb {gave} {it(one, 'dat')} {o.acc} gegeben."
-    return draft(source, target, one.english, kind, person.lemma, food.english)
+    target = f"{s.nom} war {a}, deshalb {gave} {it(one, 'dat')} {o.acc} gegeben"
+    return draft(source, target, one, kind, person, food)
 
 
 @construction(0.8)
@@ -49,18 +49,9 @@ def but_it(r: Random) -> Draft:
     a, b = pick(r, contrasts)
     s = np(thing)
     where, wo = place(here, support)
-    source = f"{mark(s.subject)} {where} is {a.english}, but it# isn't {b.english}."
-    target = f"{s.nom} {wo} ist {a.german}, aber {it(thing)} ist nicht {b.german}."
-    return draft(
-        source,
-        target,
-        thing.english,
-        here,
-        support.english,
-        a.english,
-        b.english,
-        held=(thing.english, support.english),
-    )
+    source = f"{mark(s.subject)} {where} is {a.english}, but it# isn't {b.english}"
+    target = f"{s.nom} {wo} ist {a.german}, aber {it(thing)} ist nicht {b.german}"
+    return draft(source, target, thing, here, support, a, b, held=(thing, support))
 
 
 _OPPOSITES = """big small, new old, expensive cheap, clean dirty, long short, empty full, hard soft, \
@@ -88,10 +79,9 @@ def if_cheaper(r: Random) -> Draft:
     n, a, v = pick(r, nouns(selector)), adjective(word), TRANSITIVE[verb]
     person = pick(r, (I, WE, *NAMES)) if chance(r, 0.35) else who(r, HUMANS, 0.1)
     s = np(n, pick(r, ("the", "this")))
-    source = f"if {mark(s.subject)} were {a.english_comparative}, {person.subject} would {v.base} it#."
+    source = f"if {mark(s.subject)} were {a.english_comparative}, {person.subject} would {v.base} it#"
     main = de_infinitive(person, german.WUERDE, v, it(n, "acc"), order="first")
-    target = f"wenn {s.nom} {a.german_comparative} wäre, {main}."
-    return draft(source, target, n.english, a.english, person.lemma, v.lemma)
+    return draft(source, f"wenn {s.nom} {a.german_comparative} wäre, {main}", n, a, person, v)
 
 
 _IF = (
@@ -144,9 +134,8 @@ def person_because(r: Random) -> Draft:
     if s.lemma in _ANIMAL_NAMES:
         s = pick(r, NAMES)
     past = f"didn't {v.base}" if negative else v.past
-    source = f"{s.subject} {past} {mark(o.object)} because it# was too {a.english}."
-    target = f"{de_perfect(s, v, o.acc, 'nicht' if negative else '')}, weil {it(n)} zu {a.german} war."
-    return draft(source, target, s.lemma, v.lemma, n.english, a.english)
+    target = f"{de_perfect(s, v, o.acc, 'nicht' if negative else '')}, weil {it(n)} zu {a.german} war"
+    return draft(f"{s.subject} {past} {mark(o.object)} because it# was too {a.english}", target, s, v, n, a)
 
 
 _BOUGHT = nouns("good -newspaper -map")
@@ -167,10 +156,9 @@ def who_says(r: Random) -> Draft:
         too, zu = "very ", "sehr "
     if a.english in ("red", "blue", "green", "black", "white", "round", "broken"):
         too = zu = ""
-    source = f"{head.subject} who {v.past} {mark(o.object)} says that it# is {too}{a.english}."
+    source = f"{head.subject} who {v.past} {mark(o.object)} says that it# is {too}{a.english}"
     clause = f"{relative} {o.acc} {v.german_participle} hat"
-    target = f"{head.nom}, {clause}, sagt, dass {it(n)} {zu}{a.german} ist."
-    return draft(source, target, person.english, v.lemma, n.english, a.english)
+    return draft(source, f"{head.nom}, {clause}, sagt, dass {it(n)} {zu}{a.german} ist", person, v, n, a)
 
 
 @construction(0.8)
@@ -188,9 +176,8 @@ def found_gave(r: Random) -> Draft:
         kin = NOUNS[pick(r, ("mother", "father", "brother", "sister"))]
     to, o = np(kin, s.own), np(n, pick(r, ("the", "a")))
     finite = german.HABEN[s.person]
-    source = f"{s.subject} {v.past} {mark(o.object)} and {w.past} it# to {to.object}."
-    target = f"{s.nom} {finite} {o.acc} {v.german_participle} und {it(n, 'acc')} {to.dat} {w.german_participle}."
-    return draft(source, target, s.lemma, v.lemma, n.english, w.lemma, kin.english)
+    target = f"{s.nom} {finite} {o.acc} {v.german_participle} und {it(n, 'acc')} {to.dat} {w.german_participle}"
+    return draft(f"{s.subject} {v.past} {mark(o.object)} and {w.past} it# to {to.object}", target, s, v, n, w, kin)
 
 
 @construction(0.8)
@@ -203,8 +190,8 @@ def bought_it_is(r: Random) -> Draft:
     if a.english in ("red", "blue", "green", "black", "white", "round", "broken"):
         word = ("", "")
     english, german_ = be_adjective(subject, a, *word)
-    source = f"{s.subject} {v.past} {mark(o.object)}. {english}."
-    return draft(source, f"{de_perfect(s, v, o.acc)}. {german_}.", s.lemma, v.lemma, n.english, a.english)
+    source = f"{s.subject} {v.past} {mark(o.object)}. {english}"
+    return draft(source, f"{de_perfect(s, v, o.acc)}. {german_}", s, v, n, a)
 
 
 @construction(0.5)
@@ -213,9 +200,8 @@ def where_is_it(r: Random) -> Draft:
     s = np(thing, pick(r, ("the", "my", "your", "his", "her")))
     where, wo = place(here, support)
     verb = "liegt" if posture(thing) == "lie" else "steht"
-    source = f"where is {mark(s.subject)}? It# is {where}."
-    target = f"wo ist {s.nom}? {it(thing).capitalize()} {verb} {wo}."
-    return draft(source, target, thing.english, here, support.english, "where")
+    target = f"wo ist {s.nom}? {it(thing).capitalize()} {verb} {wo}"
+    return draft(f"where is {mark(s.subject)}? It# is {where}", target, thing, here, support, "where")
 
 
 _FAMED = {
@@ -243,9 +229,9 @@ def its_own(r: Random) -> Draft:
             v = TRANSITIVE[pick(r, ("look for", "find"))]
         s = np(one)
         past = chance(r, 0.5)
-        source = f"{mark(s.subject)} {v.past if past else ongoing(s, v)} its# {two.english}."
-        target = (de_perfect if past else de_present)(s, v, its(one, two, "acc")) + "."
-        return draft(source, target, one.english, v.lemma, two.english, "its")
+        source = f"{mark(s.subject)} {v.past if past else ongoing(s, v)} its# {two.english}"
+        target = (de_perfect if past else de_present)(s, v, its(one, two, "acc"))
+        return draft(source, target, one, v, two, "its")
     one = NOUNS[pick(r, tuple(_FAMED))]
     two = pick(r, nouns(_FAMED[one.english]))
     many = two.english in ("flower", "tree", "window")
@@ -256,9 +242,9 @@ def its_own(r: Random) -> Draft:
         possessed = phrase.replace(" ", "# ", 1)
     past = chance(r, 0.4)
     english = two.english_plural if many else two.english
-    source = f"{mark(s.subject)} {be(s, past)} famous for its# {english}."
-    target = f"{s.nom} {'war' if past else 'ist'} für {possessed} berühmt."
-    return draft(source, target, one.english, "famous", two.english, "its")
+    source = f"{mark(s.subject)} {be(s, past)} famous for its# {english}"
+    target = f"{s.nom} {'war' if past else 'ist'} für {possessed} berühmt"
+    return draft(source, target, one, "famous", two, "its")
 
 
 _WHOLES = {
@@ -281,6 +267,5 @@ def and_its(r: Random) -> Draft:
     v = TRANSITIVE[pick(r, verbs)]
     s = pick(r, PERSONAL + NAMES) if chance(r, 0.4) else who(r, SEXED, 0.15)
     o = np(one)
-    source = f"{s.subject} {v.past} {mark(o.object)} and its# {two.english}."
-    target = de_perfect(s, v, f"{o.acc} und {its(one, two, 'acc')}") + "."
-    return draft(source, target, s.lemma, v.lemma, one.english, two.english)
+    target = de_perfect(s, v, f"{o.acc} und {its(one, two, 'acc')}")
+    return draft(f"{s.subject} {v.past} {mark(o.object)} and its# {two.english}", target, s, v, one, two)

@@ -29,9 +29,7 @@ def two_objects(r: Random) -> Draft:
         _receiver(r, s.lemma),
         thing(r, n, ("the",) if n.english in ("house", "garden", "room") else ("the", "a"), v),
     )
-    german_ = de_perfect(s, v, to.dat, o.acc)
-    english = f"{s.subject} {v.past} {to.object} {o.object}."
-    return draft(english, german_ + ".", s.lemma, v.lemma, to.lemma, n.english)
+    return draft(f"{s.subject} {v.past} {to.object} {o.object}", de_perfect(s, v, to.dat, o.acc), s, v, to, n)
 
 
 @construction(0.8)
@@ -41,8 +39,8 @@ def two_objects_pronoun(r: Random) -> Draft:
     if {s.lemma, to.lemma} == {"I", "we"}:
         to = YOU
     o = thing(r, n, ("the", "a"), v)
-    english = f"{s.subject} {ongoing(s, v)} {to.object} {o.object}."
-    return draft(english, de_present(s, v, to.dat, o.acc) + ".", s.lemma, v.lemma, to.object, n.english)
+    english = f"{s.subject} {ongoing(s, v)} {to.object} {o.object}"
+    return draft(english, de_present(s, v, to.dat, o.acc), s, v, to.object, n)
 
 
 _HELPING = tuple(DATIVE[v] for v in ("help", "help", "thank", "follow", "congratulate", "trust", "listen to"))
@@ -55,9 +53,8 @@ def dative_verb(r: Random) -> Draft:
     det = pick(r, ("my", "your", "our")) if "kin" in n.classes else "the"
     o = np(n, det, chance(r, 0.2) and "kin" not in n.classes, a)
     past = chance(r, 0.5)
-    english = f"{s.subject} {v.past if past else ongoing(s, v)} {o.object}."
     german_ = de_perfect(s, v, o.dat) if past else de_present(s, v, o.dat)
-    return draft(english, german_ + ".", s.lemma, v.lemma, n.english, *((a.english,) if a else ()))
+    return draft(f"{s.subject} {v.past if past else ongoing(s, v)} {o.object}", german_, s, v, n, a)
 
 
 @construction()
@@ -67,8 +64,7 @@ def belongs_to(r: Random) -> Draft:
     a = attribute(r, n) if chance(r, 0.5) else None
     s = np(n, pick(r, ("the", "this")), chance(r, 0.25), a)
     to = pick(r, NAMES + PERSONAL) if chance(r, 0.25) else who(r, HUMANS, 0.1)
-    english = f"{s.subject} {simple(s, v)} {to.object}."
-    return draft(english, de_present(s, v, to.dat) + ".", n.english, v.lemma, to.lemma, *((a.english,) if a else ()))
+    return draft(f"{s.subject} {simple(s, v)} {to.object}", de_present(s, v, to.dat), n, v, to, a)
 
 
 @construction()
@@ -79,8 +75,8 @@ def likes(r: Random) -> Draft:
     a = attribute(r, n) if chance(r, 0.4) else None
     s = np(n, pick(r, ("the", "this")), False, a)
     to = pick(r, NAMES) if chance(r, 0.2) else who(r, HUMANS, 0.15)
-    english = f"{to.subject} {'likes' if to.person == 'er' else 'like'} {s.object}."
-    return draft(english, de_present(s, v, to.dat) + ".", to.lemma, "like", n.english, *((a.english,) if a else ()))
+    english = f"{to.subject} {'likes' if to.person == 'er' else 'like'} {s.object}"
+    return draft(english, de_present(s, v, to.dat), to, "like", n, a)
 
 
 _POSTURE_FORMS = {"lie": german.present("liegen", "liegt"), "stand": german.present("stehen", "steht")}
@@ -94,8 +90,7 @@ def is_somewhere(r: Random) -> Draft:
     s = np(n, pick(r, ("the", "my", "your", "his", "her")), chance(r, 0.15), a)
     where, wo = place(here, support)
     german_ = german.clause(s.nom, _POSTURE_FORMS[posture(n)][s.person], [wo])
-    lemmas = (n.english, here, support.english) + ((a.english,) if a else ())
-    return draft(f"{s.subject} {be(s)} {where}.", german_ + ".", *lemmas)
+    return draft(f"{s.subject} {be(s)} {where}", german_, n, here, support, a)
 
 
 @construction(1.2)
@@ -105,7 +100,7 @@ def put_somewhere(r: Random) -> Draft:
     o = np(n, pick(r, ("the", "a")))
     where, wohin = place(there, support, "acc")
     german_ = german.clause(s.nom, german.HABEN[s.person], [o.acc, wohin], _PUT[posture(n)])
-    return draft(f"{s.subject} put {o.object} {where}.", german_ + ".", s.lemma, n.english, there, support.english)
+    return draft(f"{s.subject} put {o.object} {where}", german_, s, n, there, support)
 
 
 _GO, _RUN = INTRANSITIVE["go"], INTRANSITIVE["run"]
@@ -122,9 +117,8 @@ def goes_into(r: Random) -> Draft:
         prep, n = ("into", pick(r, INTO)) if chance(r, 0.55) else ("to", pick(r, TO))
     where, wohin = place(prep, n, "dat" if prep == "to" else "acc")
     past = v is not _GO or chance(r, 0.6)
-    english = f"{s.subject} {v.past if past else ongoing(s, v)} {where}."
     german_ = de_perfect(s, v, wohin) if past else de_present(s, v, wohin)
-    return draft(english, german_ + ".", s.lemma, v.lemma, prep, n.english)
+    return draft(f"{s.subject} {v.past if past else ongoing(s, v)} {where}", german_, s, v, prep, n)
 
 
 def activity(r: Random, **options: float) -> tuple[Phrase, Verb, str, str, str]:
@@ -140,9 +134,8 @@ def activity(r: Random, **options: float) -> tuple[Phrase, Verb, str, str, str]:
 def activity_somewhere(r: Random) -> Draft:
     s, v, where, wo, lemma = activity(r)
     past = chance(r, 0.5)
-    english = f"{s.subject} {v.past if past else ongoing(s, v)} {where}."
     german_ = de_perfect(s, v, wo) if past else de_present(s, v, wo)
-    return draft(english, german_ + ".", s.lemma, v.lemma, lemma)
+    return draft(f"{s.subject} {v.past if past else ongoing(s, v)} {where}", german_, s, v, lemma)
 
 
 _PASSIVE = tuple(
@@ -171,8 +164,7 @@ def passive_by(r: Random) -> Draft:
     s, v, n = event(r, _PASSIVE, pronouns=0.0)
     o = thing(r, n, ("the", "this"), v)
     german_ = german.clause(o.nom, german.WURDE[o.person], [at("von", s, "dat")], v.german_participle)
-    english = f"{o.subject} {be(o, True)} {v.participle} by {s.object}."
-    return draft(english, german_ + ".", n.english, v.lemma, s.lemma, "by")
+    return draft(f"{o.subject} {be(o, True)} {v.participle} by {s.object}", german_, n, v, s, "by")
 
 
 _ADVERBS = {"today": "heute", "now": "jetzt", "again": "wieder"}
@@ -185,9 +177,8 @@ def passive_now(r: Random) -> Draft:
     many = chance(r, 0.4) and n.german_plural != "-"
     a = attribute(r, n) if chance(r, 0.4) and n.english != "word" else None
     o, t = np(n, "the", many, a), pick(r, tuple(_ADVERBS))
-    german_ = german.clause(o.nom, german.WERDEN[o.person], [_ADVERBS[t]], v.german_participle)
-    english = f"{o.subject} {be(o)} being {v.participle} {t}."
-    return draft(english, german_ + ".", n.english, v.lemma, t, *((a.english,) if a else ()))
+    english = f"{o.subject} {be(o)} being {v.participle} {t}"
+    return draft(english, german.clause(o.nom, german.WERDEN[o.person], [_ADVERBS[t]], v.german_participle), n, v, t, a)
 
 
 @construction(2.2)
@@ -202,4 +193,4 @@ def preposition_verb(r: Random) -> Draft:
     past = chance(r, 0.4)
     en_verb = v.past if past else simple(s, v) if v.lemma == "remember" else ongoing(s, v)
     german_ = (de_perfect if past else de_present)(s, v, at(v.preposition, o, v.case))
-    return draft(f"{s.subject} {en_verb} {o.object}.", german_ + ".", s.lemma, v.lemma, n.english)
+    return draft(f"{s.subject} {en_verb} {o.object}", german_, s, v, n)

@@ -34,9 +34,8 @@ def relative_subject(r: Random) -> Draft:
     word, word_de = degree(r, a, ("very", "", "not"))
     be_en, _ = be_adjective(head, a, word, word_de)
     verb = v.past if past else ongoing(head, v)
-    english = f"{head.subject} who {verb} {o.object}{be_en.removeprefix(head.subject)}."
-    german_ = f"{head.nom}, {inner}, {de_be(head, word_de, a.german).removeprefix(head.nom + ' ')}."
-    return draft(english, german_, n.english, v.lemma, o.lemma, a.english)
+    german_ = f"{head.nom}, {inner}, {de_be(head, word_de, a.german).removeprefix(head.nom + ' ')}"
+    return draft(f"{head.subject} who {verb} {o.object}{be_en.removeprefix(head.subject)}", german_, n, v, o, a)
 
 
 @construction(1.3)
@@ -52,9 +51,8 @@ def relative_object(r: Random) -> Draft:
     word, word_de = degree(r, a, ("very", "too", "", "not"))
     be_en, _ = be_adjective(head, a, word, word_de)
     verb = v.past if past else ongoing(s, v)
-    english = f"{head.subject} that {s.subject} {verb}{be_en.removeprefix(head.subject)}."
-    german_ = f"{head.nom}, {relative} {inner}, {de_be(head, word_de, a.german).removeprefix(head.nom + ' ')}."
-    return draft(english, german_, n.english, s.lemma, v.lemma, a.english)
+    german_ = f"{head.nom}, {relative} {inner}, {de_be(head, word_de, a.german).removeprefix(head.nom + ' ')}"
+    return draft(f"{head.subject} that {s.subject} {verb}{be_en.removeprefix(head.subject)}", german_, n, s, v, a)
 
 
 @construction()
@@ -67,9 +65,9 @@ def relative_dative(r: Random) -> Draft:
     a = pick(r, predicates(n.english))
     past = chance(r, 0.5)
     inner = de_perfect(s, v, order="final") if past else de_present(s, v, order="final")
-    english = f"{head.subject} that {s.subject} {v.past if past else ongoing(s, v)} {be(head)} {a.english}."
-    german_ = f"{head.nom}, {relative} {inner}, {de_be(head, a.german).removeprefix(head.nom + ' ')}."
-    return draft(english, german_, n.english, s.lemma, v.lemma, a.english)
+    english = f"{head.subject} that {s.subject} {v.past if past else ongoing(s, v)} {be(head)} {a.english}"
+    german_ = f"{head.nom}, {relative} {inner}, {de_be(head, a.german).removeprefix(head.nom + ' ')}"
+    return draft(english, german_, n, s, v, a)
 
 
 @construction(0.8)
@@ -82,10 +80,9 @@ def relative_place(r: Random) -> Draft:
     head = np(n)
     inner = de_present(s, v, order="final")
     word, word_de = degree(r, a, ("very", "too", ""))
-    english = f"{head.subject} {prep} which {s.subject} {ongoing(s, v)} is {word + ' ' if word else ''}{a.english}."
+    english = f"{head.subject} {prep} which {s.subject} {ongoing(s, v)} is {word + ' ' if word else ''}{a.english}"
     middle = f"{'in' if prep == 'in' else 'auf'} {relative} {inner}"
-    german_ = f"{head.nom}, {middle}, ist {word_de + ' ' if word_de else ''}{a.german}."
-    return draft(english, german_, n.english, s.lemma, v.lemma, a.english)
+    return draft(english, f"{head.nom}, {middle}, ist {word_de + ' ' if word_de else ''}{a.german}", n, s, v, a)
 
 
 _SITTING = (
@@ -113,9 +110,8 @@ def knows_who(r: Random) -> Draft:
     relative = Phrase("who", "", (german.RELATIVE["nom"]["mfn".index(n.gender)], "", "", ""), "er", n.english, "", "")
     main = f"{s.subject} {forms.past if past_ else simple(s, forms)} {head.object}"
     haupt = de_perfect(s, forms, head.acc) if past_ else de_present(s, forms, head.acc)
-    english = f"{main} who {v.past} {o.object}."
-    german_ = f"{haupt}, {de_perfect(relative, v, o.acc, order='final')}."
-    return draft(english, german_, s.lemma, base, n.english, v.lemma, o.lemma)
+    german_ = f"{haupt}, {de_perfect(relative, v, o.acc, order='final')}"
+    return draft(f"{main} who {v.past} {o.object}", german_, s, base, n, v, o)
 
 
 _TRYING = (
@@ -141,8 +137,7 @@ def to_infinitive(r: Random) -> Draft:
     o = thing(r, n, ("the", "a"), v)
     verb = {"er": third, "ich": first}.get(s.person, many)
     finite = f"{s.nom} {present[s.person]}" if present else f"{s.nom} {german.HABEN[s.person]} {participle}"
-    english = f"{s.subject} {verb} {v.base} {o.object}."
-    return draft(english, f"{finite}, {o.acc} {v.zu}.", s.lemma, third, v.lemma, n.english)
+    return draft(f"{s.subject} {verb} {v.base} {o.object}", f"{finite}, {o.acc} {v.zu}", s, third, v, n)
 
 
 _ERRANDS = tuple(tuple(line.split("|")) for line in """
@@ -183,9 +178,8 @@ def in_order_to(r: Random) -> Draft:
         s = actor(r, w)
     where, wohin = place(prep, where_, "dat" if prep == "to" else "acc")
     o = thing(r, n, ("the", "a"), w)
-    german_ = f"{de_perfect(s, INTRANSITIVE['go'], wohin)}, um {o.acc} {w.zu}."
-    english = f"{s.subject} went {where} to {w.base} {o.object}."
-    return draft(english, german_, s.lemma, goal, w.lemma, n.english)
+    english = f"{s.subject} went {where} to {w.base} {o.object}"
+    return draft(english, f"{de_perfect(s, INTRANSITIVE['go'], wohin)}, um {o.acc} {w.zu}", s, goal, w, n)
 
 
 _IF_HAD = {"more time": "mehr Zeit", "more money": "mehr Geld", "a garden": "einen Garten", "a car": "ein Auto"}
@@ -204,7 +198,6 @@ def if_had(r: Random) -> Draft:
     while n.english == s.lemma or n.english in what:
         n = pick(r, v.objects)
     pronoun, o = again(s), thing(r, n, ("the", "a"), v)
-    english = f"if {s.subject} had {what}, {pronoun.subject} would {v.base} {o.object}."
     condition = german.clause(s.nom, german.HAETTE[s.person], [_IF_HAD[what]], "", "final")
-    german_ = f"wenn {condition}, {de_infinitive(pronoun, german.WUERDE, v, o.acc, order='first')}."
-    return draft(english, german_, s.lemma, what, v.lemma, n.english)
+    german_ = f"wenn {condition}, {de_infinitive(pronoun, german.WUERDE, v, o.acc, order='first')}"
+    return draft(f"if {s.subject} had {what}, {pronoun.subject} would {v.base} {o.object}", german_, s, what, v, n)

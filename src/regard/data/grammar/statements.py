@@ -18,14 +18,14 @@ from regard.data.grammar.verbs import TRANSITIVE, chosen
 def object_now(r: Random) -> Draft:
     s, v, n = event(r, LASTING)
     o = thing(r, n, ("the", "a"), v)
-    return draft(f"{s.subject} {ongoing(s, v)} {o.object}.", de_present(s, v, o.acc) + ".", s.lemma, v.lemma, n.english)
+    return draft(f"{s.subject} {ongoing(s, v)} {o.object}", de_present(s, v, o.acc), s, v, n)
 
 
 @construction()
 def object_past(r: Random) -> Draft:
     s, v, n = event(r, you=1)
     o = thing(r, n, ("the", "a"), v)
-    return draft(f"{s.subject} {v.past} {o.object}.", de_perfect(s, v, o.acc) + ".", s.lemma, v.lemma, n.english)
+    return draft(f"{s.subject} {v.past} {o.object}", de_perfect(s, v, o.acc), s, v, n)
 
 
 @construction(1.2)
@@ -34,25 +34,21 @@ def adjective_object(r: Random) -> Draft:
     while (a := attribute(r, n)) is None or "kin" in n.classes:
         s, v, n = event(r, you=1)
     o = np(n, pick(r, ("the", "a", "a", "this")), False, a)
-    return draft(
-        f"{s.subject} {v.past} {o.object}.", de_perfect(s, v, o.acc) + ".", s.lemma, v.lemma, a.english, n.english
-    )
+    return draft(f"{s.subject} {v.past} {o.object}", de_perfect(s, v, o.acc), s, v, a, n)
 
 
 @construction()
 def object_past_not(r: Random) -> Draft:
     s, v, n = event(r, you=1)
     o = thing(r, n, ("the", "this"), v)
-    english = f"{s.subject} didn't {v.base} {o.object}."
-    return draft(english, de_perfect(s, v, o.acc, "nicht") + ".", s.lemma, v.lemma, n.english)
+    return draft(f"{s.subject} didn't {v.base} {o.object}", de_perfect(s, v, o.acc, "nicht"), s, v, n)
 
 
 @construction()
 def object_now_not(r: Random) -> Draft:
     s, v, n = event(r, LASTING)
     o = thing(r, n, ("the",), v)
-    english = f"{s.subject} {ongoing_not(s, v)} {o.object}."
-    return draft(english, de_present(s, v, o.acc, "nicht") + ".", s.lemma, v.lemma, n.english)
+    return draft(f"{s.subject} {ongoing_not(s, v)} {o.object}", de_present(s, v, o.acc, "nicht"), s, v, n)
 
 
 _OWNED = nouns("good pet horse cow garden house key plan")
@@ -65,8 +61,7 @@ def has_no(r: Random) -> Draft:
     a = attribute(r, n) if chance(r, 0.3) else None
     o, none = np(n, "a", False, a), np(n, "no", False, a)
     german_ = german.clause(s.nom, german.HABEN[s.person], [none.acc])
-    lemmas = (s.lemma, "have", n.english) + ((a.english,) if a else ())
-    return draft(f"{s.subject} {do(s, negative=True)} have {o.object}.", german_ + ".", *lemmas)
+    return draft(f"{s.subject} {do(s, negative=True)} have {o.object}", german_, s, "have", n, a)
 
 
 @construction(1.2)
@@ -80,9 +75,7 @@ def has_adjective(r: Random) -> Draft:
     past = chance(r, 0.3)
     o = np(n, "a", False, a)
     german_ = german.clause(s.nom, (german.HATTE if past else german.HABEN)[s.person], [o.acc])
-    return draft(
-        f"{s.subject} {'had' if past else have(s)} {o.object}.", german_ + ".", s.lemma, "have", n.english, a.english
-    )
+    return draft(f"{s.subject} {'had' if past else have(s)} {o.object}", german_, s, "have", n, a)
 
 
 @construction(1.9)
@@ -95,7 +88,7 @@ def this_is_a(r: Random) -> Draft:
     start, beginn = ("that was", "das war") if chance(r, 0.4) else ("this is", "das ist")
     if many:
         start, beginn = "these are", "das sind"
-    return draft(f"{start} {o.object}.", f"{beginn} {o.nom}.", "this", n.english, a.english, "many" if many else start)
+    return draft(f"{start} {o.object}", f"{beginn} {o.nom}", "this", n, a, "many" if many else start)
 
 
 _NO_VERBS = tuple(
@@ -108,8 +101,7 @@ def no_object(r: Random) -> Draft:
     s, v, n = event(r, _NO_VERBS, you=1)
     o = np(n, "a")
     english = f"any {o.object}" if n.mass else o.object
-    german_ = de_perfect(s, v, np(n, "no").acc)
-    return draft(f"{s.subject} didn't {v.base} {english}.", german_ + ".", s.lemma, v.lemma, n.english, "no")
+    return draft(f"{s.subject} didn't {v.base} {english}", de_perfect(s, v, np(n, "no").acc), s, v, n, "no")
 
 
 @construction(1.2)
@@ -119,8 +111,7 @@ def plural_object(r: Random) -> Draft:
         s, v, n = event(r, LASTING)
     a = attribute(r, n) if chance(r, 0.6) else None
     o = np(n, pick(r, ("the", "", "this")), True, a)
-    lemmas = (s.lemma, v.lemma, n.english) + ((a.english,) if a else ())
-    return draft(f"{s.subject} {ongoing(s, v)} {o.object}.", de_present(s, v, o.acc) + ".", *lemmas)
+    return draft(f"{s.subject} {ongoing(s, v)} {o.object}", de_present(s, v, o.acc), s, v, n, a)
 
 
 _DEGREES = {"very": "sehr", "too": "zu", "": "", "not": "nicht", "still": "noch", "not very": "nicht sehr"}
@@ -198,7 +189,7 @@ def is_adjective(r: Random) -> Draft:
     s = np(n, pick(r, ("my", "your", "his", "our")) if "kin" in n.classes else "the", many)
     past = chance(r, 0.4)
     english, german_ = be_adjective(s, a, *degree(r, a), past=past)
-    return draft(english + ".", german_ + ".", s.lemma, a.english)
+    return draft(english, german_, s, a)
 
 
 _PUBLIC = {"way", "nature", "building", "town", "area", "food", "inside", "barrier"}
@@ -218,7 +209,7 @@ def this_adjective(r: Random) -> Draft:
     ):
         s = np(n, "this", many)
     english, german_ = be_adjective(s, a, *degree(r, a))
-    return draft(english + ".", german_ + ".", n.english, a.english)
+    return draft(english, german_, n, a)
 
 
 @construction(1.2)
@@ -235,9 +226,8 @@ def adjective_subject(r: Random) -> Draft:
     det = pick(r, ("my", "your", "our")) if "kin" in n.classes else pick(r, ("the", "the", "a"))
     s = np(n, det, many and det != "a", a)
     past = chance(r, 0.4)
-    english = f"{s.subject} {v.past if past else ongoing(s, v)}."
     german_ = de_perfect(s, v) if past else de_present(s, v)
-    return draft(english, german_ + ".", n.english, a.english, v.lemma)
+    return draft(f"{s.subject} {v.past if past else ongoing(s, v)}", german_, n, a, v)
 
 
 _MASS_VERBS = tuple(TRANSITIVE[v] for v in ("drink", "eat", "buy", "cut"))
@@ -251,9 +241,8 @@ def strong_adjective(r: Random) -> Draft:
     assert a is not None
     o = np(n, "", not n.mass, a)
     past = chance(r, 0.4)
-    english = f"{s.subject} {v.past if past else ongoing(s, v)} {o.object}."
     german_ = de_perfect(s, v, o.acc) if past else de_present(s, v, o.acc)
-    return draft(english, german_ + ".", s.lemma, v.lemma, a.english, n.english)
+    return draft(f"{s.subject} {v.past if past else ongoing(s, v)} {o.object}", german_, s, v, a, n)
 
 
 @construction(1.2)
@@ -261,8 +250,7 @@ def time_first_past(r: Random) -> Draft:
     s, v, n = event(r, ACTIONS, you=1)
     t = past_time(r, v)
     o = thing(r, n, ("the", "a"), v)
-    german_ = de_perfect(s, v, o.acc, front=PAST_TIMES[t])
-    return draft(f"{t} {s.subject} {v.past} {o.object}.", german_ + ".", s.lemma, v.lemma, n.english, t)
+    return draft(f"{t} {s.subject} {v.past} {o.object}", de_perfect(s, v, o.acc, front=PAST_TIMES[t]), s, v, n, t)
 
 
 @construction()
@@ -271,7 +259,7 @@ def time_first_future(r: Random) -> Draft:
     t = pick(r, tuple(FUTURE_TIMES))
     o = thing(r, n, ("the", "a"), v)
     german_ = de_infinitive(s, german.WERDEN, v, o.acc, front=FUTURE_TIMES[t])
-    return draft(f"{t} {s.subject} will {v.base} {o.object}.", german_ + ".", s.lemma, v.lemma, n.english, t)
+    return draft(f"{t} {s.subject} will {v.base} {o.object}", german_, s, v, n, t)
 
 
 @construction()
@@ -280,9 +268,8 @@ def will(r: Random) -> Draft:
     o = thing(r, n, ("the", "a", "this"), v)
     negative = chance(r, 0.4) and o.object.startswith(("the ", "this "))
     word = "won't" if negative else "will"
-    english = f"{s.subject} {word} {v.base} {o.object}."
     german_ = de_infinitive(s, german.WERDEN, v, o.acc, "nicht" if negative else "")
-    return draft(english, german_ + ".", s.lemma, v.lemma, n.english, word)
+    return draft(f"{s.subject} {word} {v.base} {o.object}", german_, s, v, n, word)
 
 
 @construction(1.3)
@@ -290,8 +277,8 @@ def modal(r: Random) -> Draft:
     s, v, n = event(r, WILLED, you=1)
     m = pick(r, ("can", "must", "want", "may", "should"))
     o = thing(r, n, ("the", "a"), v)
-    english = f"{s.subject} {ENGLISH_MODALS[m](s)} {v.base} {o.object}."
-    return draft(english, de_infinitive(s, german.MODALS[m], v, o.acc) + ".", s.lemma, m, v.lemma, n.english)
+    english = f"{s.subject} {ENGLISH_MODALS[m](s)} {v.base} {o.object}"
+    return draft(english, de_infinitive(s, german.MODALS[m], v, o.acc), s, m, v, n)
 
 
 @construction()
@@ -299,11 +286,9 @@ def modal_past(r: Random) -> Draft:
     s, v, n = event(r, WILLED, you=1)
     m = pick(r, ("could", "had", "wanted"))
     o = thing(r, n, ("the",), v)
-    if m == "could":
-        english, negation = f"{s.subject} couldn't {v.base} {o.object}.", "nicht"
-    else:
-        english, negation = f"{s.subject} {ENGLISH_MODALS[m](s)} {v.base} {o.object}.", ""
-    return draft(english, de_infinitive(s, german.MODALS[m], v, o.acc, negation) + ".", s.lemma, m, v.lemma, n.english)
+    verb, negation = ("couldn't", "nicht") if m == "could" else (ENGLISH_MODALS[m](s), "")
+    english = f"{s.subject} {verb} {v.base} {o.object}"
+    return draft(english, de_infinitive(s, german.MODALS[m], v, o.acc, negation), s, m, v, n)
 
 
 _OWN_VERBS = chosen(
@@ -319,6 +304,5 @@ def own_object(r: Random) -> Draft:
         s, v, n = event(r, _OWN_VERBS, pronouns=0.3)
     o = np(n, s.own)
     past = chance(r, 0.6) or v.lemma in ("lose", "find", "forget")
-    english = f"{s.subject} {v.past if past else ongoing(s, v)} {o.object}."
     german_ = de_perfect(s, v, o.acc) if past else de_present(s, v, o.acc)
-    return draft(english, german_ + ".", s.lemma, v.lemma, n.english, s.own)
+    return draft(f"{s.subject} {v.past if past else ongoing(s, v)} {o.object}", german_, s, v, n, s.own)
