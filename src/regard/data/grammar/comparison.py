@@ -8,8 +8,8 @@ from regard.data.grammar import german
 from regard.data.grammar.constructions import Draft, construction, draft
 from regard.data.grammar.lexicon import FITTING, FREQUENCY, NOUNS, Adjective, Noun, nouns, words
 from regard.data.grammar.phrases import (
-    ACTIONS, NAMES, PERSONS, Phrase, actor, attribute, be, chance, de_perfect, de_present, event, have, np, ongoing,
-    pick, predicates, simple, thing, who,
+    ACTIONS, NAMES, PERSONS, Phrase, actor, be, chance, de_perfect, de_present, event, have, nominative, np,
+    ongoing, perhaps, pick, simple, thing, who,
 )  # fmt: skip
 from regard.data.grammar.relations import activity
 from regard.data.grammar.statements import be_adjective, degree
@@ -74,7 +74,7 @@ _OWNERS = tuple(n for n in PERSONS if n.english not in ("child", "girl", "guest"
 @construction(1.2)
 def genitive_owner(r: Random) -> Draft:
     n = pick(r, _OWNED_THINGS)
-    a = pick(r, predicates(n.english))
+    a = pick(r, FITTING[n.english])
     if chance(r, 0.2):
         owner = pick(r, [x for x in NAMES if x.subject[-1] not in "sx"])
         de_subject = f"{owner.gen} {n.german}"
@@ -83,7 +83,7 @@ def genitive_owner(r: Random) -> Draft:
         de_subject = f"{np(n).nom} {owner.gen}"
     past = chance(r, 0.3)
     word, word_de = degree(r, a, ("very", "too", "", "not"))
-    s = Phrase(f"{owner.subject}'s {n.english}", "", (de_subject, "", "", ""), "er", n.english, "", n.gender)
+    s = nominative(f"{owner.subject}'s {n.english}", de_subject, "er", n.english, n.gender)
     english, german_ = be_adjective(s, a, word, word_de, past)
     return draft(english, german_, owner, n, a, "'s")
 
@@ -97,13 +97,11 @@ def genitive_part(r: Random) -> Draft:
     part, whole = pick(r, _PARTS), pick(r, _WHOLES)
     while "part" not in part.classes and whole.english not in ("house", "hotel", "restaurant", "hospital", "school"):
         part, whole = pick(r, _PARTS), pick(r, _WHOLES)
-    a = pick(r, predicates(part.english) or (FITTING["house"][0],))
-    w = np(whole, "the", False, attribute(r, whole) if chance(r, 0.3) else None)
+    a = pick(r, FITTING[part.english] or (FITTING["house"][0],))
+    w = np(whole, "the", False, perhaps(r, 0.3, whole))
     many = part.english == "room" or (part.english in ("window", "door") and chance(r, 0.5))
     p = np(part, "the", many)
-    s = Phrase(
-        f"{p.subject} of {w.object}", "", (f"{p.nom} {w.gen}", "", "", ""), p.person, part.english, "", part.gender
-    )
+    s = nominative(f"{p.subject} of {w.object}", f"{p.nom} {w.gen}", p.person, part.english, part.gender)
     english, german_ = be_adjective(s, a, *degree(r, a, ("very", "too", "", "not")), past=chance(r, 0.3))
     return draft(english, german_, part, whole, a, "of")
 

@@ -10,7 +10,8 @@ from functools import cache
 
 
 def words(text: str) -> tuple[str, ...]:
-    return tuple(text.split())
+    """The words of a list, which commas part where one of them has a space in it."""
+    return tuple(text.split(", " if "," in text else None))
 
 
 # A class: its nouns, as English, German, gender (* = weak declension), German plural (- = none), further classes.

@@ -11,11 +11,9 @@ from random import Random
 from regard.data.grammar import german
 from regard.data.grammar.constructions import Draft, construction, draft
 from regard.data.grammar.lexicon import NOUNS, Adjective, Noun, nouns
-from regard.data.grammar.phrases import (
-    HUMANS, NAMES, PERSONAL, adjective, at, chance, de_infinitive, de_perfect, np, pick, who,
-)  # fmt: skip
+from regard.data.grammar.phrases import NAMES, adjectives, anyone, at, chance, de_infinitive, de_perfect, np, pick, who
 from regard.data.grammar.places import german as german_preposition
-from regard.data.grammar.verbs import INTRANSITIVE, TRANSITIVE, Verb
+from regard.data.grammar.verbs import INTRANSITIVE, TRANSITIVE, Verb, chosen
 
 
 def it(noun: Noun, case: german.Case = "nom") -> str:
@@ -44,7 +42,7 @@ def mark(text: str, yes: bool = True) -> str:
 def _states(table: str) -> dict[str, tuple[Adjective, ...]]:
     """Lines of `noun: adjectives`: what can be said of one noun that could not be said of its rival."""
     rows = (line.split(":") for line in table.strip().split("\n"))
-    return {noun.strip(): tuple(adjective(a) for a in words.split()) for noun, words in rows}
+    return {noun.strip(): adjectives(words) for noun, words in rows}
 
 
 _CROSS = _states("""
@@ -89,7 +87,7 @@ _ANIMALS, _LARGE, _JUMPERS = (
     nouns("big_animal"),
     nouns("dog cat horse goat fox donkey rabbit animal cow"),
 )
-_TIRED = tuple(adjective(a) for a in ("tired", "weak", "lazy", "nervous", "sick", "hungry", "thirsty"))
+_TIRED = adjectives("tired weak lazy nervous sick hungry thirsty")
 _UNWILLING = tuple(a for a in _TIRED if a.english not in ("hungry", "thirsty"))
 
 Frame = tuple[str, tuple[Noun, ...], tuple[Noun, ...], tuple[Adjective, ...], dict[str, tuple[Adjective, ...]]]
@@ -166,8 +164,8 @@ _FITS = (
     (nouns("table bed sofa cupboard bench mirror carpet machine bicycle ladder box suitcase"),
      nouns("car room kitchen truck bus ship office")),
 )  # fmt: skip
-_TOO_BIG = tuple(adjective(a) for a in ("big", "long", "wide"))
-_TOO_SMALL = tuple(adjective(a) for a in ("small", "full"))
+_TOO_BIG = adjectives("big long wide")
+_TOO_SMALL = adjectives("small full")
 
 
 @construction(2.0)
@@ -226,7 +224,7 @@ bench: new comfortable
 river: deep wide
 house: new modern
 street: wide long""")
-_MOODS = tuple(adjective(a) for a in ("tired", "hungry", "thirsty", "sick", "young", "nervous", "lazy"))
+_MOODS = adjectives("tired hungry thirsty sick young nervous lazy")
 _INDOORS, _OUTDOORS = nouns("pet animal"), nouns("farm animal")
 _LYING = {"sleep": ("is sleeping", "schläft"), "sit": ("is sitting", "sitzt"), "stand": ("is standing", "steht")}
 
@@ -264,7 +262,7 @@ jacket: wet dirty
 dress: wet dirty
 present: expensive
 map: expensive""")
-_EMPTY = tuple(adjective(a) for a in ("empty", "full"))
+_EMPTY = adjectives("empty full")
 
 
 @construction(2.8)
@@ -272,7 +270,7 @@ def put_it(r: Random) -> Draft:
     one, two = rivals(r, [NOUNS[n] for n in _ITEMS], nouns("container cupboard -package"))
     first = chance(r, 0.5)
     a = pick(r, _ITEMS[one.english] if first else _EMPTY)
-    who_ = pick(r, PERSONAL + NAMES) if chance(r, 0.3) else who(r, HUMANS, 0.05)
+    who_ = anyone(r, 0.3, 0.05)
     o, into = np(one), np(two)
     word, word_de = pick(r, (("very ", "sehr "), ("", "")))
     if a.english == "empty":
@@ -284,8 +282,8 @@ def put_it(r: Random) -> Draft:
     return draft(source, f"{main}. {pronoun} war {word_de}{a.german}", who_, one, two, a, held=(one, two))
 
 
-_FOR_ANIMALS = tuple(TRANSITIVE[v] for v in ("feed", "stroke"))
-_FOR_THINGS = tuple(TRANSITIVE[v] for v in ("repair", "paint"))
+_FOR_ANIMALS = chosen("feed, stroke")
+_FOR_THINGS = chosen("repair, paint")
 FED = nouns("dog cat bird rabbit goat donkey pig duck horse cow")
 _NEAR = (
     (nouns("dog cat bird rabbit"), nouns("chair table bed bench"), "under", ("is sleeping", "is sitting")),
@@ -303,7 +301,7 @@ _WANTS = (("wants to", "want"), ("has to", "must"), ("is going to", ""))
 
 @construction(2.2)
 def object_it(r: Random) -> Draft:
-    """The verb, not an adjective, tells what it is: one feeds a cat and repairs a chair."""
+    """The verb, not an tells what it is: one feeds a cat and repairs a chair."""
     animals, things, prep, verbs = pick(r, _NEAR)
     one, two = rivals(r, animals, things)
     first = chance(r, 0.5)

@@ -7,14 +7,14 @@ from random import Random
 from regard.data.grammar import german
 from regard.data.grammar.comparison import DAILY, routine
 from regard.data.grammar.constructions import Draft, construction, draft
-from regard.data.grammar.lexicon import NOUNS, NUMBERS, UNITS, WEEKDAYS, Noun, nouns
+from regard.data.grammar.lexicon import NOUNS, NUMBERS, UNITS, WEEKDAYS, Noun, nouns, words
 from regard.data.grammar.phrases import (
-    ACTIONS, HUMANS, NAMES, PERSONAL, QUICK, SLOW, Phrase, actor, attribute, be, chance, de_perfect, de_present,
-    event, np, ongoing, pick, simple, thing, who,
+    ACTIONS, HUMANS, NAMES, QUICK, SLOW, Phrase, actor, anyone, be, chance, de_perfect, de_present, event,
+    nominative, np, perhaps, pick, simple, thing, told, who,
 )  # fmt: skip
 from regard.data.grammar.places import place
 from regard.data.grammar.relations import activity
-from regard.data.grammar.verbs import INTRANSITIVE
+from regard.data.grammar.verbs import INTRANSITIVE, chosen
 
 SMALL = tuple(list(NUMBERS)[:11])  # two to twelve
 MIDDLE = tuple(list(NUMBERS)[:13])  # two to thirty
@@ -35,7 +35,7 @@ def counted(
     r: Random, n: Noun, numbers: tuple[str, ...], adjective: float = 0.4
 ) -> tuple[Phrase, str, tuple[str, ...]]:
     """Several of something: the phrase without its number, the number, and the lemmas."""
-    a = attribute(r, n) if chance(r, adjective) else None
+    a = perhaps(r, adjective, n)
     word = pick(r, numbers)
     return np(n, "", True, a), word, (n.english, word) + ((a.english,) if a else ())
 
@@ -44,20 +44,13 @@ def _countable(n: Noun) -> bool:
     return n.german_plural != "-" and "kin" not in n.classes and n.english not in ("king", "word")
 
 
+_ONE_AT_ONCE = words("put on, take off, turn on, turn off, cross, open, close, forget, lose")
+
+
 @construction(1.2)
 def number_object(r: Random) -> Draft:
     s, v, n = event(r, ACTIONS, you=1)
-    while not _countable(n) or v.lemma in (
-        "put on",
-        "take off",
-        "turn on",
-        "turn off",
-        "cross",
-        "open",
-        "close",
-        "forget",
-        "lose",
-    ):
+    while not _countable(n) or v.lemma in _ONE_AT_ONCE:
         s, v, n = event(r, ACTIONS, you=1)
     o, word, lemmas = counted(r, n, SMALL)
     return draft(f"{s.subject} {v.past} {word} {o.object}", de_perfect(s, v, f"{number(word)} {o.acc}"), s, v, *lemmas)
@@ -73,7 +66,7 @@ def number_has(r: Random) -> Draft:
     if "farm" in n.classes:
         s = np(NOUNS["farmer"], "the") if chance(r, 0.5) else np(pick(r, nouns("uncle neighbour grandfather")), "my")
     else:
-        s = pick(r, PERSONAL + NAMES) if chance(r, 0.4) else who(r, HUMANS, 0.1)
+        s = anyone(r, 0.4, 0.1)
     past = chance(r, 0.3)
     o, word, lemmas = counted(r, n, MIDDLE if "farm" in n.classes else SMALL[:6])
     finite = (german.HATTE if past else german.HABEN)[s.person]
@@ -105,7 +98,7 @@ def age(r: Random) -> Draft:
 @construction(2.0)
 def price(r: Random) -> Draft:
     n = pick(r, nouns("good -car -bicycle -newspaper"))
-    s = np(n, pick(r, ("the", "this", "your")), False, attribute(r, n) if chance(r, 0.4) else None)
+    s = np(n, pick(r, ("the", "this", "your")), False, perhaps(r, 0.4, n))
     word = pick(r, LARGE if chance(r, 0.8) else SMALL)
     past = chance(r, 0.3)
     finite, tail = ("hat", "gekostet") if past else ("kostet", "")
@@ -132,9 +125,7 @@ def clock(r: Random) -> tuple[str, str, str]:
     return f"at a quarter {kind} {word}", f"um Viertel {'nach' if kind == 'past' else 'vor'} {here}", word
 
 
-_CLOCKED = tuple(
-    INTRANSITIVE[v] for v in ("start", "end", "get up", "wake up", "fall asleep", "arrive", "leave", "come back")
-)
+_CLOCKED = chosen("start, end, get up, wake up, fall asleep, arrive, leave, come back", INTRANSITIVE)
 
 
 @construction(1.5)
@@ -232,7 +223,7 @@ def there_is(r: Random) -> Draft:
         o, word, lemmas = counted(r, n, LARGE if n.english in _MANY else SMALL)
         english, german_ = f"there are {word} {o.object} {where}", f"{wo} gibt es {number(word)} {o.acc}"
         return draft(english, german_, "there", inside, *lemmas)
-    a = attribute(r, n) if chance(r, 0.6) else None
+    a = perhaps(r, 0.6, n)
     o = np(n, "a" if kind == "one" else "no", False, a)
     german_ = f"{wo} gibt es {o.acc}"
     return draft(f"there is {o.object} {where}", german_, "there", inside, n, a, kind)
@@ -241,7 +232,7 @@ def there_is(r: Random) -> Draft:
 @construction(0.8)
 def how_many(r: Random) -> Draft:
     s, v, n = event(r, ACTIONS, pronouns=0.35, you=1)
-    while not _countable(n) or v.lemma in ("put on", "take off", "turn on", "turn off", "cross"):
+    while not _countable(n) or v.lemma in _ONE_AT_ONCE[:5]:
         s, v, n = event(r, ACTIONS, pronouns=0.35, you=1)
     german_ = f"wie viele {german.noun_form(n, 'acc', True)} {de_perfect(s, v, order='first')}?"
     return draft(f"how many {n.english_plural} did {s.subject} {v.base}?", german_, "many", s, v, n)
@@ -276,9 +267,6 @@ def number_subject(r: Random) -> Draft:
         s, v, where, wo, lemma = activity(r, pronouns=0.0, names=0.0, plural=0.0)
         n = NOUNS[s.lemma]
     subject, word, lemmas = counted(r, n, SMALL[:9], 0.3)
-    many = Phrase(
-        f"{word} {subject.subject}", "", (f"{number(word)} {subject.nom}", "", "", ""), "sie", s.lemma, "", "p"
-    )
-    past = chance(r, 0.4)
-    german_ = (de_perfect if past else de_present)(many, v, wo)
-    return draft(f"{many.subject} {v.past if past else ongoing(many, v)} {where}", german_, *lemmas, v, lemma)
+    many = nominative(f"{word} {subject.subject}", f"{number(word)} {subject.nom}", "sie", s.lemma, "p")
+    english, german_ = told(many, v, chance(r, 0.4), wo)
+    return draft(f"{english} {where}", german_, *lemmas, v, lemma)

@@ -8,10 +8,10 @@ from regard.data.grammar import german
 from regard.data.grammar.constructions import Draft, construction, draft
 from regard.data.grammar.lexicon import FITTING, PAST_TIMES, nouns, words
 from regard.data.grammar.phrases import (
-    ACTIONS, HE, HUMANS, LASTING, NAMES, PERSONAL, SHE, THEY, WE, WILLED, YOU, I, adjective, attribute, be, chance,
-    de_infinitive, de_perfect, de_present, do, event, np, past_time, pick, thing, who,
+    ACTIONS, HE, LASTING, NAMES, SHE, THEY, WE, WILLED, YOU, I, adjectives, anyone, attribute, be, chance,
+    de_infinitive, de_perfect, de_present, do, event, np, past_time, pick, thing,
 )  # fmt: skip
-from regard.data.grammar.verbs import DATIVE, TRANSITIVE, Verb, chosen
+from regard.data.grammar.verbs import DATIVE, Verb, chosen, without
 
 
 @construction()
@@ -104,26 +104,8 @@ def can_you(r: Random) -> Draft:
     return draft(english, german_ + "?", m, s, v, o)
 
 
-_MEASURES = tuple(
-    adjective(a)
-    for a in (
-        "old",
-        "big",
-        "expensive",
-        "heavy",
-        "long",
-        "wide",
-        "deep",
-        "high",
-        "fast",
-        "hot",
-        "cold",
-        "important",
-        "difficult",
-        "dangerous",
-        "thick",
-        "strong",
-    )
+_MEASURES = adjectives(
+    "old big expensive heavy long wide deep high fast hot cold important difficult dangerous thick strong"
 )
 _MEASURED = tuple(
     (a, n)
@@ -159,14 +141,14 @@ def which_object(r: Random) -> Draft:
     return draft(english, f"{which} {noun} {de_perfect(s, v, order='first')}?", "which", s, v, n)
 
 
-_WEM: tuple[Verb, ...] = tuple(DATIVE[v] for v in ("help", "thank", "follow", "congratulate", "trust", "listen to"))
-_WEN = tuple(TRANSITIVE[v] for v in ("visit", "invite", "call", "pick up", "see", "hear", "look for"))
+_WEM: tuple[Verb, ...] = chosen("help, thank, follow, congratulate, trust, listen to", DATIVE)
+_WEN = chosen("visit, invite, call, pick up, see, hear, look for")
 
 
 @construction(0.8)
 def whom(r: Random) -> Draft:
     v = pick(r, _WEM if chance(r, 0.6) else _WEN)
-    s = pick(r, PERSONAL + NAMES) if chance(r, 0.4) else who(r, HUMANS)
+    s = anyone(r, 0.4)
     t = pick(r, ("", *PAST_TIMES))
     word = "wem" if v.case == "dat" else "wen"
     german_ = f"{word} {de_perfect(s, v, PAST_TIMES.get(t, ''), order='first')}?"
@@ -186,7 +168,7 @@ def imperative(v: Verb) -> str:
     return changes.get(v.stem, v.forms["ich"])
 
 
-_REQUESTS = tuple(v for v in ACTIONS if v.lemma not in ("lose", "forget", "cross", "build", "sell"))
+_REQUESTS = without(ACTIONS, "lose, forget, cross, build, sell")
 
 
 _NEW = ("buy", "write", "bake", "draw", "plant", "eat", "drink", "bring along", "read")
@@ -234,7 +216,7 @@ _MOECHTE = german._forms("möchte möchtest möchte möchten möchten")
 
 @construction()
 def would_like(r: Random) -> Draft:
-    s, v, n = event(r, tuple(v for v in ACTIONS if v.lemma not in ("lose", "forget", "cross")), pronouns=0.3, you=1)
+    s, v, n = event(r, without(ACTIONS, "lose, forget, cross"), pronouns=0.3, you=1)
     o = thing(r, n, ("the", "a"), v)
     if chance(r, 0.4):
         s = YOU if s is I else s

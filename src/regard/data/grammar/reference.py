@@ -7,10 +7,10 @@ from random import Random
 
 from regard.data.grammar import german
 from regard.data.grammar.constructions import Draft, construction, draft
-from regard.data.grammar.lexicon import FITTING, NOUNS, Adjective, Noun, nouns
+from regard.data.grammar.lexicon import ADJECTIVES, FITTING, NOUNS, Adjective, Noun, nouns
 from regard.data.grammar.phrases import (
-    HUMANS, NAMES, PERSONAL, SEXED, WE, I, Phrase, actor, adjective, be, chance, de_infinitive, de_perfect,
-    de_present, np, ongoing, pick, who,
+    HUMANS, NAMES, PERSONAL, SEXED, WE, I, actor, be, chance, de_infinitive, de_perfect, nominative, np, pick, told,
+    who,
 )  # fmt: skip
 from regard.data.grammar.places import place, posture, spot
 from regard.data.grammar.pronouns import FED, it, its, mark
@@ -33,7 +33,7 @@ def gave_it(r: Random) -> Draft:
     food = pick(r, nouns(hungry if kind == "hungry" else "water milk"))
     o = np(food, "a")
     source = f"{mark(s.subject)} was {kind}, so {person.subject} gave it# {o.object}"
-    a = adjective(kind).german
+    a = ADJECTIVES[kind].german
     target = f"{s.nom} war {a}, deshalb {gave} {it(one, 'dat')} {o.acc} gegeben"
     return draft(source, target, one, kind, person, food)
 
@@ -76,7 +76,7 @@ def _described(thing: Noun) -> list[Adjective]:
 @construction(0.8)
 def if_cheaper(r: Random) -> Draft:
     word, verb, selector = pick(r, _IF)
-    n, a, v = pick(r, nouns(selector)), adjective(word), TRANSITIVE[verb]
+    n, a, v = pick(r, nouns(selector)), ADJECTIVES[word], TRANSITIVE[verb]
     person = pick(r, (I, WE, *NAMES)) if chance(r, 0.35) else who(r, HUMANS, 0.1)
     s = np(n, pick(r, ("the", "this")))
     source = f"if {mark(s.subject)} were {a.english_comparative}, {person.subject} would {v.base} it#"
@@ -127,9 +127,9 @@ _ANIMAL_NAMES = frozenset(n.english for n in nouns("beast"))
 @construction(1.3)
 def person_because(r: Random) -> Draft:
     verb, negative, selector, words = pick(r, _REASONS)
-    v, n, a = TRANSITIVE[verb], pick(r, nouns(selector)), adjective(pick(r, words.split()))
+    v, n, a = TRANSITIVE[verb], pick(r, nouns(selector)), ADJECTIVES[pick(r, words.split())]
     if (n.english, a.english) == ("camera", "slow"):
-        a = adjective("old")
+        a = ADJECTIVES["old"]
     s, o = actor(r, v, pronouns=0.2), np(n)
     if s.lemma in _ANIMAL_NAMES:
         s = pick(r, NAMES)
@@ -147,7 +147,7 @@ def who_says(r: Random) -> Draft:
     v = TRANSITIVE[pick(r, ("buy", "sell", "use"))]
     if v.lemma == "use":
         n = pick(r, v.objects)
-    a = pick(r, _described(n) or (adjective("expensive"),))
+    a = pick(r, _described(n) or (ADJECTIVES["expensive"],))
     person = pick(r, nouns("person"))
     head, o = np(person), np(n)
     relative = german.RELATIVE["nom"]["mfn".index(person.gender)]
@@ -185,7 +185,7 @@ def bought_it_is(r: Random) -> Draft:
     v = TRANSITIVE[pick(r, ("buy", "find", "read", "visit"))]
     n = pick(r, [o for o in v.objects if len(_described(o)) > 1 and not o.classes & {"kin", "person"}])
     s, a, o = actor(r, v, pronouns=0.25), pick(r, _described(n)), np(n, "a" if v.lemma != "visit" else "the")
-    subject = Phrase("It#", "", (it(n).capitalize(), "", "", ""), "er", "", "", n.gender)
+    subject = nominative("It#", it(n).capitalize(), "er", "", n.gender)
     word = pick(r, (("very", "sehr"), ("", ""), ("not", "nicht")))
     if a.english in ("red", "blue", "green", "black", "white", "round", "broken"):
         word = ("", "")
@@ -228,9 +228,8 @@ def its_own(r: Random) -> Draft:
         if two.english in ("water", "bed", "basket"):
             v = TRANSITIVE[pick(r, ("look for", "find"))]
         s = np(one)
-        past = chance(r, 0.5)
-        source = f"{mark(s.subject)} {v.past if past else ongoing(s, v)} its# {two.english}"
-        target = (de_perfect if past else de_present)(s, v, its(one, two, "acc"))
+        english, target = told(s, v, chance(r, 0.5), its(one, two, "acc"))
+        source = f"{english.replace(s.subject, mark(s.subject), 1)} its# {two.english}"
         return draft(source, target, one, v, two, "its")
     one = NOUNS[pick(r, tuple(_FAMED))]
     two = pick(r, nouns(_FAMED[one.english]))

@@ -8,11 +8,11 @@ from regard.data.grammar import german
 from regard.data.grammar.constructions import Draft, construction, draft
 from regard.data.grammar.lexicon import nouns
 from regard.data.grammar.phrases import (
-    ACTIONS, HUMANS, NAMES, PERSONAL, YOU, Phrase, actor, at, attribute, be, chance, de_perfect, de_present, event,
-    np, ongoing, pick, simple, thing, who,
+    ACTIONS, HUMANS, NAMES, PERSONAL, YOU, Phrase, actor, anyone, at, attribute, be, chance, de_perfect, de_present,
+    event, np, ongoing, perhaps, pick, simple, thing, told, who,
 )  # fmt: skip
 from regard.data.grammar.places import ACTIVITIES, INTO, TO, place, posture, spot
-from regard.data.grammar.verbs import DATIVE, DITRANSITIVE, INTRANSITIVE, PREPOSITIONAL, Verb, chosen
+from regard.data.grammar.verbs import DATIVE, DITRANSITIVE, INTRANSITIVE, PREPOSITIONAL, Verb, chosen, without
 
 
 def _receiver(r: Random, besides: str) -> Phrase:
@@ -43,7 +43,7 @@ def two_objects_pronoun(r: Random) -> Draft:
     return draft(english, de_present(s, v, to.dat, o.acc), s, v, to.object, n)
 
 
-_HELPING = tuple(DATIVE[v] for v in ("help", "help", "thank", "follow", "congratulate", "trust", "listen to"))
+_HELPING = chosen("help, help, thank, follow, congratulate, trust, listen to", DATIVE)
 
 
 @construction(1.3)
@@ -52,16 +52,15 @@ def dative_verb(r: Random) -> Draft:
     a = attribute(r, n) if chance(r, 0.35) and "kin" not in n.classes else None
     det = pick(r, ("my", "your", "our")) if "kin" in n.classes else "the"
     o = np(n, det, chance(r, 0.2) and "kin" not in n.classes, a)
-    past = chance(r, 0.5)
-    german_ = de_perfect(s, v, o.dat) if past else de_present(s, v, o.dat)
-    return draft(f"{s.subject} {v.past if past else ongoing(s, v)} {o.object}", german_, s, v, n, a)
+    english, german_ = told(s, v, chance(r, 0.5), o.dat)
+    return draft(f"{english} {o.object}", german_, s, v, n, a)
 
 
 @construction()
 def belongs_to(r: Random) -> Draft:
     v = DATIVE["belong to"]
     n = pick(r, v.subjects)
-    a = attribute(r, n) if chance(r, 0.5) else None
+    a = perhaps(r, 0.5, n)
     s = np(n, pick(r, ("the", "this")), chance(r, 0.25), a)
     to = pick(r, NAMES + PERSONAL) if chance(r, 0.25) else who(r, HUMANS, 0.1)
     return draft(f"{s.subject} {simple(s, v)} {to.object}", de_present(s, v, to.dat), n, v, to, a)
@@ -72,7 +71,7 @@ def likes(r: Random) -> Draft:
     """The thing liked is the German subject: Das Bild gefällt der Frau."""
     v = DATIVE["please"]
     n = pick(r, v.subjects)
-    a = attribute(r, n) if chance(r, 0.4) else None
+    a = perhaps(r, 0.4, n)
     s = np(n, pick(r, ("the", "this")), False, a)
     to = pick(r, NAMES) if chance(r, 0.2) else who(r, HUMANS, 0.15)
     english = f"{to.subject} {'likes' if to.person == 'er' else 'like'} {s.object}"
@@ -86,7 +85,7 @@ _PUT = {"lie": "gelegt", "stand": "gestellt"}
 @construction(1.2)
 def is_somewhere(r: Random) -> Draft:
     n, here, _, support = spot(r)
-    a = attribute(r, n) if chance(r, 0.35) else None
+    a = perhaps(r, 0.35, n)
     s = np(n, pick(r, ("the", "my", "your", "his", "her")), chance(r, 0.15), a)
     where, wo = place(here, support)
     german_ = german.clause(s.nom, _POSTURE_FORMS[posture(n)][s.person], [wo])
@@ -96,7 +95,7 @@ def is_somewhere(r: Random) -> Draft:
 @construction(1.2)
 def put_somewhere(r: Random) -> Draft:
     n, _, there, support = spot(r)
-    s = pick(r, PERSONAL + NAMES) if chance(r, 0.3) else who(r, HUMANS, 0.1)
+    s = anyone(r, 0.3, 0.1)
     o = np(n, pick(r, ("the", "a")))
     where, wohin = place(there, support, "acc")
     german_ = german.clause(s.nom, german.HABEN[s.person], [o.acc, wohin], _PUT[posture(n)])
@@ -116,9 +115,8 @@ def goes_into(r: Random) -> Draft:
         s, v = actor(r, _GO, names=0.15), pick(r, (_GO, _GO, _RUN))
         prep, n = ("into", pick(r, INTO)) if chance(r, 0.55) else ("to", pick(r, TO))
     where, wohin = place(prep, n, "dat" if prep == "to" else "acc")
-    past = v is not _GO or chance(r, 0.6)
-    german_ = de_perfect(s, v, wohin) if past else de_present(s, v, wohin)
-    return draft(f"{s.subject} {v.past if past else ongoing(s, v)} {where}", german_, s, v, prep, n)
+    english, german_ = told(s, v, v is not _GO or chance(r, 0.6), wohin)
+    return draft(f"{english} {where}", german_, s, v, prep, n)
 
 
 def activity(r: Random, **options: float) -> tuple[Phrase, Verb, str, str, str]:
@@ -133,29 +131,12 @@ def activity(r: Random, **options: float) -> tuple[Phrase, Verb, str, str, str]:
 @construction(1.2)
 def activity_somewhere(r: Random) -> Draft:
     s, v, where, wo, lemma = activity(r)
-    past = chance(r, 0.5)
-    german_ = de_perfect(s, v, wo) if past else de_present(s, v, wo)
-    return draft(f"{s.subject} {v.past if past else ongoing(s, v)} {where}", german_, s, v, lemma)
+    english, german_ = told(s, v, chance(r, 0.5), wo)
+    return draft(f"{english} {where}", german_, s, v, lemma)
 
 
-_PASSIVE = tuple(
-    v
-    for v in ACTIONS
-    if v.lemma
-    not in (
-        "put on",
-        "take off",
-        "try on",
-        "cross",
-        "watch",
-        "bring along",
-        "lose",
-        "look for",
-        "forget",
-        "learn",
-        "sing",
-        "hide",
-    )
+_PASSIVE = without(
+    ACTIONS, "put on, take off, try on, cross, watch, bring along, lose, look for, forget, learn, sing, hide"
 )
 
 

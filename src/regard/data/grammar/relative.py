@@ -8,8 +8,8 @@ from regard.data.grammar import german
 from regard.data.grammar.constructions import Draft, construction, draft
 from regard.data.grammar.lexicon import FITTING, NOUNS, nouns
 from regard.data.grammar.phrases import (
-    ACTIONS, HE, MOMENTARY, SEXED, SHE, THEY, WE, I, Phrase, actor, be, chance, de_be, de_infinitive, de_perfect,
-    de_present, event, np, ongoing, pick, predicates, simple, thing, who,
+    ACTIONS, HE, MOMENTARY, SEXED, SHE, THEY, WE, I, actor, be, chance, de_be, de_infinitive, de_perfect,
+    de_present, event, nominative, np, ongoing, pick, simple, thing, who,
 )  # fmt: skip
 from regard.data.grammar.places import place
 from regard.data.grammar.statements import be_adjective, degree
@@ -25,11 +25,9 @@ def relative_subject(r: Random) -> Draft:
     while o.lemma == n.english:
         o = thing(r, pick(r, v.objects), ("the", "a"), v)
     head = np(n, "the", chance(r, 0.2))
-    relative = Phrase(
-        "who", "", (german.RELATIVE["nom"]["mfnp".index(head.column)], "", "", ""), head.person, n.english, "", ""
-    )
+    relative = nominative("who", german.RELATIVE["nom"]["mfnp".index(head.column)], head.person, n.english, "")
     past = v.lemma in MOMENTARY or chance(r, 0.4)
-    a = pick(r, predicates(n.english))
+    a = pick(r, FITTING[n.english])
     inner = de_perfect(relative, v, o.acc, order="final") if past else de_present(relative, v, o.acc, order="final")
     word, word_de = degree(r, a, ("very", "", "not"))
     be_en, _ = be_adjective(head, a, word, word_de)
@@ -47,7 +45,7 @@ def relative_object(r: Random) -> Draft:
     relative = german.RELATIVE["acc"]["mfnp".index(head.column)]
     past = v.lemma in MOMENTARY or chance(r, 0.6)
     inner = de_perfect(s, v, order="final") if past else de_present(s, v, order="final")
-    a = pick(r, predicates(n.english))
+    a = pick(r, FITTING[n.english])
     word, word_de = degree(r, a, ("very", "too", "", "not"))
     be_en, _ = be_adjective(head, a, word, word_de)
     verb = v.past if past else ongoing(s, v)
@@ -62,7 +60,7 @@ def relative_dative(r: Random) -> Draft:
     n = pick(r, [o for o in v.objects if "person" in o.classes and o.english != s.lemma])
     head = np(n, "the", chance(r, 0.15))
     relative = german.RELATIVE["dat"]["mfnp".index(head.column)]
-    a = pick(r, predicates(n.english))
+    a = pick(r, FITTING[n.english])
     past = chance(r, 0.5)
     inner = de_perfect(s, v, order="final") if past else de_present(s, v, order="final")
     english = f"{head.subject} that {s.subject} {v.past if past else ongoing(s, v)} {be(head)} {a.english}"
@@ -75,7 +73,7 @@ def relative_place(r: Random) -> Draft:
     v, seats = pick(r, _SITTING)
     s, n = who(r, v.subjects, 0.1), pick(r, seats)
     prep = "in" if n.classes & {"inside", "building", "area", "town"} else "on"
-    a = pick(r, predicates(n.english))
+    a = pick(r, FITTING[n.english])
     relative = german.RELATIVE["dat"]["mfn".index(n.gender)]
     head = np(n)
     inner = de_present(s, v, order="final")
@@ -107,7 +105,7 @@ def knows_who(r: Random) -> Draft:
     while o.lemma in (n.english, s.lemma):
         o = thing(r, pick(r, v.objects), ("the", "a"), v)
     head = np(n, "the")
-    relative = Phrase("who", "", (german.RELATIVE["nom"]["mfn".index(n.gender)], "", "", ""), "er", n.english, "", "")
+    relative = nominative("who", german.RELATIVE["nom"]["mfn".index(n.gender)], "er", n.english, "")
     main = f"{s.subject} {forms.past if past_ else simple(s, forms)} {head.object}"
     haupt = de_perfect(s, forms, head.acc) if past_ else de_present(s, forms, head.acc)
     german_ = f"{haupt}, {de_perfect(relative, v, o.acc, order='final')}"

@@ -6,12 +6,15 @@ from random import Random
 
 from regard.data.grammar import german
 from regard.data.grammar.constructions import Draft, construction, draft
-from regard.data.grammar.lexicon import ADJECTIVES, FITTING, FUTURE_TIMES, NOUNS, PAST_TIMES, Adjective, Noun, nouns
-from regard.data.grammar.phrases import (
-    ACTIONS, ENGLISH_MODALS, HUMANS, LASTING, NAMES, PERSONAL, SIMPLE, WILLED, Phrase, attribute, be, chance, de_be,
-    de_infinitive, de_perfect, de_present, do, event, have, np, ongoing, ongoing_not, past_time, pick, thing, who,
+from regard.data.grammar.lexicon import (
+    ADJECTIVES, FITTING, FUTURE_TIMES, NOUNS, PAST_TIMES, Adjective, Noun, nouns, words,
 )  # fmt: skip
-from regard.data.grammar.verbs import TRANSITIVE, chosen
+from regard.data.grammar.phrases import (
+    ACTIONS, ENGLISH_MODALS, LASTING, MOMENTARY, SIMPLE, WILLED, Phrase, anyone, attribute, be, chance, de_be,
+    de_infinitive, de_perfect, de_present, do, event, have, np, ongoing, ongoing_not, past_time, perhaps, pick,
+    thing, told,
+)  # fmt: skip
+from regard.data.grammar.verbs import chosen
 
 
 @construction()
@@ -56,9 +59,9 @@ _OWNED = nouns("good pet horse cow garden house key plan")
 
 @construction()
 def has_no(r: Random) -> Draft:
-    s = pick(r, PERSONAL + NAMES) if chance(r, 0.3) else who(r, HUMANS)
+    s = anyone(r, 0.3)
     n = pick(r, _OWNED)
-    a = attribute(r, n) if chance(r, 0.3) else None
+    a = perhaps(r, 0.3, n)
     o, none = np(n, "a", False, a), np(n, "no", False, a)
     german_ = german.clause(s.nom, german.HABEN[s.person], [none.acc])
     return draft(f"{s.subject} {do(s, negative=True)} have {o.object}", german_, s, "have", n, a)
@@ -66,7 +69,7 @@ def has_no(r: Random) -> Draft:
 
 @construction(1.2)
 def has_adjective(r: Random) -> Draft:
-    s = pick(r, PERSONAL + NAMES) if chance(r, 0.3) else who(r, HUMANS)
+    s = anyone(r, 0.3)
     n = pick(r, _OWNED)
     a = attribute(r, n)
     while a is None or a.english in _TEMPORARY[:7]:
@@ -91,9 +94,7 @@ def this_is_a(r: Random) -> Draft:
     return draft(f"{start} {o.object}", f"{beginn} {o.nom}", "this", n, a, "many" if many else start)
 
 
-_NO_VERBS = tuple(
-    TRANSITIVE[v] for v in ("buy", "find", "read", "write", "eat", "drink", "sell", "see", "bake", "build")
-)
+_NO_VERBS = chosen("buy, find, read, write, eat, drink, sell, see, bake, build")
 
 
 @construction()
@@ -109,7 +110,7 @@ def plural_object(r: Random) -> Draft:
     s, v, n = event(r, LASTING)
     while n.german_plural == "-" or "kin" in n.classes or n.english in ("king", "language"):
         s, v, n = event(r, LASTING)
-    a = attribute(r, n) if chance(r, 0.6) else None
+    a = perhaps(r, 0.6, n)
     o = np(n, pick(r, ("the", "", "this")), True, a)
     return draft(f"{s.subject} {ongoing(s, v)} {o.object}", de_present(s, v, o.acc), s, v, n, a)
 
@@ -124,47 +125,16 @@ def degree(r: Random, a: Adjective, choices: tuple[str, ...] = tuple(_DEGREES)) 
     word = pick(r, choices)
     if a.english in _UNGRADED and word not in ("", "not", "still"):
         word = "not" if "not" in word else ""
-    if word == "too" and a.english in (
-        "new",
-        "young",
-        "beautiful",
-        "famous",
-        "fresh",
-        "clever",
-        "friendly",
-        "happy",
-        "good",
-        "comfortable",
-    ):
+    if word == "too" and a.english in _WELCOME:
         word = "very"
     if word == "still" and a.english not in _TEMPORARY:
         word = "very" if a.english not in _UNGRADED else ""
     return word, _DEGREES[word]
 
 
-_TEMPORARY = (
-    "tired",
-    "hungry",
-    "thirsty",
-    "sick",
-    "angry",
-    "nervous",
-    "sad",
-    "wet",
-    "hot",
-    "cold",
-    "warm",
-    "fresh",
-    "dirty",
-    "clean",
-    "empty",
-    "full",
-    "broken",
-    "weak",
-    "young",
-    "small",
-    "dark",
-)
+_WELCOME = words("new young beautiful famous fresh clever friendly happy good comfortable")
+_TEMPORARY = words("tired hungry thirsty sick angry nervous sad wet hot cold warm fresh dirty clean empty full broken "
+                   "weak young small dark")  # fmt: skip
 
 
 def be_adjective(s: Phrase, a: Adjective, word: str, word_de: str, past: bool = False) -> tuple[str, str]:
@@ -225,12 +195,10 @@ def adjective_subject(r: Random) -> Draft:
     many = chance(r, 0.35)
     det = pick(r, ("my", "your", "our")) if "kin" in n.classes else pick(r, ("the", "the", "a"))
     s = np(n, det, many and det != "a", a)
-    past = chance(r, 0.4)
-    german_ = de_perfect(s, v) if past else de_present(s, v)
-    return draft(f"{s.subject} {v.past if past else ongoing(s, v)}", german_, n, a, v)
+    return draft(*told(s, v, chance(r, 0.4)), n, a, v)
 
 
-_MASS_VERBS = tuple(TRANSITIVE[v] for v in ("drink", "eat", "buy", "cut"))
+_MASS_VERBS = chosen("drink, eat, buy, cut")
 
 
 @construction(0.8)
@@ -240,9 +208,8 @@ def strong_adjective(r: Random) -> Draft:
     a = attribute(r, n)
     assert a is not None
     o = np(n, "", not n.mass, a)
-    past = chance(r, 0.4)
-    german_ = de_perfect(s, v, o.acc) if past else de_present(s, v, o.acc)
-    return draft(f"{s.subject} {v.past if past else ongoing(s, v)} {o.object}", german_, s, v, a, n)
+    english, german_ = told(s, v, chance(r, 0.4), o.acc)
+    return draft(f"{english} {o.object}", german_, s, v, a, n)
 
 
 @construction(1.2)
@@ -303,6 +270,5 @@ def own_object(r: Random) -> Draft:
     while not s.own or n.english not in _OWNABLE or (s.person in ("wir", "sie") and "clothes" in n.classes):
         s, v, n = event(r, _OWN_VERBS, pronouns=0.3)
     o = np(n, s.own)
-    past = chance(r, 0.6) or v.lemma in ("lose", "find", "forget")
-    german_ = de_perfect(s, v, o.acc) if past else de_present(s, v, o.acc)
-    return draft(f"{s.subject} {v.past if past else ongoing(s, v)} {o.object}", german_, s, v, n, s.own)
+    english, german_ = told(s, v, chance(r, 0.6) or v.lemma in MOMENTARY, o.acc)
+    return draft(f"{english} {o.object}", german_, s, v, n, s.own)

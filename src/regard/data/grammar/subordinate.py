@@ -6,14 +6,15 @@ from random import Random
 
 from regard.data.grammar import german
 from regard.data.grammar.constructions import Draft, construction, draft
-from regard.data.grammar.lexicon import FITTING, Noun, nouns
+from regard.data.grammar.lexicon import ADJECTIVES, FITTING, Noun, nouns
 from regard.data.grammar.phrases import (
-    ACTIONS, HE, KIN, MOMENTARY, NAMES, PERSONS, SEXED, SHE, SIMPLE, THEY, WE, YOU, I, Phrase, actor, adjective, be,
-    chance, de_be, de_infinitive, de_perfect, de_present, event, np, ongoing, pick, simple, thing, who,
+    ACTIONS, HE, KIN, MOMENTARY, NAMES, PERSONS, SEXED, SHE, SIMPLE, THEY, WE, YOU, I, Phrase, actor, adjectives,
+    be, chance, de_be, de_infinitive, de_perfect, de_present, event, nominative, np, ongoing, pick, simple, thing,
+    told, who,
 )  # fmt: skip
 from regard.data.grammar.relations import activity
 from regard.data.grammar.statements import be_adjective, degree, described
-from regard.data.grammar.verbs import INTRANSITIVE, TRANSITIVE, Verb
+from regard.data.grammar.verbs import INTRANSITIVE, TRANSITIVE, Verb, without
 
 _BACK = {"he": HE, "she": SHE, "they": THEY, "I": I, "you": YOU, "we": WE}
 
@@ -39,7 +40,7 @@ def other(r: Random, besides: Phrase) -> tuple[Phrase, Verb, Noun]:
     return s, v, n
 
 
-_FEELINGS = tuple(adjective(a) for a in ("happy", "sad", "angry", "nervous"))
+_FEELINGS = adjectives("happy sad angry nervous")
 
 
 @construction(1.2)
@@ -72,16 +73,15 @@ def because_state(r: Random) -> Draft:
     s = someone(r)
     while s.lemma == "cook":
         s = someone(r)
-    a = adjective(pick(r, _CAUSES[v.lemma].split()))
+    a = ADJECTIVES[pick(r, _CAUSES[v.lemma].split())]
     word, word_de = pick(r, (("", ""), ("very", "sehr"), ("so", "so")))
     home = v.lemma == "stay"
     past = home or chance(r, 0.5)
     pronoun = again(s)
-    verb = (v.past if past else ongoing(s, v)) + (" at home" if home else "")
     reason = f"{be(s, past)} {word + ' ' if word else ''}{a.english}"
-    main = (de_perfect if past else de_present)(s, v, "zu Hause" if home else "")
+    english, main = told(s, v, past, "zu Hause" if home else "")
     german_ = f"{main}, weil {de_be(pronoun, word_de, a.german, past=past, order='final')}"
-    return draft(f"{s.subject} {verb} because {pronoun.subject} {reason}", german_, s, v, a)
+    return draft(f"{english}{' at home' if home else ''} because {pronoun.subject} {reason}", german_, s, v, a)
 
 
 _SAYING = (("know", "knows", german._forms("weiß weißt weiß wissen wissen")),
@@ -142,7 +142,7 @@ _WHEN = (
 @construction(0.8)
 def when_state(r: Random) -> Draft:
     state, verb, selector = pick(r, _WHEN)
-    s, a, v = someone(r), adjective(state), TRANSITIVE[verb]
+    s, a, v = someone(r), ADJECTIVES[state], TRANSITIVE[verb]
     n = pick(r, nouns(selector))
     o = np(n, again(s).own if "kin" in n.classes else "a")
     pronoun = again(s)
@@ -156,7 +156,7 @@ def although_state(r: Random) -> Draft:
     s, v, where, wo, lemma = activity(r, pronouns=0.2)
     while not s.again or s.again == "it" or v.lemma in ("sleep", "cry"):
         s, v, where, wo, lemma = activity(r, pronouns=0.2)
-    a = adjective(pick(r, ("tired", "sick", "hungry", "nervous", "sad", "angry")))
+    a = ADJECTIVES[pick(r, ("tired", "sick", "hungry", "nervous", "sad", "angry"))]
     word, word_de = pick(r, (("", ""), ("very", "sehr")))
     pronoun = again(s)
     state = f"{be(s, True)} {word + ' ' if word else ''}{a.english}"
@@ -228,16 +228,15 @@ def and_subject(r: Random) -> Draft:
     t = actor(r, v, pronouns=0.0, plural=0.1)
     while t.lemma == s.lemma:
         t = actor(r, v, pronouns=0.0, plural=0.1)
-    both = Phrase(f"{s.subject} and {t.subject}", "", (f"{s.nom} und {t.nom}", "", "", ""), "sie", "", "their", "p")
-    past = chance(r, 0.4)
-    english = f"{both.subject} {v.past if past else ongoing(both, v)} {where}"
-    return draft(english, (de_perfect if past else de_present)(both, v, wo), s, t, v, lemma)
+    both = nominative(f"{s.subject} and {t.subject}", f"{s.nom} und {t.nom}", "sie", "", "p")
+    english, german_ = told(both, v, chance(r, 0.4), wo)
+    return draft(f"{english} {where}", german_, s, t, v, lemma)
 
 
 _LACKING = {"time": "keine Zeit", "money": "kein Geld", "car": "kein Auto"}
 
 
-_WANTED = tuple(v for v in ACTIONS if v.lemma not in ("lose", "forget", "find", "cross", "hide"))
+_WANTED = without(ACTIONS, "lose, forget, find, cross, hide")
 
 
 @construction()

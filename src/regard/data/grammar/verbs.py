@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from regard.data.grammar import german
-from regard.data.grammar.lexicon import Noun, nouns
+from regard.data.grammar.lexicon import Noun, nouns, words
 
 # English base (with particle), past, participle | German infinitive (prefix|verb), third person, participle,
 # s = sein | subject classes | object classes. "=" at the start: a state, never progressive in English.
@@ -226,6 +226,10 @@ DITRANSITIVE, PREPOSITIONAL = _table(_DITRANSITIVE), _table(_PREPOSITIONAL)
 ALL_VERBS = {**PREPOSITIONAL, **DITRANSITIVE, **DATIVE, **INTRANSITIVE, **TRANSITIVE}
 
 
-def chosen(names: str) -> tuple[Verb, ...]:
-    """Transitive verbs by name: `chosen("buy, look for")`."""
-    return tuple(TRANSITIVE[name] for name in names.split(", "))
+def chosen(names: str, among: dict[str, Verb] = TRANSITIVE) -> tuple[Verb, ...]:
+    """Verbs by name: `chosen("buy, look for")`."""
+    return tuple(among[name] for name in words(names))
+
+
+def without(verbs: tuple[Verb, ...], names: str) -> tuple[Verb, ...]:
+    return tuple(v for v in verbs if v.lemma not in words(names))
