@@ -8,8 +8,8 @@ from regard.data.grammar import german
 from regard.data.grammar.constructions import Draft, construction, draft
 from regard.data.grammar.lexicon import FITTING, PAST_TIMES, nouns, words
 from regard.data.grammar.phrases import (
-    ACTIONS, HE, LASTING, NAMES, SHE, THEY, WE, WILLED, YOU, I, adjectives, anyone, attribute, be, chance,
-    de_infinitive, de_perfect, de_present, do, event, np, past_time, pick, thing,
+    ACTIONS, HE, LASTING, NAMES, SHE, THEY, WE, WILLED, YOU, I, adjectives, anyone, be, chance, de_infinitive,
+    de_perfect, de_present, do, event, np, past_time, pick, qualified, thing,
 )  # fmt: skip
 from regard.data.grammar.verbs import DATIVE, Verb, chosen, without
 
@@ -42,16 +42,14 @@ def are_you(r: Random) -> Draft:
 @construction()
 def yes_no_past(r: Random) -> Draft:
     s, v, n = event(r, pronouns=0.35, you=1)
-    a = attribute(r, n) if chance(r, 0.25) and "kin" not in n.classes else None
-    o = np(n, pick(r, ("the", "a")), False, a) if a else thing(r, n, ("the", "a"), v)
+    a, o = qualified(r, 0.25, v, n, ("the", "a"), ("the", "a"))
     return draft(f"did {s.subject} {v.base} {o.object}?", de_perfect(s, v, o.acc, order="first") + "?", s, v, n, a)
 
 
 @construction(0.8)
 def who_did(r: Random) -> Draft:
     _, v, n = event(r)
-    a = attribute(r, n) if chance(r, 0.6) and "kin" not in n.classes else None
-    o = np(n, pick(r, ("the", "this")), False, a) if a else thing(r, n, ("the",), v)
+    a, o = qualified(r, 0.6, v, n, ("the", "this"), ("the",))
     t = past_time(r, v) if chance(r, 0.5) and not v.state else ""
     german_ = german.clause("wer", "hat", [PAST_TIMES.get(t, ""), o.acc], v.german_participle)
     return draft(f"who {v.past} {o.object}{' ' + t if t else ''}?", german_ + "?", "who", v, n, a, t)
@@ -155,17 +153,13 @@ def whom(r: Random) -> Draft:
     return draft(f"who did {s.subject} {v.base}{' ' + t if t else ''}?", german_, "whom", s, v, t or "whom")
 
 
+_IMPERATIVES = {"lesen": "lies", "essen": "iss", "vergessen": "vergiss", "geben": "gib", "sehen": "sieh",
+                "helfen": "hilf"}  # fmt: skip
+
+
 def imperative(v: Verb) -> str:
     """Du-imperative: lies, iss, vergiss where the stem changes e to i, otherwise with -e: kaufe, öffne."""
-    changes = {
-        "lesen": "lies",
-        "essen": "iss",
-        "vergessen": "vergiss",
-        "geben": "gib",
-        "sehen": "sieh",
-        "helfen": "hilf",
-    }
-    return changes.get(v.stem, v.forms["ich"])
+    return _IMPERATIVES.get(v.stem, v.forms["ich"])
 
 
 _REQUESTS = without(ACTIONS, "lose, forget, cross, build, sell")
@@ -178,12 +172,7 @@ _NEW = ("buy", "write", "bake", "draw", "plant", "eat", "drink", "bring along", 
 def please_do(r: Random) -> Draft:
     v = pick(r, _REQUESTS)
     n = pick(r, v.objects)
-    a = attribute(r, n) if chance(r, 0.5) and "kin" not in n.classes else None
-    o = (
-        np(n, pick(r, ("the", "this")), False, a)
-        if a
-        else thing(r, n, ("the", "a") if v.lemma in _NEW else ("the",), v)
-    )
+    a, o = qualified(r, 0.5, v, n, ("the", "this"), ("the", "a") if v.lemma in _NEW else ("the",))
     german_ = german.clause("", imperative(v), [o.acc], "", "second", "", v.prefix)
     return draft(f"please {v.base} {o.object}", f"bitte {german_}", "please", v, n, a)
 
@@ -192,8 +181,7 @@ def please_do(r: Random) -> Draft:
 def do_not(r: Random) -> Draft:
     v = pick(r, ACTIONS)
     n = pick(r, v.objects)
-    a = attribute(r, n) if chance(r, 0.5) and "kin" not in n.classes else None
-    o = np(n, pick(r, ("the", "this")), False, a) if a else thing(r, n, ("the", "this"), v)
+    a, o = qualified(r, 0.5, v, n, ("the", "this"), ("the", "this"))
     german_ = german.clause("", imperative(v), [o.acc, "nicht"], "", "second", "", v.prefix)
     return draft(f"don't {v.base} {o.object}!", german_ + "!", "don't", v, n, a)
 
@@ -202,21 +190,17 @@ def do_not(r: Random) -> Draft:
 def lets(r: Random) -> Draft:
     v = pick(r, _REQUESTS)
     n = pick(r, v.objects)
-    a = attribute(r, n) if chance(r, 0.5) and "kin" not in n.classes else None
-    o = (
-        np(n, pick(r, ("the", "this")), False, a)
-        if a
-        else thing(r, n, ("the", "a") if v.lemma in _NEW else ("the",), v)
-    )
+    a, o = qualified(r, 0.5, v, n, ("the", "this"), ("the", "a") if v.lemma in _NEW else ("the",))
     return draft(f"let's {v.base} {o.object}", f"lass uns {o.acc} {v.infinitive}", "let's", v, n, a)
 
 
+_WISHES = without(ACTIONS, "lose, forget, cross")
 _MOECHTE = german._forms("möchte möchtest möchte möchten möchten")
 
 
 @construction()
 def would_like(r: Random) -> Draft:
-    s, v, n = event(r, without(ACTIONS, "lose, forget, cross"), pronouns=0.3, you=1)
+    s, v, n = event(r, _WISHES, pronouns=0.3, you=1)
     o = thing(r, n, ("the", "a"), v)
     if chance(r, 0.4):
         s = YOU if s is I else s

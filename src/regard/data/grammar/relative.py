@@ -6,15 +6,24 @@ from random import Random
 
 from regard.data.grammar import german
 from regard.data.grammar.constructions import Draft, construction, draft
-from regard.data.grammar.lexicon import FITTING, NOUNS, nouns
+from regard.data.grammar.lexicon import FITTING, NOUNS, Adjective, nouns
 from regard.data.grammar.phrases import (
-    ACTIONS, HE, MOMENTARY, SEXED, SHE, THEY, WE, I, actor, be, chance, de_be, de_infinitive, de_perfect,
-    de_present, event, nominative, np, ongoing, pick, simple, thing, who,
+    ACTIONS, HE, MOMENTARY, SEXED, SHE, THEY, WE, I, Phrase, actor, chance, de_infinitive, de_perfect, event,
+    nominative, np, pick, thing, told, who,
 )  # fmt: skip
 from regard.data.grammar.places import place
 from regard.data.grammar.statements import be_adjective, degree
 from regard.data.grammar.subordinate import again, someone
 from regard.data.grammar.verbs import DATIVE, INTRANSITIVE, TRANSITIVE, chosen
+
+
+def _around(
+    head: Phrase, english: str, clause: str, a: Adjective, word: str = "", word_de: str = ""
+) -> tuple[str, str]:
+    """What the head is, with a relative clause after the head: the man who is reading is tired."""
+    whole, ganz = be_adjective(head, a, word, word_de)
+    middle = f"{head.subject} {english}", f"{head.nom}, {clause},"
+    return middle[0] + whole.removeprefix(head.subject), middle[1] + ganz.removeprefix(head.nom)
 
 
 @construction()
@@ -28,12 +37,8 @@ def relative_subject(r: Random) -> Draft:
     relative = nominative("who", german.RELATIVE["nom"]["mfnp".index(head.column)], head.person, n.english, "")
     past = v.lemma in MOMENTARY or chance(r, 0.4)
     a = pick(r, FITTING[n.english])
-    inner = de_perfect(relative, v, o.acc, order="final") if past else de_present(relative, v, o.acc, order="final")
-    word, word_de = degree(r, a, ("very", "", "not"))
-    be_en, _ = be_adjective(head, a, word, word_de)
-    verb = v.past if past else ongoing(head, v)
-    german_ = f"{head.nom}, {inner}, {de_be(head, word_de, a.german).removeprefix(head.nom + ' ')}"
-    return draft(f"{head.subject} who {verb} {o.object}{be_en.removeprefix(head.subject)}", german_, n, v, o, a)
+    english, inner = told(relative, v, past, o.acc, order="final")
+    return draft(*_around(head, f"{english} {o.object}", inner, a, *degree(r, a, ("very", "", "not"))), n, v, o, a)
 
 
 @construction(1.3)
@@ -44,13 +49,10 @@ def relative_object(r: Random) -> Draft:
     head = np(n, "the", n.german_plural != "-" and chance(r, 0.2))
     relative = german.RELATIVE["acc"]["mfnp".index(head.column)]
     past = v.lemma in MOMENTARY or chance(r, 0.6)
-    inner = de_perfect(s, v, order="final") if past else de_present(s, v, order="final")
+    english, inner = told(s, v, past, order="final")
     a = pick(r, FITTING[n.english])
-    word, word_de = degree(r, a, ("very", "too", "", "not"))
-    be_en, _ = be_adjective(head, a, word, word_de)
-    verb = v.past if past else ongoing(s, v)
-    german_ = f"{head.nom}, {relative} {inner}, {de_be(head, word_de, a.german).removeprefix(head.nom + ' ')}"
-    return draft(f"{head.subject} that {s.subject} {verb}{be_en.removeprefix(head.subject)}", german_, n, s, v, a)
+    how = degree(r, a, ("very", "too", "", "not"))
+    return draft(*_around(head, f"that {english}", f"{relative} {inner}", a, *how), n, s, v, a)
 
 
 @construction()
@@ -61,11 +63,8 @@ def relative_dative(r: Random) -> Draft:
     head = np(n, "the", chance(r, 0.15))
     relative = german.RELATIVE["dat"]["mfnp".index(head.column)]
     a = pick(r, FITTING[n.english])
-    past = chance(r, 0.5)
-    inner = de_perfect(s, v, order="final") if past else de_present(s, v, order="final")
-    english = f"{head.subject} that {s.subject} {v.past if past else ongoing(s, v)} {be(head)} {a.english}"
-    german_ = f"{head.nom}, {relative} {inner}, {de_be(head, a.german).removeprefix(head.nom + ' ')}"
-    return draft(english, german_, n, s, v, a)
+    english, inner = told(s, v, chance(r, 0.5), order="final")
+    return draft(*_around(head, f"that {english}", f"{relative} {inner}", a), n, s, v, a)
 
 
 @construction(0.8)
@@ -75,12 +74,9 @@ def relative_place(r: Random) -> Draft:
     prep = "in" if n.classes & {"inside", "building", "area", "town"} else "on"
     a = pick(r, FITTING[n.english])
     relative = german.RELATIVE["dat"]["mfn".index(n.gender)]
-    head = np(n)
-    inner = de_present(s, v, order="final")
-    word, word_de = degree(r, a, ("very", "too", ""))
-    english = f"{head.subject} {prep} which {s.subject} {ongoing(s, v)} is {word + ' ' if word else ''}{a.english}"
-    middle = f"{'in' if prep == 'in' else 'auf'} {relative} {inner}"
-    return draft(english, f"{head.nom}, {middle}, ist {word_de + ' ' if word_de else ''}{a.german}", n, s, v, a)
+    english, inner = told(s, v, False, order="final")
+    how, auf = degree(r, a, ("very", "too", "")), "in" if prep == "in" else "auf"
+    return draft(*_around(np(n), f"{prep} which {english}", f"{auf} {relative} {inner}", a, *how), n, s, v, a)
 
 
 _SITTING = (
@@ -106,10 +102,9 @@ def knows_who(r: Random) -> Draft:
         o = thing(r, pick(r, v.objects), ("the", "a"), v)
     head = np(n, "the")
     relative = nominative("who", german.RELATIVE["nom"]["mfn".index(n.gender)], "er", n.english, "")
-    main = f"{s.subject} {forms.past if past_ else simple(s, forms)} {head.object}"
-    haupt = de_perfect(s, forms, head.acc) if past_ else de_present(s, forms, head.acc)
+    main, haupt = told(s, forms, past_, head.acc)
     german_ = f"{haupt}, {de_perfect(relative, v, o.acc, order='final')}"
-    return draft(f"{main} who {v.past} {o.object}", german_, s, base, n, v, o)
+    return draft(f"{main} {head.object} who {v.past} {o.object}", german_, s, base, n, v, o)
 
 
 _TRYING = (
