@@ -6,7 +6,7 @@ from random import Random
 
 from regard.data.grammar import german
 from regard.data.grammar.constructions import Draft, construction, draft
-from regard.data.grammar.lexicon import FITTING, FREQUENCY, NOUNS, Adjective, Noun, nouns, words
+from regard.data.grammar.lexicon import FITTING, FREQUENCY, NOUNS, Adjective, Noun, nouns, table, words
 from regard.data.grammar.phrases import (
     ACTIONS, NAMES, PERSONS, Phrase, actor, be, chance, de_perfect, de_present, event, have, nominative, np,
     ongoing, perhaps, pick, simple, thing, who,
@@ -151,23 +151,13 @@ def already(r: Random) -> Draft:
 
 
 # What people do again and again, and with what.
-_HABITS = {
-    "buy": "food newspaper",
-    "read": "newspaper",
-    "write": "letter poem story",
-    "eat": "food",
-    "drink": "drink",
-    "visit": "museum city school friend uncle aunt grandmother",
-    "clean": "kitchen window room house office mirror",
-    "wash": "car",
-    "use": "computer machine bicycle camera",
-    "bake": "cake bread",
-    "draw": "house tree flower horse cat bird",
-    "feed": "dog cat horse rabbit goat donkey duck",
-    "tidy up": "room kitchen office",
-    "call": "mother father friend neighbour",
-    "forget": "key bag umbrella",
-}
+_HABITS = table("""
+buy: food newspaper; read: newspaper; write: letter poem story; eat: food; drink: drink
+visit: museum city school friend uncle aunt grandmother; clean: kitchen window room house office mirror; wash: car
+use: computer machine bicycle camera; bake: cake bread; draw: house tree flower horse cat bird
+feed: dog cat horse rabbit goat donkey duck; tidy up: room kitchen office; call: mother father friend neighbour
+forget: key bag umbrella
+""")
 DAILY = ("read", "eat", "drink", "feed", "forget", "wash", "clean", "tidy up", "use", "buy")
 
 

@@ -14,6 +14,12 @@ def words(text: str) -> tuple[str, ...]:
     return tuple(text.split(", " if "," in text else None))
 
 
+def table(text: str) -> dict[str, str]:
+    """Rows of `key: value`, parted by semicolons and line ends."""
+    rows = (row.partition(": ") for row in text.strip().replace("\n", "; ").split("; "))
+    return {key: value for key, _, value in rows}
+
+
 # A class: its nouns, as English, German, gender (* = weak declension), German plural (- = none), further classes.
 # Plurals that look like the singular are written out as well, so that the table can be read without a rule book.
 _NOUNS = """
@@ -164,17 +170,16 @@ thick|thicker|dick|dicker|book coat carpet wall
 MASCULINE_NAMES = ("Paul", "Peter", "Thomas", "Lukas", "Max")
 FEMININE_NAMES = ("Anna", "Maria", "Emma", "Julia", "Laura")
 
-NUMBERS = {
-    "two": "zwei", "three": "drei", "four": "vier", "five": "fünf", "six": "sechs", "seven": "sieben",
-    "eight": "acht", "nine": "neun", "ten": "zehn", "eleven": "elf", "twelve": "zwölf",
-    "twenty": "zwanzig", "thirty": "dreißig", "forty": "vierzig", "fifty": "fünfzig", "sixty": "sechzig",
-    "seventy": "siebzig", "eighty": "achtzig", "ninety": "neunzig",
-}  # fmt: skip
+NUMBERS = table("""
+two: zwei; three: drei; four: vier; five: fünf; six: sechs; seven: sieben; eight: acht; nine: neun; ten: zehn
+eleven: elf; twelve: zwölf; twenty: zwanzig; thirty: dreißig; forty: vierzig; fifty: fünfzig; sixty: sechzig
+seventy: siebzig; eighty: achtzig; ninety: neunzig
+""")
 
-WEEKDAYS = {
-    "Monday": "Montag", "Tuesday": "Dienstag", "Wednesday": "Mittwoch", "Thursday": "Donnerstag",
-    "Friday": "Freitag", "Saturday": "Samstag", "Sunday": "Sonntag",
-}  # fmt: skip
+WEEKDAYS = table("""
+Monday: Montag; Tuesday: Dienstag; Wednesday: Mittwoch; Thursday: Donnerstag; Friday: Freitag; Saturday: Samstag
+Sunday: Sonntag
+""")
 PAST_TIMES = {"yesterday": "gestern", "last week": "letzte Woche", "last year": "letztes Jahr",
               "last night": "gestern Abend", "this morning": "heute Morgen"}  # fmt: skip
 FUTURE_TIMES = {"tomorrow": "morgen", "next week": "nächste Woche", "next year": "nächstes Jahr",

@@ -10,7 +10,7 @@ from random import Random
 
 from regard.data.grammar import german
 from regard.data.grammar.constructions import Draft, construction, draft
-from regard.data.grammar.lexicon import NOUNS, Adjective, Noun, nouns
+from regard.data.grammar.lexicon import NOUNS, Adjective, Noun, nouns, table
 from regard.data.grammar.phrases import NAMES, adjectives, anyone, at, chance, de_infinitive, de_perfect, np, pick, who
 from regard.data.grammar.places import german as german_preposition
 from regard.data.grammar.verbs import INTRANSITIVE, TRANSITIVE, Verb, chosen
@@ -39,48 +39,29 @@ def mark(text: str, yes: bool = True) -> str:
     return text + "@" if yes else text
 
 
-def _states(table: str) -> dict[str, tuple[Adjective, ...]]:
-    """Lines of `noun: adjectives`: what can be said of one noun that could not be said of its rival."""
-    rows = (line.split(":") for line in table.strip().split("\n"))
-    return {noun.strip(): adjectives(words) for noun, words in rows}
+def _states(text: str) -> dict[str, tuple[Adjective, ...]]:
+    """Rows of `noun: adjectives`: what can be said of one noun that could not be said of its rival."""
+    return {noun: adjectives(words) for noun, words in table(text).items()}
 
 
 _CROSS = _states("""
-street: wide dangerous long
-bridge: narrow dangerous long
-river: wide deep cold
-square: big loud
-field: big long""")
+street: wide dangerous long; bridge: narrow dangerous long; river: wide deep cold; square: big loud; field: big long
+""")
 _EAT_MEAT = _states("""
-cheese: soft salty hard
-fish: salty cold hot
-soup: hot cold salty
-egg: hard hot cold
-meat: salty hot cold
-bread: hard salty""")
-_EAT_FRUIT = _states("""
+cheese: soft salty hard; fish: salty cold hot; soup: hot cold salty; egg: hard hot cold; meat: salty hot cold
 bread: hard salty
-tomato: soft hard cold
-pear: hard soft sweet
-apple: hard soft sweet
-egg: hard hot cold
-salad: salty cold""")
+""")
+_EAT_FRUIT = _states("""
+bread: hard salty; tomato: soft hard cold; pear: hard soft sweet; apple: hard soft sweet; egg: hard hot cold
+salad: salty cold
+""")
 _OVER = _states("""
-wall: high thick
-fence: high
-river: wide deep cold
-bench: wide high
-gate: high wide
-box: high wide""")
+wall: high thick; fence: high; river: wide deep cold; bench: wide high; gate: high wide; box: high wide
+""")
 _CARRY = _states("""
-bag: heavy big full
-suitcase: heavy big full
-box: heavy big full
-basket: heavy big full
-package: heavy big
-mirror: heavy big
-bed: heavy wide
-ladder: heavy long""")
+bag: heavy big full; suitcase: heavy big full; box: heavy big full; basket: heavy big full; package: heavy big
+mirror: heavy big; bed: heavy wide; ladder: heavy long
+""")
 
 _ANIMALS, _LARGE, _JUMPERS = (
     nouns("beast"),
@@ -104,20 +85,19 @@ MEAT = _frame("eat", nouns("dog cat fox pig animal mouse"), _UNWILLING, _EAT_MEA
 FRUIT = _frame("eat", nouns("horse cow goat donkey rabbit duck pig bird animal mouse"), _UNWILLING, _EAT_FRUIT)
 OVER, CARRY = _frame("jump", _JUMPERS, _UNWILLING, _OVER), _frame("carry", _LARGE, _TIRED, _CARRY)
 
-_VERBS = {
-    "cross": TRANSITIVE["cross"],
-    "eat": TRANSITIVE["eat"],
-    "carry": TRANSITIVE["carry"],
-    "jump": INTRANSITIVE["jump"],
-}
-
 
 def case_of(r: Random, frame: Frame) -> tuple[Verb, Noun, Noun, bool, Adjective]:
     """Verb, subject, object, whether the pronoun means the subject, and the adjective that says so."""
     verb, subjects, objects, states, properties = frame
     one, two = rivals(r, subjects, objects)
     first = chance(r, 0.5)
-    return _VERBS[verb], one, two, first, pick(r, states if first else properties[two.english])
+    return (
+        INTRANSITIVE[verb] if verb == "jump" else TRANSITIVE[verb],
+        one,
+        two,
+        first,
+        pick(r, states if first else properties[two.english]),
+    )
 
 
 def _because(r: Random, frame: Frame, failures: tuple[str, ...]) -> Draft:
@@ -210,20 +190,13 @@ def although_it(r: Random) -> Draft:
 
 
 _SEATS = _states("""
-table: new round modern
-chair: new comfortable hard
-bed: new comfortable modern
-sofa: new comfortable modern
-bench: new comfortable hard
-carpet: new round modern""")
+table: new round modern; chair: new comfortable hard; bed: new comfortable modern; sofa: new comfortable modern
+bench: new comfortable hard; carpet: new round modern
+""")
 _OUTSIDE = _states("""
-fence: high new
-wall: high thick
-gate: high wide new
-bench: new comfortable
-river: deep wide
-house: new modern
-street: wide long""")
+fence: high new; wall: high thick; gate: high wide new; bench: new comfortable; river: deep wide; house: new modern
+street: wide long
+""")
 _MOODS = adjectives("tired hungry thirsty sick young nervous lazy")
 _INDOORS, _OUTDOORS = nouns("pet animal"), nouns("farm animal")
 _LYING = {"sleep": ("is sleeping", "schläft"), "sit": ("is sitting", "sitzt"), "stand": ("is standing", "steht")}
@@ -251,17 +224,10 @@ def two_sentences(r: Random) -> Draft:
 
 
 _ITEMS = _states("""
-letter: important short funny
-book: exciting boring interesting
-newspaper: interesting boring
-camera: expensive modern
-knife: dangerous dirty
-coat: wet dirty
-shirt: wet dirty
-jacket: wet dirty
-dress: wet dirty
-present: expensive
-map: expensive""")
+letter: important short funny; book: exciting boring interesting; newspaper: interesting boring
+camera: expensive modern; knife: dangerous dirty; coat: wet dirty; shirt: wet dirty; jacket: wet dirty
+dress: wet dirty; present: expensive; map: expensive
+""")
 _EMPTY = adjectives("empty full")
 
 

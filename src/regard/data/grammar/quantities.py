@@ -7,7 +7,7 @@ from random import Random
 from regard.data.grammar import german
 from regard.data.grammar.comparison import DAILY, routine
 from regard.data.grammar.constructions import Draft, construction, draft
-from regard.data.grammar.lexicon import NOUNS, NUMBERS, UNITS, WEEKDAYS, Noun, nouns, words
+from regard.data.grammar.lexicon import NOUNS, NUMBERS, UNITS, WEEKDAYS, Noun, nouns, table, words
 from regard.data.grammar.phrases import (
     ACTIONS, HUMANS, NAMES, QUICK, SLOW, Phrase, actor, anyone, be, chance, de_perfect, de_present, event,
     nominative, np, perhaps, pick, simple, thing, told, who,
@@ -196,18 +196,13 @@ def since(r: Random) -> Draft:
     return draft(english, de_present(s, v, "seit " + zeit, wo), s, v, lemma, word, unit)
 
 
-_CONTENTS = {
-    "city": "church school hotel museum theatre park bridge library station restaurant hospital shop",
-    "village": "church school hotel shop restaurant bridge lake library",
-    "garden": "tree flower bench table lamp",
-    "kitchen": "table chair lamp clock radio cupboard window",
-    "room": "bed table chair lamp mirror carpet cupboard window",
-    "park": "lake bridge bench tree restaurant",
-    "museum": "library clock ship picture",
-    "hotel": "restaurant kitchen garden",
-    "school": "library garden kitchen theatre",
-    "library": "book map newspaper computer",
-}
+_CONTENTS = table("""
+city: church school hotel museum theatre park bridge library station restaurant hospital shop
+village: church school hotel shop restaurant bridge lake library; garden: tree flower bench table lamp
+kitchen: table chair lamp clock radio cupboard window; room: bed table chair lamp mirror carpet cupboard window
+park: lake bridge bench tree restaurant; museum: library clock ship picture; hotel: restaurant kitchen garden
+school: library garden kitchen theatre; library: book map newspaper computer
+""")
 
 
 _MANY = ("book", "tree", "flower", "newspaper", "picture", "shop", "restaurant")
@@ -238,14 +233,9 @@ def how_many(r: Random) -> Draft:
     return draft(f"how many {n.english_plural} did {s.subject} {v.base}?", german_, "many", s, v, n)
 
 
-_EVERY = {
-    "day": "jeden Tag",
-    "week": "jede Woche",
-    "month": "jeden Monat",
-    "year": "jedes Jahr",
-    "evening": "jeden Abend",
-    "morning": "jeden Morgen",
-}
+_EVERY = table("""
+day: jeden Tag; week: jede Woche; month: jeden Monat; year: jedes Jahr; evening: jeden Abend; morning: jeden Morgen
+""")
 
 
 @construction()

@@ -7,7 +7,7 @@ from random import Random
 
 from regard.data.grammar import german
 from regard.data.grammar.constructions import Draft, construction, draft
-from regard.data.grammar.lexicon import ADJECTIVES, FITTING, NOUNS, Adjective, Noun, nouns
+from regard.data.grammar.lexicon import ADJECTIVES, FITTING, NOUNS, Adjective, Noun, nouns, table
 from regard.data.grammar.phrases import (
     HUMANS, NAMES, PERSONAL, SEXED, WE, I, actor, be, chance, de_infinitive, de_perfect, nominative, np, pick, told,
     who,
@@ -204,17 +204,12 @@ def where_is_it(r: Random) -> Draft:
     return draft(f"where is {mark(s.subject)}? It# is {where}", target, thing, here, support, "where")
 
 
-_FAMED = {
-    "city": "church museum theatre bridge park library hotel",
-    "village": "church bridge lake cheese bread restaurant",
-    "island": "fish lake hotel church garden",
-    "park": "lake flower bridge tree restaurant",
-    "hotel": "garden restaurant soup cake",
-    "museum": "garden library clock ship",
-    "restaurant": "soup fish cake salad garden",
-    "school": "library garden theatre",
-    "church": "door window clock roof",
-}
+_FAMED = table("""
+city: church museum theatre bridge park library hotel; village: church bridge lake cheese bread restaurant
+island: fish lake hotel church garden; park: lake flower bridge tree restaurant; hotel: garden restaurant soup cake
+museum: garden library clock ship; restaurant: soup fish cake salad garden; school: library garden theatre
+church: door window clock roof
+""")
 
 
 @construction(0.7)
@@ -246,16 +241,11 @@ def its_own(r: Random) -> Draft:
     return draft(source, target, one, "famous", two, "its")
 
 
-_WHOLES = {
-    "city": "church museum theatre bridge park library station",
-    "village": "church bridge lake school",
-    "hotel": "garden kitchen restaurant roof",
-    "house": "garden roof kitchen door",
-    "school": "garden library roof door",
-    "church": "roof door garden",
-    "museum": "garden library roof",
-    "park": "lake bridge restaurant",
-}
+_WHOLES = table("""
+city: church museum theatre bridge park library station; village: church bridge lake school
+hotel: garden kitchen restaurant roof; house: garden roof kitchen door; school: garden library roof door
+church: roof door garden; museum: garden library roof; park: lake bridge restaurant
+""")
 
 
 @construction(0.8)

@@ -6,7 +6,7 @@ from random import Random
 
 from regard.data.grammar import german
 from regard.data.grammar.constructions import Draft, construction, draft
-from regard.data.grammar.lexicon import ADJECTIVES, FITTING, Noun, nouns
+from regard.data.grammar.lexicon import ADJECTIVES, FITTING, Noun, nouns, table
 from regard.data.grammar.phrases import (
     ACTIONS, HE, KIN, MOMENTARY, NAMES, PERSONS, SEXED, SHE, SIMPLE, THEY, WE, YOU, I, Phrase, actor, adjectives,
     be, chance, de_be, de_infinitive, de_perfect, de_present, event, nominative, np, ongoing, pick, simple, thing,
@@ -55,16 +55,10 @@ def because_event(r: Random) -> Draft:
     return draft(english, german_, s, a, t, v, n)
 
 
-_CAUSES = {
-    "sleep": "tired sick",
-    "cry": "sad tired nervous hungry",
-    "laugh": "happy",
-    "sing": "happy",
-    "dance": "happy",
-    "cook": "hungry",
-    "smile": "happy friendly",
-    "stay": "sick tired lazy",
-}
+_CAUSES = table("""
+sleep: tired sick; cry: sad tired nervous hungry; laugh: happy; sing: happy; dance: happy; cook: hungry
+smile: happy friendly; stay: sick tired lazy
+""")
 
 
 @construction(0.8)
