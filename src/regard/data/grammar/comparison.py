@@ -106,36 +106,33 @@ def genitive_part(r: Random) -> Draft:
     return draft(english, german_, part, whole, a, "of")
 
 
+_STRANGERS = nouns("teacher child woman man girl boy guest")
+
+
+def _companion(r: Random, s: Phrase, kin: str) -> Phrase:
+    """One of the subject's own, or a stranger where no possessive would say whose."""
+    return np(pick(r, nouns(kin)), s.own) if s.own else who(r, _STRANGERS)
+
+
 @construction()
 def for_someone(r: Random) -> Draft:
     v = pick(r, [TRANSITIVE[x] for x in ("buy", "bake", "write", "draw")])
     s, n = actor(r, v), pick(r, v.objects)
     while n.english in ("horse", "bread", "cat", "sentence"):
         n = pick(r, v.objects)
-    to = (
-        np(pick(r, nouns("mother father brother sister friend daughter son aunt uncle")), s.own)
-        if s.own
-        else who(r, KIN_OR)
-    )
+    to = _companion(r, s, "mother father brother sister friend daughter son aunt uncle")
     o = np(n, "a")
     german_ = de_perfect(s, v, o.acc, f"für {to.acc}")
     return draft(f"{s.subject} {v.past} {o.object} for {to.object}", german_, s, v, n, to)
-
-
-KIN_OR = nouns("teacher child woman man girl boy guest")
 
 
 @construction()
 def with_someone(r: Random) -> Draft:
     v = INTRANSITIVE[pick(r, ("play", "dance", "sing", "work", "cook", "swim", "laugh"))]
     s = actor(r, v)
-    to = (
-        np(pick(r, nouns("brother sister friend daughter uncle aunt grandmother neighbour")), s.own)
-        if s.own
-        else who(r, KIN_OR)
-    )
+    to = _companion(r, s, "brother sister friend daughter uncle aunt grandmother neighbour")
     while to.lemma == s.lemma:
-        to = who(r, KIN_OR, 0.3)
+        to = who(r, _STRANGERS, 0.3)
     return draft(f"{s.subject} {ongoing(s, v)} with {to.object}", de_present(s, v, f"mit {to.dat}"), s, v, "with", to)
 
 

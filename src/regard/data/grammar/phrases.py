@@ -6,7 +6,7 @@ writes two sentences from them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import TypeVar
@@ -250,18 +250,11 @@ def ongoing_not(subject: Phrase, verb: Verb) -> str:
     return f"{be(subject, negative=True)} {verb.progressive}"
 
 
-ENGLISH_MODALS: dict[str, Callable[[Phrase], str]] = {
-    "can": lambda s: "can",
-    "must": lambda s: "has to" if s.person == "er" else "have to",
-    "want": lambda s: "wants to" if s.person == "er" else "want to",
-    "should": lambda s: "should",
-    "may": lambda s: (
-        "is allowed to" if s.person == "er" else "am allowed to" if s.person == "ich" else "are allowed to"
-    ),
-    "could": lambda s: "could",
-    "had": lambda s: "had to",
-    "wanted": lambda s: "wanted to",
-}
+def english_modal(key: str, subject: Phrase) -> str:
+    third = subject.person == "er"
+    phrases = {"must": "has to" if third else "have to", "want": "wants to" if third else "want to", "had": "had to",
+               "wanted": "wanted to", "may": f"{be(subject)} allowed to"}  # fmt: skip
+    return phrases.get(key, key)
 
 
 def _reflexive(subject: Phrase, verb: Verb, middle: Sequence[str]) -> list[str]:

@@ -63,27 +63,23 @@ bag: heavy big full; suitcase: heavy big full; box: heavy big full; basket: heav
 mirror: heavy big; bed: heavy wide; ladder: heavy long
 """)
 
-_ANIMALS, _LARGE, _JUMPERS = (
-    nouns("beast"),
-    nouns("big_animal"),
-    nouns("dog cat horse goat fox donkey rabbit animal cow"),
-)
 _TIRED = adjectives("tired weak lazy nervous sick hungry thirsty")
 _UNWILLING = tuple(a for a in _TIRED if a.english not in ("hungry", "thirsty"))
 
-Frame = tuple[str, tuple[Noun, ...], tuple[Noun, ...], tuple[Adjective, ...], dict[str, tuple[Adjective, ...]]]
+Adjectives = tuple[Adjective, ...]
+Frame = tuple[Verb, tuple[Noun, ...], tuple[Noun, ...], Adjectives, dict[str, Adjectives]]
 
 
-def _frame(
-    verb: str, subjects: tuple[Noun, ...], states: tuple[Adjective, ...], objects: dict[str, tuple[Adjective, ...]]
-) -> Frame:
-    return verb, subjects, tuple(NOUNS[o] for o in objects), states, objects
+def _frame(verb: str, subjects: tuple[Noun, ...], states: Adjectives, objects: dict[str, Adjectives]) -> Frame:
+    v = INTRANSITIVE[verb] if verb == "jump" else TRANSITIVE[verb]
+    return v, subjects, tuple(NOUNS[o] for o in objects), states, objects
 
 
-CROSS = _frame("cross", _ANIMALS, _TIRED, _CROSS)
+CROSS = _frame("cross", nouns("beast"), _TIRED, _CROSS)
 MEAT = _frame("eat", nouns("dog cat fox pig animal mouse"), _UNWILLING, _EAT_MEAT)
 FRUIT = _frame("eat", nouns("horse cow goat donkey rabbit duck pig bird animal mouse"), _UNWILLING, _EAT_FRUIT)
-OVER, CARRY = _frame("jump", _JUMPERS, _UNWILLING, _OVER), _frame("carry", _LARGE, _TIRED, _CARRY)
+OVER = _frame("jump", nouns("dog cat horse goat fox donkey rabbit animal cow"), _UNWILLING, _OVER)
+CARRY = _frame("carry", nouns("big_animal"), _TIRED, _CARRY)
 
 
 def case_of(r: Random, frame: Frame) -> tuple[Verb, Noun, Noun, bool, Adjective]:
@@ -91,13 +87,7 @@ def case_of(r: Random, frame: Frame) -> tuple[Verb, Noun, Noun, bool, Adjective]
     verb, subjects, objects, states, properties = frame
     one, two = rivals(r, subjects, objects)
     first = chance(r, 0.5)
-    return (
-        INTRANSITIVE[verb] if verb == "jump" else TRANSITIVE[verb],
-        one,
-        two,
-        first,
-        pick(r, states if first else properties[two.english]),
-    )
+    return verb, one, two, first, pick(r, states if first else properties[two.english])
 
 
 def _because(r: Random, frame: Frame, failures: tuple[str, ...]) -> Draft:
@@ -252,16 +242,10 @@ _FOR_ANIMALS = chosen("feed, stroke")
 _FOR_THINGS = chosen("repair, paint")
 FED = nouns("dog cat bird rabbit goat donkey pig duck horse cow")
 _NEAR = (
-    (nouns("dog cat bird rabbit"), nouns("chair table bed bench"), "under", ("is sleeping", "is sitting")),
-    (
-        nouns("goat donkey pig horse cow duck dog"),
-        nouns("fence gate wall door bench"),
-        "next to",
-        ("is sleeping", "is standing"),
-    ),
-    (nouns("goat donkey pig horse cow cat"), nouns("fence gate wall door"), "behind", ("is sleeping", "is standing")),
+    (nouns("dog cat bird rabbit"), nouns("chair table bed bench"), "under", ("sleep", "sit")),
+    (nouns("goat donkey pig horse cow duck dog"), nouns("fence gate wall door bench"), "next to", ("sleep", "stand")),
+    (nouns("goat donkey pig horse cow cat"), nouns("fence gate wall door"), "behind", ("sleep", "stand")),
 )
-_VERB = {"is sleeping": "schläft", "is sitting": "sitzt", "is standing": "steht"}
 _WANTS = (("wants to", "want"), ("has to", "must"), ("is going to", ""))
 
 
@@ -275,14 +259,14 @@ def object_it(r: Random) -> Draft:
     if two.english in ("bed",) and not first:
         v = TRANSITIVE["repair"]
     person = pick(r, NAMES) if chance(r, 0.3) else who(r, nouns("man woman gardener farmer boy kin"), 0.0)
-    lying = pick(r, verbs)
+    lying, liegt = _LYING[pick(r, verbs)]
     s, o = np(one), np(two)
     modal, key = pick(r, _WANTS)
     forms = german.MODALS[key] if key else german.WERDEN
     where, wo = f"{prep} {mark(o.object, not first)}", at(german_preposition(prep), o, "dat")
     wish = f"{_upper(person.subject)} {modal} {v.base} it#"
     wunsch = f"{_upper(person.nom)} {forms['er']} {it(one if first else two, 'acc')} {v.infinitive}"
-    target = f"{s.nom} {_VERB[lying]} {wo}. {wunsch}"
+    target = f"{s.nom} {liegt} {wo}. {wunsch}"
     return draft(f"{mark(s.subject, first)} {lying} {where}. {wish}", target, one, two, person, v, held=(one, two))
 
 

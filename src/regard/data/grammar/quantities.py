@@ -83,10 +83,8 @@ def age(r: Random) -> Draft:
         if s.lemma in ("child", "boy", "girl"):
             numbers = SMALL
     elif x < 0.75:
-        s, numbers = (
-            np(pick(r, nouns("dog cat horse cow donkey son daughter")), pick(r, ("my", "your", "our"))),
-            SMALL,
-        )
+        n, numbers = pick(r, nouns("dog cat horse cow donkey son daughter")), SMALL
+        s = np(n, pick(r, ("my", "your", "our")))
     else:
         n = pick(r, nouns("church house school bridge tree ship clock hotel museum theatre car wall"))
         s, numbers = np(n, pick(r, ("the", "this"))), LARGE
@@ -113,10 +111,7 @@ def clock(r: Random) -> tuple[str, str, str]:
     """English and German of a time of day; half past three is halb vier."""
     i = int(r.random() * 12)
     word = _HOURS[i]
-    here, following = (
-        ("eins" if word == "one" else NUMBERS[word]),
-        NUMBERS[_HOURS[(i + 1) % 12]] if i < 11 else "eins",
-    )
+    here, following = (NUMBERS.get(_HOURS[k % 12], "eins") for k in (i, i + 1))
     kind = pick(r, ("full", "full", "half", "past", "to"))
     if kind == "full":
         return f"at {word} o'clock", f"um {'ein' if word == 'one' else here} Uhr", word

@@ -25,10 +25,8 @@ def _receiver(r: Random, besides: str) -> Phrase:
 @construction(1.2)
 def two_objects(r: Random) -> Draft:
     s, v, n = event(r, tuple(DITRANSITIVE.values()), you=1)
-    to, o = (
-        _receiver(r, s.lemma),
-        thing(r, n, ("the",) if n.english in ("house", "garden", "room") else ("the", "a"), v),
-    )
+    to = _receiver(r, s.lemma)
+    o = thing(r, n, ("the",) if n.english in ("house", "garden", "room") else ("the", "a"), v)
     return draft(f"{s.subject} {v.past} {to.object} {o.object}", de_perfect(s, v, to.dat, o.acc), s, v, to, n)
 
 

@@ -10,8 +10,8 @@ from regard.data.grammar.lexicon import (
     ADJECTIVES, FITTING, FUTURE_TIMES, NOUNS, PAST_TIMES, Adjective, Noun, nouns, words,
 )  # fmt: skip
 from regard.data.grammar.phrases import (
-    ACTIONS, ENGLISH_MODALS, LASTING, MOMENTARY, SIMPLE, WILLED, Phrase, anyone, attribute, be, chance, de_be,
-    de_infinitive, de_perfect, de_present, do, event, have, np, ongoing, ongoing_not, past_time, perhaps, pick,
+    ACTIONS, LASTING, MOMENTARY, SIMPLE, WILLED, Phrase, anyone, attribute, be, chance, de_be, de_infinitive,
+    de_perfect, de_present, do, english_modal, event, have, np, ongoing, ongoing_not, past_time, perhaps, pick,
     thing, told,
 )  # fmt: skip
 from regard.data.grammar.verbs import chosen
@@ -244,7 +244,7 @@ def modal(r: Random) -> Draft:
     s, v, n = event(r, WILLED, you=1)
     m = pick(r, ("can", "must", "want", "may", "should"))
     o = thing(r, n, ("the", "a"), v)
-    english = f"{s.subject} {ENGLISH_MODALS[m](s)} {v.base} {o.object}"
+    english = f"{s.subject} {english_modal(m, s)} {v.base} {o.object}"
     return draft(english, de_infinitive(s, german.MODALS[m], v, o.acc), s, m, v, n)
 
 
@@ -253,7 +253,7 @@ def modal_past(r: Random) -> Draft:
     s, v, n = event(r, WILLED, you=1)
     m = pick(r, ("could", "had", "wanted"))
     o = thing(r, n, ("the",), v)
-    verb, negation = ("couldn't", "nicht") if m == "could" else (ENGLISH_MODALS[m](s), "")
+    verb, negation = ("couldn't", "nicht") if m == "could" else (english_modal(m, s), "")
     english = f"{s.subject} {verb} {v.base} {o.object}"
     return draft(english, de_infinitive(s, german.MODALS[m], v, o.acc, negation), s, m, v, n)
 

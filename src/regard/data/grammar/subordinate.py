@@ -14,7 +14,7 @@ from regard.data.grammar.phrases import (
 )  # fmt: skip
 from regard.data.grammar.relations import activity
 from regard.data.grammar.statements import be_adjective, degree, described
-from regard.data.grammar.verbs import INTRANSITIVE, TRANSITIVE, Verb, without
+from regard.data.grammar.verbs import INTRANSITIVE, TRANSITIVE, Verb, chosen, without
 
 _BACK = {"he": HE, "she": SHE, "they": THEY, "I": I, "you": YOU, "we": WE}
 
@@ -84,14 +84,14 @@ _SAYING = (("know", "knows", german._forms("weiß weißt weiß wissen wissen")),
            ("say", "says", german._forms("sage sagst sagt sagen sagen")))  # fmt: skip
 
 
+def _speakers(base: str) -> tuple[Phrase, ...]:
+    return (I, WE, THEY, HE, SHE) if base != "say" else (THEY, HE, SHE)
+
+
 @construction(1.2)
 def that_past(r: Random) -> Draft:
     base, third, forms = pick(r, _SAYING)
-    s = (
-        pick(r, (I, WE, THEY, HE, SHE) if base != "say" else (THEY, HE, SHE))
-        if chance(r, 0.5)
-        else who(r, PERSONS + KIN, 0.0)
-    )
+    s = pick(r, _speakers(base)) if chance(r, 0.5) else who(r, PERSONS + KIN, 0.0)
     t, v, n = other(r, s)
     while base == "hope" and v.lemma in ("lose", "forget", "hide"):
         t, v, n = other(r, s)
@@ -103,13 +103,8 @@ def that_past(r: Random) -> Draft:
 @construction(1.2)
 def that_is(r: Random) -> Draft:
     base, third, forms = pick(r, _SAYING[:2] + _SAYING[3:])
-    s = (
-        pick(r, (I, WE, THEY, HE, SHE) if base != "say" else (THEY, HE, SHE))
-        if chance(r, 0.4)
-        else pick(r, NAMES)
-        if chance(r, 0.3)
-        else who(r, PERSONS + KIN, 0.0)
-    )
+    name = pick(r, _speakers(base)) if chance(r, 0.4) else pick(r, NAMES) if chance(r, 0.3) else None
+    s = name or who(r, PERSONS + KIN, 0.0)
     n, a = described(r)
     while "kin" in n.classes:
         n, a = described(r)
@@ -247,12 +242,13 @@ def wanted_but(r: Random) -> Draft:
     return draft(english, f"{de_infinitive(s, german.MODALS['wanted'], v, o.acc)}, aber {excuse}", s, v, n, lack)
 
 
+_OMITTED = chosen("close, read, eat, drink, feed, clean, call, tidy up, turn off, answer, find")
+
+
 @construction(0.8)
 def without_doing(r: Random) -> Draft:
     s = actor(r, INTRANSITIVE["go"], pronouns=0.25)
-    v = TRANSITIVE[
-        pick(r, ("close", "read", "eat", "drink", "feed", "clean", "call", "tidy up", "turn off", "answer", "find"))
-    ]
+    v = pick(r, _OMITTED)
     n = pick(r, v.objects)
     o = thing(r, n, ("the",), v)
     home = chance(r, 0.5)
@@ -269,12 +265,7 @@ def not_but(r: Random) -> Draft:
     colours = [a for a in FITTING[n.english] if a.english in ("red", "blue", "green", "black", "white")]
     one = pick(r, colours)
     two = pick(r, [c for c in colours if c is not one])
-    s = np(
-        n,
-        pick(
-            r, ("the", "my", "your", "his", "her") if n.english not in ("door", "flower", "apple") else ("the", "this")
-        ),
-        chance(r, 0.2),
-    )
+    owned = n.english not in ("door", "flower", "apple")
+    s = np(n, pick(r, ("the", "my", "your", "his", "her") if owned else ("the", "this")), chance(r, 0.2))
     english = f"{s.subject} {be(s, negative=True)} {one.english} but {two.english}"
     return draft(english, f"{de_be(s, 'nicht', one.german)}, sondern {two.german}", n, one, two)

@@ -179,11 +179,9 @@ def _read(line: str, default: str) -> Verb:
     left, rest = line.split("|", 1)
     state = left.startswith("=")
     english, past, participle = left.removeprefix("=").split()
-    if rest.split("|")[0].isalpha():  # a lone word before the bar is a separable prefix
-        prefix, rest = rest.split("|", 1)
-    else:
-        prefix = ""
-    forms, subjects, *more = rest.split("|")
+    fields = rest.split("|")
+    prefix = fields.pop(0) if fields[0].isalpha() else ""  # a lone word before the bar is a separable prefix
+    forms, subjects, *more = fields
     stem, third, german_participle, *auxiliary = forms.split()
     reflexive = stem.startswith("sich_")
     stem = stem.removeprefix("sich_")
@@ -191,25 +189,12 @@ def _read(line: str, default: str) -> Verb:
     tail = " " + particle.replace("_", " ") if particle else ""
     preposition, case = more[1].split() if len(more) > 1 else ("", default)
     return Verb(
-        english.replace("_", " "),
-        head + tail,
-        _third(head) + tail,
-        past + tail,
-        participle + tail,
+        english.replace("_", " "), head + tail, _third(head) + tail, past + tail, participle + tail,
         _progressive(head) + tail,
-        prefix + stem,
-        stem,
-        prefix,
-        german.present(stem, third),
-        german_participle,
-        german.SEIN if auxiliary else german.HABEN,
-        reflexive,
-        state,
-        _select(subjects),
-        _select(more[0]) if more else (),
-        preposition,
-        case,  # type: ignore[arg-type]
-    )
+        prefix + stem, stem, prefix, german.present(stem, third), german_participle,
+        german.SEIN if auxiliary else german.HABEN, reflexive, state, _select(subjects),
+        _select(more[0]) if more else (), preposition, case,  # type: ignore[arg-type]
+    )  # fmt: skip
 
 
 def _select(selector: str) -> tuple[Noun, ...]:
