@@ -10,7 +10,7 @@ import difflib
 import re
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
@@ -29,6 +29,17 @@ def option(default: Any = MISSING, help: str = "") -> Any:
     if isinstance(default, type) and dataclasses.is_dataclass(default):
         return dataclasses.field(default_factory=default, metadata={"help": help})
     return dataclasses.field(default=default, metadata={"help": help})
+
+
+@typing.dataclass_transform(frozen_default=True)
+def mechanism(id: str, formula: str, paper: str) -> Callable[[type[T]], type[T]]:
+    """A frozen dataclass that is one choice of several: its number among them, what it computes, and whose it is."""
+
+    def made(cls: Any) -> Any:
+        cls.id, cls.formula, cls.paper = id, formula, paper
+        return dataclass(frozen=True)(cls)
+
+    return made
 
 
 @dataclass

@@ -357,6 +357,7 @@ def test_the_corpus_is_the_same_in_every_process(everything: list[Pair]) -> None
     here = hashlib.sha256()
     for p in everything:
         here.update(repr(p).encode())
+    assert here.hexdigest().startswith("bfac9b6f89f61a34")  # published figures rest on these very sentences
     environment = {**os.environ, "PYTHONHASHSEED": "1234", "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", script]
     there = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)

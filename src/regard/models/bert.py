@@ -4,14 +4,13 @@
 PRESETS, as data.
 """
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.config import option
+from regard.config import mechanism, option
 from regard.models.stack import (
     EncoderLayer,
     Positions,
@@ -48,14 +47,13 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-@dataclass(frozen=True)
+@mechanism(
+    "A8", "x = norm(E[w] + S[segment] + P[place]); x ← norm(x + f(x)), f: attention, feed-forward", "Devlin 2019"
+)
 class BertConfig(StackConfig):
     """An encoder alone, which learns by filling gaps and by telling whether two sentences follow each other."""
 
     presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
-    id: ClassVar[str] = "A8"
-    formula: ClassVar[str] = "x = norm(E[w] + S[segment] + P[place]); x ← norm(x + f(x)), f: attention, feed-forward"
-    paper: ClassVar[str] = "Devlin 2019"
 
     kind: Literal["bert"] = "bert"
     preset: str | None = option(None, f"named sizes: {', '.join(PRESETS)}; any key given beside it wins")

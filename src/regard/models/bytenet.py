@@ -3,14 +3,13 @@
 There is no attention: at step t the target network reads column t of the source, so both run along one time line.
 """
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.config import option
+from regard.config import mechanism, option
 from regard.models.batch import Pairs
 from regard.models.state import Rows, State
 from regard.nn.convolution import Convolution
@@ -23,14 +22,15 @@ from regard.nn.record import Record
 PRESETS: dict[str, dict[str, Any]] = {"bytenet": {"sets": 1, "size": 256, "kernel": 3, "dropout": 0.1}}
 
 
-@dataclass(frozen=True)
+@mechanism(
+    "A6",
+    "x ← x + W₃ r(conv_r(r(W₁ r(x)))), r(x) = max(0, norm(x)), dilations 1, 2, 4, 8, 16, 1, …",
+    "Kalchbrenner 2016",
+)
 class ByteNetConfig:
     """Two stacks of dilated convolutions, the target's on top of the source's; no attention."""
 
     presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
-    id: ClassVar[str] = "A6"
-    formula: ClassVar[str] = "x ← x + W₃ r(conv_r(r(W₁ r(x)))), r(x) = max(0, norm(x)), dilations 1, 2, 4, 8, 16, 1, …"
-    paper: ClassVar[str] = "Kalchbrenner 2016"
 
     kind: Literal["bytenet"] = "bytenet"
     preset: str | None = option(None, f"named sizes: {', '.join(PRESETS)}; any key given beside it wins")

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.config import option
+from regard.config import mechanism, option
 from regard.models.batch import Pairs
 from regard.models.state import Rows, State
 from regard.nn.attention import Attention, AttentionConfig
@@ -61,13 +61,9 @@ class Window(nn.Module):
         return self.activation(self.convolution.centred(self.dropout(x), real))  # [B, S, D]
 
 
-@dataclass(frozen=True)
+@mechanism("A5", "x_i ← (a ⊙ σ(b) + x_i) · √½, [a; b] = W [x_{i−k/2}; …; x_{i+k/2}] + c", "Gehring 2017, 3.2")
 class GatedConfig:
     """Gated convolutions inside residuals."""
-
-    id: ClassVar[str] = "A5"
-    formula: ClassVar[str] = "x_i ← (a ⊙ σ(b) + x_i) · √½, [a; b] = W [x_{i−k/2}; …; x_{i+k/2}] + c"
-    paper: ClassVar[str] = "Gehring 2017, 3.2"
 
     kind: Literal["gated"] = "gated"
 
@@ -75,13 +71,9 @@ class GatedConfig:
         return Gated(size, kernel, dropout)
 
 
-@dataclass(frozen=True)
+@mechanism("A4", "x_i ← f(W [x_{i−k/2}; …; x_{i+k/2}] + b)", "Collobert 2011, 3.3")
 class WindowConfig:
     """Plain windows of words; each layer lets a word see (kernel−1)/2 words further on both sides."""
-
-    id: ClassVar[str] = "A4"
-    formula: ClassVar[str] = "x_i ← f(W [x_{i−k/2}; …; x_{i+k/2}] + b)"
-    paper: ClassVar[str] = "Collobert 2011, 3.3"
 
     kind: Literal["window"] = "window"
     activation: Literal["relu", "gelu", "gelu_tanh", "swish"] = option("relu", "f, after every window")
@@ -153,14 +145,11 @@ class DotAttentionConfig(AttentionConfig):
             raise ValueError("compress must be none: the encoder's states are not shortened")
 
 
-@dataclass(frozen=True)
+@mechanism("A5", "h ← (v(conv h) + h) · √½, then h ← (h + √m · Σ_j a_ij (z_j + e_j)) · √½", "Gehring 2017")
 class ConvConfig:
     """Encoder and decoder of convolutions, with attention to the source in every decoder layer."""
 
     presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
-    id: ClassVar[str] = "A5"
-    formula: ClassVar[str] = "h ← (v(conv h) + h) · √½, then h ← (h + √m · Σ_j a_ij (z_j + e_j)) · √½"
-    paper: ClassVar[str] = "Gehring 2017"
 
     kind: Literal["conv"] = "conv"
     preset: str | None = option(None, f"named sizes: {', '.join(PRESETS)}; any key given beside it wins")

@@ -3,13 +3,12 @@
 The biLM's weights come from the run that `training.init` names, and go with the tagger's own.
 """
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from regard.config import option
+from regard.config import mechanism, option
 from regard.models.lstm import BiLstmConfig, Locked
 from regard.models.recurrent import Recurrent
 from regard.models.texts import Texts
@@ -17,13 +16,9 @@ from regard.nn.embedding import Embedding
 from regard.nn.record import Record
 
 
-@dataclass(frozen=True)
+@mechanism("A12", "[E[w_t]; γ Σ_j softmax(s)_j h_t,j] → biLSTM; h_t,j: layer j of a frozen biLM", "Peters 2018, eq. 1")
 class ElmoConfig:
     """A biLSTM over words and, beside them, a learned mix of the layers of a frozen language model."""
-
-    id: ClassVar[str] = "A12"
-    formula: ClassVar[str] = "[E[w_t]; γ Σ_j softmax(s)_j h_t,j] → biLSTM; h_t,j: layer j of a frozen biLM"
-    paper: ClassVar[str] = "Peters 2018, eq. 1"
 
     kind: Literal["elmo"] = "elmo"
     embedding: int = option(128, "the width of its own words")

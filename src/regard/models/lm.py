@@ -3,13 +3,12 @@
 Its layers are the encoder's, with a causal pattern and a cache. Sizes live in PRESETS, as data.
 """
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from regard.config import option
+from regard.config import mechanism, option
 from regard.models.stack import (
     EncoderLayer,
     Positions,
@@ -50,14 +49,13 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-@dataclass(frozen=True)
+@mechanism(
+    "A7", "p(w_t | w_<t) = softmax(E x_t); x ← x + f(norm(x)), f: causal attention, feed-forward", "Radford 2019"
+)
 class LanguageModelConfig(StackConfig):
     """A decoder alone, which says the next word of a text."""
 
     presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
-    id: ClassVar[str] = "A7"
-    formula: ClassVar[str] = "p(w_t | w_<t) = softmax(E x_t); x ← x + f(norm(x)), f: causal attention, feed-forward"
-    paper: ClassVar[str] = "Radford 2019"
 
     kind: Literal["lm"] = "lm"
     preset: str | None = option(None, f"named sizes: {', '.join(PRESETS)}; any key given beside it wins")

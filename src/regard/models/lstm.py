@@ -4,7 +4,6 @@
 They know no task.
 """
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar, Literal
 
@@ -12,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.config import option
+from regard.config import mechanism, option
 from regard.models.recurrent import Recurrent
 from regard.models.state import Rows, State
 from regard.models.texts import Texts
@@ -22,13 +21,10 @@ from regard.nn.record import Record
 States = dict[str, Tensor]  # of each layer [B, 1, 2, D]: its h and c
 
 
-@dataclass(frozen=True)
+@mechanism("A13", "h_t = LSTM(x_t, h_t−1); p(w_t+1) = softmax(E h_t + b); a class from [h_T; max h; mean h]", "Howard 2018")
 class LstmConfig:
     """A language model of LSTM layers, whose states pass from batch to batch; a head on its body classifies."""
 
-    id: ClassVar[str] = "A13"
-    formula: ClassVar[str] = "h_t = LSTM(x_t, h_t−1); p(w_t+1) = softmax(E h_t + b); a class from [h_T; max h; mean h]"
-    paper: ClassVar[str] = "Howard 2018"
     carries: ClassVar[bool] = True
 
     kind: Literal["lstm_lm"] = "lstm_lm"
@@ -60,13 +56,12 @@ class LstmConfig:
         return LstmLanguageModel(self.body(entries))
 
 
-@dataclass(frozen=True)
+@mechanism(
+    "A12", "p(w_t | w_<t) · p(w_t | w_>t); h ← h + LSTM(h) after the first layer, in each direction", "Peters 2018, 3.1"
+)
 class BiLstmConfig(LstmConfig):
     """A language model in both directions, with shared words: what ELMo's features are made of."""
 
-    id: ClassVar[str] = "A12"
-    formula: ClassVar[str] = "p(w_t | w_<t) · p(w_t | w_>t); h ← h + LSTM(h) after the first layer, in each direction"
-    paper: ClassVar[str] = "Peters 2018, 3.1"
     carries: ClassVar[bool] = False  # a direction that reads backwards has nothing to go on from
 
     kind: Literal["bilstm_lm"] = "bilstm_lm"  # type: ignore[assignment]

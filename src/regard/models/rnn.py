@@ -3,13 +3,13 @@
 The decoders are in `rnn_decoder.py`, the cells in `recurrent.py`; scores, patterns and normalisers are `nn`'s own.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from regard.config import option
+from regard.config import mechanism, option
 from regard.models.batch import Pairs
 from regard.models.recurrent import Recurrent
 from regard.models.rnn_decoder import Current, Decoder, Feeding, Previous
@@ -30,14 +30,11 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-@dataclass(frozen=True)
+@mechanism("A2, A3", "s_i = f(s_{i−1}, y_{i−1}, c_i), c_i = Σ_j α_ij h_j", "Bahdanau 2014; Luong 2015")
 class RnnConfig:
     """A recurrent encoder and decoder, with one attention to the source."""
 
     presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
-    id: ClassVar[str] = "A2, A3"
-    formula: ClassVar[str] = "s_i = f(s_{i−1}, y_{i−1}, c_i), c_i = Σ_j α_ij h_j"
-    paper: ClassVar[str] = "Bahdanau 2014; Luong 2015"
 
     kind: Literal["rnn"] = "rnn"
     preset: str | None = option(None, f"named choices: {', '.join(PRESETS)}; any key given beside it wins")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from regard.config import option
+from regard.config import mechanism, option
 from regard.models.batch import Pairs
 from regard.models.stack import (
     EncoderLayer,
@@ -85,14 +85,11 @@ class PositionsConfig:
         return listed(getattr(self, place))
 
 
-@dataclass(frozen=True)
+@mechanism("A1", "x ← norm(x + f(x)), f: attention, attention to the source, feed-forward", "Vaswani 2017")
 class TransformerConfig(StackConfig):
     """Encoder and decoder of self-attention and feed-forward layers."""
 
     presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
-    id: ClassVar[str] = "A1"
-    formula: ClassVar[str] = "x ← norm(x + f(x)), f: attention, attention to the source, feed-forward"
-    paper: ClassVar[str] = "Vaswani 2017"
 
     kind: Literal["transformer"] = "transformer"
     preset: str | None = option(None, f"named sizes: {', '.join(PRESETS)}; any key given beside it wins")

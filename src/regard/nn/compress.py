@@ -4,14 +4,13 @@ Padding counts as zero. A compressed key stands at the last position that it cov
 may see all of it; it is real if anything that it covers is.
 """
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.config import option
+from regard.config import mechanism, option
 from regard.errors import RegardError
 from regard.nn.layout import Layout
 from regard.nn.sizes import Sizes
@@ -109,13 +108,10 @@ def _one_document(kind: str, layout: Layout) -> None:
 # --- the choices -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@mechanism("—", "—", "—")
 class NoCompressionConfig:
     """Every key and value stays."""
 
-    id: ClassVar[str] = "—"
-    formula: ClassVar[str] = "—"
-    paper: ClassVar[str] = "—"
     shared_by_layers: ClassVar[bool] = False
     keeps_order: ClassVar[bool] = True  # so that patterns can tell what a key covers
 
@@ -128,13 +124,10 @@ class NoCompressionConfig:
         return NoCompression()
 
 
-@dataclass(frozen=True)
+@mechanism("M6", "k' = Ek, v' = Fv; E, F [size × length]", "Wang 2020, eq. 7")
 class LinformerConfig:
     """Keys and values are projected along the length to a fixed number; for encoders."""
 
-    id: ClassVar[str] = "M6"
-    formula: ClassVar[str] = "k' = Ek, v' = Fv; E, F [size × length]"
-    paper: ClassVar[str] = "Wang 2020, eq. 7"
     keeps_order: ClassVar[bool] = False
 
     kind: Literal["linformer"] = "linformer"
@@ -171,13 +164,10 @@ class LinformerConfig:
         return Linformer(heads, self.size, self.length, self.sharing in ("key_value", "layers"))
 
 
-@dataclass(frozen=True)
+@mechanism("M7", "k'_c = Σ_r W_r k_{c·factor + r} + b, v' alike", "Liu 2018, 4.2.3")
 class StridedConvolutionConfig:
     """A convolution makes one key and value of every few neighbours (memory-compressed attention)."""
 
-    id: ClassVar[str] = "M7"
-    formula: ClassVar[str] = "k'_c = Σ_r W_r k_{c·factor + r} + b, v' alike"
-    paper: ClassVar[str] = "Liu 2018, 4.2.3"
     shared_by_layers: ClassVar[bool] = False
     keeps_order: ClassVar[bool] = True
 

@@ -1,13 +1,14 @@
 """How do scores become weights? Hidden places get exactly zero; a row with nothing to see gives zeros, not NaN."""
 
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
+
+from regard.config import mechanism
 
 
 class Softmax(nn.Module):
@@ -126,13 +127,9 @@ THRESHOLDS = {2.0: _threshold_2, 1.5: _threshold_15}
 # --- the choices -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@mechanism("N1", "exp(s_j) / Σ exp(s)", "Bahdanau 2014, eq. 6")
 class SoftmaxConfig:
     """Every visible place gets some weight."""
-
-    id: ClassVar[str] = "N1"
-    formula: ClassVar[str] = "exp(s_j) / Σ exp(s)"
-    paper: ClassVar[str] = "Bahdanau 2014, eq. 6"
 
     kind: Literal["softmax"] = "softmax"
 
@@ -140,13 +137,9 @@ class SoftmaxConfig:
         return Softmax()
 
 
-@dataclass(frozen=True)
+@mechanism("N2", "1 at argmax s; training: 1 at j ~ softmax(s)", "Xu 2015, 4.1; learning signal: Liu 2023 (ReinMax)")
 class HardConfig:
     """One place gets all the weight: the best, or one drawn by the softmax while training."""
-
-    id: ClassVar[str] = "N2"
-    formula: ClassVar[str] = "1 at argmax s; training: 1 at j ~ softmax(s)"
-    paper: ClassVar[str] = "Xu 2015, 4.1; learning signal: Liu 2023 (ReinMax)"
 
     kind: Literal["hard"] = "hard"
 
@@ -154,13 +147,9 @@ class HardConfig:
         return Hard()
 
 
-@dataclass(frozen=True)
+@mechanism("N3", "argmin_p ‖p − s‖²", "Martins 2016")
 class SparsemaxConfig:
     """Low scores get exactly nothing: the nearest distribution to the scores themselves."""
-
-    id: ClassVar[str] = "N3"
-    formula: ClassVar[str] = "argmin_p ‖p − s‖²"
-    paper: ClassVar[str] = "Martins 2016"
 
     kind: Literal["sparsemax"] = "sparsemax"
 
@@ -168,13 +157,9 @@ class SparsemaxConfig:
         return Sparsemax()
 
 
-@dataclass(frozen=True)
+@mechanism("N3", "relu(s/2 − τ)², Σ = 1", "Peters 2019")
 class EntmaxConfig:
     """Low scores get exactly nothing, less abruptly than by sparsemax (α = 1.5)."""
-
-    id: ClassVar[str] = "N3"
-    formula: ClassVar[str] = "relu(s/2 − τ)², Σ = 1"
-    paper: ClassVar[str] = "Peters 2019"
 
     kind: Literal["entmax"] = "entmax"
 

@@ -1,13 +1,12 @@
 """How alike are a query and a key? One class a choice; each maps q [B,H,Q,d], k [B,H,K,d] to scores [B,H,Q,K]."""
 
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from regard.config import option
+from regard.config import mechanism, option
 from regard.nn.sizes import Sizes
 
 
@@ -137,13 +136,9 @@ def _unit(x: Tensor) -> Tensor:
 # --- the choices -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@mechanism("S1, S7", "qᵀk", "Luong 2015, eq. 8; compensated: Raffel 2020 (T5)")
 class DotConfig:
     """The dot product as it is; its variance grows with the size of a head unless weights begin smaller."""
-
-    id: ClassVar[str] = "S1, S7"
-    formula: ClassVar[str] = "qᵀk"
-    paper: ClassVar[str] = "Luong 2015, eq. 8; compensated: Raffel 2020 (T5)"
 
     kind: Literal["dot"] = "dot"
     init: Literal["plain", "compensated"] = option(
@@ -155,13 +150,9 @@ class DotConfig:
         return Dot(sizes.d_k, query_gain=sizes.d_k**-0.5 if self.init == "compensated" else 1.0)
 
 
-@dataclass(frozen=True)
+@mechanism("S2", "qᵀk / √d_k", "Vaswani 2017, eq. 1")
 class ScaledDotConfig:
     """The dot product by √d_k: keeps the variance of scores at 1 whatever the size of a head."""
-
-    id: ClassVar[str] = "S2"
-    formula: ClassVar[str] = "qᵀk / √d_k"
-    paper: ClassVar[str] = "Vaswani 2017, eq. 1"
 
     kind: Literal["scaled_dot"] = "scaled_dot"
 
@@ -170,13 +161,9 @@ class ScaledDotConfig:
         return ScaledDot(sizes.d_k)
 
 
-@dataclass(frozen=True)
+@mechanism("S3", "qᵀWk", "Luong 2015, eq. 8")
 class GeneralConfig:
     """A learned matrix between query and key, one for each head."""
-
-    id: ClassVar[str] = "S3"
-    formula: ClassVar[str] = "qᵀWk"
-    paper: ClassVar[str] = "Luong 2015, eq. 8"
 
     kind: Literal["general"] = "general"
 
@@ -184,13 +171,9 @@ class GeneralConfig:
         return General(sizes.heads, d_q or sizes.d_k, sizes.d_k)
 
 
-@dataclass(frozen=True)
+@mechanism("S4", "vᵀtanh(W₁q + W₂k)", "Bahdanau 2014, A.1.2")
 class AdditiveConfig:
     """A small network with one hidden layer, a matrix for queries and one for keys."""
-
-    id: ClassVar[str] = "S4"
-    formula: ClassVar[str] = "vᵀtanh(W₁q + W₂k)"
-    paper: ClassVar[str] = "Bahdanau 2014, A.1.2"
 
     kind: Literal["additive"] = "additive"
     size: int | None = option(None, "of the hidden layer; none: d_k")
@@ -202,13 +185,9 @@ class AdditiveConfig:
         return Additive(sizes.heads, d_q or sizes.d_k, sizes.d_k, self.size or sizes.d_k)
 
 
-@dataclass(frozen=True)
+@mechanism("S5", "vᵀtanh(W[q;k])", "Luong 2015, eq. 8")
 class ConcatConfig:
     """A small network with one hidden layer, one matrix over query and key end to end."""
-
-    id: ClassVar[str] = "S5"
-    formula: ClassVar[str] = "vᵀtanh(W[q;k])"
-    paper: ClassVar[str] = "Luong 2015, eq. 8"
 
     kind: Literal["concat"] = "concat"
     size: int | None = option(None, "of the hidden layer; none: d_k")
@@ -220,13 +199,9 @@ class ConcatConfig:
         return Concat(sizes.heads, d_q or sizes.d_k, sizes.d_k, self.size or sizes.d_k)
 
 
-@dataclass(frozen=True)
+@mechanism("S6", "scale · qᵀk / (‖q‖‖k‖)", "Graves 2014 (NTM), eq. 6")
 class CosineConfig:
     """The angle alone; within ±1 a softmax over n keys gives none more than e²/(e² + n − 1), so there is a factor."""
-
-    id: ClassVar[str] = "S6"
-    formula: ClassVar[str] = "scale · qᵀk / (‖q‖‖k‖)"
-    paper: ClassVar[str] = "Graves 2014 (NTM), eq. 6"
 
     kind: Literal["cosine"] = "cosine"
     scale: float = option(1.0, "a factor on the cosine, β in the paper; above 1 weights can be sharper")

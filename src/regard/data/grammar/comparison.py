@@ -6,10 +6,10 @@ from random import Random
 
 from regard.data.grammar import german
 from regard.data.grammar.constructions import Draft, construction, draft
-from regard.data.grammar.lexicon import FITTING, FREQUENCY, NOUNS, Adjective, Noun, nouns, words
+from regard.data.grammar.lexicon import FITTING, FREQUENCY, NOUNS, Adjective, Noun, nouns, table, words
 from regard.data.grammar.phrases import (
-    ACTIONS, NAMES, PERSONS, Phrase, actor, attribute, be, chance, de_perfect, de_present, event, have, np, ongoing,
-    pick, predicates, simple, thing, who,
+    ACTIONS, NAMES, PERSONS, Phrase, actor, be, chance, de_perfect, de_present, event, have, nominative, np,
+    ongoing, perhaps, pick, simple, thing, who,
 )  # fmt: skip
 from regard.data.grammar.relations import activity
 from regard.data.grammar.statements import be_adjective, degree
@@ -27,9 +27,8 @@ def comparative(r: Random) -> Draft:
     elif "kin" in one.classes and dets[0] in ("the", "this"):
         dets = ("my", "your")
     s, o = np(one, dets[0]), np(two, dets[1])
-    german_ = german.clause(s.nom, "ist", [a.german_comparative, "als", o.nom])
-    english = f"{s.subject} is {a.english_comparative} than {o.subject}."
-    return draft(english, german_ + ".", one.english, a.english, two.english, "than")
+    english = f"{s.subject} is {a.english_comparative} than {o.subject}"
+    return draft(english, german.clause(s.nom, "ist", [a.german_comparative, "als", o.nom]), one, a, two, "than")
 
 
 _COMPARED = words("""person kin beast text work food drink clothes furniture vehicle device container building
@@ -65,8 +64,7 @@ def as_as(r: Random) -> Draft:
     s, o = np(one, det), np(two, det if det == "the" else pick(r, ("my", "your")))
     negative = chance(r, 0.5)
     german_ = german.clause(s.nom, "ist", [f"{'nicht so' if negative else 'so'} {a.german} wie {o.nom}"])
-    english = f"{s.subject} {be(s, negative=negative)} as {a.english} as {o.subject}."
-    return draft(english, german_ + ".", one.english, a.english, two.english, "as")
+    return draft(f"{s.subject} {be(s, negative=negative)} as {a.english} as {o.subject}", german_, one, a, two, "as")
 
 
 _OWNED_THINGS = tuple(n for n in nouns("good house room garden office key") if len(FITTING[n.english]) > 2)
@@ -76,7 +74,7 @@ _OWNERS = tuple(n for n in PERSONS if n.english not in ("child", "girl", "guest"
 @construction(1.2)
 def genitive_owner(r: Random) -> Draft:
     n = pick(r, _OWNED_THINGS)
-    a = pick(r, predicates(n.english))
+    a = pick(r, FITTING[n.english])
     if chance(r, 0.2):
         owner = pick(r, [x for x in NAMES if x.subject[-1] not in "sx"])
         de_subject = f"{owner.gen} {n.german}"
@@ -85,9 +83,9 @@ def genitive_owner(r: Random) -> Draft:
         de_subject = f"{np(n).nom} {owner.gen}"
     past = chance(r, 0.3)
     word, word_de = degree(r, a, ("very", "too", "", "not"))
-    s = Phrase(f"{owner.subject}'s {n.english}", "", (de_subject, "", "", ""), "er", n.english, "", n.gender)
+    s = nominative(f"{owner.subject}'s {n.english}", de_subject, "er", n.english, n.gender)
     english, german_ = be_adjective(s, a, word, word_de, past)
-    return draft(english + ".", german_ + ".", owner.lemma, n.english, a.english, "'s")
+    return draft(english, german_, owner, n, a, "'s")
 
 
 _PARTS = nouns("part garden kitchen room")
@@ -99,15 +97,21 @@ def genitive_part(r: Random) -> Draft:
     part, whole = pick(r, _PARTS), pick(r, _WHOLES)
     while "part" not in part.classes and whole.english not in ("house", "hotel", "restaurant", "hospital", "school"):
         part, whole = pick(r, _PARTS), pick(r, _WHOLES)
-    a = pick(r, predicates(part.english) or (FITTING["house"][0],))
-    w = np(whole, "the", False, attribute(r, whole) if chance(r, 0.3) else None)
+    a = pick(r, FITTING[part.english] or (FITTING["house"][0],))
+    w = np(whole, "the", False, perhaps(r, 0.3, whole))
     many = part.english == "room" or (part.english in ("window", "door") and chance(r, 0.5))
     p = np(part, "the", many)
-    s = Phrase(
-        f"{p.subject} of {w.object}", "", (f"{p.nom} {w.gen}", "", "", ""), p.person, part.english, "", part.gender
-    )
+    s = nominative(f"{p.subject} of {w.object}", f"{p.nom} {w.gen}", p.person, part.english, part.gender)
     english, german_ = be_adjective(s, a, *degree(r, a, ("very", "too", "", "not")), past=chance(r, 0.3))
-    return draft(english + ".", german_ + ".", part.english, whole.english, a.english, "of")
+    return draft(english, german_, part, whole, a, "of")
+
+
+_STRANGERS = nouns("teacher child woman man girl boy guest")
+
+
+def _companion(r: Random, s: Phrase, kin: str) -> Phrase:
+    """One of the subject's own, or a stranger where no possessive would say whose."""
+    return np(pick(r, nouns(kin)), s.own) if s.own else who(r, _STRANGERS)
 
 
 @construction()
@@ -116,33 +120,20 @@ def for_someone(r: Random) -> Draft:
     s, n = actor(r, v), pick(r, v.objects)
     while n.english in ("horse", "bread", "cat", "sentence"):
         n = pick(r, v.objects)
-    to = (
-        np(pick(r, nouns("mother father brother sister friend daughter son aunt uncle")), s.own)
-        if s.own
-        else who(r, KIN_OR)
-    )
+    to = _companion(r, s, "mother father brother sister friend daughter son aunt uncle")
     o = np(n, "a")
-    english = f"{s.subject} {v.past} {o.object} for {to.object}."
     german_ = de_perfect(s, v, o.acc, f"für {to.acc}")
-    return draft(english, german_ + ".", s.lemma, v.lemma, n.english, to.lemma)
-
-
-KIN_OR = nouns("teacher child woman man girl boy guest")
+    return draft(f"{s.subject} {v.past} {o.object} for {to.object}", german_, s, v, n, to)
 
 
 @construction()
 def with_someone(r: Random) -> Draft:
     v = INTRANSITIVE[pick(r, ("play", "dance", "sing", "work", "cook", "swim", "laugh"))]
     s = actor(r, v)
-    to = (
-        np(pick(r, nouns("brother sister friend daughter uncle aunt grandmother neighbour")), s.own)
-        if s.own
-        else who(r, KIN_OR)
-    )
+    to = _companion(r, s, "brother sister friend daughter uncle aunt grandmother neighbour")
     while to.lemma == s.lemma:
-        to = who(r, KIN_OR, 0.3)
-    english = f"{s.subject} {ongoing(s, v)} with {to.object}."
-    return draft(english, de_present(s, v, f"mit {to.dat}") + ".", s.lemma, v.lemma, "with", to.lemma)
+        to = who(r, _STRANGERS, 0.3)
+    return draft(f"{s.subject} {ongoing(s, v)} with {to.object}", de_present(s, v, f"mit {to.dat}"), s, v, "with", to)
 
 
 @construction()
@@ -150,33 +141,20 @@ def already(r: Random) -> Draft:
     s, v, n = event(r, ACTIONS, you=1)
     o = thing(r, n, ("the",), v)
     if chance(r, 0.5):
-        english, german_ = (
-            f"{s.subject} {have(s)} already {v.participle} {o.object}.",
-            de_perfect(s, v, o.acc, "schon"),
-        )
-        return draft(english, german_ + ".", s.lemma, v.lemma, n.english, "already")
-    english = f"{s.subject} {have(s)}n't {v.participle} {o.object} yet."
-    return draft(english, de_perfect(s, v, o.acc, "noch nicht") + ".", s.lemma, v.lemma, n.english, "yet")
+        english = f"{s.subject} {have(s)} already {v.participle} {o.object}"
+        return draft(english, de_perfect(s, v, o.acc, "schon"), s, v, n, "already")
+    english = f"{s.subject} {have(s)}n't {v.participle} {o.object} yet"
+    return draft(english, de_perfect(s, v, o.acc, "noch nicht"), s, v, n, "yet")
 
 
 # What people do again and again, and with what.
-_HABITS = {
-    "buy": "food newspaper",
-    "read": "newspaper",
-    "write": "letter poem story",
-    "eat": "food",
-    "drink": "drink",
-    "visit": "museum city school friend uncle aunt grandmother",
-    "clean": "kitchen window room house office mirror",
-    "wash": "car",
-    "use": "computer machine bicycle camera",
-    "bake": "cake bread",
-    "draw": "house tree flower horse cat bird",
-    "feed": "dog cat horse rabbit goat donkey duck",
-    "tidy up": "room kitchen office",
-    "call": "mother father friend neighbour",
-    "forget": "key bag umbrella",
-}
+_HABITS = table("""
+buy: food newspaper; read: newspaper; write: letter poem story; eat: food; drink: drink
+visit: museum city school friend uncle aunt grandmother; clean: kitchen window room house office mirror; wash: car
+use: computer machine bicycle camera; bake: cake bread; draw: house tree flower horse cat bird
+feed: dog cat horse rabbit goat donkey duck; tidy up: room kitchen office; call: mother father friend neighbour
+forget: key bag umbrella
+""")
 DAILY = ("read", "eat", "drink", "feed", "forget", "wash", "clean", "tidy up", "use", "buy")
 
 
@@ -196,8 +174,7 @@ def routine(r: Random, besides: str = "") -> tuple[Phrase, Verb, Phrase]:
 def habit(r: Random) -> Draft:
     s, v, o = routine(r)
     t = pick(r, tuple(FREQUENCY))
-    german_ = de_present(s, v, FREQUENCY[t], o.acc)
-    return draft(f"{s.subject} {t} {simple(s, v)} {o.object}.", german_ + ".", s.lemma, t, v.lemma, o.lemma)
+    return draft(f"{s.subject} {t} {simple(s, v)} {o.object}", de_present(s, v, FREQUENCY[t], o.acc), s, t, v, o)
 
 
 _ENJOYED = chosen("read, eat, drink, visit, feed, draw, bake, watch")
@@ -217,8 +194,7 @@ def likes_to(r: Random) -> Draft:
         o = np(n, "", generic) if v.lemma != "visit" else thing(r, n, ("the",), v)
         where, lemma, middle = o.object, n.english, ("gern", o.acc)
     verb = "likes to" if s.person == "er" else "like to"
-    german_ = de_present(s, v, *middle)
-    return draft(f"{s.subject} {verb} {v.base} {where}.", german_ + ".", s.lemma, "gern", v.lemma, lemma)
+    return draft(f"{s.subject} {verb} {v.base} {where}", de_present(s, v, *middle), s, "gern", v, lemma)
 
 
 _JOBS = nouns("job")
@@ -233,6 +209,6 @@ def becomes(r: Random) -> Draft:
     a = np(job, "a").object
     if kind == "wants":
         german_ = german.clause(s.nom, "will", [job.german], "werden")
-        return draft(f"{s.subject} wants to become {a}.", german_ + ".", s.lemma, job.english, "become")
+        return draft(f"{s.subject} wants to become {a}", german_, s, job, "become")
     german_ = german.clause(s.nom, "ist" if kind == "is" else "war", [job.german])
-    return draft(f"{s.subject} {kind} {a}.", german_ + ".", s.lemma, job.english, kind)
+    return draft(f"{s.subject} {kind} {a}", german_, s, job, kind)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
+from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,5 +33,16 @@ def construction(weight: float = 1.0) -> Callable[[Maker], Maker]:
     return register
 
 
-def draft(source: str, target: str, *lemmas: str, held: tuple[str, ...] = ()) -> Draft:
-    return Draft(source, target, lemmas, held or lemmas)
+class Word(Protocol):
+    @property
+    def lemma(self) -> str: ...
+
+
+def draft(source: str, target: str, *slots: Word | str | None, held: tuple[Word, ...] = ()) -> Draft:
+    """A full stop ends what has no other mark; a slot that was left empty (no adjective) has no lemma."""
+    lemmas = tuple(x if isinstance(x, str) else x.lemma for x in slots if x)
+    return Draft(_ended(source), _ended(target), lemmas, tuple(x.lemma for x in held) or lemmas)
+
+
+def _ended(text: str) -> str:
+    return text if text[-1] in "?!" else text + "."

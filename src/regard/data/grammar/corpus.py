@@ -15,15 +15,9 @@ from functools import cache
 from random import Random
 from typing import Literal
 
-from regard.data.grammar import comparison as _comparison  # noqa: F401
-from regard.data.grammar import pronouns as _pronouns  # noqa: F401  (each of these fills the table)
-from regard.data.grammar import quantities as _quantities  # noqa: F401
-from regard.data.grammar import questions as _questions  # noqa: F401
-from regard.data.grammar import reference as _reference  # noqa: F401
-from regard.data.grammar import relations as _relations  # noqa: F401
-from regard.data.grammar import relative as _relative  # noqa: F401
-from regard.data.grammar import statements as _statements  # noqa: F401
-from regard.data.grammar import subordinate as _subordinate  # noqa: F401
+from regard.data.grammar import (  # noqa: F401  (each of these fills the table)
+    comparison, pronouns, quantities, questions, reference, relations, relative, statements, subordinate,
+)  # fmt: skip
 from regard.data.grammar.constructions import TABLE, Draft
 from regard.data.grammar.lexicon import (
     ADJECTIVES, FEMININE_NAMES, FUNCTION_LEMMAS, MASCULINE_NAMES, NOUNS, NUMBERS, UNITS, WEEKDAYS, words,
@@ -81,9 +75,8 @@ def _pair(draft: Draft, construction: str) -> Pair:
     )
     target = _capital(draft.target.replace("#", ""))
     final = target.split()
-    pronouns = tuple(Pronoun(e, referent, g, bare(final[g])) for e, g in places)
-    source = _capital(draft.source.replace("#", "").replace("@", ""))
-    return Pair(source, target, construction, pronouns, draft.lemmas)
+    marked = tuple(Pronoun(e, referent, g, bare(final[g])) for e, g in places)
+    return Pair(_capital(draft.source.replace("#", "").replace("@", "")), target, construction, marked, draft.lemmas)
 
 
 def _draw(construction: str, quota: dict[Split, int], seen: dict[str, str]) -> list[tuple[Split, Pair]]:
@@ -146,11 +139,11 @@ def pronouns_right(pair: Pair, hypothesis: str) -> tuple[int, int]:
     A hypothesis with as many words as the reference is compared at the recorded places; any other by the
     sequence of pronoun forms in it, where the reference has as many, and by their multiset otherwise.
     """
-    spoken, reference = [bare(w) for w in hypothesis.split()], [bare(w) for w in pair.target.split()]
-    if len(spoken) == len(reference):
+    spoken, wanted = [bare(w) for w in hypothesis.split()], [bare(w) for w in pair.target.split()]
+    if len(spoken) == len(wanted):
         return sum(spoken[p.german] == p.form for p in pair.pronouns), len(pair.pronouns)
     found = [w for w in spoken if w in FORMS]
-    places = [i for i, w in enumerate(reference) if w in FORMS]
+    places = [i for i, w in enumerate(wanted) if w in FORMS]
     if len(found) == len(places):
         return sum(found[places.index(p.german)] == p.form for p in pair.pronouns), len(pair.pronouns)
     left, right = Counter(found), 0

@@ -10,167 +10,81 @@ from functools import cache
 
 
 def words(text: str) -> tuple[str, ...]:
-    return tuple(text.split())
+    """The words of a list, which commas part where one of them has a space in it."""
+    return tuple(text.split(", " if "," in text else None))
 
 
-# English, German, gender (* = weak declension), German plural (- = none), classes. Plurals that look like the
-# singular are written out as well, so that the table can be read without a rule book.
+def table(text: str) -> dict[str, str]:
+    """Rows of `key: value`, parted by semicolons and line ends."""
+    rows = (row.partition(": ") for row in text.strip().replace("\n", "; ").split("; "))
+    return {key: value for key, _, value in rows}
+
+
+# A class: its nouns, as English, German, gender (* = weak declension), German plural (- = none), further classes.
+# Plurals that look like the singular are written out as well, so that the table can be read without a rule book.
 _NOUNS = """
-man Mann m Männer person adult
-woman Frau f Frauen person adult
-child Kind n Kinder person kid
-boy Junge m* Jungen person kid
-girl Mädchen n Mädchen person kid
-teacher Lehrer m Lehrer person job
-doctor Arzt m Ärzte person job
-student Student m* Studenten person job
-baker Bäcker m Bäcker person job
-farmer Bauer m* Bauern person job
-cook Koch m Köche person job
-gardener Gärtner m Gärtner person job
-painter Maler m Maler person job
-nurse Krankenschwester f Krankenschwestern person job
-waiter Kellner m Kellner person job
-waitress Kellnerin f Kellnerinnen person job
-guest Gast m Gäste person
-neighbour Nachbar m* Nachbarn kin
-friend Freund m Freunde kin
-brother Bruder m Brüder kin
-sister Schwester f Schwestern kin
-mother Mutter f Mütter kin
-father Vater m Väter kin
-grandmother Großmutter f Großmütter kin
-grandfather Großvater m Großväter kin
-daughter Tochter f Töchter kin
-son Sohn m Söhne kin
-uncle Onkel m Onkel kin
-aunt Tante f Tanten kin
-animal Tier n Tiere beast big_animal
-dog Hund m Hunde beast big_animal pet
-cat Katze f Katzen beast pet
-horse Pferd n Pferde beast big_animal farm
-bird Vogel m Vögel beast pet
-cow Kuh f Kühe beast big_animal farm
-pig Schwein n Schweine beast farm
-mouse Maus f Mäuse beast pet
-duck Ente f Enten beast farm
-goat Ziege f Ziegen beast big_animal farm
-fox Fuchs m Füchse beast
-donkey Esel m Esel beast big_animal farm
-rabbit Kaninchen n Kaninchen beast pet
-book Buch n Bücher text good lie small
-letter Brief m Briefe text lie small
-newspaper Zeitung f Zeitungen text good lie small
-story Geschichte f Geschichten work
-poem Gedicht n Gedichte work
-song Lied n Lieder work
-film Film m Filme work
-game Spiel n Spiele work
-picture Bild n Bilder good
-map Karte f Karten good lie small
-bread Brot n - food mass
-apple Apfel m Äpfel food fruit
-pear Birne f Birnen food fruit
-cake Kuchen m Kuchen food
-soup Suppe f - food mass
-egg Ei n Eier food
-cheese Käse m - food mass
-fish Fisch m - food
-tomato Tomate f Tomaten food fruit
-salad Salat m Salate food
-meat Fleisch n - food mass
-water Wasser n - drink mass
-milk Milch f - drink mass
-coffee Kaffee m - drink mass
-tea Tee m - drink mass
-juice Saft m - drink mass
-beer Bier n - drink mass
-coat Mantel m Mäntel clothes good lie
-shirt Hemd n Hemden clothes good lie
-dress Kleid n Kleider clothes good lie
-hat Hut m Hüte clothes good lie small
-jacket Jacke f Jacken clothes good lie
-skirt Rock m Röcke clothes good lie
-table Tisch m Tische furniture good
-chair Stuhl m Stühle furniture good
-bed Bett n Betten furniture good
-lamp Lampe f Lampen good device stand
-cupboard Schrank m Schränke furniture good
-sofa Sofa n Sofas furniture good
-bench Bank f Bänke furniture
-mirror Spiegel m Spiegel good
-carpet Teppich m Teppiche good
-car Auto n Autos vehicle good
-bus Bus m Busse vehicle
-train Zug m Züge vehicle
-bicycle Fahrrad n Fahrräder good
-ship Schiff n Schiffe vehicle
-truck Lastwagen m Lastwagen vehicle
-clock Uhr f Uhren good device
-computer Computer m Computer good device
-radio Radio n Radios good device stand
-camera Kamera f Kameras good device lie small
-machine Maschine f Maschinen device
-bag Tasche f Taschen container good stand
-suitcase Koffer m Koffer container good stand
-box Kiste f Kisten container stand
-basket Korb m Körbe container good stand
-package Paket n Pakete container lie
-bottle Flasche f Flaschen stand small
-cup Tasse f Tassen stand small good
-glass Glas n Gläser stand small
-key Schlüssel m Schlüssel lie small
-knife Messer n Messer lie small
-ball Ball m Bälle lie small good
-umbrella Regenschirm m Regenschirme lie good
-candle Kerze f Kerzen stand small
-present Geschenk n Geschenke lie small
-ladder Leiter f Leitern
-door Tür f Türen part
-window Fenster n Fenster part
-roof Dach n Dächer part
-wall Mauer f Mauern barrier
-fence Zaun m Zäune barrier
-gate Tor n Tore barrier
-room Zimmer n Zimmer inside
-kitchen Küche f Küchen inside
-garden Garten m Gärten area
-house Haus n Häuser building
-school Schule f Schulen building
-church Kirche f Kirchen building
-shop Laden m Läden building
-hospital Krankenhaus n Krankenhäuser building
-hotel Hotel n Hotels building
-restaurant Restaurant n Restaurants building
-station Bahnhof m Bahnhöfe building
-museum Museum n Museen building
-theatre Theater n Theater building
-library Bibliothek f Bibliotheken building
-office Büro n Büros inside
-city Stadt f Städte town
-village Dorf n Dörfer town
-park Park m Parks area
-forest Wald m Wälder area
-street Straße f Straßen way
-bridge Brücke f Brücken way
-square Platz m Plätze way
-river Fluss m Flüsse way
-lake See m Seen nature
-field Feld n Felder nature
-island Insel f Inseln nature
-tree Baum m Bäume
-flower Blume f Blumen
-question Frage f Fragen idea
-answer Antwort f Antworten idea
-word Wort n Wörter idea
-sentence Satz m Sätze idea
-problem Problem n Probleme idea
-task Aufgabe f Aufgaben idea
-language Sprache f Sprachen
-plan Plan m Pläne idea
-exam Prüfung f Prüfungen
-party Fest n Feste
-holiday Urlaub m -
+person: man Mann m Männer adult, woman Frau f Frauen adult, child Kind n Kinder kid, boy Junge m* Jungen kid
+person: girl Mädchen n Mädchen kid, teacher Lehrer m Lehrer job, doctor Arzt m Ärzte job
+person: student Student m* Studenten job, baker Bäcker m Bäcker job, farmer Bauer m* Bauern job, cook Koch m Köche job
+person: gardener Gärtner m Gärtner job, painter Maler m Maler job, nurse Krankenschwester f Krankenschwestern job
+person: waiter Kellner m Kellner job, waitress Kellnerin f Kellnerinnen job, guest Gast m Gäste
+kin: neighbour Nachbar m* Nachbarn, friend Freund m Freunde, brother Bruder m Brüder, sister Schwester f Schwestern
+kin: mother Mutter f Mütter, father Vater m Väter, grandmother Großmutter f Großmütter
+kin: grandfather Großvater m Großväter, daughter Tochter f Töchter, son Sohn m Söhne, uncle Onkel m Onkel
+kin: aunt Tante f Tanten
+beast: animal Tier n Tiere big_animal, dog Hund m Hunde big_animal pet, cat Katze f Katzen pet
+beast: horse Pferd n Pferde big_animal farm, bird Vogel m Vögel pet, cow Kuh f Kühe big_animal farm
+beast: pig Schwein n Schweine farm, mouse Maus f Mäuse pet, duck Ente f Enten farm
+beast: goat Ziege f Ziegen big_animal farm, fox Fuchs m Füchse, donkey Esel m Esel big_animal farm
+beast: rabbit Kaninchen n Kaninchen pet
+text: book Buch n Bücher good lie small, letter Brief m Briefe lie small, newspaper Zeitung f Zeitungen good lie small
+work: story Geschichte f Geschichten, poem Gedicht n Gedichte, song Lied n Lieder, film Film m Filme
+work: game Spiel n Spiele
+good: picture Bild n Bilder, map Karte f Karten lie small
+food: bread Brot n - mass, apple Apfel m Äpfel fruit, pear Birne f Birnen fruit, cake Kuchen m Kuchen
+food: soup Suppe f - mass, egg Ei n Eier, cheese Käse m - mass, fish Fisch m -, tomato Tomate f Tomaten fruit
+food: salad Salat m Salate, meat Fleisch n - mass
+drink: water Wasser n - mass, milk Milch f - mass, coffee Kaffee m - mass, tea Tee m - mass, juice Saft m - mass
+drink: beer Bier n - mass
+clothes: coat Mantel m Mäntel good lie, shirt Hemd n Hemden good lie, dress Kleid n Kleider good lie
+clothes: hat Hut m Hüte good lie small, jacket Jacke f Jacken good lie, skirt Rock m Röcke good lie
+furniture: table Tisch m Tische good, chair Stuhl m Stühle good, bed Bett n Betten good
+good: lamp Lampe f Lampen device stand
+furniture: cupboard Schrank m Schränke good, sofa Sofa n Sofas good, bench Bank f Bänke
+good: mirror Spiegel m Spiegel, carpet Teppich m Teppiche
+vehicle: car Auto n Autos good, bus Bus m Busse, train Zug m Züge
+good: bicycle Fahrrad n Fahrräder
+vehicle: ship Schiff n Schiffe, truck Lastwagen m Lastwagen
+good: clock Uhr f Uhren device, computer Computer m Computer device, radio Radio n Radios device stand
+good: camera Kamera f Kameras device lie small
+device: machine Maschine f Maschinen
+container: bag Tasche f Taschen good stand, suitcase Koffer m Koffer good stand, box Kiste f Kisten stand
+container: basket Korb m Körbe good stand, package Paket n Pakete lie
+stand: bottle Flasche f Flaschen small, cup Tasse f Tassen small good, glass Glas n Gläser small
+lie: key Schlüssel m Schlüssel small, knife Messer n Messer small, ball Ball m Bälle small good
+lie: umbrella Regenschirm m Regenschirme good
+stand: candle Kerze f Kerzen small
+lie: present Geschenk n Geschenke small
+: ladder Leiter f Leitern
+part: door Tür f Türen, window Fenster n Fenster, roof Dach n Dächer
+barrier: wall Mauer f Mauern, fence Zaun m Zäune, gate Tor n Tore
+inside: room Zimmer n Zimmer, kitchen Küche f Küchen
+area: garden Garten m Gärten
+building: house Haus n Häuser, school Schule f Schulen, church Kirche f Kirchen, shop Laden m Läden
+building: hospital Krankenhaus n Krankenhäuser, hotel Hotel n Hotels, restaurant Restaurant n Restaurants
+building: station Bahnhof m Bahnhöfe, museum Museum n Museen, theatre Theater n Theater
+building: library Bibliothek f Bibliotheken
+inside: office Büro n Büros
+town: city Stadt f Städte, village Dorf n Dörfer
+area: park Park m Parks, forest Wald m Wälder
+way: street Straße f Straßen, bridge Brücke f Brücken, square Platz m Plätze, river Fluss m Flüsse
+nature: lake See m Seen, field Feld n Felder, island Insel f Inseln
+: tree Baum m Bäume, flower Blume f Blumen
+idea: question Frage f Fragen, answer Antwort f Antworten, word Wort n Wörter, sentence Satz m Sätze
+idea: problem Problem n Probleme, task Aufgabe f Aufgaben
+: language Sprache f Sprachen
+idea: plan Plan m Pläne
+: exam Prüfung f Prüfungen, party Fest n Feste, holiday Urlaub m -
 """
 
 _ENGLISH_PLURALS = {"man": "men", "woman": "women", "child": "children", "mouse": "mice", "knife": "knives"}
@@ -256,17 +170,16 @@ thick|thicker|dick|dicker|book coat carpet wall
 MASCULINE_NAMES = ("Paul", "Peter", "Thomas", "Lukas", "Max")
 FEMININE_NAMES = ("Anna", "Maria", "Emma", "Julia", "Laura")
 
-NUMBERS = {
-    "two": "zwei", "three": "drei", "four": "vier", "five": "fünf", "six": "sechs", "seven": "sieben",
-    "eight": "acht", "nine": "neun", "ten": "zehn", "eleven": "elf", "twelve": "zwölf",
-    "twenty": "zwanzig", "thirty": "dreißig", "forty": "vierzig", "fifty": "fünfzig", "sixty": "sechzig",
-    "seventy": "siebzig", "eighty": "achtzig", "ninety": "neunzig",
-}  # fmt: skip
+NUMBERS = table("""
+two: zwei; three: drei; four: vier; five: fünf; six: sechs; seven: sieben; eight: acht; nine: neun; ten: zehn
+eleven: elf; twelve: zwölf; twenty: zwanzig; thirty: dreißig; forty: vierzig; fifty: fünfzig; sixty: sechzig
+seventy: siebzig; eighty: achtzig; ninety: neunzig
+""")
 
-WEEKDAYS = {
-    "Monday": "Montag", "Tuesday": "Dienstag", "Wednesday": "Mittwoch", "Thursday": "Donnerstag",
-    "Friday": "Freitag", "Saturday": "Samstag", "Sunday": "Sonntag",
-}  # fmt: skip
+WEEKDAYS = table("""
+Monday: Montag; Tuesday: Dienstag; Wednesday: Mittwoch; Thursday: Donnerstag; Friday: Freitag; Saturday: Samstag
+Sunday: Sonntag
+""")
 PAST_TIMES = {"yesterday": "gestern", "last week": "letzte Woche", "last year": "letztes Jahr",
               "last night": "gestern Abend", "this morning": "heute Morgen"}  # fmt: skip
 FUTURE_TIMES = {"tomorrow": "morgen", "next week": "nächste Woche", "next year": "nächstes Jahr",
@@ -295,6 +208,10 @@ class Noun:
     classes: frozenset[str]
 
     @property
+    def lemma(self) -> str:
+        return self.english
+
+    @property
     def mass(self) -> bool:
         return "mass" in self.classes
 
@@ -312,6 +229,10 @@ class Adjective:
     german_comparative: str
     attributive: bool
 
+    @property
+    def lemma(self) -> str:
+        return self.english
+
 
 def _plural(word: str) -> str:
     if word in _ENGLISH_PLURALS:
@@ -325,11 +246,12 @@ def _plural(word: str) -> str:
 
 def _read_nouns() -> dict[str, Noun]:
     nouns = {}
-    for line in _NOUNS.split("\n"):
-        if line:
-            english, german, gender, plural, *classes = line.split()
-            weak = gender.endswith("*")
-            nouns[english] = Noun(english, _plural(english), german, gender[0], plural, weak, frozenset(classes))
+    for line in _NOUNS.strip().split("\n"):
+        first, members = line.split(":")
+        for member in members.split(","):
+            english, german, gender, plural, *more = member.split()
+            weak, kinds = gender.endswith("*"), frozenset((*first.split(), *more))
+            nouns[english] = Noun(english, _plural(english), german, gender[0], plural, weak, kinds)
     return nouns
 
 

@@ -6,7 +6,7 @@ writes two sentences from them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import TypeVar
@@ -16,7 +16,7 @@ from regard.data.grammar.german import Case
 from regard.data.grammar.lexicon import (
     ADJECTIVES, FEMININE_NAMES, FITTING, MASCULINE_NAMES, PAST_TIMES, Adjective, Noun, nouns, words,
 )  # fmt: skip
-from regard.data.grammar.verbs import INTRANSITIVE, TRANSITIVE, Verb, chosen
+from regard.data.grammar.verbs import INTRANSITIVE, TRANSITIVE, Verb, chosen, without
 
 T = TypeVar("T")
 
@@ -82,6 +82,11 @@ def name(word: str) -> Phrase:
 NAMES = tuple(name(n) for n in MASCULINE_NAMES + FEMININE_NAMES)
 
 
+def nominative(english: str, german: str, person: str, lemma: str, column: str) -> Phrase:
+    """What can only be a subject: a relative pronoun, two people, the roof of the church."""
+    return Phrase(english, "", (german, "", "", ""), person, lemma, "", column)
+
+
 def article(word: str) -> str:
     return "an" if word[0] in "aeiou" else "a"
 
@@ -145,20 +150,24 @@ def actor(
     return who(r, verb.subjects, plural)
 
 
+def anyone(r: Random, pronouns: float, plural: float = 0.15) -> Phrase:
+    """Whoever one can speak of: a pronoun or a name with that probability, otherwise a person."""
+    return pick(r, PERSONAL + NAMES) if chance(r, pronouns) else who(r, HUMANS, plural)
+
+
 def attribute(r: Random, noun: Noun) -> Adjective | None:
     """An adjective that can stand before the noun."""
     fitting = [a for a in FITTING[noun.english] if a.attributive]
     return pick(r, fitting) if fitting else None
 
 
+def perhaps(r: Random, p: float, noun: Noun) -> Adjective | None:
+    return attribute(r, noun) if chance(r, p) else None
+
+
 # Verbs whose object is known to both speakers: one closes the door, not a door.
-_KNOWN = frozenset(
-    v.lemma
-    for v in chosen(
-        "open, close, turn on, turn off, clean, tidy up, take off, put on, forget, cross, feed, stroke, "
-        "answer, call, pick up, wash, understand, know, watch, hide"
-    )
-)
+_KNOWN = words("open, close, turn on, turn off, clean, tidy up, take off, put on, forget, cross, feed, stroke, answer, "
+               "call, pick up, wash, understand, know, watch, hide")  # fmt: skip
 
 
 def thing(r: Random, noun: Noun, determiners: Sequence[str], verb: Verb) -> Phrase:
@@ -168,14 +177,17 @@ def thing(r: Random, noun: Noun, determiners: Sequence[str], verb: Verb) -> Phra
 
 
 # What nobody remembers for long, and what takes longer than an hour.
-QUICK = frozenset(
-    v.lemma
-    for v in chosen(
-        "turn on, turn off, open, close, cut, put on, take off, try on, stroke, feed, eat, drink, wash, "
-        "clean, tidy up, call, pick up, hide, bring along, look for, hear, carry"
-    )
-)
-SLOW = frozenset(words("build learn paint plant sell visit repair write read cross"))
+QUICK = words("turn on, turn off, open, close, cut, put on, take off, try on, stroke, feed, eat, drink, wash, clean, "
+              "tidy up, call, pick up, hide, bring along, look for, hear, carry")  # fmt: skip
+SLOW = words("build learn paint plant sell visit repair write read cross")
+
+
+def qualified(
+    r: Random, p: float, verb: Verb, noun: Noun, determiners: Sequence[str], bare: Sequence[str]
+) -> tuple[Adjective | None, Phrase]:
+    """An object of the verb, perhaps with an adjective, which kinship terms never take; `bare`: determiners without."""
+    a = attribute(r, noun) if chance(r, p) and "kin" not in noun.classes else None
+    return a, np(noun, pick(r, determiners), False, a) if a else thing(r, noun, bare, verb)
 
 
 def past_time(r: Random, verb: Verb) -> str:
@@ -183,15 +195,13 @@ def past_time(r: Random, verb: Verb) -> str:
     return pick(r, [t for t in times if t != "last year"] if verb.lemma in QUICK else times)
 
 
-TRANSITIVE_LIST, INTRANSITIVE_LIST = tuple(TRANSITIVE.values()), tuple(INTRANSITIVE.values())
+TRANSITIVE_LIST = tuple(TRANSITIVE.values())
 # One cannot be in the middle of finding something.
 MOMENTARY = ("lose", "find", "forget")
-LASTING = tuple(v for v in TRANSITIVE_LIST if v.lemma not in MOMENTARY)
+LASTING = without(TRANSITIVE_LIST, "lose, find, forget")
 ACTIONS = tuple(v for v in TRANSITIVE_LIST if not v.state)
-WILLED = tuple(v for v in ACTIONS if v.lemma not in ("lose", "forget"))
-SIMPLE = tuple(
-    INTRANSITIVE[v] for v in ("sleep", "laugh", "cry", "work", "dance", "sing", "play", "cook", "swim", "wait", "smile")
-)
+WILLED = without(ACTIONS, "lose, forget")
+SIMPLE = chosen("sleep, laugh, cry, work, dance, sing, play, cook, swim, wait, smile", INTRANSITIVE)
 
 
 def event(r: Random, verbs: Sequence[Verb] = TRANSITIVE_LIST, **options: float) -> tuple[Phrase, Verb, Noun]:
@@ -240,18 +250,11 @@ def ongoing_not(subject: Phrase, verb: Verb) -> str:
     return f"{be(subject, negative=True)} {verb.progressive}"
 
 
-ENGLISH_MODALS: dict[str, Callable[[Phrase], str]] = {
-    "can": lambda s: "can",
-    "must": lambda s: "has to" if s.person == "er" else "have to",
-    "want": lambda s: "wants to" if s.person == "er" else "want to",
-    "should": lambda s: "should",
-    "may": lambda s: (
-        "is allowed to" if s.person == "er" else "am allowed to" if s.person == "ich" else "are allowed to"
-    ),
-    "could": lambda s: "could",
-    "had": lambda s: "had to",
-    "wanted": lambda s: "wanted to",
-}
+def english_modal(key: str, subject: Phrase) -> str:
+    third = subject.person == "er"
+    phrases = {"must": "has to" if third else "have to", "want": "wants to" if third else "want to", "had": "had to",
+               "wanted": "wanted to", "may": f"{be(subject)} allowed to"}  # fmt: skip
+    return phrases.get(key, key)
 
 
 def _reflexive(subject: Phrase, verb: Verb, middle: Sequence[str]) -> list[str]:
@@ -280,16 +283,19 @@ def de_be(subject: Phrase, *rest: str, past: bool = False, order: german.Order =
     return german.clause(subject.nom, forms[subject.person], rest, "", order, front)
 
 
+def told(subject: Phrase, verb: Verb, past: bool, *middle: str, order: german.Order = "second") -> tuple[str, str]:
+    """English subject and verb, and the German clause with its middle, of the past or of now."""
+    if past:
+        return f"{subject.subject} {verb.past}", de_perfect(subject, verb, *middle, order=order)
+    return f"{subject.subject} {ongoing(subject, verb)}", de_present(subject, verb, *middle, order=order)
+
+
 def at(preposition: str, phrase: Phrase, case: german.Case) -> str:
     return german.prepositional(preposition, phrase.case(case))
 
 
-def adjective(word: str) -> Adjective:
-    return ADJECTIVES[word]
-
-
-def predicates(noun: str) -> tuple[Adjective, ...]:
-    return FITTING[noun]
+def adjectives(names: str) -> tuple[Adjective, ...]:
+    return tuple(ADJECTIVES[name] for name in names.split())
 
 
 PERSONS, KIN = nouns("person"), nouns("kin")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from regard.data.grammar.german import Case
-from regard.data.grammar.lexicon import NOUNS, Noun, nouns
+from regard.data.grammar.lexicon import NOUNS, Noun, nouns, table
 from regard.data.grammar.phrases import at, np, pick
 
 # Activity, then the places it happens at, each with its English preposition.
@@ -22,19 +22,10 @@ wait|at station, in hotel, in park, in shop, in office, in restaurant, on bridge
 cry|in kitchen, in room, in garden, on street, in church
 laugh|in kitchen, in room, in garden, in theatre, in bus
 """
-_GERMAN = {
-    "in": "in",
-    "on": "auf",
-    "at": "an",
-    "under": "unter",
-    "behind": "hinter",
-    "into": "in",
-    "onto": "auf",
-    "over": "über",
-    "to": "zu",
-    "next to": "neben",
-    "in front of": "vor",
-}
+_GERMAN = table("""
+in: in; on: auf; at: an; under: unter; behind: hinter; into: in; onto: auf; over: über; to: zu; next to: neben
+in front of: vor
+""")
 
 ACTIVITIES: dict[str, tuple[tuple[str, Noun], ...]] = {}
 for _line in _ACTIVITIES.strip().split("\n"):
@@ -47,12 +38,7 @@ SPOTS = (
     ("on", "on", nouns("table cupboard"), nouns("stand small -bag -suitcase -box -basket")),
     ("under", "under", nouns("table bed chair bench sofa"), nouns("lie container ball bottle -package")),
     ("in", "into", nouns("container cupboard -package"), nouns("small")),
-    (
-        "behind",
-        "behind",
-        nouns("door cupboard sofa gate"),
-        nouns("container umbrella lamp ball ladder -package -ladder"),
-    ),
+    ("behind", "behind", nouns("door cupboard sofa gate"), nouns("container umbrella lamp ball -package")),
     ("next to", "next to", nouns("bed door sofa chair"), nouns("container lamp radio bottle umbrella -package")),
 )
 

@@ -10,12 +10,10 @@ from random import Random
 
 from regard.data.grammar import german
 from regard.data.grammar.constructions import Draft, construction, draft
-from regard.data.grammar.lexicon import NOUNS, Adjective, Noun, nouns
-from regard.data.grammar.phrases import (
-    HUMANS, NAMES, PERSONAL, adjective, at, chance, de_infinitive, de_perfect, np, pick, who,
-)  # fmt: skip
+from regard.data.grammar.lexicon import NOUNS, Adjective, Noun, nouns, table
+from regard.data.grammar.phrases import NAMES, adjectives, anyone, at, chance, de_infinitive, de_perfect, np, pick, who
 from regard.data.grammar.places import german as german_preposition
-from regard.data.grammar.verbs import INTRANSITIVE, TRANSITIVE, Verb
+from regard.data.grammar.verbs import INTRANSITIVE, TRANSITIVE, Verb, chosen
 
 
 def it(noun: Noun, case: german.Case = "nom") -> str:
@@ -41,77 +39,47 @@ def mark(text: str, yes: bool = True) -> str:
     return text + "@" if yes else text
 
 
-def _states(table: str) -> dict[str, tuple[Adjective, ...]]:
-    """Lines of `noun: adjectives`: what can be said of one noun that could not be said of its rival."""
-    rows = (line.split(":") for line in table.strip().split("\n"))
-    return {noun.strip(): tuple(adjective(a) for a in words.split()) for noun, words in rows}
+def _states(text: str) -> dict[str, tuple[Adjective, ...]]:
+    """Rows of `noun: adjectives`: what can be said of one noun that could not be said of its rival."""
+    return {noun: adjectives(words) for noun, words in table(text).items()}
 
 
 _CROSS = _states("""
-street: wide dangerous long
-bridge: narrow dangerous long
-river: wide deep cold
-square: big loud
-field: big long""")
+street: wide dangerous long; bridge: narrow dangerous long; river: wide deep cold; square: big loud; field: big long
+""")
 _EAT_MEAT = _states("""
-cheese: soft salty hard
-fish: salty cold hot
-soup: hot cold salty
-egg: hard hot cold
-meat: salty hot cold
-bread: hard salty""")
-_EAT_FRUIT = _states("""
+cheese: soft salty hard; fish: salty cold hot; soup: hot cold salty; egg: hard hot cold; meat: salty hot cold
 bread: hard salty
-tomato: soft hard cold
-pear: hard soft sweet
-apple: hard soft sweet
-egg: hard hot cold
-salad: salty cold""")
+""")
+_EAT_FRUIT = _states("""
+bread: hard salty; tomato: soft hard cold; pear: hard soft sweet; apple: hard soft sweet; egg: hard hot cold
+salad: salty cold
+""")
 _OVER = _states("""
-wall: high thick
-fence: high
-river: wide deep cold
-bench: wide high
-gate: high wide
-box: high wide""")
+wall: high thick; fence: high; river: wide deep cold; bench: wide high; gate: high wide; box: high wide
+""")
 _CARRY = _states("""
-bag: heavy big full
-suitcase: heavy big full
-box: heavy big full
-basket: heavy big full
-package: heavy big
-mirror: heavy big
-bed: heavy wide
-ladder: heavy long""")
+bag: heavy big full; suitcase: heavy big full; box: heavy big full; basket: heavy big full; package: heavy big
+mirror: heavy big; bed: heavy wide; ladder: heavy long
+""")
 
-_ANIMALS, _LARGE, _JUMPERS = (
-    nouns("beast"),
-    nouns("big_animal"),
-    nouns("dog cat horse goat fox donkey rabbit animal cow"),
-)
-_TIRED = tuple(adjective(a) for a in ("tired", "weak", "lazy", "nervous", "sick", "hungry", "thirsty"))
+_TIRED = adjectives("tired weak lazy nervous sick hungry thirsty")
 _UNWILLING = tuple(a for a in _TIRED if a.english not in ("hungry", "thirsty"))
 
-Frame = tuple[str, tuple[Noun, ...], tuple[Noun, ...], tuple[Adjective, ...], dict[str, tuple[Adjective, ...]]]
+Adjectives = tuple[Adjective, ...]
+Frame = tuple[Verb, tuple[Noun, ...], tuple[Noun, ...], Adjectives, dict[str, Adjectives]]
 
 
-def _frame(
-    verb: str, subjects: tuple[Noun, ...], states: tuple[Adjective, ...], objects: dict[str, tuple[Adjective, ...]]
-) -> Frame:
-    return verb, subjects, tuple(NOUNS[o] for o in objects), states, objects
+def _frame(verb: str, subjects: tuple[Noun, ...], states: Adjectives, objects: dict[str, Adjectives]) -> Frame:
+    v = INTRANSITIVE[verb] if verb == "jump" else TRANSITIVE[verb]
+    return v, subjects, tuple(NOUNS[o] for o in objects), states, objects
 
 
-CROSS = _frame("cross", _ANIMALS, _TIRED, _CROSS)
+CROSS = _frame("cross", nouns("beast"), _TIRED, _CROSS)
 MEAT = _frame("eat", nouns("dog cat fox pig animal mouse"), _UNWILLING, _EAT_MEAT)
 FRUIT = _frame("eat", nouns("horse cow goat donkey rabbit duck pig bird animal mouse"), _UNWILLING, _EAT_FRUIT)
-OVER, CARRY = _frame("jump", _JUMPERS, _UNWILLING, _OVER), _frame("carry", _LARGE, _TIRED, _CARRY)
-
-_VERBS = {
-    "cross": TRANSITIVE["cross"],
-    "eat": TRANSITIVE["eat"],
-    "carry": TRANSITIVE["carry"],
-    "jump": INTRANSITIVE["jump"],
-}
+OVER = _frame("jump", nouns("dog cat horse goat fox donkey rabbit animal cow"), _UNWILLING, _OVER)
+CARRY = _frame("carry", nouns("big_animal"), _TIRED, _CARRY)
 
 
 def case_of(r: Random, frame: Frame) -> tuple[Verb, Noun, Noun, bool, Adjective]:
@@ -119,7 +87,7 @@ def case_of(r: Random, frame: Frame) -> tuple[Verb, Noun, Noun, bool, Adjective]
     verb, subjects, objects, states, properties = frame
     one, two = rivals(r, subjects, objects)
     first = chance(r, 0.5)
-    return _VERBS[verb], one, two, first, pick(r, states if first else properties[two.english])
+    return verb, one, two, first, pick(r, states if first else properties[two.english])
 
 
 def _because(r: Random, frame: Frame, failures: tuple[str, ...]) -> Draft:
@@ -136,9 +104,8 @@ def _because(r: Random, frame: Frame, failures: tuple[str, ...]) -> Draft:
     else:
         english, main = f"didn't want to {v.base}", de_infinitive(s, german.MODALS["wanted"], v, *inner)
     subject_en, object_en = mark(s.subject, first), mark(object_en, not first)
-    source = f"{subject_en} {english} {object_en} because it# was too {a.english}."
-    target = f"{main}, weil {it(one if first else two)} zu {a.german} war."
-    return draft(source, target, one.english, v.lemma, two.english, a.english, held=(one.english, two.english))
+    source = f"{subject_en} {english} {object_en} because it# was too {a.english}"
+    return draft(source, f"{main}, weil {it(one if first else two)} zu {a.german} war", one, v, two, a, held=(one, two))
 
 
 @construction(2.0)
@@ -167,8 +134,8 @@ _FITS = (
     (nouns("table bed sofa cupboard bench mirror carpet machine bicycle ladder box suitcase"),
      nouns("car room kitchen truck bus ship office")),
 )  # fmt: skip
-_TOO_BIG = tuple(adjective(a) for a in ("big", "long", "wide"))
-_TOO_SMALL = tuple(adjective(a) for a in ("small", "full"))
+_TOO_BIG = adjectives("big long wide")
+_TOO_SMALL = adjectives("small full")
 
 
 @construction(2.0)
@@ -180,9 +147,9 @@ def because_fit(r: Random) -> Draft:
     into = at("in", o, "acc")
     main = f"{s.nom} hat nicht {into} gepasst" if past else f"{s.nom} passt nicht {into}"
     english, is_ = ("didn't fit", "was") if past else ("doesn't fit", "is")
-    source = f"{mark(s.subject, first)} {english} into {mark(o.object, not first)} because it# {is_} too {a.english}."
-    target = f"{main}, weil {it(one if first else two)} zu {a.german} {'war' if past else 'ist'}."
-    return draft(source, target, one.english, "fit", two.english, a.english, held=(one.english, two.english))
+    source = f"{mark(s.subject, first)} {english} into {mark(o.object, not first)} because it# {is_} too {a.english}"
+    target = f"{main}, weil {it(one if first else two)} zu {a.german} {'war' if past else 'ist'}"
+    return draft(source, target, one, "fit", two, a, held=(one, two))
 
 
 @construction(1.1)
@@ -191,14 +158,14 @@ def so_it(r: Random) -> Draft:
     v, one, two, first, a = case_of(r, pick(r, (CROSS, CROSS, MEAT, FRUIT, CARRY, CARRY)))
     s, o = np(one), np(two)
     if first:
-        source = f"{mark(s.subject)} was very {a.english}, so it# didn't {v.base} {o.object}."
+        source = f"{mark(s.subject)} was very {a.english}, so it# didn't {v.base} {o.object}"
         main = f"hat {it(one)} {o.acc} nicht {v.german_participle}"
-        target = f"{s.nom} war sehr {a.german}, deshalb {main}."
+        target = f"{s.nom} war sehr {a.german}, deshalb {main}"
     else:
-        source = f"{mark(o.subject)} was very {a.english}, so {s.subject} didn't {v.base} it#."
+        source = f"{mark(o.subject)} was very {a.english}, so {s.subject} didn't {v.base} it#"
         main = f"hat {s.nom} {it(two, 'acc')} nicht {v.german_participle}"
-        target = f"{o.nom} war sehr {a.german}, deshalb {main}."
-    return draft(source, target, one.english, v.lemma, two.english, a.english, held=(one.english, two.english))
+        target = f"{o.nom} war sehr {a.german}, deshalb {main}"
+    return draft(source, target, one, v, two, a, held=(one, two))
 
 
 @construction(2.0)
@@ -206,28 +173,21 @@ def although_it(r: Random) -> Draft:
     """The pronoun comes before its noun."""
     v, one, two, first, a = case_of(r, pick(r, (CROSS, CROSS, MEAT, FRUIT, CARRY, CARRY)))
     s, o = np(one), np(two)
-    source = f"although it# was very {a.english}, {mark(s.subject, first)} {v.past} {mark(o.object, not first)}."
+    source = f"although it# was very {a.english}, {mark(s.subject, first)} {v.past} {mark(o.object, not first)}"
     main = de_perfect(s, v, o.acc, order="first")
-    target = f"obwohl {it(one if first else two)} sehr {a.german} war, {main}."
-    return draft(source, target, one.english, v.lemma, two.english, a.english, held=(one.english, two.english))
+    target = f"obwohl {it(one if first else two)} sehr {a.german} war, {main}"
+    return draft(source, target, one, v, two, a, held=(one, two))
 
 
 _SEATS = _states("""
-table: new round modern
-chair: new comfortable hard
-bed: new comfortable modern
-sofa: new comfortable modern
-bench: new comfortable hard
-carpet: new round modern""")
+table: new round modern; chair: new comfortable hard; bed: new comfortable modern; sofa: new comfortable modern
+bench: new comfortable hard; carpet: new round modern
+""")
 _OUTSIDE = _states("""
-fence: high new
-wall: high thick
-gate: high wide new
-bench: new comfortable
-river: deep wide
-house: new modern
-street: wide long""")
-_MOODS = tuple(adjective(a) for a in ("tired", "hungry", "thirsty", "sick", "young", "nervous", "lazy"))
+fence: high new; wall: high thick; gate: high wide new; bench: new comfortable; river: deep wide; house: new modern
+street: wide long
+""")
+_MOODS = adjectives("tired hungry thirsty sick young nervous lazy")
 _INDOORS, _OUTDOORS = nouns("pet animal"), nouns("farm animal")
 _LYING = {"sleep": ("is sleeping", "schläft"), "sit": ("is sitting", "sitzt"), "stand": ("is standing", "steht")}
 
@@ -244,28 +204,21 @@ def two_sentences(r: Random) -> Draft:
     a = pick(r, _MOODS if first else properties[two.english])
     s, o = np(one), np(two)
     where_en = f"{prep} {mark(o.object, not first)}"
-    source = f"{mark(s.subject, first)} {_LYING[verb][0]} {where_en}. It# is very {a.english}."
+    source = f"{mark(s.subject, first)} {_LYING[verb][0]} {where_en}. It# is very {a.english}"
     pronoun = it(one if first else two).capitalize()
     where = at(german_preposition(prep), o, "dat")
-    target = f"{s.nom} {_LYING[verb][1]} {where}. {pronoun} ist sehr {a.german}."
+    target = f"{s.nom} {_LYING[verb][1]} {where}. {pronoun} ist sehr {a.german}"
     if a.english == "round":
         source, target = source.replace("very round", "round"), target.replace("sehr rund", "rund")
-    return draft(source, target, one.english, verb, two.english, a.english, held=(one.english, two.english))
+    return draft(source, target, one, verb, two, a, held=(one, two))
 
 
 _ITEMS = _states("""
-letter: important short funny
-book: exciting boring interesting
-newspaper: interesting boring
-camera: expensive modern
-knife: dangerous dirty
-coat: wet dirty
-shirt: wet dirty
-jacket: wet dirty
-dress: wet dirty
-present: expensive
-map: expensive""")
-_EMPTY = tuple(adjective(a) for a in ("empty", "full"))
+letter: important short funny; book: exciting boring interesting; newspaper: interesting boring
+camera: expensive modern; knife: dangerous dirty; coat: wet dirty; shirt: wet dirty; jacket: wet dirty
+dress: wet dirty; present: expensive; map: expensive
+""")
+_EMPTY = adjectives("empty full")
 
 
 @construction(2.8)
@@ -273,39 +226,32 @@ def put_it(r: Random) -> Draft:
     one, two = rivals(r, [NOUNS[n] for n in _ITEMS], nouns("container cupboard -package"))
     first = chance(r, 0.5)
     a = pick(r, _ITEMS[one.english] if first else _EMPTY)
-    who_ = pick(r, PERSONAL + NAMES) if chance(r, 0.3) else who(r, HUMANS, 0.05)
+    who_ = anyone(r, 0.3, 0.05)
     o, into = np(one), np(two)
     word, word_de = pick(r, (("very ", "sehr "), ("", "")))
     if a.english == "empty":
         word = word_de = ""
     where = f"into {mark(into.object, not first)}"
-    source = f"{who_.subject} put {mark(o.object, first)} {where}. It# was {word}{a.english}."
+    source = f"{who_.subject} put {mark(o.object, first)} {where}. It# was {word}{a.english}"
     pronoun = it(one if first else two).capitalize()
     main = f"{who_.nom} {german.HABEN[who_.person]} {o.acc} {at('in', into, 'acc')} gelegt"
-    target = f"{main}. {pronoun} war {word_de}{a.german}."
-    return draft(source, target, who_.lemma, one.english, two.english, a.english, held=(one.english, two.english))
+    return draft(source, f"{main}. {pronoun} war {word_de}{a.german}", who_, one, two, a, held=(one, two))
 
 
-_FOR_ANIMALS = tuple(TRANSITIVE[v] for v in ("feed", "stroke"))
-_FOR_THINGS = tuple(TRANSITIVE[v] for v in ("repair", "paint"))
+_FOR_ANIMALS = chosen("feed, stroke")
+_FOR_THINGS = chosen("repair, paint")
 FED = nouns("dog cat bird rabbit goat donkey pig duck horse cow")
 _NEAR = (
-    (nouns("dog cat bird rabbit"), nouns("chair table bed bench"), "under", ("is sleeping", "is sitting")),
-    (
-        nouns("goat donkey pig horse cow duck dog"),
-        nouns("fence gate wall door bench"),
-        "next to",
-        ("is sleeping", "is standing"),
-    ),
-    (nouns("goat donkey pig horse cow cat"), nouns("fence gate wall door"), "behind", ("is sleeping", "is standing")),
+    (nouns("dog cat bird rabbit"), nouns("chair table bed bench"), "under", ("sleep", "sit")),
+    (nouns("goat donkey pig horse cow duck dog"), nouns("fence gate wall door bench"), "next to", ("sleep", "stand")),
+    (nouns("goat donkey pig horse cow cat"), nouns("fence gate wall door"), "behind", ("sleep", "stand")),
 )
-_VERB = {"is sleeping": "schläft", "is sitting": "sitzt", "is standing": "steht"}
 _WANTS = (("wants to", "want"), ("has to", "must"), ("is going to", ""))
 
 
 @construction(2.2)
 def object_it(r: Random) -> Draft:
-    """The verb, not an adjective, tells what it is: one feeds a cat and repairs a chair."""
+    """The verb, not an tells what it is: one feeds a cat and repairs a chair."""
     animals, things, prep, verbs = pick(r, _NEAR)
     one, two = rivals(r, animals, things)
     first = chance(r, 0.5)
@@ -313,16 +259,15 @@ def object_it(r: Random) -> Draft:
     if two.english in ("bed",) and not first:
         v = TRANSITIVE["repair"]
     person = pick(r, NAMES) if chance(r, 0.3) else who(r, nouns("man woman gardener farmer boy kin"), 0.0)
-    lying = pick(r, verbs)
+    lying, liegt = _LYING[pick(r, verbs)]
     s, o = np(one), np(two)
     modal, key = pick(r, _WANTS)
     forms = german.MODALS[key] if key else german.WERDEN
     where, wo = f"{prep} {mark(o.object, not first)}", at(german_preposition(prep), o, "dat")
-    wish = f"{_upper(person.subject)} {modal} {v.base} it#."
-    wunsch = f"{_upper(person.nom)} {forms['er']} {it(one if first else two, 'acc')} {v.infinitive}."
-    source = f"{mark(s.subject, first)} {lying} {where}. {wish}"
-    target = f"{s.nom} {_VERB[lying]} {wo}. {wunsch}"
-    return draft(source, target, one.english, two.english, person.lemma, v.lemma, held=(one.english, two.english))
+    wish = f"{_upper(person.subject)} {modal} {v.base} it#"
+    wunsch = f"{_upper(person.nom)} {forms['er']} {it(one if first else two, 'acc')} {v.infinitive}"
+    target = f"{s.nom} {liegt} {wo}. {wunsch}"
+    return draft(f"{mark(s.subject, first)} {lying} {where}. {wish}", target, one, two, person, v, held=(one, two))
 
 
 def _upper(text: str) -> str:

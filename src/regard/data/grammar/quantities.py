@@ -7,14 +7,14 @@ from random import Random
 from regard.data.grammar import german
 from regard.data.grammar.comparison import DAILY, routine
 from regard.data.grammar.constructions import Draft, construction, draft
-from regard.data.grammar.lexicon import NOUNS, NUMBERS, UNITS, WEEKDAYS, Noun, nouns
+from regard.data.grammar.lexicon import NOUNS, NUMBERS, UNITS, WEEKDAYS, Noun, nouns, table, words
 from regard.data.grammar.phrases import (
-    ACTIONS, HUMANS, NAMES, PERSONAL, QUICK, SLOW, Phrase, actor, attribute, be, chance, de_perfect, de_present,
-    event, np, ongoing, pick, simple, thing, who,
+    ACTIONS, HUMANS, NAMES, QUICK, SLOW, Phrase, actor, anyone, be, chance, de_perfect, de_present, event,
+    nominative, np, perhaps, pick, simple, thing, told, who,
 )  # fmt: skip
 from regard.data.grammar.places import place
 from regard.data.grammar.relations import activity
-from regard.data.grammar.verbs import INTRANSITIVE
+from regard.data.grammar.verbs import INTRANSITIVE, chosen
 
 SMALL = tuple(list(NUMBERS)[:11])  # two to twelve
 MIDDLE = tuple(list(NUMBERS)[:13])  # two to thirty
@@ -35,7 +35,7 @@ def counted(
     r: Random, n: Noun, numbers: tuple[str, ...], adjective: float = 0.4
 ) -> tuple[Phrase, str, tuple[str, ...]]:
     """Several of something: the phrase without its number, the number, and the lemmas."""
-    a = attribute(r, n) if chance(r, adjective) else None
+    a = perhaps(r, adjective, n)
     word = pick(r, numbers)
     return np(n, "", True, a), word, (n.english, word) + ((a.english,) if a else ())
 
@@ -44,24 +44,16 @@ def _countable(n: Noun) -> bool:
     return n.german_plural != "-" and "kin" not in n.classes and n.english not in ("king", "word")
 
 
+_ONE_AT_ONCE = words("put on, take off, turn on, turn off, cross, open, close, forget, lose")
+
+
 @construction(1.2)
 def number_object(r: Random) -> Draft:
     s, v, n = event(r, ACTIONS, you=1)
-    while not _countable(n) or v.lemma in (
-        "put on",
-        "take off",
-        "turn on",
-        "turn off",
-        "cross",
-        "open",
-        "close",
-        "forget",
-        "lose",
-    ):
+    while not _countable(n) or v.lemma in _ONE_AT_ONCE:
         s, v, n = event(r, ACTIONS, you=1)
     o, word, lemmas = counted(r, n, SMALL)
-    german_ = de_perfect(s, v, f"{number(word)} {o.acc}")
-    return draft(f"{s.subject} {v.past} {word} {o.object}.", german_ + ".", s.lemma, v.lemma, *lemmas)
+    return draft(f"{s.subject} {v.past} {word} {o.object}", de_perfect(s, v, f"{number(word)} {o.acc}"), s, v, *lemmas)
 
 
 _HAD = nouns("good container small")
@@ -74,13 +66,13 @@ def number_has(r: Random) -> Draft:
     if "farm" in n.classes:
         s = np(NOUNS["farmer"], "the") if chance(r, 0.5) else np(pick(r, nouns("uncle neighbour grandfather")), "my")
     else:
-        s = pick(r, PERSONAL + NAMES) if chance(r, 0.4) else who(r, HUMANS, 0.1)
+        s = anyone(r, 0.4, 0.1)
     past = chance(r, 0.3)
     o, word, lemmas = counted(r, n, MIDDLE if "farm" in n.classes else SMALL[:6])
     finite = (german.HATTE if past else german.HABEN)[s.person]
     verb = "had" if past else "has" if s.person == "er" else "have"
     german_ = german.clause(s.nom, finite, [number(word), o.acc])
-    return draft(f"{s.subject} {verb} {word} {o.object}.", german_ + ".", s.lemma, "have", *lemmas)
+    return draft(f"{s.subject} {verb} {word} {o.object}", german_, s, "have", *lemmas)
 
 
 @construction(1.8)
@@ -91,27 +83,25 @@ def age(r: Random) -> Draft:
         if s.lemma in ("child", "boy", "girl"):
             numbers = SMALL
     elif x < 0.75:
-        s, numbers = (
-            np(pick(r, nouns("dog cat horse cow donkey son daughter")), pick(r, ("my", "your", "our"))),
-            SMALL,
-        )
+        n, numbers = pick(r, nouns("dog cat horse cow donkey son daughter")), SMALL
+        s = np(n, pick(r, ("my", "your", "our")))
     else:
         n = pick(r, nouns("church house school bridge tree ship clock hotel museum theatre car wall"))
         s, numbers = np(n, pick(r, ("the", "this"))), LARGE
     word = pick(r, numbers)
     german_ = german.clause(s.nom, german.SEIN[s.person], [number(word), "Jahre alt"])
-    return draft(f"{s.subject} {be(s)} {word} years old.", german_ + ".", s.lemma, "age", word)
+    return draft(f"{s.subject} {be(s)} {word} years old", german_, s, "age", word)
 
 
 @construction(2.0)
 def price(r: Random) -> Draft:
     n = pick(r, nouns("good -car -bicycle -newspaper"))
-    s = np(n, pick(r, ("the", "this", "your")), False, attribute(r, n) if chance(r, 0.4) else None)
+    s = np(n, pick(r, ("the", "this", "your")), False, perhaps(r, 0.4, n))
     word = pick(r, LARGE if chance(r, 0.8) else SMALL)
     past = chance(r, 0.3)
     finite, tail = ("hat", "gekostet") if past else ("kostet", "")
     german_ = german.clause(s.nom, finite, [number(word), "Euro"], tail)
-    return draft(f"{s.subject} {'cost' if past else 'costs'} {word} euros.", german_ + ".", n.english, "cost", word)
+    return draft(f"{s.subject} {'cost' if past else 'costs'} {word} euros", german_, n, "cost", word)
 
 
 _HOURS = ("one", *SMALL)
@@ -121,10 +111,7 @@ def clock(r: Random) -> tuple[str, str, str]:
     """English and German of a time of day; half past three is halb vier."""
     i = int(r.random() * 12)
     word = _HOURS[i]
-    here, following = (
-        ("eins" if word == "one" else NUMBERS[word]),
-        NUMBERS[_HOURS[(i + 1) % 12]] if i < 11 else "eins",
-    )
+    here, following = (NUMBERS.get(_HOURS[k % 12], "eins") for k in (i, i + 1))
     kind = pick(r, ("full", "full", "half", "past", "to"))
     if kind == "full":
         return f"at {word} o'clock", f"um {'ein' if word == 'one' else here} Uhr", word
@@ -133,9 +120,7 @@ def clock(r: Random) -> tuple[str, str, str]:
     return f"at a quarter {kind} {word}", f"um Viertel {'nach' if kind == 'past' else 'vor'} {here}", word
 
 
-_CLOCKED = tuple(
-    INTRANSITIVE[v] for v in ("start", "end", "get up", "wake up", "fall asleep", "arrive", "leave", "come back")
-)
+_CLOCKED = chosen("start, end, get up, wake up, fall asleep, arrive, leave, come back", INTRANSITIVE)
 
 
 @construction(1.5)
@@ -144,9 +129,8 @@ def at_time(r: Random) -> Draft:
     s = actor(r, v, plural=0.1) if v.lemma not in ("start", "end", "leave") else np(pick(r, v.subjects), "the")
     time, um, word = clock(r)
     past = chance(r, 0.5)
-    english = f"{s.subject} {v.past if past else simple(s, v)} {time}."
     german_ = (de_perfect if past else de_present)(s, v, um)
-    return draft(english, german_ + ".", s.lemma, v.lemma, word)
+    return draft(f"{s.subject} {v.past if past else simple(s, v)} {time}", german_, s, v, word)
 
 
 @construction(0.5)
@@ -155,9 +139,7 @@ def when_on_day(r: Random) -> Draft:
     s = actor(r, v, pronouns=0.3) if v.lemma not in ("start", "end", "leave") else np(pick(r, v.subjects), "the")
     day = pick(r, tuple(WEEKDAYS))
     german_ = f"wann {de_present(s, v, 'am ' + WEEKDAYS[day], order='first')}?"
-    return draft(
-        f"when {'does' if s.person == 'er' else 'do'} {s.subject} {v.base} on {day}?", german_, s.lemma, v.lemma, day
-    )
+    return draft(f"when {'does' if s.person == 'er' else 'do'} {s.subject} {v.base} on {day}?", german_, s, v, day)
 
 
 @construction()
@@ -166,7 +148,7 @@ def weekday_first(r: Random) -> Draft:
     day = pick(r, tuple(WEEKDAYS))
     o = thing(r, n, ("the", "a"), v)
     german_ = de_perfect(s, v, o.acc, front="am " + WEEKDAYS[day])
-    return draft(f"on {day} {s.subject} {v.past} {o.object}.", german_ + ".", s.lemma, v.lemma, n.english, day)
+    return draft(f"on {day} {s.subject} {v.past} {o.object}", german_, s, v, n, day)
 
 
 def duration(r: Random, units: tuple[str, ...]) -> tuple[str, str, str, str]:
@@ -184,7 +166,7 @@ def ago(r: Random) -> Draft:
     time, zeit, word, unit = duration(r, (*units, "day") if v.lemma in QUICK else (*units, "day", *distant))
     o = thing(r, n, ("the", "a"), v)
     german_ = de_perfect(s, v, o.acc, front="vor " + zeit)
-    return draft(f"{time} ago {s.subject} {v.past} {o.object}.", german_ + ".", s.lemma, v.lemma, n.english, word, unit)
+    return draft(f"{time} ago {s.subject} {v.past} {o.object}", german_, s, v, n, word, unit)
 
 
 _LIVED = nouns("city village house hotel")
@@ -205,22 +187,17 @@ def since(r: Random) -> Draft:
     long = v.lemma in ("live", "work")
     time, zeit, word, unit = duration(r, ("month", "year", "week") if long else ("minute", "hour"))
     have_ = "has" if s.person == "er" else "have"
-    english = f"{s.subject} {have_} been {v.progressive} {where} for {time}."
-    return draft(english, de_present(s, v, "seit " + zeit, wo) + ".", s.lemma, v.lemma, lemma, word, unit)
+    english = f"{s.subject} {have_} been {v.progressive} {where} for {time}"
+    return draft(english, de_present(s, v, "seit " + zeit, wo), s, v, lemma, word, unit)
 
 
-_CONTENTS = {
-    "city": "church school hotel museum theatre park bridge library station restaurant hospital shop",
-    "village": "church school hotel shop restaurant bridge lake library",
-    "garden": "tree flower bench table lamp",
-    "kitchen": "table chair lamp clock radio cupboard window",
-    "room": "bed table chair lamp mirror carpet cupboard window",
-    "park": "lake bridge bench tree restaurant",
-    "museum": "library clock ship picture",
-    "hotel": "restaurant kitchen garden",
-    "school": "library garden kitchen theatre",
-    "library": "book map newspaper computer",
-}
+_CONTENTS = table("""
+city: church school hotel museum theatre park bridge library station restaurant hospital shop
+village: church school hotel shop restaurant bridge lake library; garden: tree flower bench table lamp
+kitchen: table chair lamp clock radio cupboard window; room: bed table chair lamp mirror carpet cupboard window
+park: lake bridge bench tree restaurant; museum: library clock ship picture; hotel: restaurant kitchen garden
+school: library garden kitchen theatre; library: book map newspaper computer
+""")
 
 
 _MANY = ("book", "tree", "flower", "newspaper", "picture", "shop", "restaurant")
@@ -234,33 +211,26 @@ def there_is(r: Random) -> Draft:
     kind = pick(r, ("one", "one", "many", "no"))
     if kind == "many":
         o, word, lemmas = counted(r, n, LARGE if n.english in _MANY else SMALL)
-        english, german_ = f"there are {word} {o.object} {where}.", f"{wo} gibt es {number(word)} {o.acc}."
+        english, german_ = f"there are {word} {o.object} {where}", f"{wo} gibt es {number(word)} {o.acc}"
         return draft(english, german_, "there", inside, *lemmas)
-    a = attribute(r, n) if chance(r, 0.6) else None
+    a = perhaps(r, 0.6, n)
     o = np(n, "a" if kind == "one" else "no", False, a)
-    german_ = f"{wo} gibt es {o.acc}."
-    return draft(
-        f"there is {o.object} {where}.", german_, "there", inside, n.english, *((a.english,) if a else ()), kind
-    )
+    german_ = f"{wo} gibt es {o.acc}"
+    return draft(f"there is {o.object} {where}", german_, "there", inside, n, a, kind)
 
 
 @construction(0.8)
 def how_many(r: Random) -> Draft:
     s, v, n = event(r, ACTIONS, pronouns=0.35, you=1)
-    while not _countable(n) or v.lemma in ("put on", "take off", "turn on", "turn off", "cross"):
+    while not _countable(n) or v.lemma in _ONE_AT_ONCE[:5]:
         s, v, n = event(r, ACTIONS, pronouns=0.35, you=1)
     german_ = f"wie viele {german.noun_form(n, 'acc', True)} {de_perfect(s, v, order='first')}?"
-    return draft(f"how many {n.english_plural} did {s.subject} {v.base}?", german_, "many", s.lemma, v.lemma, n.english)
+    return draft(f"how many {n.english_plural} did {s.subject} {v.base}?", german_, "many", s, v, n)
 
 
-_EVERY = {
-    "day": "jeden Tag",
-    "week": "jede Woche",
-    "month": "jeden Monat",
-    "year": "jedes Jahr",
-    "evening": "jeden Abend",
-    "morning": "jeden Morgen",
-}
+_EVERY = table("""
+day: jeden Tag; week: jede Woche; month: jeden Monat; year: jedes Jahr; evening: jeden Abend; morning: jeden Morgen
+""")
 
 
 @construction()
@@ -271,7 +241,7 @@ def every(r: Random) -> Draft:
     else:
         unit = pick(r, ("day", "morning", "evening", "week") if v.lemma in DAILY else ("day", "week", "month"))
     german_ = de_present(s, v, o.acc, front=_EVERY[unit])
-    return draft(f"every {unit} {s.subject} {simple(s, v)} {o.object}.", german_ + ".", s.lemma, v.lemma, o.lemma, unit)
+    return draft(f"every {unit} {s.subject} {simple(s, v)} {o.object}", german_, s, v, o, unit)
 
 
 @construction(0.7)
@@ -282,10 +252,6 @@ def number_subject(r: Random) -> Draft:
         s, v, where, wo, lemma = activity(r, pronouns=0.0, names=0.0, plural=0.0)
         n = NOUNS[s.lemma]
     subject, word, lemmas = counted(r, n, SMALL[:9], 0.3)
-    many = Phrase(
-        f"{word} {subject.subject}", "", (f"{number(word)} {subject.nom}", "", "", ""), "sie", s.lemma, "", "p"
-    )
-    past = chance(r, 0.4)
-    english = f"{many.subject} {v.past if past else ongoing(many, v)} {where}."
-    german_ = (de_perfect if past else de_present)(many, v, wo)
-    return draft(english, german_ + ".", *lemmas, v.lemma, lemma)
+    many = nominative(f"{word} {subject.subject}", f"{number(word)} {subject.nom}", "sie", s.lemma, "p")
+    english, german_ = told(many, v, chance(r, 0.4), wo)
+    return draft(f"{english} {where}", german_, *lemmas, v, lemma)

@@ -8,10 +8,10 @@ from regard.data.grammar import german
 from regard.data.grammar.constructions import Draft, construction, draft
 from regard.data.grammar.lexicon import FITTING, PAST_TIMES, nouns, words
 from regard.data.grammar.phrases import (
-    ACTIONS, HE, HUMANS, LASTING, NAMES, PERSONAL, SHE, THEY, WE, WILLED, YOU, I, adjective, attribute, be, chance,
-    de_infinitive, de_perfect, de_present, do, event, np, past_time, pick, thing, who,
+    ACTIONS, HE, LASTING, NAMES, SHE, THEY, WE, WILLED, YOU, I, adjectives, anyone, be, chance, de_infinitive,
+    de_perfect, de_present, do, event, np, past_time, pick, qualified, thing,
 )  # fmt: skip
-from regard.data.grammar.verbs import DATIVE, TRANSITIVE, Verb, chosen
+from regard.data.grammar.verbs import DATIVE, Verb, chosen, without
 
 
 @construction()
@@ -24,7 +24,7 @@ def yes_no_now(r: Random) -> Draft:
         english = f"{do(s)} {s.subject} {v.base} {o.object}?"
     else:
         english = f"{be(s)} {s.subject} {v.progressive} {o.object}?"
-    return draft(english, de_present(s, v, o.acc, order="first") + "?", s.lemma, v.lemma, n.english)
+    return draft(english, de_present(s, v, o.acc, order="first") + "?", s, v, n)
 
 
 _ABOUT_YOU = chosen("know, understand, need, see, look for, read, eat, drink, visit, learn, buy, use, hear, write")
@@ -36,28 +36,23 @@ def are_you(r: Random) -> Draft:
     n = pick(r, v.objects)
     o = thing(r, n, ("the", "a", "this"), v)
     english = f"do you {v.base} {o.object}?" if v.state else f"are you {v.progressive} {o.object}?"
-    return draft(english, de_present(YOU, v, o.acc, order="first") + "?", "you", v.lemma, n.english)
+    return draft(english, de_present(YOU, v, o.acc, order="first") + "?", "you", v, n)
 
 
 @construction()
 def yes_no_past(r: Random) -> Draft:
     s, v, n = event(r, pronouns=0.35, you=1)
-    a = attribute(r, n) if chance(r, 0.25) and "kin" not in n.classes else None
-    o = np(n, pick(r, ("the", "a")), False, a) if a else thing(r, n, ("the", "a"), v)
-    english = f"did {s.subject} {v.base} {o.object}?"
-    lemmas = (s.lemma, v.lemma, n.english) + ((a.english,) if a else ())
-    return draft(english, de_perfect(s, v, o.acc, order="first") + "?", *lemmas)
+    a, o = qualified(r, 0.25, v, n, ("the", "a"), ("the", "a"))
+    return draft(f"did {s.subject} {v.base} {o.object}?", de_perfect(s, v, o.acc, order="first") + "?", s, v, n, a)
 
 
 @construction(0.8)
 def who_did(r: Random) -> Draft:
     _, v, n = event(r)
-    a = attribute(r, n) if chance(r, 0.6) and "kin" not in n.classes else None
-    o = np(n, pick(r, ("the", "this")), False, a) if a else thing(r, n, ("the",), v)
+    a, o = qualified(r, 0.6, v, n, ("the", "this"), ("the",))
     t = past_time(r, v) if chance(r, 0.5) and not v.state else ""
     german_ = german.clause("wer", "hat", [PAST_TIMES.get(t, ""), o.acc], v.german_participle)
-    english = f"who {v.past} {o.object}{' ' + t if t else ''}?"
-    return draft(english, german_ + "?", "who", v.lemma, n.english, *((a.english,) if a else ()), *((t,) if t else ()))
+    return draft(f"who {v.past} {o.object}{' ' + t if t else ''}?", german_ + "?", "who", v, n, a, t)
 
 
 _WHAT = chosen(
@@ -71,7 +66,7 @@ def what_did(r: Random) -> Draft:
     s, v, _ = event(r, _WHAT, pronouns=0.25, you=1)
     t = past_time(r, v)
     german_ = de_perfect(s, v, PAST_TIMES[t], order="first")
-    return draft(f"what did {s.subject} {v.base} {t}?", f"was {german_}?", "what", s.lemma, v.lemma, t)
+    return draft(f"what did {s.subject} {v.base} {t}?", f"was {german_}?", "what", s, v, t)
 
 
 _WHERE = frozenset(words("buy find lose hide learn sell see hear wash read eat"))
@@ -86,7 +81,7 @@ def when_where_why(r: Random) -> Draft:
         s, v, n = event(r, ACTIONS, pronouns=0.25, you=1)
     o = thing(r, n, ("the", "this"), v)
     german_ = f"{_ASK[w]} {de_perfect(s, v, o.acc, order='first')}?"
-    return draft(f"{w} did {s.subject} {v.base} {o.object}?", german_, w, s.lemma, v.lemma, n.english)
+    return draft(f"{w} did {s.subject} {v.base} {o.object}?", german_, w, s, v, n)
 
 
 @construction()
@@ -104,29 +99,11 @@ def can_you(r: Random) -> Draft:
     else:
         english = f"{m} {s.subject} {v.base} {o.object}?"
     german_ = de_infinitive(s, german.MODALS[m], v, o.acc, order="first")
-    return draft(english, german_ + "?", m, s.lemma, v.lemma, o.lemma)
+    return draft(english, german_ + "?", m, s, v, o)
 
 
-_MEASURES = tuple(
-    adjective(a)
-    for a in (
-        "old",
-        "big",
-        "expensive",
-        "heavy",
-        "long",
-        "wide",
-        "deep",
-        "high",
-        "fast",
-        "hot",
-        "cold",
-        "important",
-        "difficult",
-        "dangerous",
-        "thick",
-        "strong",
-    )
+_MEASURES = adjectives(
+    "old big expensive heavy long wide deep high fast hot cold important difficult dangerous thick strong"
 )
 _MEASURED = tuple(
     (a, n)
@@ -147,8 +124,7 @@ def how_adjective(r: Random) -> Draft:
            n.german_plural != "-" and chance(r, 0.25))  # fmt: skip
     past = chance(r, 0.3)
     finite = (german.WAR if past else german.SEIN)[s.person]
-    english = f"how {a.english} {be(s, past)} {s.subject}?"
-    return draft(english, f"wie {a.german} {finite} {s.nom}?", "how", a.english, n.english)
+    return draft(f"how {a.english} {be(s, past)} {s.subject}?", f"wie {a.german} {finite} {s.nom}?", "how", a, n)
 
 
 @construction()
@@ -159,39 +135,34 @@ def which_object(r: Random) -> Draft:
     many = n.german_plural != "-" and chance(r, 0.3)
     which = "welch" + german.DIESER["acc"]["mfnp".index("p" if many else n.gender)]
     noun = german.noun_form(n, "acc", many)
-    german_ = f"{which} {noun} {de_perfect(s, v, order='first')}?"
     english = f"which {n.english_plural if many else n.english} did {s.subject} {v.base}?"
-    return draft(english, german_, "which", s.lemma, v.lemma, n.english)
+    return draft(english, f"{which} {noun} {de_perfect(s, v, order='first')}?", "which", s, v, n)
 
 
-_WEM: tuple[Verb, ...] = tuple(DATIVE[v] for v in ("help", "thank", "follow", "congratulate", "trust", "listen to"))
-_WEN = tuple(TRANSITIVE[v] for v in ("visit", "invite", "call", "pick up", "see", "hear", "look for"))
+_WEM: tuple[Verb, ...] = chosen("help, thank, follow, congratulate, trust, listen to", DATIVE)
+_WEN = chosen("visit, invite, call, pick up, see, hear, look for")
 
 
 @construction(0.8)
 def whom(r: Random) -> Draft:
     v = pick(r, _WEM if chance(r, 0.6) else _WEN)
-    s = pick(r, PERSONAL + NAMES) if chance(r, 0.4) else who(r, HUMANS)
+    s = anyone(r, 0.4)
     t = pick(r, ("", *PAST_TIMES))
     word = "wem" if v.case == "dat" else "wen"
     german_ = f"{word} {de_perfect(s, v, PAST_TIMES.get(t, ''), order='first')}?"
-    return draft(f"who did {s.subject} {v.base}{' ' + t if t else ''}?", german_, "whom", s.lemma, v.lemma, t or "whom")
+    return draft(f"who did {s.subject} {v.base}{' ' + t if t else ''}?", german_, "whom", s, v, t or "whom")
+
+
+_IMPERATIVES = {"lesen": "lies", "essen": "iss", "vergessen": "vergiss", "geben": "gib", "sehen": "sieh",
+                "helfen": "hilf"}  # fmt: skip
 
 
 def imperative(v: Verb) -> str:
     """Du-imperative: lies, iss, vergiss where the stem changes e to i, otherwise with -e: kaufe, öffne."""
-    changes = {
-        "lesen": "lies",
-        "essen": "iss",
-        "vergessen": "vergiss",
-        "geben": "gib",
-        "sehen": "sieh",
-        "helfen": "hilf",
-    }
-    return changes.get(v.stem, v.forms["ich"])
+    return _IMPERATIVES.get(v.stem, v.forms["ich"])
 
 
-_REQUESTS = tuple(v for v in ACTIONS if v.lemma not in ("lose", "forget", "cross", "build", "sell"))
+_REQUESTS = without(ACTIONS, "lose, forget, cross, build, sell")
 
 
 _NEW = ("buy", "write", "bake", "draw", "plant", "eat", "drink", "bring along", "read")
@@ -201,54 +172,39 @@ _NEW = ("buy", "write", "bake", "draw", "plant", "eat", "drink", "bring along", 
 def please_do(r: Random) -> Draft:
     v = pick(r, _REQUESTS)
     n = pick(r, v.objects)
-    a = attribute(r, n) if chance(r, 0.5) and "kin" not in n.classes else None
-    o = (
-        np(n, pick(r, ("the", "this")), False, a)
-        if a
-        else thing(r, n, ("the", "a") if v.lemma in _NEW else ("the",), v)
-    )
+    a, o = qualified(r, 0.5, v, n, ("the", "this"), ("the", "a") if v.lemma in _NEW else ("the",))
     german_ = german.clause("", imperative(v), [o.acc], "", "second", "", v.prefix)
-    lemmas = ("please", v.lemma, n.english, *((a.english,) if a else ()))
-    return draft(f"please {v.base} {o.object}.", f"bitte {german_}.", *lemmas)
+    return draft(f"please {v.base} {o.object}", f"bitte {german_}", "please", v, n, a)
 
 
 @construction(0.8)
 def do_not(r: Random) -> Draft:
     v = pick(r, ACTIONS)
     n = pick(r, v.objects)
-    a = attribute(r, n) if chance(r, 0.5) and "kin" not in n.classes else None
-    o = np(n, pick(r, ("the", "this")), False, a) if a else thing(r, n, ("the", "this"), v)
+    a, o = qualified(r, 0.5, v, n, ("the", "this"), ("the", "this"))
     german_ = german.clause("", imperative(v), [o.acc, "nicht"], "", "second", "", v.prefix)
-    lemmas = ("don't", v.lemma, n.english, *((a.english,) if a else ()))
-    return draft(f"don't {v.base} {o.object}!", german_ + "!", *lemmas)
+    return draft(f"don't {v.base} {o.object}!", german_ + "!", "don't", v, n, a)
 
 
 @construction(0.7)
 def lets(r: Random) -> Draft:
     v = pick(r, _REQUESTS)
     n = pick(r, v.objects)
-    a = attribute(r, n) if chance(r, 0.5) and "kin" not in n.classes else None
-    o = (
-        np(n, pick(r, ("the", "this")), False, a)
-        if a
-        else thing(r, n, ("the", "a") if v.lemma in _NEW else ("the",), v)
-    )
-    lemmas = ("let's", v.lemma, n.english, *((a.english,) if a else ()))
-    return draft(f"let's {v.base} {o.object}.", f"lass uns {o.acc} {v.infinitive}.", *lemmas)
+    a, o = qualified(r, 0.5, v, n, ("the", "this"), ("the", "a") if v.lemma in _NEW else ("the",))
+    return draft(f"let's {v.base} {o.object}", f"lass uns {o.acc} {v.infinitive}", "let's", v, n, a)
 
 
+_WISHES = without(ACTIONS, "lose, forget, cross")
 _MOECHTE = german._forms("möchte möchtest möchte möchten möchten")
 
 
 @construction()
 def would_like(r: Random) -> Draft:
-    s, v, n = event(r, tuple(v for v in ACTIONS if v.lemma not in ("lose", "forget", "cross")), pronouns=0.3, you=1)
+    s, v, n = event(r, _WISHES, pronouns=0.3, you=1)
     o = thing(r, n, ("the", "a"), v)
     if chance(r, 0.4):
         s = YOU if s is I else s
         german_ = de_infinitive(s, _MOECHTE, v, o.acc, order="first")
-        return draft(
-            f"would {s.subject} like to {v.base} {o.object}?", german_ + "?", s.lemma, "would", v.lemma, n.english
-        )
+        return draft(f"would {s.subject} like to {v.base} {o.object}?", german_ + "?", s, "would", v, n)
     german_ = de_infinitive(s, _MOECHTE, v, o.acc)
-    return draft(f"{s.subject} would like to {v.base} {o.object}.", german_ + ".", s.lemma, "would", v.lemma, n.english)
+    return draft(f"{s.subject} would like to {v.base} {o.object}", german_, s, "would", v, n)

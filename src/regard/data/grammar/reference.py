@@ -7,10 +7,10 @@ from random import Random
 
 from regard.data.grammar import german
 from regard.data.grammar.constructions import Draft, construction, draft
-from regard.data.grammar.lexicon import FITTING, NOUNS, Adjective, Noun, nouns
+from regard.data.grammar.lexicon import ADJECTIVES, FITTING, NOUNS, Adjective, Noun, nouns, table
 from regard.data.grammar.phrases import (
-    HUMANS, NAMES, PERSONAL, SEXED, WE, I, Phrase, actor, adjective, be, chance, de_infinitive, de_perfect,
-    de_present, np, ongoing, pick, who,
+    HUMANS, NAMES, PERSONAL, SEXED, WE, I, actor, be, chance, de_infinitive, de_perfect, nominative, np, pick, told,
+    who,
 )  # fmt: skip
 from regard.data.grammar.places import place, posture, spot
 from regard.data.grammar.pronouns import FED, it, its, mark
@@ -26,16 +26,16 @@ def gave_it(r: Random) -> Draft:
     s, gave = np(one), f"{german.HABEN[person.person]} {person.nom}"
     kind = pick(r, ("hungry", "thirsty", "sick"))
     if kind == "sick":
-        source = f"{mark(s.subject)} was sick, so {person.subject} helped it#."
-        target = f"{s.nom} war krank, deshalb {gave} {it(one, 'dat')} geholfen."
-        return draft(source, target, one.english, "sick", person.lemma, "help")
+        source = f"{mark(s.subject)} was sick, so {person.subject} helped it#"
+        target = f"{s.nom} war krank, deshalb {gave} {it(one, 'dat')} geholfen"
+        return draft(source, target, one, "sick", person, "help")
     hungry = "bread meat fish cheese" if one.english in ("dog", "cat") else "bread apple pear"
     food = pick(r, nouns(hungry if kind == "hungry" else "water milk"))
     o = np(food, "a")
-    source = f"{mark(s.subject)} was {kind}, so {person.subject} gave it# {o.object}."
-    a = adjective(kind).german
-    target = f"{s.nom} war {a}, deshalb {gave} {it(one, 'dat')} {o.acc} gegeben."
-    return draft(source, target, one.english, kind, person.lemma, food.english)
+    source = f"{mark(s.subject)} was {kind}, so {person.subject} gave it# {o.object}"
+    a = ADJECTIVES[kind].german
+    target = f"{s.nom} war {a}, deshalb {gave} {it(one, 'dat')} {o.acc} gegeben"
+    return draft(source, target, one, kind, person, food)
 
 
 @construction(0.8)
@@ -49,18 +49,9 @@ def but_it(r: Random) -> Draft:
     a, b = pick(r, contrasts)
     s = np(thing)
     where, wo = place(here, support)
-    source = f"{mark(s.subject)} {where} is {a.english}, but it# isn't {b.english}."
-    target = f"{s.nom} {wo} ist {a.german}, aber {it(thing)} ist nicht {b.german}."
-    return draft(
-        source,
-        target,
-        thing.english,
-        here,
-        support.english,
-        a.english,
-        b.english,
-        held=(thing.english, support.english),
-    )
+    source = f"{mark(s.subject)} {where} is {a.english}, but it# isn't {b.english}"
+    target = f"{s.nom} {wo} ist {a.german}, aber {it(thing)} ist nicht {b.german}"
+    return draft(source, target, thing, here, support, a, b, held=(thing, support))
 
 
 _OPPOSITES = """big small, new old, expensive cheap, clean dirty, long short, empty full, hard soft, \
@@ -85,13 +76,12 @@ def _described(thing: Noun) -> list[Adjective]:
 @construction(0.8)
 def if_cheaper(r: Random) -> Draft:
     word, verb, selector = pick(r, _IF)
-    n, a, v = pick(r, nouns(selector)), adjective(word), TRANSITIVE[verb]
+    n, a, v = pick(r, nouns(selector)), ADJECTIVES[word], TRANSITIVE[verb]
     person = pick(r, (I, WE, *NAMES)) if chance(r, 0.35) else who(r, HUMANS, 0.1)
     s = np(n, pick(r, ("the", "this")))
-    source = f"if {mark(s.subject)} were {a.english_comparative}, {person.subject} would {v.base} it#."
+    source = f"if {mark(s.subject)} were {a.english_comparative}, {person.subject} would {v.base} it#"
     main = de_infinitive(person, german.WUERDE, v, it(n, "acc"), order="first")
-    target = f"wenn {s.nom} {a.german_comparative} wäre, {main}."
-    return draft(source, target, n.english, a.english, person.lemma, v.lemma)
+    return draft(source, f"wenn {s.nom} {a.german_comparative} wäre, {main}", n, a, person, v)
 
 
 _IF = (
@@ -137,16 +127,15 @@ _ANIMAL_NAMES = frozenset(n.english for n in nouns("beast"))
 @construction(1.3)
 def person_because(r: Random) -> Draft:
     verb, negative, selector, words = pick(r, _REASONS)
-    v, n, a = TRANSITIVE[verb], pick(r, nouns(selector)), adjective(pick(r, words.split()))
+    v, n, a = TRANSITIVE[verb], pick(r, nouns(selector)), ADJECTIVES[pick(r, words.split())]
     if (n.english, a.english) == ("camera", "slow"):
-        a = adjective("old")
+        a = ADJECTIVES["old"]
     s, o = actor(r, v, pronouns=0.2), np(n)
     if s.lemma in _ANIMAL_NAMES:
         s = pick(r, NAMES)
     past = f"didn't {v.base}" if negative else v.past
-    source = f"{s.subject} {past} {mark(o.object)} because it# was too {a.english}."
-    target = f"{de_perfect(s, v, o.acc, 'nicht' if negative else '')}, weil {it(n)} zu {a.german} war."
-    return draft(source, target, s.lemma, v.lemma, n.english, a.english)
+    target = f"{de_perfect(s, v, o.acc, 'nicht' if negative else '')}, weil {it(n)} zu {a.german} war"
+    return draft(f"{s.subject} {past} {mark(o.object)} because it# was too {a.english}", target, s, v, n, a)
 
 
 _BOUGHT = nouns("good -newspaper -map")
@@ -158,7 +147,7 @@ def who_says(r: Random) -> Draft:
     v = TRANSITIVE[pick(r, ("buy", "sell", "use"))]
     if v.lemma == "use":
         n = pick(r, v.objects)
-    a = pick(r, _described(n) or (adjective("expensive"),))
+    a = pick(r, _described(n) or (ADJECTIVES["expensive"],))
     person = pick(r, nouns("person"))
     head, o = np(person), np(n)
     relative = german.RELATIVE["nom"]["mfn".index(person.gender)]
@@ -167,10 +156,9 @@ def who_says(r: Random) -> Draft:
         too, zu = "very ", "sehr "
     if a.english in ("red", "blue", "green", "black", "white", "round", "broken"):
         too = zu = ""
-    source = f"{head.subject} who {v.past} {mark(o.object)} says that it# is {too}{a.english}."
+    source = f"{head.subject} who {v.past} {mark(o.object)} says that it# is {too}{a.english}"
     clause = f"{relative} {o.acc} {v.german_participle} hat"
-    target = f"{head.nom}, {clause}, sagt, dass {it(n)} {zu}{a.german} ist."
-    return draft(source, target, person.english, v.lemma, n.english, a.english)
+    return draft(source, f"{head.nom}, {clause}, sagt, dass {it(n)} {zu}{a.german} ist", person, v, n, a)
 
 
 @construction(0.8)
@@ -188,9 +176,8 @@ def found_gave(r: Random) -> Draft:
         kin = NOUNS[pick(r, ("mother", "father", "brother", "sister"))]
     to, o = np(kin, s.own), np(n, pick(r, ("the", "a")))
     finite = german.HABEN[s.person]
-    source = f"{s.subject} {v.past} {mark(o.object)} and {w.past} it# to {to.object}."
-    target = f"{s.nom} {finite} {o.acc} {v.german_participle} und {it(n, 'acc')} {to.dat} {w.german_participle}."
-    return draft(source, target, s.lemma, v.lemma, n.english, w.lemma, kin.english)
+    target = f"{s.nom} {finite} {o.acc} {v.german_participle} und {it(n, 'acc')} {to.dat} {w.german_participle}"
+    return draft(f"{s.subject} {v.past} {mark(o.object)} and {w.past} it# to {to.object}", target, s, v, n, w, kin)
 
 
 @construction(0.8)
@@ -198,13 +185,13 @@ def bought_it_is(r: Random) -> Draft:
     v = TRANSITIVE[pick(r, ("buy", "find", "read", "visit"))]
     n = pick(r, [o for o in v.objects if len(_described(o)) > 1 and not o.classes & {"kin", "person"}])
     s, a, o = actor(r, v, pronouns=0.25), pick(r, _described(n)), np(n, "a" if v.lemma != "visit" else "the")
-    subject = Phrase("It#", "", (it(n).capitalize(), "", "", ""), "er", "", "", n.gender)
+    subject = nominative("It#", it(n).capitalize(), "er", "", n.gender)
     word = pick(r, (("very", "sehr"), ("", ""), ("not", "nicht")))
     if a.english in ("red", "blue", "green", "black", "white", "round", "broken"):
         word = ("", "")
     english, german_ = be_adjective(subject, a, *word)
-    source = f"{s.subject} {v.past} {mark(o.object)}. {english}."
-    return draft(source, f"{de_perfect(s, v, o.acc)}. {german_}.", s.lemma, v.lemma, n.english, a.english)
+    source = f"{s.subject} {v.past} {mark(o.object)}. {english}"
+    return draft(source, f"{de_perfect(s, v, o.acc)}. {german_}", s, v, n, a)
 
 
 @construction(0.5)
@@ -213,22 +200,16 @@ def where_is_it(r: Random) -> Draft:
     s = np(thing, pick(r, ("the", "my", "your", "his", "her")))
     where, wo = place(here, support)
     verb = "liegt" if posture(thing) == "lie" else "steht"
-    source = f"where is {mark(s.subject)}? It# is {where}."
-    target = f"wo ist {s.nom}? {it(thing).capitalize()} {verb} {wo}."
-    return draft(source, target, thing.english, here, support.english, "where")
+    target = f"wo ist {s.nom}? {it(thing).capitalize()} {verb} {wo}"
+    return draft(f"where is {mark(s.subject)}? It# is {where}", target, thing, here, support, "where")
 
 
-_FAMED = {
-    "city": "church museum theatre bridge park library hotel",
-    "village": "church bridge lake cheese bread restaurant",
-    "island": "fish lake hotel church garden",
-    "park": "lake flower bridge tree restaurant",
-    "hotel": "garden restaurant soup cake",
-    "museum": "garden library clock ship",
-    "restaurant": "soup fish cake salad garden",
-    "school": "library garden theatre",
-    "church": "door window clock roof",
-}
+_FAMED = table("""
+city: church museum theatre bridge park library hotel; village: church bridge lake cheese bread restaurant
+island: fish lake hotel church garden; park: lake flower bridge tree restaurant; hotel: garden restaurant soup cake
+museum: garden library clock ship; restaurant: soup fish cake salad garden; school: library garden theatre
+church: door window clock roof
+""")
 
 
 @construction(0.7)
@@ -242,10 +223,9 @@ def its_own(r: Random) -> Draft:
         if two.english in ("water", "bed", "basket"):
             v = TRANSITIVE[pick(r, ("look for", "find"))]
         s = np(one)
-        past = chance(r, 0.5)
-        source = f"{mark(s.subject)} {v.past if past else ongoing(s, v)} its# {two.english}."
-        target = (de_perfect if past else de_present)(s, v, its(one, two, "acc")) + "."
-        return draft(source, target, one.english, v.lemma, two.english, "its")
+        english, target = told(s, v, chance(r, 0.5), its(one, two, "acc"))
+        source = f"{english.replace(s.subject, mark(s.subject), 1)} its# {two.english}"
+        return draft(source, target, one, v, two, "its")
     one = NOUNS[pick(r, tuple(_FAMED))]
     two = pick(r, nouns(_FAMED[one.english]))
     many = two.english in ("flower", "tree", "window")
@@ -256,21 +236,16 @@ def its_own(r: Random) -> Draft:
         possessed = phrase.replace(" ", "# ", 1)
     past = chance(r, 0.4)
     english = two.english_plural if many else two.english
-    source = f"{mark(s.subject)} {be(s, past)} famous for its# {english}."
-    target = f"{s.nom} {'war' if past else 'ist'} für {possessed} berühmt."
-    return draft(source, target, one.english, "famous", two.english, "its")
+    source = f"{mark(s.subject)} {be(s, past)} famous for its# {english}"
+    target = f"{s.nom} {'war' if past else 'ist'} für {possessed} berühmt"
+    return draft(source, target, one, "famous", two, "its")
 
 
-_WHOLES = {
-    "city": "church museum theatre bridge park library station",
-    "village": "church bridge lake school",
-    "hotel": "garden kitchen restaurant roof",
-    "house": "garden roof kitchen door",
-    "school": "garden library roof door",
-    "church": "roof door garden",
-    "museum": "garden library roof",
-    "park": "lake bridge restaurant",
-}
+_WHOLES = table("""
+city: church museum theatre bridge park library station; village: church bridge lake school
+hotel: garden kitchen restaurant roof; house: garden roof kitchen door; school: garden library roof door
+church: roof door garden; museum: garden library roof; park: lake bridge restaurant
+""")
 
 
 @construction(0.8)
@@ -281,6 +256,5 @@ def and_its(r: Random) -> Draft:
     v = TRANSITIVE[pick(r, verbs)]
     s = pick(r, PERSONAL + NAMES) if chance(r, 0.4) else who(r, SEXED, 0.15)
     o = np(one)
-    source = f"{s.subject} {v.past} {mark(o.object)} and its# {two.english}."
-    target = de_perfect(s, v, f"{o.acc} und {its(one, two, 'acc')}") + "."
-    return draft(source, target, s.lemma, v.lemma, one.english, two.english)
+    target = de_perfect(s, v, f"{o.acc} und {its(one, two, 'acc')}")
+    return draft(f"{s.subject} {v.past} {mark(o.object)} and its# {two.english}", target, s, v, one, two)

@@ -8,11 +8,11 @@ from regard.data.grammar import german
 from regard.data.grammar.constructions import Draft, construction, draft
 from regard.data.grammar.lexicon import nouns
 from regard.data.grammar.phrases import (
-    ACTIONS, HUMANS, NAMES, PERSONAL, YOU, Phrase, actor, at, attribute, be, chance, de_perfect, de_present, event,
-    np, ongoing, pick, simple, thing, who,
+    ACTIONS, HUMANS, NAMES, PERSONAL, YOU, Phrase, actor, anyone, at, attribute, be, chance, de_perfect, de_present,
+    event, np, ongoing, perhaps, pick, simple, thing, told, who,
 )  # fmt: skip
 from regard.data.grammar.places import ACTIVITIES, INTO, TO, place, posture, spot
-from regard.data.grammar.verbs import DATIVE, DITRANSITIVE, INTRANSITIVE, PREPOSITIONAL, Verb, chosen
+from regard.data.grammar.verbs import DATIVE, DITRANSITIVE, INTRANSITIVE, PREPOSITIONAL, Verb, chosen, without
 
 
 def _receiver(r: Random, besides: str) -> Phrase:
@@ -25,13 +25,9 @@ def _receiver(r: Random, besides: str) -> Phrase:
 @construction(1.2)
 def two_objects(r: Random) -> Draft:
     s, v, n = event(r, tuple(DITRANSITIVE.values()), you=1)
-    to, o = (
-        _receiver(r, s.lemma),
-        thing(r, n, ("the",) if n.english in ("house", "garden", "room") else ("the", "a"), v),
-    )
-    german_ = de_perfect(s, v, to.dat, o.acc)
-    english = f"{s.subject} {v.past} {to.object} {o.object}."
-    return draft(english, german_ + ".", s.lemma, v.lemma, to.lemma, n.english)
+    to = _receiver(r, s.lemma)
+    o = thing(r, n, ("the",) if n.english in ("house", "garden", "room") else ("the", "a"), v)
+    return draft(f"{s.subject} {v.past} {to.object} {o.object}", de_perfect(s, v, to.dat, o.acc), s, v, to, n)
 
 
 @construction(0.8)
@@ -41,11 +37,11 @@ def two_objects_pronoun(r: Random) -> Draft:
     if {s.lemma, to.lemma} == {"I", "we"}:
         to = YOU
     o = thing(r, n, ("the", "a"), v)
-    english = f"{s.subject} {ongoing(s, v)} {to.object} {o.object}."
-    return draft(english, de_present(s, v, to.dat, o.acc) + ".", s.lemma, v.lemma, to.object, n.english)
+    english = f"{s.subject} {ongoing(s, v)} {to.object} {o.object}"
+    return draft(english, de_present(s, v, to.dat, o.acc), s, v, to.object, n)
 
 
-_HELPING = tuple(DATIVE[v] for v in ("help", "help", "thank", "follow", "congratulate", "trust", "listen to"))
+_HELPING = chosen("help, help, thank, follow, congratulate, trust, listen to", DATIVE)
 
 
 @construction(1.3)
@@ -54,21 +50,18 @@ def dative_verb(r: Random) -> Draft:
     a = attribute(r, n) if chance(r, 0.35) and "kin" not in n.classes else None
     det = pick(r, ("my", "your", "our")) if "kin" in n.classes else "the"
     o = np(n, det, chance(r, 0.2) and "kin" not in n.classes, a)
-    past = chance(r, 0.5)
-    english = f"{s.subject} {v.past if past else ongoing(s, v)} {o.object}."
-    german_ = de_perfect(s, v, o.dat) if past else de_present(s, v, o.dat)
-    return draft(english, german_ + ".", s.lemma, v.lemma, n.english, *((a.english,) if a else ()))
+    english, german_ = told(s, v, chance(r, 0.5), o.dat)
+    return draft(f"{english} {o.object}", german_, s, v, n, a)
 
 
 @construction()
 def belongs_to(r: Random) -> Draft:
     v = DATIVE["belong to"]
     n = pick(r, v.subjects)
-    a = attribute(r, n) if chance(r, 0.5) else None
+    a = perhaps(r, 0.5, n)
     s = np(n, pick(r, ("the", "this")), chance(r, 0.25), a)
     to = pick(r, NAMES + PERSONAL) if chance(r, 0.25) else who(r, HUMANS, 0.1)
-    english = f"{s.subject} {simple(s, v)} {to.object}."
-    return draft(english, de_present(s, v, to.dat) + ".", n.english, v.lemma, to.lemma, *((a.english,) if a else ()))
+    return draft(f"{s.subject} {simple(s, v)} {to.object}", de_present(s, v, to.dat), n, v, to, a)
 
 
 @construction()
@@ -76,11 +69,11 @@ def likes(r: Random) -> Draft:
     """The thing liked is the German subject: Das Bild gefällt der Frau."""
     v = DATIVE["please"]
     n = pick(r, v.subjects)
-    a = attribute(r, n) if chance(r, 0.4) else None
+    a = perhaps(r, 0.4, n)
     s = np(n, pick(r, ("the", "this")), False, a)
     to = pick(r, NAMES) if chance(r, 0.2) else who(r, HUMANS, 0.15)
-    english = f"{to.subject} {'likes' if to.person == 'er' else 'like'} {s.object}."
-    return draft(english, de_present(s, v, to.dat) + ".", to.lemma, "like", n.english, *((a.english,) if a else ()))
+    english = f"{to.subject} {'likes' if to.person == 'er' else 'like'} {s.object}"
+    return draft(english, de_present(s, v, to.dat), to, "like", n, a)
 
 
 _POSTURE_FORMS = {"lie": german.present("liegen", "liegt"), "stand": german.present("stehen", "steht")}
@@ -90,22 +83,21 @@ _PUT = {"lie": "gelegt", "stand": "gestellt"}
 @construction(1.2)
 def is_somewhere(r: Random) -> Draft:
     n, here, _, support = spot(r)
-    a = attribute(r, n) if chance(r, 0.35) else None
+    a = perhaps(r, 0.35, n)
     s = np(n, pick(r, ("the", "my", "your", "his", "her")), chance(r, 0.15), a)
     where, wo = place(here, support)
     german_ = german.clause(s.nom, _POSTURE_FORMS[posture(n)][s.person], [wo])
-    lemmas = (n.english, here, support.english) + ((a.english,) if a else ())
-    return draft(f"{s.subject} {be(s)} {where}.", german_ + ".", *lemmas)
+    return draft(f"{s.subject} {be(s)} {where}", german_, n, here, support, a)
 
 
 @construction(1.2)
 def put_somewhere(r: Random) -> Draft:
     n, _, there, support = spot(r)
-    s = pick(r, PERSONAL + NAMES) if chance(r, 0.3) else who(r, HUMANS, 0.1)
+    s = anyone(r, 0.3, 0.1)
     o = np(n, pick(r, ("the", "a")))
     where, wohin = place(there, support, "acc")
     german_ = german.clause(s.nom, german.HABEN[s.person], [o.acc, wohin], _PUT[posture(n)])
-    return draft(f"{s.subject} put {o.object} {where}.", german_ + ".", s.lemma, n.english, there, support.english)
+    return draft(f"{s.subject} put {o.object} {where}", german_, s, n, there, support)
 
 
 _GO, _RUN = INTRANSITIVE["go"], INTRANSITIVE["run"]
@@ -121,10 +113,8 @@ def goes_into(r: Random) -> Draft:
         s, v = actor(r, _GO, names=0.15), pick(r, (_GO, _GO, _RUN))
         prep, n = ("into", pick(r, INTO)) if chance(r, 0.55) else ("to", pick(r, TO))
     where, wohin = place(prep, n, "dat" if prep == "to" else "acc")
-    past = v is not _GO or chance(r, 0.6)
-    english = f"{s.subject} {v.past if past else ongoing(s, v)} {where}."
-    german_ = de_perfect(s, v, wohin) if past else de_present(s, v, wohin)
-    return draft(english, german_ + ".", s.lemma, v.lemma, prep, n.english)
+    english, german_ = told(s, v, v is not _GO or chance(r, 0.6), wohin)
+    return draft(f"{english} {where}", german_, s, v, prep, n)
 
 
 def activity(r: Random, **options: float) -> tuple[Phrase, Verb, str, str, str]:
@@ -139,30 +129,12 @@ def activity(r: Random, **options: float) -> tuple[Phrase, Verb, str, str, str]:
 @construction(1.2)
 def activity_somewhere(r: Random) -> Draft:
     s, v, where, wo, lemma = activity(r)
-    past = chance(r, 0.5)
-    english = f"{s.subject} {v.past if past else ongoing(s, v)} {where}."
-    german_ = de_perfect(s, v, wo) if past else de_present(s, v, wo)
-    return draft(english, german_ + ".", s.lemma, v.lemma, lemma)
+    english, german_ = told(s, v, chance(r, 0.5), wo)
+    return draft(f"{english} {where}", german_, s, v, lemma)
 
 
-_PASSIVE = tuple(
-    v
-    for v in ACTIONS
-    if v.lemma
-    not in (
-        "put on",
-        "take off",
-        "try on",
-        "cross",
-        "watch",
-        "bring along",
-        "lose",
-        "look for",
-        "forget",
-        "learn",
-        "sing",
-        "hide",
-    )
+_PASSIVE = without(
+    ACTIONS, "put on, take off, try on, cross, watch, bring along, lose, look for, forget, learn, sing, hide"
 )
 
 
@@ -171,8 +143,7 @@ def passive_by(r: Random) -> Draft:
     s, v, n = event(r, _PASSIVE, pronouns=0.0)
     o = thing(r, n, ("the", "this"), v)
     german_ = german.clause(o.nom, german.WURDE[o.person], [at("von", s, "dat")], v.german_participle)
-    english = f"{o.subject} {be(o, True)} {v.participle} by {s.object}."
-    return draft(english, german_ + ".", n.english, v.lemma, s.lemma, "by")
+    return draft(f"{o.subject} {be(o, True)} {v.participle} by {s.object}", german_, n, v, s, "by")
 
 
 _ADVERBS = {"today": "heute", "now": "jetzt", "again": "wieder"}
@@ -185,9 +156,8 @@ def passive_now(r: Random) -> Draft:
     many = chance(r, 0.4) and n.german_plural != "-"
     a = attribute(r, n) if chance(r, 0.4) and n.english != "word" else None
     o, t = np(n, "the", many, a), pick(r, tuple(_ADVERBS))
-    german_ = german.clause(o.nom, german.WERDEN[o.person], [_ADVERBS[t]], v.german_participle)
-    english = f"{o.subject} {be(o)} being {v.participle} {t}."
-    return draft(english, german_ + ".", n.english, v.lemma, t, *((a.english,) if a else ()))
+    english = f"{o.subject} {be(o)} being {v.participle} {t}"
+    return draft(english, german.clause(o.nom, german.WERDEN[o.person], [_ADVERBS[t]], v.german_participle), n, v, t, a)
 
 
 @construction(2.2)
@@ -202,4 +172,4 @@ def preposition_verb(r: Random) -> Draft:
     past = chance(r, 0.4)
     en_verb = v.past if past else simple(s, v) if v.lemma == "remember" else ongoing(s, v)
     german_ = (de_perfect if past else de_present)(s, v, at(v.preposition, o, v.case))
-    return draft(f"{s.subject} {en_verb} {o.object}.", german_ + ".", s.lemma, v.lemma, n.english)
+    return draft(f"{s.subject} {en_verb} {o.object}", german_, s, v, n)

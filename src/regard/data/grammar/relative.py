@@ -6,15 +6,24 @@ from random import Random
 
 from regard.data.grammar import german
 from regard.data.grammar.constructions import Draft, construction, draft
-from regard.data.grammar.lexicon import FITTING, NOUNS, nouns
+from regard.data.grammar.lexicon import FITTING, NOUNS, Adjective, nouns
 from regard.data.grammar.phrases import (
-    ACTIONS, HE, MOMENTARY, SEXED, SHE, THEY, WE, I, Phrase, actor, be, chance, de_be, de_infinitive, de_perfect,
-    de_present, event, np, ongoing, pick, predicates, simple, thing, who,
+    ACTIONS, HE, MOMENTARY, SEXED, SHE, THEY, WE, I, Phrase, actor, chance, de_infinitive, de_perfect, event,
+    nominative, np, pick, thing, told, who,
 )  # fmt: skip
 from regard.data.grammar.places import place
 from regard.data.grammar.statements import be_adjective, degree
 from regard.data.grammar.subordinate import again, someone
 from regard.data.grammar.verbs import DATIVE, INTRANSITIVE, TRANSITIVE, chosen
+
+
+def _around(
+    head: Phrase, english: str, clause: str, a: Adjective, word: str = "", word_de: str = ""
+) -> tuple[str, str]:
+    """What the head is, with a relative clause after the head: the man who is reading is tired."""
+    whole, ganz = be_adjective(head, a, word, word_de)
+    middle = f"{head.subject} {english}", f"{head.nom}, {clause},"
+    return middle[0] + whole.removeprefix(head.subject), middle[1] + ganz.removeprefix(head.nom)
 
 
 @construction()
@@ -25,18 +34,11 @@ def relative_subject(r: Random) -> Draft:
     while o.lemma == n.english:
         o = thing(r, pick(r, v.objects), ("the", "a"), v)
     head = np(n, "the", chance(r, 0.2))
-    relative = Phrase(
-        "who", "", (german.RELATIVE["nom"]["mfnp".index(head.column)], "", "", ""), head.person, n.english, "", ""
-    )
+    relative = nominative("who", german.RELATIVE["nom"]["mfnp".index(head.column)], head.person, n.english, "")
     past = v.lemma in MOMENTARY or chance(r, 0.4)
-    a = pick(r, predicates(n.english))
-    inner = de_perfect(relative, v, o.acc, order="final") if past else de_present(relative, v, o.acc, order="final")
-    word, word_de = degree(r, a, ("very", "", "not"))
-    be_en, _ = be_adjective(head, a, word, word_de)
-    verb = v.past if past else ongoing(head, v)
-    english = f"{head.subject} who {verb} {o.object}{be_en.removeprefix(head.subject)}."
-    german_ = f"{head.nom}, {inner}, {de_be(head, word_de, a.german).removeprefix(head.nom + ' ')}."
-    return draft(english, german_, n.english, v.lemma, o.lemma, a.english)
+    a = pick(r, FITTING[n.english])
+    english, inner = told(relative, v, past, o.acc, order="final")
+    return draft(*_around(head, f"{english} {o.object}", inner, a, *degree(r, a, ("very", "", "not"))), n, v, o, a)
 
 
 @construction(1.3)
@@ -47,14 +49,10 @@ def relative_object(r: Random) -> Draft:
     head = np(n, "the", n.german_plural != "-" and chance(r, 0.2))
     relative = german.RELATIVE["acc"]["mfnp".index(head.column)]
     past = v.lemma in MOMENTARY or chance(r, 0.6)
-    inner = de_perfect(s, v, order="final") if past else de_present(s, v, order="final")
-    a = pick(r, predicates(n.english))
-    word, word_de = degree(r, a, ("very", "too", "", "not"))
-    be_en, _ = be_adjective(head, a, word, word_de)
-    verb = v.past if past else ongoing(s, v)
-    english = f"{head.subject} that {s.subject} {verb}{be_en.removeprefix(head.subject)}."
-    german_ = f"{head.nom}, {relative} {inner}, {de_be(head, word_de, a.german).removeprefix(head.nom + ' ')}."
-    return draft(english, german_, n.english, s.lemma, v.lemma, a.english)
+    english, inner = told(s, v, past, order="final")
+    a = pick(r, FITTING[n.english])
+    how = degree(r, a, ("very", "too", "", "not"))
+    return draft(*_around(head, f"that {english}", f"{relative} {inner}", a, *how), n, s, v, a)
 
 
 @construction()
@@ -64,12 +62,9 @@ def relative_dative(r: Random) -> Draft:
     n = pick(r, [o for o in v.objects if "person" in o.classes and o.english != s.lemma])
     head = np(n, "the", chance(r, 0.15))
     relative = german.RELATIVE["dat"]["mfnp".index(head.column)]
-    a = pick(r, predicates(n.english))
-    past = chance(r, 0.5)
-    inner = de_perfect(s, v, order="final") if past else de_present(s, v, order="final")
-    english = f"{head.subject} that {s.subject} {v.past if past else ongoing(s, v)} {be(head)} {a.english}."
-    german_ = f"{head.nom}, {relative} {inner}, {de_be(head, a.german).removeprefix(head.nom + ' ')}."
-    return draft(english, german_, n.english, s.lemma, v.lemma, a.english)
+    a = pick(r, FITTING[n.english])
+    english, inner = told(s, v, chance(r, 0.5), order="final")
+    return draft(*_around(head, f"that {english}", f"{relative} {inner}", a), n, s, v, a)
 
 
 @construction(0.8)
@@ -77,15 +72,11 @@ def relative_place(r: Random) -> Draft:
     v, seats = pick(r, _SITTING)
     s, n = who(r, v.subjects, 0.1), pick(r, seats)
     prep = "in" if n.classes & {"inside", "building", "area", "town"} else "on"
-    a = pick(r, predicates(n.english))
+    a = pick(r, FITTING[n.english])
     relative = german.RELATIVE["dat"]["mfn".index(n.gender)]
-    head = np(n)
-    inner = de_present(s, v, order="final")
-    word, word_de = degree(r, a, ("very", "too", ""))
-    english = f"{head.subject} {prep} which {s.subject} {ongoing(s, v)} is {word + ' ' if word else ''}{a.english}."
-    middle = f"{'in' if prep == 'in' else 'auf'} {relative} {inner}"
-    german_ = f"{head.nom}, {middle}, ist {word_de + ' ' if word_de else ''}{a.german}."
-    return draft(english, german_, n.english, s.lemma, v.lemma, a.english)
+    english, inner = told(s, v, False, order="final")
+    how, auf = degree(r, a, ("very", "too", "")), "in" if prep == "in" else "auf"
+    return draft(*_around(np(n), f"{prep} which {english}", f"{auf} {relative} {inner}", a, *how), n, s, v, a)
 
 
 _SITTING = (
@@ -110,12 +101,10 @@ def knows_who(r: Random) -> Draft:
     while o.lemma in (n.english, s.lemma):
         o = thing(r, pick(r, v.objects), ("the", "a"), v)
     head = np(n, "the")
-    relative = Phrase("who", "", (german.RELATIVE["nom"]["mfn".index(n.gender)], "", "", ""), "er", n.english, "", "")
-    main = f"{s.subject} {forms.past if past_ else simple(s, forms)} {head.object}"
-    haupt = de_perfect(s, forms, head.acc) if past_ else de_present(s, forms, head.acc)
-    english = f"{main} who {v.past} {o.object}."
-    german_ = f"{haupt}, {de_perfect(relative, v, o.acc, order='final')}."
-    return draft(english, german_, s.lemma, base, n.english, v.lemma, o.lemma)
+    relative = nominative("who", german.RELATIVE["nom"]["mfn".index(n.gender)], "er", n.english, "")
+    main, haupt = told(s, forms, past_, head.acc)
+    german_ = f"{haupt}, {de_perfect(relative, v, o.acc, order='final')}"
+    return draft(f"{main} {head.object} who {v.past} {o.object}", german_, s, base, n, v, o)
 
 
 _TRYING = (
@@ -141,8 +130,7 @@ def to_infinitive(r: Random) -> Draft:
     o = thing(r, n, ("the", "a"), v)
     verb = {"er": third, "ich": first}.get(s.person, many)
     finite = f"{s.nom} {present[s.person]}" if present else f"{s.nom} {german.HABEN[s.person]} {participle}"
-    english = f"{s.subject} {verb} {v.base} {o.object}."
-    return draft(english, f"{finite}, {o.acc} {v.zu}.", s.lemma, third, v.lemma, n.english)
+    return draft(f"{s.subject} {verb} {v.base} {o.object}", f"{finite}, {o.acc} {v.zu}", s, third, v, n)
 
 
 _ERRANDS = tuple(tuple(line.split("|")) for line in """
@@ -183,9 +171,8 @@ def in_order_to(r: Random) -> Draft:
         s = actor(r, w)
     where, wohin = place(prep, where_, "dat" if prep == "to" else "acc")
     o = thing(r, n, ("the", "a"), w)
-    german_ = f"{de_perfect(s, INTRANSITIVE['go'], wohin)}, um {o.acc} {w.zu}."
-    english = f"{s.subject} went {where} to {w.base} {o.object}."
-    return draft(english, german_, s.lemma, goal, w.lemma, n.english)
+    english = f"{s.subject} went {where} to {w.base} {o.object}"
+    return draft(english, f"{de_perfect(s, INTRANSITIVE['go'], wohin)}, um {o.acc} {w.zu}", s, goal, w, n)
 
 
 _IF_HAD = {"more time": "mehr Zeit", "more money": "mehr Geld", "a garden": "einen Garten", "a car": "ein Auto"}
@@ -204,7 +191,6 @@ def if_had(r: Random) -> Draft:
     while n.english == s.lemma or n.english in what:
         n = pick(r, v.objects)
     pronoun, o = again(s), thing(r, n, ("the", "a"), v)
-    english = f"if {s.subject} had {what}, {pronoun.subject} would {v.base} {o.object}."
     condition = german.clause(s.nom, german.HAETTE[s.person], [_IF_HAD[what]], "", "final")
-    german_ = f"wenn {condition}, {de_infinitive(pronoun, german.WUERDE, v, o.acc, order='first')}."
-    return draft(english, german_, s.lemma, what, v.lemma, n.english)
+    german_ = f"wenn {condition}, {de_infinitive(pronoun, german.WUERDE, v, o.acc, order='first')}"
+    return draft(f"if {s.subject} had {what}, {pronoun.subject} would {v.base} {o.object}", german_, s, what, v, n)

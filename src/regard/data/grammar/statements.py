@@ -6,26 +6,29 @@ from random import Random
 
 from regard.data.grammar import german
 from regard.data.grammar.constructions import Draft, construction, draft
-from regard.data.grammar.lexicon import ADJECTIVES, FITTING, FUTURE_TIMES, NOUNS, PAST_TIMES, Adjective, Noun, nouns
-from regard.data.grammar.phrases import (
-    ACTIONS, ENGLISH_MODALS, HUMANS, LASTING, NAMES, PERSONAL, SIMPLE, WILLED, Phrase, attribute, be, chance, de_be,
-    de_infinitive, de_perfect, de_present, do, event, have, np, ongoing, ongoing_not, past_time, pick, thing, who,
+from regard.data.grammar.lexicon import (
+    ADJECTIVES, FITTING, FUTURE_TIMES, NOUNS, PAST_TIMES, Adjective, Noun, nouns, words,
 )  # fmt: skip
-from regard.data.grammar.verbs import TRANSITIVE, chosen
+from regard.data.grammar.phrases import (
+    ACTIONS, LASTING, MOMENTARY, SIMPLE, WILLED, Phrase, anyone, attribute, be, chance, de_be, de_infinitive,
+    de_perfect, de_present, do, english_modal, event, have, np, ongoing, ongoing_not, past_time, perhaps, pick,
+    thing, told,
+)  # fmt: skip
+from regard.data.grammar.verbs import chosen
 
 
 @construction()
 def object_now(r: Random) -> Draft:
     s, v, n = event(r, LASTING)
     o = thing(r, n, ("the", "a"), v)
-    return draft(f"{s.subject} {ongoing(s, v)} {o.object}.", de_present(s, v, o.acc) + ".", s.lemma, v.lemma, n.english)
+    return draft(f"{s.subject} {ongoing(s, v)} {o.object}", de_present(s, v, o.acc), s, v, n)
 
 
 @construction()
 def object_past(r: Random) -> Draft:
     s, v, n = event(r, you=1)
     o = thing(r, n, ("the", "a"), v)
-    return draft(f"{s.subject} {v.past} {o.object}.", de_perfect(s, v, o.acc) + ".", s.lemma, v.lemma, n.english)
+    return draft(f"{s.subject} {v.past} {o.object}", de_perfect(s, v, o.acc), s, v, n)
 
 
 @construction(1.2)
@@ -34,25 +37,21 @@ def adjective_object(r: Random) -> Draft:
     while (a := attribute(r, n)) is None or "kin" in n.classes:
         s, v, n = event(r, you=1)
     o = np(n, pick(r, ("the", "a", "a", "this")), False, a)
-    return draft(
-        f"{s.subject} {v.past} {o.object}.", de_perfect(s, v, o.acc) + ".", s.lemma, v.lemma, a.english, n.english
-    )
+    return draft(f"{s.subject} {v.past} {o.object}", de_perfect(s, v, o.acc), s, v, a, n)
 
 
 @construction()
 def object_past_not(r: Random) -> Draft:
     s, v, n = event(r, you=1)
     o = thing(r, n, ("the", "this"), v)
-    english = f"{s.subject} didn't {v.base} {o.object}."
-    return draft(english, de_perfect(s, v, o.acc, "nicht") + ".", s.lemma, v.lemma, n.english)
+    return draft(f"{s.subject} didn't {v.base} {o.object}", de_perfect(s, v, o.acc, "nicht"), s, v, n)
 
 
 @construction()
 def object_now_not(r: Random) -> Draft:
     s, v, n = event(r, LASTING)
     o = thing(r, n, ("the",), v)
-    english = f"{s.subject} {ongoing_not(s, v)} {o.object}."
-    return draft(english, de_present(s, v, o.acc, "nicht") + ".", s.lemma, v.lemma, n.english)
+    return draft(f"{s.subject} {ongoing_not(s, v)} {o.object}", de_present(s, v, o.acc, "nicht"), s, v, n)
 
 
 _OWNED = nouns("good pet horse cow garden house key plan")
@@ -60,18 +59,17 @@ _OWNED = nouns("good pet horse cow garden house key plan")
 
 @construction()
 def has_no(r: Random) -> Draft:
-    s = pick(r, PERSONAL + NAMES) if chance(r, 0.3) else who(r, HUMANS)
+    s = anyone(r, 0.3)
     n = pick(r, _OWNED)
-    a = attribute(r, n) if chance(r, 0.3) else None
+    a = perhaps(r, 0.3, n)
     o, none = np(n, "a", False, a), np(n, "no", False, a)
     german_ = german.clause(s.nom, german.HABEN[s.person], [none.acc])
-    lemmas = (s.lemma, "have", n.english) + ((a.english,) if a else ())
-    return draft(f"{s.subject} {do(s, negative=True)} have {o.object}.", german_ + ".", *lemmas)
+    return draft(f"{s.subject} {do(s, negative=True)} have {o.object}", german_, s, "have", n, a)
 
 
 @construction(1.2)
 def has_adjective(r: Random) -> Draft:
-    s = pick(r, PERSONAL + NAMES) if chance(r, 0.3) else who(r, HUMANS)
+    s = anyone(r, 0.3)
     n = pick(r, _OWNED)
     a = attribute(r, n)
     while a is None or a.english in _TEMPORARY[:7]:
@@ -80,9 +78,7 @@ def has_adjective(r: Random) -> Draft:
     past = chance(r, 0.3)
     o = np(n, "a", False, a)
     german_ = german.clause(s.nom, (german.HATTE if past else german.HABEN)[s.person], [o.acc])
-    return draft(
-        f"{s.subject} {'had' if past else have(s)} {o.object}.", german_ + ".", s.lemma, "have", n.english, a.english
-    )
+    return draft(f"{s.subject} {'had' if past else have(s)} {o.object}", german_, s, "have", n, a)
 
 
 @construction(1.9)
@@ -95,12 +91,10 @@ def this_is_a(r: Random) -> Draft:
     start, beginn = ("that was", "das war") if chance(r, 0.4) else ("this is", "das ist")
     if many:
         start, beginn = "these are", "das sind"
-    return draft(f"{start} {o.object}.", f"{beginn} {o.nom}.", "this", n.english, a.english, "many" if many else start)
+    return draft(f"{start} {o.object}", f"{beginn} {o.nom}", "this", n, a, "many" if many else start)
 
 
-_NO_VERBS = tuple(
-    TRANSITIVE[v] for v in ("buy", "find", "read", "write", "eat", "drink", "sell", "see", "bake", "build")
-)
+_NO_VERBS = chosen("buy, find, read, write, eat, drink, sell, see, bake, build")
 
 
 @construction()
@@ -108,8 +102,7 @@ def no_object(r: Random) -> Draft:
     s, v, n = event(r, _NO_VERBS, you=1)
     o = np(n, "a")
     english = f"any {o.object}" if n.mass else o.object
-    german_ = de_perfect(s, v, np(n, "no").acc)
-    return draft(f"{s.subject} didn't {v.base} {english}.", german_ + ".", s.lemma, v.lemma, n.english, "no")
+    return draft(f"{s.subject} didn't {v.base} {english}", de_perfect(s, v, np(n, "no").acc), s, v, n, "no")
 
 
 @construction(1.2)
@@ -117,10 +110,9 @@ def plural_object(r: Random) -> Draft:
     s, v, n = event(r, LASTING)
     while n.german_plural == "-" or "kin" in n.classes or n.english in ("king", "language"):
         s, v, n = event(r, LASTING)
-    a = attribute(r, n) if chance(r, 0.6) else None
+    a = perhaps(r, 0.6, n)
     o = np(n, pick(r, ("the", "", "this")), True, a)
-    lemmas = (s.lemma, v.lemma, n.english) + ((a.english,) if a else ())
-    return draft(f"{s.subject} {ongoing(s, v)} {o.object}.", de_present(s, v, o.acc) + ".", *lemmas)
+    return draft(f"{s.subject} {ongoing(s, v)} {o.object}", de_present(s, v, o.acc), s, v, n, a)
 
 
 _DEGREES = {"very": "sehr", "too": "zu", "": "", "not": "nicht", "still": "noch", "not very": "nicht sehr"}
@@ -133,47 +125,16 @@ def degree(r: Random, a: Adjective, choices: tuple[str, ...] = tuple(_DEGREES)) 
     word = pick(r, choices)
     if a.english in _UNGRADED and word not in ("", "not", "still"):
         word = "not" if "not" in word else ""
-    if word == "too" and a.english in (
-        "new",
-        "young",
-        "beautiful",
-        "famous",
-        "fresh",
-        "clever",
-        "friendly",
-        "happy",
-        "good",
-        "comfortable",
-    ):
+    if word == "too" and a.english in _WELCOME:
         word = "very"
     if word == "still" and a.english not in _TEMPORARY:
         word = "very" if a.english not in _UNGRADED else ""
     return word, _DEGREES[word]
 
 
-_TEMPORARY = (
-    "tired",
-    "hungry",
-    "thirsty",
-    "sick",
-    "angry",
-    "nervous",
-    "sad",
-    "wet",
-    "hot",
-    "cold",
-    "warm",
-    "fresh",
-    "dirty",
-    "clean",
-    "empty",
-    "full",
-    "broken",
-    "weak",
-    "young",
-    "small",
-    "dark",
-)
+_WELCOME = words("new young beautiful famous fresh clever friendly happy good comfortable")
+_TEMPORARY = words("tired hungry thirsty sick angry nervous sad wet hot cold warm fresh dirty clean empty full broken "
+                   "weak young small dark")  # fmt: skip
 
 
 def be_adjective(s: Phrase, a: Adjective, word: str, word_de: str, past: bool = False) -> tuple[str, str]:
@@ -198,7 +159,7 @@ def is_adjective(r: Random) -> Draft:
     s = np(n, pick(r, ("my", "your", "his", "our")) if "kin" in n.classes else "the", many)
     past = chance(r, 0.4)
     english, german_ = be_adjective(s, a, *degree(r, a), past=past)
-    return draft(english + ".", german_ + ".", s.lemma, a.english)
+    return draft(english, german_, s, a)
 
 
 _PUBLIC = {"way", "nature", "building", "town", "area", "food", "inside", "barrier"}
@@ -218,7 +179,7 @@ def this_adjective(r: Random) -> Draft:
     ):
         s = np(n, "this", many)
     english, german_ = be_adjective(s, a, *degree(r, a))
-    return draft(english + ".", german_ + ".", n.english, a.english)
+    return draft(english, german_, n, a)
 
 
 @construction(1.2)
@@ -234,13 +195,10 @@ def adjective_subject(r: Random) -> Draft:
     many = chance(r, 0.35)
     det = pick(r, ("my", "your", "our")) if "kin" in n.classes else pick(r, ("the", "the", "a"))
     s = np(n, det, many and det != "a", a)
-    past = chance(r, 0.4)
-    english = f"{s.subject} {v.past if past else ongoing(s, v)}."
-    german_ = de_perfect(s, v) if past else de_present(s, v)
-    return draft(english, german_ + ".", n.english, a.english, v.lemma)
+    return draft(*told(s, v, chance(r, 0.4)), n, a, v)
 
 
-_MASS_VERBS = tuple(TRANSITIVE[v] for v in ("drink", "eat", "buy", "cut"))
+_MASS_VERBS = chosen("drink, eat, buy, cut")
 
 
 @construction(0.8)
@@ -250,10 +208,8 @@ def strong_adjective(r: Random) -> Draft:
     a = attribute(r, n)
     assert a is not None
     o = np(n, "", not n.mass, a)
-    past = chance(r, 0.4)
-    english = f"{s.subject} {v.past if past else ongoing(s, v)} {o.object}."
-    german_ = de_perfect(s, v, o.acc) if past else de_present(s, v, o.acc)
-    return draft(english, german_ + ".", s.lemma, v.lemma, a.english, n.english)
+    english, german_ = told(s, v, chance(r, 0.4), o.acc)
+    return draft(f"{english} {o.object}", german_, s, v, a, n)
 
 
 @construction(1.2)
@@ -261,8 +217,7 @@ def time_first_past(r: Random) -> Draft:
     s, v, n = event(r, ACTIONS, you=1)
     t = past_time(r, v)
     o = thing(r, n, ("the", "a"), v)
-    german_ = de_perfect(s, v, o.acc, front=PAST_TIMES[t])
-    return draft(f"{t} {s.subject} {v.past} {o.object}.", german_ + ".", s.lemma, v.lemma, n.english, t)
+    return draft(f"{t} {s.subject} {v.past} {o.object}", de_perfect(s, v, o.acc, front=PAST_TIMES[t]), s, v, n, t)
 
 
 @construction()
@@ -271,7 +226,7 @@ def time_first_future(r: Random) -> Draft:
     t = pick(r, tuple(FUTURE_TIMES))
     o = thing(r, n, ("the", "a"), v)
     german_ = de_infinitive(s, german.WERDEN, v, o.acc, front=FUTURE_TIMES[t])
-    return draft(f"{t} {s.subject} will {v.base} {o.object}.", german_ + ".", s.lemma, v.lemma, n.english, t)
+    return draft(f"{t} {s.subject} will {v.base} {o.object}", german_, s, v, n, t)
 
 
 @construction()
@@ -280,9 +235,8 @@ def will(r: Random) -> Draft:
     o = thing(r, n, ("the", "a", "this"), v)
     negative = chance(r, 0.4) and o.object.startswith(("the ", "this "))
     word = "won't" if negative else "will"
-    english = f"{s.subject} {word} {v.base} {o.object}."
     german_ = de_infinitive(s, german.WERDEN, v, o.acc, "nicht" if negative else "")
-    return draft(english, german_ + ".", s.lemma, v.lemma, n.english, word)
+    return draft(f"{s.subject} {word} {v.base} {o.object}", german_, s, v, n, word)
 
 
 @construction(1.3)
@@ -290,8 +244,8 @@ def modal(r: Random) -> Draft:
     s, v, n = event(r, WILLED, you=1)
     m = pick(r, ("can", "must", "want", "may", "should"))
     o = thing(r, n, ("the", "a"), v)
-    english = f"{s.subject} {ENGLISH_MODALS[m](s)} {v.base} {o.object}."
-    return draft(english, de_infinitive(s, german.MODALS[m], v, o.acc) + ".", s.lemma, m, v.lemma, n.english)
+    english = f"{s.subject} {english_modal(m, s)} {v.base} {o.object}"
+    return draft(english, de_infinitive(s, german.MODALS[m], v, o.acc), s, m, v, n)
 
 
 @construction()
@@ -299,11 +253,9 @@ def modal_past(r: Random) -> Draft:
     s, v, n = event(r, WILLED, you=1)
     m = pick(r, ("could", "had", "wanted"))
     o = thing(r, n, ("the",), v)
-    if m == "could":
-        english, negation = f"{s.subject} couldn't {v.base} {o.object}.", "nicht"
-    else:
-        english, negation = f"{s.subject} {ENGLISH_MODALS[m](s)} {v.base} {o.object}.", ""
-    return draft(english, de_infinitive(s, german.MODALS[m], v, o.acc, negation) + ".", s.lemma, m, v.lemma, n.english)
+    verb, negation = ("couldn't", "nicht") if m == "could" else (english_modal(m, s), "")
+    english = f"{s.subject} {verb} {v.base} {o.object}"
+    return draft(english, de_infinitive(s, german.MODALS[m], v, o.acc, negation), s, m, v, n)
 
 
 _OWN_VERBS = chosen(
@@ -318,7 +270,5 @@ def own_object(r: Random) -> Draft:
     while not s.own or n.english not in _OWNABLE or (s.person in ("wir", "sie") and "clothes" in n.classes):
         s, v, n = event(r, _OWN_VERBS, pronouns=0.3)
     o = np(n, s.own)
-    past = chance(r, 0.6) or v.lemma in ("lose", "find", "forget")
-    english = f"{s.subject} {v.past if past else ongoing(s, v)} {o.object}."
-    german_ = de_perfect(s, v, o.acc) if past else de_present(s, v, o.acc)
-    return draft(english, german_ + ".", s.lemma, v.lemma, n.english, s.own)
+    english, german_ = told(s, v, chance(r, 0.6) or v.lemma in MOMENTARY, o.acc)
+    return draft(f"{english} {o.object}", german_, s, v, n, s.own)

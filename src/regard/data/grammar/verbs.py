@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from regard.data.grammar import german
-from regard.data.grammar.lexicon import Noun, nouns
+from regard.data.grammar.lexicon import Noun, nouns, words
 
 # English base (with particle), past, participle | German infinitive (prefix|verb), third person, participle,
 # s = sein | subject classes | object classes. "=" at the start: a state, never progressive in English.
@@ -179,11 +179,9 @@ def _read(line: str, default: str) -> Verb:
     left, rest = line.split("|", 1)
     state = left.startswith("=")
     english, past, participle = left.removeprefix("=").split()
-    if rest.split("|")[0].isalpha():  # a lone word before the bar is a separable prefix
-        prefix, rest = rest.split("|", 1)
-    else:
-        prefix = ""
-    forms, subjects, *more = rest.split("|")
+    fields = rest.split("|")
+    prefix = fields.pop(0) if fields[0].isalpha() else ""  # a lone word before the bar is a separable prefix
+    forms, subjects, *more = fields
     stem, third, german_participle, *auxiliary = forms.split()
     reflexive = stem.startswith("sich_")
     stem = stem.removeprefix("sich_")
@@ -191,25 +189,12 @@ def _read(line: str, default: str) -> Verb:
     tail = " " + particle.replace("_", " ") if particle else ""
     preposition, case = more[1].split() if len(more) > 1 else ("", default)
     return Verb(
-        english.replace("_", " "),
-        head + tail,
-        _third(head) + tail,
-        past + tail,
-        participle + tail,
+        english.replace("_", " "), head + tail, _third(head) + tail, past + tail, participle + tail,
         _progressive(head) + tail,
-        prefix + stem,
-        stem,
-        prefix,
-        german.present(stem, third),
-        german_participle,
-        german.SEIN if auxiliary else german.HABEN,
-        reflexive,
-        state,
-        _select(subjects),
-        _select(more[0]) if more else (),
-        preposition,
-        case,  # type: ignore[arg-type]
-    )
+        prefix + stem, stem, prefix, german.present(stem, third), german_participle,
+        german.SEIN if auxiliary else german.HABEN, reflexive, state, _select(subjects),
+        _select(more[0]) if more else (), preposition, case,  # type: ignore[arg-type]
+    )  # fmt: skip
 
 
 def _select(selector: str) -> tuple[Noun, ...]:
@@ -226,6 +211,10 @@ DITRANSITIVE, PREPOSITIONAL = _table(_DITRANSITIVE), _table(_PREPOSITIONAL)
 ALL_VERBS = {**PREPOSITIONAL, **DITRANSITIVE, **DATIVE, **INTRANSITIVE, **TRANSITIVE}
 
 
-def chosen(names: str) -> tuple[Verb, ...]:
-    """Transitive verbs by name: `chosen("buy, look for")`."""
-    return tuple(TRANSITIVE[name] for name in names.split(", "))
+def chosen(names: str, among: dict[str, Verb] = TRANSITIVE) -> tuple[Verb, ...]:
+    """Verbs by name: `chosen("buy, look for")`."""
+    return tuple(among[name] for name in words(names))
+
+
+def without(verbs: tuple[Verb, ...], names: str) -> tuple[Verb, ...]:
+    return tuple(v for v in verbs if v.lemma not in words(names))

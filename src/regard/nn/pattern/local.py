@@ -7,18 +7,16 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from regard.config import mechanism
 from regard.nn.layout import Call, at, distance
 from regard.nn.pattern.contract import Pattern
 from regard.nn.sizes import Sizes
 
 
-@dataclass(frozen=True)
+@mechanism("M4", "|j − t| ≤ d", "Luong 2015, 3.2")
 class LocalM(Pattern):
     """Source places at most d away from the target's own place, as if both went in step."""
 
-    id: ClassVar[str] = "M4"
-    formula: ClassVar[str] = "|j − t| ≤ d"
-    paper: ClassVar[str] = "Luong 2015, 3.2"
     places: ClassVar[tuple[str, ...]] = ("cross",)
 
     d: int
@@ -30,13 +28,14 @@ class LocalM(Pattern):
         return distance(call, b, i, j).abs() <= self.d
 
 
-@dataclass(frozen=True)
+@mechanism(
+    "M4",
+    "|j − p| ≤ d, weights · exp(−(j − p)² / 2σ²); p = S · sigmoid(vᵀtanh(W q)), σ = d/2",
+    "Luong 2015, eq. 9 and 10",
+)
 class LocalP(Pattern):
     """Source places at most d away from a predicted centre, and less of those far from it."""
 
-    id: ClassVar[str] = "M4"
-    formula: ClassVar[str] = "|j − p| ≤ d, weights · exp(−(j − p)² / 2σ²); p = S · sigmoid(vᵀtanh(W q)), σ = d/2"
-    paper: ClassVar[str] = "Luong 2015, eq. 9 and 10"
     places: ClassVar[tuple[str, ...]] = ("cross",)
     by_head = True
 

@@ -1,22 +1,18 @@
 """The patterns that follow from where things stand: all, the past, what is real, the same document."""
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from regard.config import mechanism
 from regard.nn.layout import Call, at, distance
 from regard.nn.pattern.contract import Pattern, Shape
 
 
-@dataclass(frozen=True)
+@mechanism("M0", "all (i, j)", "Vaswani 2017, 3.2")
 class Full(Pattern):
     """Everyone sees everyone."""
-
-    id: ClassVar[str] = "M0"
-    formula: ClassVar[str] = "all (i, j)"
-    paper: ClassVar[str] = "Vaswani 2017, 3.2"
 
     def allow(self, call: Call, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return torch.ones_like(i * j, dtype=torch.bool)
@@ -25,13 +21,10 @@ class Full(Pattern):
         return "full"
 
 
-@dataclass(frozen=True)
+@mechanism("M2", "position(j) ≤ position(i)", "Vaswani 2017, 3.2.3")
 class Causal(Pattern):
     """No place sees a later one; a decoder always has it."""
 
-    id: ClassVar[str] = "M2"
-    formula: ClassVar[str] = "position(j) ≤ position(i)"
-    paper: ClassVar[str] = "Vaswani 2017, 3.2.3"
     places: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
 
     def allow(self, call: Call, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
@@ -44,13 +37,9 @@ class Causal(Pattern):
         return "causal" if q.right_padded and k.right_padded and q.length == k.length else "mask"
 
 
-@dataclass(frozen=True)
+@mechanism("M1", "j is real", "—")
 class Padding(Pattern):
     """Padded keys are invisible; every attention has it."""
-
-    id: ClassVar[str] = "M1"
-    formula: ClassVar[str] = "j is real"
-    paper: ClassVar[str] = "—"
 
     def allow(self, call: Call, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         if call.keys.real is None:
@@ -61,13 +50,9 @@ class Padding(Pattern):
         return "full" if call.keys.real is None else "mask"
 
 
-@dataclass(frozen=True)
+@mechanism("M8", "document(i) = document(j)", "—")
 class Document(Pattern):
     """Sequences packed in one row never see each other, nor do beams; every attention has it."""
-
-    id: ClassVar[str] = "M8"
-    formula: ClassVar[str] = "document(i) = document(j)"
-    paper: ClassVar[str] = "—"
 
     def allow(self, call: Call, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         if call.queries.past is not None:

@@ -10,6 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from regard.config import mechanism
 from regard.nn.layout import Call, at, distance
 from regard.nn.pattern.contract import Blocks, Pattern
 
@@ -56,13 +57,10 @@ class Band(Pattern):
         return Blocks(keys.masked_fill(~seen, -1)[None, None], whole=whole[None, None])
 
 
-@dataclass(frozen=True)
+@mechanism("M3", "|position(j) − position(i)| ≤ r", "Vaswani 2017, 4")
 class Window(Pattern):
     """A place sees those at most r away."""
 
-    id: ClassVar[str] = "M3"
-    formula: ClassVar[str] = "|position(j) − position(i)| ≤ r"
-    paper: ClassVar[str] = "Vaswani 2017, 4"
     places: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
 
     r: int
@@ -77,13 +75,10 @@ class Window(Pattern):
         return distance(call, b, i, j).abs() <= self.r
 
 
-@dataclass(frozen=True)
+@mechanism("M5", "position(i) < g or position(j) < g", "Zaheer 2020, 2")
 class Global(Pattern):
     """The first g places see all, and are seen by all."""
 
-    id: ClassVar[str] = "M5"
-    formula: ClassVar[str] = "position(i) < g or position(j) < g"
-    paper: ClassVar[str] = "Zaheer 2020, 2"
     places: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
 
     g: int
@@ -100,13 +95,12 @@ class Global(Pattern):
         return Blocks(none, min(self.g, call.keys.length), none.bool()) if count else None
 
 
-@dataclass(frozen=True)
+@mechanism(
+    "M5", "⌊position(j) / block⌋ ∈ count blocks drawn for (seed, layer, head, ⌊position(i) / block⌋)", "Zaheer 2020, 2"
+)
 class Random(Pattern):
     """Every block of places sees some blocks drawn at random; under a causal pattern, earlier ones."""
 
-    id: ClassVar[str] = "M5"
-    formula: ClassVar[str] = "⌊position(j) / block⌋ ∈ count blocks drawn for (seed, layer, head, ⌊position(i) / block⌋)"
-    paper: ClassVar[str] = "Zaheer 2020, 2"
     places: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
     by_head = True
 
@@ -128,13 +122,10 @@ class Random(Pattern):
         raise TypeError("a random pattern must be bound to a call before it can say what is visible")
 
 
-@dataclass(frozen=True)
+@mechanism("M5", "window | global | random, all in blocks", "Zaheer 2020, 2")
 class BigBird(Pattern):
     """In blocks: a window around one's own, the first ones, and some drawn at random from the rest."""
 
-    id: ClassVar[str] = "M5"
-    formula: ClassVar[str] = "window | global | random, all in blocks"
-    paper: ClassVar[str] = "Zaheer 2020, 2"
     places: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
     by_head = True
 

@@ -1,11 +1,11 @@
 """A penalty on the scores that grows with the distance, at a slope of its own for every head."""
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
+from regard.config import mechanism
 from regard.nn.layout import Call
 from regard.nn.position.contract import Bias, Position
 from regard.nn.sizes import Sizes
@@ -39,7 +39,7 @@ class Alibi(Position):
         return table[None].to(torch.promote_types(q.dtype, torch.float32))
 
 
-@dataclass(frozen=True)
+@mechanism("P6", "−m_h · |j − i|, m_h = 2^(−8h/H)", "Press 2022, 3")
 class AlibiConfig:
     """Scores fall with the distance, faster in some heads than in others; nothing is learned.
 
@@ -47,9 +47,6 @@ class AlibiConfig:
     positions cannot tell a sentence from its mirror image.
     """
 
-    id: ClassVar[str] = "P6"
-    formula: ClassVar[str] = "−m_h · |j − i|, m_h = 2^(−8h/H)"
-    paper: ClassVar[str] = "Press 2022, 3"
     places: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
 
     kind: Literal["alibi"] = "alibi"

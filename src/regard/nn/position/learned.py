@@ -1,13 +1,12 @@
 """A learned vector for every position, joined to the word vectors."""
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.config import option
+from regard.config import mechanism, option
 from regard.errors import RegardError
 from regard.nn.layout import Layout
 from regard.nn.position.contract import Position
@@ -32,13 +31,10 @@ class Learned(Position):
         return self.join(x, vectors)
 
 
-@dataclass(frozen=True)
+@mechanism("P2", "x_p + E[p]", "Gehring 2017, 3.1; Vaswani 2017, table 3 (E)")
 class LearnedConfig:
     """A table with a vector for each position; there is nothing past its end."""
 
-    id: ClassVar[str] = "P2"
-    formula: ClassVar[str] = "x_p + E[p]"
-    paper: ClassVar[str] = "Gehring 2017, 3.1; Vaswani 2017, table 3 (E)"
     places: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
 
     kind: Literal["learned"] = "learned"

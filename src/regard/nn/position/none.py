@@ -1,19 +1,16 @@
 """No position: attention sees a bag of words."""
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from regard.config import mechanism
 from regard.nn.position.contract import Position
 from regard.nn.sizes import Sizes
 
 
-@dataclass(frozen=True)
+@mechanism("P0", "—", "Vaswani 2017, 3.5 (what it would be without)")
 class NoPositionConfig:
     """Order-blind: in an encoder, permuted words give the permuted output."""
 
-    id: ClassVar[str] = "P0"
-    formula: ClassVar[str] = "—"
-    paper: ClassVar[str] = "Vaswani 2017, 3.5 (what it would be without)"
     places: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
 
     kind: Literal["none"] = "none"

@@ -1,13 +1,12 @@
 """Learned vectors for the clipped distance from query to key, added to the keys and, if chosen, to the values."""
 
-from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from regard.config import option
+from regard.config import mechanism, option
 from regard.nn.layout import Call, Grid
 from regard.nn.position.contract import Bias, Position, clipped
 from regard.nn.sizes import Sizes
@@ -54,7 +53,7 @@ def _table(distance: int, size: int) -> nn.Parameter:
 TERMS: dict[str, type[RelativeKeys]] = {"keys": RelativeKeys, "keys_values": RelativeKeysValues}
 
 
-@dataclass(frozen=True)
+@mechanism("P3", "q_iᵀ(k_j + aᴷ_{j−i}) / √d_k; Σ_j w_ij (v_j + aⱽ_{j−i}); j−i clipped to ±distance", "Shaw 2018, 3.2")
 class RelativeConfig:
     """Learned vectors for the distance from query to key, clipped, on keys and values.
 
@@ -62,9 +61,6 @@ class RelativeConfig:
     a list that names the choice once for each layer gives that.
     """
 
-    id: ClassVar[str] = "P3"
-    formula: ClassVar[str] = "q_iᵀ(k_j + aᴷ_{j−i}) / √d_k; Σ_j w_ij (v_j + aⱽ_{j−i}); j−i clipped to ±distance"
-    paper: ClassVar[str] = "Shaw 2018, 3.2"
     places: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
 
     kind: Literal["relative"] = "relative"

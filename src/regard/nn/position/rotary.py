@@ -1,12 +1,11 @@
 """Queries and keys are turned by an angle that grows with position, so that their product knows the distance alone."""
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from regard.config import option
+from regard.config import mechanism, option
 from regard.nn.layout import Layout
 from regard.nn.position.contract import Position
 from regard.nn.position.sinusoidal import Waves
@@ -29,13 +28,10 @@ class Rotary(Position):
         return torch.stack([a * cos - b * sin, a * sin + b * cos], self.axis).flatten(-2).to(x.dtype)
 
 
-@dataclass(frozen=True)
+@mechanism("P4", "(R_i q)ᵀ(R_j k) = qᵀ R_{j−i} k, R_p turns pair n by p · base^(−2n/d_k)", "Su 2021, 3.2")
 class RotaryConfig:
     """Queries and keys are rotated by their position; nothing is learned."""
 
-    id: ClassVar[str] = "P4"
-    formula: ClassVar[str] = "(R_i q)ᵀ(R_j k) = qᵀ R_{j−i} k, R_p turns pair n by p · base^(−2n/d_k)"
-    paper: ClassVar[str] = "Su 2021, 3.2"
     places: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
 
     kind: Literal["rotary"] = "rotary"

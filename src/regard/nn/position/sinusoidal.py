@@ -1,12 +1,11 @@
 """Fixed waves, added to the word vectors."""
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from regard.config import option
+from regard.config import mechanism, option
 from regard.nn.layout import Layout
 from regard.nn.position.contract import Position
 from regard.nn.position.join import JOINS, Join
@@ -59,13 +58,10 @@ class Sinusoidal(Position):
         return self.join(x, self.waves(layout, x.dtype))
 
 
-@dataclass(frozen=True)
+@mechanism("P1", "PE(p, 2i) = sin(p / 10000^(2i/D)), PE(p, 2i+1) = cos(p / 10000^(2i/D))", "Vaswani 2017, 3.5")
 class SinusoidalConfig:
     """Waves of geometric wavelengths, added to the word vectors; nothing is learned."""
 
-    id: ClassVar[str] = "P1"
-    formula: ClassVar[str] = "PE(p, 2i) = sin(p / 10000^(2i/D)), PE(p, 2i+1) = cos(p / 10000^(2i/D))"
-    paper: ClassVar[str] = "Vaswani 2017, 3.5"
     places: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
 
     kind: Literal["sinusoidal"] = "sinusoidal"

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from regard.config import option
+from regard.config import mechanism, option
 from regard.errors import RegardError
 from regard.nn.layout import Call, Grid, Layout, Tree, at, distance
 from regard.nn.position.contract import Bias, Position
@@ -97,7 +97,12 @@ class Both(Relative):
         return self.depth.embed(x, layout)
 
 
-@dataclass(frozen=True)
+@mechanism(
+    "P5",
+    "x_i + tanh(W [PE(i); PE(depth_i)]); k_j + aᴷ_{j−i} + bᴷ_{t(i,j)}, v_j alike; t = depth_j − depth_i "
+    "on one path, else sign(j−i)(depth_i + depth_j)",
+    "Wang, Tu, Wang, Shi 2019",
+)
 class StructuralConfig:
     """Depth in the dependency tree and distance in it, each beside its sequential counterpart; heads are given.
 
@@ -107,12 +112,6 @@ class StructuralConfig:
     tanh(W [PE(i); PE(depth_i)]); that any two words above each other are on one path; signs, key minus query.
     """
 
-    id: ClassVar[str] = "P5"
-    formula: ClassVar[str] = (
-        "x_i + tanh(W [PE(i); PE(depth_i)]); k_j + aᴷ_{j−i} + bᴷ_{t(i,j)}, v_j alike; t = depth_j − depth_i "
-        "on one path, else sign(j−i)(depth_i + depth_j)"
-    )
-    paper: ClassVar[str] = "Wang, Tu, Wang, Shi 2019"
     places: ClassVar[tuple[str, ...]] = ("encoder",)
 
     kind: Literal["structural"] = "structural"

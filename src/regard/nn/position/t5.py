@@ -1,14 +1,13 @@
 """A learned number for every head and bucket of distances, added to the scores."""
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.config import option
+from regard.config import mechanism, option
 from regard.nn.layout import Call
 from regard.nn.position.contract import Bias, Position
 from regard.nn.sizes import Sizes
@@ -53,13 +52,10 @@ class T5(Position):
         return F.embedding(self.bucket, self.numbers).T[None, :, None]  # [1, H, 1, 2·far + 1]
 
 
-@dataclass(frozen=True)
+@mechanism("P6", "b[h, bucket(j − i)]", "Raffel 2020, 2.1")
 class T5Config:
     """Learned numbers on the scores by bucket of distance: near ones exactly, far ones ever more coarsely."""
 
-    id: ClassVar[str] = "P6"
-    formula: ClassVar[str] = "b[h, bucket(j − i)]"
-    paper: ClassVar[str] = "Raffel 2020, 2.1"
     places: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
 
     kind: Literal["t5"] = "t5"
