@@ -2,7 +2,7 @@
 
 All share a vocabulary, steps and the head. The highest rate of each way is chosen among three by the thousand training
 examples that follow; then seeds are run, and the last step of each is measured on the validation split, by which
-nothing is chosen. From scratch, and in the arm that has none of ULMFiT's rates, all layers learn at one rate.
+nothing is chosen. The last two arms have the paper's rates by depth, and its gradual unfreezing.
 
     python benchmarks/ulmfit.py --folder runs/ulmfit [--seeds 3] [--parallel 10] [--out ulmfit.json]
 
@@ -42,13 +42,14 @@ def main() -> None:
     tuned = Run(
         "ulmfit-sst2-lm", home / "sst2-lm", [f"training.init={general.out}", *LAST, *given.set], after=(general,)
     )
-    plain = ["training.layerwise=null"]
+    depth = ["training.layerwise.divide=2.6"]
+    thaw = [*depth, "training.layerwise.unfreeze=32"]
     ways = {
-        "from scratch": (nothing, plain),
-        "WikiText-2, not tuned to SST-2": (general, []),
-        "tuned, all layers at one rate": (tuned, plain),
-        "tuned, all layers from the first step": (tuned, ["training.layerwise.unfreeze=0"]),
-        "ULMFiT": (tuned, []),
+        "from scratch": (nothing, []),
+        "WikiText-2, not tuned to SST-2": (general, thaw),
+        "tuned, all layers at one rate": (tuned, []),
+        "tuned, lower layers at smaller rates": (tuned, depth),
+        "tuned, and unfrozen one by one": (tuned, thaw),
     }
 
     def classifier(name: str, peak: float, out: str, *keys: str) -> Run:

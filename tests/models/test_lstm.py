@@ -60,8 +60,8 @@ def test_both_directions_are_learned_with_one_table() -> None:
     model, batch = build(BiLstmConfig), learned()
     table, body = model.body.embedding.weight, model.body
     text = torch.cat([batch.ids, batch.labels.view(2, 7)[:, -1:]], 1)  # [B, 8]
-    ahead = by_hand(body.ahead, table[text[:, :-1]], residual=True) @ table.T + model.output.bias
-    back = by_hand(body.back, table[text[:, 1:]].flip(1), residual=True).flip(1) @ table.T + model.output.bias
+    ahead = by_hand(body.ahead, table[text[:, :-1]], residual=True) @ table.T
+    back = by_hand(body.back, table[text[:, 1:]].flip(1), residual=True).flip(1) @ table.T
     wanted = F.cross_entropy(ahead.flatten(0, 1), text[:, 1:].flatten(), reduction="sum")
     wanted = wanted + F.cross_entropy(back.flatten(0, 1), text[:, :-1].flatten(), reduction="sum")
     torch.testing.assert_close(model(batch, None, 0.0), wanted / 2)

@@ -15,7 +15,7 @@ from regard.config import mechanism, option
 from regard.models.recurrent import Recurrent
 from regard.models.state import Rows, State
 from regard.models.texts import Texts
-from regard.nn.embedding import BiasedOutput, Embedding, WordDropout
+from regard.nn.embedding import BiasedOutput, Embedding, Output, WordDropout
 from regard.nn.record import Record
 
 States = dict[str, Tensor]  # of each layer [B, 1, 2, D]: its h and c
@@ -224,11 +224,13 @@ class ConcatPooler(nn.Module):
 
 
 class LstmLanguageModel(nn.Module):
+    # The bias says how frequent words are: without it states must, and deep ones saturate before they learn more.
+    scored: ClassVar[type[Output]] = BiasedOutput
+
     def __init__(self, body: Lstm) -> None:
         super().__init__()
         self.body, self.config = body, body.config
-        # The bias says how frequent words are; without it, states must, and saturate before they learn anything else.
-        self.output = BiasedOutput(body.embedding, len(body.embedding.weight), body.config.size)
+        self.output = self.scored(body.embedding, len(body.embedding.weight), body.config.size)
         self.dropout = Locked(body.config.dropout)
 
     def forward(
@@ -276,6 +278,7 @@ class LstmLanguageModel(nn.Module):
 class BiLstmLanguageModel(LstmLanguageModel):
     """Learns in both directions. What it scores and writes is said by the forward half."""
 
+    scored = Output
     body: BiLstm
 
     def forward(
