@@ -21,7 +21,9 @@ from regard.nn.record import Record
 States = dict[str, Tensor]  # of each layer [B, 1, 2, D]: its h and c
 
 
-@mechanism("A13", "h_t = LSTM(x_t, h_t−1); p(w_t+1) = softmax(E h_t + b); a class from [h_T; max h; mean h]", "Howard 2018")
+@mechanism(
+    "A13", "h_t = LSTM(x_t, h_t−1); p(w_t+1) = softmax(E h_t + b); a class from [h_T; max h; mean h]", "Howard 2018"
+)
 class LstmConfig:
     """A language model of LSTM layers, whose states pass from batch to batch; a head on its body classifies."""
 
