@@ -33,12 +33,12 @@ run, engine, path, rounds = sys.argv[1:]
 made = opener(engine, None)(Path(run), "auto")
 lines = Path(path).read_text(encoding="utf-8").splitlines()
 made.translate(lines[:200])
-speeds = []
+speeds, work = [], time.process_time()
 for _ in range(int(rounds)):
     begin = time.perf_counter()
     made.translate(lines)
     speeds.append(len(lines) / (time.perf_counter() - begin))
-print(statistics.median(speeds))
+print(statistics.median(speeds), (time.process_time() - work) / len(lines) / len(speeds))
 """
 
 
@@ -111,6 +111,11 @@ def part(values: list[float], share: float) -> float:
     return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 
+def work(process: psutil.Process) -> float:
+    """Seconds that the workers have computed."""
+    return sum(sum(each.cpu_times()[:2]) for each in process.children(recursive=True))
+
+
 def memory(process: psutil.Process) -> float:
     """MB of the server and its workers."""
     return sum(each.memory_info().rss for each in [process, *process.children(recursive=True)]) / 2**20
@@ -141,27 +146,35 @@ async def measure(port: int, given: argparse.Namespace, lines: list[str], proces
         file = await asyncio.create_subprocess_exec(
             sys.executable, "-c", FILE, run, given.engine, str(given.file), "3", stdout=subprocess.PIPE
         )
-        note(file=float((await file.communicate())[0]))
+        speed, computed = map(float, (await file.communicate())[0].split())
+        note(file=speed, file_work=computed)
         speed, taken, _ = await closed(port, 1, 1, given.seconds, lines)
         note(one=speed, alone=statistics.median(taken), alone99=part(taken, 0.99))
+        before = work(process)
         speed, taken, _ = await closed(port, 32, 1, given.seconds, lines)
-        note(many=speed, many50=statistics.median(taken))
+        note(many=speed, many50=statistics.median(taken), many_work=(work(process) - before) / len(taken))
         taken, statuses = await arriving(port, 0.7 * speed, given.seconds, lines)
         note(load50=statistics.median(taken), load99=part(taken, 0.99), refused=statuses[429])
-        speed, _, _ = await closed(port, 32, given.texts, given.seconds, lines)
-        note(lists=speed)
+        before = work(process)
+        speed, taken, _ = await closed(port, 32, given.texts, given.seconds, lines)
+        note(lists=speed, lists_work=(work(process) - before) / len(taken) / given.texts)
     m = {name: statistics.median(values) for name, values in rounds.items()}
-    ms = {name: f"{1000 * m[name]:.1f} ms" for name in ("alone", "alone99", "many50", "load50", "load99")}
+    ms = {name: f"{1000 * value:.1f} ms" for name, value in m.items()}
     print(f"medians of {given.rounds} rounds of {given.seconds:g} s each; texts a second unless said otherwise\n")
-    print("| what | |\n|---|---|")
-    print(f"| one client | {m['one']:.0f}; median {ms['alone']}, p99 {ms['alone99']} |")
-    print(f"| 32 clients | {m['many']:.0f}, {m['many'] / m['one']:.1f} × one; median {ms['many50']} |")
-    print(f"| 70% of that, at random | p50 {ms['load50']}, p99 {ms['load99']}: {m['load99'] / m['alone']:.1f} × the "
-          f"unloaded median, {m['load99'] / m['alone99']:.1f} × its p99; {m['refused']:.0f} × 429 |")  # fmt: skip
-    print(f"| 32 clients, {given.texts} texts a request | {m['lists']:.0f} |")
-    print(f"| `regard translate`, a file | {m['file']:.0f}; the server has {m['lists'] / m['file']:.2f} of it, "
-          f"with one text a request {m['many'] / m['file']:.2f} |")  # fmt: skip
-    print(f"| memory | {memory(process):.0f} MB |")
+    print("| what | | computing, a text |\n|---|---|---|")
+    print(f"| one client | {m['one']:.0f}; median {ms['alone']}, p99 {ms['alone99']} | |")
+    print(
+        f"| 32 clients | {m['many']:.0f}, {m['many'] / m['one']:.1f} × one; median {ms['many50']} | {ms['many_work']} |"
+    )
+    print(
+        f"| 70% of that, at random | p50 {ms['load50']}, p99 {ms['load99']}: {m['load99'] / m['alone']:.1f} × the "
+        f"unloaded median, {m['load99'] / m['alone99']:.1f} × its p99; {m['refused']:.0f} × 429 | |"
+    )
+    print(f"| 32 clients, {given.texts} texts a request | {m['lists']:.0f} | {ms['lists_work']} |")
+    print(f"| `regard translate`, a file | {m['file']:.0f} | {ms['file_work']} |")
+    shares = f"{m['lists'] / m['file']:.2f}; with one text a request {m['many'] / m['file']:.2f}"
+    print(f"| the server's share of the file's speed | {shares} | |")
+    print(f"| memory | {memory(process):.0f} MB | |")
 
 
 def main() -> None:

@@ -57,9 +57,13 @@ def test_a_full_queue_says_so(toy_run: Path) -> None:
         assert server.metric('regard_events_total{event="queue_full"}') == 1
 
 
-def test_what_takes_too_long_is_given_up_and_frees_its_place(toy_run: Path) -> None:
-    with Server(f"toy={toy_run}", "--timeout", 0.5, "--queue", 1) as server:
-        (worker,) = server.workers()
+def test_what_takes_too_long_is_given_up_and_frees_its_place(toy_run: Path, lm_run: Path) -> None:
+    with Server(f"toy={toy_run}", f"lm={lm_run}", "--timeout", 1, "--queue", 1, "--max-tokens", 1_000_000) as server:
+        endless = {"prompt": "the", "max_tokens": 1_000_000, "temperature": 0}
+        last = server.ask("generate", **endless, stream=True).text.split("data: ")[-1]
+        assert json.loads(last)["reason"] == "timeout"
+        assert server.ask("generate", **endless).status_code == 504
+        (worker,) = server.workers(toy_run)
         signal_to(worker, signal.SIGSTOP)
         for _ in range(2):
             answer = server.ask("translate", text="w1")

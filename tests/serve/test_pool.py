@@ -1,13 +1,12 @@
 """Who is asked, how often, and what is told when nobody answers."""
 
 import asyncio
-from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from regard.serve.pool import Died, Pool
+from regard.serve.pool import Died, Messages, Pool
 from regard.serve.settings import Refused, Settings
 
 
@@ -17,7 +16,7 @@ class Mortal:
     def __init__(self, deaths: int, said: int = 0) -> None:
         self.deaths, self.said, self.ready, self.texts, self.asked = deaths, said, True, 0, 0
 
-    async def ask(self, id: int, op: str, items: list[Any], options: Any) -> AsyncGenerator[dict[str, Any], None]:
+    async def ask(self, id: int, op: str, items: list[Any], options: Any, deadline: float) -> Messages:
         self.asked += 1
         for n in range(self.said):
             yield {"id": id, "piece": str(n)}

@@ -17,12 +17,12 @@ from starlette.exceptions import HTTPException
 import regard
 from regard.serve.asked import PLAIN, STORIES, Asked, Look, Story
 from regard.serve.http import Journal
-from regard.serve.pool import Model, Pool
+from regard.serve.pool import Messages, Model, Pool
 from regard.serve.settings import Refused, Settings
 
 PAGE = Path(__file__).parent / "page"
 LOOK = Path(regard.__file__).parent / "look" / "page"  # the view of attention, which the page opens
-Messages = AsyncGenerator[dict[str, Any], None]
+LONGEST = {"look": 1_000}  # characters; weights of attention grow with their square
 UNIONS = ("str", "list[str]")  # what pydantic adds to a place where several types are possible
 
 
@@ -76,8 +76,8 @@ class Api:
         if len(items) > limits.max_texts:
             raise Refused(413, "too_many", f"a request has at most {limits.max_texts} texts, not {len(items)}")
         for n, item in enumerate(items, 1):
-            if (length := _length(item)) > limits.max_length:
-                allowed = f"a text has at most {limits.max_length:,}"
+            if (length := _length(item)) > (most := min(limits.max_length, LONGEST.get(body.op, length))):
+                allowed = f"a text has at most {most:,}"
                 raise Refused(413, "too_long", f"text {n} has {length:,} characters; {allowed}")
         if "max_tokens" in options:
             options["max_tokens"] = min(options["max_tokens"], limits.max_tokens)

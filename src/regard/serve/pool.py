@@ -20,6 +20,7 @@ from regard.serve.settings import Refused, Settings
 LONGEST = 1 << 27  # bytes of an answer
 WAIT = (0.1, 30.0)  # seconds before a worker is started again: at first, and at most
 QUIET = {"TOKENIZERS_PARALLELISM": "false"}  # threads that wake up for a sentence cost more than they do
+Messages = AsyncGenerator[dict[str, Any], None]
 Tell = Callable[..., None]  # (event, facts…): what the log and the metrics learn
 
 
@@ -73,9 +74,7 @@ class Worker:
             self.process.kill()
             await self.process.wait()
 
-    async def ask(
-        self, id: int, op: str, items: list[Any], options: dict[str, Any]
-    ) -> AsyncGenerator[dict[str, Any], None]:
+    async def ask(self, id: int, op: str, items: list[Any], options: dict[str, Any], deadline: float) -> Messages:
         """Messages of this request, the last one too; who stops listening has cancelled it."""
         queue: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
         self.waiting[id], last = queue, False
@@ -83,7 +82,8 @@ class Worker:
         self._send({"id": id, "op": op, "items": items, "options": options})
         try:
             while not last:
-                message = await queue.get()
+                async with asyncio.timeout_at(deadline):  # a stream may be read in another task than it began in
+                    message = await queue.get()
                 if message is None:
                     raise Died
                 last = "piece" not in message
@@ -131,8 +131,10 @@ class Model:
             while not worker.ready:
                 await asyncio.sleep(wait)
                 wait = min(2 * wait, WAIT[1])
-                with contextlib.suppress(RegardError, OSError):
+                try:
                     await worker.start()
+                except Exception as error:  # the folder is being replaced, memory is short …
+                    self.tell("worker_failed", model=self.name, why=str(error))
             self.tell("worker_started", model=self.name, pid=worker.process.pid)
             self.came.set()
             wait = WAIT[0]
@@ -187,31 +189,30 @@ class Pool:
             raise Refused(400, "model_missing", f"several models can {op}; name one as model: {names}")
         return able[0]
 
-    async def stream(
-        self, model: Model, op: str, items: list[Any], options: dict[str, Any]
-    ) -> AsyncGenerator[dict[str, Any], None]:
+    async def stream(self, model: Model, op: str, items: list[Any], options: dict[str, Any]) -> Messages:
         """Messages of a worker; Refused where there is no room, no time or no result."""
         if model.texts + len(items) > self.settings.queue:
             self.tell("queue_full", model=model.name)
             raise Refused(429, "busy", f"{model.texts} texts are waiting for {model.name}; try again soon", retry=1)
         model.texts += len(items)
-        begun = False
+        deadline, begun = asyncio.get_running_loop().time() + self.settings.timeout, False
         try:
-            async with asyncio.timeout(self.settings.timeout):
-                for again in (True, False):
+            for again in (True, False):
+                async with asyncio.timeout_at(deadline):
                     worker = await model.pick()
-                    try:
-                        async with contextlib.aclosing(worker.ask(next(self.numbers), op, items, options)) as messages:
-                            async for message in messages:
-                                if "error" in message:
-                                    status = 422 if message["code"] == "impossible" else 500
-                                    raise Refused(status, message["code"], message["error"])
-                                begun = True
-                                yield message
-                        return
-                    except Died:
-                        if begun or not again:
-                            raise Refused(503, "worker_died", "the model's process ended; ask again", retry=1) from None
+                try:
+                    messages = worker.ask(next(self.numbers), op, items, options, deadline)
+                    async with contextlib.aclosing(messages):
+                        async for message in messages:
+                            if "error" in message:
+                                status = 422 if message["code"] == "impossible" else 500
+                                raise Refused(status, message["code"], message["error"])
+                            begun = True
+                            yield message
+                    return
+                except Died:
+                    if begun or not again:
+                        raise Refused(503, "worker_died", "the model's process ended; ask again", retry=1) from None
         except TimeoutError:
             limit = f"{self.settings.timeout:g} seconds"
             raise Refused(504, "timeout", f"this took longer than the limit of {limit}") from None
