@@ -103,6 +103,22 @@ def test_an_early_end_is_exact(monkeypatch, alpha: float, most: float) -> None:
     assert steps[BeamSearch][0] < most * steps[_Patient][0]
 
 
+@pytest.mark.parametrize("alpha", [0.0, 1.0])
+def test_asking_for_fewer_gives_the_first_of_more(alpha: float) -> None:
+    """A search for one sentence may end earlier than one for four, and finds the same best one."""
+    from tests.decoding.test_search import Table, one
+
+    config = Beam(size=4, length_penalty=alpha)
+    for seed in range(60):
+        table = Table(9, seed)
+        table.logits[..., 3] += 1.5
+        every, *fewer = (
+            tokens(Engine(table).decode(Feed.of(one(), [14]), SYMBOLS, config, count))[0] for count in (4, 3, 2, 1)
+        )
+        assert len(every) == 4
+        assert fewer == [every[:3], every[:2], every[:1]]
+
+
 def test_recorded_weights_follow_the_beams() -> None:
     """What is recorded while beams branch is what the whole sequence, read at once, looks at."""
     model = MODELS["transformer"]()

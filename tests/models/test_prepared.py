@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 
+from regard.models import transformer
 from regard.models.prepared import Cross, Own
 from regard.models.texts import texts
 from regard.nn.record import Record
@@ -100,3 +101,16 @@ def test_steps_of_a_language_model(beams: int) -> None:
     model = build_lm()
     given = texts([[5, 6, 7, 8], [9, 4], [3, 5, 6]], 0)
     same_steps(model, lambda: model.start(given, 9), beams=beams)
+
+
+def test_sources_that_are_read_in_parts(monkeypatch) -> None:
+    """Three parts, each as long as its own longest, give the steps of one batch."""
+    model, given = build(), batch([(9, 4), (8, 4), (5, 4), (4, 4), (4, 4), (1, 4)])
+    words = torch.randint(4, 16, (6, 3), generator=torch.Generator().manual_seed(0))
+    assert [len(part.source) for part in given.apart(20)] == [2, 3, 1]
+    found = []
+    for places in (20, None):
+        monkeypatch.setattr(transformer, "READ", {"cpu": places})
+        with torch.inference_mode():
+            found.append(model.step(words, model.start(given, 5))[0])
+    torch.testing.assert_close(*found, atol=1e-9, rtol=0)

@@ -75,16 +75,17 @@ class Pairs(Batch):
         """What a search lets each row read first [B, 1]."""
         return torch.full((len(self.source), 1), bos, device=self.device)
 
-    def apart(self, rows: int | None) -> "list[Pairs]":
-        """Its sources, `rows` at a time, each part as long as its own longest; where there is padding to be saved."""
-        if rows is None or self.source_real is None or self.tree is not None or len(self.source) <= rows:
+    def apart(self, places: int | None) -> "list[Pairs]":
+        """Its sources in parts of about so many places, each as long as its own longest; where there is padding."""
+        if places is None or self.source_real is None or self.tree is not None:
             return [self]
-        made = []
-        for source, real in zip(self.source.split(rows), self.source_real.split(rows), strict=True):
-            longest = int(real.sum(1).max())
-            real = real[:, :longest]
-            made.append(Pairs(source[:, :longest], None if bool(real.all()) else real))
-        return made
+        lengths, made, start = self.source_real.sum(1).tolist(), [], 0
+        while start < len(lengths):
+            rows = slice(start, start + max(1, places // max(1, lengths[start])))
+            longest = max(lengths[rows])
+            made.append(Pairs(self.source[rows, :longest], self.source_real[rows, :longest]))
+            start = rows.stop
+        return made if len(made) > 1 else [self]
 
 
 class Packed:

@@ -40,7 +40,7 @@ from regard.nn.record import Record, Sink
 if TYPE_CHECKING:
     from regard.models.prepared import Prepared
 
-READ = {"cpu": 8}  # sources, which come longest first, that a CPU reads together: with more it reads more padding
+READ = {"cpu": 512}  # places of sources, which come longest first, that a CPU reads together: more are more padding
 
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {"layers": 4, "size": 128, "inner": 256, "heads": 4, "dropout": 0.3},

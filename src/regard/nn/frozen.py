@@ -20,7 +20,7 @@ HALF = (torch.bfloat16, torch.float16)
 ROWS = 64  # the layout is chosen for about so many rows
 REFINED = 16  # words of each row that are scored exactly
 CHUNK = 1 << 18  # scores looked at in one go: what a core's own cache holds
-WIDE = 8192  # outputs from which even a single row is worth sharing among threads
+WIDE = 8192  # outputs from which even a single row is worth sharing among threads, in float32
 
 
 class Packed(nn.Module):
@@ -30,9 +30,10 @@ class Packed(nn.Module):
         super().__init__()
         self.weight, self.bias = weight, bias
         self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), ROWS)
+        self.narrow = len(weight) < WIDE and weight.dtype == torch.float32
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.numel() == x.shape[-1] and len(self.weight) < WIDE:
+        if self.narrow and x.numel() == x.shape[-1]:
             return F.linear(x, self.weight, self.bias)
         return self._product(x, "none")
 
