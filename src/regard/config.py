@@ -42,6 +42,20 @@ def mechanism(id: str, formula: str, paper: str) -> Callable[[type[T]], type[T]]
     return made
 
 
+def at_least(config: object, least: int, *names: str) -> None:
+    """Raise ValueError where one of these is less; one that is none is left to its default."""
+    for name in names:
+        if (value := getattr(config, name)) is not None and value < least:
+            raise ValueError(f"{name} must be at least {least}, not {value}")
+
+
+def below_one(config: object, *names: str) -> None:
+    """Raise ValueError where one of these is no share of something that is left."""
+    for name in names:
+        if not 0 <= (getattr(config, name) or 0.0) < 1:
+            raise ValueError(f"{name} must be in [0, 1), not {getattr(config, name)}")
+
+
 @dataclass
 class Node:
     """A YAML value that remembers where it stood. `value` is a dict or list of Nodes, or a scalar."""

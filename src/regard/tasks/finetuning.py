@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.config import option
+from regard.config import at_least, option
 from regard.data.config import Corpus
 from regard.errors import RegardError
 from regard.evaluation.labels import require
@@ -63,12 +63,10 @@ class Finetuning:
     frozen: bool = option(False, "learn the head alone; the body stays as training.init gives it")
 
     def __post_init__(self) -> None:
-        if self.batch < 1:
-            raise ValueError(f"batch must be at least 1, not {self.batch}")
+        at_least(self, 1, "batch")
         if self.limit < 0:
             raise ValueError(f"limit must be 0 or more, not {self.limit}")
-        if self.length < 8:
-            raise ValueError(f"length must be at least 8, not {self.length}")
+        at_least(self, 8, "length")
 
     @property
     def title(self) -> str:

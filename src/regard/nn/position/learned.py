@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.config import mechanism, option
+from regard.config import at_least, mechanism, option
 from regard.errors import RegardError
 from regard.nn.layout import Layout
 from regard.nn.position.contract import Position
@@ -42,8 +42,7 @@ class LearnedConfig:
     join: Join = option("add", "add to the word vector, or concat and project back to its size")
 
     def __post_init__(self) -> None:
-        if self.length < 1:
-            raise ValueError(f"length must be at least 1, not {self.length}")
+        at_least(self, 1, "length")
 
     def check(self, sizes: Sizes) -> None:
         pass

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from regard.config import mechanism, option
+from regard.config import at_least, mechanism, option
 from regard.nn.layout import Call, Grid
 from regard.nn.position.contract import Bias, Position, clipped
 from regard.nn.sizes import Sizes
@@ -68,8 +68,7 @@ class RelativeConfig:
     terms: Literal["keys", "keys_values"] = option("keys_values", "on the keys alone, which is faster, or on both")
 
     def __post_init__(self) -> None:
-        if self.distance < 1:
-            raise ValueError(f"distance must be at least 1, not {self.distance}")
+        at_least(self, 1, "distance")
 
     def check(self, sizes: Sizes) -> None:
         pass

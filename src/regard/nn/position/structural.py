@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from regard.config import mechanism, option
+from regard.config import at_least, mechanism, option
 from regard.errors import RegardError
 from regard.nn.layout import Call, Grid, Layout, Tree, at, distance
 from regard.nn.position.contract import Bias, Position
@@ -121,8 +121,7 @@ class StructuralConfig:
     distance: int = option(16, "of the relative terms: what is farther counts as this far")
 
     def __post_init__(self) -> None:
-        if self.distance < 1:
-            raise ValueError(f"distance must be at least 1, not {self.distance}")
+        at_least(self, 1, "distance")
 
     def check(self, sizes: Sizes) -> None:
         if self.terms != "relative":

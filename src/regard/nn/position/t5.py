@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.config import mechanism, option
+from regard.config import at_least, mechanism, option
 from regard.nn.layout import Call
 from regard.nn.position.contract import Bias, Position
 from regard.nn.sizes import Sizes
@@ -63,8 +63,7 @@ class T5Config:
     distance: int = option(128, "from here on all places share the last bucket")
 
     def __post_init__(self) -> None:
-        if self.buckets < 2:
-            raise ValueError(f"buckets must be at least 2, not {self.buckets}")
+        at_least(self, 2, "buckets")
         if self.distance <= self.buckets // 2:
             raise ValueError(f"distance must be above half the buckets ({self.buckets // 2}), not {self.distance}")
 
