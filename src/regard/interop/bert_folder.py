@@ -9,7 +9,7 @@ from typing import Any, cast
 from torch import Tensor
 
 from regard import config, folder
-from regard.errors import RegardError
+from regard.errors import RegardError, telling, text_of
 from regard.interop import bert
 from regard.interop.choices import demand
 from regard.interop.keys import KeyMap
@@ -37,11 +37,9 @@ class Imported:
 def import_bert(origin: Path, out: Path, tensors: Mapping[str, Tensor] | None = None) -> Imported:
     """Read the folder `origin` and write the model folder `out`; `tensors`: its weights, if they are read already."""
     made = read_bert(origin, tensors)
-    try:
+    with telling(out, "written"):
         out.mkdir(parents=True, exist_ok=True)
         made.write(out)
-    except OSError as error:
-        raise RegardError(f"{out}: cannot be written ({error.strerror or error})") from None
     return made
 
 
@@ -121,10 +119,7 @@ def _tokenizer(origin: Path, entries: int) -> Tokenizer:
 def _pieces(origin: Path) -> list[str]:
     path = origin / "vocab.txt"
     if path.is_file():
-        try:
-            lines = path.read_text(encoding="utf-8").split("\n")
-        except UnicodeDecodeError as error:
-            raise RegardError(f"{path}: not UTF-8 text (byte {error.start})") from None
+        lines = text_of(path).split("\n")
         return [line.rstrip("\r") for line in (lines[:-1] if lines[-1] == "" else lines)]
     model = _json(origin / "tokenizer.json", {}).get("model", {})
     if model.get("type") != "WordPiece":
