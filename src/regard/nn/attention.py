@@ -6,7 +6,7 @@ layer always calls all of them. Which kernel computes the result is `nn/backend`
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -197,16 +197,8 @@ def slow_paths(model: nn.Module) -> list[str]:
 class MultiHeadAttention(Attention):
     """Project, split into heads, attend, concatenate, project (Vaswani 2017, 3.2.2)."""
 
-    def __init__(
-        self,
-        sizes: Sizes,
-        config: AttentionConfig,
-        position: Position,
-        always: Pattern,
-        layer: int = 0,
-        compress: nn.Module | None = None,
-    ) -> None:
-        super().__init__(sizes, config, position, always, layer, compress)
+    def __init__(self, sizes: Sizes, *choices: Any) -> None:
+        super().__init__(sizes, *choices)  # as Attention has them
         s, self.heads = sizes, sizes.heads
         self.query = Linear(s.size, s.heads * s.d_k)
         self._keys_and_values(s)

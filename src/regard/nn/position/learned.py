@@ -1,6 +1,6 @@
 """A learned vector for every position, joined to the word vectors."""
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from regard.config import at_least, mechanism, option
 from regard.errors import RegardError
 from regard.nn.layout import Layout
-from regard.nn.position.contract import Position
+from regard.nn.position.contract import Choice, Position
 from regard.nn.position.join import JOINS, Join
 from regard.nn.sizes import Sizes
 
@@ -32,10 +32,8 @@ class Learned(Position):
 
 
 @mechanism("P2", "x_p + E[p]", "Gehring 2017, 3.1; Vaswani 2017, table 3 (E)")
-class LearnedConfig:
+class LearnedConfig(Choice):
     """A table with a vector for each position; there is nothing past its end."""
-
-    places: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
 
     kind: Literal["learned"] = "learned"
     length: int = option(512, "positions in the table; longer input is refused")
@@ -43,9 +41,6 @@ class LearnedConfig:
 
     def __post_init__(self) -> None:
         at_least(self, 1, "length")
-
-    def check(self, sizes: Sizes) -> None:
-        pass
 
     def build(self, sizes: Sizes, place: str = "encoder") -> Position:
         return Learned(sizes.size, self.length, self.join)

@@ -9,7 +9,7 @@ from torch import Tensor
 from regard.config import at_least, mechanism, option
 from regard.errors import RegardError
 from regard.nn.layout import Call, Grid, Layout, Tree, at, distance
-from regard.nn.position.contract import Bias, Position
+from regard.nn.position.contract import Bias, Choice, Position
 from regard.nn.position.join import Concat
 from regard.nn.position.relative import RelativeKeysValues
 from regard.nn.position.sinusoidal import SinusoidalConfig, Waves
@@ -103,7 +103,7 @@ class Both(Relative):
     "on one path, else sign(j−i)(depth_i + depth_j)",
     "Wang, Tu, Wang, Shi 2019",
 )
-class StructuralConfig:
+class StructuralConfig(Choice):
     """Depth in the dependency tree and distance in it, each beside its sequential counterpart; heads are given.
 
     The paper: abs(x) is the distance to the main verb in the tree, its depth; rel is the difference of depths on one
