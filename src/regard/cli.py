@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 from typer.core import TyperCommand
 
 app = typer.Typer(
@@ -32,28 +33,25 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def _options(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
-    ] = False,
+    version: Annotated[bool, Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
 ) -> None:
     pass
 
 
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-Run = Annotated[Path, typer.Argument(help="A trained model: the folder that `regard train --out` wrote.")]
+Device = Annotated[str, Option(help="auto, cpu, cuda, cuda:1 …")]
+Json = Annotated[bool, Option("--json", help="Print JSON for programs.")]
+Run = Annotated[Path, Argument(help="A trained model: the folder that `regard train --out` wrote.")]
 Heads = Annotated[
-    Path | None, typer.Option(help="A CoNLL-U file of the source, sentence i for line i: for structural positions.")
+    Path | None, Option(help="A CoNLL-U file of the source, sentence i for line i: for structural positions.")
 ]
-Engine = Annotated[str, typer.Option(help="own, or ct2: CTranslate2, which is fastest on a CPU; see docs/interop.md.")]
+Engine = Annotated[str, Option(help="own, or ct2: CTranslate2, which is fastest on a CPU; see docs/interop.md.")]
 Precision = Annotated[
-    str | None,
-    typer.Option(help="Of decoding: float32 or bf16; with --engine ct2 int8, which is its default, or float32."),
+    str | None, Option(help="Of decoding: float32 or bf16; with --engine ct2 int8, which is its default, or float32.")
 ]
-Input = Annotated[Path | None, typer.Option("--input", "-i", help="Text, one sentence a line. Default: stdin.")]
-Output = Annotated[Path | None, typer.Option("--output", "-o", help="Default: stdout.")]
-BatchTokens = Annotated[int, typer.Option(min=1, help="Padded tokens computed at once.")]
-Beam = Annotated[int | None, typer.Option(min=1, help="Beam size; 1 is greedy. Default: as the recipe says.")]
+Input = Annotated[Path | None, Option("--input", "-i", help="Text, one sentence a line. Default: stdin.")]
+Output = Annotated[Path | None, Option("--output", "-o", help="Default: stdout.")]
+BatchTokens = Annotated[int, Option(min=1, help="Padded tokens computed at once.")]
+Beam = Annotated[int | None, Option(min=1, help="Beam size; 1 is greedy. Default: as the recipe says.")]
 
 
 class TrainCommand(TyperCommand):
@@ -68,7 +66,7 @@ class TrainCommand(TyperCommand):
 
 @app.command()
 def quickstart(
-    out: Annotated[Path, typer.Option(help="Where the trained model goes.")] = Path("runs/quickstart"),
+    out: Annotated[Path, Option(help="Where the trained model goes.")] = Path("runs/quickstart"),
     device: Device = "auto",
 ) -> None:
     """Train a small English→German translator on the embedded corpus, measure it, and show what it can do."""
@@ -79,11 +77,11 @@ def quickstart(
 
 @app.command(cls=TrainCommand)
 def train(
-    recipe: Annotated[str, typer.Argument(help="A YAML file, or the name of a shipped recipe (see `regard info`).")],
-    overrides: Annotated[list[str] | None, typer.Argument(help="Keys to change, as model.layers=4.")] = None,
-    out: Annotated[Path | None, typer.Option(help="The run folder. Default: runs/NAME of the recipe.")] = None,
+    recipe: Annotated[str, Argument(help="A YAML file, or the name of a shipped recipe (see `regard info`).")],
+    overrides: Annotated[list[str] | None, Argument(help="Keys to change, as model.layers=4.")] = None,
+    out: Annotated[Path | None, Option(help="The run folder. Default: runs/NAME of the recipe.")] = None,
     device: Device = "auto",
-    minutes: Annotated[float | None, typer.Option(help="Stop and save after so long; run again to go on.")] = None,
+    minutes: Annotated[float | None, Option(help="Stop and save after so long; run again to go on.")] = None,
     as_json: Json = False,
 ) -> None:
     """Train a model. The same command on an existing run folder goes on where it stopped."""
@@ -95,19 +93,17 @@ def train(
 @app.command()
 def evaluate(
     run: Run,
-    split: Annotated[
-        str | None, typer.Option(help="test or valid of the recipe. Default: test if there is one.")
-    ] = None,
-    source: Annotated[Path | None, typer.Option(help="Measure on this file instead, with --reference.")] = None,
-    reference: Annotated[Path | None, typer.Option(help="What the translations should be, line by line.")] = None,
+    split: Annotated[str | None, Option(help="test or valid of the recipe. Default: test if there is one.")] = None,
+    source: Annotated[Path | None, Option(help="Measure on this file instead, with --reference.")] = None,
+    reference: Annotated[Path | None, Option(help="What the translations should be, line by line.")] = None,
     heads: Heads = None,
     beam: Beam = None,
     engine: Engine = "own",
     precision: Precision = None,
-    text: Annotated[Path | None, typer.Option(help="A language model: measure on this file instead.")] = None,
-    context: Annotated[int | None, typer.Option(min=1, help="A language model: tokens of a window.")] = None,
+    text: Annotated[Path | None, Option(help="A language model: measure on this file instead.")] = None,
+    context: Annotated[int | None, Option(min=1, help="A language model: tokens of a window.")] = None,
     stride: Annotated[
-        int | None, typer.Option(min=1, help="A language model: tokens from window to window; less is slower.")
+        int | None, Option(min=1, help="A language model: tokens from window to window; less is slower.")
     ] = None,
     device: Device = "auto",
     as_json: Json = False,
@@ -123,23 +119,23 @@ def evaluate(
 @app.command()
 def generate(
     run: Run,
-    prompt: Annotated[str | None, typer.Argument(help="What the text begins with. Default: all of stdin.")] = None,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Write at most so many tokens.")] = 256,
-    temperature: Annotated[float | None, typer.Option(help="Below 1 sharpens, above 1 flattens.")] = None,
-    top_k: Annotated[int | None, typer.Option(help="Draw from the k likeliest words only.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="Draw from the likeliest with this much probability.")] = None,
-    min_p: Annotated[float | None, typer.Option(help="Draw from those with this share of the likeliest's.")] = None,
+    prompt: Annotated[str | None, Argument(help="What the text begins with. Default: all of stdin.")] = None,
+    max_tokens: Annotated[int, Option(min=1, help="Write at most so many tokens.")] = 256,
+    temperature: Annotated[float | None, Option(help="Below 1 sharpens, above 1 flattens.")] = None,
+    top_k: Annotated[int | None, Option(help="Draw from the k likeliest words only.")] = None,
+    top_p: Annotated[float | None, Option(help="Draw from the likeliest with this much probability.")] = None,
+    min_p: Annotated[float | None, Option(help="Draw from those with this share of the likeliest's.")] = None,
     repetition_penalty: Annotated[
-        float | None, typer.Option(help="Above 1: words that were there before are less likely.")
+        float | None, Option(help="Above 1: words that were there before are less likely.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="The same seed writes the same text.")] = None,
-    greedy: Annotated[bool, typer.Option("--greedy", help="The likeliest word every time.")] = False,
-    beam: Annotated[int | None, typer.Option(min=1, help="Search with a beam; shown when it is done.")] = None,
-    samples: Annotated[int, typer.Option(min=1, help="So many texts.")] = 1,
-    stop: Annotated[list[str] | None, typer.Option(help="End before this string; may be repeated.")] = None,
-    echo: Annotated[bool, typer.Option("--echo", help="Write the prompt too.")] = False,
+    seed: Annotated[int | None, Option(help="The same seed writes the same text.")] = None,
+    greedy: Annotated[bool, Option("--greedy", help="The likeliest word every time.")] = False,
+    beam: Annotated[int | None, Option(min=1, help="Search with a beam; shown when it is done.")] = None,
+    samples: Annotated[int, Option(min=1, help="So many texts.")] = 1,
+    stop: Annotated[list[str] | None, Option(help="End before this string; may be repeated.")] = None,
+    echo: Annotated[bool, Option("--echo", help="Write the prompt too.")] = False,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Refuse a prompt longer than the context, instead of keeping its end.")
+        bool, Option("--strict", help="Refuse a prompt longer than the context, instead of keeping its end.")
     ] = False,
     device: Device = "auto",
     as_json: Json = False,
@@ -156,17 +152,17 @@ def generate(
 @app.command()
 def chat(
     run: Run,
-    max_tokens: Annotated[int | None, typer.Option(help="A reply has at most so many tokens.")] = None,
-    temperature: Annotated[float | None, typer.Option(help="Below 1 sharpens, above 1 flattens.")] = None,
-    top_k: Annotated[int | None, typer.Option(help="Draw from the k likeliest words only.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="Draw from the likeliest with this much probability.")] = None,
-    min_p: Annotated[float | None, typer.Option(help="Draw from those with this share of the likeliest's.")] = None,
+    max_tokens: Annotated[int | None, Option(help="A reply has at most so many tokens.")] = None,
+    temperature: Annotated[float | None, Option(help="Below 1 sharpens, above 1 flattens.")] = None,
+    top_k: Annotated[int | None, Option(help="Draw from the k likeliest words only.")] = None,
+    top_p: Annotated[float | None, Option(help="Draw from the likeliest with this much probability.")] = None,
+    min_p: Annotated[float | None, Option(help="Draw from those with this share of the likeliest's.")] = None,
     repetition_penalty: Annotated[
-        float | None, typer.Option(help="Above 1: words that the reply has already are less likely.")
+        float | None, Option(help="Above 1: words that the reply has already are less likely.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="The same seed gives the same replies to the same turns.")] = None,
-    greedy: Annotated[bool, typer.Option("--greedy", help="The likeliest word every time.")] = False,
-    beam: Annotated[int | None, typer.Option(min=1, help="Search with a beam; shown when it is done.")] = None,
+    seed: Annotated[int | None, Option(help="The same seed gives the same replies to the same turns.")] = None,
+    greedy: Annotated[bool, Option("--greedy", help="The likeliest word every time.")] = False,
+    beam: Annotated[int | None, Option(min=1, help="Search with a beam; shown when it is done.")] = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -183,7 +179,7 @@ def fill(
     run: Run,
     input: Input = None,
     output: Output = None,
-    top: Annotated[int, typer.Option(min=1, help="So many words for each gap.")] = 5,
+    top: Annotated[int, Option(min=1, help="So many words for each gap.")] = 5,
     batch_tokens: BatchTokens = 4096,
     device: Device = "auto",
     as_json: Json = False,
@@ -203,17 +199,13 @@ def embed(
     run: Run,
     input: Input = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="A name that ends in .npy holds an array. Default: stdout.")
+        Path | None, Option("--output", "-o", help="A name that ends in .npy holds an array. Default: stdout.")
     ] = None,
-    pooling: Annotated[
-        str | None, typer.Option(help="mean, cls, max or pooler. Default: as the model's task says.")
-    ] = None,
+    pooling: Annotated[str | None, Option(help="mean, cls, max or pooler. Default: as the model's task says.")] = None,
     layer: Annotated[
-        int | None, typer.Option(help="0: what goes into the first layer; -1, the default: the last one's output.")
+        int | None, Option(help="0: what goes into the first layer; -1, the default: the last one's output.")
     ] = None,
-    normalise: Annotated[
-        bool | None, typer.Option(help="Vectors of length 1. Default: as the model's task says.")
-    ] = None,
+    normalise: Annotated[bool | None, Option(help="Vectors of length 1. Default: as the model's task says.")] = None,
     batch_tokens: BatchTokens = 4096,
     device: Device = "auto",
     as_json: Json = False,
@@ -227,50 +219,41 @@ def embed(
 @app.command()
 def translate(
     run: Run,
-    input: Annotated[
-        Path | None, typer.Option("--input", "-i", help="Text, one sentence a line. Default: stdin.")
-    ] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Default: stdout.")] = None,
+    input: Input = None,
+    output: Output = None,
     beam: Beam = None,
-    nbest: Annotated[int, typer.Option(min=1, help="So many translations of each line, as number, score, text.")] = 1,
+    nbest: Annotated[int, Option(min=1, help="So many translations of each line, as number, score, text.")] = 1,
     scores: Annotated[
-        bool, typer.Option(help="Put the score that ranks and a tab first: log-probability, by length under a beam.")
+        bool, Option(help="Put the score that ranks and a tab first: log-probability, by length under a beam.")
     ] = False,
-    sample: Annotated[bool, typer.Option(help="Draw words at random instead of searching.")] = False,
-    temperature: Annotated[float, typer.Option(help="For --sample: below 1 sharpens.")] = 1.0,
-    top_k: Annotated[int, typer.Option(help="For --sample: from the k likeliest only.")] = 0,
-    top_p: Annotated[float, typer.Option(help="For --sample: from the likeliest with this much probability.")] = 1.0,
-    seed: Annotated[int, typer.Option(help="For --sample.")] = 1,
+    sample: Annotated[bool, Option(help="Draw words at random instead of searching.")] = False,
+    temperature: Annotated[float, Option(help="For --sample: below 1 sharpens.")] = 1.0,
+    top_k: Annotated[int, Option(help="For --sample: from the k likeliest only.")] = 0,
+    top_p: Annotated[float, Option(help="For --sample: from the likeliest with this much probability.")] = 1.0,
+    seed: Annotated[int, Option(help="For --sample.")] = 1,
     alignments: Annotated[
-        Path | None, typer.Option(help="Also write word alignments here, a line for each output: 0-0 1-2 … (Pharaoh).")
+        Path | None, Option(help="Also write word alignments here, a line for each output: 0-0 1-2 … (Pharaoh).")
     ] = None,
-    layer: Annotated[
-        int | None, typer.Option(min=1, help="For --alignments. Default: the one before the last.")
-    ] = None,
-    head: Annotated[
-        list[int] | None, typer.Option(min=1, help="For --alignments, may be repeated. Default: all.")
-    ] = None,
+    layer: Annotated[int | None, Option(min=1, help="For --alignments. Default: the one before the last.")] = None,
+    head: Annotated[list[int] | None, Option(min=1, help="For --alignments, may be repeated. Default: all.")] = None,
     heads: Heads = None,
     long: Annotated[
-        str,
-        typer.Option(
-            help="Lines longer than the model knows: truncate, refuse, translate, or segment: cut, then join."
-        ),
+        str, Option(help="Lines longer than the model knows: truncate, refuse, translate, or segment: cut, then join.")
     ] = "truncate",
     others: Annotated[
         list[Path] | None,
-        typer.Option("--with", metavar="RUN", help="Another model that decides together with RUN; may be repeated."),
+        Option("--with", metavar="RUN", help="Another model that decides together with RUN; may be repeated."),
     ] = None,
     prefixes: Annotated[
-        Path | None, typer.Option(help="A file whose line i says how output i must begin; empty: nothing asked.")
+        Path | None, Option(help="A file whose line i says how output i must begin; empty: nothing asked.")
     ] = None,
     phrases: Annotated[
-        Path | None, typer.Option(help="A file whose line i has phrases, with tabs between, that output i must hold.")
+        Path | None, Option(help="A file whose line i has phrases, with tabs between, that output i must hold.")
     ] = None,
     errors: Annotated[
-        str, typer.Option(help="Input that is not UTF-8: strict stops at it, replace puts U+FFFD there and counts.")
+        str, Option(help="Input that is not UTF-8: strict stops at it, replace puts U+FFFD there and counts.")
     ] = "strict",
-    batch_tokens: Annotated[int, typer.Option(min=1, help="Padded tokens computed at once.")] = 4096,
+    batch_tokens: BatchTokens = 4096,
     engine: Engine = "own",
     precision: Precision = None,
     device: Device = "auto",
@@ -281,42 +264,24 @@ def translate(
     from regard.tasks.command import translate as body
     from regard.tasks.constraints import Wanted
 
-    body(
-        run,
-        input,
-        output,
-        beam,
-        nbest,
-        scores,
-        (sample, temperature, top_k, top_p, seed),
-        (alignments, layer, head),
-        heads,
-        long,
-        batch_tokens,
-        device,
-        as_json,
-        opener(engine, precision),
-        others or (),
-        Wanted(prefixes, phrases),
-        errors,
-    )
+    drawn, shown = (sample, temperature, top_k, top_p, seed), (alignments, layer, head)
+    body(run, input, output, beam, nbest, scores, drawn, shown, heads, long, batch_tokens, device, as_json,
+         opener(engine, precision), others or (), Wanted(prefixes, phrases), errors)  # fmt: skip
 
 
 @app.command()
 def look(
     run: Run,
-    text: Annotated[str | None, typer.Argument(help="What the model reads. Default: all of stdin.")] = None,
-    target: Annotated[
-        str | None, typer.Option(help="What it should say, or go on with, instead of its own output.")
-    ] = None,
-    out: Annotated[Path | None, typer.Option(help="The page. Default: look.html.")] = None,
-    png: Annotated[Path | None, typer.Option(help="A picture for a paper; the name may end in .pdf or .svg.")] = None,
+    text: Annotated[str | None, Argument(help="What the model reads. Default: all of stdin.")] = None,
+    target: Annotated[str | None, Option(help="What it should say, or go on with, instead of its own output.")] = None,
+    out: Annotated[Path | None, Option(help="The page. Default: look.html.")] = None,
+    png: Annotated[Path | None, Option(help="A picture for a paper; the name may end in .pdf or .svg.")] = None,
     place: Annotated[
-        str | None, typer.Option(help="For --png: encoder, decoder or cross. Default: the last there is.")
+        str | None, Option(help="For --png: encoder, decoder or cross. Default: the last there is.")
     ] = None,
-    layer: Annotated[int | None, typer.Option(min=1, help="For --png. Default: the last.")] = None,
-    head: Annotated[int | None, typer.Option(min=1, help="For --png. Default: the mean of all.")] = None,
-    language: Annotated[str, typer.Option(help="Of the page: en or zh. Default: the browser's.")] = "",
+    layer: Annotated[int | None, Option(min=1, help="For --png. Default: the last.")] = None,
+    head: Annotated[int | None, Option(min=1, help="For --png. Default: the mean of all.")] = None,
+    language: Annotated[str, Option(help="Of the page: en or zh. Default: the browser's.")] = "",
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -368,9 +333,9 @@ def choose(
 def score(
     run: Run,
     source: Annotated[
-        Path | None, typer.Option(help="Source sentences, or texts. Default: stdin, pairs as source TAB target.")
+        Path | None, Option(help="Source sentences, or texts. Default: stdin, pairs as source TAB target.")
     ] = None,
-    target: Annotated[Path | None, typer.Option(help="Their translations, line by line.")] = None,
+    target: Annotated[Path | None, Option(help="Their translations, line by line.")] = None,
     heads: Heads = None,
     device: Device = "auto",
     as_json: Json = False,
@@ -383,9 +348,9 @@ def score(
 
 @app.command()
 def average(
-    runs: Annotated[list[Path], typer.Argument(help="One run with --last, or several models or checkpoints.")],
-    out: Annotated[Path, typer.Option(help="Where the averaged model goes.")],
-    last: Annotated[int, typer.Option(min=0, help="Average the last so many checkpoints of one run.")] = 0,
+    runs: Annotated[list[Path], Argument(help="One run with --last, or several models or checkpoints.")],
+    out: Annotated[Path, Option(help="Where the averaged model goes.")],
+    last: Annotated[int, Option(min=0, help="Average the last so many checkpoints of one run.")] = 0,
 ) -> None:
     """Average the weights of checkpoints into one model."""
     from regard.training.command import average as body
@@ -395,9 +360,9 @@ def average(
 
 @app.command("import")
 def bring_in(
-    form: Annotated[str, typer.Argument(metavar="hf", help="Whose form: hf, Hugging Face.")],
-    name: Annotated[str, typer.Argument(metavar="PATH_OR_NAME", help="A folder, or a name on the hub.")],
-    out: Annotated[Path, typer.Argument(help="Where the model goes.")],
+    form: Annotated[str, Argument(metavar="hf", help="Whose form: hf, Hugging Face.")],
+    name: Annotated[str, Argument(metavar="PATH_OR_NAME", help="A folder, or a name on the hub.")],
+    out: Annotated[Path, Argument(help="Where the model goes.")],
 ) -> None:
     """Bring in a model of another library: OPUS-MT's Marian models, the BERT family, GPT-2."""
     from regard.interop.command import bring_in as body
@@ -407,10 +372,10 @@ def bring_in(
 
 @app.command("export")
 def send_out(
-    form: Annotated[str, typer.Argument(metavar="hf|ct2|safetensors", help="Whose form; see docs/interop.md.")],
+    form: Annotated[str, Argument(metavar="hf|ct2|safetensors", help="Whose form; see docs/interop.md.")],
     run: Run,
-    out: Annotated[Path, typer.Argument(help="Where the folder goes.")],
-    precision: Annotated[str, typer.Option(help="For ct2: float32 or int8.")] = "int8",
+    out: Annotated[Path, Argument(help="Where the folder goes.")],
+    precision: Annotated[str, Option(help="For ct2: float32 or int8.")] = "int8",
 ) -> None:
     """Take a model to another library: Hugging Face, CTranslate2, or bare safetensors."""
     from regard.interop.command import send_out as body
@@ -420,10 +385,9 @@ def send_out(
 
 @app.command()
 def info(
-    run: Annotated[Path | None, typer.Argument(help="A trained model. Without it: this installation.")] = None,
+    run: Annotated[Path | None, Argument(help="A trained model. Without it: this installation.")] = None,
     mechanisms: Annotated[
-        bool,
-        typer.Option("--mechanisms", help="List every attention, position, block and model: meaning, formula, paper."),
+        bool, Option("--mechanisms", help="List every attention, position, block and model: meaning, formula, paper.")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -440,27 +404,25 @@ def info(
 
 @app.command()
 def serve(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN…", help="Trained models, each as RUN or NAME=RUN.")],
-    host: Annotated[str, typer.Option(help="Where to listen; 0.0.0.0 is everywhere.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8000,
+    runs: Annotated[list[str], Argument(metavar="RUN…", help="Trained models, each as RUN or NAME=RUN.")],
+    host: Annotated[str, Option(help="Where to listen; 0.0.0.0 is everywhere.")] = "127.0.0.1",
+    port: Annotated[int, Option(min=0, max=65535, help="0: any that is free.")] = 8000,
     engine: Engine = "own",
     precision: Precision = None,
-    workers: Annotated[int, typer.Option(min=1, help="Processes of each model.")] = 1,
-    threads: Annotated[int, typer.Option(min=1, help="Of each process.")] = 1,
-    places: Annotated[int, typer.Option(min=1, help="Sentences that a process translates at once.")] = 256,
-    api_key: Annotated[
-        str | None, typer.Option(help="Callers must show it; better in a file, or in REGARD_API_KEY.")
-    ] = None,
-    api_key_file: Annotated[Path | None, typer.Option(help="Keys, one a line.")] = None,
-    max_length: Annotated[int, typer.Option(min=1, help="Characters of a text.")] = 5_000,
-    max_texts: Annotated[int, typer.Option(min=1, help="Texts of a request.")] = 256,
-    max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request.")] = 1 << 20,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Tokens of a text that is written.")] = 1_024,
-    queue: Annotated[int, typer.Option(min=1, help="Texts of a model that may wait or be worked on.")] = 1_024,
-    timeout: Annotated[float, typer.Option(min=0.01, help="Seconds that a request may take.")] = 60.0,
-    patience: Annotated[float, typer.Option(min=0.01, help="Seconds for a client to send a request.")] = 10.0,
-    drain: Annotated[float, typer.Option(min=0, help="Seconds for requests that run when the server ends.")] = 30.0,
-    log_text: Annotated[bool, typer.Option("--log-text", help="Write what users send into the log.")] = False,
+    workers: Annotated[int, Option(min=1, help="Processes of each model.")] = 1,
+    threads: Annotated[int, Option(min=1, help="Of each process.")] = 1,
+    places: Annotated[int, Option(min=1, help="Sentences that a process translates at once.")] = 256,
+    api_key: Annotated[str | None, Option(help="Callers must show it; better in a file, or in REGARD_API_KEY.")] = None,
+    api_key_file: Annotated[Path | None, Option(help="Keys, one a line.")] = None,
+    max_length: Annotated[int, Option(min=1, help="Characters of a text.")] = 5_000,
+    max_texts: Annotated[int, Option(min=1, help="Texts of a request.")] = 256,
+    max_body: Annotated[int, Option(min=1, help="Bytes of a request.")] = 1 << 20,
+    max_tokens: Annotated[int, Option(min=1, help="Tokens of a text that is written.")] = 1_024,
+    queue: Annotated[int, Option(min=1, help="Texts of a model that may wait or be worked on.")] = 1_024,
+    timeout: Annotated[float, Option(min=0.01, help="Seconds that a request may take.")] = 60.0,
+    patience: Annotated[float, Option(min=0.01, help="Seconds for a client to send a request.")] = 10.0,
+    drain: Annotated[float, Option(min=0, help="Seconds for requests that run when the server ends.")] = 30.0,
+    log_text: Annotated[bool, Option("--log-text", help="Write what users send into the log.")] = False,
     device: Device = "auto",
 ) -> None:
     """Put trained models behind an HTTP API and a page; see docs/serving.md."""
@@ -485,7 +447,7 @@ def data_list(as_json: Json = False) -> None:
 
 
 @data.command("get")
-def data_get(name: Annotated[str, typer.Argument(help="A name from `regard data list`.")]) -> None:
+def data_get(name: Annotated[str, Argument(help="A name from `regard data list`.")]) -> None:
     """Download a set from its public address."""
     from regard.data.command import get
 

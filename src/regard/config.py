@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 import yaml
 
-from regard.errors import RegardError
+from regard.errors import RegardError, telling, text_of
 
 T = TypeVar("T")
 
@@ -40,6 +40,20 @@ def mechanism(id: str, formula: str, paper: str) -> Callable[[type[T]], type[T]]
         return dataclass(frozen=True)(cls)
 
     return made
+
+
+def at_least(config: object, least: int, *names: str) -> None:
+    """Raise ValueError where one of these is less; one that is none is left to its default."""
+    for name in names:
+        if (value := getattr(config, name)) is not None and value < least:
+            raise ValueError(f"{name} must be at least {least}, not {value}")
+
+
+def below_one(config: object, *names: str) -> None:
+    """Raise ValueError where one of these is no share of something that is left."""
+    for name in names:
+        if not 0 <= (getattr(config, name) or 0.0) < 1:
+            raise ValueError(f"{name} must be in [0, 1), not {getattr(config, name)}")
 
 
 @dataclass
@@ -73,15 +87,10 @@ def wrap(value: Any, where: str) -> Node:
 
 def read(path: str | Path) -> Node:
     """The YAML file as Nodes, with the line of each."""
-    try:
-        text = Path(path).read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise RegardError(f"{path}: there is no such file") from None
-    except UnicodeDecodeError as error:
-        raise RegardError(f"{path}: not UTF-8 text (byte {error.start})") from None
-    except OSError as error:
-        raise RegardError(f"{path}: cannot be read ({error.strerror})") from None
-    return read_text(text, str(path))
+    with telling(path):
+        if not Path(path).exists():
+            raise RegardError(f"{path}: there is no such file")
+    return read_text(text_of(path, "utf-8-sig"), str(path))
 
 
 def read_text(text: str, name: str) -> Node:

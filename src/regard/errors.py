@@ -1,5 +1,41 @@
-"""The one exception for mistakes that a user can mend."""
+"""The one exception for mistakes that a user can mend, and files, which many of them are about."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
 
 
 class RegardError(Exception):
     """One plain sentence: what is wrong, where, and what to write instead. Commands print it and exit with 2."""
+
+
+@contextlib.contextmanager
+def telling(path: object, done: str = "read") -> Iterator[None]:
+    """An error of the system inside says which path cannot be read, or whatever was to be `done` with it."""
+    try:
+        yield
+    except OSError as error:
+        raise RegardError(f"{path}: cannot be {done} ({error.strerror or error})") from None
+
+
+def text_of(path: str | Path, encoding: str = "utf-8") -> str:
+    try:
+        with telling(path):
+            return Path(path).read_text(encoding=encoding)
+    except UnicodeDecodeError as error:
+        raise RegardError(f"{path}: not UTF-8 text (byte {error.start})") from None
+
+
+@contextlib.contextmanager
+def whole(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
+    """A file that takes its place by one rename when all is written; what stood there may be read until then."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with telling(path, "written"):
+            with open(temporary, mode, encoding=None if "b" in mode else "utf-8") as file:
+                yield file
+            os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from regard.data.catalog import lookup
 from regard.data.places import cache_root
 from regard.data.sets import Fetch, Set
-from regard.errors import RegardError
+from regard.errors import RegardError, telling
 
 Progress = Callable[[str, int, int | None], None]  # file, bytes so far, bytes in all
 SQUAD_VALID = {
@@ -36,7 +36,7 @@ def fetch(name: str, progress: Progress | None = None) -> Path:
         where = "it is part of the package" if entry.layout == "grammar" else f"see {entry.home}: {entry.by_hand}"
         raise RegardError(f"{entry.name} has no download; {where}")
     folder = cache_root() / "data" / entry.name
-    try:
+    with telling(folder, "written"):
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".getting-", dir=folder) as made:
             for item in entry.fetch:
@@ -45,8 +45,6 @@ def fetch(name: str, progress: Progress | None = None) -> Path:
                 place = folder / path.relative_to(made)
                 place.parent.mkdir(parents=True, exist_ok=True)
                 path.replace(place)
-    except OSError as error:
-        raise RegardError(f"{folder}: cannot be written ({error.strerror or error})") from None
     return folder
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from regard.data import readers
 from regard.data.config import Corpus
-from regard.errors import RegardError
+from regard.errors import telling
 
 WHOLE = 1 << 30  # bytes: larger files are told apart by size, time and samples
 SAMPLE = 1 << 20
@@ -40,15 +40,8 @@ def fingerprint(
 
 
 def file_hash(path: Path) -> str:
-    try:
-        return _file_hash(path)
-    except OSError as error:
-        raise RegardError(f"{path}: cannot be read ({error.strerror})") from None
-
-
-def _file_hash(path: Path) -> str:
     digest = hashlib.blake2b(digest_size=16)
-    with open(path, "rb") as file:
+    with telling(path), open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if size <= WHOLE:
             while block := file.read(SAMPLE):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from regard.errors import RegardError
+from regard.errors import RegardError, telling
 
 
 def id_type(size: int) -> np.dtype:
@@ -140,11 +140,9 @@ class RaggedWriter:
 
 
 def _map(path: Path, dtype: np.dtype) -> np.ndarray:
-    try:
+    with telling(path):
         if path.stat().st_size % dtype.itemsize:
             raise RegardError(f"{path}: the file is cut short; delete the folder and prepare again")
         if not path.stat().st_size:  # an empty file cannot be mapped
             return np.zeros(0, dtype)
         return np.asarray(np.memmap(path, dtype=dtype, mode="r"))  # a plain view: np.memmap slices slowly
-    except OSError as error:
-        raise RegardError(f"{path}: cannot be read ({error.strerror})") from None

@@ -2,54 +2,39 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from torch import Tensor
 
-from regard import config, folder
-from regard.errors import RegardError
+from regard import config
+from regard.errors import RegardError, telling, text_of
 from regard.interop import bert
+from regard.interop.checkpoint import Imported, wide
 from regard.interop.choices import demand
 from regard.interop.keys import KeyMap
 from regard.recipe import Recipe
 from regard.tasks.texts import TOKENIZER
 from regard.text import Tokenizer
 from regard.text.pretrained import bert_pieces
-from regard.training.weights import read_tensors, weights_of, write_tensors
+from regard.training.weights import read_tensors, weights_of
 
 POOLINGS = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max"}
-
-
-@dataclass(frozen=True)
-class Imported:
-    recipe: Recipe
-    weights: dict[str, Tensor]
-    tokenizer: Tokenizer
-
-    def write(self, out: Path) -> None:
-        self.tokenizer.save(out / TOKENIZER)
-        (out / folder.CONFIG).write_text(config.dump(self.recipe), encoding="utf-8")
-        write_tensors(out / folder.WEIGHTS, self.weights)
 
 
 def import_bert(origin: Path, out: Path, tensors: Mapping[str, Tensor] | None = None) -> Imported:
     """Read the folder `origin` and write the model folder `out`; `tensors`: its weights, if they are read already."""
     made = read_bert(origin, tensors)
-    try:
+    with telling(out, "written"):
         out.mkdir(parents=True, exist_ok=True)
         made.write(out)
-    except OSError as error:
-        raise RegardError(f"{out}: cannot be written ({error.strerror or error})") from None
     return made
 
 
 def read_bert(origin: Path, tensors: Mapping[str, Tensor] | None = None) -> Imported:
     said = _json(origin / "config.json")
     model = bert.config_here(said, origin)
-    given = dict(tensors if tensors is not None else read_tensors(origin / "model.safetensors"))
-    given = {name: t.float() if t.is_floating_point() else t for name, t in given.items()}
+    given = wide(tensors if tensors is not None else read_tensors(origin / "model.safetensors"))
     tokenizer = _tokenizer(origin, int(said.get("vocab_size", 30_522)))
     longest: int = model.position.length  # type: ignore[union-attr]
     task, keys = _task(origin, given, longest)
@@ -57,7 +42,8 @@ def read_bert(origin: Path, tensors: Mapping[str, Tensor] | None = None) -> Impo
     plain = {"task": task, "data": {}, "text": text, "model": config.to_plain(model)}
     recipe = config.parse(Recipe, config.wrap(plain, str(origin)))
     module = cast(Any, recipe.task).build(recipe, tokenizer.size)
-    return Imported(recipe, keys.to_ours(given, weights_of(module), origin), tokenizer)
+    weights = keys.to_ours(given, weights_of(module), origin)
+    return Imported(recipe, weights, lambda out: tokenizer.save(out / TOKENIZER))
 
 
 # --- heads ---------------------------------------------------------------------------------------------------------
@@ -121,10 +107,7 @@ def _tokenizer(origin: Path, entries: int) -> Tokenizer:
 def _pieces(origin: Path) -> list[str]:
     path = origin / "vocab.txt"
     if path.is_file():
-        try:
-            lines = path.read_text(encoding="utf-8").split("\n")
-        except UnicodeDecodeError as error:
-            raise RegardError(f"{path}: not UTF-8 text (byte {error.start})") from None
+        lines = text_of(path).split("\n")
         return [line.rstrip("\r") for line in (lines[:-1] if lines[-1] == "" else lines)]
     model = _json(origin / "tokenizer.json", {}).get("model", {})
     if model.get("type") != "WordPiece":

@@ -7,6 +7,7 @@ import json
 import pickle
 import re
 import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,8 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regard import config, folder
 from regard.errors import RegardError
-from regard.training.weights import read_tensors
+from regard.recipe import Recipe
+from regard.training.weights import read_tensors, write_tensors
 
 NAME = re.compile(r"[\w.-]+/[\w.-]+")  # on the hub: organisation/model
 WANTED = ["*.json", "*.safetensors", "pytorch_model*.bin", "*.spm", "*.txt", "*.model", "tokenizer/*"]
@@ -66,9 +69,9 @@ class Checkpoint:
         """All weights, in float32."""
         for name, read in (("model.safetensors", read_tensors), ("pytorch_model.bin", read_pickle)):
             if self.has(name):
-                return _wide(read(self.folder / name))
+                return wide(read(self.folder / name))
             if self.has(f"{name}.index.json"):
-                return _wide(self._parts(name, read))
+                return wide(self._parts(name, read))
         raise RegardError(f"{self.folder}: there are no weights (neither model.safetensors nor pytorch_model.bin)")
 
     def _parts(self, name: str, read: Any) -> dict[str, Tensor]:
@@ -81,6 +84,20 @@ class Checkpoint:
                 raise RegardError(f"{self.folder / name}.index.json: {part} is not a file of this folder")
             found |= read(self.folder / part)
         return found
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What a checkpoint became; `save` puts its vocabulary into a model folder."""
+
+    recipe: Recipe
+    weights: dict[str, Tensor]
+    save: Callable[[Path], None]
+
+    def write(self, out: Path) -> None:
+        self.save(out)
+        (out / folder.CONFIG).write_text(config.dump(self.recipe), encoding="utf-8")
+        write_tensors(out / folder.WEIGHTS, self.weights)
 
 
 def read_pickle(path: Path) -> dict[str, Tensor]:
@@ -105,7 +122,7 @@ def _first(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-def _wide(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def wide(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: t.float() if t.is_floating_point() else t for name, t in tensors.items()}
 
 

@@ -5,9 +5,9 @@ from torch import Tensor
 from regard import config
 from regard.errors import RegardError
 from regard.interop import gpt2
-from regard.interop.bert_folder import Imported
-from regard.interop.checkpoint import Checkpoint
+from regard.interop.checkpoint import Checkpoint, Imported
 from regard.recipe import Recipe
+from regard.tasks.texts import TOKENIZER
 from regard.text.pretrained import from_gpt2
 from regard.training.weights import weights_of
 
@@ -27,7 +27,8 @@ def read(checkpoint: Checkpoint) -> Imported:
     }
     recipe = config.parse(Recipe, config.wrap(plain, str(origin)))
     own = weights_of(model.build(entries))
-    return Imported(recipe, gpt2.weights_here(_without_masks(checkpoint), model, own, origin), tokenizer)
+    weights = gpt2.weights_here(_without_masks(checkpoint), model, own, origin)
+    return Imported(recipe, weights, lambda out: tokenizer.save(out / TOKENIZER))
 
 
 def _without_masks(checkpoint: Checkpoint) -> dict[str, Tensor]:

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from regard import config, folder
 from regard.decoding import Beam
 from regard.errors import RegardError
 from regard.interop import marian
-from regard.interop.checkpoint import Checkpoint
+from regard.interop.checkpoint import Checkpoint, Imported
 from regard.interop.express import reasons, refuse
 from regard.interop.hf_tokenizer import write_tokenizer
 from regard.interop.stream import permuted, sines_first
@@ -32,23 +31,6 @@ TABLES = {"source": "vocab.json", "target": "target_vocab.json"}
 
 
 # --- in -------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Imported:
-    recipe: Recipe
-    weights: dict[str, Tensor]
-    vocabulary: Vocabulary
-    files: list[Path]  # of the tokenizer, kept as they are
-
-    def write(self, out: Path) -> None:
-        tokenizer = out / TOKENIZER
-        tokenizer.mkdir()
-        self.vocabulary.save(tokenizer)
-        for path in self.files:
-            shutil.copy(path, tokenizer / path.name)
-        (out / folder.CONFIG).write_text(config.dump(self.recipe), encoding="utf-8")
-        write_tensors(out / folder.WEIGHTS, self.weights)
 
 
 def read(checkpoint: Checkpoint, home: Path) -> Imported:
@@ -73,7 +55,15 @@ def read(checkpoint: Checkpoint, home: Path) -> Imported:
     )
     own = weights_of(model.build(vocabulary.source.size, vocabulary.target.size))
     weights = marian.key_map(model.share).to_ours(tensors, own, origin)
-    return Imported(recipe, weights, vocabulary, files)
+    return Imported(recipe, weights, lambda out: _save(vocabulary, files, out / TOKENIZER))
+
+
+def _save(vocabulary: Vocabulary, files: list[Path], place: Path) -> None:
+    """With the files of their tokenizer as they are."""
+    place.mkdir()
+    vocabulary.save(place)
+    for path in files:
+        shutil.copy(path, place / path.name)
 
 
 def _vocabulary(checkpoint: Checkpoint) -> tuple[Vocabulary, list[Path], dict[str, Any]]:

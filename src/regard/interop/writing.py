@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from regard.errors import RegardError
+from regard.errors import RegardError, telling
 
 
 @contextlib.contextmanager
@@ -16,12 +16,11 @@ def new_folder(out: Path) -> Iterator[Path]:
         raise RegardError(f"{out} is there already, and not empty; give another place")
     hidden = out.absolute().parent / f".{out.name}.{os.getpid()}"
     try:
-        hidden.mkdir(parents=True)
-        yield hidden
-        if out.exists():
-            out.rmdir()
-        os.replace(hidden, out)
-    except OSError as error:
-        raise RegardError(f"{out}: cannot be written ({error.strerror or error})") from None
+        with telling(out, "written"):
+            hidden.mkdir(parents=True)
+            yield hidden
+            if out.exists():
+                out.rmdir()
+            os.replace(hidden, out)
     finally:
         shutil.rmtree(hidden, ignore_errors=True)

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.config import mechanism, option
+from regard.config import at_least, below_one, mechanism, option
 from regard.models.batch import Pairs
 from regard.models.state import Rows, State
 from regard.nn.convolution import Convolution
@@ -47,17 +47,14 @@ class ByteNetConfig:
     init: Literal["xavier", "normal"] = option("xavier", "how weights begin: by fan-in and fan-out, or N(0, 0.02²)")
 
     def __post_init__(self) -> None:
-        for name in ("sets", "size", "kernel"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        at_least(self, 1, "sets", "size", "kernel")
         if self.size % 2:
             raise ValueError(f"size must be even, since convolutions are half as wide, not {self.size}")
         if self.kernel % 2 == 0:
             raise ValueError(f"kernel must be odd, so that a window has a middle, not {self.kernel}")
         if not self.dilations or min(self.dilations) < 1:
             raise ValueError(f"dilations must be one or more numbers of at least 1, not {self.dilations}")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must be in [0, 1), not {self.dropout}")
+        below_one(self, "dropout")
         if not 1 <= self.stretch < 100 or self.extra < 0:
             raise ValueError("stretch must be at least 1 (and below 100) and extra at least 0: no word may be cut off")
 

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.config import mechanism, option
+from regard.config import at_least, below_one, mechanism, option
 from regard.models.batch import Pairs
 from regard.models.state import Rows, State
 from regard.nn.attention import Attention, AttentionConfig
@@ -172,13 +172,10 @@ class ConvConfig:
     attention: DotAttentionConfig = option(DotAttentionConfig, "the choices of attention to the source")
 
     def __post_init__(self) -> None:
-        for name in ("layers", "decoder_layers", "size", "kernel"):
-            if (count := getattr(self, name)) is not None and count < 1:
-                raise ValueError(f"{name} must be at least 1, not {count}")
+        at_least(self, 1, "layers", "decoder_layers", "size", "kernel")
         if self.kernel % 2 == 0:
             raise ValueError(f"kernel must be odd, so that a window has a middle, not {self.kernel}")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must be in [0, 1), not {self.dropout}")
+        below_one(self, "dropout")
         self.position.check(self.sizes)
 
     @property

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from regard.config import mechanism, option
+from regard.config import at_least, below_one, mechanism, option
 from regard.models.lstm import BiLstmConfig, Locked
 from regard.models.recurrent import Recurrent
 from regard.models.texts import Texts
@@ -28,13 +28,10 @@ class ElmoConfig:
     features: BiLstmConfig | None = option(None, "the biLM, as its recipe has it; none: words alone")
 
     def __post_init__(self) -> None:
-        for name in ("embedding", "size", "layers"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        at_least(self, 1, "embedding", "size", "layers")
         if self.size % 2:
             raise ValueError(f"size must be even, half of it for each direction, not {self.size}")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must be in [0, 1), not {self.dropout}")
+        below_one(self, "dropout")
 
     def check(self, longest: int) -> None:
         """Any length will do."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from regard.config import mechanism, option
+from regard.config import below_one, mechanism, option
 from regard.models.stack import (
     EncoderLayer,
     Positions,
@@ -85,9 +85,7 @@ class LanguageModelConfig(StackConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("embedding_dropout", "word_dropout", "output_dropout"):
-            if not 0 <= (getattr(self, name) or 0.0) < 1:
-                raise ValueError(f"{name} must be in [0, 1), not {getattr(self, name)}")
+        below_one(self, "embedding_dropout", "word_dropout", "output_dropout")
         check_positions(self.position, "decoder", self.attention.sizes(self.size, self.heads))
 
     def check(self, longest: int) -> None:

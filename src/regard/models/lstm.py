@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.config import mechanism, option
+from regard.config import at_least, below_one, mechanism, option
 from regard.models.recurrent import Recurrent
 from regard.models.state import Rows, State
 from regard.models.texts import Texts
@@ -38,12 +38,8 @@ class LstmConfig:
     weight_dropout: float = option(0.3, "on the matrices from state to state (DropConnect)")
 
     def __post_init__(self) -> None:
-        for name in ("layers", "size", "hidden"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-        for name in ("dropout", "word_dropout", "weight_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} must be in [0, 1), not {getattr(self, name)}")
+        at_least(self, 1, "layers", "size", "hidden")
+        below_one(self, "dropout", "word_dropout", "weight_dropout")
 
     def check(self, longest: int) -> None:
         """Any length will do."""

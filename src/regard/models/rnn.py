@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from regard.config import mechanism, option
+from regard.config import at_least, below_one, mechanism, option
 from regard.models.batch import Pairs
 from regard.models.recurrent import Recurrent
 from regard.models.rnn_decoder import Current, Decoder, Feeding, Previous
@@ -71,11 +71,8 @@ class RnnConfig:
         return {**value, "attention": {"score": score, **given}} if isinstance(given, dict) else value
 
     def __post_init__(self) -> None:
-        for name in ("layers", "size", "embedding"):
-            if (count := getattr(self, name)) is not None and count < 1:
-                raise ValueError(f"{name} must be at least 1, not {count}")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must be in [0, 1), not {self.dropout}")
+        at_least(self, 1, "layers", "size", "embedding")
+        below_one(self, "dropout")
         if self.attends == "current" and self.size % self.directions:
             raise ValueError(f"two directions cannot share the size {self.size}; make it even")
         if self.input_feeding and self.attends == "previous":

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from regard.config import option
+from regard.config import at_least, below_one, option
 from regard.nn.attention import AttentionConfig, MultiHeadAttention
 from regard.nn.cache import Cache
 from regard.nn.feed_forward import Activation, FeedForward, feed_forward
@@ -43,11 +43,8 @@ class StackConfig:
     activation: Activation = option("relu", "in the feed-forward network; swiglu adds a gate")
 
     def __post_init__(self) -> None:
-        for name in ("layers", "size", "inner", "heads"):
-            if (count := getattr(self, name)) < 1:
-                raise ValueError(f"{name} must be at least 1, not {count}")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must be in [0, 1), not {self.dropout}")
+        at_least(self, 1, "layers", "size", "inner", "heads")
+        below_one(self, "dropout")
         if self.epsilon <= 0:
             raise ValueError(f"epsilon must be above 0, not {self.epsilon}")
 

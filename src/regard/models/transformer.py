@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from regard.config import mechanism, option
+from regard.config import at_least, mechanism, option
 from regard.models.batch import Pairs
 from regard.models.stack import (
     EncoderLayer,
@@ -106,8 +106,7 @@ class TransformerConfig(StackConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.decoder_layers is not None and self.decoder_layers < 1:
-            raise ValueError(f"decoder_layers must be at least 1, not {self.decoder_layers}")
+        at_least(self, 1, "decoder_layers")
         for place in ("encoder", "decoder", "cross"):
             sizes = getattr(self.attention, place).sizes(self.size, self.heads)
             if place != "cross":

@@ -6,13 +6,13 @@ layer always calls all of them. Which kernel computes the result is `nn/backend`
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.config import option
+from regard.config import at_least, below_one, option
 from regard.nn import backend, kernels
 from regard.nn.backend.contract import Job, views
 from regard.nn.cache import Cache, Memory
@@ -60,11 +60,8 @@ class AttentionConfig:
     dropout: float = option(0.0, "dropout on the weights; the paper has none")
 
     def __post_init__(self) -> None:
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must be in [0, 1), not {self.dropout}")
-        for name in ("d_k", "d_v"):
-            if (size := getattr(self, name)) is not None and size < 1:
-                raise ValueError(f"{name} must be at least 1, not {size}")
+        below_one(self, "dropout")
+        at_least(self, 1, "d_k", "d_v")
         for name in ("score", "pattern", "normalise", "compress"):
             if getattr(self, name) == []:
                 raise ValueError(f"{name} is an empty list; name at least one choice")
@@ -200,16 +197,8 @@ def slow_paths(model: nn.Module) -> list[str]:
 class MultiHeadAttention(Attention):
     """Project, split into heads, attend, concatenate, project (Vaswani 2017, 3.2.2)."""
 
-    def __init__(
-        self,
-        sizes: Sizes,
-        config: AttentionConfig,
-        position: Position,
-        always: Pattern,
-        layer: int = 0,
-        compress: nn.Module | None = None,
-    ) -> None:
-        super().__init__(sizes, config, position, always, layer, compress)
+    def __init__(self, sizes: Sizes, *choices: Any) -> None:
+        super().__init__(sizes, *choices)  # as Attention has them
         s, self.heads = sizes, sizes.heads
         self.query = Linear(s.size, s.heads * s.d_k)
         self._keys_and_values(s)

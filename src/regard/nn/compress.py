@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.config import mechanism, option
+from regard.config import at_least, mechanism, option
 from regard.errors import RegardError
 from regard.nn.layout import Layout
 from regard.nn.sizes import Sizes
@@ -142,9 +142,7 @@ class LinformerConfig:
         return self.sharing == "layers"
 
     def __post_init__(self) -> None:
-        for name in ("length", "size"):
-            if (count := getattr(self, name)) < 1:
-                raise ValueError(f"{name} must be at least 1, not {count}")
+        at_least(self, 1, "length", "size")
 
     def check(self, place: str, longest: int) -> None:
         if place != "encoder":
@@ -175,8 +173,7 @@ class StridedConvolutionConfig:
     factor: int = option(3, "how many neighbours become one: the kernel's size and its stride")
 
     def __post_init__(self) -> None:
-        if self.factor < 2:
-            raise ValueError(f"factor must be at least 2, not {self.factor}")
+        at_least(self, 2, "factor")
 
     def check(self, place: str, longest: int) -> None:
         """It may stand anywhere: no block is seen before its last place is."""

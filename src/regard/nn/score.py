@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from regard.config import mechanism, option
+from regard.config import at_least, mechanism, option
 from regard.nn.sizes import Sizes
 
 
@@ -179,7 +179,7 @@ class AdditiveConfig:
     size: int | None = option(None, "of the hidden layer; none: d_k")
 
     def __post_init__(self) -> None:
-        _at_least_one(self.size)
+        at_least(self, 1, "size")
 
     def build(self, sizes: Sizes, d_q: int | None = None) -> Score:
         return Additive(sizes.heads, d_q or sizes.d_k, sizes.d_k, self.size or sizes.d_k)
@@ -193,7 +193,7 @@ class ConcatConfig:
     size: int | None = option(None, "of the hidden layer; none: d_k")
 
     def __post_init__(self) -> None:
-        _at_least_one(self.size)
+        at_least(self, 1, "size")
 
     def build(self, sizes: Sizes, d_q: int | None = None) -> Score:
         return Concat(sizes.heads, d_q or sizes.d_k, sizes.d_k, self.size or sizes.d_k)
@@ -221,11 +221,6 @@ def _same_size(kind: str, sizes: Sizes, d_q: int | None) -> None:
             f"the score {kind} needs queries and keys of one size, not {d_q} and {sizes.d_k}; "
             "general, additive and concat do not"
         )
-
-
-def _at_least_one(size: int | None) -> None:
-    if size is not None and size < 1:
-        raise ValueError(f"size must be at least 1, not {size}")
 
 
 ScoreConfig = DotConfig | ScaledDotConfig | GeneralConfig | AdditiveConfig | ConcatConfig | CosineConfig

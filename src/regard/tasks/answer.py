@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
-import torch
 from torch import nn
 
 from regard.config import option
@@ -18,14 +17,13 @@ from regard.data.config import Corpus
 from regard.data.questions import Question, questions
 from regard.evaluation.squad import answer_metrics
 from regard.models.heads import Answerer
-from regard.models.texts import Texts
 from regard.tasks.finetuning import Finetuning, defaults
 from regard.tasks.reading import Notes, Reader, Reading
-from regard.tasks.units import Unit, padded, windows
+from regard.tasks.units import Unit, windows
 from regard.text import Tokenizer
 
 if TYPE_CHECKING:
-    from regard.recipe import Recipe
+    pass
 
 BEST = 20  # begins and ends of a window that are considered, as usual
 _WORDS = re.compile(r"\w+|[^\w\s]")
@@ -49,6 +47,21 @@ class Answer:
         }
 
 
+class SpanReader(Reader):
+    """`regard.load(folder)` gives one of these for the task answer."""
+
+    def answer(self, asked: Sequence[tuple[str, str]], warn: Callable[[str], None] | None = None) -> list[Answer]:
+        """The answers to pairs of a question and a text; an empty question or text has an empty one."""
+        full = [bool(question.strip() and context.strip()) for question, context in asked]
+        known = [
+            Question(f"question {n}", question, context, (), known=False)
+            for n, (question, context) in enumerate(asked, 1)
+            if full[n - 1]
+        ]
+        said = iter(self.say(known, warn))
+        return [next(said) if there else Answer("") for there in full]
+
+
 class Part(NamedTuple):
     """The pieces of the context that a row has: the first stands at `place`; where each stood in the text."""
 
@@ -60,6 +73,7 @@ class Part(NamedTuple):
 class AnswerConfig(Finetuning):
     """A question is answered by a part of a text; where `empty`, also by nothing (SQuAD 2.0)."""
 
+    reads: ClassVar[type[Reader]] = SpanReader
     metrics: ClassVar[dict[str, bool]] = {"f1": True, "exact_match": True, "loss": False}
     defaults: ClassVar[dict[str, Any]] = defaults("f1")
     needs: ClassVar[tuple[str, ...]] = ()
@@ -134,12 +148,6 @@ class AnswerConfig(Finetuning):
             row = reading.marks.row(asked, pieces.ids[begin:end])
             yield Unit((row,), owner, None if target is None else within(spans, target, place), Part(place, spans))
 
-    def collate(self, units: Sequence[Unit], reading: Reading) -> Texts:
-        batch = replace(padded(units, reading.marks.pad), rows=tuple(unit.owner for unit in units))
-        if any(unit.target is None for unit in units):
-            return batch
-        return replace(batch, classes=torch.tensor([unit.target for unit in units]))  # [B, 2]
-
     # --- windows as answers ------------------------------------------------------------------------------------
 
     def merge(self, example: Question, units: Sequence[Unit], scores: Sequence[np.ndarray], reading: Reading) -> Answer:
@@ -160,9 +168,6 @@ class AnswerConfig(Finetuning):
     def measure(self, examples: Sequence[Question], said: Sequence[Answer], reading: Reading) -> dict[str, Any]:
         right = [[span.text for span in example.answers] for example in examples]
         return answer_metrics([answer.text for answer in said], right)
-
-    def reader(self, model: nn.Module, reading: Reading, recipe: "Recipe") -> "SpanReader":
-        return SpanReader(model, reading, recipe)
 
 
 class Located(NamedTuple):
@@ -205,18 +210,3 @@ def candidates(context: str, part: Part, scores: np.ndarray, longest: int) -> li
                 start, after = part.spans[begin][0], part.spans[end][1]
                 found.append(Answer(context[start:after], start, after, float(own[begin, 0] + own[end, 1])))
     return found
-
-
-class SpanReader(Reader):
-    """`regard.load(folder)` gives one of these for the task answer."""
-
-    def answer(self, asked: Sequence[tuple[str, str]], warn: Callable[[str], None] | None = None) -> list[Answer]:
-        """The answers to pairs of a question and a text; an empty question or text has an empty one."""
-        full = [bool(question.strip() and context.strip()) for question, context in asked]
-        known = [
-            Question(f"question {n}", question, context, (), known=False)
-            for n, (question, context) in enumerate(asked, 1)
-            if full[n - 1]
-        ]
-        said = iter(self.say(known, warn))
-        return [next(said) if there else Answer("") for there in full]

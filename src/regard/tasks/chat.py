@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.config import option
+from regard.config import at_least, option
 from regard.data.config import Corpus
 from regard.data.dialogues import EOU, Dialogues, Spacing
 from regard.data.places import cache_root
@@ -56,10 +56,8 @@ class ChatConfig:
     learn: Literal["replies", "all"] = option("replies", "the turns that are learned: all but the first, or all")
 
     def __post_init__(self) -> None:
-        if self.length < 4:
-            raise ValueError(f"length must be at least 4, not {self.length}")
-        if self.history is not None and self.history < 1:
-            raise ValueError(f"history must be at least 1, not {self.history}")
+        at_least(self, 4, "length")
+        at_least(self, 1, "history")
         if not self.separator.strip(" "):
             raise ValueError("separator must be more than spaces")
 

@@ -5,7 +5,7 @@ is learned. What does not fit is cut from the end of the text, so that every opt
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -24,7 +24,7 @@ from regard.tasks.reading import Notes, Reader, Reading
 from regard.tasks.units import Unit, padded
 
 if TYPE_CHECKING:
-    from regard.recipe import Recipe
+    pass
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,27 @@ class Chosen:
         return {"index": self.index, "option": self.text, "probabilities": self.probabilities}
 
 
+Asked = tuple[str, str, Sequence[str]]
+
+
+class OptionChooser(Reader):
+    """`regard.load(folder)` gives one of these for the task choose."""
+
+    def choose(self, asked: Sequence[Asked], warn: Callable[[str], None] | None = None) -> list[Chosen]:
+        """Which option is right, for each (text, question, options)."""
+        examples = [Choice(f"question {n}", text, question, tuple(options)) for n, (text, question, options)
+                    in enumerate(asked, 1)]  # fmt: skip
+        for example in examples:
+            if len(example.options) < 2:
+                raise RegardError(f"{example.where}: {len(example.options)} options; there must be two to choose from")
+        return self.say(examples, warn)
+
+
 @dataclass(frozen=True)
 class ChooseConfig(Finetuning):
     """Of the options of a question the right one is chosen."""
 
+    reads: ClassVar[type[Reader]] = OptionChooser
     metrics: ClassVar[dict[str, bool]] = {"accuracy": True, "loss": False}
     defaults: ClassVar[dict[str, Any]] = defaults("accuracy")
 
@@ -73,7 +90,7 @@ class ChooseConfig(Finetuning):
             units.append(Unit(rows, owner, example.answer))
         return units
 
-    def collate(self, units: Sequence[Unit], reading: Reading) -> Texts:
+    def rows(self, units: Sequence[Unit], reading: Reading) -> Texts:
         given = padded(units, reading.marks.pad)
         groups = torch.full((len(units), max(len(unit.rows) for unit in units)), -1)  # [Q, O]
         first = 0
@@ -81,10 +98,7 @@ class ChooseConfig(Finetuning):
             groups[n, : len(unit.rows)] = torch.arange(first, first + len(unit.rows))
             first += len(unit.rows)
         owners = tuple(unit.owner for unit in units)
-        batch = Options(given.ids, given.real, segments=given.segments, rows=owners, groups=groups)
-        if any(unit.target is None for unit in units):
-            return batch
-        return replace(batch, classes=torch.tensor([unit.target for unit in units]))
+        return Options(given.ids, given.real, segments=given.segments, rows=owners, groups=groups)
 
     def merge(self, example: Choice, units: Sequence[Unit], scores: Sequence[np.ndarray], reading: Reading) -> Chosen:
         shares = torch.from_numpy(scores[0][: len(example.options)]).softmax(-1).tolist()
@@ -93,22 +107,3 @@ class ChooseConfig(Finetuning):
 
     def measure(self, examples: Sequence[Choice], said: Sequence[Chosen], reading: Reading) -> dict[str, Any]:
         return accuracy([int(example.answer or 0) for example in examples], [chosen.index for chosen in said])
-
-    def reader(self, model: nn.Module, reading: Reading, recipe: "Recipe") -> "OptionChooser":
-        return OptionChooser(model, reading, recipe)
-
-
-Asked = tuple[str, str, Sequence[str]]
-
-
-class OptionChooser(Reader):
-    """`regard.load(folder)` gives one of these for the task choose."""
-
-    def choose(self, asked: Sequence[Asked], warn: Callable[[str], None] | None = None) -> list[Chosen]:
-        """Which option is right, for each (text, question, options)."""
-        examples = [Choice(f"question {n}", text, question, tuple(options)) for n, (text, question, options)
-                    in enumerate(asked, 1)]  # fmt: skip
-        for example in examples:
-            if len(example.options) < 2:
-                raise RegardError(f"{example.where}: {len(example.options)} options; there must be two to choose from")
-        return self.say(examples, warn)

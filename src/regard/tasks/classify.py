@@ -1,7 +1,7 @@
 """Classification and regression: a text, or a pair of texts, in; a label or a number out."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -14,13 +14,12 @@ from regard.data.labelled import Labelled, labelled
 from regard.errors import RegardError
 from regard.evaluation.labels import class_metrics, number_metrics
 from regard.models.heads import Classifier, Regressor
-from regard.models.texts import Texts
 from regard.tasks.finetuning import Finetuning, defaults
 from regard.tasks.reading import Notes, Reader, Reading
-from regard.tasks.units import Unit, padded
+from regard.tasks.units import Unit
 
 if TYPE_CHECKING:
-    from regard.recipe import Recipe
+    pass
 
 Text = str | tuple[str, str]
 
@@ -46,11 +45,26 @@ class Number:
         return {"value": self.value}
 
 
+class TextClassifier(Reader):
+    """`regard.load(folder)` gives one of these for the tasks classify and regress."""
+
+    def classify(
+        self, texts: Sequence[Text], warn: Callable[[str], None] | None = None
+    ) -> "list[Label] | list[Number]":
+        """What the model says of each text, or pair of texts; of an empty one it says nothing."""
+        pairs = [(text,) if isinstance(text, str) else tuple(text) for text in texts]
+        asked = [Labelled("", pair, "") for pair in pairs if any(side.strip() for side in pair)]
+        said = iter(self.say(asked, warn))
+        nothing: Any = Label("", {}) if self.labels else Number(None)
+        return [next(said) if any(side.strip() for side in pair) else nothing for pair in pairs]
+
+
 @dataclass(frozen=True)
 class _Rows(Finetuning):
     """A text or a pair is a row; the longer of a pair is cut where it does not fit."""
 
     models: ClassVar[tuple[str, ...]] = ("bert", "lstm_lm")
+    reads: ClassVar[type[Reader]] = TextClassifier
     length: int = option(128, "pieces of a row, marks included; longer texts are cut, the longer of a pair first")
 
     def examples(self, corpus: Corpus) -> Iterator[Labelled]:
@@ -75,12 +89,6 @@ class _Rows(Finetuning):
                 notes.add(f"texts are longer than task.length={self.length} pieces and are cut", example.where)
             units.append(Unit((row,), owner, self.target(example, reading)))
         return units
-
-    def collate(self, units: Sequence[Unit], reading: Reading) -> Texts:
-        batch = replace(padded(units, reading.marks.pad), rows=tuple(unit.owner for unit in units))
-        if any(unit.target is None for unit in units):
-            return batch
-        return replace(batch, classes=torch.tensor([unit.target for unit in units]))
 
 
 @dataclass(frozen=True)
@@ -116,9 +124,6 @@ class ClassifyConfig(_Rows):
     def measure(self, examples: Sequence[Labelled], said: Sequence[Label], reading: Reading) -> dict[str, Any]:
         return class_metrics([e.label for e in examples], [s.label for s in said], reading.labels)
 
-    def reader(self, model: nn.Module, reading: Reading, recipe: "Recipe") -> "TextClassifier":
-        return TextClassifier(model, reading, recipe)
-
 
 @dataclass(frozen=True)
 class RegressConfig(_Rows):
@@ -149,9 +154,6 @@ class RegressConfig(_Rows):
     def measure(self, examples: Sequence[Labelled], said: Sequence[Number], reading: Reading) -> dict[str, Any]:
         return number_metrics([float(e.label) for e in examples], [s.value or 0.0 for s in said])
 
-    def reader(self, model: nn.Module, reading: Reading, recipe: "Recipe") -> "TextClassifier":
-        return TextClassifier(model, reading, recipe)
-
 
 def ordered(labels: set[str]) -> list[str]:
     """Numbers by size, words by the alphabet."""
@@ -166,17 +168,3 @@ def given(example: Labelled) -> bool:
     if example.where and not example.label:
         raise RegardError(f"{example.where}: the label is empty")
     return bool(example.label)
-
-
-class TextClassifier(Reader):
-    """`regard.load(folder)` gives one of these for the tasks classify and regress."""
-
-    def classify(
-        self, texts: Sequence[Text], warn: Callable[[str], None] | None = None
-    ) -> "list[Label] | list[Number]":
-        """What the model says of each text, or pair of texts; of an empty one it says nothing."""
-        pairs = [(text,) if isinstance(text, str) else tuple(text) for text in texts]
-        asked = [Labelled("", pair, "") for pair in pairs if any(side.strip() for side in pair)]
-        said = iter(self.say(asked, warn))
-        nothing: Any = Label("", {}) if self.labels else Number(None)
-        return [next(said) if any(side.strip() for side in pair) else nothing for pair in pairs]

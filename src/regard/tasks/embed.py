@@ -1,14 +1,13 @@
 """`regard embed`: a text a line in, a vector a line out, or all of them as one .npy file."""
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
-from regard.errors import RegardError
+from regard.errors import RegardError, whole
 from regard.folder import load_as
 from regard.tasks.embedder import Embedder, Pooling
 from regard.tasks.streams import bar, chunks, reading, warn, writing
@@ -66,12 +65,5 @@ def _write(output: Path | None, made: Made, as_json: bool) -> None:
 
 def _save(path: Path, made: Made, size: int) -> None:
     parts = [vectors for _, vectors in made]
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with open(temporary, "wb") as file:
-            np.save(file, np.concatenate(parts) if parts else np.zeros((0, size), dtype=np.float32))
-        os.replace(temporary, path)
-    except OSError as error:
-        raise RegardError(f"{path}: cannot be written ({error.strerror})") from None
-    finally:
-        temporary.unlink(missing_ok=True)
+    with whole(path, "wb") as file:
+        np.save(file, np.concatenate(parts) if parts else np.zeros((0, size), dtype=np.float32))

@@ -7,7 +7,7 @@ begins anew; the body begins as `training.init` gives it, with that run's vocabu
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.config import option
+from regard.config import at_least, option
 from regard.data.config import Corpus
 from regard.errors import RegardError
 from regard.evaluation.labels import require
@@ -25,7 +25,7 @@ from regard.tasks.contract import Carry, Progress
 from regard.tasks.options import split_of
 from regard.tasks.reading import Notes, Reader, Reading
 from regard.tasks.texts import TOKENIZER
-from regard.tasks.units import Unit, UnitsView
+from regard.tasks.units import Unit, UnitsView, padded
 from regard.tasks.vocabulary import single
 from regard.text import Tokenizer
 
@@ -52,6 +52,7 @@ class Finetuning:
     models: ClassVar[tuple[str, ...]] = ("bert",)
     metrics: ClassVar[Mapping[str, bool]] = {}
     defaults: ClassVar[dict[str, Any]] = {}
+    reads: ClassVar[type[Reader]] = Reader
     asks: ClassVar[tuple[str, ...]] = ("text",)
     needs: ClassVar[tuple[str, ...]] = ("scikit-learn",)  # packages that measure it
     smooths: ClassVar[bool] = False  # whether its labels can be smoothed
@@ -63,12 +64,10 @@ class Finetuning:
     frozen: bool = option(False, "learn the head alone; the body stays as training.init gives it")
 
     def __post_init__(self) -> None:
-        if self.batch < 1:
-            raise ValueError(f"batch must be at least 1, not {self.batch}")
+        at_least(self, 1, "batch")
         if self.limit < 0:
             raise ValueError(f"limit must be 0 or more, not {self.limit}")
-        if self.length < 8:
-            raise ValueError(f"length must be at least 8, not {self.length}")
+        at_least(self, 8, "length")
 
     @property
     def title(self) -> str:
@@ -109,7 +108,16 @@ class Finetuning:
         raise NotImplementedError
 
     def collate(self, units: Sequence[Unit], reading: Reading) -> Texts:
-        raise NotImplementedError
+        """A batch, with classes where all are known."""
+        batch = self.rows(units, reading)
+        known = all(unit.target is not None for unit in units)
+        return replace(batch, classes=self.classes(units, batch)) if known else batch
+
+    def rows(self, units: Sequence[Unit], reading: Reading) -> Texts:
+        return replace(padded(units, reading.marks.pad), rows=tuple(unit.owner for unit in units))
+
+    def classes(self, units: Sequence[Unit], batch: Texts) -> Tensor:
+        return torch.tensor([unit.target for unit in units])
 
     def count(self, unit: Unit) -> int:
         """How many targets it has."""
@@ -125,7 +133,7 @@ class Finetuning:
 
     def reader(self, model: nn.Module, reading: Reading, recipe: "Recipe") -> Reader:
         """What `regard.load` gives."""
-        raise NotImplementedError
+        return self.reads(model, reading, recipe)
 
     # --- from files to a task or a trained model ---------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.config import option
+from regard.config import at_least, option
 from regard.data.config import Corpus
 from regard.data.documents import COLUMN, Extent, Form, documents
 from regard.data.prepared import Prepared
@@ -69,9 +69,7 @@ class LanguageModellingConfig:
     )
 
     def __post_init__(self) -> None:
-        for name in ("length", "context", "stride"):
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, not {value}")
+        at_least(self, 1, "length", "context", "stride")
         self.reach()
 
     @property

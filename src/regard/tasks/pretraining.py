@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.config import option
+from regard.config import at_least, option
 from regard.data.config import Corpus
 from regard.data.documents import Form
 from regard.data.prepared import Prepared, weighted_index
@@ -77,8 +77,7 @@ class PretrainingConfig:
     pooling: Pooling = option("mean", "how `regard embed` makes one vector of a text, unless it is told")
 
     def __post_init__(self) -> None:
-        if self.length < 8:
-            raise ValueError(f"length must be at least 8, not {self.length}")
+        at_least(self, 8, "length")
 
     @property
     def title(self) -> str:

@@ -1,7 +1,6 @@
 """Text in, text out: what the commands that use a trained model read from and write to. Knows no task."""
 
 import contextlib
-import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from regard.data.readers import lines
-from regard.errors import RegardError
+from regard.errors import RegardError, whole
 
 CHUNK = 4096  # lines that are worked on together when they come as a stream
 
@@ -79,15 +78,8 @@ def writing(path: Path | None) -> Iterator[IO[str]]:
         sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
         yield sys.stdout
         return
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")  # the input may be the same file
-    try:
-        with open(temporary, "w", encoding="utf-8") as file:
-            yield file
-        os.replace(temporary, path)
-    except OSError as error:
-        raise RegardError(f"{path}: cannot be written ({error.strerror})") from None
-    finally:
-        temporary.unlink(missing_ok=True)
+    with whole(path) as file:  # the input may be the same file
+        yield file
 
 
 def chunks(lines: Iterator[Any], interactive: bool = False) -> Iterator[list[Any]]:

@@ -5,12 +5,12 @@ that overlap, and a word gets the tag of the window in which it sees most on bot
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from regard.config import option
 from regard.data.config import Corpus
@@ -20,7 +20,7 @@ from regard.models.heads import NOT_LEARNED, Tagger
 from regard.models.texts import Texts
 from regard.tasks.finetuning import Finetuning, defaults
 from regard.tasks.reading import Notes, Reader, Reading
-from regard.tasks.units import Unit, padded, windows
+from regard.tasks.units import Unit, windows
 
 if TYPE_CHECKING:
     from regard.recipe import Recipe
@@ -65,11 +65,21 @@ class Part(NamedTuple):
     places: list[int]
 
 
+class WordTagger(Reader):
+    """`regard.load(folder)` gives one of these for the task tag."""
+
+    def tag(self, sentences: Sequence[str | Sequence[str]], warn: Callable[[str], None] | None = None) -> list[Tags]:
+        """The tags of each sentence: a list of words, or a text whose words are what stands between spaces."""
+        cut = [text.split() if isinstance(text, str) else list(text) for text in sentences]
+        return self.say([Tagged(f"sentence {n}", words, []) for n, words in enumerate(cut, 1)], warn)
+
+
 @dataclass(frozen=True)
 class TagConfig(Finetuning):
     """Every word of a sentence gets a tag, such as the entity it begins or goes on with."""
 
     models: ClassVar[tuple[str, ...]] = ("bert", "elmo")
+    reads: ClassVar[type[Reader]] = WordTagger
     metrics: ClassVar[dict[str, bool]] = {
         "f1": True, "precision": True, "recall": True, "accuracy": True, "loss": False,
     }  # fmt: skip
@@ -134,14 +144,11 @@ class TagConfig(Finetuning):
     def count(self, unit: Unit) -> int:
         return len(unit.part.places)
 
-    def collate(self, units: Sequence[Unit], reading: Reading) -> Texts:
-        batch = replace(padded(units, reading.marks.pad), rows=tuple(unit.owner for unit in units))
-        if any(unit.target is None for unit in units):
-            return batch
+    def classes(self, units: Sequence[Unit], batch: Texts) -> Tensor:
         classes = torch.full_like(batch.ids, NOT_LEARNED)  # [B, T]
         for n, unit in enumerate(units):
             classes[n, unit.part.places] = torch.tensor(unit.target)
-        return replace(batch, classes=classes)
+        return classes
 
     def merge(self, example: Tagged, units: Sequence[Unit], scores: Sequence[np.ndarray], reading: Reading) -> Tags:
         total = len(example.words)
@@ -159,15 +166,3 @@ class TagConfig(Finetuning):
 
     def measure(self, examples: Sequence[Tagged], said: Sequence[Tags], reading: Reading) -> dict[str, Any]:
         return tag_metrics([e.tags for e in examples], [s.tags for s in said], self.scheme != "plain")
-
-    def reader(self, model: nn.Module, reading: Reading, recipe: "Recipe") -> "WordTagger":
-        return WordTagger(model, reading, recipe)
-
-
-class WordTagger(Reader):
-    """`regard.load(folder)` gives one of these for the task tag."""
-
-    def tag(self, sentences: Sequence[str | Sequence[str]], warn: Callable[[str], None] | None = None) -> list[Tags]:
-        """The tags of each sentence: a list of words, or a text whose words are what stands between spaces."""
-        cut = [text.split() if isinstance(text, str) else list(text) for text in sentences]
-        return self.say([Tagged(f"sentence {n}", words, []) for n, words in enumerate(cut, 1)], warn)

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from regard.decoding import DecodingConfig
-from regard.errors import RegardError
+from regard.errors import RegardError, telling
 from regard.folder import load_as
 from regard.tasks.streams import decode, warn, writing
 from regard.tasks.talker import Talker
@@ -102,11 +102,8 @@ class Conversation:
         lines = json.dumps({"turns": self.turns}, ensure_ascii=False) + "\n"
         if path.suffix != ".jsonl":
             lines = "".join(f"{'' if n % 2 else PROMPT}{turn}\n" for n, turn in enumerate(self.turns))
-        try:
-            with open(path, "a" if path.suffix == ".jsonl" else "w", encoding="utf-8") as file:
-                file.write(lines)
-        except OSError as error:
-            raise RegardError(f"{path}: cannot be written ({error.strerror})") from None
+        with telling(path, "written"), open(path, "a" if path.suffix == ".jsonl" else "w", encoding="utf-8") as file:
+            file.write(lines)
         out.write(f"{len(self.turns)} turns in {path}\n")
 
     def help(self, given: str, out: IO[str]) -> None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from regard.config import option
+from regard.config import at_least, option
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,7 @@ class Text:
         return []
 
     def __post_init__(self) -> None:
-        for name in ("min_frequency", "sample_lines", "sample_bytes"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        at_least(self, 1, "min_frequency", "sample_lines", "sample_bytes")
         size = getattr(self, "size", None)
         if size is not None and size < 5:
             raise ValueError(f"size must be at least 5 (four special tokens and a piece), not {size}")

@@ -8,7 +8,7 @@ from pathlib import Path
 from tokenizers import AddedToken, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Inner
 
-from regard.errors import RegardError
+from regard.errors import RegardError, text_of
 from regard.text import spm
 from regard.text.forms import hidden
 from regard.text.stages import Stages
@@ -18,23 +18,14 @@ _AS_IT_IS = Stages(fold=False)
 BERT_MARKS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
-def _lines(path: str | Path) -> list[str]:
-    try:
-        return Path(path).read_text(encoding="utf-8").split("\n")
-    except OSError as error:
-        raise RegardError(f"{path}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError as error:
-        raise RegardError(f"{path}: not UTF-8 text (byte {error.start})") from None
-
-
 def from_gpt2(vocab_json: str | Path, merges_txt: str | Path) -> Tokenizer:
     """GPT-2's byte-level BPE. Its one special token, <|endoftext|>, begins, ends and pads."""
     try:
-        vocabulary = json.loads("\n".join(_lines(vocab_json)))
+        vocabulary = json.loads(text_of(vocab_json))
         end = vocabulary["<|endoftext|>"]
     except (ValueError, TypeError, KeyError):
         raise RegardError(f"{vocab_json}: not a GPT-2 vocab.json (a mapping with <|endoftext|>)") from None
-    rows = [line for line in _lines(merges_txt) if line and not line.startswith("#version")]
+    rows = [line for line in text_of(merges_txt).split("\n") if line and not line.startswith("#version")]
     if not all(line.count(" ") == 1 for line in rows):
         raise RegardError(f"{merges_txt}: not a GPT-2 merges.txt (two pieces on every line)")
     merges = [(left, right) for left, right in (line.split(" ") for line in rows)]
@@ -48,7 +39,7 @@ def from_gpt2(vocab_json: str | Path, merges_txt: str | Path) -> Tokenizer:
 
 def from_bert(vocab_txt: str | Path, lower: bool = True) -> Tokenizer:
     """BERT's WordPiece. [CLS] is `bos` and `cls`, [SEP] is `eos` and `sep`; `mask` is there too."""
-    pieces = _lines(vocab_txt)
+    pieces = text_of(vocab_txt).split("\n")
     pieces = pieces[:-1] if pieces[-1] == "" else pieces
     return bert_pieces([piece.rstrip("\r") for piece in pieces], lower, str(vocab_txt))
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from regard.errors import RegardError
+from regard.errors import RegardError, telling
 from regard.text.forms import Form, hidden
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
@@ -41,11 +41,8 @@ class Model:
 
 
 def read_model(path: str) -> Model:
-    try:
-        with open(path, "rb") as file:
-            data = file.read()
-    except OSError as error:
-        raise RegardError(f"{path}: cannot be read ({error.strerror})") from None
+    with telling(path), open(path, "rb") as file:
+        data = file.read()
     model = Model()
     try:
         for number, value in _fields(data):

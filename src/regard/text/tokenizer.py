@@ -7,7 +7,6 @@ knows no corpus, no model and no task, and adds no special tokens unless asked.
 import copy
 import hashlib
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tokenizers import Tokenizer as Inner
 
-from regard.errors import RegardError
+from regard.errors import RegardError, telling, whole
 from regard.text import forms, moses, spm
 from regard.text.stages import Stages, join_words
 from regard.text.table import Table
@@ -218,21 +217,16 @@ class Tokenizer:
         return hashlib.sha256(self.dumps().encode()).hexdigest()[:16]
 
     def save(self, path: str | Path) -> None:
-        path = Path(path)
-        partial = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            partial.write_text(self.dumps(), encoding="utf-8")
-            os.replace(partial, path)
-        except OSError as error:
-            raise RegardError(f"{path}: cannot be written ({error.strerror})") from None
+        with telling(path, "written"):
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+        with whole(Path(path)) as file:
+            file.write(self.dumps())
 
     @classmethod
     def load(cls, path: str | Path) -> "Tokenizer":
         try:
-            document = json.loads(Path(path).read_bytes())
-        except OSError as error:
-            raise RegardError(f"{path}: cannot be read ({error.strerror})") from None
+            with telling(path):
+                document = json.loads(Path(path).read_bytes())
         except ValueError:  # not JSON, not UTF-8
             raise RegardError(f"{path}: not a tokenizer file, or one that is cut short") from None
         return cls.from_document(document, str(path))

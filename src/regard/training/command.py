@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from regard import __version__, config
-from regard.errors import RegardError
+from regard.errors import RegardError, telling
 from regard.folder import CONFIG, PARTS, RESULTS, WEIGHTS, read_recipe
 from regard.training.checkpoint import Checkpoints
 from regard.training.weights import average as averaged
@@ -72,7 +72,7 @@ def average(runs: list[Path], out: Path, last: int) -> None:
     if out.exists() and any(out.iterdir()):
         raise RegardError(f"{out} is not empty; give another --out")
     tensors = averaged(files)
-    try:
+    with telling(out, "written"):
         out.mkdir(parents=True, exist_ok=True)
         shutil.copy(home / CONFIG, out / CONFIG)
         for part in PARTS:
@@ -81,8 +81,6 @@ def average(runs: list[Path], out: Path, last: int) -> None:
             elif (home / part).exists():
                 shutil.copy(home / part, out / part)
         write_tensors(out / WEIGHTS, tensors)
-    except OSError as error:
-        raise RegardError(f"{out}: cannot be written ({error.strerror or error})") from None
     Console(stderr=True).print(f"the average of {len(files)} is in {out}", highlight=False)
 
 

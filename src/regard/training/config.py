@@ -3,15 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from regard.config import option
+from regard.config import at_least, below_one, option
 from regard.decoding.config import DecodingConfig, Greedy
 from regard.training.schedule import Noam, ScheduleConfig
-
-
-def at_least(config: object, least: int, *names: str) -> None:
-    for name in names:
-        if getattr(config, name) < least:
-            raise ValueError(f"{name} must be at least {least}, not {getattr(config, name)}")
 
 
 @dataclass(frozen=True)
@@ -25,9 +19,7 @@ class Adam:
     weight_decay: float = option(0.0, "decoupled, as in AdamW")
 
     def __post_init__(self) -> None:
-        for name in ("beta1", "beta2"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} must be in [0, 1), not {getattr(self, name)}")
+        below_one(self, "beta1", "beta2")
         at_least(self, 0, "epsilon", "weight_decay")
 
 
@@ -99,8 +91,7 @@ class Training:
         at_least(self, 0, "clip")
         if not 0 <= self.clip < float("inf"):
             raise ValueError(f"clip must be 0 or more, and finite, not {self.clip}")
-        if not 0 <= self.label_smoothing < 1:
-            raise ValueError(f"label_smoothing must be in [0, 1), not {self.label_smoothing}")
+        below_one(self, "label_smoothing")
         if self.checkpoints.average > self.checkpoints.keep:
             raise ValueError(
                 f"checkpoints.average is {self.checkpoints.average} but only {self.checkpoints.keep} are kept"

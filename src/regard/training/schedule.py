@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from regard.config import option
+from regard.config import at_least, option
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,7 @@ class Noam:
     factor: float = option(1.0, "multiplies the paper's rate")
 
     def __post_init__(self) -> None:
-        if self.warmup < 1:
-            raise ValueError(f"warmup must be at least 1, not {self.warmup}")
+        at_least(self, 1, "warmup")
         _finite(self.peak, self.factor)
 
     def rate(self, step: int, size: int, steps: int) -> float:

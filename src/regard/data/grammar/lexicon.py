@@ -197,6 +197,11 @@ there please let next front one o'clock half past quarter euro more time money h
 """)
 
 
+def rows(text: str) -> tuple[tuple[str, ...], ...]:
+    """Rows of `field|field|…`, parted as those of `table`; a row that stands twice is drawn twice as often."""
+    return tuple(tuple(row.split("|")) for row in text.strip().replace("\n", "; ").split("; "))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Noun:
     english: str

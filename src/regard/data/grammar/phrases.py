@@ -12,7 +12,6 @@ from random import Random
 from typing import TypeVar
 
 from regard.data.grammar import german
-from regard.data.grammar.german import Case
 from regard.data.grammar.lexicon import (
     ADJECTIVES, FEMININE_NAMES, FITTING, MASCULINE_NAMES, PAST_TIMES, Adjective, Noun, nouns, words,
 )  # fmt: skip
@@ -27,31 +26,15 @@ class Phrase:
 
     subject: str
     object: str
-    german: tuple[str, str, str, str]  # nominative, accusative, dative, genitive
+    nom: str  # these four in German
+    acc: str
+    dat: str
+    gen: str
     person: str
     lemma: str
     own: str  # the English possessive that refers back to it; "" where none is unambiguous
     column: str  # m, f, n or p: what relative pronouns and personal pronouns agree with
     again: str = ""  # English personal pronoun that refers back to it
-
-    @property
-    def nom(self) -> str:
-        return self.german[0]
-
-    @property
-    def acc(self) -> str:
-        return self.german[1]
-
-    @property
-    def dat(self) -> str:
-        return self.german[2]
-
-    @property
-    def gen(self) -> str:
-        return self.german[3]
-
-    def case(self, case: Case) -> str:
-        return self.german[german.CASES.index(case)]
 
     @property
     def pronoun(self) -> tuple[str, str, str]:
@@ -60,9 +43,8 @@ class Phrase:
 
 
 def _pronoun(english: str, obj: str, key: str, own: str, column: str) -> Phrase:
-    forms = german.PRONOUNS[key]
     person = "er" if key in "mf" else key
-    return Phrase(english, obj, (*forms, ""), person, english, own, column, english)
+    return Phrase(english, obj, *german.PRONOUNS[key], "", person, english, own, column, english)
 
 
 I, YOU = _pronoun("I", "me", "ich", "my", "ich"), _pronoun("you", "you", "du", "your", "du")  # noqa: E741
@@ -76,7 +58,7 @@ PRESENT = (I, HE, SHE, WE, THEY)
 def name(word: str) -> Phrase:
     sex = "m" if word in MASCULINE_NAMES else "f"
     own, again = ("his", "he") if sex == "m" else ("her", "she")
-    return Phrase(word, word, (word, word, word, word + "s"), "er", word, own, sex, again)
+    return Phrase(word, word, word, word, word, word + "s", "er", word, own, sex, again)
 
 
 NAMES = tuple(name(n) for n in MASCULINE_NAMES + FEMININE_NAMES)
@@ -84,7 +66,7 @@ NAMES = tuple(name(n) for n in MASCULINE_NAMES + FEMININE_NAMES)
 
 def nominative(english: str, german: str, person: str, lemma: str, column: str) -> Phrase:
     """What can only be a subject: a relative pronoun, two people, the roof of the church."""
-    return Phrase(english, "", (german, "", "", ""), person, lemma, "", column)
+    return Phrase(english, "", german, "", "", "", person, lemma, "", column)
 
 
 def article(word: str) -> str:
@@ -101,12 +83,12 @@ def np(noun: Noun, determiner: str = "the", plural: bool = False, adjective: Adj
         words.insert(0, article(words[0]) if determiner == "a" else _english_determiner(determiner, plural))
     text = " ".join(words)
     adjective_de = adjective.german if adjective else ""
-    forms = tuple(german.noun_phrase(noun, determiner, c, plural, adjective_de) for c in german.CASES)
+    nom, acc, dat, gen = (german.noun_phrase(noun, determiner, c, plural, adjective_de) for c in german.CASES)
     sex = noun.sex
     own = "their" if plural else {"m": "his", "f": "her", None: ""}[sex]
     again = "they" if plural else {"m": "he", "f": "she", None: "it" if "person" not in noun.classes else ""}[sex]
     column = "p" if plural else noun.gender
-    return Phrase(text, text, forms, "sie" if plural else "er", noun.english, own, column, again)  # type: ignore[arg-type]
+    return Phrase(text, text, nom, acc, dat, gen, "sie" if plural else "er", noun.english, own, column, again)
 
 
 def _english_determiner(determiner: str, plural: bool) -> str:
@@ -291,7 +273,7 @@ def told(subject: Phrase, verb: Verb, past: bool, *middle: str, order: german.Or
 
 
 def at(preposition: str, phrase: Phrase, case: german.Case) -> str:
-    return german.prepositional(preposition, phrase.case(case))
+    return german.prepositional(preposition, getattr(phrase, case))
 
 
 def adjectives(names: str) -> tuple[Adjective, ...]:

@@ -7,7 +7,7 @@ from random import Random
 
 from regard.data.grammar import german
 from regard.data.grammar.constructions import Draft, construction, draft
-from regard.data.grammar.lexicon import ADJECTIVES, FITTING, NOUNS, Adjective, Noun, nouns, table
+from regard.data.grammar.lexicon import ADJECTIVES, FITTING, NOUNS, Adjective, Noun, nouns, rows, table
 from regard.data.grammar.phrases import (
     HUMANS, NAMES, PERSONAL, SEXED, WE, I, actor, be, chance, de_infinitive, de_perfect, nominative, np, pick, told,
     who,
@@ -84,41 +84,21 @@ def if_cheaper(r: Random) -> Draft:
     return draft(source, f"wenn {s.nom} {a.german_comparative} wäre, {main}", n, a, person, v)
 
 
-_IF = (
-    ("cheap", "buy", "good -newspaper"),
-    ("cheap", "buy", "good -newspaper"),
-    ("big", "buy", "furniture container mirror carpet -package"),
-    ("small", "carry", "container"),
-    ("fast", "buy", "car bicycle computer"),
-    ("hot", "drink", "milk coffee tea water"),
-    ("sweet", "eat", "cake pear apple"),
-    ("cold", "drink", "water juice beer milk"),
-    ("short", "read", "story letter poem"),
-    ("interesting", "read", "book newspaper story"),
-    ("easy", "learn", "language game"),
-    ("new", "use", "camera computer map machine"),
-    ("comfortable", "buy", "chair bed sofa bench"),
-)
+_IF = rows("""
+cheap|buy|good -newspaper; cheap|buy|good -newspaper; big|buy|furniture container mirror carpet -package
+small|carry|container; fast|buy|car bicycle computer; hot|drink|milk coffee tea water; sweet|eat|cake pear apple
+cold|drink|water juice beer milk; short|read|story letter poem; interesting|read|book newspaper story
+easy|learn|language game; new|use|camera computer map machine; comfortable|buy|chair bed sofa bench
+""")
 
-_REASONS = (
-    ("buy", True, "good", "expensive"),
-    ("put on", True, "coat jacket shirt", "dirty wet old"),
-    ("drink", True, "drink", "hot cold"),
-    ("eat", True, "soup fish cheese meat", "salty cold"),
-    ("eat", True, "bread", "hard"),
-    ("read", True, "book story newspaper", "boring long"),
-    ("read", True, "letter poem", "long"),
-    ("carry", True, "container", "heavy big"),
-    ("cross", True, "street bridge", "dangerous"),
-    ("cross", True, "river", "deep wide"),
-    ("sell", False, "car bicycle camera computer", "slow old"),
-    ("wash", False, "car shirt coat dress skirt", "dirty"),
-    ("understand", True, "question sentence language problem", "difficult"),
-    ("visit", True, "museum city", "boring big"),
-    ("turn off", False, "radio machine", "loud"),
-    ("turn off", False, "lamp", "bright"),
-    ("answer", True, "question", "difficult"),
-)
+_REASONS = rows("""
+not buy|good|expensive; not put on|coat jacket shirt|dirty wet old; not drink|drink|hot cold
+not eat|soup fish cheese meat|salty cold; not eat|bread|hard; not read|book story newspaper|boring long
+not read|letter poem|long; not carry|container|heavy big; not cross|street bridge|dangerous
+not cross|river|deep wide; sell|car bicycle camera computer|slow old; wash|car shirt coat dress skirt|dirty
+not understand|question sentence language problem|difficult; not visit|museum city|boring big
+turn off|radio machine|loud; turn off|lamp|bright; not answer|question|difficult
+""")
 
 
 _ANIMAL_NAMES = frozenset(n.english for n in nouns("beast"))
@@ -126,7 +106,8 @@ _ANIMAL_NAMES = frozenset(n.english for n in nouns("beast"))
 
 @construction(1.3)
 def person_because(r: Random) -> Draft:
-    verb, negative, selector, words = pick(r, _REASONS)
+    verb, selector, words = pick(r, _REASONS)
+    negative, verb = verb.startswith("not "), verb.removeprefix("not ")
     v, n, a = TRANSITIVE[verb], pick(r, nouns(selector)), ADJECTIVES[pick(r, words.split())]
     if (n.english, a.english) == ("camera", "slow"):
         a = ADJECTIVES["old"]

@@ -6,7 +6,7 @@ from random import Random
 
 from regard.data.grammar import german
 from regard.data.grammar.constructions import Draft, construction, draft
-from regard.data.grammar.lexicon import FITTING, NOUNS, Adjective, nouns
+from regard.data.grammar.lexicon import FITTING, NOUNS, Adjective, nouns, rows
 from regard.data.grammar.phrases import (
     ACTIONS, HE, MOMENTARY, SEXED, SHE, THEY, WE, I, Phrase, actor, chance, de_infinitive, de_perfect, event,
     nominative, np, pick, thing, told, who,
@@ -133,33 +133,17 @@ def to_infinitive(r: Random) -> Draft:
     return draft(f"{s.subject} {verb} {v.base} {o.object}", f"{finite}, {o.acc} {v.zu}", s, third, v, n)
 
 
-_ERRANDS = tuple(tuple(line.split("|")) for line in """
-to|shop|buy|food lamp map clock ball newspaper umbrella
-to|restaurant|eat|soup fish salad meat cake
-to|station|pick up|friend guest package daughter
-to|school|pick up|child daughter friend
-to|library|read|book newspaper poem
-to|library|look for|map
-to|park|feed|duck bird
-to|park|draw|tree flower bird
-to|hotel|pick up|guest suitcase
-to|museum|draw|house horse
-into|kitchen|drink|drink
-into|kitchen|bake|cake bread
-into|kitchen|look for|knife key
-into|kitchen|eat|fruit egg bread
-into|garden|plant|tree flower
-into|garden|feed|rabbit goat dog duck
-into|garden|repair|bicycle fence gate
-into|garden|paint|bench fence wall
-into|room|look for|key bag umbrella hat camera
-into|room|turn off|lamp radio computer
-into|office|repair|computer lamp clock
-into|office|read|letter newspaper
-into|house|close|window door
-into|forest|look for|dog ball
-into|shop|sell|clock picture bicycle
-""".strip().split("\n"))  # fmt: skip
+_ERRANDS = rows("""
+to|shop|buy|food lamp map clock ball newspaper umbrella; to|restaurant|eat|soup fish salad meat cake
+to|station|pick up|friend guest package daughter; to|school|pick up|child daughter friend
+to|library|read|book newspaper poem; to|library|look for|map; to|park|feed|duck bird; to|park|draw|tree flower bird
+to|hotel|pick up|guest suitcase; to|museum|draw|house horse; into|kitchen|drink|drink; into|kitchen|bake|cake bread
+into|kitchen|look for|knife key; into|kitchen|eat|fruit egg bread; into|garden|plant|tree flower
+into|garden|feed|rabbit goat dog duck; into|garden|repair|bicycle fence gate; into|garden|paint|bench fence wall
+into|room|look for|key bag umbrella hat camera; into|room|turn off|lamp radio computer
+into|office|repair|computer lamp clock; into|office|read|letter newspaper; into|house|close|window door
+into|forest|look for|dog ball; into|shop|sell|clock picture bicycle
+""")
 
 
 @construction()

@@ -6,7 +6,7 @@ from random import Random
 
 from regard.data.grammar import german
 from regard.data.grammar.constructions import Draft, construction, draft
-from regard.data.grammar.lexicon import ADJECTIVES, FITTING, Noun, nouns, table
+from regard.data.grammar.lexicon import ADJECTIVES, FITTING, Noun, nouns, rows, table
 from regard.data.grammar.phrases import (
     ACTIONS, HE, KIN, MOMENTARY, NAMES, PERSONS, SEXED, SHE, SIMPLE, THEY, WE, YOU, I, Phrase, actor, adjectives,
     be, chance, de_be, de_infinitive, de_perfect, de_present, event, nominative, np, ongoing, pick, simple, thing,
@@ -115,17 +115,10 @@ def that_is(r: Random) -> Draft:
     return draft(f"{s.subject} {third if s.person == 'er' else base} that {middle}", german_, s, base, n, a)
 
 
-_WHEN = (
-    ("tired", "drink", "coffee tea"),
-    ("sick", "drink", "tea milk juice water"),
-    ("thirsty", "drink", "drink"),
-    ("hungry", "eat", "food -meat"),
-    ("happy", "sing", "song"),
-    ("sad", "read", "book poem letter"),
-    ("nervous", "eat", "apple cake bread"),
-    ("happy", "bake", "cake bread"),
-    ("sad", "call", "friend mother father"),
-)
+_WHEN = rows("""
+tired|drink|coffee tea; sick|drink|tea milk juice water; thirsty|drink|drink; hungry|eat|food -meat; happy|sing|song
+sad|read|book poem letter; nervous|eat|apple cake bread; happy|bake|cake bread; sad|call|friend mother father
+""")
 
 
 @construction(0.8)

@@ -1,13 +1,13 @@
 """A penalty on the scores that grows with the distance, at a slope of its own for every head."""
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from regard.config import mechanism
 from regard.nn.layout import Call
-from regard.nn.position.contract import Bias, Position
+from regard.nn.position.contract import Bias, Choice, Position
 from regard.nn.sizes import Sizes
 
 
@@ -40,19 +40,14 @@ class Alibi(Position):
 
 
 @mechanism("P6", "−m_h · |j − i|, m_h = 2^(−8h/H)", "Press 2022, 3")
-class AlibiConfig:
+class AlibiConfig(Choice):
     """Scores fall with the distance, faster in some heads than in others; nothing is learned.
 
     The paper has a causal model; where both sides are seen, both are penalised alike, so that an encoder without other
     positions cannot tell a sentence from its mirror image.
     """
 
-    places: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
-
     kind: Literal["alibi"] = "alibi"
-
-    def check(self, sizes: Sizes) -> None:
-        pass
 
     def build(self, sizes: Sizes, place: str = "encoder") -> Position:
         return Alibi(sizes.heads)

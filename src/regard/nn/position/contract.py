@@ -5,10 +5,12 @@ embed: on the word vectors; rotate: on queries and keys; bias: added to the scor
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor, nn
 
 from regard.nn.layout import Call, Grid, Layout, distance
+from regard.nn.sizes import Sizes
 
 
 @dataclass(frozen=True)
@@ -70,3 +72,12 @@ class Position(nn.Module):
     def mix(self, weights: Tensor, call: Call, grid: Grid) -> Tensor | None:
         """What weights [B, H, Q, K] of the places in `grid` add to the output [B, H, Q, d_v]."""
         return None
+
+
+class Choice:
+    """What the configs of all positions have; a choice says what differs."""
+
+    places: ClassVar[tuple[str, ...]] = ("encoder", "decoder")  # where it can stand
+
+    def check(self, sizes: Sizes) -> None:
+        """Raise ValueError where a model of these sizes cannot have these positions."""

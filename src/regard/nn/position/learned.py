@@ -1,15 +1,15 @@
 """A learned vector for every position, joined to the word vectors."""
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.config import mechanism, option
+from regard.config import at_least, mechanism, option
 from regard.errors import RegardError
 from regard.nn.layout import Layout
-from regard.nn.position.contract import Position
+from regard.nn.position.contract import Choice, Position
 from regard.nn.position.join import JOINS, Join
 from regard.nn.sizes import Sizes
 
@@ -32,21 +32,15 @@ class Learned(Position):
 
 
 @mechanism("P2", "x_p + E[p]", "Gehring 2017, 3.1; Vaswani 2017, table 3 (E)")
-class LearnedConfig:
+class LearnedConfig(Choice):
     """A table with a vector for each position; there is nothing past its end."""
-
-    places: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
 
     kind: Literal["learned"] = "learned"
     length: int = option(512, "positions in the table; longer input is refused")
     join: Join = option("add", "add to the word vector, or concat and project back to its size")
 
     def __post_init__(self) -> None:
-        if self.length < 1:
-            raise ValueError(f"length must be at least 1, not {self.length}")
-
-    def check(self, sizes: Sizes) -> None:
-        pass
+        at_least(self, 1, "length")
 
     def build(self, sizes: Sizes, place: str = "encoder") -> Position:
         return Learned(sizes.size, self.length, self.join)

@@ -1,22 +1,17 @@
 """No position: attention sees a bag of words."""
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from regard.config import mechanism
-from regard.nn.position.contract import Position
+from regard.nn.position.contract import Choice, Position
 from regard.nn.sizes import Sizes
 
 
 @mechanism("P0", "—", "Vaswani 2017, 3.5 (what it would be without)")
-class NoPositionConfig:
+class NoPositionConfig(Choice):
     """Order-blind: in an encoder, permuted words give the permuted output."""
 
-    places: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
-
     kind: Literal["none"] = "none"
-
-    def check(self, sizes: Sizes) -> None:
-        """Raise ValueError where a model of these sizes cannot have these positions."""
 
     def build(self, sizes: Sizes, place: str = "encoder") -> Position:
         """The module of the encoder or of the decoder: `place` says which."""

@@ -1,14 +1,14 @@
 """Learned vectors for the clipped distance from query to key, added to the keys and, if chosen, to the values."""
 
 from functools import partial
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from regard.config import mechanism, option
+from regard.config import at_least, mechanism, option
 from regard.nn.layout import Call, Grid
-from regard.nn.position.contract import Bias, Position, clipped
+from regard.nn.position.contract import Bias, Choice, Position, clipped
 from regard.nn.sizes import Sizes
 
 
@@ -54,25 +54,19 @@ TERMS: dict[str, type[RelativeKeys]] = {"keys": RelativeKeys, "keys_values": Rel
 
 
 @mechanism("P3", "q_iᵀ(k_j + aᴷ_{j−i}) / √d_k; Σ_j w_ij (v_j + aⱽ_{j−i}); j−i clipped to ±distance", "Shaw 2018, 3.2")
-class RelativeConfig:
+class RelativeConfig(Choice):
     """Learned vectors for the distance from query to key, clipped, on keys and values.
 
     All heads share them, and so do all layers: one object serves the stack. The paper's layers have their own;
     a list that names the choice once for each layer gives that.
     """
 
-    places: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
-
     kind: Literal["relative"] = "relative"
     distance: int = option(16, "places farther than this count as this far")
     terms: Literal["keys", "keys_values"] = option("keys_values", "on the keys alone, which is faster, or on both")
 
     def __post_init__(self) -> None:
-        if self.distance < 1:
-            raise ValueError(f"distance must be at least 1, not {self.distance}")
-
-    def check(self, sizes: Sizes) -> None:
-        pass
+        at_least(self, 1, "distance")
 
     def build(self, sizes: Sizes, place: str = "encoder") -> Position:
         return TERMS[self.terms](sizes, self.distance)

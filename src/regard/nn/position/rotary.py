@@ -1,13 +1,13 @@
 """Queries and keys are turned by an angle that grows with position, so that their product knows the distance alone."""
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from regard.config import mechanism, option
 from regard.nn.layout import Layout
-from regard.nn.position.contract import Position
+from regard.nn.position.contract import Choice, Position
 from regard.nn.position.sinusoidal import Waves
 from regard.nn.sizes import Sizes
 
@@ -29,10 +29,8 @@ class Rotary(Position):
 
 
 @mechanism("P4", "(R_i q)ᵀ(R_j k) = qᵀ R_{j−i} k, R_p turns pair n by p · base^(−2n/d_k)", "Su 2021, 3.2")
-class RotaryConfig:
+class RotaryConfig(Choice):
     """Queries and keys are rotated by their position; nothing is learned."""
-
-    places: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
 
     kind: Literal["rotary"] = "rotary"
     layout: Literal["interleaved", "halves"] = option("interleaved", "pairs of neighbours, or one of each half")

@@ -1,13 +1,13 @@
 """Fixed waves, added to the word vectors."""
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from regard.config import mechanism, option
 from regard.nn.layout import Layout
-from regard.nn.position.contract import Position
+from regard.nn.position.contract import Choice, Position
 from regard.nn.position.join import JOINS, Join
 from regard.nn.sizes import Sizes
 
@@ -59,10 +59,8 @@ class Sinusoidal(Position):
 
 
 @mechanism("P1", "PE(p, 2i) = sin(p / 10000^(2i/D)), PE(p, 2i+1) = cos(p / 10000^(2i/D))", "Vaswani 2017, 3.5")
-class SinusoidalConfig:
+class SinusoidalConfig(Choice):
     """Waves of geometric wavelengths, added to the word vectors; nothing is learned."""
-
-    places: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
 
     kind: Literal["sinusoidal"] = "sinusoidal"
     layout: Literal["interleaved", "halves"] = option("interleaved", "sine beside cosine, or all sines first")

@@ -6,10 +6,10 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from regard.config import mechanism, option
+from regard.config import at_least, mechanism, option
 from regard.errors import RegardError
 from regard.nn.layout import Call, Grid, Layout, Tree, at, distance
-from regard.nn.position.contract import Bias, Position
+from regard.nn.position.contract import Bias, Choice, Position
 from regard.nn.position.join import Concat
 from regard.nn.position.relative import RelativeKeysValues
 from regard.nn.position.sinusoidal import SinusoidalConfig, Waves
@@ -103,7 +103,7 @@ class Both(Relative):
     "on one path, else sign(j−i)(depth_i + depth_j)",
     "Wang, Tu, Wang, Shi 2019",
 )
-class StructuralConfig:
+class StructuralConfig(Choice):
     """Depth in the dependency tree and distance in it, each beside its sequential counterpart; heads are given.
 
     The paper: abs(x) is the distance to the main verb in the tree, its depth; rel is the difference of depths on one
@@ -121,8 +121,7 @@ class StructuralConfig:
     distance: int = option(16, "of the relative terms: what is farther counts as this far")
 
     def __post_init__(self) -> None:
-        if self.distance < 1:
-            raise ValueError(f"distance must be at least 1, not {self.distance}")
+        at_least(self, 1, "distance")
 
     def check(self, sizes: Sizes) -> None:
         if self.terms != "relative":

@@ -1,15 +1,15 @@
 """A learned number for every head and bucket of distances, added to the scores."""
 
 import math
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.config import mechanism, option
+from regard.config import at_least, mechanism, option
 from regard.nn.layout import Call
-from regard.nn.position.contract import Bias, Position
+from regard.nn.position.contract import Bias, Choice, Position
 from regard.nn.sizes import Sizes
 
 
@@ -53,23 +53,17 @@ class T5(Position):
 
 
 @mechanism("P6", "b[h, bucket(j − i)]", "Raffel 2020, 2.1")
-class T5Config:
+class T5Config(Choice):
     """Learned numbers on the scores by bucket of distance: near ones exactly, far ones ever more coarsely."""
-
-    places: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
 
     kind: Literal["t5"] = "t5"
     buckets: int = option(32, "how many; in the encoder half of them for each side")
     distance: int = option(128, "from here on all places share the last bucket")
 
     def __post_init__(self) -> None:
-        if self.buckets < 2:
-            raise ValueError(f"buckets must be at least 2, not {self.buckets}")
+        at_least(self, 2, "buckets")
         if self.distance <= self.buckets // 2:
             raise ValueError(f"distance must be above half the buckets ({self.buckets // 2}), not {self.distance}")
-
-    def check(self, sizes: Sizes) -> None:
-        pass
 
     def build(self, sizes: Sizes, place: str = "encoder") -> Position:
         return T5(sizes.heads, self.buckets, self.distance, place)
