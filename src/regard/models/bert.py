@@ -11,16 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.config import mechanism, option
-from regard.models.stack import (
-    EncoderLayer,
-    Positions,
-    StackConfig,
-    build_positions,
-    check_positions,
-    check_room,
-    embed,
-    longest_of,
-)
+from regard.models import stack
+from regard.models.stack import EncoderLayer, Positions, StackConfig
 from regard.models.texts import Texts
 from regard.nn.attention import AttentionConfig
 from regard.nn.dropout import Dropout
@@ -74,12 +66,12 @@ class BertConfig(StackConfig):
         super().__post_init__()
         if self.segments < 0:
             raise ValueError(f"segments must be 0 or more, not {self.segments}")
-        check_positions(self.position, "encoder", self.attention.sizes(self.size, self.heads))
+        stack.check_positions(self.position, "encoder", self.attention.sizes(self.size, self.heads))
 
     def check(self, longest: int) -> None:
         """Raise ValueError where sequences of at most so many places are more than the choices can serve."""
         self.attention.check("encoder", longest, self.layers)
-        check_room(self.position, "position", longest)
+        stack.check_room(self.position, "position", longest)
 
     def build(self, entries: int) -> "Bert":
         return Bert(self, entries)
@@ -103,7 +95,7 @@ class Bert(nn.Module):
         c, self.config = config, config
         self.embedding = Embedding(entries, c.size, scale=False)
         self.segment_embedding = Embedding(c.segments, c.size, scale=False) if c.segments else None
-        self.position = build_positions(c.position, c.attention.sizes(c.size, c.heads), "encoder")
+        self.position = stack.build_positions(c.position, c.attention.sizes(c.size, c.heads), "encoder")
         self.embedding_norm = c.make_norm()
         self.dropout = Dropout(c.dropout)
         attentions = c.attentions(c.attention, c.layers, self.position, Padding() & Document())
@@ -114,7 +106,7 @@ class Bert(nn.Module):
     @property
     def longest(self) -> int | None:
         """How many places the model can tell apart, where there is a limit."""
-        return longest_of(self.position)
+        return stack.longest_of(self.position)
 
     def pooler(self) -> "Pooler":
         made = Pooler(self.config.size)
@@ -133,7 +125,7 @@ class Bert(nn.Module):
         if self.segment_embedding is not None:
             segments = torch.zeros_like(batch.ids) if batch.segments is None else batch.segments
             x = x + self.segment_embedding(segments)
-        x = self.dropout(self.embedding_norm(embed(self.position, x, layout), layout.real))
+        x = self.dropout(self.embedding_norm(stack.embed(self.position, x, layout), layout.real))
         for n, layer in enumerate(self.layers[:layers]):
             x = layer(x, call, record and record.at("encoder", n))
         return self.norm(x, layout.real) if layers in (None, len(self.layers)) else x

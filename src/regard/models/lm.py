@@ -9,16 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from regard.config import below_one, mechanism, option
-from regard.models.stack import (
-    EncoderLayer,
-    Positions,
-    StackConfig,
-    build_positions,
-    check_positions,
-    check_room,
-    embed,
-    longest_of,
-)
+from regard.models import stack
+from regard.models.stack import EncoderLayer, Positions, StackConfig
 from regard.models.state import State
 from regard.models.texts import Texts
 from regard.nn.attention import AttentionConfig
@@ -86,12 +78,12 @@ class LanguageModelConfig(StackConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         below_one(self, "embedding_dropout", "word_dropout", "output_dropout")
-        check_positions(self.position, "decoder", self.attention.sizes(self.size, self.heads))
+        stack.check_positions(self.position, "decoder", self.attention.sizes(self.size, self.heads))
 
     def check(self, longest: int) -> None:
         """Raise ValueError where sequences of at most so many places are more than the choices can serve."""
         self.attention.check("decoder", longest, self.layers)
-        check_room(self.position, "position", longest, "task.length, or task.context")
+        stack.check_room(self.position, "position", longest, "task.length, or task.context")
 
     def build(self, entries: int) -> "LanguageModel":
         return LanguageModel(self, entries)
@@ -106,7 +98,7 @@ class LanguageModel(nn.Module):
         self.word_dropout = WordDropout(c.word_dropout)
         self.dropout = DROPOUTS[c.dropped](c.dropout if c.embedding_dropout is None else c.embedding_dropout)
         self.output_dropout = DROPOUTS[c.dropped](c.output_dropout)
-        self.position = build_positions(c.position, c.attention.sizes(c.size, c.heads), "decoder")
+        self.position = stack.build_positions(c.position, c.attention.sizes(c.size, c.heads), "decoder")
         attentions = c.attentions(c.attention, c.layers, self.position, Causal() & Padding() & Document())
         self.layers = nn.ModuleList(EncoderLayer(own, c.network(), c.residuals(2)) for own in attentions)
         self.norm = c.final_norm()
@@ -115,7 +107,7 @@ class LanguageModel(nn.Module):
     @property
     def longest(self) -> int | None:
         """How many places the model can tell apart, where there is a limit."""
-        return longest_of(self.position)
+        return stack.longest_of(self.position)
 
     # --- the whole sequence at once: training, scoring ---------------------------------------------------------
 
@@ -124,7 +116,7 @@ class LanguageModel(nn.Module):
         layout = batch.layout(padding=self.config.norm == "batch")  # else causality hides the padding
         call = Call(layout, layout)
         x = self.word_dropout(self.embedding(batch.ids), batch.ids, len(self.embedding.weight), batch.document)
-        x = self.dropout(embed(self.position, x, layout))
+        x = self.dropout(stack.embed(self.position, x, layout))
         for n, layer in enumerate(self.layers):
             x = layer(x, call, record and record.at("decoder", n))
         return self.output_dropout(self.norm(x, layout.real))
@@ -171,7 +163,7 @@ class LanguageModel(nn.Module):
 
     def _read(self, tokens: Tensor, state: State, call: Call) -> Tensor:
         record = state.record
-        x = embed(self.position, self.embedding(tokens), call.queries)
+        x = stack.embed(self.position, self.embedding(tokens), call.queries)
         for n, (layer, (cache,)) in enumerate(zip(self.layers, state.layers, strict=True)):
             x = layer(x, call, record and record.at("decoder", n), cache)
         state.advance(tokens.shape[1])

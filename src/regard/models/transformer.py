@@ -11,18 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from regard.config import at_least, mechanism, option
+from regard.models import stack
 from regard.models.batch import Pairs
-from regard.models.stack import (
-    EncoderLayer,
-    Positions,
-    StackConfig,
-    build_positions,
-    check_positions,
-    check_room,
-    embed,
-    listed,
-    longest_of,
-)
+from regard.models.stack import EncoderLayer, Positions, StackConfig
 from regard.models.state import State
 from regard.nn import kernels
 from regard.nn.attention import AttentionConfig, MultiHeadAttention
@@ -82,7 +73,7 @@ class PositionsConfig:
         return {place: value.get(place, common) for place in ("encoder", "decoder")} if common else value
 
     def of(self, place: str) -> list[PositionConfig]:
-        return listed(getattr(self, place))
+        return stack.listed(getattr(self, place))
 
 
 @mechanism("A1", "x ← norm(x + f(x)), f: attention, attention to the source, feed-forward", "Vaswani 2017")
@@ -110,7 +101,7 @@ class TransformerConfig(StackConfig):
         for place in ("encoder", "decoder", "cross"):
             sizes = getattr(self.attention, place).sizes(self.size, self.heads)
             if place != "cross":
-                check_positions(getattr(self.position, place), place, sizes)
+                stack.check_positions(getattr(self.position, place), place, sizes)
 
     def check(self, source: int, target: int) -> None:
         """Raise ValueError where sequences of at most so many places are more than the choices can serve."""
@@ -118,7 +109,7 @@ class TransformerConfig(StackConfig):
             layers = self.layers if place == "encoder" else self.decoder_layers or self.layers
             getattr(self.attention, place).check(place, longest, layers)
         for place, longest in (("encoder", source), ("decoder", target)):
-            check_room(getattr(self.position, place), f"position.{place}", longest)
+            stack.check_room(getattr(self.position, place), f"position.{place}", longest)
 
     def build(self, source_entries: int, target_entries: int) -> "Transformer":
         if self.share == "all" and source_entries != target_entries:
@@ -191,12 +182,13 @@ class Transformer(nn.Module):
 
     def _positions(self, place: str) -> nn.ModuleList:
         c = self.config
-        return build_positions(getattr(c.position, place), getattr(c.attention, place).sizes(c.size, c.heads), place)
+        sizes = getattr(c.attention, place).sizes(c.size, c.heads)
+        return stack.build_positions(getattr(c.position, place), sizes, place)
 
     @property
     def longest(self) -> int | None:
         """How many target places the model can tell apart, where there is a limit."""
-        return longest_of(self.decoder_position)
+        return stack.longest_of(self.decoder_position)
 
     # --- the whole sequence at once: training, scoring ---------------------------------------------------------
 
@@ -207,7 +199,7 @@ class Transformer(nn.Module):
 
     def _encode(self, ids: Tensor, layout: Layout, record: Record | None = None) -> Tensor:
         call = Call(layout, layout)
-        x = self.dropout(embed(self.encoder_position, self.source_embedding(ids), layout))
+        x = self.dropout(stack.embed(self.encoder_position, self.source_embedding(ids), layout))
         for n, layer in enumerate(self.encoder):
             x = layer(x, call, record and record.at("encoder", n))
         return self.encoder_norm(x, layout.real)  # type: ignore[no-any-return]
@@ -217,7 +209,7 @@ class Transformer(nn.Module):
     ) -> Tensor:
         """Hidden states [B, T, D] of all target places at once; none sees a later one."""
         own, cross = Call(layout, layout), Call(layout, source)
-        x = self.dropout(embed(self.decoder_position, self.target_embedding(target), layout))
+        x = self.dropout(stack.embed(self.decoder_position, self.target_embedding(target), layout))
         for n, layer in enumerate(self.decoder):
             x = layer(x, memory, own, cross, records=_sinks(record, n))
         return self.decoder_norm(x, layout.real)  # type: ignore[no-any-return]
@@ -246,7 +238,7 @@ class Transformer(nn.Module):
         """Whether the kernels for many short sequences serve this batch."""
         if batch.strips is None or batch.tree is not None or not kernels.usable(self.output.weight):
             return False
-        rooms = (longest_of(self.encoder_position), longest_of(self.decoder_position))  # filler stands somewhere too
+        rooms = map(stack.longest_of, (self.encoder_position, self.decoder_position))  # filler stands somewhere too
         return self.foreign is None and all(
             short.fits(strip.layout) and (room is None or strip.layout.end <= room)
             for strip, room in zip(batch.strips, rooms, strict=True)
@@ -276,7 +268,7 @@ class Transformer(nn.Module):
         """Read T more tokens a row [B, T]; give the scores of what follows each [B, T, V]."""
         steps = tokens.shape[1]
         own, cross = state.own(steps), state.cross(steps)
-        x = embed(self.decoder_position, self.target_embedding(tokens), own.queries)
+        x = stack.embed(self.decoder_position, self.target_embedding(tokens), own.queries)
         for n, (layer, caches) in enumerate(zip(self.decoder, state.layers, strict=True)):
             x = layer(x, None, own, cross, caches, _sinks(state.record, n))
         state.advance(steps)
