@@ -54,7 +54,7 @@ HABEN, SEIN = _forms("habe hast hat haben haben"), _forms("bin bist ist sind sin
 WERDEN, WURDE = _forms("werde wirst wird werden werden"), _forms("wurde wurdest wurde wurden wurden")
 WAR, HATTE = _forms("war warst war waren waren"), _forms("hatte hattest hatte hatten hatten")
 WUERDE = _forms("würde würdest würde würden würden")
-HAETTE, WAERE = _forms("hätte hättest hätte hätten hätten"), _forms("wäre wärst wäre wären wären")
+HAETTE = _forms("hätte hättest hätte hätten hätten")
 MODALS = {
     "can": _forms("kann kannst kann können können"), "must": _forms("muss musst muss müssen müssen"),
     "want": _forms("will willst will wollen wollen"), "may": _forms("darf darfst darf dürfen dürfen"),
