@@ -128,9 +128,9 @@ async def soak(port: int, minutes: float, lines: list[str], process: psutil.Proc
         statuses += more
         held.append(memory(process))
         print(f"  minute {(n + 1) / 2:4.1f}: {speed:6.0f} a second, {held[-1]:.0f} MB", flush=True)
-    settled = held[1:]  # the first half minute makes what is kept
-    change = 100 * (max(settled) / min(settled) - 1)
-    print(f"| memory over {minutes:g} minutes | {min(settled):.0f} to {max(settled):.0f} MB, {change:.1f}% |")
+    settled = held[len(held) // 5 :]  # at first libraries make and keep what each shape needs
+    change = 100 * (max(settled) - min(settled)) / (max(settled) + min(settled))
+    print(f"| memory in the last four fifths | {min(settled):.0f} to {max(settled):.0f} MB: ± {change:.1f}% |")
     print(f"| answers | {', '.join(f'{n:,} × {status}' for status, n in sorted(statuses.items()))} |")
 
 

@@ -99,7 +99,7 @@ class Guard:
         except asyncio.CancelledError:
             if not scope.get("gone"):
                 raise
-            self.journal.tell("client_gone", path=scope["path"])
+            self.journal.tell("client_gone", path=_place(scope))
         finally:
             self.running -= 1
             self.journal.running.dec()
@@ -140,13 +140,17 @@ class Guard:
             raise Refused(408, "slow", "the request did not come in time") from None
 
     def _note(self, scope: Message, status: int, seconds: float, facts: dict[str, Any]) -> None:
-        route = scope.get("route")
-        path = getattr(route, "path", "other")  # names that callers invent are no labels
+        path = _place(scope)
         self.journal.requests.labels(path, str(status)).inc()
         self.journal.seconds.labels(path).observe(seconds)
         if path.startswith("/v1/") or status >= 400:
             where = {"path": path, "status": status, "ms": round(1000 * seconds, 1)}
             self.journal.tell("request", method=scope["method"], **where, **facts)
+
+
+def _place(scope: Message) -> str:
+    """The address as the API names it: what callers invent is no label."""
+    return getattr(scope.get("route"), "path", "other")
 
 
 def _once(body: bytes, receive: Receive) -> Receive:
