@@ -5,12 +5,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 
 from regard import recipe as recipes
 from regard.nn import kernels, linear, norm
 from regard.nn.backend import short
 from regard.training.run import train
 from tests.training import toy
+
+settings.register_profile("ours", deadline=None)  # a busy machine is slow, not wrong
+settings.load_profile("ours")
 
 
 @pytest.fixture(autouse=True, scope="session")
