@@ -110,9 +110,21 @@ def test_html_is_text(server: Server) -> None:
 
 
 def test_methods_and_addresses_that_do_not_exist(server: Server) -> None:
-    assert server.client.get("/v1/translate").status_code == 405
+    wrong = server.client.get("/v1/translate")
+    assert (wrong.status_code, wrong.headers["allow"]) == (405, "POST")
+    assert wrong.json()["error"] == {"message": "this address takes POST", "code": "method"}
     assert server.client.get("/v1/%2e%2e/%2e%2e/etc/passwd").status_code == 404
     assert server.client.request("BREW", "/v1/translate").status_code == 405
+
+
+def test_a_body_that_is_not_said_to_be_json(server: Server) -> None:
+    form = {"content-type": "application/x-www-form-urlencoded"}  # curl -d without -H
+    answer = server.client.post("/v1/translate", content=b'{"text": "w1"}', headers=form)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"] == "the body is not JSON; send Content-Type: application/json with it"
+    listed = server.client.post("/v1/translate", json=[1, 2])
+    assert listed.status_code == 422
+    assert "must be a JSON object" in listed.json()["error"]["message"]
 
 
 def closed(sock: socket.socket) -> bytes:

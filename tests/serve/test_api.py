@@ -107,6 +107,12 @@ def test_health_docs_and_metrics(server: Server) -> None:
     for path in schema["paths"]:
         assert path in docs
     assert "<script" not in docs
+    assert "href=openapi.json" in docs
+    assert "href=/" not in docs
+    for path in ("/", "/healthz", "/readyz", "/docs"):  # probes ask for heads
+        head = server.client.head(path)
+        assert (head.status_code, head.content) == (200, b"")
+        assert int(head.headers["content-length"]) > 0
     before = server.metric('regard_texts_total{model="toy",op="translate"}')
     server.ask("translate", text=["w1", "w2"])
     assert server.metric('regard_texts_total{model="toy",op="translate"}') == before + 2

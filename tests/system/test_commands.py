@@ -137,6 +137,19 @@ def test_samples_follow_their_seed(toy_run: Path, command: Any) -> None:
     assert first == again != other
 
 
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        (["--temperature", "0.5"], "--temperature, --top-k and --top-p are for drawing words at random; add --sample"),
+        (["--sample", "--beam", "4"], "--sample draws words and --beam searches; give one of them"),
+        (["--layer", "1"], "--layer and --head choose what --alignments shows; give --alignments FILE, too"),
+    ],
+)
+def test_options_that_would_do_nothing(toy_run: Path, options: list[str], said: str) -> None:
+    found = toy.regard("translate", toy_run, "--device", "cpu", *options, stdin="w1\n")
+    assert (found.returncode, found.stdout, found.stderr) == (2, "", f"regard: {said}\n")
+
+
 def test_odd_bytes_on_stdin(toy_run: Path, command: Any) -> None:
     """A BOM, CRLF and NUL are no text; what is not UTF-8 is refused by line."""
     plain = command("translate", toy_run, "--device", "cpu", stdin="w1 w2\nw3 w4\n")

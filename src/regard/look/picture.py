@@ -44,7 +44,7 @@ def draw(
         which = "mean of heads" if head is None else f"head {head}"
         axes.set_xlabel(f"{found['title']}, layer {layer or found['layers']}, {which}")
         try:
-            figure.savefig(path, dpi=200)
+            figure.savefig(path, dpi=200, bbox_inches="tight")  # a few words are narrower than what is said below
         except (OSError, ValueError) as error:
             raise RegardError(f"{path}: cannot be written ({getattr(error, 'strerror', None) or error})") from None
         finally:

@@ -227,14 +227,22 @@ def _errors(app: FastAPI) -> None:
         first = error.errors()[0]
         if first["type"] == "json_invalid":
             return answer(Refused(400, "not_json", "the body is not JSON"))
-        place = ".".join(str(part) for part in first["loc"][1:] if part not in UNIONS) or "the body"
+        if "json" not in request.headers.get("content-type", ""):  # what curl -d sends where it is not told
+            return answer(Refused(400, "not_json", "the body is not JSON; send Content-Type: application/json with it"))
+        if len(first["loc"]) == 1:
+            return answer(Refused(422, "invalid", "the body must be a JSON object with the fields that /docs lists"))
+        place = ".".join(str(part) for part in first["loc"][1:] if part not in UNIONS)
         return answer(Refused(422, "invalid", f"{place}: {first['msg']}"))
 
     @app.exception_handler(HTTPException)
     async def other(request: Request, error: HTTPException) -> Response:
         codes = {400: ("not_json", "the body is not JSON in UTF-8"), 404: ("not_found", "there is no such address")}
-        code, message = codes.get(error.status_code, ("refused", str(error.detail)))
-        return answer(Refused(error.status_code, code, message))
+        allowed = (error.headers or {}).get("Allow")
+        usual = ("method", f"this address takes {allowed}") if allowed else ("refused", str(error.detail))
+        code, message = codes.get(error.status_code, usual)
+        found = answer(Refused(error.status_code, code, message))
+        found.headers.update(error.headers or {})
+        return found
 
     @app.exception_handler(Exception)
     async def failed(request: Request, error: Exception) -> Response:
@@ -243,8 +251,9 @@ def _errors(app: FastAPI) -> None:
 
 def described(schema: dict[str, Any]) -> str:
     """The API as a plain page, which needs no scripts and no network."""
-    parts = ["<!doctype html><html lang=en><title>regard API</title><h1>regard</h1>"]
-    parts.append("<p>The same for programs: <a href=/openapi.json>/openapi.json</a>.")
+    parts = ["<!doctype html><html lang=en><meta name=viewport content='width=device-width'><title>regard API</title>"]
+    parts.append("<link rel=stylesheet href=static/style.css><main class=api><h1>regard</h1>")
+    parts.append("<p>The same for programs: <a href=openapi.json>/openapi.json</a>.")
     for path, methods in schema["paths"].items():
         for method, about in methods.items():
             parts.append(f"<h2><code>{method.upper()} {escape(path)}</code></h2><p>{escape(about.get('summary', ''))}")
@@ -252,13 +261,17 @@ def described(schema: dict[str, Any]) -> str:
             fields = schema["components"]["schemas"].get(body.get("$ref", "").rpartition("/")[2], {})
             needed = fields.get("required", ())
             rows = [
-                (name, _kind(field), "needed" if name in needed else json.dumps(field.get("default")),
-                 field.get("description", "")) for name, field in fields.get("properties", {}).items()
-            ]  # fmt: skip
+                (name, _kind(field), "needed" if name in needed else _usual(field), field.get("description", ""))
+                for name, field in fields.get("properties", {}).items()
+            ]
             if rows:
                 shown = "".join("<tr>" + "".join(f"<td>{escape(cell)}" for cell in row) for row in rows)
                 parts.append(f"<table><tr><th>field<th>type<th>default<th>meaning{shown}</table>")
     return "\n".join(parts)
+
+
+def _usual(field: dict[str, Any]) -> str:
+    return "" if field.get("default") is None else json.dumps(field["default"])
 
 
 def _kind(field: dict[str, Any]) -> str:

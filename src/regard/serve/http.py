@@ -74,6 +74,8 @@ class Guard:
         scope["regard"] = asyncio.current_task()  # which ends with its connection
         facts: dict[str, Any] = {}
         scope.setdefault("state", {})["facts"] = facts
+        # What may be got has a head, too; uvicorn, which knows what was asked, sends no body.
+        asked = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
         self.running += 1
         self.journal.running.inc()
 
@@ -92,7 +94,7 @@ class Guard:
         try:
             self._admit(scope)
             body = await self._body(scope, receive)
-            await self.app(scope, _once(body, receive), answer)
+            await self.app(asked, _once(body, receive), answer)
         except Refused as refused:
             if not status:
                 await refuse(refused, answer)
@@ -103,7 +105,7 @@ class Guard:
         finally:
             self.running -= 1
             self.journal.running.dec()
-            self._note(scope, status, time.perf_counter() - begin, facts)
+            self._note(asked, status, time.perf_counter() - begin, facts)
 
     def _admit(self, scope: Message) -> None:
         headers, path = dict(scope["headers"]), scope["path"]

@@ -51,6 +51,8 @@ def translate(
         raise RegardError(f"--long is {long!r}; write {', '.join(get_args(Long)[:-1])} or {get_args(Long)[-1]}")
     mend = mender(errors)
     links, layer, heads = alignments
+    if not links and (layer or heads):
+        raise RegardError("--layer and --head choose what --alignments shows; give --alignments FILE, too")
     if others and links:
         raise RegardError("--alignments shows the attention of one model; leave out --with")
     translator = load_as(Translator, run, device, "translate", opener)
@@ -92,6 +94,10 @@ def _search(
 ) -> DecodingConfig:
     """How to search: as the options say, else as the recipe does, where that gives what is asked."""
     sample, temperature, top_k, top_p, seed = sampling
+    if not sample and (temperature, top_k, top_p) != (1.0, 0, 1.0):
+        raise RegardError("--temperature, --top-k and --top-p are for drawing words at random; add --sample")
+    if sample and beam is not None:
+        raise RegardError("--sample draws words and --beam searches; give one of them")
     if sample:
         return drawing(with_beam(base, beam), temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
     return searching(base, phrases, nbest) if beam is None else with_beam(base, beam)
@@ -208,12 +214,15 @@ DIGITS = {"masked_loss": 4, "next_loss": 4, "loss": 4, "bits_per_character": 4}
 
 def print_metrics(report: dict[str, Any], console: Console | None = None) -> None:
     size = ", ".join(f"{report[what]:,} {what}" for what in COUNTED if what in report)
-    table = Table(title=f"{', '.join(report['data'])} · {size}", title_justify="left")
+    table = Table()
     table.add_column("metric")
     table.add_column("value", justify="right")
     console = console or Console()
     for name, entry in report["metrics"].items():
         table.add_row(NAMES.get(name, name), f"{entry['value']:.{DIGITS.get(name, 2)}f}")
+    # Not the table's title, which would be broken at its width.
+    title = f"{', '.join(report['data'])} · {size}"
+    console.print(title, style="italic", highlight=False, markup=False, soft_wrap=True)
     console.print(table)
     for name, entry in report["metrics"].items():
         if "signature" in entry:

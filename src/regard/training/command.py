@@ -63,7 +63,7 @@ def average(runs: list[Path], out: Path, last: int) -> None:
         read_recipe(home)  # a sentence if it is no run
         files = Checkpoints(home).last_weights(last)
         if len(files) < last:
-            raise RegardError(f"{home}: there are {len(files)} checkpoints, not {last}")
+            raise RegardError(f"{home} has {len(files)} checkpoint{'s' * (len(files) != 1)}, not {last}; lower --last")
     else:
         files = runs
         if not (home / CONFIG).exists():  # a checkpoint: its run has the rest

@@ -239,6 +239,8 @@ def _home(recipe: Recipe, run: Path) -> Path | None:
     if not recipe.training.init:
         return None
     origin = Path(recipe.training.init)
+    if not origin.is_dir():
+        raise RegardError(f"training.init is {origin}, and there is no such folder; it is the model to begin with")
     changed = list(config.differences(config.to_plain(read_recipe(origin).text), config.to_plain(recipe.text), "text"))
     if changed:
         raise RegardError(
