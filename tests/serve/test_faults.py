@@ -63,6 +63,7 @@ def test_what_takes_too_long_is_given_up_and_frees_its_place(toy_run: Path, lm_r
         last = server.ask("generate", **endless, stream=True).text.split("data: ")[-1]
         assert json.loads(last)["reason"] == "timeout"
         assert server.ask("generate", **endless).status_code == 504
+        assert server.events("log") == []  # nothing went wrong in the server itself
         (worker,) = server.workers(toy_run)
         signal_to(worker, signal.SIGSTOP)
         for _ in range(2):
@@ -70,18 +71,6 @@ def test_what_takes_too_long_is_given_up_and_frees_its_place(toy_run: Path, lm_r
             assert (answer.status_code, answer.json()["error"]["code"]) == (504, "timeout")
         signal_to(worker, signal.SIGCONT)
         until(lambda: server.ask("translate", text="w1").status_code == 200, "it answers again")
-
-
-def test_a_story_that_takes_too_long_ends_with_an_event(lm_run: Path) -> None:
-    with Server(f"lm={lm_run}", "--timeout", 0.5, "--max-tokens", 1_000_000) as server:
-        asked = {"prompt": "the", "max_tokens": 1_000_000, "temperature": 0, "stream": True}
-        with server.client.stream("POST", "/v1/generate", json=asked) as answer:
-            events = [json.loads(line.removeprefix("data: ")) for line in answer.iter_lines() if line]
-        assert (events[-1]["reason"], events[-1]["error"]["code"]) == ("timeout", "timeout")
-        assert len(events) > 1
-        until(lambda: server.events("request"), "the request is logged")
-        assert server.events("log") == []
-        assert all(line.startswith("{") for line in server.log)
 
 
 def test_the_end_waits_no_longer_than_it_was_told(toy_run: Path) -> None:

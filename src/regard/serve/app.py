@@ -118,7 +118,7 @@ def _length(item: Any) -> int:
 
 
 def _whole(given: Any) -> bool:
-    """Whether it can be written as UTF-8. JSON may name a half of a pair, which not every version of pydantic refuses."""
+    """Whether it can be written as UTF-8: JSON may name half of a pair, which not every pydantic refuses."""
     try:
         return bool(json.dumps(given, ensure_ascii=False).encode())
     except UnicodeEncodeError:

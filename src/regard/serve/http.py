@@ -81,7 +81,7 @@ class Guard:
             return
         begin, status = time.perf_counter(), 0
         scope["regard"] = asyncio.current_task()  # which ends with its connection
-        scope["asgi"] = scope["asgi"] | {"spec_version": "2.4"}  # streams then run in it, too: limits of time cancel it
+        scope["asgi"] = scope["asgi"] | {"spec_version": "2.4"}  # streams then run in it, too, and end with it
         facts: dict[str, Any] = {}
         scope.setdefault("state", {})["facts"] = facts
         self.running += 1
