@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import regard
+from regard.look import look
 from regard.serve import app
 from regard.serve.http import POLICY
 from tests.serve.live import Server, until
@@ -87,6 +88,16 @@ def test_choose(server: Server, choose_run: Path) -> None:
     (wanted,) = regard.load(choose_run, "cpu").choose([("the cat sat", "who ?", ["the cat", "the dog"])])
     assert found["option"] == wanted.text
     assert found["probabilities"] == pytest.approx(wanted.probabilities, abs=1e-5)
+
+
+def test_look(server: Server, chat_run: Path) -> None:
+    seen = server.ask("look", text="w1 w2", target="w3", model="toy").json()
+    assert {place["name"]: place["queries"] for place in seen["places"]}["cross"] == ["w3", "</s>"]
+    turns = "hello\nhow are you ?"  # a line each: not one turn
+    wanted = look(regard.load(chat_run, "cpu"), turns, "fine")
+    assert server.ask("look", text=turns, target="fine", model="chat").json()["places"] == wanted["places"]
+    long = server.ask("look", text="w1", target="w3 " * 5_000, model="toy")
+    assert (long.status_code, long.json()["error"]["code"]) == (413, "too_long")
 
 
 def test_the_wrong_model_is_told(server: Server) -> None:

@@ -129,6 +129,19 @@ def test_translations_join_and_long_ones_are_cut(translator: Translator) -> None
     assert desk.owners == {}
 
 
+def test_texts_without_words_are_dropped_like_others(translator: Translator) -> None:
+    ear = Ear()
+    desk = Translations(translator, ear, 8)
+    long = " ".join(f"w{n % 20}" for n in range(translator.recipe.data.filters.max_length + 9))
+    desk.take(Job(1, "translate", ["", long]))  # goes to those that are cut, as a whole
+    desk.take(Job(2, "translate", ["", "w1"]))
+    desk.drop(2)
+    desk.take(Job(3, "translate", [""]))
+    finish(desk)
+    assert [each["text"] for each in ear.of(1)[0]["results"]] == translator.translate(["", long], long="segment")
+    assert (len(ear.of(1)), ear.of(2), ear.of(3)[0]["results"][0]["text"]) == (1, [], "")
+
+
 def test_a_model_says_what_it_can(translator: Translator) -> None:
     known = portrait(translator, desks(translator, Ear(), 4))
     assert (known["kind"], known["languages"]) == ("translation", ["en", "de"])

@@ -63,6 +63,7 @@ def test_what_takes_too_long_is_given_up_and_frees_its_place(toy_run: Path, lm_r
         last = server.ask("generate", **endless, stream=True).text.split("data: ")[-1]
         assert json.loads(last)["reason"] == "timeout"
         assert server.ask("generate", **endless).status_code == 504
+        assert server.events("log") == []  # nothing went wrong in the server itself
         (worker,) = server.workers(toy_run)
         signal_to(worker, signal.SIGSTOP)
         for _ in range(2):
@@ -70,6 +71,19 @@ def test_what_takes_too_long_is_given_up_and_frees_its_place(toy_run: Path, lm_r
             assert (answer.status_code, answer.json()["error"]["code"]) == (504, "timeout")
         signal_to(worker, signal.SIGCONT)
         until(lambda: server.ask("translate", text="w1").status_code == 200, "it answers again")
+
+
+def test_the_end_waits_no_longer_than_it_was_told(toy_run: Path) -> None:
+    with Server(f"toy={toy_run}", "--timeout", 10_000, "--drain", 0.1) as server:
+        (worker,) = server.workers()
+        signal_to(worker, signal.SIGSTOP)
+        waiting = server.later("translate", text="w1")
+        given(server, 1)
+        server.process.send_signal(signal.SIGTERM)
+        answer = waiting.answer()
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "ending")
+        assert server.process.wait(WAIT) == 0
+        assert not any("Traceback" in line for line in server.log)
 
 
 def test_the_end_waits_for_what_is_running(toy_run: Path) -> None:

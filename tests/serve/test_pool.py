@@ -2,10 +2,12 @@
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from regard.errors import RegardError
 from regard.serve.pool import Died, Messages, Pool
 from regard.serve.settings import Refused, Settings
 
@@ -90,3 +92,34 @@ def test_a_model_must_be_named_where_several_can() -> None:
     with pytest.raises(Refused) as caught:
         made.model(None, "up")
     assert (caught.value.status, caught.value.code) == (400, "model_missing")
+
+
+def test_a_worker_that_cannot_be_started_again_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow(Mortal):
+        process = SimpleNamespace(returncode=-9, pid=7)
+
+        async def listen(self) -> None:
+            if self.asked:
+                await asyncio.Event().wait()
+            self.ready = False
+
+        async def start(self) -> None:
+            self.asked += 1
+            if self.asked == 1:
+                raise RegardError("the folder is gone")
+            if self.asked == 2:
+                raise ValueError("half a line")
+            self.ready = True
+
+    told: list[tuple[str, Any]] = []
+    made = Pool(Settings({"m": Path("m")}), lambda event, **facts: told.append((event, facts.get("why"))))
+    monkeypatch.setattr("regard.serve.pool.WAIT", (0.001, 0.002))
+
+    async def keep() -> None:
+        task = asyncio.create_task(made.models["m"]._keep(Slow(0)))  # type: ignore[arg-type]
+        await made.models["m"].came.wait()
+        task.cancel()
+
+    asyncio.run(keep())
+    assert told == [("worker_died", None), ("worker_failed", "the folder is gone"), ("worker_failed", "half a line"),
+                    ("worker_started", None)]  # fmt: skip

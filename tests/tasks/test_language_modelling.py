@@ -125,6 +125,26 @@ def test_a_corpus_shorter_than_a_block_is_named(folder: Path, tmp_path: Path) ->
     assert task.streams.starts(1, 0).max() < task.streams.parts[0][1]
 
 
+def test_states_of_another_number_of_rows_are_left(tmp_path: Path) -> None:
+    """A text shorter than a batch has a row for each block, and of those one more or less in every epoch."""
+    lm_toy.write_text(tmp_path, documents=10)
+    made = lm_toy.recipe(tmp_path)
+    made["model"] = {"kind": "lstm_lm", "layers": 1, "size": 8, "hidden": 8, "dropout": 0.0, "weight_dropout": 0.0,
+                     "word_dropout": 0.0}  # fmt: skip
+    made["training"]["tokens_per_batch"] = 4096
+    recipe = recipes.load(made)
+    task: Any = recipe.task.prepare(recipe, None, lambda *a: None)
+    firsts = [blocks(task, 1, epoch)[0] for epoch in range(9)]
+    few, many = (next(b for b in firsts if len(b.rows) == n) for n in sorted({len(b.rows) for b in firsts}))
+    torch.manual_seed(0)
+    model = task.build_model()
+    for one, other in ((few, many), (many, few)):
+        carry = task.loss(model, one, None)[1]
+        fresh, carried = task.loss(model, other, None), task.loss(model, other, carry)
+        assert torch.equal(carried[0], fresh[0])
+        assert torch.equal(carried[1]["next"], torch.tensor(other.rows) + 16)
+
+
 # --- measuring -----------------------------------------------------------------------------------------------------
 
 

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from regard.config import at_least, below_one, mechanism, option
-from regard.models.lstm import BiLstmConfig, Locked
+from regard.models.lstm import BiLstmConfig
 from regard.models.recurrent import Recurrent
 from regard.models.texts import Texts
+from regard.nn.dropout import RowDropout
 from regard.nn.embedding import Embedding
 from regard.nn.record import Record
 
@@ -64,7 +65,7 @@ class Elmo(nn.Module):
         if c.features is not None:
             self.features, self.mix = c.features.body(entries).requires_grad_(False), Mix(c.features.layers + 1)
             width += 2 * c.features.size
-        self.dropout = Locked(c.dropout)
+        self.dropout = RowDropout(c.dropout)
         self.lstm = Recurrent("lstm", width, c.size // 2, c.layers, c.dropout, directions=2)
         self.lstm.reset_parameters()
 

@@ -15,6 +15,7 @@ from regard.config import at_least, below_one, mechanism, option
 from regard.models.recurrent import Recurrent
 from regard.models.state import Rows, State
 from regard.models.texts import Texts
+from regard.nn.dropout import RowDropout
 from regard.nn.embedding import BiasedOutput, Embedding, Output, WordDropout
 from regard.nn.record import Record
 
@@ -105,18 +106,6 @@ class Layer(Recurrent):
         return top, torch.stack([h, c]).permute(2, 1, 0, 3)
 
 
-class Locked(nn.Module):
-    """Dropout that is the same at all places of a row (Gal 2016)."""
-
-    def __init__(self, share: float) -> None:
-        super().__init__()
-        self.share = share
-
-    def forward(self, x: Tensor) -> Tensor:
-        """x [B, T, D]."""
-        return x * F.dropout(torch.ones_like(x[:, :1]), self.share) if self.training and self.share else x
-
-
 class Tower(nn.Module):
     """Layers that read in one direction; those after the first may be added to what they read."""
 
@@ -124,7 +113,7 @@ class Tower(nn.Module):
         super().__init__()
         widths, self.residual = config.widths(), residual
         self.layers = nn.ModuleList(Layer(inputs, size, config.weight_dropout) for inputs, size in pairwise(widths))
-        self.dropout = Locked(config.dropout)
+        self.dropout = RowDropout(config.dropout)
 
     def forward(self, x: Tensor, states: States, real: Tensor | None = None) -> tuple[list[Tensor], States]:
         """What each layer makes of [B, T, D], and where it stands then: at the end, or at each row's own where `real`.
@@ -229,7 +218,7 @@ class LstmLanguageModel(nn.Module):
         super().__init__()
         self.body, self.config = body, body.config
         self.output = self.scored(body.embedding, len(body.embedding.weight), body.config.size)
-        self.dropout = Locked(body.config.dropout)
+        self.dropout = RowDropout(body.config.dropout)
 
     def forward(
         self, batch: Texts, record: Record | None = None, smoothing: float | None = None, carry: States | None = None

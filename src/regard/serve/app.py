@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 
 import regard
 from regard.serve.asked import PLAIN, STORIES, Asked, Look, Story
-from regard.serve.http import Journal
+from regard.serve.http import Journal, ending
 from regard.serve.pool import Messages, Model, Pool
 from regard.serve.settings import Refused, Settings
 
@@ -73,10 +73,12 @@ class Api:
         items, options = body.to_items(), body.to_options()
         if not items:
             raise Refused(422, "empty", "there is no text")
+        if not _whole([items, options]):
+            raise Refused(422, "invalid", "a text has half a character, which is no Unicode")
         if len(items) > limits.max_texts:
             raise Refused(413, "too_many", f"a request has at most {limits.max_texts} texts, not {len(items)}")
-        for n, item in enumerate(items, 1):
-            if (length := _length(item)) > (most := min(limits.max_length, LONGEST.get(body.op, length))):
+        for n, length in enumerate([*map(_length, items), len(options.get("target", ""))], 1):
+            if length > (most := min(limits.max_length, LONGEST.get(body.op, length))):
                 allowed = f"a text has at most {most:,}"
                 raise Refused(413, "too_long", f"text {n} has {length:,} characters; {allowed}")
         if "max_tokens" in options:
@@ -113,6 +115,14 @@ class Api:
 
 def _length(item: Any) -> int:
     return len(item) if isinstance(item, str) else sum(map(_length, item))
+
+
+def _whole(given: Any) -> bool:
+    """Whether it can be written as UTF-8: JSON may name half of a pair, which not every pydantic refuses."""
+    try:
+        return bool(json.dumps(given, ensure_ascii=False).encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def told(body: Any) -> Response:
@@ -185,7 +195,7 @@ def _about(app: FastAPI, pool: Pool, journal: Journal, draining: Callable[[], bo
     @app.get("/readyz", summary="200 if every model can be asked; else 503.", responses={503: WRONG[503]})
     async def readyz() -> Response:
         if draining():
-            raise Refused(503, "ending", "the server is ending; ask another")
+            raise ending()
         if not pool.ready:
             raise Refused(503, "not_ready", "a model is being loaded")
         return told({"status": "ready"})

@@ -105,6 +105,9 @@ class Look(Asked):
     text: str
     target: str | None = None
 
+    def to_items(self) -> list[Any]:
+        return [self.text.replace("\0", " ")]  # tabs and line ends tell its parts apart, where a model reads several
+
 
 class Story(Asked):
     temperature: float | None = Field(None, ge=0, le=100, description="Below 1 sharpens; 0: always the likeliest word.")

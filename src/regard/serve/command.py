@@ -6,7 +6,6 @@ import logging
 import os
 import re
 import signal
-import sys
 from pathlib import Path
 
 from regard.errors import RegardError
@@ -66,15 +65,15 @@ async def _serve(settings: Settings) -> None:
         def capture_signals(self):  # type: ignore[no-untyped-def]
             yield  # they are ours
 
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format='{"event": "log", "message": "%(message)s"}')
     sock = listener(settings.host, settings.port)  # an address that is taken is told before models are loaded
     journal = Journal()
+    logging.basicConfig(handlers=[journal])
     pool = Pool(settings, journal.tell)
     guard = Guard(settings, journal)
     guard.app = build(pool, settings, journal, lambda: guard.draining)
     config = uvicorn.Config(
         guard, http=protocol(settings.patience), ws="none", lifespan="off", log_config=None, access_log=False,
-        proxy_headers=False, server_header=False, timeout_keep_alive=60, backlog=2048,
+        proxy_headers=False, server_header=False, timeout_keep_alive=60, timeout_graceful_shutdown=1, backlog=2048,
     )  # fmt: skip
     server = Server(config)
     loop, told = asyncio.get_running_loop(), asyncio.Event()

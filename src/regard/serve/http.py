@@ -6,6 +6,7 @@ The body is read here, within its limits, before anything else is done.
 import asyncio
 import hmac
 import json
+import logging
 import socket
 import sys
 import time
@@ -35,10 +36,15 @@ HEADERS = [
 ]
 
 
-class Journal:
+def ending() -> Refused:
+    return Refused(503, "ending", "the server is ending; ask another", retry=1)
+
+
+class Journal(logging.Handler):
     """What is known of a server from outside: a line of JSON for each event, and numbers for Prometheus."""
 
     def __init__(self) -> None:
+        super().__init__(logging.WARNING)
         self.registry = CollectorRegistry()
         made: dict[str, Any] = {"registry": self.registry}
         self.requests = Counter("regard_requests", "Requests.", ["path", "status"], **made)
@@ -54,6 +60,9 @@ class Journal:
             self.events.labels(event).inc()
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         sys.stderr.write(json.dumps({"time": now, "event": event, **facts}, ensure_ascii=False) + "\n")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.tell("log", message=self.format(record))
 
 
 class Guard:
@@ -72,6 +81,7 @@ class Guard:
             return
         begin, status = time.perf_counter(), 0
         scope["regard"] = asyncio.current_task()  # which ends with its connection
+        scope["asgi"] = scope["asgi"] | {"spec_version": "2.4"}  # streams then run in it, too, and end with it
         facts: dict[str, Any] = {}
         scope.setdefault("state", {})["facts"] = facts
         # What may be got has a head, too; uvicorn, which knows what was asked, sends no body.
@@ -84,12 +94,7 @@ class Guard:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"] = [*message.get("headers", ()), *HEADERS]
-            try:
-                async with asyncio.timeout(self.settings.patience):
-                    await send(message)
-            except TimeoutError:  # nobody reads on
-                scope["gone"] = True
-                raise asyncio.CancelledError from None
+            await send(message)
 
         try:
             self._admit(scope)
@@ -99,9 +104,12 @@ class Guard:
             if not status:
                 await refuse(refused, answer)
         except asyncio.CancelledError:
-            if not scope.get("gone"):
+            if scope.get("gone"):
+                self.journal.tell("client_gone", path=_place(scope))
+            elif not self.draining:
                 raise
-            self.journal.tell("client_gone", path=_place(scope))
+            elif not status:  # the server waits no longer
+                await refuse(ending(), answer)
         finally:
             self.running -= 1
             self.journal.running.dec()
@@ -110,7 +118,7 @@ class Guard:
     def _admit(self, scope: Message) -> None:
         headers, path = dict(scope["headers"]), scope["path"]
         if self.draining and path.startswith("/v1/"):
-            raise Refused(503, "ending", "the server is ending; ask another", retry=1)
+            raise ending()
         if self.keys and path.startswith(PROTECTED):
             given = headers.get(b"x-api-key") or headers.get(b"authorization", b"").removeprefix(b"Bearer ")
             if not sum(hmac.compare_digest(given, key) for key in self.keys):  # all are compared
@@ -181,10 +189,12 @@ async def refuse(refused: Refused, send: Send) -> None:
 
 
 def protocol(patience: float) -> type[asyncio.Protocol]:
-    """HTTP as uvicorn speaks it, impatient with headers that do not come; whoever hangs up ends their request."""
+    """HTTP as uvicorn speaks it, impatient with headers that do not come and with answers that are not read; whoever
+    hangs up ends their request."""
 
     class Patient(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         late: asyncio.TimerHandle | None = None
+        unread: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
@@ -202,9 +212,18 @@ def protocol(patience: float) -> type[asyncio.Protocol]:
         def _wait(self) -> None:
             self.late = self.loop.call_later(patience, self.transport.close)
 
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self.unread = self.loop.call_later(patience, self.transport.abort)  # a close would wait for the reader
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            if self.unread:
+                self.unread.cancel()
+
         def connection_lost(self, exc: Exception | None) -> None:
-            if self.late:
-                self.late.cancel()
+            for timer in filter(None, (self.late, self.unread)):
+                timer.cancel()
             running = self.cycle is not None and not self.cycle.response_complete
             super().connection_lost(exc)
             if running and (task := self.scope.get("regard")):

@@ -158,11 +158,10 @@ class LanguageModellingTask:
     def loss(self, model: nn.Module, batch: Texts, carry: Carry) -> tuple[Tensor, Carry]:
         if not self.carries:
             return model(batch, None, self.smoothing), carry
-        begin, carry = torch.tensor(batch.rows, device=batch.device), carry or {}
-        states = {name: value for name, value in carry.items() if name != "next"}
-        if states:  # a row that does not go on where it stopped, as in a new epoch, begins anew
-            other = (carry["next"] != begin)[:, None, None, None]
-            states = {name: value.masked_fill(other, 0.0) for name, value in states.items()}
+        begin, states = torch.tensor(batch.rows, device=batch.device), dict[str, Tensor]()
+        if carry and len(carry["next"]) == len(begin):  # a short text has more rows in one epoch than in another
+            other = (carry["next"] != begin)[:, None, None, None]  # as in a new epoch: such a row begins anew
+            states = {name: value.masked_fill(other, 0.0) for name, value in carry.items() if name != "next"}
         loss, states = model(batch, None, self.smoothing, states)
         return loss, states | {"next": begin + self.settings.length}
 

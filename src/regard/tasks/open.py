@@ -38,6 +38,7 @@ class OpenTranslator:
         return long
 
     def drop(self, key: int) -> None:
+        self.ready = [each for each in self.ready if each[0] != key]
         for lane in self.lanes.values():
             lane.drop(key)
 
