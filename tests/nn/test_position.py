@@ -54,6 +54,17 @@ def test_table_grows_and_stepwise_positions_agree() -> None:
     torch.testing.assert_close(step[:, 0], whole[0][[5, 2999]])
 
 
+@pytest.mark.parametrize("length", [8, 1500])
+def test_what_was_read_while_measuring_can_be_learned_from(length: int) -> None:
+    """The table is kept, and one of inference mode would stop the next step; so would one that grew there."""
+    rotary = RotaryConfig().build(Sizes(8, 2, 4, 4))
+    with torch.inference_mode():
+        rotary.rotate(torch.randn(1, 2, length, 4), Layout.of(length))
+    x = torch.randn(1, 2, 8, 4, requires_grad=True)
+    rotary.rotate(x, Layout.of(8)).square().sum().backward()
+    torch.testing.assert_close(x.grad, 2 * x.detach())  # a rotation keeps lengths
+
+
 def test_none_is_identity() -> None:
     x = torch.randn(1, 3, 4)
     assert Position().embed(x, Layout.of(3)) is x

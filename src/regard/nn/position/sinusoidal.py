@@ -37,16 +37,17 @@ class Waves(nn.Module):
 
     def forward(self, layout: Layout, dtype: torch.dtype) -> Tensor:
         """[N, D] or [B, N, D]"""
-        if layout.end > len(self.table):
-            longer = torch.arange(2 * layout.end, device=self.table.device)
-            self.table = sinusoids(longer, *self.kind).to(self.table.dtype)
-        if (table := self.ready) is None or (len(table), table.dtype, table.device) != (
-            len(self.table),
-            dtype,
-            self.table.device,
-        ):
-            table = self.ready = self.table.to(dtype)
+        table = self.ready
+        if table is None or (table.dtype, table.device) != (dtype, self.table.device) or layout.end > len(table):
+            table = self.ready = self._made(layout.end, dtype)
         return table[: layout.length] if layout.right_padded else nn.functional.embedding(layout.position, table)
+
+
+    @torch.inference_mode(False)  # what is made while measuring serves learning, too
+    def _made(self, end: int, dtype: torch.dtype) -> Tensor:
+        if end > len(self.table):
+            self.table = sinusoids(torch.arange(2 * end, device=self.table.device), *self.kind).to(self.table.dtype)
+        return self.table.to(dtype)
 
 
 class Sinusoidal(Position):
