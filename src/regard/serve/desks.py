@@ -14,9 +14,8 @@ from typing import Any, Protocol
 
 from regard.decoding import Beam, DecodingConfig, Sample
 from regard.errors import RegardError
-from regard.tasks.generate import DRAWN, chosen
 from regard.tasks.open import OpenTranslator
-from regard.tasks.options import searching, with_beam
+from regard.tasks.options import DRAWN, chosen, searching, with_beam
 from regard.tasks.translator import Translation, Translator
 
 TOGETHER = 64  # items that are computed at once
@@ -255,7 +254,7 @@ def _story(made: Any, prompt: str, options: dict[str, Any]) -> Iterator[dict[str
     drawn = {name: options.get(name) for name in DRAWN}
     if greedy := drawn["temperature"] == 0:
         drawn = dict.fromkeys(DRAWN)
-    decoding = chosen(made.recipe.decoding, "greedy" if greedy else None, None, drawn)
+    decoding = chosen(made.recipe.decoding, 1 if greedy else None, drawn)
     if isinstance(decoding, Sample) and options.get("seed") is None:
         decoding = replace(decoding, seed=secrets.randbits(31))  # another story each time
     if isinstance(decoding, Beam):

@@ -5,10 +5,9 @@ import sys
 from pathlib import Path
 from typing import IO, Any
 
-from regard.decoding import Beam, DecodingConfig, Sample
-from regard.errors import RegardError
+from regard.decoding import Beam
 from regard.folder import load_as
-from regard.tasks.options import drawing, with_beam
+from regard.tasks.options import chosen
 from regard.tasks.streams import decode, warn, writing
 from regard.tasks.writer import Continuation, Piece, Writer
 
@@ -26,7 +25,8 @@ def generate(
     **options: Any,
 ) -> None:
     writer = load_as(Writer, run, device, "generate")
-    decoding = chosen(writer.recipe.decoding, search, beam, drawn)
+    beam = 1 if beam is None and search == "greedy" else beam
+    decoding = chosen(writer.recipe.decoding, beam, drawn, lambda key: f"--{key.replace('_', '-')}")
     given = "\n".join(decode(sys.stdin.buffer, "standard input")) if prompt is None else prompt
     shown = given if echo else ""
     with writing(None) as out:
@@ -36,20 +36,6 @@ def generate(
                 out.write(_line(n, whole) if as_json else f"{_mark(n, samples)}{shown}{whole.text}\n")
         else:
             show(writer.stream(given, samples, decoding, warn=warn, **options), samples, shown, out)
-
-
-DRAWN = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")
-
-
-def chosen(base: DecodingConfig, search: str | None, beam: int | None, drawn: dict[str, Any]) -> DecodingConfig:
-    """The recipe's search, with what the command line says of it; one key of sampling is enough to sample."""
-    drawn = {key: value for key, value in drawn.items() if value is not None}
-    if search == "greedy" or beam is not None:
-        if drawn:
-            raise RegardError(f"--{next(iter(drawn)).replace('_', '-')} is about drawing words, not about searching")
-        return with_beam(base, beam or 1)
-    kept = {key: getattr(base, key) for key in DRAWN} if isinstance(base, Sample) else {}
-    return drawing(base, **(kept | drawn)) if drawn else base
 
 
 def show(pieces: Any, samples: int, shown: str, out: IO[str]) -> None:

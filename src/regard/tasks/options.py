@@ -1,5 +1,6 @@
 """What commands change of a recipe: the search, and which of its data are measured on. Knows no task."""
 
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from regard.data.config import Corpus
@@ -10,6 +11,7 @@ if TYPE_CHECKING:
     from regard.recipe import Recipe
 
 SPLITS = ("test", "valid")
+DRAWN = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")  # what may be said of drawing words
 
 
 def split_of(recipe: "Recipe", split: str | None, instead: str) -> list[Corpus]:
@@ -44,6 +46,19 @@ def drawing(base: DecodingConfig, **choices: Any) -> Sample:
         return Sample(**choices, **_limits(base))
     except ValueError as error:
         raise RegardError(str(error)) from None
+
+
+def chosen(
+    base: DecodingConfig, beam: int | None, drawn: Mapping[str, Any], named: Callable[[str], str] = str
+) -> DecodingConfig:
+    """The recipe's search, with what is said of it: a beam (1 is greedy), or keys of sampling; one is enough."""
+    drawn = {key: value for key, value in drawn.items() if value is not None}
+    if beam is not None:
+        if drawn:
+            raise RegardError(f"{named(next(iter(drawn)))} is about drawing words, not about searching")
+        return with_beam(base, beam or 1)
+    kept = {key: getattr(base, key) for key in DRAWN} if isinstance(base, Sample) else {}
+    return drawing(base, **(kept | drawn)) if drawn else base
 
 
 def _limits(base: DecodingConfig) -> dict[str, Any]:

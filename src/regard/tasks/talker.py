@@ -15,15 +15,13 @@ from regard.evaluation.metrics import Metric, distinct, perplexity, text_metrics
 from regard.nn.record import Record
 from regard.tasks.batching import by_length
 from regard.tasks.contract import Progress
-from regard.tasks.options import drawing, with_beam
+from regard.tasks.options import DRAWN, chosen
 from regard.tasks.speech import Speech
 from regard.tasks.turns import Turns, form_of
 
 if TYPE_CHECKING:
     from regard.recipe import Recipe
     from regard.tasks.chat import ChatConfig
-
-DRAWN = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")
 
 
 @dataclass(frozen=True)
@@ -125,13 +123,7 @@ class Talker:
             if max_tokens < 1:
                 raise RegardError(f"max_tokens must be at least 1, not {max_tokens}")
             base = replace(base, max_ratio=0.0, max_extra=max_tokens)
-        drawn = {key: value for key, value in drawn.items() if value is not None}
-        if greedy or beam is not None:
-            if drawn:
-                raise RegardError(f"{next(iter(drawn))} is about drawing words, not about searching")
-            return with_beam(base, beam or 1)
-        kept = {key: getattr(base, key) for key in DRAWN} if isinstance(base, Sample) else {}
-        return drawing(base, **(kept | drawn)) if drawn else base
+        return chosen(base, 1 if beam is None and greedy else beam, drawn)
 
     def _prompt(self, history: Sequence[str], decoding: DecodingConfig) -> tuple[list[int], int]:
         """What is read of a history, and how many tokens may be said."""
