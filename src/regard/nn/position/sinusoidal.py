@@ -42,7 +42,6 @@ class Waves(nn.Module):
             table = self.ready = self._made(layout.end, dtype)
         return table[: layout.length] if layout.right_padded else nn.functional.embedding(layout.position, table)
 
-
     @torch.inference_mode(False)  # what is made while measuring serves learning, too
     def _made(self, end: int, dtype: torch.dtype) -> Tensor:
         if end > len(self.table):
