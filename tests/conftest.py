@@ -1,5 +1,6 @@
 """One cache for the whole test run, away from the user's own, and one thread; and where our own kernels run."""
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from regard.nn.backend import short
 from regard.training.run import train
 from tests.training import toy
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell leaves it to what it starts in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile("ours", deadline=None)  # a busy machine is slow, not wrong
 settings.load_profile("ours")
 
