@@ -157,7 +157,8 @@ def test_a_client_that_vanishes_frees_its_place(server: Server) -> None:
     before = server.metric('regard_events_total{event="client_gone"}')
     body = {"prompt": "the", "max_tokens": 100_000, "temperature": 0, "stream": True, "model": "lm"}
     with httpx.stream("POST", f"{server.url}/v1/generate", json=body, timeout=60) as answer:
-        next(answer.iter_lines())
+        lines = answer.iter_lines()  # kept: with the last reference to it, httpx would hang up
+        next(lines)
         assert running(server) == 1
     until(lambda: running(server) == 0, "the story ends with its reader")
     whole = httpx.Client(base_url=server.url, timeout=0.5)
