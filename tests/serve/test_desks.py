@@ -1,11 +1,13 @@
 """Desks: what waits together is computed together, a failure stays with who caused it, stories take turns."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 import regard
 from regard.errors import RegardError
@@ -61,7 +63,9 @@ def test_one_bad_request_fails_alone(capsys: pytest.CaptureFixture[str]) -> None
     assert ear.of(1) == [{"id": 1, "error": "bad cannot be done", "code": "impossible"}]
     assert ear.of(2) == []
     assert (ear.of(3)[0]["code"], "secret" in ear.of(3)[0]["error"]) == ("internal", False)
-    assert "a secret of the machine" in capsys.readouterr().err  # the operator is told
+    told = json.loads(capsys.readouterr().err)  # the operator learns what and where; the words may be a user's
+    assert (told["error"], told["where"][-1].split(":")[0]) == ("KeyError", "test_desks.py")
+    assert "secret" not in str(told)
 
 
 def test_a_batch_is_bounded() -> None:
@@ -145,5 +149,7 @@ def test_texts_without_words_are_dropped_like_others(translator: Translator) -> 
 def test_a_model_says_what_it_can(translator: Translator) -> None:
     known = portrait(translator, desks(translator, Ear(), 4))
     assert (known["kind"], known["languages"]) == ("translation", ["en", "de"])
-    assert "translate" in known["can"]
+    assert {"translate", "look"} <= set(known["can"])
+    blind = SimpleNamespace(model=torch.nn.Linear(2, 2), recipe=translator.recipe)
+    assert "look" not in portrait(blind, desks(blind, Ear(), 4))["can"]
     assert not {"generate", "chat", "fill"} & set(known["can"])

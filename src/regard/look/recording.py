@@ -20,6 +20,10 @@ from regard.nn.record import PLACES, Record
 TITLES = {"encoder": "encoder self-attention", "decoder": "decoder self-attention", "cross": "attention to the source"}
 
 
+def has_attention(made: Any) -> bool:
+    return any(isinstance(part, Attention) for part in made.model.modules())
+
+
 @torch.inference_mode()
 def look(made: Any, text: str, target: str | None = None) -> dict[str, Any]:
     """What the attention of a loaded model does with a text, in the form that docs/look.md describes.
@@ -27,7 +31,7 @@ def look(made: Any, text: str, target: str | None = None) -> dict[str, Any]:
     `made` is what `regard.load` gives. A translator says its own translation, unless `target` gives one; a language
     model reads the text, and the target after it.
     """
-    if not any(isinstance(part, Attention) for part in made.model.modules()):
+    if not has_attention(made):
         raise RegardError(f"a model of the kind {made.recipe.model.kind} has no attention to look at")
     made.model.eval()
     given = read(made, text, target)

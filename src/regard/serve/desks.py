@@ -4,16 +4,19 @@ Texts to translate join those that are being translated; other requests that wai
 stories are written a word at a time, so that a long one holds up nobody. Knows no sockets and no HTTP.
 """
 
+import json
 import secrets
+import sys
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Protocol
 
 from regard.decoding import Beam, DecodingConfig, Sample
 from regard.errors import RegardError
+from regard.look.recording import has_attention, look
 from regard.tasks.open import OpenTranslator
 from regard.tasks.options import DRAWN, chosen, searching, with_beam
 from regard.tasks.translator import Translation, Translator
@@ -56,7 +59,7 @@ def desks(made: Any, say: Say, places: int) -> list[Desk]:
         found.append(Stories(made, say, told))
     taken = {op for desk in found for op in desk.ops}
     batches = {op: compute for op, compute in BATCHES.items() if hasattr(made, op) and op not in taken}
-    if find_spec("regard.look"):
+    if has_attention(made):
         batches["look"] = _look
     return [*found, Batches(made, say, batches)]
 
@@ -69,12 +72,22 @@ def portrait(made: Any, open_desks: list[Desk]) -> dict[str, Any]:
     return known | ({"languages": list(made.languages)} if hasattr(made, "languages") else {})
 
 
+def confess(error: BaseException) -> None:
+    """A line of the log: what kind of error and where, without its words, which may be a user's."""
+    where = [f"{Path(at.filename).name}:{at.lineno} {at.name}" for at in traceback.extract_tb(error.__traceback__)]
+    print(
+        json.dumps({"event": "worker_error", "error": type(error).__name__, "where": where}),
+        file=sys.stderr,
+        flush=True,
+    )
+
+
 def failure(say: Say, id: int, error: Exception) -> None:
     """A mistake of the caller in its own words; of any other the caller learns only that there was one."""
     if isinstance(error, RegardError):
         say(id=id, error=str(error), code="impossible")
     else:
-        traceback.print_exception(error)
+        confess(error)
         say(id=id, error="the model failed on this request", code="internal")
 
 
@@ -195,8 +208,6 @@ def _said(op: str) -> Compute:
 
 
 def _look(made: Any, items: list[Any], options: dict[str, Any]) -> list[Any]:
-    from regard.look import look  # type: ignore[import-untyped, unused-ignore]
-
     return [look(made, text, options.get("target")) for text in items]
 
 

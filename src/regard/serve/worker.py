@@ -9,7 +9,6 @@ import select
 import signal
 import socket
 import sys
-import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -76,8 +75,10 @@ if __name__ == "__main__":
     failed = 0
     try:
         main(json.loads(sys.argv[1]), Line(socket.socket(fileno=int(sys.argv[2]))))
-    except Exception:
-        traceback.print_exc()
+    except Exception as error:
+        from regard.serve.desks import confess
+
+        confess(error)
         failed = 1
     sys.stderr.flush()
     os._exit(failed)  # threads of libraries shall hold up neither the end nor the next worker
