@@ -11,6 +11,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from regard.device import nothing_collected
+
 SMALLEST = 16  # places that the first bucket has
 
 
@@ -77,7 +79,7 @@ class Captured(Fixed):
             tensor.copy_(value)
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph, pool=self.pool):
+            with nothing_collected(), torch.cuda.graph(graph, pool=self.pool):
                 super().play(step, width)
             self.graphs[width] = graph
         except RuntimeError as error:  # the model asks the device for a number, or moves data to the host
