@@ -53,7 +53,8 @@ def salt(dropout: float) -> int:
 def seed(like: Tensor) -> Tensor:
     """On the device, and the same for all calls: whoever repeats recorded launches changes it."""
     if like.device not in _seeds:
-        _seeds[like.device] = torch.zeros((), dtype=torch.int32, device=like.device)
+        with torch.inference_mode(False):  # whoever asks first may search; who learns changes it
+            _seeds[like.device] = torch.zeros((), dtype=torch.int32, device=like.device)
     return _seeds[like.device]
 
 
