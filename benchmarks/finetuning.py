@@ -39,6 +39,7 @@ from regard.training.loop import Epoch, Trainer, pinned
 from regard.training.weights import load_weights, read_tensors, weights_of
 
 TASKS = ("sst2", "mrpc", "conll2003", "dream", "squad")
+WHO = ("regard", "transformers")
 BLOCK = 20  # steps between two looks at the clock
 
 # --- theirs --------------------------------------------------------------------------------------------------------
@@ -199,7 +200,7 @@ def compare(name: str, options: argparse.Namespace) -> dict[str, Any]:
         load_weights(mine, task.inherit(mine, tensors, options.init), options.init)
         kind, keys = FORMS[recipe.task.kind]
         theirs = Theirs(kind, keys, mine, entries, outputs)
-        for who in ("regard", "transformers") if seed % 2 else ("transformers", "regard"):
+        for who in options.who if seed % 2 else reversed(options.who):
             model = (mine if who == "regard" else theirs).to(options.device).train()
             torch.manual_seed(seed)
             if who == "regard":
@@ -223,7 +224,7 @@ def shown(quality: dict[str, float]) -> str:
 
 
 def summary(name: str, rows: list[dict[str, Any]]) -> None:
-    for who in ("regard", "transformers"):
+    for who in dict.fromkeys(row["who"] for row in rows):
         own = [row for row in rows if row["who"] == who]
         parts = []
         for key in own[0]:
@@ -240,6 +241,7 @@ def main() -> None:
     parser.add_argument("init", type=Path, help="the folder with the weights to begin from")
     parser.add_argument("--task", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
+    parser.add_argument("--who", nargs="+", choices=WHO, default=WHO)
     parser.add_argument("--steps", type=int, default=0, help="0: as the recipe says")
     parser.add_argument("--lines", type=int, default=0, help="validation examples; 0: all")
     parser.add_argument("--set", nargs="+", default=[], help="keys of the recipes to change, as task.batch=16")
