@@ -222,7 +222,9 @@ def translate(
     input: Input = None,
     output: Output = None,
     beam: Beam = None,
-    nbest: Annotated[int, Option(min=1, help="So many translations of each line, as number, score, text.")] = 1,
+    nbest: Annotated[
+        int, Option(min=1, help="Up to so many translations of each line, all different, as number, score, text.")
+    ] = 1,
     scores: Annotated[
         bool, Option(help="Put the score that ranks and a tab first: log-probability, by length under a beam.")
     ] = False,

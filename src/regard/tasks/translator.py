@@ -121,21 +121,26 @@ class Translator:
     def nbest(
         self, lines: Sequence[str], count: int, decoding: DecodingConfig | None = None, **options: Unpack[Options]
     ) -> list[list[Translation]]:
-        """For each line its best translations, best first; none for an empty line. The recipe says how to search."""
+        """For each line its best translations, best first; none for an empty line. The recipe says how to search.
+
+        Of a beam no text is given twice, so there may be fewer than asked for; a wider beam finds more.
+        """
         if isinstance(lines, str):
             raise RegardError("translate takes a list of sentences, not one string; write translate([text])")
         decoding = decoding or searching(self.recipe.decoding, bool(options.get("phrases")))
         self._check(decoding, count, bool(options.get("phrases")))
         options["warn"] = options.get("warn") or _warn
         before = options.get("before", 0)
+        searched = spare(decoding, count)
         if options.get("long") != "segment":
-            return self._each(lines, count, decoding, options, range(before, before + len(lines)))
+            found = self._each(lines, searched, decoding, options, range(before, before + len(lines)))
+            return [different(each, decoding, count) for each in found]
         limit, source = self.recipe.data.filters.max_length, self.vocabulary.source
         parts = Segments(
             lines, limit, lambda texts: [len(row) for row in source.encode_batch(list(texts))], self.languages[1]
         )
-        found = self._each(parts.lines, count, decoding, parts.options(options), parts.keys(before))
-        return parts.joined(found, decoding)
+        found = self._each(parts.lines, searched, decoding, parts.options(options), parts.keys(before))
+        return [different(each, decoding, count) for each in parts.joined(found, decoding)]
 
     def _each(
         self, lines: Sequence[str], count: int, decoding: DecodingConfig, options: Options, keys: Sequence[int]
@@ -322,6 +327,21 @@ class Translator:
             references = [t for _, t in given]
             outputs = [target.detokenise(o, self.languages[1]) for o in outputs]
         return text_metrics(outputs, references, self.languages[1], settings.tokenise, full)
+
+
+def spare(decoding: DecodingConfig, count: int) -> int:
+    """How many hypotheses to ask for: of a beam all where several are wanted, since two may be the same text."""
+    return decoding.size if isinstance(decoding, Beam) and count > 1 else count
+
+
+def different(found: list[Translation], decoding: DecodingConfig, count: int) -> list[Translation]:
+    """The best of a beam whose texts differ: of one text in two ways of cutting, the likelier. Draws are kept."""
+    if not isinstance(decoding, Beam) or count == 1:
+        return found
+    best: dict[str, Translation] = {}
+    for each in found:
+        best.setdefault(each.text, each)
+    return list(best.values())[:count]
 
 
 def _warn(sentence: str) -> None:
