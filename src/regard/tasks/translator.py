@@ -170,6 +170,7 @@ class Translator:
                 self._feed(ids, rows, room, [limits[row] for row in rows], heads),
                 prefixes=asked.prefixes(rows),
                 phrases=asked.phrases(rows),
+                ways=asked.ways(rows),
             )
             searched = self._search(feed, [keys[row] for row in rows], decoding, count, places, told)
             for row, hypotheses in zip(rows, searched, strict=True):
