@@ -7,10 +7,25 @@ from typing import Annotated, Any
 
 import typer
 from typer import Argument, Option
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
+
+
+class Commands(TyperGroup):
+    """Ends as other tools do when the reader of its output has seen enough (`| head`), where click would exit with 1."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left has nowhere to go
+            raise SystemExit(141) from None  # 128 + SIGPIPE
+
 
 app = typer.Typer(
     name="regard",
+    cls=Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -469,9 +484,6 @@ def main() -> None:
             raise
         print(f"regard: {error}", file=sys.stderr)
         raise SystemExit(2) from None
-    except BrokenPipeError:  # `| head` has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(141) from None
     except OSError as error:
         if debug:
             raise
