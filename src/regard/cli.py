@@ -11,7 +11,7 @@ from typer.core import TyperCommand, TyperGroup
 
 
 class Commands(TyperGroup):
-    """Ends as other tools do when the reader of its output has seen enough (`| head`), where click would exit with 1."""
+    """Ends as other tools do when the reader of its output has seen enough (`| head`); click would exit with 1."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -136,7 +136,9 @@ def generate(
     run: Run,
     prompt: Annotated[str | None, Argument(help="What the text begins with. Default: all of stdin.")] = None,
     max_tokens: Annotated[int, Option(min=1, help="Write at most so many tokens.")] = 256,
-    temperature: Annotated[float | None, Option(help="Below 1 sharpens, above 1 flattens.")] = None,
+    temperature: Annotated[
+        float | None, Option(help="Below 1 sharpens, above 1 flattens; 0: the likeliest word.")
+    ] = None,
     top_k: Annotated[int | None, Option(help="Draw from the k likeliest words only.")] = None,
     top_p: Annotated[float | None, Option(help="Draw from the likeliest with this much probability.")] = None,
     min_p: Annotated[float | None, Option(help="Draw from those with this share of the likeliest's.")] = None,
@@ -168,7 +170,9 @@ def generate(
 def chat(
     run: Run,
     max_tokens: Annotated[int | None, Option(help="A reply has at most so many tokens.")] = None,
-    temperature: Annotated[float | None, Option(help="Below 1 sharpens, above 1 flattens.")] = None,
+    temperature: Annotated[
+        float | None, Option(help="Below 1 sharpens, above 1 flattens; 0: the likeliest word.")
+    ] = None,
     top_k: Annotated[int | None, Option(help="Draw from the k likeliest words only.")] = None,
     top_p: Annotated[float | None, Option(help="Draw from the likeliest with this much probability.")] = None,
     min_p: Annotated[float | None, Option(help="Draw from those with this share of the likeliest's.")] = None,
@@ -244,7 +248,7 @@ def translate(
         bool, Option(help="Put the score that ranks and a tab first: log-probability, by length under a beam.")
     ] = False,
     sample: Annotated[bool, Option(help="Draw words at random instead of searching.")] = False,
-    temperature: Annotated[float, Option(help="For --sample: below 1 sharpens.")] = 1.0,
+    temperature: Annotated[float, Option(help="For --sample: below 1 sharpens; 0 is greedy.")] = 1.0,
     top_k: Annotated[int, Option(help="For --sample: from the k likeliest only.")] = 0,
     top_p: Annotated[float, Option(help="For --sample: from the likeliest with this much probability.")] = 1.0,
     seed: Annotated[int, Option(help="For --sample.")] = 1,
