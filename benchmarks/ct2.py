@@ -1,9 +1,10 @@
 """What `--engine ct2` adds to CTranslate2: lines translated through regard, and by calling the library directly.
 
 Both have the same exported model in int8, the same tokenizers, a worker for every core and the same limits. `direct` is
-what a user would write: all lines are encoded, one call of `translate_batch` with the best of several batch sizes,
-outputs decoded. They take turns; figures are medians over rounds of seconds, and of seconds of the processor, which
-others on the machine disturb less. `same` is the share of lines with the same text.
+what a user would write: all lines are encoded by the same tokenizer, one call of `translate_batch` with the best of
+several batch sizes, outputs decoded; no scores, no limit for each line, and nothing is kept but the text.
+They take turns; figures are medians over rounds of seconds, and of seconds of the processor, which others on the
+machine disturb less. `same` is the share of lines with the same text.
 
     python benchmarks/ct2.py RUN FILE [--lines 1000] [--beam 1 5] [--base 100] [--rounds 9]
 """

@@ -7,10 +7,25 @@ from typing import Annotated, Any
 
 import typer
 from typer import Argument, Option
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
+
+
+class Commands(TyperGroup):
+    """Ends as other tools do when the reader of its output has seen enough (`| head`); click would exit with 1."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left has nowhere to go
+            raise SystemExit(141) from None  # 128 + SIGPIPE
+
 
 app = typer.Typer(
     name="regard",
+    cls=Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -121,7 +136,9 @@ def generate(
     run: Run,
     prompt: Annotated[str | None, Argument(help="What the text begins with. Default: all of stdin.")] = None,
     max_tokens: Annotated[int, Option(min=1, help="Write at most so many tokens.")] = 256,
-    temperature: Annotated[float | None, Option(help="Below 1 sharpens, above 1 flattens.")] = None,
+    temperature: Annotated[
+        float | None, Option(help="Below 1 sharpens, above 1 flattens; 0: the likeliest word.")
+    ] = None,
     top_k: Annotated[int | None, Option(help="Draw from the k likeliest words only.")] = None,
     top_p: Annotated[float | None, Option(help="Draw from the likeliest with this much probability.")] = None,
     min_p: Annotated[float | None, Option(help="Draw from those with this share of the likeliest's.")] = None,
@@ -153,7 +170,9 @@ def generate(
 def chat(
     run: Run,
     max_tokens: Annotated[int | None, Option(help="A reply has at most so many tokens.")] = None,
-    temperature: Annotated[float | None, Option(help="Below 1 sharpens, above 1 flattens.")] = None,
+    temperature: Annotated[
+        float | None, Option(help="Below 1 sharpens, above 1 flattens; 0: the likeliest word.")
+    ] = None,
     top_k: Annotated[int | None, Option(help="Draw from the k likeliest words only.")] = None,
     top_p: Annotated[float | None, Option(help="Draw from the likeliest with this much probability.")] = None,
     min_p: Annotated[float | None, Option(help="Draw from those with this share of the likeliest's.")] = None,
@@ -222,12 +241,14 @@ def translate(
     input: Input = None,
     output: Output = None,
     beam: Beam = None,
-    nbest: Annotated[int, Option(min=1, help="So many translations of each line, as number, score, text.")] = 1,
+    nbest: Annotated[
+        int, Option(min=1, help="Up to so many translations of each line, all different, as number, score, text.")
+    ] = 1,
     scores: Annotated[
         bool, Option(help="Put the score that ranks and a tab first: log-probability, by length under a beam.")
     ] = False,
     sample: Annotated[bool, Option(help="Draw words at random instead of searching.")] = False,
-    temperature: Annotated[float, Option(help="For --sample: below 1 sharpens.")] = 1.0,
+    temperature: Annotated[float, Option(help="For --sample: below 1 sharpens; 0 is greedy.")] = 1.0,
     top_k: Annotated[int, Option(help="For --sample: from the k likeliest only.")] = 0,
     top_p: Annotated[float, Option(help="For --sample: from the likeliest with this much probability.")] = 1.0,
     seed: Annotated[int, Option(help="For --sample.")] = 1,
@@ -467,9 +488,6 @@ def main() -> None:
             raise
         print(f"regard: {error}", file=sys.stderr)
         raise SystemExit(2) from None
-    except BrokenPipeError:  # `| head` has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(141) from None
     except OSError as error:
         if debug:
             raise

@@ -55,6 +55,19 @@ def test_the_best_with_phrases(phrases: tuple[tuple[int, ...], ...], seed: int) 
         assert h.log_probability == pytest.approx(model.log_probability(h.tokens), abs=1e-9)
 
 
+@pytest.mark.parametrize("ways", [(((5,), (1, 4)), ()), (((4, 5),), ((1, 1), (5, 5, 5))), ((), ((5,),))], ids=str)
+@pytest.mark.parametrize("seed", range(3))
+def test_the_best_with_phrases_that_may_be_said_in_several_ways(ways, seed: int) -> None:
+    model, config, phrases = Table(6, seed), Beam(size=600, length_penalty=1.0), ((4,), (1,))
+    every = [(phrase, *others) for phrase, others in zip(phrases, ways, strict=True)]
+    wanted = [s for s in ranked(model, 4, config) if all(any(appears(p, s) for p in each) for each in every)]
+    given = replace(Feed.of(one(), [4]), phrases=[phrases], ways=[ways])
+    found = Engine(model).decode(given, SYMBOLS, config, 3)[0]
+    assert [h.tokens for h in found] == wanted[:3]
+    plain = Engine(model).decode(replace(given, ways=None), SYMBOLS, config, 3)[0]
+    assert found[0].score >= plain[0].score
+
+
 @pytest.mark.parametrize("compiled", [None, Fixed])
 @pytest.mark.parametrize("name", ["transformer", "rnn, feeding"])
 def test_phrases_appear_in_a_batch_and_leave_other_sentences_alone(name: str, compiled) -> None:

@@ -1,6 +1,7 @@
 """Our choices in CTranslate2 against our own model: log-probabilities of given text, and translations."""
 
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -171,6 +172,25 @@ def test_order_empty_lines_and_nbest(trained: Path) -> None:
     assert [[t.text for t in options] for options in found] == [[t.text for t in options] for options in alone]
     assert all(options[n].score >= options[n + 1].score for options in found for n in range(len(options) - 1))
     assert told[-1] == (3, 6)
+
+
+def test_lines_in_two_goes(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first are computed while the rest is encoded; messages count all of them."""
+    fast = ct2_engine.load(trained, "cpu", "float32")
+    lines = ["", *SOURCES[:7], "", "the letters " * 700, *SOURCES[7:]]
+    whole, told = fast.translate(lines, warn=lambda sentence: None), []
+    monkeypatch.setattr(ct2_engine, "HEAD", 5)
+    assert fast.translate(lines, warn=told.append) == whole
+    assert told == ["1 line(s) longer than 63 pieces were cut, first line 10"]
+
+
+@pytest.mark.parametrize("search", [Greedy(max_ratio=0.5, max_extra=0), Beam(size=2, max_ratio=0.5, max_extra=0)])
+def test_without_scores_the_same_words(trained: Path, search: Any) -> None:
+    fast = ct2_engine.load(trained, "cpu", "float32")
+    scored, bare = (fast.nbest(SOURCES, 1, search, scores=scores) for scores in (True, False))
+    assert [options[0].tokens for options in bare] == [options[0].tokens for options in scored]
+    assert not any(math.isnan(options[0].score) for options in scored)
+    assert all(math.isnan(options[0].score) for options in bare)
 
 
 def test_each_line_keeps_its_own_limit(trained: Path) -> None:

@@ -304,7 +304,7 @@ def test_options_of_a_reply(talker: Talker) -> None:
     assert len(talker.reply(["do you like tea"], greedy=True, max_tokens=2).split()) == 2
     for options, said in (
         ({"greedy": True, "top_k": 3}, "top_k is about drawing words"),
-        ({"temperature": 0.0}, "temperature must be above 0"),
+        ({"temperature": -1.0}, "temperature must be above 0"),
         ({"max_tokens": 0}, "max_tokens must be at least 1"),
         ({"temprature": 1.0}, "reply has no option temprature"),
     ):

@@ -140,3 +140,12 @@ def test_files_of_another_length_and_what_cannot_be_met(
         command(toy_run, f"--{name}", path)
     with pytest.raises(RegardError, match="there is no such file"):
         command(toy_run, f"--{name}", path.with_name("missing"))
+
+
+def test_a_phrase_may_be_in_one_piece_with_the_mark_after_it() -> None:
+    tokenizer = text.train(text.Bpe(size=23), ["Auto. Auto. Auto. Auto. Auto rot? rot rot rot"] * 9, "de")
+    asked = Constraints.of({"phrases": [["Auto", "rot", "rot."]]}, 0, 1, tokenizer).demands[0]
+    said = [{tokenizer.decode(way) for way in (first, *others)}
+            for first, others in zip(asked.phrase_ids, asked.ways, strict=True)]  # fmt: skip
+    assert said == [{"Auto", "Auto.", "Auto?"}, {"rot", "rot.", "rot?"}, {"rot."}]
+    assert all(len(way) >= len(first) for first, o in zip(asked.phrase_ids, asked.ways, strict=True) for way in o)

@@ -67,6 +67,19 @@ def test_empty_lines_stay_in_place(translator: Translator) -> None:
     assert translator.translate(["", " "]) == ["", ""]
 
 
+def test_of_the_same_text_the_best_is_kept(exact: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when a text can be cut into pieces in two ways: the rest move up, and come from the whole beam."""
+    lines, beam = sentences(6), Beam(size=8)
+    whole = exact.nbest(lines, 8, beam)
+    monkeypatch.setattr(exact, "_texts", lambda rows, form: [str(sum(row) % 5) for row in rows])
+    found = exact.nbest(lines, 3, beam)
+    for options, every in zip(found, whole, strict=True):
+        seen = list(dict.fromkeys(str(sum(t.tokens) % 5) for t in every))
+        assert [t.text for t in options] == seen[:3]
+        assert options[0].tokens == every[0].tokens
+    assert sum(len({sum(t.tokens) % 5 for t in every[:3]}) < 3 for every in whole) > 1
+
+
 def test_nbest_is_distinct_sorted_and_begins_with_the_best(exact: Translator) -> None:
     lines = sentences(8)
     found = exact.nbest(lines, 4, Beam(size=4))

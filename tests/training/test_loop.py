@@ -116,8 +116,21 @@ def test_finished_run_is_left_alone_and_another_recipe_refused(folder: Path) -> 
     before = weights(folder / "run")
     assert run(folder).finished
     assert same(before, weights(folder / "run"))
-    with pytest.raises(RegardError, match=r"another recipe \(training.steps: 12 → 13\)"):
-        run(folder, steps=13)
+    with pytest.raises(RegardError, match=r"another recipe \(training.steps: 12 → 11\)"):
+        run(folder, steps=11)
+
+
+def test_a_finished_run_may_be_given_more_steps(folder: Path, capsys: pytest.CaptureFixture) -> None:
+    """Where the schedule does not look at how many there are, it is the run that was begun with so many."""
+    noam = {"kind": "noam", "warmup": 4, "peak": 1e-3}
+    run(folder, "whole", steps=12, schedule=noam)
+    assert run(folder, "more", steps=8, schedule=noam).finished
+    assert run(folder, "more", steps=12, schedule=noam).finished
+    assert "training.steps: 8 → 12; from now on rates are those of a run of 12 steps" in capsys.readouterr().err
+    assert same(weights(folder / "whole" / "last"), weights(folder / "more" / "last"))
+    assert json.loads((folder / "more" / "results.json").read_text())["steps"] == 12
+    with pytest.raises(RegardError, match=r"another recipe \(training\.steps: 12 → 8\)"):
+        run(folder, "more", steps=8, schedule=noam)
 
 
 def test_changed_data_is_refused_on_resume(folder: Path) -> None:

@@ -60,7 +60,7 @@ class BeamSearch:
         self.chosen.scatter_(2, at, torch.add(beam, token, alpha=self.beams)[..., None])
         full = self.said >= self.forced.limit
         self.said = self.said + going
-        self.done = self.done | full | (self.count >= self.beams) | self._decided()
+        self.done = self.done | full | self._enough() | self._decided()
         return token.flatten(), beam
 
     def _best(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -85,6 +85,10 @@ class BeamSearch:
         here = torch.add(beam, self.said[:, None], alpha=self.beams)
         self.last = torch.cat([self.last, here], 1).gather(1, order[:, : self.keep])
         self.count = self.count + (ranked > -torch.inf).sum(-1)
+
+    def _enough(self) -> Tensor:
+        """Whether as many have ended as the beam is wide."""
+        return self.count >= self.beams
 
     def _decided(self) -> Tensor:
         """Whether no beginning can still beat the worst that is kept: log p ≤ 0 only falls, whatever comes."""

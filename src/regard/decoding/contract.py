@@ -6,6 +6,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+Words = tuple[int, ...]
+
 
 class State(Protocol):
     """What a model remembers of B sentences, each of which has K rows once it is spread."""
@@ -67,7 +69,12 @@ class Asked:
     limit: int  # at most so many tokens
     key: int = 0  # its name, by which random draws are told apart
     prefix: tuple[int, ...] = ()  # how it must begin
-    phrases: tuple[tuple[int, ...], ...] = ()  # what must appear in it, in any order
+    phrases: tuple[Words, ...] = ()  # what must appear in it, in any order
+    ways: tuple[tuple[Words, ...], ...] = ()  # for each phrase others that may stand for it, none shorter
+
+    def every(self) -> list[tuple[Words, ...]]:
+        """For each phrase all ways to say it, itself first."""
+        return [(phrase, *(self.ways[n] if self.ways else ())) for n, phrase in enumerate(self.phrases)]
 
 
 class Search(Protocol):

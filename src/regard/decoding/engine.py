@@ -6,13 +6,14 @@ host only looks at the device now and then. Knows no kind of model.
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import torch
 
 from regard.decoding.beam import BeamSearch
 from regard.decoding.config import Beam, DecodingConfig, Sample
-from regard.decoding.contract import Asked, Generator, Hypothesis, Search, Symbols
+from regard.decoding.contract import Asked, Generator, Hypothesis, Search, Symbols, Words
 from regard.decoding.forced import Forced, Prefixed
 from regard.decoding.graph import Captured, Fixed, bucket
 from regard.decoding.lane import FREE, Lane, Step
@@ -39,7 +40,8 @@ class Feed:
     lengths: list[int] = field(default_factory=list)  # words of each, where `blank` is given
     told: Callable[[int], None] = quiet  # how many more are done
     prefixes: list[tuple[int, ...]] | None = None  # how each must begin
-    phrases: list[tuple[tuple[int, ...], ...]] | None = None  # what must appear in each
+    phrases: list[tuple[Words, ...]] | None = None  # what must appear in each
+    ways: list[tuple[tuple[Words, ...], ...]] | None = None  # for each of these what may stand for it
 
     @staticmethod
     def of(batch: Any, limits: list[int], keys: list[int] | None = None) -> "Feed":
@@ -53,6 +55,7 @@ class Feed:
                 n if self.keys is None else self.keys[n],
                 self.prefixes[n] if self.prefixes else (),
                 self.phrases[n] if self.phrases else (),
+                self.ways[n] if self.ways else (),
             )
             for n in sentences
         ]
@@ -66,7 +69,7 @@ class Wish:
     config: DecodingConfig
     nbest: int = 1
     prefix: int = 0  # words of the longest that is given
-    phrases: int = 0  # the most that a sentence has, and …
+    phrases: int = 0  # the most that a sentence has, in all ways, and …
     phrase: int = 0  # … words of the longest
 
     @staticmethod
@@ -80,11 +83,11 @@ class Wish:
             if bad := impossible(each, symbols):
                 words = " ".join(map(str, each.phrases[bad[0]]))
                 raise RegardError(f"phrase {bad[0] + 1} of sentence {n + 1} (tokens {words}) cannot appear: {bad[1]}")
-        phrases = [phrase for each in asked for phrase in each.phrases]
-        if phrases and not isinstance(config, Beam):
+        phrases = [[way for said in each.every() for way in said] for each in asked]
+        if any(phrases) and not isinstance(config, Beam):
             raise RegardError("phrases that must appear need a beam search")
-        longest, most = max(len(each.prefix) for each in asked), max(len(each.phrases) for each in asked)
-        return Wish(symbols, config, nbest, longest, most, max(map(len, phrases), default=0))
+        longest, most = max(len(each.prefix) for each in asked), max(map(len, phrases))
+        return Wish(symbols, config, nbest, longest, most, max(map(len, chain(*phrases)), default=0))
 
     def search(self, sentences: int, longest: int, device: torch.device) -> Search:
         at = (self.symbols.eos, sentences, device)

@@ -3,6 +3,7 @@
 A beginning is worth as many words as it has said of the phrases, its bank. The beam is shared out evenly: the best of
 every bank come first, then the second best, … So a beginning that has said what it must is not pushed out by likelier
 ones that have not. What could no longer say the rest within the limit is dropped, so all phrases always appear.
+A phrase may have other ways to be said, none shorter; one of them is enough.
 """
 
 from typing import Any
@@ -35,31 +36,35 @@ class PhraseSearch(BeamSearch):
         count, device = len(self.done), self.done.device
         self.phrases = torch.full((count, phrases, longest_phrase), -1, device=device)  # [B, C, P]
         self.length = torch.zeros(count, phrases, dtype=torch.long, device=device)  # 0: no phrase
+        self.more = torch.zeros_like(self.length)  # words beyond the shortest way to say the same
+        self.same = torch.zeros(count, phrases, phrases, dtype=torch.bool, device=device)  # ways to say one phrase
         # [B, C, P + 1, P] whether the first j words of a phrase are the last of its first s
         self.border = torch.zeros(count, phrases, longest_phrase + 1, longest_phrase, dtype=torch.bool, device=device)
         self.come = torch.zeros(count, self.beams, phrases, dtype=torch.long, device=device)  # words said of each
 
     def begin(self, rows: Tensor, asked: list[Asked]) -> None:
         super().begin(rows, asked)
-        phrases, length, border = (torch.zeros_like(x[: len(asked)], device="cpu") for x in self._own())
+        phrases, length, more, same, border = (torch.zeros_like(x[: len(asked)], device="cpu") for x in self._own())
         phrases.fill_(-1)
         for n, each in enumerate(asked):
-            for c, phrase in enumerate(each.phrases):
-                length[n, c] = len(phrase)
-                phrases[n, c, : len(phrase)] = torch.tensor(phrase)
-                for s in range(len(phrase) + 1):
-                    for j in range(min(s + 1, len(phrase))):
-                        border[n, c, s, j] = phrase[:j] == phrase[s - j : s]
-        for kept, new in zip(self._own(), (phrases, length, border), strict=True):
+            ways = [(c, way) for c, said in enumerate(each.every()) for way in said]
+            for w, (c, way) in enumerate(ways):
+                length[n, w], more[n, w] = len(way), len(way) - len(each.phrases[c])
+                same[n, w, : len(ways)] = torch.tensor([c == other for other, _ in ways])
+                phrases[n, w, : len(way)] = torch.tensor(way)
+                for s in range(len(way) + 1):
+                    for j in range(min(s + 1, len(way))):
+                        border[n, w, s, j] = way[:j] == way[s - j : s]
+        for kept, new in zip(self._own(), (phrases, length, more, same, border), strict=True):
             kept[rows] = new.to(kept.device)
         self.come[rows] = 0
 
-    def _own(self) -> tuple[Tensor, Tensor, Tensor]:
-        return self.phrases, self.length, self.border
+    def _own(self) -> tuple[Tensor, ...]:
+        return self.phrases, self.length, self.more, self.same, self.border
 
     def reorder(self, index: Tensor) -> None:
         super().reorder(index)
-        self.phrases, self.length, self.border = (x[index] for x in self._own())
+        self.phrases, self.length, self.more, self.same, self.border = (x[index] for x in self._own())
         self.come = self.come[index]
 
     def take(self, logits: Tensor) -> tuple[Tensor, Tensor]:
@@ -71,6 +76,11 @@ class PhraseSearch(BeamSearch):
         on = ends.long().argsort(dim=-1, stable=True)[:, : self.beams]  # in the order in which they may
         return score.gather(1, on), on
 
+    def _enough(self) -> Tensor:
+        """With phrases also whether all that goes on is worse by now: what says a phrase too early ends first."""
+        worse = self.score.amax(-1) / self.divisor[self.said] <= self.kept[:, -1]
+        return super()._enough() & (worse | (self.length == 0).all(-1))
+
     def _after(self, beam: Tensor, word: Tensor) -> Tensor:
         """How much of each phrase has been said [B, N, C] once beams [B, N] have said words [B, N]."""
         come = self.come.gather(1, beam[..., None].expand(-1, -1, self.come.shape[-1]))  # [B, N, C]
@@ -79,14 +89,21 @@ class PhraseSearch(BeamSearch):
         phrase = torch.arange(come.shape[-1], device=beam.device)
         fits = fits & self.border[row, phrase, come]
         grown = (fits * torch.arange(1, fits.shape[-1] + 1, device=beam.device)).amax(-1)
-        met = come >= self.length[:, None]
-        return torch.where(met, come, grown)
+        length = self.length[:, None]
+        grown = torch.where(come >= length, come, grown)
+        met = (self.same[:, None] & (grown >= length)[..., None, :]).any(-1)  # [B, N, C] in one of its ways
+        return torch.where(met, length, grown)
+
+    @property
+    def first_way(self) -> Tensor:
+        """[B, C] True where no way to say the same stands before it."""
+        return ~self.same.tril(-1).any(-1)
 
     def _left(self, come: Tensor) -> Tensor:
         """How many words must still come [B, N]: of what is begun, only the one that has come farthest counts."""
-        length = self.length[:, None]
+        length, more = self.length[:, None], self.more[:, None]
         open_ = come < length
-        return (length * open_).sum(-1) - (come * open_).amax(-1)
+        return (length * self.first_way[:, None] * open_).sum(-1) - ((come - more).clamp(min=0) * open_).amax(-1)
 
     def _best(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Continuations in the order in which they may go on: the likeliest, and the next words of all phrases."""

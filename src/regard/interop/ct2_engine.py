@@ -1,10 +1,11 @@
 """Translating with CTranslate2: a Translator like our own whose searches it does."""
 
+import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
@@ -14,7 +15,7 @@ from regard.device import pick_device
 from regard.errors import RegardError
 from regard.interop import ct2
 from regard.interop.ct2_folder import cached, check_precision, names, places
-from regard.tasks.batching import by_length
+from regard.tasks.batching import lanes
 from regard.tasks.constraints import Constraints
 from regard.tasks.translator import Options, Translation, Translator, languages_of
 from regard.tasks.vocabulary import Vocabulary
@@ -22,7 +23,9 @@ from regard.tasks.vocabulary import Vocabulary
 if TYPE_CHECKING:
     from regard.recipe import Recipe
 
-BATCH = {"cpu": 1024, "cuda": 1 << 20}  # padded source tokens at once, above which a CPU only gets slower
+BATCH = {"cpu": 512, "cuda": 1 << 20}  # padded tokens at once, above which a CPU only gets slower
+HEAD = 256  # lines that it begins with
+STRETCH = 64  # lines that become text together
 
 
 def load(run: Path, device: str = "auto", precision: str = "int8") -> "FastTranslator":
@@ -43,6 +46,7 @@ def load(run: Path, device: str = "auto", precision: str = "int8") -> "FastTrans
             compute_type=precision,
             inter_threads=inter,
             intra_threads=intra,
+            max_queued_batches=-1,  # nobody waits to hand them over
         )
     except (RuntimeError, ValueError) as error:  # a device it does not have, a library of the GPU that is absent
         raise RegardError(f"CTranslate2 cannot open {place}: {str(error).splitlines()[0]}") from None
@@ -80,32 +84,34 @@ class FastTranslator(Translator):
         self, lines: Sequence[str], count: int, decoding: DecodingConfig, options: Options, keys: Sequence[int]
     ) -> list[list[Translation]]:
         self._refuse(decoding, options)
-        progress = options.get("progress")
-        ids = self._encode(lines, options)
-        self._check_room(ids, options.get("before", 0))
-        found: list[list[Translation]] = [[] for _ in lines]
-        asked = Constraints.of(options, options.get("before", 0), len(lines), self.vocabulary.target)
-        search = (_PrefixSearch if any(d.prefix_ids for d in asked.demands) else _Search)(self, decoding, count)
-        limits = [search.limit(len(row)) if row else 0 for row in ids]
-        asked.check(limits, self.symbols)
-        width = decoding.size if isinstance(decoding, Beam) else 1
-        budget = max(1, min(options.get("batch_tokens", 4096) // width, BATCH[self.ct2.device]))
-        batches = list(by_length([len(row) for row in ids], budget))
-        given = [
-            [Given(tuple(ids[row]), asked.demands[row].prefix_ids, limits[row]) for row in rows] for rows in batches
-        ]
-        running = [search.begin(sentences) for sentences in given]
-        done = 0
-        for rows, sentences, results in zip(batches, given, running, strict=True):
-            for row, hypotheses in zip(rows, search.finish(sentences, results), strict=True):
-                found[row] = [
-                    Translation(self._text(words, options.get("form", "plain")), score, log_probability, words)
-                    for words, score, log_probability in hypotheses
-                ]
-            done += len(rows)
-            if progress:
-                progress("Translating", done, len(lines))
+        progress, form, before = options.get("progress"), options.get("form", "plain"), options.get("before", 0)
+        found: list[list[Translation]] = []
+        done, running = 0, []
+        cut = len(lines) if options.get("prefixes") else HEAD  # so that the rest is encoded while it is computed
+        for part in filter(None, (lines[:cut], lines[cut:])):
+            search = self._prepare(part, count, decoding, {**options, "before": before + len(found)})
+            running += [(search, len(found), rows, search.begin(rows)) for rows in search.rows()]
+            found += [[] for _ in part]
+        for search, first, rows, results in running:
+            for some in range(0, len(rows), STRETCH):  # made text of while others are computed
+                now = rows[some : some + STRETCH]
+                hypotheses = search.finish(now, results[some : some + STRETCH], search.limits[rows[0]])
+                texts = iter(self._texts([words for each in hypotheses for words, _, _ in each], form))
+                for row, each in zip(now, hypotheses, strict=True):
+                    found[first + row] = [Translation(next(texts), score, total, words) for words, score, total in each]
+                done += len(now)
+                if progress:
+                    progress("Translating", done, len(lines))
         return found
+
+    def _prepare(self, lines: Sequence[str], count: int, decoding: DecodingConfig, options: Options) -> "_Search":
+        ids, before = self._encode(lines, options), options["before"]
+        self._check_room(ids, before)
+        asked = Constraints.of(options, before, len(lines), self.vocabulary.target)
+        search = _PrefixSearch if any(options.get("prefixes") or ()) else _Search
+        made = search(self, decoding, count, options, ids, [demand.prefix_ids for demand in asked.demands])
+        asked.check(made.limits, self.symbols)
+        return made
 
     @staticmethod
     def _refuse(decoding: DecodingConfig, options: Options) -> None:
@@ -132,77 +138,94 @@ class FastTranslator(Translator):
                 )
 
 
-class Given(NamedTuple):
-    source: tuple[int, ...]
-    prefix: tuple[int, ...]  # how its output must begin
-    limit: int  # words that it may have
-
-
 Found = tuple[list[int], float, float]  # words, score, log-probability
 
 
 class _Search:
-    """One way to search, as CTranslate2 is told it: the beam, the penalty, the ids that may not be said.
+    """One way to search some lines, as CTranslate2 is told it: the beam, the penalty, the ids that may not be said.
 
     Their search is ours: a sentence is done when as many hypotheses have ended as the beam is wide, and log p / nᵅ
     ranks them, where n counts the end; older versions count it only if it is returned. What may not be said gives its
-    probability to the rest in theirs, which scores show in the third decimal.
+    probability to the rest in theirs, which scores show in the third decimal. Greedy search is faster without scores.
     """
 
-    def __init__(self, translator: FastTranslator, decoding: DecodingConfig, count: int) -> None:
-        self.translator, self.decoding = translator, decoding
-        self.power = decoding.length_penalty if isinstance(decoding, Beam) else 0.0
+    def __init__(
+        self,
+        translator: FastTranslator,
+        decoding: DecodingConfig,
+        count: int,
+        options: Options,
+        sources: list[list[int]],
+        prefixes: list[tuple[int, ...]],
+    ) -> None:
+        self.translator, self.sources, self.prefixes = translator, sources, prefixes
+        self.lengths = list(map(len, sources))
+        limits = {length: self._limit(decoding, length) for length in set(self.lengths)}
+        self.limits = [limits[length] for length in self.lengths]  # how many words each output may have
+        self.scores = options.get("scores", True)
+        width, self.power = (decoding.size, decoding.length_penalty) if isinstance(decoding, Beam) else (1, 0.0)
+        most = BATCH[translator.ct2.device] // (2 if width > 1 else 1)
+        self.batch = max(1, min(options.get("batch_tokens", 4096) // width, most))
+        self.sizes = {"max_batch_size": self.batch, "batch_type": "tokens", "max_input_length": 0}
+        self.cuts = width == 1 and not self.scores  # greedy search says the same words whatever the limit is
         self.options = {
-            "beam_size": decoding.size if isinstance(decoding, Beam) else 1,
+            "beam_size": width,
             "num_hypotheses": count,
             "length_penalty": self.power,
             "min_decoding_length": 0,  # by default nothing is never said
             "return_end_token": True,
-            "return_scores": True,
+            "return_scores": self.scores,
             "suppress_sequences": [[translator.target_names[i]] for i in dict.fromkeys(translator.symbols.never)],
         }
 
-    def limit(self, source: int) -> int:
-        limit, room = self.decoding.limit(source), self.translator.rooms["decoder"]
+    def _limit(self, decoding: DecodingConfig, length: int) -> int:
+        limit, room = decoding.limit(length) if length else 0, self.translator.rooms["decoder"]
         return limit if room is None else min(limit, room - 1)  # the start has a place too
 
-    def begin(self, rows: list[Given]) -> list[Any]:
-        """Give a batch to CTranslate2, which works on it from now on."""
-        return self._begin([self._named(row.source, self.translator.source_names) for row in rows], None, rows)
+    def rows(self) -> Iterator[list[int]]:
+        """Those that are not empty, longest first, those together whose limits are much alike."""
+        return (rows for rows, _ in lanes(self.lengths, self.batch))
 
-    @staticmethod
-    def _named(ids: Sequence[int], table: Sequence[str]) -> list[str]:
-        return [table[i] for i in ids]
+    def begin(self, rows: list[int]) -> list[Any]:
+        """Give rows, longest first, to CTranslate2, which works on them from now on."""
+        return self._begin(rows, self._sources(rows), None)
 
-    def _begin(self, source: list[list[str]], prefixes: list[list[str]] | None, rows: list[Given]) -> list[Any]:
-        most = max(row.limit for row in rows) + 1  # and the end
+    def _sources(self, rows: list[int]) -> list[list[str]]:
+        names = self.translator.source_names
+        return [[names[i] for i in self.sources[row]] for row in rows]
+
+    def _begin(self, rows: list[int], sources: list[list[str]], prefixes: list[list[str]] | None) -> list[Any]:
+        most = self.limits[rows[0]] + 1  # and the end
         return self.translator.ct2.translate_batch(
-            source, prefixes, max_decoding_length=most, max_input_length=0, asynchronous=True, **self.options
+            sources, prefixes, max_decoding_length=most, asynchronous=True, **self.sizes, **self.options
         )
 
-    def finish(self, rows: list[Given], results: list[Any]) -> list[list[Found]]:
+    def finish(self, rows: list[int], results: list[Any], most: int) -> list[list[Found]]:
         """What it found. Rows that went past their own limit, since another's was larger, are searched again."""
-        found, most = [self._read(*each) for each in zip(rows, results, strict=True)], max(row.limit for row in rows)
+        limits, found = self.limits, list(map(self._read, rows, results))
         again: dict[int, list[int]] = {}  # by limit
-        for n, row in enumerate(rows):
-            if row.limit < most and any(len(words) == row.limit for words, _, _ in found[n]):
-                again.setdefault(row.limit, []).append(n)
+        for n, row in enumerate([] if self.cuts else rows):
+            if limits[row] < most and any(len(words) == limits[row] for words, _, _ in found[n]):
+                again.setdefault(limits[row], []).append(n)
         running = [(chosen, self.begin([rows[n] for n in chosen])) for chosen in again.values()]
         for chosen, others in running:
             for n, result in zip(chosen, others, strict=True):
                 found[n] = self._read(rows[n], result)
         return found
 
-    def _read(self, row: Given, running: Any) -> list[Found]:
+    def _read(self, row: int, running: Any) -> list[Found]:
         """Words, cut at the limit, with their numbers."""
-        result = running.result()
-        found = [self._hypothesis(*pair) for pair in zip(result.hypotheses, result.scores, strict=True)]
-        return [(words[: row.limit], score, total) for words, score, total in found]
+        result, limit = running.result(), self.limits[row]
+        hypotheses = result.hypotheses  # made anew whenever it is looked at
+        scores = result.scores if self.scores else [math.nan] * len(hypotheses)
+        return [
+            (self._words(pieces, limit), score, score * len(pieces) ** self.power)
+            for pieces, score in zip(hypotheses, scores, strict=True)
+        ]
 
-    def _hypothesis(self, pieces: list[str], score: float) -> Found:
+    def _words(self, pieces: list[str], limit: int) -> list[int]:
         ids = [self.translator.ids[piece] for piece in pieces]
-        words = ids[:-1] if ids and ids[-1] == self.translator.symbols.eos else ids
-        return words, score, score * len(ids) ** self.power
+        return ids[: min(limit, len(ids) - (ids[-1:] == [self.translator.symbols.eos]))]
 
 
 class _PrefixSearch(_Search):
@@ -211,23 +234,26 @@ class _PrefixSearch(_Search):
     So all that a beam has found is asked for, without a length penalty, and ranked here as our own engine does.
     """
 
-    def __init__(self, translator: FastTranslator, decoding: DecodingConfig, count: int) -> None:
-        super().__init__(translator, decoding, count)
+    def __init__(
+        self, translator: FastTranslator, decoding: DecodingConfig, count: int, options: Options, *given: Any
+    ) -> None:
+        super().__init__(translator, decoding, count, {**options, "scores": True}, *given)
         self.count = count
-        self.scored: dict[Given, Any] = {}  # the log-probabilities of the prefixes
+        self.scored: dict[int, Any] = {}  # the log-probabilities of the prefixes
         self.options |= {"length_penalty": 0, "num_hypotheses": self.options["beam_size"]}
 
-    def begin(self, rows: list[Given]) -> list[Any]:
-        source = [self._named(row.source, self.translator.source_names) for row in rows]
-        begun = [self._named(row.prefix, self.translator.target_names) for row in rows]
-        scored = self.translator.ct2.score_batch(source, begun, max_input_length=0, asynchronous=True)
+    def begin(self, rows: list[int]) -> list[Any]:
+        names, sources = self.translator.target_names, self._sources(rows)
+        begun = [[names[i] for i in self.prefixes[row]] for row in rows]
+        scored = self.translator.ct2.score_batch(sources, begun, asynchronous=True, **self.sizes)
         self.scored |= zip(rows, scored, strict=True)
-        return self._begin(source, begun, rows)
+        return self._begin(rows, sources, begun)
 
-    def _read(self, row: Given, running: Any) -> list[Found]:
-        result, before = running.result(), sum(self.scored[row].result().log_probs[: len(row.prefix)])
-        found = []
-        for pieces, score in zip(result.hypotheses, result.scores, strict=True):
-            words, _, _ = self._hypothesis(pieces, score)
-            found.append((words[: row.limit], (score + before) / len(pieces) ** self.power, score + before))
+    def _read(self, row: int, running: Any) -> list[Found]:
+        prefix, limit = self.prefixes[row], self.limits[row]
+        result, before = running.result(), sum(self.scored[row].result().log_probs[: len(prefix)])
+        found = [
+            (self._words(pieces, limit), (score + before) / len(pieces) ** self.power, score + before)
+            for pieces, score in zip(result.hypotheses, result.scores, strict=True)
+        ]
         return sorted(found, key=lambda each: -each[1])[: self.count]

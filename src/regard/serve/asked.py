@@ -39,7 +39,7 @@ class Translate(Asked):
 
     text: Texts
     beam: Count | None = Field(None, description="Beginnings that are kept; 1 is greedy. Default: as the recipe says.")
-    nbest: Count | None = Field(None, description="So many translations: the best, and alternatives.")
+    nbest: Count | None = Field(None, description="Up to so many translations: the best, and alternatives that differ.")
     alignments: bool = Field(False, description="Also pairs of source and target words, numbered from 0.")
 
 

@@ -262,10 +262,7 @@ class Batches:
 
 def _story(made: Any, prompt: str, options: dict[str, Any]) -> Iterator[dict[str, Any]]:
     plain = {name: options[name] for name in ("max_tokens", "stop") if options.get(name)} | {"warn": _unsaid}
-    drawn = {name: options.get(name) for name in DRAWN}
-    if greedy := drawn["temperature"] == 0:
-        drawn = dict.fromkeys(DRAWN)
-    decoding = chosen(made.recipe.decoding, 1 if greedy else None, drawn)
+    decoding = chosen(made.recipe.decoding, None, {name: options.get(name) for name in DRAWN})
     if isinstance(decoding, Sample) and options.get("seed") is None:
         decoding = replace(decoding, seed=secrets.randbits(31))  # another story each time
     if isinstance(decoding, Beam):
@@ -281,9 +278,7 @@ def _story(made: Any, prompt: str, options: dict[str, Any]) -> Iterator[dict[str
 
 
 def _reply(made: Any, history: list[str], options: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    if options.get("temperature") == 0:
-        options = {name: value for name, value in options.items() if name not in DRAWN} | {"greedy": True}
-    elif isinstance(made.recipe.decoding, Sample) or options.keys() & set(DRAWN):
+    if isinstance(made.recipe.decoding, Sample) or options.keys() & set(DRAWN):
         options = {"seed": secrets.randbits(31)} | options
     pieces = made.stream(history, **options) if hasattr(made, "stream") else [made.reply(history, **options)]
     for piece in filter(None, pieces):

@@ -61,6 +61,7 @@ def translate(
     decoding = _search(translator.recipe.decoding, beam, asked.phrases is not None, nbest, sampling)
     options: Options = {"batch_tokens": batch_tokens, "long": cast(Long, long), "warn": warn}
     options |= {"attention": ("cross",) if links else (), "files": asked.files}
+    options["scores"] = scores or as_json or nbest > 1
     name = str(source or "standard input")
     with contextlib.ExitStack() as files:
         lines, out = files.enter_context(reading(source, mend)), files.enter_context(writing(output))

@@ -7,13 +7,14 @@ from typing import Any, NamedTuple, TypedDict, TypeVar
 
 from regard.data.readers import lines
 from regard.decoding import Symbols
-from regard.decoding.contract import Asked
+from regard.decoding.contract import Asked, Words
 from regard.decoding.phrases import impossible
 from regard.errors import RegardError
 from regard.text import Tokenizer
 from regard.text.forms import Bytes
 
 T = TypeVar("T")
+MARKS = ".,!?;:"  # that stand at the end of a word, and may be in one piece with it
 
 
 class Asking(TypedDict, total=False):
@@ -30,7 +31,8 @@ class Demand(NamedTuple):
     prefix: str = ""
     phrases: tuple[str, ...] = ()
     prefix_ids: tuple[int, ...] = ()
-    phrase_ids: tuple[tuple[int, ...], ...] = ()
+    phrase_ids: tuple[Words, ...] = ()
+    ways: tuple[tuple[Words, ...], ...] = ()  # for each phrase, ids of others that hold it
 
 
 NOTHING_ASKED = Demand()
@@ -58,7 +60,9 @@ class Constraints:
         demands = []
         for prefix, asked, start in zip(*given, starts, strict=True):
             texts = tuple(dict.fromkeys(text for text in asked if text.strip()))
-            demands.append(Demand(prefix, texts, tuple(start), tuple(tuple(_inside(tokenizer, t)) for t in texts)))
+            said = [_ways(tokenizer, text) for text in texts]
+            ids, ways = tuple(first for first, *_ in said), tuple(tuple(others) for _, *others in said)
+            demands.append(Demand(prefix, texts, tuple(start), ids, ways))
         made = Constraints(demands, options.get("files") or {}, before)
         made._check_words(tokenizer)
         return made
@@ -66,8 +70,11 @@ class Constraints:
     def prefixes(self, rows: Sequence[int]) -> list[tuple[int, ...]]:
         return [self.demands[row].prefix_ids for row in rows]
 
-    def phrases(self, rows: Sequence[int]) -> list[tuple[tuple[int, ...], ...]]:
+    def phrases(self, rows: Sequence[int]) -> list[tuple[Words, ...]]:
         return [self.demands[row].phrase_ids for row in rows]
+
+    def ways(self, rows: Sequence[int]) -> list[tuple[tuple[Words, ...], ...]]:
+        return [self.demands[row].ways for row in rows]
 
     def check(self, limits: Sequence[int], symbols: Symbols) -> None:
         """An error names what cannot be met if output n has at most `limits[n]` pieces; 0: of an empty line."""
@@ -96,6 +103,15 @@ class Constraints:
 
 def _no_room(pieces: int, limit: int) -> str:
     return f"it has {pieces} pieces, and there is room for {limit}" if limit else "the line of the input is empty"
+
+
+def _ways(tokenizer: Tokenizer, phrase: str) -> list[Words]:
+    """A phrase, and with each mark that may follow it, where a vocabulary has pieces of both; the shortest first."""
+    alone = tuple(_inside(tokenizer, phrase))
+    marks = MARKS if phrase[-1:].isalnum() and tokenizer.unk not in alone else ""
+    marked = [tuple(_inside(tokenizer, phrase + mark)) for mark in marks]
+    others = [way for way in marked if way[: len(alone)] != alone and tokenizer.unk not in way]
+    return sorted(dict.fromkeys([alone, *others]), key=len)
 
 
 def _inside(tokenizer: Tokenizer, phrase: str) -> list[int]:

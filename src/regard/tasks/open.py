@@ -9,7 +9,7 @@ from regard.decoding.engine import Wish
 from regard.decoding.graph import bucket
 from regard.decoding.open import Open
 from regard.models.batch import Packed, Pairs, sources
-from regard.tasks.translator import Translation, Translator
+from regard.tasks.translator import Translation, Translator, different, spare
 
 SMALLEST = 32  # words that the first places have room for
 KEPT = 8  # lanes that are kept open, for other lengths and other searches
@@ -53,9 +53,10 @@ class OpenTranslator:
     def step(self) -> Done:
         """A word more of every text; those that are done."""
         done, self.ready = self.ready, []
-        for lane in list(self.lanes.values()):
-            if lane.busy:
-                done += [(key, [self.translator._translation(h, 0, {}) for h in found]) for key, found in lane.step()]
+        for (_, decoding, count), lane in list(self.lanes.items()):
+            for key, found in lane.step() if lane.busy else ():
+                made = [self.translator._translation(h, 0, {}) for h in found]
+                done.append((key, different(made, decoding, count)))
         return done
 
     def _lane(self, words: int, decoding: DecodingConfig, count: int) -> Open:
@@ -66,7 +67,7 @@ class OpenTranslator:
             idle = [name for name, lane in self.lanes.items() if not lane.busy]
             for name in idle[: max(0, len(self.lanes) - KEPT + 1)]:
                 del self.lanes[name]
-            made = Open(t.engine, Wish(t.symbols, decoding, count), self._read, self._blank, room,
+            made = Open(t.engine, Wish(t.symbols, decoding, spare(decoding, count)), self._read, self._blank, room,
                         t._limit(decoding, room), max(1, self.places * SMALLEST // room))  # fmt: skip
             self.lanes[key] = made
         self.lanes[key] = lane = self.lanes.pop(key)  # the last to be given up

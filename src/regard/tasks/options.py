@@ -40,8 +40,10 @@ def searching(base: DecodingConfig, phrases: bool, outputs: int = 1) -> Decoding
     return with_beam(base, size) if isinstance(base, Greedy) and size > 1 else base
 
 
-def drawing(base: DecodingConfig, **choices: Any) -> Sample:
-    """Words drawn at random, as chosen; an impossible choice is told in one sentence."""
+def drawing(base: DecodingConfig, **choices: Any) -> DecodingConfig:
+    """Words drawn at random, as chosen, at a temperature of 0 the likeliest; what cannot be is told in one sentence."""
+    if choices.get("temperature") == 0:
+        return Greedy(**_limits(base))
     try:
         return Sample(**choices, **_limits(base))
     except ValueError as error:

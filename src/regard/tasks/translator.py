@@ -42,7 +42,7 @@ PRECISIONS: dict[str, torch.dtype | None] = {"float32": None, "bf16": torch.bflo
 Warn = Callable[[str], None]
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)  # not frozen: such are made five times as fast, and there is one for each line
 class Translation:
     text: str
     score: float  # under the length penalty
@@ -60,6 +60,7 @@ class Options(Asking, total=False):
     warn: Warn | None  # told how many lines were cut; by default a Python warning is given
     progress: Progress | None
     before: int  # lines of the text that came earlier: messages count them, samples are drawn as if all came at once
+    scores: bool  # whether they are looked at (true); else an engine to which they are work may leave them out, as NaN
     attention: Sequence[str]  # places whose weights are recorded: encoder, decoder, cross
     heads: Heads | None  # for each line the head of each word in its dependency tree, for structural positions
 
@@ -114,26 +115,32 @@ class Translator:
         self, lines: Sequence[str], decoding: DecodingConfig | None = None, **options: Unpack[Options]
     ) -> list[str]:
         """One output for each line, in order; an empty line gives an empty line."""
+        options["scores"] = False
         return [found[0].text if found else "" for found in self.nbest(lines, 1, decoding, **options)]
 
     def nbest(
         self, lines: Sequence[str], count: int, decoding: DecodingConfig | None = None, **options: Unpack[Options]
     ) -> list[list[Translation]]:
-        """For each line its best translations, best first; none for an empty line. The recipe says how to search."""
+        """For each line its best translations, best first; none for an empty line. The recipe says how to search.
+
+        Of a beam no text is given twice, so there may be fewer than asked for; a wider beam finds more.
+        """
         if isinstance(lines, str):
             raise RegardError("translate takes a list of sentences, not one string; write translate([text])")
         decoding = decoding or searching(self.recipe.decoding, bool(options.get("phrases")))
         self._check(decoding, count, bool(options.get("phrases")))
         options["warn"] = options.get("warn") or _warn
         before = options.get("before", 0)
+        searched = spare(decoding, count)
         if options.get("long") != "segment":
-            return self._each(lines, count, decoding, options, range(before, before + len(lines)))
+            found = self._each(lines, searched, decoding, options, range(before, before + len(lines)))
+            return [different(each, decoding, count) for each in found]
         limit, source = self.recipe.data.filters.max_length, self.vocabulary.source
         parts = Segments(
             lines, limit, lambda texts: [len(row) for row in source.encode_batch(list(texts))], self.languages[1]
         )
-        found = self._each(parts.lines, count, decoding, parts.options(options), parts.keys(before))
-        return parts.joined(found, decoding)
+        found = self._each(parts.lines, searched, decoding, parts.options(options), parts.keys(before))
+        return [different(each, decoding, count) for each in parts.joined(found, decoding)]
 
     def _each(
         self, lines: Sequence[str], count: int, decoding: DecodingConfig, options: Options, keys: Sequence[int]
@@ -163,6 +170,7 @@ class Translator:
                 self._feed(ids, rows, room, [limits[row] for row in rows], heads),
                 prefixes=asked.prefixes(rows),
                 phrases=asked.phrases(rows),
+                ways=asked.ways(rows),
             )
             searched = self._search(feed, [keys[row] for row in rows], decoding, count, places, told)
             for row, hypotheses in zip(rows, searched, strict=True):
@@ -207,7 +215,7 @@ class Translator:
         }
         if attention and "encoder" in attention:
             attention["encoder"] = attention["encoder"][..., :source, :]
-        text = self._text(h.tokens, options.get("form", "plain"))
+        (text,) = self._texts([h.tokens], options.get("form", "plain"))
         return Translation(text, h.score, h.log_probability, h.tokens, attention)
 
     def _search(
@@ -266,9 +274,10 @@ class Translator:
             return None
         return trees([heads[row] for row in rows], [ids[row] for row in rows], self.vocabulary.source)
 
-    def _text(self, tokens: list[int], form: Form) -> str:
-        text = self.vocabulary.target.decode(tokens)
-        return self.vocabulary.target.detokenise(text, self.languages[1]) if form == "plain" else text
+    def _texts(self, rows: Sequence[Sequence[int]], form: Form) -> list[str]:
+        target, language = self.vocabulary.target, self.languages[1]
+        texts = target.decode_batch(rows)
+        return [target.detokenise(text, language) for text in texts] if form == "plain" else texts
 
     # --- scoring -----------------------------------------------------------------------------------------------
 
@@ -319,6 +328,21 @@ class Translator:
             references = [t for _, t in given]
             outputs = [target.detokenise(o, self.languages[1]) for o in outputs]
         return text_metrics(outputs, references, self.languages[1], settings.tokenise, full)
+
+
+def spare(decoding: DecodingConfig, count: int) -> int:
+    """How many hypotheses to ask for: of a beam all where several are wanted, since two may be the same text."""
+    return decoding.size if isinstance(decoding, Beam) and count > 1 else count
+
+
+def different(found: list[Translation], decoding: DecodingConfig, count: int) -> list[Translation]:
+    """The best of a beam whose texts differ: of one text in two ways of cutting, the likelier. Draws are kept."""
+    if not isinstance(decoding, Beam) or count == 1:
+        return found
+    best: dict[str, Translation] = {}
+    for each in found:
+        best.setdefault(each.text, each)
+    return list(best.values())[:count]
 
 
 def _warn(sentence: str) -> None:

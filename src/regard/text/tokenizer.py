@@ -65,6 +65,7 @@ class Tokenizer:
         self.table = table
         own = [self.inner.id_to_token(i) or "" for i in range(self.inner.get_vocab_size())]
         self._pieces = table.pieces if table else own
+        self._visible = ["<unk>" if i == self.unk else piece for i, piece in enumerate(self._pieces)]
         self._silent = frozenset(special.values()) - ({self.unk} if self.unk != self.eos else set())
 
     @property
@@ -137,19 +138,17 @@ class Tokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of the pieces. Special tokens are left out, but an unknown piece is seen as `<unk>`."""
-        return self.form.join([self._visible(i) for i in ids if i not in self._silent])
+        return self.decode_batch([ids])[0]
 
     def decode_batch(self, rows: Sequence[Sequence[int]]) -> list[str]:
-        return [self.decode(row) for row in rows]
+        join, visible, silent = self.form.join, self._visible, self._silent
+        return [join([visible[i] for i in row if i not in silent]) for row in rows]
 
     def detokenise(self, text: str, language: str | None = None) -> str:
         """Decoded text as people write it: undoes the Moses form, if that is the form."""
         if not self.stages.moses:
             return text
         return join_words(moses.detokenise(text, language or self.language).split(" "))
-
-    def _visible(self, index: int) -> str:
-        return "<unk>" if index == self.unk else self._pieces[index]
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """The pieces as people like to see them."""
@@ -164,7 +163,7 @@ class Tokenizer:
             if i in self._silent:
                 numbers.append(-1)
                 continue
-            piece = self._visible(i)
+            piece = self._visible[i]
             word += word < 0 or self.form.opens(piece, previous)
             numbers.append(word)
             previous = piece

@@ -103,6 +103,8 @@ def info(run: Path | None, as_json: bool) -> None:
     if as_json:
         print(json.dumps(facts, indent=1, ensure_ascii=False))
         return
+    if "of" in facts:
+        facts["step"] = f"{facts['step']:,} of {facts.pop('of'):,}"
     table = Table(show_header=False, title=f"regard {__version__}" if run is None else str(run), title_justify="left")
     table.add_column(style="bold")
     table.add_column(overflow="fold")
@@ -125,6 +127,7 @@ def _installation() -> dict[str, Any]:
     import torch
 
     from regard.data.places import cache_root, data_folders
+    from regard.device import device_name
     from regard.recipe import shipped_recipes
 
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
@@ -132,7 +135,7 @@ def _installation() -> dict[str, Any]:
         "version": __version__,
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "devices": gpus or [f"{torch.get_num_threads()} CPU threads"],
+        "devices": gpus or [device_name(torch.device("cpu"))],
         "recipes": list(shipped_recipes()),
         "data": [str(folder) for folder in data_folders()],
         "cache": str(cache_root()),

@@ -65,7 +65,7 @@ def train(
     try:
         with launched(chosen) as world, contextlib.ExitStack() as claim, Interrupt(minutes) as interrupt:
             console = console or Console(stderr=True, quiet=not world.main)
-            world.first(lambda: claim.enter_context(_claim(run, recipe)))
+            world.first(lambda: claim.enter_context(_claim(run, recipe, console)))
             with _numerics(recipe.training.deterministic):
                 return _train(recipe, run, world.device(chosen), interrupt, console, world)
     except OSError as error:
@@ -88,7 +88,7 @@ def _numerics(deterministic: bool) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _claim(run: Path, recipe: Recipe) -> Iterator[None]:
+def _claim(run: Path, recipe: Recipe, console: Console) -> Iterator[None]:
     """One run a folder; the system gives the lock back however the process ends."""
     run.mkdir(parents=True, exist_ok=True)
     lock = run / ".lock"
@@ -101,7 +101,7 @@ def _claim(run: Path, recipe: Recipe) -> Iterator[None]:
                     raise RegardError(f"{run}: another process is training here") from None
                 except OSError:  # a file system without locks
                     pass
-            _same_recipe(run, recipe)
+            _same_recipe(run, recipe, console)
             yield
     finally:
         if [p.name for p in run.iterdir()] == [".lock"]:  # nothing came of it: leave nothing behind
@@ -110,13 +110,19 @@ def _claim(run: Path, recipe: Recipe) -> Iterator[None]:
                 run.rmdir()
 
 
-def _same_recipe(run: Path, recipe: Recipe) -> None:
-    """An existing run goes on under its own recipe only."""
+def _same_recipe(run: Path, recipe: Recipe, console: Console) -> None:
+    """An existing run goes on under its own recipe only; it may be given more steps."""
     path = run / CONFIG
     if path.exists():
         old = read_recipe(run)
-        free = replace(recipe, training=replace(recipe.training, parallel=old.training.parallel))  # changes no example
+        before, steps = old.training.steps, recipe.training.steps
+        free = replace(
+            recipe, training=replace(recipe.training, parallel=old.training.parallel, steps=min(steps, before))
+        )  # neither changes the examples
         changed = list(config.differences(config.to_plain(old), config.to_plain(free)))
+        if steps > before and not changed:
+            told = f"training.steps: {before:,} → {steps:,}; from now on rates are those of a run of {steps:,} steps"
+            console.print(told, highlight=False, soft_wrap=True)
         if changed:
             shown = "; ".join(changed[:4]) + (f"; and {len(changed) - 4} more" if len(changed) > 4 else "")
             raise RegardError(
