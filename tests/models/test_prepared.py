@@ -76,8 +76,21 @@ def test_steps_of_a_transformer(name: str, beams: int, uneven: bool) -> None:
     same_steps(model, lambda: model.start(given, 9), beams=beams, uneven=uneven)
 
 
+@pytest.mark.parametrize("name", [*FAST, *PLAIN, "past alone"])
+def test_sources_are_read_as_the_model_reads_them(name: str) -> None:
+    """With padding and without; an encoder that hides the future reads in its own way."""
+    model = build(**(FAST | PLAIN | {"past alone": {"attention": {"encoder": {"pattern": "causal"}}}})[name])
+    for given in (batch([(5, 4), (3, 4), (2, 4)]), batch([(4, 4), (4, 4)])):
+        with torch.inference_mode():
+            expected, found = (start(given, 9) for start in (model.start, model.prepared().start))
+        for (_, kept), (_, same) in zip(expected.layers, found.layers, strict=True):
+            torch.testing.assert_close(same.keys, kept.keys, atol=1e-9, rtol=0)
+            torch.testing.assert_close(same.values, kept.values, atol=1e-9, rtol=0)
+
+
 def test_what_is_known_is_prepared() -> None:
     for choices in FAST.values():
+        assert build(**choices).prepared().start.keywords["encode"].layers
         for layer in build(**choices).prepared().layers:
             assert [type(ask) for ask in layer.asks] == [Own, Cross]
     for choices in PLAIN.values():

@@ -16,6 +16,7 @@ from torch import Tensor
 from regard.nn.layout import Call, Layout
 
 BEAM = torch.int16  # how the number of a beam is kept
+FEWEST = {"cpu": 16}  # slots that are read at once: fewer, and products of many small matrices take twice as long
 
 
 @dataclass
@@ -30,7 +31,7 @@ class Places:
     least: int = 0  # … and none less than this; both are known without asking the device
     _bounds: list[tuple[int, int] | None] = field(init=False, repr=False)  # (least, filled) of each sentence when …
     _clock: int = field(default=0, init=False, repr=False)  # … so many tokens had been read here
-    _next: tuple[Tensor, Tensor] | None = field(default=None, init=False, repr=False)
+    _next: tuple[int, Tensor] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._bounds = [(self.least, self.filled)] * len(self.position)
@@ -52,13 +53,18 @@ class Places:
         slots = torch.arange(filled * self.beams, device=device)
         return Call(replace(queries, past=past), Layout((slots // self.beams)[None], filled))
 
-    def past(self, steps: int) -> Tensor:
+    def reach(self) -> int:
+        """How many places one more token may read: up to the longest row's, or as many as are read no slower."""
+        fewest = 0 if self.level else FEWEST.get(self.position.device.type, 0)
+        return min(max(self.filled + 1, -(-fewest // self.beams)), self.length)
+
+    def past(self, steps: int, reach: int = 0) -> Tensor:
         """Which slots [B, K, slots] each beam has come through; those of the next tokens are its own."""
         assert self.history is not None
         beam = torch.arange(self.beams, dtype=BEAM, device=self.position.device)
         at = self.next(steps).position.unflatten(0, (-1, self.beams))  # [B, K, T]
         self.history.scatter_(2, at, beam[:, None].expand_as(at))
-        filled = min(self.filled + steps, self.length)
+        filled = reach or min(self.filled + steps, self.length)
         return (self.history[..., :filled, None] == beam).flatten(2)
 
     def next(self, steps: int) -> Layout:
@@ -69,14 +75,15 @@ class Places:
             places = places + torch.arange(steps, device=device)
         return Layout(places.clamp(max=end - 1), end, start=self.least)
 
-    def slots(self, steps: int) -> tuple[Tensor, Tensor]:
-        """Where the next tokens' keys go: sentences [B, 1] and their slots [B, K·T]; the same for all layers."""
-        if self._next is None:
-            rows = torch.arange(len(self.position) // self.beams, device=self.position.device)[:, None]
-            beam = torch.arange(self.beams, device=self.position.device)[:, None]
-            slots = self.next(steps).position.unflatten(0, (-1, self.beams)) * self.beams + beam  # [B, K, T]
-            self._next = rows, slots.flatten(1)
-        return self._next
+    def slots(self, steps: int, heads: int) -> Tensor:
+        """Where the next tokens' keys [B·K, H, T, d] go in storage [B·H·L·K, d]; the same for all layers."""
+        if self._next is None or self._next[0] != heads:
+            row = torch.arange(len(self.position), device=self.position.device)[:, None]  # [B·K, 1]
+            head = row // self.beams * heads + torch.arange(heads, device=row.device)  # [B·K, H]
+            place = self.next(steps).position * self.beams + row % self.beams  # [B·K, T]
+            slots = head[..., None] * (self.length * self.beams) + place[:, None]  # [B·K, H, T]
+            self._next = heads, slots.flatten()
+        return self._next[1]
 
     def advance(self, steps: int) -> None:
         self.position = self.position + steps
@@ -179,18 +186,19 @@ class Cache:
             first.keys.new_zeros(rows, *first.keys.shape[1:]), first.values.new_zeros(rows, *first.values.shape[1:])
         )
 
-    def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Write T new keys for each row [B·K, H, T, d], and give all slots up to the longest row's."""
+    def append(self, k: Tensor, v: Tensor, reach: int = 0) -> tuple[Tensor, Tensor]:
+        """Write T new keys for each row [B·K, H, T, d]; give all slots up to the longest row's, or those of `reach`."""
         places, steps = self.places, k.shape[2]
         level = places.level and (steps == 1 or places.beams == 1)
         filled = min(places.filled + steps, places.length) * places.beams
         for kept, new in ((self.keys, k), (self.values, v)):
-            new = new.transpose(1, 2).reshape(len(kept), -1, *new.shape[1::2]).to(kept.dtype)  # [B, K·T, H, d]
+            new = new.to(kept.dtype)
             if level:  # all rows stand at one place: a plain copy
+                new = new.transpose(1, 2).reshape(len(kept), -1, *new.shape[1::2])  # [B, K·T, H, d]
                 kept[:, :, places.filled * places.beams : filled] = new.transpose(1, 2)
             else:
-                rows, slots = places.slots(steps)
-                kept[rows, :, slots] = new
+                kept.view(-1, kept.shape[-1]).index_copy_(0, places.slots(steps, kept.shape[1]), new.flatten(0, 2))
+        filled = reach * places.beams or filled
         return self.keys[:, :, :filled], self.values[:, :, :filled]
 
     def apart(self, k: Tensor, v: Tensor, call: Call) -> tuple[Tensor, Tensor, Call]:
