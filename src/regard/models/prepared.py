@@ -162,7 +162,7 @@ class Own(_Attention):
 
     def __call__(self, x: Tensor, now: Now, cache: Cache) -> Tensor:
         made = self.product(x).to(cache.keys.dtype)  # [N, H·(2·d_k + d_v)]
-        q, k, v = map(self.split, made.split(self.widths, -1))
+        q, k, v = map(self.split, torch.split_with_sizes(made, self.widths, -1))
         q, k = self.turn(q, now), self.turn(k, now)
         k, v = cache.append(self.layer.score.keys(k) if self.prepares else k, v, now.reach)
         return self.attend(q, k, v, "past", now, x.dtype)
@@ -285,9 +285,10 @@ def _network(network: FeedForward) -> Function:
     if not isinstance(activation, nn.ReLU):
         return lambda x: last(activation(inner(x)))
     first: Any = network.expand
-    if isinstance(first, Packed):
+    if isinstance(first, Packed) and not first.small:
         return lambda x: last(first.rectified(x))
-    return lambda x: last(torch._addmm_activation(first.bias, x, first.weight.T))
+    weight, bias = first.weight.detach().T, first.bias
+    return lambda x: last(torch._addmm_activation(bias, x, weight))
 
 
 def _linear(layer: Any) -> Function:
@@ -295,7 +296,11 @@ def _linear(layer: Any) -> Function:
 
 
 def _like(layer: Any, weight: Tensor, bias: Tensor) -> Function:
-    """xWᵀ + b with these, in the way in which a layer makes its product."""
-    if isinstance(layer, Packed):
+    """xWᵀ + b of rows x [N, D] with these, in the way in which a layer makes its product."""
+    if isinstance(layer, Packed) and not layer.small:
         return layer.forward if layer.weight is weight else Packed(weight, bias).forward
-    return partial(F.linear, weight=weight, bias=bias)
+    return partial(_product, weight.detach().T, bias)
+
+
+def _product(weight: Tensor, bias: Tensor, x: Tensor) -> Tensor:
+    return torch.addmm(bias, x, weight)

@@ -32,6 +32,7 @@ class Places:
     _bounds: list[tuple[int, int] | None] = field(init=False, repr=False)  # (least, filled) of each sentence when …
     _clock: int = field(default=0, init=False, repr=False)  # … so many tokens had been read here
     _next: tuple[int, Tensor] | None = field(default=None, init=False, repr=False)
+    _moves: tuple[Tensor, Tensor, Tensor] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._bounds = [(self.least, self.filled)] * len(self.position)
@@ -135,8 +136,15 @@ class Places:
         self.position = self.position.unflatten(0, (-1, self.beams))[index].flatten()
         if self.history is not None:
             self.history = self.history[index]
-        self._bounds = [self._bounds[n] for n in index.tolist()]
+        self._bounds, self._moves = [self._bounds[n] for n in index.tolist()], None
         self._bound()
+
+    def moves(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """Which rows change in a reordering, and what they become; asked by every layer."""
+        if self._moves is None or self._moves[0] is not index:
+            to = (index != torch.arange(len(index), device=index.device)).nonzero()[:, 0]
+            self._moves = index, to, index[to]
+        return self._moves[1:]
 
     def write(self, rows: Tensor, other: "Places") -> None:
         """Replace sentences by those of another, which has no more room and as many beams."""
@@ -161,6 +169,18 @@ class Places:
 def _kept(x: Tensor) -> torch.dtype:
     """In what keys and values are kept: a CPU attends in float32 several times as fast as in half precision."""
     return torch.promote_types(x.dtype, torch.float32) if x.device.type == "cpu" else x.dtype
+
+
+def moved(index: Tensor, places: Places, filled: int, *kept: Tensor) -> list[Tensor]:
+    """Row r becomes what row index[r] was, up to `filled` of the third dimension. A CPU copies only what moves."""
+    count, room = len(index), min(x.untyped_storage().nbytes() // (x.stride(0) * x.element_size()) for x in kept)
+    if kept[0].device.type != "cpu" or count > room:
+        return [x[index] for x in kept]
+    to, of = places.moves(index)
+    made = [x.as_strided((count, *x.shape[1:]), x.stride()) for x in kept]  # what was left there is hidden from all
+    for new, old in zip(made, kept, strict=True):
+        new.narrow(2, 0, filled).index_copy_(0, to, old.narrow(2, 0, filled).index_select(0, of))
+    return made
 
 
 @dataclass
@@ -199,7 +219,7 @@ class Cache:
             else:
                 kept.view(-1, kept.shape[-1]).index_copy_(0, places.slots(steps, kept.shape[1]), new.flatten(0, 2))
         filled = reach * places.beams or filled
-        return self.keys[:, :, :filled], self.values[:, :, :filled]
+        return self.keys.narrow(2, 0, filled), self.values.narrow(2, 0, filled)
 
     def apart(self, k: Tensor, v: Tensor, call: Call) -> tuple[Tensor, Tensor, Call]:
         """What `append` gave, as every beam's own past by itself [B·K, H, filled, d]; for what knows no slots."""
@@ -234,7 +254,8 @@ class Cache:
         """Nothing moves: the places know whose keys each beam sees."""
 
     def reorder(self, index: Tensor) -> None:
-        self.keys, self.values = self.keys[index], self.values[index]
+        p = self.places
+        self.keys, self.values = moved(index, p, p.filled * p.beams, self.keys, self.values)
 
     def write(self, rows: Tensor, other: "Cache") -> None:
         """Replace some sentences by those of another cache, whose storage may be shorter."""
@@ -253,8 +274,8 @@ class Memory:
 
     @staticmethod
     def of(k: Tensor, v: Tensor) -> "Memory":
-        """Head by head, as they are read again and again."""
-        return Memory(k.to(_kept(k)).contiguous(), v.to(_kept(v)).contiguous())
+        """Head by head, as they are read again and again, in storage of their own."""
+        return Memory(*(x.to(_kept(x)).clone(memory_format=torch.contiguous_format) for x in (k, v)))
 
     @staticmethod
     def joined(memories: "Sequence[Memory]") -> "Memory":
@@ -274,7 +295,7 @@ class Memory:
     def branch(self, beams: Tensor) -> None: ...
 
     def reorder(self, index: Tensor) -> None:
-        self.keys, self.values = self.keys[index], self.values[index]
+        self.keys, self.values = moved(index, self.places, self.keys.shape[2], self.keys, self.values)
 
     def write(self, rows: Tensor, other: "Memory") -> None:
         length = other.keys.shape[2]
