@@ -76,8 +76,21 @@ def test_steps_of_a_transformer(name: str, beams: int, uneven: bool) -> None:
     same_steps(model, lambda: model.start(given, 9), beams=beams, uneven=uneven)
 
 
+@pytest.mark.parametrize("name", [*FAST, *PLAIN, "past alone"])
+def test_sources_are_read_as_the_model_reads_them(name: str) -> None:
+    """With padding and without; an encoder that hides the future reads in its own way."""
+    model = build(**(FAST | PLAIN | {"past alone": {"attention": {"encoder": {"pattern": "causal"}}}})[name])
+    for given in (batch([(5, 4), (3, 4), (2, 4)]), batch([(4, 4), (4, 4)])):
+        with torch.inference_mode():
+            expected, found = (start(given, 9) for start in (model.start, model.prepared().start))
+        for (_, kept), (_, same) in zip(expected.layers, found.layers, strict=True):
+            torch.testing.assert_close(same.keys, kept.keys, atol=1e-9, rtol=0)
+            torch.testing.assert_close(same.values, kept.values, atol=1e-9, rtol=0)
+
+
 def test_what_is_known_is_prepared() -> None:
     for choices in FAST.values():
+        assert build(**choices).prepared().start.keywords["encode"].layers
         for layer in build(**choices).prepared().layers:
             assert [type(ask) for ask in layer.asks] == [Own, Cross]
     for choices in PLAIN.values():
@@ -114,3 +127,19 @@ def test_sources_that_are_read_in_parts(monkeypatch) -> None:
         with torch.inference_mode():
             found.append(model.step(words, model.start(given, 5))[0])
     torch.testing.assert_close(*found, atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("index", [[0, 3, 2], [2, 1], [3, 3, 0, 1], [0, 1, 2, 3, 0]])
+def test_rows_that_move_are_those_of_a_plain_choice(index: list[int]) -> None:
+    """Some stay where they are, some go, and storage that was given up serves again."""
+    model, words = build(), torch.tensor([[4], [5], [6], [7]])
+    with torch.inference_mode():
+        state = model.start(batch([(5, 4), (3, 4), (2, 4), (4, 4)]), 9)
+        for _ in range(3):
+            _, state = model.step(words, state)
+        for chosen in (index, [1], [0, 0, 0]):
+            kept = [x for layer in state.layers for part in layer for x in (part.keys, part.values)]
+            expected = [x[chosen] for x in kept]
+            state.reorder(torch.tensor(chosen))
+            found = [x for layer in state.layers for part in layer for x in (part.keys, part.values)]
+            assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))

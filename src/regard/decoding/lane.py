@@ -1,5 +1,6 @@
 """Places for sentences that are decoded side by side: who is where, who is done, who leaves."""
 
+from bisect import bisect_left
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
@@ -122,24 +123,28 @@ class Lane:
         self.step.state.release(places)
         return list(zip(gone, found, strict=True))  # type: ignore[arg-type]
 
-    def shrink(self) -> None:
-        """Go on with the places that are taken, unless steps are compiled for all of them."""
+    def shrink(self, spare: int = 0) -> None:
+        """Go on with the places that are taken and so many more, unless steps are compiled for all of them."""
         if self.busy():
-            self.resize(0)
+            self.resize(len(self.sentences) - len(self.free()) + spare)
 
     def resize(self, count: int) -> None:
         """Go on with so many places, with those that are taken at least, unless steps are compiled for some number."""
         if self.compiled is not None:
             return
         taken = [place for place, sentence in enumerate(self.sentences) if sentence is not None]
-        kept = taken + [0] * (count - len(taken))  # a free place may be like any other
-        index = torch.tensor(kept, device=self.device)
+        total, last = max(count, len(taken)), len(self.sentences) - 1
+        come = iter(taken[bisect_left(taken, total) :])  # who must move; all others stay where they are
+        held = set(taken)
+        kept = [place if place in held else next(come, None) for place in range(total)]
+        index = torch.tensor(
+            [min(n, last) if place is None else place for n, place in enumerate(kept)], device=self.device
+        )
         self.step.state.reorder(index)
         self.step.search.reorder(index)
         self.step.tokens = self.step.tokens.view(len(self.sentences), -1)[index].view(-1, 1)
-        more = len(kept) - len(taken)
-        self.sentences = [*(self.sentences[n] for n in taken), *[None] * more]
-        self.ends = [*(self.ends[n] for n in taken), *[0] * more]
+        self.sentences = [None if place is None else self.sentences[place] for place in kept]
+        self.ends = [0 if place is None else self.ends[place] for place in kept]
         self.step.state.release(self.free())
         self.over.clear()
         self.news.forget()

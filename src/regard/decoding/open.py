@@ -16,7 +16,7 @@ from regard.decoding.graph import Captured, bucket
 
 EVERY = 6  # steps between two times that sentences join, unless …
 SHARE = 2  # … half as many wait as are being said
-SPARE = 2  # places are given up where half of them are free
+SPARE = 8  # places are given up where an eighth of them is free, and more than those who wait will take
 
 
 class Waiting(NamedTuple):
@@ -75,8 +75,8 @@ class Open:
             return []
         self.lane.advance()
         done = self.lane.leave()
-        if done and len(self.lane.free()) * SPARE >= len(self.lane.sentences) and not self.waiting:
-            self.lane.shrink()
+        if done and (len(self.lane.free()) - len(self.waiting)) * SPARE >= len(self.lane.sentences):
+            self.lane.shrink(len(self.waiting))
         return [(key, found) for key, found in done]
 
     def _join(self) -> None:

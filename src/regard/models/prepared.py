@@ -24,6 +24,7 @@ from regard.nn.feed_forward import FeedForward
 from regard.nn.frozen import Packed
 from regard.nn.layout import Call, Layout
 from regard.nn.norm import LayerNorm, recorded_norm
+from regard.nn.pattern import And, Causal
 from regard.nn.position import Position
 from regard.nn.residual import NoResidual, PostNorm, PreNorm
 from regard.nn.score import Score
@@ -39,6 +40,8 @@ class Prepared:
         self, model: Any, words: Embedding, positions: nn.ModuleList, layers: Iterable[Any], norm: nn.Module
     ) -> None:
         self.model, self.start, self.longest = model, model.start, model.longest
+        if hasattr(model, "encoder"):
+            self.start = partial(model.start, encode=Reader(model))
         self.words, self.positions = words, positions
         self.layers = [Layer(layer) for layer in layers]
         self.norm, self.output = _norm(norm), model.output.forward
@@ -60,7 +63,7 @@ class Now:
     """What all layers of a step share."""
 
     def __init__(self, state: State) -> None:
-        self.state, self.places = state, state.places
+        self.state, self.places, self.reach = state, state.places, state.places.reach()
         self.queries: Layout = self.places.next(1)  # [N, 1]
 
     @cached_property
@@ -76,10 +79,10 @@ class Now:
         """Which slots each row may see [B, 1, K, slots]; None: all."""
         places = self.places
         if places.history is not None:
-            return places.past(1)[:, None]
+            return places.past(1, self.reach)[:, None]
         if places.level:
             return None
-        return (torch.arange(places.filled + 1, device=places.position.device) <= self.queries.position)[:, None, None]
+        return (torch.arange(self.reach, device=places.position.device) <= self.queries.position)[:, None, None]
 
     @cached_property
     def source(self) -> Tensor | None:
@@ -134,7 +137,7 @@ class _Attention:
         self.turns = type(position).rotate is not Position.rotate
         self.prepares = type(score).keys is not Score.keys
 
-    def turn(self, x: Tensor, now: Now) -> Tensor:
+    def turn(self, x: Tensor, now: "Now | Source") -> Tensor:
         return self.layer.position.rotate(x, now.queries) if self.turns else x
 
     def split(self, x: Tensor) -> Tensor:
@@ -159,9 +162,9 @@ class Own(_Attention):
 
     def __call__(self, x: Tensor, now: Now, cache: Cache) -> Tensor:
         made = self.product(x).to(cache.keys.dtype)  # [N, H·(2·d_k + d_v)]
-        q, k, v = map(self.split, made.split(self.widths, -1))
+        q, k, v = map(self.split, torch.split_with_sizes(made, self.widths, -1))
         q, k = self.turn(q, now), self.turn(k, now)
-        k, v = cache.append(self.layer.score.keys(k) if self.prepares else k, v)
+        k, v = cache.append(self.layer.score.keys(k) if self.prepares else k, v, now.reach)
         return self.attend(q, k, v, "past", now, x.dtype)
 
 
@@ -185,6 +188,10 @@ def _own(layer: MultiHeadAttention) -> Callable[[Tensor, Now, Any], Tensor]:
     return plain if unusual(layer) else Own(layer)
 
 
+def _causal(layer: MultiHeadAttention) -> bool:
+    return Causal() in (layer.pattern.parts() if isinstance(layer.pattern, And) else [layer.pattern])
+
+
 def _cross(layer: MultiHeadAttention) -> Callable[[Tensor, Now, Any], Tensor]:
     def plain(x: Tensor, now: Now, cache: Memory) -> Tensor:
         return layer(x[:, None], None, now.cross, cache)[:, 0]  # type: ignore[no-any-return]
@@ -192,16 +199,59 @@ def _cross(layer: MultiHeadAttention) -> Callable[[Tensor, Now, Any], Tensor]:
     return plain if unusual(layer) else Cross(layer)
 
 
+# --- reading the source --------------------------------------------------------------------------------------------
+
+
+class Within(Own):
+    """Words of a source [B·S, D] ask each other."""
+
+    def __call__(self, x: Tensor, now: Any, cache: Any) -> Tensor:
+        made = self.product(x).split(self.widths, -1)
+        q, k, v = (part.view(*now.shape, self.heads, -1).transpose(1, 2) for part in made)
+        q, k = self.turn(q, now), self.turn(k, now)  # [B, H, S, d]
+        out = _fused(q, self.layer.score.keys(k) if self.prepares else k, v, now.bias, self.scale)
+        return self.output(out.transpose(1, 2).reshape(len(x), -1))
+
+
+class Source:
+    """What all layers share that read a source."""
+
+    def __init__(self, batch: Any) -> None:
+        self.shape, real = batch.source.shape, batch.source_real
+        self.queries = Layout.of(self.shape[1], real, batch.device)
+        self.bias = None if real is None else real[:, None, None]  # [B, 1, 1, S]
+
+
+class Reader:
+    """`model.encode`, prepared as steps are; a CPU reads the few sentences that have just come in half the time."""
+
+    def __init__(self, model: Any) -> None:
+        self.model, self.layers = model, []
+        if not any(unusual(layer.attention) or _causal(layer.attention) for layer in model.encoder):
+            self.layers = [Layer(layer, [Within(layer.attention)]) for layer in model.encoder]
+        self.norm = _norm(model.encoder_norm)
+
+    def __call__(self, batch: Any, record: Any = None) -> tuple[Tensor, Layout]:
+        model = self.model
+        if not self.layers or record is not None or batch.tree or batch.device.type != "cpu" or model.training:
+            return model.encode(batch, record)  # type: ignore[no-any-return]
+        now = Source(batch)
+        x = embed(model.encoder_position, model.source_embedding(batch.source), now.queries).flatten(0, 1)  # [B·S, D]
+        for layer in self.layers:
+            x = layer(x, now, (None,))
+        return self.norm(x).unflatten(0, now.shape), now.queries
+
+
 # --- the rest of a layer -------------------------------------------------------------------------------------------
 
 
 class Layer:
-    def __init__(self, layer: Any) -> None:
-        self.asks = [_own(layer.attention), *([_cross(layer.cross)] if hasattr(layer, "cross") else [])]
+    def __init__(self, layer: Any, asks: Sequence[Any] = ()) -> None:
+        self.asks = asks or [_own(layer.attention), *([_cross(layer.cross)] if hasattr(layer, "cross") else [])]
         self.joins = [_join(residual) for residual in layer.residuals]
         self.network = None if layer.feed_forward is None else _network(layer.feed_forward)
 
-    def __call__(self, x: Tensor, now: Now, kept: Sequence[Any]) -> Tensor:
+    def __call__(self, x: Tensor, now: Any, kept: Sequence[Any]) -> Tensor:
         for join, ask, cache in zip(self.joins, self.asks, kept, strict=False):
             x = join(x, lambda y, ask=ask, cache=cache: ask(y, now, cache))  # type: ignore[misc]
         return x if self.network is None else self.joins[-1](x, self.network)
@@ -235,9 +285,10 @@ def _network(network: FeedForward) -> Function:
     if not isinstance(activation, nn.ReLU):
         return lambda x: last(activation(inner(x)))
     first: Any = network.expand
-    if isinstance(first, Packed):
+    if isinstance(first, Packed) and not first.small:
         return lambda x: last(first.rectified(x))
-    return lambda x: last(torch._addmm_activation(first.bias, x, first.weight.T))
+    weight, bias = first.weight.detach().T, first.bias
+    return lambda x: last(torch._addmm_activation(bias, x, weight))
 
 
 def _linear(layer: Any) -> Function:
@@ -245,7 +296,11 @@ def _linear(layer: Any) -> Function:
 
 
 def _like(layer: Any, weight: Tensor, bias: Tensor) -> Function:
-    """xWᵀ + b with these, in the way in which a layer makes its product."""
-    if isinstance(layer, Packed):
+    """xWᵀ + b of rows x [N, D] with these, in the way in which a layer makes its product."""
+    if isinstance(layer, Packed) and not layer.small:
         return layer.forward if layer.weight is weight else Packed(weight, bias).forward
-    return partial(F.linear, weight=weight, bias=bias)
+    return partial(_product, weight.detach().T, bias)
+
+
+def _product(weight: Tensor, bias: Tensor, x: Tensor) -> Tensor:
+    return torch.addmm(bias, x, weight)

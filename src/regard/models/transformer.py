@@ -3,6 +3,7 @@
 Layers receive their parts; they do not build them from flags. Sizes live in PRESETS, as data.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -31,6 +32,7 @@ from regard.nn.record import Record, Sink
 if TYPE_CHECKING:
     from regard.models.prepared import Prepared
 
+Encode = Callable[[Pairs, Record | None], tuple[Tensor, Layout]]
 READ = {"cpu": 512}  # places of sources, which come longest first, that a CPU reads together: more are more padding
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -254,12 +256,12 @@ class Transformer(nn.Module):
 
     # --- step by step: decoding --------------------------------------------------------------------------------
 
-    def start(self, batch: Pairs, length: int, record: Record | None = None) -> State:
-        """Read the source; the state then has room for `length` target tokens a row."""
+    def start(self, batch: Pairs, length: int, record: Record | None = None, encode: Encode | None = None) -> State:
+        """Read the source, by another `encode` if one is given; the state has room for `length` target tokens a row."""
         parts = [batch] if record is not None else batch.apart(READ.get(batch.device.type))
         if len(parts) > 1:
-            return State.joined([self.start(part, length) for part in parts])
-        memory, layout = self.encode(batch, record)
+            return State.joined([self.start(part, length, encode=encode) for part in parts])
+        memory, layout = (encode or self.encode)(batch, record)
         position = torch.zeros(len(memory), dtype=torch.long, device=memory.device)
         caches = [layer.caches(memory, position, length) for layer in self.decoder]  # type: ignore[operator]
         return State(position, caches, layout.real, layout.length, length, record=record)

@@ -16,6 +16,7 @@ from torch import Tensor
 from regard.nn.layout import Call, Layout
 
 BEAM = torch.int16  # how the number of a beam is kept
+FEWEST = {"cpu": 16}  # slots that are read at once: fewer, and products of many small matrices take twice as long
 
 
 @dataclass
@@ -30,7 +31,8 @@ class Places:
     least: int = 0  # … and none less than this; both are known without asking the device
     _bounds: list[tuple[int, int] | None] = field(init=False, repr=False)  # (least, filled) of each sentence when …
     _clock: int = field(default=0, init=False, repr=False)  # … so many tokens had been read here
-    _next: tuple[Tensor, Tensor] | None = field(default=None, init=False, repr=False)
+    _next: tuple[int, Tensor] | None = field(default=None, init=False, repr=False)
+    _moves: tuple[Tensor, Tensor, Tensor] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._bounds = [(self.least, self.filled)] * len(self.position)
@@ -52,13 +54,18 @@ class Places:
         slots = torch.arange(filled * self.beams, device=device)
         return Call(replace(queries, past=past), Layout((slots // self.beams)[None], filled))
 
-    def past(self, steps: int) -> Tensor:
+    def reach(self) -> int:
+        """How many places one more token may read: up to the longest row's, or as many as are read no slower."""
+        fewest = 0 if self.level else FEWEST.get(self.position.device.type, 0)
+        return min(max(self.filled + 1, -(-fewest // self.beams)), self.length)
+
+    def past(self, steps: int, reach: int = 0) -> Tensor:
         """Which slots [B, K, slots] each beam has come through; those of the next tokens are its own."""
         assert self.history is not None
         beam = torch.arange(self.beams, dtype=BEAM, device=self.position.device)
         at = self.next(steps).position.unflatten(0, (-1, self.beams))  # [B, K, T]
         self.history.scatter_(2, at, beam[:, None].expand_as(at))
-        filled = min(self.filled + steps, self.length)
+        filled = reach or min(self.filled + steps, self.length)
         return (self.history[..., :filled, None] == beam).flatten(2)
 
     def next(self, steps: int) -> Layout:
@@ -69,14 +76,15 @@ class Places:
             places = places + torch.arange(steps, device=device)
         return Layout(places.clamp(max=end - 1), end, start=self.least)
 
-    def slots(self, steps: int) -> tuple[Tensor, Tensor]:
-        """Where the next tokens' keys go: sentences [B, 1] and their slots [B, K·T]; the same for all layers."""
-        if self._next is None:
-            rows = torch.arange(len(self.position) // self.beams, device=self.position.device)[:, None]
-            beam = torch.arange(self.beams, device=self.position.device)[:, None]
-            slots = self.next(steps).position.unflatten(0, (-1, self.beams)) * self.beams + beam  # [B, K, T]
-            self._next = rows, slots.flatten(1)
-        return self._next
+    def slots(self, steps: int, heads: int) -> Tensor:
+        """Where the next tokens' keys [B·K, H, T, d] go in storage [B·H·L·K, d]; the same for all layers."""
+        if self._next is None or self._next[0] != heads:
+            row = torch.arange(len(self.position), device=self.position.device)[:, None]  # [B·K, 1]
+            head = row // self.beams * heads + torch.arange(heads, device=row.device)  # [B·K, H]
+            place = self.next(steps).position * self.beams + row % self.beams  # [B·K, T]
+            slots = head[..., None] * (self.length * self.beams) + place[:, None]  # [B·K, H, T]
+            self._next = heads, slots.flatten()
+        return self._next[1]
 
     def advance(self, steps: int) -> None:
         self.position = self.position + steps
@@ -128,8 +136,15 @@ class Places:
         self.position = self.position.unflatten(0, (-1, self.beams))[index].flatten()
         if self.history is not None:
             self.history = self.history[index]
-        self._bounds = [self._bounds[n] for n in index.tolist()]
+        self._bounds, self._moves = [self._bounds[n] for n in index.tolist()], None
         self._bound()
+
+    def moves(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """Which rows change in a reordering, and what they become; asked by every layer."""
+        if self._moves is None or self._moves[0] is not index:
+            to = (index != torch.arange(len(index), device=index.device)).nonzero()[:, 0]
+            self._moves = index, to, index[to]
+        return self._moves[1:]
 
     def write(self, rows: Tensor, other: "Places") -> None:
         """Replace sentences by those of another, which has no more room and as many beams."""
@@ -156,6 +171,18 @@ def _kept(x: Tensor) -> torch.dtype:
     return torch.promote_types(x.dtype, torch.float32) if x.device.type == "cpu" else x.dtype
 
 
+def moved(index: Tensor, places: Places, filled: int, *kept: Tensor) -> list[Tensor]:
+    """Row r becomes what row index[r] was, up to `filled` of the third dimension. A CPU copies only what moves."""
+    count, room = len(index), min(x.untyped_storage().nbytes() // (x.stride(0) * x.element_size()) for x in kept)
+    if kept[0].device.type != "cpu" or count > room:
+        return [x[index] for x in kept]
+    to, of = places.moves(index)
+    made = [x.as_strided((count, *x.shape[1:]), x.stride()) for x in kept]  # what was left there is hidden from all
+    for new, old in zip(made, kept, strict=True):
+        new.narrow(2, 0, filled).index_copy_(0, to, old.narrow(2, 0, filled).index_select(0, of))
+    return made
+
+
 @dataclass
 class Cache:
     """One attention's keys and values of what rows have said. Rows are written where they stand, each at its own."""
@@ -179,19 +206,20 @@ class Cache:
             first.keys.new_zeros(rows, *first.keys.shape[1:]), first.values.new_zeros(rows, *first.values.shape[1:])
         )
 
-    def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Write T new keys for each row [B·K, H, T, d], and give all slots up to the longest row's."""
+    def append(self, k: Tensor, v: Tensor, reach: int = 0) -> tuple[Tensor, Tensor]:
+        """Write T new keys for each row [B·K, H, T, d]; give all slots up to the longest row's, or those of `reach`."""
         places, steps = self.places, k.shape[2]
         level = places.level and (steps == 1 or places.beams == 1)
         filled = min(places.filled + steps, places.length) * places.beams
         for kept, new in ((self.keys, k), (self.values, v)):
-            new = new.transpose(1, 2).reshape(len(kept), -1, *new.shape[1::2]).to(kept.dtype)  # [B, K·T, H, d]
+            new = new.to(kept.dtype)
             if level:  # all rows stand at one place: a plain copy
+                new = new.transpose(1, 2).reshape(len(kept), -1, *new.shape[1::2])  # [B, K·T, H, d]
                 kept[:, :, places.filled * places.beams : filled] = new.transpose(1, 2)
             else:
-                rows, slots = places.slots(steps)
-                kept[rows, :, slots] = new
-        return self.keys[:, :, :filled], self.values[:, :, :filled]
+                kept.view(-1, kept.shape[-1]).index_copy_(0, places.slots(steps, kept.shape[1]), new.flatten(0, 2))
+        filled = reach * places.beams or filled
+        return self.keys.narrow(2, 0, filled), self.values.narrow(2, 0, filled)
 
     def apart(self, k: Tensor, v: Tensor, call: Call) -> tuple[Tensor, Tensor, Call]:
         """What `append` gave, as every beam's own past by itself [B·K, H, filled, d]; for what knows no slots."""
@@ -226,7 +254,8 @@ class Cache:
         """Nothing moves: the places know whose keys each beam sees."""
 
     def reorder(self, index: Tensor) -> None:
-        self.keys, self.values = self.keys[index], self.values[index]
+        p = self.places
+        self.keys, self.values = moved(index, p, p.filled * p.beams, self.keys, self.values)
 
     def write(self, rows: Tensor, other: "Cache") -> None:
         """Replace some sentences by those of another cache, whose storage may be shorter."""
@@ -245,8 +274,8 @@ class Memory:
 
     @staticmethod
     def of(k: Tensor, v: Tensor) -> "Memory":
-        """Head by head, as they are read again and again."""
-        return Memory(k.to(_kept(k)).contiguous(), v.to(_kept(v)).contiguous())
+        """Head by head, as they are read again and again, in storage of their own."""
+        return Memory(*(x.to(_kept(x)).clone(memory_format=torch.contiguous_format) for x in (k, v)))
 
     @staticmethod
     def joined(memories: "Sequence[Memory]") -> "Memory":
@@ -266,7 +295,7 @@ class Memory:
     def branch(self, beams: Tensor) -> None: ...
 
     def reorder(self, index: Tensor) -> None:
-        self.keys, self.values = self.keys[index], self.values[index]
+        self.keys, self.values = moved(index, self.places, self.keys.shape[2], self.keys, self.values)
 
     def write(self, rows: Tensor, other: "Memory") -> None:
         length = other.keys.shape[2]

@@ -21,6 +21,7 @@ ROWS = 64  # the layout is chosen for about so many rows
 REFINED = 16  # words of each row that are scored exactly
 CHUNK = 1 << 18  # scores looked at in one go: what a core's own cache holds
 WIDE = 8192  # outputs from which even a single row is worth sharing among threads, in float32
+SMALL = 1 << 16  # weights up to which oneDNN's way to its product takes longer than the product, in float32
 
 
 class Packed(nn.Module):
@@ -29,16 +30,20 @@ class Packed(nn.Module):
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
         self.weight, self.bias = weight, bias
-        self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), ROWS)
-        self.narrow = len(weight) < WIDE and weight.dtype == torch.float32
+        exact = weight.dtype == torch.float32
+        self.small, self.narrow = exact and weight.numel() <= SMALL, exact and len(weight) < WIDE
+        if not self.small:
+            self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), ROWS)
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.narrow and x.numel() == x.shape[-1]:
+        if self.small or (self.narrow and x.numel() == x.shape[-1]):
             return F.linear(x, self.weight, self.bias)
         return self._product(x, "none")
 
     def rectified(self, x: Tensor) -> Tensor:
         """max(0, xWᵀ + b)"""
+        if self.small:
+            return F.linear(x, self.weight, self.bias).relu_()
         return self._product(x, "relu")
 
     def _product(self, x: Tensor, then: str) -> Tensor:

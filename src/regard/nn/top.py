@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 BLOCK = 128  # numbers whose maximum is found first
+FEW = 1 << 14  # that are looked at sooner than blocks are made of them
 
 
 def top(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -13,7 +14,7 @@ def top(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """
     rows, entries = scores.shape
     blocks = entries // BLOCK
-    if blocks <= 2 * count:
+    if blocks <= 2 * count or scores.numel() <= FEW:
         return scores.topk(min(count, entries), -1)
     whole = scores[:, : blocks * BLOCK].unflatten(1, (blocks, BLOCK))
     chosen = whole.amax(-1).topk(count, -1).indices  # [N, count]
