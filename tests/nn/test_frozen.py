@@ -8,7 +8,7 @@ from regard.nn.frozen import PACKS, Packed, frozen
 from tests.models.test_transformer import batch, build
 
 
-@pytest.mark.parametrize("rows", [1, 2, 50])
+@pytest.mark.parametrize("rows", [1, 2, 50, 130])
 @pytest.mark.parametrize("width", [24, 9000])
 def test_products(rows: int, width: int) -> None:
     if not PACKS:

@@ -21,6 +21,8 @@ ROWS = 64  # the layout is chosen for about so many rows
 REFINED = 16  # words of each row that are scored exactly
 CHUNK = 1 << 18  # scores looked at in one go: what a core's own cache holds
 WIDE = 8192  # outputs from which even a single row is worth sharing among threads, in float32
+# oneDNN makes code for every number of rows and keeps it: half a millisecond and up to 200 kB. Up to so many, steps of …
+STEPS = ((32, 1), (128, 8), (float("inf"), 32))
 SMALL = 1 << 16  # weights up to which oneDNN's way to its product takes longer than the product, in float32
 
 
@@ -47,6 +49,10 @@ class Packed(nn.Module):
         return self._product(x, "relu")
 
     def _product(self, x: Tensor, then: str) -> Tensor:
+        count = x.numel() // x.shape[-1]
+        if more := -count % next(step for most, step in STEPS if count <= most):
+            x, shape = F.pad(x.reshape(count, -1), (0, 0, 0, more)), x.shape
+            return self._product(x, then)[:count].view(*shape[:-1], -1)
         return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, then, [], "")  # type: ignore[no-any-return]
 
 
