@@ -174,12 +174,12 @@ def test_order_empty_lines_and_nbest(trained: Path) -> None:
     assert told[-1] == (3, 6)
 
 
-def test_lines_in_two_goes(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first are computed while the rest is encoded; messages count all of them."""
+def test_text_is_made_in_stretches(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the first lines while the rest is computed; what was cut is told once."""
     fast = ct2_engine.load(trained, "cpu", "float32")
     lines = ["", *SOURCES[:7], "", "the letters " * 700, *SOURCES[7:]]
     whole, told = fast.translate(lines, warn=lambda sentence: None), []
-    monkeypatch.setattr(ct2_engine, "HEAD", 5)
+    monkeypatch.setattr(ct2_engine, "STRETCH", 5)
     assert fast.translate(lines, warn=told.append) == whole
     assert told == ["1 line(s) longer than 63 pieces were cut, first line 10"]
 

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from regard.recipe import Recipe
 
 BATCH = {"cpu": 512, "cuda": 1 << 20}  # padded tokens at once, above which a CPU only gets slower
-HEAD = 256  # lines that it begins with
 STRETCH = 64  # lines that become text together
 
 
@@ -84,28 +83,24 @@ class FastTranslator(Translator):
         self, lines: Sequence[str], count: int, decoding: DecodingConfig, options: Options, keys: Sequence[int]
     ) -> list[list[Translation]]:
         self._refuse(decoding, options)
-        progress, form, before = options.get("progress"), options.get("form", "plain"), options.get("before", 0)
-        found: list[list[Translation]] = []
-        done, running = 0, []
-        cut = len(lines) if options.get("prefixes") else HEAD  # so that the rest is encoded while it is computed
-        for part in filter(None, (lines[:cut], lines[cut:])):
-            search = self._prepare(part, count, decoding, {**options, "before": before + len(found)})
-            running += [(search, len(found), rows, search.begin(rows)) for rows in search.rows()]
-            found += [[] for _ in part]
-        for search, first, rows, results in running:
+        progress, form = options.get("progress"), options.get("form", "plain")
+        search = self._prepare(lines, count, decoding, options)
+        found: list[list[Translation]] = [[] for _ in lines]
+        done, running = 0, [(rows, search.begin(rows)) for rows in search.rows()]
+        for rows, results in running:
             for some in range(0, len(rows), STRETCH):  # made text of while others are computed
                 now = rows[some : some + STRETCH]
                 hypotheses = search.finish(now, results[some : some + STRETCH], search.limits[rows[0]])
                 texts = iter(self._texts([words for each in hypotheses for words, _, _ in each], form))
                 for row, each in zip(now, hypotheses, strict=True):
-                    found[first + row] = [Translation(next(texts), score, total, words) for words, score, total in each]
+                    found[row] = [Translation(next(texts), score, total, words) for words, score, total in each]
                 done += len(now)
                 if progress:
                     progress("Translating", done, len(lines))
         return found
 
     def _prepare(self, lines: Sequence[str], count: int, decoding: DecodingConfig, options: Options) -> "_Search":
-        ids, before = self._encode(lines, options), options["before"]
+        ids, before = self._encode(lines, options), options.get("before", 0)
         self._check_room(ids, before)
         asked = Constraints.of(options, before, len(lines), self.vocabulary.target)
         search = _PrefixSearch if any(options.get("prefixes") or ()) else _Search

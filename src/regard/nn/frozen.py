@@ -21,7 +21,7 @@ ROWS = 64  # the layout is chosen for about so many rows
 REFINED = 16  # words of each row that are scored exactly
 CHUNK = 1 << 18  # scores looked at in one go: what a core's own cache holds
 WIDE = 8192  # outputs from which even a single row is worth sharing among threads, in float32
-# oneDNN makes code for every number of rows and keeps it: half a millisecond and up to 200 kB. Up to so many, steps of …
+# Up to so many rows, steps of …: oneDNN makes code for every number of rows (half a millisecond), and keeps it.
 STEPS = ((32, 1), (128, 8), (float("inf"), 32))
 SMALL = 1 << 16  # weights up to which oneDNN's way to its product takes longer than the product, in float32
 
