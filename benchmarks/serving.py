@@ -186,12 +186,12 @@ def main() -> None:
     parser.add_argument("--texts", type=int, default=16)
     parser.add_argument("--soak", type=float, default=0)
     parser.add_argument("--file", type=Path, default=Path("/tmp/serving.txt"))
-    own, _, options = "\0".join(sys.argv[1:]).partition("\0--\0")  # what follows is for `regard serve`
-    given = parser.parse_args(own.split("\0"))
+    cut = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)  # what follows is for `regard serve`
+    given = parser.parse_args(sys.argv[1:cut])
     lines = [record.fields[0] for record in read(Corpus(set="embedded:test"), languages=("en", "de"))]
     given.file.write_text("\n".join(lines) + "\n", encoding="utf-8")
     command = [sys.executable, "-m", "regard", "serve", given.run, "--port", "0", "--engine", given.engine]
-    server = subprocess.Popen([*command, *filter(None, options.split("\0"))], stderr=subprocess.PIPE, text=True)
+    server = subprocess.Popen([*command, *sys.argv[cut + 1 :]], stderr=subprocess.PIPE, text=True)
     try:
         assert server.stderr
         address = json.loads(server.stderr.readline())["address"]
