@@ -2,7 +2,7 @@
 
 Starts a server of its own on the loopback and asks it from one process: one client that waits for each answer before
 it asks again, then 32 such; then requests that arrive at random (Poisson) at 70% of what the 32 got, for latencies as
-users see them; then the sentences of a file, several in a request. Sentences come from the embedded corpus. The file is
+users see them; then 128 clients; then the sentences of a file, several in a request. Sentences come from the embedded corpus. The file is
 translated as the command does it, without its start. Clients, server and model share the machine's cores.
 
     python benchmarks/serving.py RUN [--engine ct2] [--seconds 10] [--rounds 3] [--soak MINUTES] [-- options of serve]
@@ -25,6 +25,7 @@ import psutil
 from regard.data.config import Corpus
 from regard.data.readers import read
 
+CROWD = 128  # clients
 FILE = """
 import statistics, sys, time
 from pathlib import Path
@@ -111,6 +112,11 @@ def part(values: list[float], share: float) -> float:
     return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 
+def spread(values: list[float]) -> str:
+    """The median over rounds, and all that they gave."""
+    return f"{statistics.median(values):.1f} ({min(values):.1f} to {max(values):.1f})"
+
+
 def work(process: psutil.Process) -> float:
     """Seconds that the workers have computed."""
     return sum(sum(each.cpu_times()[:2]) for each in process.children(recursive=True))
@@ -155,6 +161,10 @@ async def measure(port: int, given: argparse.Namespace, lines: list[str], proces
         note(many=speed, many50=statistics.median(taken), many_work=(work(process) - before) / len(taken))
         taken, statuses = await arriving(port, 0.7 * speed, given.seconds, lines)
         note(load50=statistics.median(taken), load99=part(taken, 0.99), refused=statuses[429])
+        alone = {name: rounds["load99"][-1] / rounds[name][-1] for name in ("alone", "alone99")}  # of the same minute
+        note(times=alone["alone"], times99=alone["alone99"])
+        speed, _, _ = await closed(port, CROWD, 1, given.seconds, lines)
+        note(crowd=speed)
         before = work(process)
         speed, taken, _ = await closed(port, 32, given.texts, given.seconds, lines)
         note(lists=speed, lists_work=(work(process) - before) / len(taken) / given.texts)
@@ -167,12 +177,14 @@ async def measure(port: int, given: argparse.Namespace, lines: list[str], proces
         f"| 32 clients | {m['many']:.0f}, {m['many'] / m['one']:.1f} × one; median {ms['many50']} | {ms['many_work']} |"
     )
     print(
-        f"| 70% of that, at random | p50 {ms['load50']}, p99 {ms['load99']}: {m['load99'] / m['alone']:.1f} × the "
-        f"unloaded median, {m['load99'] / m['alone99']:.1f} × its p99; {m['refused']:.0f} × 429 | |"
+        f"| 70% of that, at random | p50 {ms['load50']}, p99 {ms['load99']}: {spread(rounds['times99'])} × the unloaded "
+        f"p99, {spread(rounds['times'])} × its median; {m['refused']:.0f} × 429 | |"
     )
+    print(f"| {CROWD} clients | {m['crowd']:.0f} | |")
     print(f"| 32 clients, {given.texts} texts a request | {m['lists']:.0f} | {ms['lists_work']} |")
     print(f"| `regard translate`, a file | {m['file']:.0f} | {ms['file_work']} |")
     shares = f"{m['lists'] / m['file']:.2f}; with one text a request {m['many'] / m['file']:.2f}"
+    shares += f", from {CROWD} clients {m['crowd'] / m['file']:.2f}"
     print(f"| the server's share of the file's speed | {shares} | |")
     print(f"| memory | {memory(process):.0f} MB | |")
 

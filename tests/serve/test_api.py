@@ -28,6 +28,10 @@ def test_models_say_what_they_can(server: Server) -> None:
     assert "generate" not in models["toy"]["can"]
 
 
+def test_workers_keep_to_their_threads(server: Server) -> None:
+    assert {worker.environ()["OMP_NUM_THREADS"] for worker in server.workers()} == {"1"}  # for CTranslate2, too
+
+
 def test_translate(server: Server, toy_run: Path) -> None:
     lines = ["w1 w2 w3", "w4 w5", ""]
     answer = server.ask("translate", text=lines).json()

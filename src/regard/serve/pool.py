@@ -19,7 +19,6 @@ from regard.serve.settings import Refused, Settings
 
 LONGEST = 1 << 27  # bytes of an answer
 WAIT = (0.1, 30.0)  # seconds before a worker is started again: at first, and at most
-QUIET = {"TOKENIZERS_PARALLELISM": "false"}  # threads that wake up for a sentence cost more than they do
 Messages = AsyncGenerator[dict[str, Any], None]
 Tell = Callable[..., None]  # (event, facts…): what the log and the metrics learn
 
@@ -41,7 +40,7 @@ class Worker:
         ours, theirs = socket.socketpair()
         code = ("-m", "regard.serve.worker", json.dumps(self.told), str(theirs.fileno()))
         self.process = await asyncio.create_subprocess_exec(
-            sys.executable, *code, pass_fds=[theirs.fileno()], env=os.environ | QUIET
+            sys.executable, *code, pass_fds=[theirs.fileno()], env=os.environ | self.settled()
         )
         theirs.close()
         self.reader, self.writer = await asyncio.open_connection(sock=ours, limit=LONGEST)
@@ -51,6 +50,10 @@ class Worker:
             raise RegardError(first.get("failed") or f"{self.told['run']}: its worker ended before it was ready")
         self.ready = True
         return first["hello"]
+
+    def settled(self) -> dict[str, str]:
+        """Threads, for every library: its own that wake up for a sentence cost tokenizers more than they do."""
+        return {"OMP_NUM_THREADS": str(self.told["threads"]), "TOKENIZERS_PARALLELISM": "false"}
 
     async def listen(self) -> None:
         """Hand out answers, until the process ends."""

@@ -3,6 +3,7 @@
 It is told to end by the socket's end, never by a signal, so that what is running can finish. Knows no HTTP.
 """
 
+import gc
 import json
 import os
 import select
@@ -54,6 +55,8 @@ def main(told: dict[str, Any], line: Line) -> None:
     except (RegardError, OSError) as error:
         line.say(failed=str(error))
         return
+    gc.collect()
+    gc.freeze()  # what is loaded stays: to look through all of it again would hold up everybody for a tenth of a second
     line.say(hello=portrait(made, open_desks))
     by_op = {op: desk for desk in open_desks for op in desk.ops}
     while line.open:
