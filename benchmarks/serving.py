@@ -2,8 +2,9 @@
 
 Starts a server of its own on the loopback and asks it from one process: one client that waits for each answer before
 it asks again, then 32 such; then requests that arrive at random (Poisson) at 70% of what the 32 got, for latencies as
-users see them; then 128 clients; then the sentences of a file, several in a request. Sentences come from the embedded corpus. The file is
-translated as the command does it, without its start. Clients, server and model share the machine's cores.
+users see them; then 128 clients; then the sentences of a file, several in a request. Sentences come from the embedded
+corpus. The file is translated as the command does it, without its start. Clients, server and model share the machine's
+cores.
 
     python benchmarks/serving.py RUN [--engine ct2] [--seconds 10] [--rounds 3] [--soak MINUTES] [-- options of serve]
 """
@@ -177,8 +178,8 @@ async def measure(port: int, given: argparse.Namespace, lines: list[str], proces
         f"| 32 clients | {m['many']:.0f}, {m['many'] / m['one']:.1f} × one; median {ms['many50']} | {ms['many_work']} |"
     )
     print(
-        f"| 70% of that, at random | p50 {ms['load50']}, p99 {ms['load99']}: {spread(rounds['times99'])} × the unloaded "
-        f"p99, {spread(rounds['times'])} × its median; {m['refused']:.0f} × 429 | |"
+        f"| 70% of that, at random | p50 {ms['load50']}, p99 {ms['load99']}: {spread(rounds['times99'])} × the "
+        f"unloaded p99, {spread(rounds['times'])} × its median; {m['refused']:.0f} × 429 | |"
     )
     print(f"| {CROWD} clients | {m['crowd']:.0f} | |")
     print(f"| 32 clients, {given.texts} texts a request | {m['lists']:.0f} | {ms['lists_work']} |")

@@ -37,7 +37,7 @@ def test_a_story_and_gaps(browser: Any, server: Server) -> None:  # noqa: F811
     story.get_by_label("Length").fill("5000")
     story.get_by_label("Beginning").fill("the")
     story.get_by_role("button", name="Write").click()
-    expect(story.locator(".page")).to_have_text(re.compile(r"^the\W*\w"))  # stopped sooner, nothing is there to go on from
+    expect(story.locator(".page")).to_have_text(re.compile(r"^the\W*\w"))  # with nothing written, nothing goes on
     story.get_by_role("button", name="Stop").click()
     expect(story.get_by_role("button", name="Go on")).to_be_visible()
     fill = visit.panel("fill")
