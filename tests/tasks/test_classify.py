@@ -140,16 +140,6 @@ def test_what_does_not_go_together_is_said(run: Path) -> None:
         toys.trained(made, run.parent / "other")
 
 
-def test_biases_and_norms_are_not_decayed(run: Path) -> None:
-    model = regard.load(run, "cpu").model
-    decayed, not_decayed = model.groups(0.1)
-    names = {id(p): name for name, p in model.named_parameters()}
-    assert (decayed["weight_decay"], not_decayed["weight_decay"]) == (0.1, 0.0)
-    assert all("bias" in names[id(p)] or "norm" in names[id(p)] for p in not_decayed["params"])
-    assert not any("bias" in names[id(p)] or "norm" in names[id(p)] for p in decayed["params"])
-    assert len(decayed["params"]) + len(not_decayed["params"]) == len(names)
-
-
 # --- files -----------------------------------------------------------------------------------------------------------
 
 

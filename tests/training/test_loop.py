@@ -20,7 +20,8 @@ from regard.folder import load
 from regard.nn.loss import vocabulary_loss
 from regard.tasks.translation import TranslationTask
 from regard.training.checkpoint import Checkpoints
-from regard.training.loop import Trainer
+from regard.training.config import Adam, Training
+from regard.training.loop import Trainer, make_optimiser
 from regard.training.run import train
 from tests.training import toy
 
@@ -364,3 +365,20 @@ def test_two_processes_cannot_share_a_run(folder: Path) -> None:
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(RegardError, match="another process is training here"):
             run(folder)
+
+
+@pytest.mark.parametrize("name", ["quickstart", "wikitext2-lm", "bert-tiny-wikitext2"])
+def test_biases_and_norms_are_not_decayed(name: str) -> None:
+    build = recipes.load(name, ["model.layers=1"]).model.build
+    model = build(20, 20) if name == "quickstart" else build(20)
+    names = {id(p): name for name, p in model.named_parameters()}
+    made = make_optimiser(model, Training(optimiser=Adam(weight_decay=0.1)), torch.device("cpu"))
+    spared = {
+        name: group["weight_decay"] == 0
+        for group in made.param_groups
+        for name in map(names.get, map(id, group["params"]))
+    }
+    assert len(spared) == len(names)
+    assert {name for name in names.values() if "norm" in name or name.endswith("bias")} == {
+        name for name in spared if spared[name]
+    }

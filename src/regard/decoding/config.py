@@ -60,7 +60,7 @@ class Sample(_Limits):
         if self.seed < 0:
             raise ValueError(f"seed must be at least 0, not {self.seed}")
         if self.temperature <= 0:
-            raise ValueError(f"temperature must be above 0, not {self.temperature}")
+            raise ValueError(f"temperature must be above 0, not {self.temperature}; the likeliest: kind: greedy")
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p must be in (0, 1], not {self.top_p}")
         if not 0 <= self.min_p < 1:

@@ -5,7 +5,6 @@ a sum over the examples of the batch. The learned labels of a batch are its `cla
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -37,14 +36,6 @@ class Headed(nn.Module):
         super().train(mode)
         self.body.train(mode and not self.frozen)
         return self
-
-    def groups(self, weight_decay: float) -> list[dict[str, Any]]:
-        """What an optimiser is given: biases and norms are not pulled towards zero, and what is frozen is not there."""
-        learned = [p for p in self.parameters() if p.requires_grad]
-        return [
-            {"params": [p for p in learned if p.dim() > 1], "weight_decay": weight_decay},
-            {"params": [p for p in learned if p.dim() <= 1], "weight_decay": 0.0},
-        ]
 
     def parts(self) -> list[list[nn.Module]]:
         """What may learn at rates of its own, from the top down: the head, then the layers of the body."""

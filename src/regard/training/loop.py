@@ -335,6 +335,15 @@ class Clock:
         return passed
 
 
+def by_decay(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+    """What is learned; biases and norms are not pulled towards zero."""
+    learned = [p for p in model.parameters() if p.requires_grad]
+    return [
+        {"params": [p for p in learned if p.dim() > 1], "weight_decay": weight_decay},
+        {"params": [p for p in learned if p.dim() <= 1], "weight_decay": 0.0},
+    ]
+
+
 def by_depth(model: nn.Module, groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Every group by how deep its parameters lie: 0 is the model's first part; what is in none lies below all."""
     if not hasattr(model, "parts"):
@@ -354,8 +363,7 @@ def make_optimiser(
     model: nn.Module, settings: Training, device: torch.device, recorded: bool = False
 ) -> torch.optim.Optimizer:
     o = settings.optimiser
-    given = getattr(model, "groups", None)  # a model may say what is not to be decayed, or not learned
-    groups: list[dict[str, Any]] = given(o.weight_decay) if given else [{"params": list(model.parameters())}]
+    groups = by_decay(model, o.weight_decay)
     if settings.layerwise:
         groups = by_depth(model, groups)
     return torch.optim.AdamW(
@@ -363,7 +371,6 @@ def make_optimiser(
         lr=torch.zeros((), device=device) if recorded else 0.0,  # where a recording reads it
         betas=(o.beta1, o.beta2),
         eps=o.epsilon,
-        weight_decay=o.weight_decay,
         fused=device.type in ("cpu", "cuda"),
         capturable=recorded,
     )
