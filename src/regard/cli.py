@@ -67,6 +67,12 @@ Input = Annotated[Path | None, Option("--input", "-i", help="Text, one sentence 
 Output = Annotated[Path | None, Option("--output", "-o", help="Default: stdout.")]
 BatchTokens = Annotated[int, Option(min=1, help="Padded tokens computed at once.")]
 Beam = Annotated[int | None, Option(min=1, help="Beam size; 1 is greedy. Default: as the recipe says.")]
+SlowBeam = Annotated[int | None, Option(min=1, help="Search with a beam; shown when it is done.")]
+Greedy = Annotated[bool, Option("--greedy", help="The likeliest word every time.")]
+Temperature = Annotated[float | None, Option(help="Below 1 sharpens, above 1 flattens; 0: the likeliest word.")]
+TopK = Annotated[int | None, Option(help="Draw from the k likeliest words only.")]
+TopP = Annotated[float | None, Option(help="Draw from the likeliest with this much probability.")]
+MinP = Annotated[float | None, Option(help="Draw from those with this share of the likeliest's.")]
 
 
 class TrainCommand(TyperCommand):
@@ -136,18 +142,16 @@ def generate(
     run: Run,
     prompt: Annotated[str | None, Argument(help="What the text begins with. Default: all of stdin.")] = None,
     max_tokens: Annotated[int, Option(min=1, help="Write at most so many tokens.")] = 256,
-    temperature: Annotated[
-        float | None, Option(help="Below 1 sharpens, above 1 flattens; 0: the likeliest word.")
-    ] = None,
-    top_k: Annotated[int | None, Option(help="Draw from the k likeliest words only.")] = None,
-    top_p: Annotated[float | None, Option(help="Draw from the likeliest with this much probability.")] = None,
-    min_p: Annotated[float | None, Option(help="Draw from those with this share of the likeliest's.")] = None,
+    temperature: Temperature = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    min_p: MinP = None,
     repetition_penalty: Annotated[
         float | None, Option(help="Above 1: words that were there before are less likely.")
     ] = None,
     seed: Annotated[int | None, Option(help="The same seed writes the same text.")] = None,
-    greedy: Annotated[bool, Option("--greedy", help="The likeliest word every time.")] = False,
-    beam: Annotated[int | None, Option(min=1, help="Search with a beam; shown when it is done.")] = None,
+    greedy: Greedy = False,
+    beam: SlowBeam = None,
     samples: Annotated[int, Option(min=1, help="So many texts.")] = 1,
     stop: Annotated[list[str] | None, Option(help="End before this string; may be repeated.")] = None,
     echo: Annotated[bool, Option("--echo", help="Write the prompt too.")] = False,
@@ -170,18 +174,16 @@ def generate(
 def chat(
     run: Run,
     max_tokens: Annotated[int | None, Option(help="A reply has at most so many tokens.")] = None,
-    temperature: Annotated[
-        float | None, Option(help="Below 1 sharpens, above 1 flattens; 0: the likeliest word.")
-    ] = None,
-    top_k: Annotated[int | None, Option(help="Draw from the k likeliest words only.")] = None,
-    top_p: Annotated[float | None, Option(help="Draw from the likeliest with this much probability.")] = None,
-    min_p: Annotated[float | None, Option(help="Draw from those with this share of the likeliest's.")] = None,
+    temperature: Temperature = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    min_p: MinP = None,
     repetition_penalty: Annotated[
         float | None, Option(help="Above 1: words that the reply has already are less likely.")
     ] = None,
     seed: Annotated[int | None, Option(help="The same seed gives the same replies to the same turns.")] = None,
-    greedy: Annotated[bool, Option("--greedy", help="The likeliest word every time.")] = False,
-    beam: Annotated[int | None, Option(min=1, help="Search with a beam; shown when it is done.")] = None,
+    greedy: Greedy = False,
+    beam: SlowBeam = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
