@@ -61,3 +61,10 @@ def test_nothing_imports_the_command_line() -> None:
 def test_these_load_no_torch(module: str) -> None:
     code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_no_command_waits_for_the_compiler() -> None:
+    """torch.compile's own modules take as long to import as torch itself, and nothing here compiles."""
+    code = "import sys, regard.folder, regard.interop.engines, regard.look.recording, regard.training.run\n"
+    found = subprocess.run([sys.executable, "-c", code + "sys.exit('torch._dynamo' in sys.modules)"], check=False)
+    assert found.returncode == 0

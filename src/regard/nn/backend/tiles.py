@@ -57,7 +57,6 @@ def _foreign(job: Job) -> str | None:
     return None
 
 
-@torch.compiler.disable
 def tiles(job: Job) -> Tensor:
     plan, keys = plan_of(job), job.call.keys
     assert plan is not None
@@ -70,7 +69,6 @@ def _parts(pattern: Pattern) -> list[Pattern]:
     return pattern.parts() if isinstance(pattern, And) else [pattern]
 
 
-@torch.compiler.disable
 def plan_of(job: Job) -> Plan | None:
     """Padding is left to the kernels, so that without packed documents a plan depends on the length alone."""
     call, q, k = job.call, job.call.queries, job.call.keys
