@@ -2,6 +2,7 @@
 
 import json
 import socket
+import time
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ def post(server: Server, content: Any, op: str = "translate") -> httpx.Response:
         (b'["w1"]', 422),
         (b'{"text": []}', 422),
         (b'{"text": "w1", "beam": 0}', 422),
+        (b'{"text": "w1", "beam": true}', 422),
         (b'{"text": "w1", "beam": 1e400}', 422),
         (b'{"text": "w1", "nbest": 17}', 422),
         (b'{"text": "w1", "nbest": 4, "beam": 2}', 422),
@@ -170,6 +172,21 @@ def test_a_client_that_vanishes_frees_its_place(server: Server) -> None:
     assert server.ask("generate", prompt="the", max_tokens=2).status_code == 200
 
 
+def test_who_vanishes_after_a_large_body_is_noticed(server: Server) -> None:
+    """uvicorn stops reading at 64 KiB; with nobody reading, nobody would learn that the client has gone."""
+    until(lambda: running(server) == 0, "nothing runs")
+    body = json.dumps({"model": "toy", "text": ["w1 w2 " * 800] * 20, "beam": 16}).encode()
+    before = server.metric('regard_events_total{event="client_gone"}')
+    head = f"POST /v1/translate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(body)}"
+    with server.raw(f"{head}\r\n\r\n".encode()) as client:
+        until(lambda: running(server) == 1, "its head has come")
+        client.sendall(body)  # all at once
+        until(lambda: server.metric("regard_requests_running") > 1, "it has begun")
+        time.sleep(0.2)
+    until(lambda: server.metric('regard_events_total{event="client_gone"}') > before, "it has gone")
+    assert server.ask("translate", text="w1", model="toy").status_code == 200
+
+
 def test_keys(toy_run: Path, tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("first-key\nsecond-key\n")
     with Server(f"toy={toy_run}", "--api-key-file", tmp_path / "keys") as server:
@@ -178,7 +195,9 @@ def test_keys(toy_run: Path, tmp_path: Path) -> None:
             ({}, 401),
             ({"authorization": "Bearer wrong"}, 401),
             ({"x-api-key": "first-key\xe9".encode("latin-1")}, 401),
+            ({"authorization": "Basic second-key"}, 401),
             ({"authorization": "Bearer second-key"}, 200),
+            ({"authorization": "bearer second-key"}, 200),  # names of schemes have no case
             ({"x-api-key": "first-key"}, 200),
         ):
             assert httpx.post(**ask, headers=headers).status_code == status, headers  # type: ignore[arg-type]

@@ -77,6 +77,22 @@ def test_a_batch_is_bounded() -> None:
     assert [len(items) for items in made.calls] == [60, 60, 30]
 
 
+def test_a_large_request_lets_others_have_their_turn() -> None:
+    made, ear = SimpleNamespace(calls=[]), Ear()
+    desk = Batches(made, ear, {"up": upper})
+    desk.take(Job(1, "up", ["a"] * 100))
+    desk.take(Job(2, "up", ["b" * 15_000, "c" * 15_000]))
+    desk.take(Job(3, "up", ["d"]))
+    desk.take(Job(4, "up", ["e"] * 200))
+    desk.work()
+    desk.drop(4)
+    finish(desk)
+    assert [len(items) for items in made.calls] == [64, 1, 1 + 36 + 1]
+    assert ear.of(1)[0]["results"] == ["A"] * 100
+    assert ear.of(2)[0]["results"] == ["B" * 15_000, "C" * 15_000]
+    assert [message["id"] for message in ear] == [3, 1, 2]
+
+
 def count(made: Any, prompt: str, options: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for n in range(int(prompt)):
         if n == options.get("fail"):
@@ -133,11 +149,30 @@ def test_translations_join_and_long_ones_are_cut(translator: Translator) -> None
     assert desk.owners == {}
 
 
+def test_long_texts_hold_up_nobody_and_can_be_dropped(translator: Translator) -> None:
+    ear = Ear()
+    desk = Translations(translator, ear, 8)
+    long = " . ".join(f"w{n % 20}" for n in range(10 * translator.recipe.data.filters.max_length))
+    for id in (1, 2):
+        desk.take(Job(id, "translate", [long] * 20, {"nbest": 2}))
+    desk.work()
+    assert len(desk.owners) < 200  # of one text
+    desk.take(Job(3, "translate", ["w1 w2"], {"nbest": 2}))
+    desk.drop(1)
+    assert {owner for owner, _, _ in desk.owners.values()} == {3}
+    while not ear:
+        desk.work()
+    assert ear[0]["id"] == 3
+    assert desk.jobs[2].missing > 20  # of which most are still to be cut
+    desk.drop(2)
+    assert not desk.busy
+
+
 def test_texts_without_words_are_dropped_like_others(translator: Translator) -> None:
     ear = Ear()
     desk = Translations(translator, ear, 8)
     long = " ".join(f"w{n % 20}" for n in range(translator.recipe.data.filters.max_length + 9))
-    desk.take(Job(1, "translate", ["", long]))  # goes to those that are cut, as a whole
+    desk.take(Job(1, "translate", ["", long]))
     desk.take(Job(2, "translate", ["", "w1"]))
     desk.drop(2)
     desk.take(Job(3, "translate", [""]))

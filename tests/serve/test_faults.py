@@ -51,6 +51,7 @@ def test_a_full_queue_says_so(toy_run: Path) -> None:
         answer = server.ask("translate", text="w4")
         assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
         assert answer.json()["error"]["code"] == "busy"
+        assert server.ask("translate", text=["w4"] * 4).status_code == 413  # for which there will never be room
         signal_to(worker, signal.SIGCONT)
         assert [each.answer().status_code for each in waiting] == [200, 200]
         assert server.ask("translate", text="w4").status_code == 200
@@ -105,7 +106,10 @@ def test_the_end_waits_for_what_is_running(toy_run: Path) -> None:
 
 def test_what_cannot_start_says_why(toy_run: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
+    (tmp_path / "keys").write_bytes(b"\xff\xfe")
     for arguments, said in (
+        ([toy_run, "--api-key-file", tmp_path / "keys"], "keys: it is not UTF-8"),
+        ([toy_run, "--precision", "int8"], "--precision is 'int8'; write float32 or bf16"),
         ([tmp_path / "nothing"], "there is no such folder"),
         ([tmp_path / "empty"], "not a trained model"),
         ([f"a b={toy_run}"], "a model's name"),

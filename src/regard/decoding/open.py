@@ -53,10 +53,10 @@ class Open:
     def add(self, key: int, source: list[int], limit: int) -> None:
         self.waiting.append(Waiting(key, source, Asked(limit, key)))
 
-    def drop(self, key: int) -> None:
-        if key in self.lane.sentences:
+    def drop(self, keys: set[int]) -> None:
+        for key in keys.intersection(self.lane.sentences):
             self.lane.drop(key)
-        self.waiting = deque(each for each in self.waiting if each.key != key)
+        self.waiting = deque(each for each in self.waiting if each.key not in keys)
 
     @property
     def busy(self) -> bool:

@@ -16,7 +16,10 @@ def opener(engine: str, precision: str | None) -> Opener:
 
 def _own(precision: str | None) -> Opener:
     from regard.folder import load
+    from regard.tasks.translator import PRECISIONS
 
+    if precision is not None and precision not in PRECISIONS:
+        raise RegardError(f"--precision is {precision!r}; write {' or '.join(PRECISIONS)}, or --engine ct2 for int8")
     return partial(load, precision=precision or "float32")
 
 

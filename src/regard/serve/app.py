@@ -75,8 +75,8 @@ class Api:
             raise Refused(422, "empty", "there is no text")
         if not _whole([items, options]):
             raise Refused(422, "invalid", "a text has half a character, which is no Unicode")
-        if len(items) > limits.max_texts:
-            raise Refused(413, "too_many", f"a request has at most {limits.max_texts} texts, not {len(items)}")
+        if len(items) > (most := min(limits.max_texts, limits.queue)):
+            raise Refused(413, "too_many", f"a request has at most {most} texts, not {len(items)}")
         for n, length in enumerate([*map(_length, items), len(options.get("target", ""))], 1):
             if length > (most := min(limits.max_length, LONGEST.get(body.op, length))):
                 allowed = f"a text has at most {most:,}"

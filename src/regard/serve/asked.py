@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from regard.serve.settings import Refused
 
 Texts = Annotated[str | list[str], Field(description="A text, or several.")]
-Count = Annotated[int, Field(ge=1, le=16)]
+Count = Annotated[int, Field(ge=1, le=16, strict=True)]  # true is no number
 
 
 def clean(text: str) -> str:
@@ -47,7 +47,7 @@ class Fill(Asked):
     op, summary = "fill", "The likeliest words for each [MASK] of a text."
 
     text: Texts
-    top: int = Field(5, ge=1, le=100, description="So many words for each gap.")
+    top: int = Field(5, ge=1, le=100, strict=True, description="So many words for each gap.")
 
 
 class Classify(Asked):
@@ -58,6 +58,8 @@ class Classify(Asked):
     pairs: list[tuple[str, str]] | None = None
 
     def to_items(self) -> list[Any]:
+        if self.text is not None and self.pairs is not None:
+            raise Refused(422, "invalid", "give text or pairs, not both")
         pairs = [(clean(one), clean(two)) for one, two in self.pairs or ()]
         return [*pairs, *(super().to_items() if self.text is not None else ())]
 
@@ -110,11 +112,19 @@ class Look(Asked):
 
 
 class Story(Asked):
-    temperature: float | None = Field(None, ge=0, le=100, description="Below 1 sharpens; 0: always the likeliest word.")
-    top_k: int | None = Field(None, ge=0, le=1_000_000, description="Draw from the k likeliest words only.")
-    top_p: float | None = Field(None, gt=0, le=1, description="Draw from the likeliest with this much probability.")
-    repetition_penalty: float | None = Field(None, gt=0, le=100, description="Above 1: known words are less likely.")
-    seed: int | None = Field(None, ge=0, lt=1 << 63, description="The same seed writes the same text.")
+    temperature: float | None = Field(
+        None, ge=0, le=100, strict=True, description="Below 1 sharpens; 0: always the likeliest word."
+    )
+    top_k: int | None = Field(
+        None, ge=0, le=1_000_000, strict=True, description="Draw from the k likeliest words only."
+    )
+    top_p: float | None = Field(
+        None, gt=0, le=1, strict=True, description="Draw from the likeliest with this much probability."
+    )
+    repetition_penalty: float | None = Field(
+        None, gt=0, le=100, strict=True, description="Above 1: known words are less likely."
+    )
+    seed: int | None = Field(None, ge=0, lt=1 << 63, strict=True, description="The same seed writes the same text.")
     stream: bool = Field(False, description="Answer by server-sent events, as the text is written.")
 
 
@@ -123,7 +133,7 @@ class Generate(Story):
     given: ClassVar[set[str]] = {"model", "prompt", "stream"}
 
     prompt: str
-    max_tokens: int = Field(256, ge=1, description="The server may allow less.")
+    max_tokens: int = Field(256, ge=1, strict=True, description="The server may allow less.")
     stop: list[Annotated[str, Field(min_length=1, max_length=200)]] = Field(
         [], max_length=8, description="End before one of these."
     )
@@ -142,7 +152,9 @@ class Chat(Story):
     op, summary = "chat", "Answer the last message of a conversation; with stream, as server-sent events."
     given: ClassVar[set[str]] = {"model", "messages", "stream"}
 
-    max_tokens: int | None = Field(None, ge=1, description="Default: as the recipe says; the server may allow less.")
+    max_tokens: int | None = Field(
+        None, ge=1, strict=True, description="Default: as the recipe says; the server may allow less."
+    )
     messages: list[Turn] = Field(min_length=1, max_length=256, description="Oldest first.")
 
     def to_items(self) -> list[Any]:

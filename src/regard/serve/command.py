@@ -35,7 +35,10 @@ def keys(given: str | None, file: Path | None) -> tuple[str, ...]:
     """From the option, the environment, and a file with one a line."""
     found = [given or os.environ.get("REGARD_API_KEY", "")]
     if file is not None:
-        found += [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
+        try:
+            found += [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
+        except UnicodeDecodeError:
+            raise RegardError(f"{file}: it is not UTF-8; write one key a line") from None
         if not any(found):
             raise RegardError(f"{file}: there is no key in it; write one a line")
     return tuple(key for key in found if key)

@@ -11,17 +11,20 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
 from regard.decoding import Beam, DecodingConfig, Sample
 from regard.errors import RegardError
 from regard.look.recording import has_attention, look
+from regard.tasks.long_lines import Segments
 from regard.tasks.open import OpenTranslator
 from regard.tasks.options import DRAWN, chosen, searching, with_beam
-from regard.tasks.translator import Translation, Translator
+from regard.tasks.translator import Translation, Translator, different
 
-TOGETHER = 64  # items that are computed at once
+TOGETHER = 64  # items that are computed at once …
+LETTERS = 20_000  # … and about so many characters of them
 Say = Callable[..., None]  # (id=…, results=… | piece=… | done=… | error=…, code=…)
 
 
@@ -33,6 +36,11 @@ class Job:
     op: str
     items: list[Any]
     options: dict[str, Any] = field(default_factory=dict)
+    found: list[Any] = field(default_factory=list)  # results, of its first items
+
+    @property
+    def left(self) -> list[Any]:
+        return self.items[len(self.found) :]
 
 
 class Desk(Protocol):
@@ -99,61 +107,96 @@ class Open:
     """A request whose texts are being translated."""
 
     job: Job
-    results: list[Any]
-    missing: int
+    decoding: DecodingConfig
+    count: int  # of translations for each text
+    parts: list[list[list[Translation]]]  # of each text, of which most have one, what was found
+    missing: int  # parts
+    segments: dict[int, Segments] = field(default_factory=dict)  # of texts that were cut
+
+    def results(self) -> list[Any]:
+        found = [
+            self.segments[n].joined(parts, self.decoding)[0] if n in self.segments else parts[0]
+            for n, parts in enumerate(self.parts)
+        ]
+        return [translated(different(each, self.decoding, self.count)) for each in found]
 
 
 class Translations:
-    """Texts join those that are being translated. Long ones, and those with alignments, go to `Batches`."""
+    """Texts join those that are being translated; long ones in parts, one after the other, when nobody else waits.
+
+    Those with alignments go to `Batches`.
+    """
 
     ops: tuple[str, ...] = ("translate",)
 
     def __init__(self, made: Translator, say: Say, places: int) -> None:
         self.made, self.say, self.open = made, say, OpenTranslator(made, places)
         self.jobs: dict[int, Open] = {}
-        self.owners: dict[int, tuple[int, int]] = {}  # of each text the request, and its number in it
+        self.owners: dict[int, tuple[int, int, int]] = {}  # of each part the request, its text, and its number there
+        self.long: deque[tuple[int, int]] = deque()  # texts to be cut: the request, and the number in it
         self.aside = Batches(made, say, {"_": _translate})
         self.last = 0
 
     @property
     def busy(self) -> bool:
-        return self.open.busy or self.aside.busy
+        return self.open.busy or self.aside.busy or bool(self.long)
 
     def take(self, job: Job) -> None:
+        if job.options.get("alignments"):
+            self.aside.take(Job(job.id, "_", job.items, job.options))
+            return
         try:
-            if job.options.get("alignments"):
-                self.aside.take(Job(job.id, "_", job.items, job.options))
-                return
-            first = self.last + 1
-            self.last += len(job.items)
-            keys = range(first, first + len(job.items))
             decoding, count = search(self.made.recipe.decoding, job.options)
-            long = self.open.add(keys, job.items, decoding, count)
-            self.jobs[job.id] = Open(job, [None] * len(job.items), len(job.items))
-            self.owners |= {key: (job.id, n) for n, key in enumerate(keys)}
-            if long:  # which none of the others must wait for
-                self.drop(job.id)
-                self.aside.take(Job(job.id, "_", job.items, job.options))
+            self.jobs[job.id] = Open(job, decoding, count, [[[]] for _ in job.items], len(job.items))
+            long = self._add(self.jobs[job.id], job.items, [(n, 0) for n in range(len(job.items))])
+            self.long.extend((job.id, n) for n, _ in long)
         except Exception as error:
-            failure(self.say, job.id, error)
+            self._fail(job.id, error)
+
+    def _add(self, job: Open, texts: list[str], places: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Let them wait for their turn; which of them are too long for that."""
+        keys = range(self.last + 1, self.last + 1 + len(texts))
+        self.last += len(texts)
+        long = set(self.open.add(keys, texts, job.decoding, job.count))
+        self.owners |= {key: (job.job.id, *at) for key, at in zip(keys, places, strict=True) if key not in long}
+        return [at for key, at in zip(keys, places, strict=True) if key in long]
+
+    def _cut(self, id: int, number: int) -> None:
+        job = self.jobs[id]
+        try:
+            made = job.segments[number] = self.made.segments([job.job.items[number]])
+            texts = made.lines
+            job.parts[number] = [[] for _ in texts]
+            job.missing += len(texts) - 1
+            if self._add(job, texts, [(number, part) for part in range(len(texts))]):
+                raise RegardError(f"text {number + 1} cannot be cut into parts that the model knows")
+        except Exception as error:
+            self._fail(id, error)
+
+    def _fail(self, id: int, error: Exception) -> None:
+        self.drop(id)
+        failure(self.say, id, error)
 
     def drop(self, id: int) -> None:
         self.aside.drop(id)
         if self.jobs.pop(id, None):
-            for key in [key for key, (owner, _) in self.owners.items() if owner == id]:
-                self.open.drop(key)
-                del self.owners[key]
+            gone = {key for key, owner in self.owners.items() if owner[0] == id}
+            self.open.drop(gone)
+            self.owners = {key: owner for key, owner in self.owners.items() if key not in gone}
+            self.long = deque(each for each in self.long if each[0] != id)
 
     def work(self) -> None:
+        if self.long and not self.open.waiting:
+            self._cut(*self.long.popleft())
         rows = self.open.rows
         for key, found in self.open.step():
-            id, number = self.owners.pop(key)
+            id, number, part = self.owners.pop(key)
             job = self.jobs[id]
-            job.results[number] = translated(found)
+            job.parts[number][part] = found
             job.missing -= 1
             if not job.missing:
                 del self.jobs[id]
-                self.say(id=id, results=job.results, rows=rows)
+                self.say(id=id, results=job.results(), rows=rows)
         if self.aside.busy:
             self.aside.work()
 
@@ -233,28 +276,53 @@ class Batches:
         self.waiting = deque(job for job in self.waiting if job.id != id)
 
     def work(self) -> None:
-        """The one that waits longest, and those like it."""
-        first, count = self.waiting[0], 0
-        now, later = list[Job](), deque[Job]()
+        """The one that waits longest, and those like it; of a large one some items, then others have their turn."""
+        first = self.waiting.popleft()
+        if (some := fitting(first.left)) < len(first.left):
+            if self._computed([first], some):
+                self.waiting.append(first)
+            return
+        now, items, later = [first], first.left, deque[Job]()
         for job in self.waiting:
-            alike = (job.op, job.options) == (first.op, first.options) and count + len(job.items) <= TOGETHER
-            (now if alike or job is first else later).append(job)
-            count += len(job.items) if now and now[-1] is job else 0
+            more = [*items, *job.left]
+            if (job.op, job.options) == (first.op, first.options) and fitting(more) == len(more):
+                now.append(job)
+                items = more
+            else:
+                later.append(job)
         self.waiting = later
-        if not self._computed(now) and len(now) > 1:  # one of them cannot be done: let it fail alone
-            now = [job for job in now if not self._computed([job], last=True)]
+        if not self._computed(now, len(items)) and len(now) > 1:  # one of them cannot be done: let it fail alone
+            for job in now:
+                self._computed([job], len(job.left))
 
-    def _computed(self, jobs: list[Job], last: bool = False) -> bool:
-        items = [item for job in jobs for item in job.items]
+    def _computed(self, jobs: list[Job], count: int) -> bool:
+        """So many items of those jobs; a job of which all are done is answered."""
+        items = [item for job in jobs for item in job.left][:count]
         try:
             results = iter(self.compute[jobs[0].op](self.made, items, jobs[0].options))
         except Exception as error:
-            if last or len(jobs) == 1:
+            if len(jobs) == 1:
                 failure(self.say, jobs[0].id, error)
             return False
         for job in jobs:
-            self.say(id=job.id, results=[next(results) for _ in job.items], rows=len(items))
+            job.found += islice(results, len(job.left))
+            if not job.left:
+                self.say(id=job.id, results=job.found, rows=len(items))
         return True
+
+
+def fitting(items: list[Any]) -> int:
+    """How many of them are computed at once, one at least."""
+    total = 0
+    for n, item in enumerate(items[:TOGETHER]):
+        total += letters(item)
+        if n and total > LETTERS:
+            return n
+    return min(len(items), TOGETHER)
+
+
+def letters(item: Any) -> int:
+    return len(item) if isinstance(item, str) else sum(map(letters, item))
 
 
 # --- stories -------------------------------------------------------------------------------------------------------

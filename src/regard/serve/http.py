@@ -16,6 +16,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 
 from regard.errors import RegardError
 from regard.serve.settings import Refused, Settings
@@ -80,6 +81,7 @@ class Guard:
             await self.app(scope, receive, send)
             return
         begin, status = time.perf_counter(), 0
+        listening: asyncio.Future[Message] | None = None
         scope["regard"] = asyncio.current_task()  # which ends with its connection
         scope["asgi"] = scope["asgi"] | {"spec_version": "2.4"}  # streams then run in it, too, and end with it
         facts: dict[str, Any] = {}
@@ -99,6 +101,7 @@ class Guard:
         try:
             self._admit(scope)
             body = await self._body(scope, receive)
+            listening = asyncio.ensure_future(receive()) if len(body) > HIGH_WATER_LIMIT else None  # it had paused
             await self.app(asked, _once(body, receive), answer)
         except Refused as refused:
             if not status:
@@ -111,6 +114,8 @@ class Guard:
             elif not status:  # the server waits no longer
                 await refuse(ending(), answer)
         finally:
+            if listening:
+                listening.cancel()
             self.running -= 1
             self.journal.running.dec()
             self._note(asked, status, time.perf_counter() - begin, facts)
@@ -120,7 +125,8 @@ class Guard:
         if self.draining and path.startswith("/v1/"):
             raise ending()
         if self.keys and path.startswith(PROTECTED):
-            given = headers.get(b"x-api-key") or headers.get(b"authorization", b"").removeprefix(b"Bearer ")
+            scheme, _, shown = headers.get(b"authorization", b"").partition(b" ")
+            given = headers.get(b"x-api-key") or (shown if scheme.lower() == b"bearer" else b"")
             if not sum(hmac.compare_digest(given, key) for key in self.keys):  # all are compared
                 raise Refused(401, "key", "this needs a valid key, as Authorization: Bearer KEY or X-API-Key: KEY")
         length = headers.get(b"content-length", b"0")

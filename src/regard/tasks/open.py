@@ -9,7 +9,7 @@ from regard.decoding.engine import Wish
 from regard.decoding.graph import bucket
 from regard.decoding.open import Open
 from regard.models.batch import Pairs
-from regard.tasks.translator import Translation, Translator, different, spare
+from regard.tasks.translator import Translation, Translator, spare
 
 SMALLEST = 32  # words that the first places have room for
 KEPT = 8  # lanes that are kept open, for other lengths and other searches
@@ -37,26 +37,30 @@ class OpenTranslator:
                 self.ready.append((key, []))
         return long
 
-    def drop(self, key: int) -> None:
-        self.ready = [each for each in self.ready if each[0] != key]
+    def drop(self, keys: set[int]) -> None:
+        self.ready = [each for each in self.ready if each[0] not in keys]
         for lane in self.lanes.values():
-            lane.drop(key)
+            lane.drop(keys)
 
     @property
     def busy(self) -> bool:
         return bool(self.ready) or any(lane.busy for lane in self.lanes.values())
 
     @property
+    def waiting(self) -> int:
+        """How many texts wait for a place."""
+        return sum(len(lane.waiting) for lane in self.lanes.values())
+
+    @property
     def rows(self) -> int:
         return sum(lane.rows for lane in self.lanes.values())
 
     def step(self) -> Done:
-        """A word more of every text; those that are done."""
+        """A word more of every text; those that are done, with all that was searched for (see `different`)."""
         done, self.ready = self.ready, []
-        for (_, decoding, count), lane in list(self.lanes.items()):
+        for lane in list(self.lanes.values()):
             for key, found in lane.step() if lane.busy else ():
-                made = [self.translator._translation(h, 0, {}) for h in found]
-                done.append((key, different(made, decoding, count)))
+                done.append((key, [self.translator._translation(h, 0, {}) for h in found]))
         return done
 
     def _lane(self, words: int, decoding: DecodingConfig, count: int) -> Open:

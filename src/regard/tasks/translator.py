@@ -135,12 +135,14 @@ class Translator:
         if options.get("long") != "segment":
             found = self._each(lines, searched, decoding, options, range(before, before + len(lines)))
             return [different(each, decoding, count) for each in found]
-        limit, source = self.recipe.data.filters.max_length, self.vocabulary.source
-        parts = Segments(
-            lines, limit, lambda texts: [len(row) for row in source.encode_batch(list(texts))], self.languages[1]
-        )
+        parts = self.segments(lines)
         found = self._each(parts.lines, searched, decoding, parts.options(options), parts.keys(before))
         return [different(each, decoding, count) for each in parts.joined(found, decoding)]
+
+    def segments(self, lines: Sequence[str]) -> Segments:
+        """Those lines, the long ones in parts that the model knows."""
+        encode, limit = self.vocabulary.source.encode_batch, self.recipe.data.filters.max_length
+        return Segments(lines, limit, lambda texts: [len(row) for row in encode(list(texts))], self.languages[1])
 
     def _each(
         self, lines: Sequence[str], count: int, decoding: DecodingConfig, options: Options, keys: Sequence[int]
