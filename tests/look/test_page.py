@@ -234,6 +234,11 @@ def walk_is_right(page: Any, data: dict[str, Any], place: str, layer: int, head:
     # 3: the chosen key's products and their sum
     terms = table(page, "tr[data-term]")
     width = q.shape[1]
+    caption = page.locator("table:has(tr[data-term]) caption").inner_text()
+    assert f": all {width} numbers of q and k, the sum of their terms, and all {v.shape[1]} numbers of v" in caption
+    assert [[bool(cell) for cell in row[1:]] for row in terms] == [
+        [n < width] * 3 + [n < v.shape[1]] for n in range(max(width, v.shape[1]))
+    ]
     vector = vectors(step["score"]["vector"])[head] if "vector" in step["score"] else None
     products = q[query] * k[key] if vector is None else vector * np.tanh(q[query] + k[key])
     shown = np.array([numbers(row[1:4]) for row in terms[:width]])
@@ -411,6 +416,8 @@ def test_chinese(data: dict[str, Any], opened: Opened) -> None:
     page.get_by_role("button", name="中文").click()
     page.keyboard.press("w")
     assert "加权和" in page.locator(".steps").inner_text()
+    caption = page.locator("table:has(tr[data-term]) caption").inner_text()
+    assert caption.endswith("：q、k 的全部 10 个数，各项之和，以及 v 的全部 10 个数")
     assert "w1a" not in page.locator(".steps").inner_text()
     assert not re.search(r"\{\w\}|undefined", page.locator(".regard-look").inner_text())
     assert opened(data, language="", locale="zh-CN").get_by_role("tab", name="热图").is_visible()
