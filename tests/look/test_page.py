@@ -465,6 +465,16 @@ def test_text_is_shown_as_text(data: dict[str, Any], opened: Opened) -> None:
     assert "\u202e" not in source.split("</title>")[1]
 
 
+@pytest.mark.parametrize(
+    "output, said",
+    [("\n", "⟨000a⟩"), (" \t", "⟨0020⟩⟨0009⟩"), ("\u3000a b\nc\n\n", "⟨3000⟩a b\nc⟨000a⟩⟨000a⟩"), ("a b", "a b")],
+)
+def test_space_at_the_ends_is_shown(output: str, said: str, data: dict[str, Any], opened: Opened) -> None:
+    """What a model of characters says is often a line end, and a text it goes on with may end in one."""
+    page = opened(data | {"text": output, "output": output})
+    assert page.locator(".said").all_inner_texts() == [said, f"→ {said}"]
+
+
 def test_inside_another_page_under_a_strict_policy(data: dict[str, Any], browser: Any) -> None:
     """Two of them; they leave no other name, hear no key that is not theirs, and go without a trace."""
     page = browser.new_page()

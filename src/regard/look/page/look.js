@@ -63,7 +63,9 @@ data goes in as text nodes. Heat maps are canvases; hovering moves marks over th
   const ODD = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\u{e0000}-\u{e007f}]/gu;
 
   /* Characters that would not be seen, or turn others around, are named instead. */
-  const visible = (text) => text.replace(ODD, (c) => `⟨${c.codePointAt(0).toString(16).padStart(4, "0")}⟩`);
+  const named = (c) => `⟨${c.codePointAt(0).toString(16).padStart(4, "0")}⟩`;
+  const visible = (text) => text.replace(ODD, named);
+  const whole = (text) => visible(text).replace(/^\s+|\s+$/g, (ends) => ends.replace(/\s/g, named)); // at its ends
   const word = (text) => visible(text).replace(/[\n\t ]/g, "▁") || "∅";
   const quoted = (text) => `“${word(text)}”`;
   const total = (list) => list.reduce((a, b) => a + b, 0);
@@ -217,9 +219,9 @@ data goes in as text nodes. Heat maps are canvases; hovering moves marks over th
       this.readout = el("p", {class: "readout", role: "status", "aria-live": "polite"});
       const keys = t.help.map(([names, what]) =>
         [el("dt", {}, names.split(" ").map((name) => el("kbd", {}, name))), el("dd", {}, what)]);
-      const said = data.output && el("p", {class: "said"}, el("b", {}, "→ "), el("bdi", {}, visible(data.output)));
+      const said = data.output && el("p", {class: "said"}, el("b", {}, "→ "), el("bdi", {}, whole(data.output)));
       const header = el("header", {}, el("h2", {}, "regard look"), para(visible(data.model.title), "soft"),
-        el("p", {class: "said", dir: "auto"}, visible(data.text)), said);
+        el("p", {class: "said", dir: "auto"}, whole(data.text)), said);
       this.root.replaceChildren(...(this.compact ? [] : [header]),
         el("div", {class: "head"},
           el("div", {class: "bar", role: "toolbar", "aria-label": t.views},
