@@ -289,7 +289,6 @@ def walk_is_right(page: Any, data: dict[str, Any], place: str, layer: int, head:
 def test_the_sums_of_the_walk_add_up(data: dict[str, Any], opened: Opened) -> None:
     page = opened(data)
     page.keyboard.press("w")
-    page.keyboard.press("j")
     walk_is_right(page, data, "cross", 1, 0, 0)
     page.keyboard.press("j")
     page.keyboard.press("ArrowRight")
@@ -300,7 +299,7 @@ def test_the_sums_of_the_walk_add_up(data: dict[str, Any], opened: Opened) -> No
     page.keyboard.press("ArrowDown")
     walk_is_right(page, data, "decoder", 0, 1, 2)
     page.keyboard.press("e")
-    for _ in range(4):
+    for _ in range(3):
         page.keyboard.press("j")
     walk_is_right(page, data, "encoder", 0, 1, 3)
     parts = {row[0]: numbers(row[1:]) for row in table(page, "tr[data-part]")}
@@ -337,12 +336,32 @@ def test_the_walk_is_true_for_other_choices(
     page.keyboard.press("w")
     for place in [each["name"] for each in data["places"]]:
         page.keyboard.press(place[0])
-        for _ in range(3):
+        for _ in range(2):
             page.keyboard.press("j")
         walk_is_right(page, data, place, 0, 0, 2)
         text += page.locator(".steps").inner_text()
     for sentence in said:
         assert sentence in text
+
+
+def test_keys_go_on_from_what_the_walk_shows(data: dict[str, Any], opened: Opened) -> None:
+    """The walk shows a word, and a key, before any is chosen."""
+    queries, keys = (len(data["places"][2][side]) for side in ("queries", "keys"))
+    for key, query in (("j", 1), ("k", queries - 1)):
+        page = opened(data)
+        page.keyboard.press("w")
+        page.keyboard.press(key)
+        walk_is_right(page, data, "cross", 1, 0, query)
+    best = int(walked(data, "cross", 1)[0][0, 0].argmax())
+    for key, by in (("n", 1), ("b", -1)):
+        page = opened(data)
+        page.keyboard.press("w")
+        page.keyboard.press(key)
+        assert page.locator("tr[data-key].on").get_attribute("data-key") == str((best + by) % keys)
+    page.keyboard.press("l")
+    page.keyboard.press("Escape")
+    page.keyboard.press("j")  # lines choose no word by themselves
+    assert told(page) == pytest.approx(largest(at(data, 2, 1, 0)[0]), abs=HALF)
 
 
 def test_a_walk_that_was_left_out_is_told(data: dict[str, Any], opened: Opened) -> None:

@@ -262,7 +262,7 @@ data goes in as text nodes. Heat maps are canvases; hovering moves marks over th
       if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
       const {at} = this, {layers, heads, queries, keys} = this.place, key = event.key.toLowerCase();
       const next = (now, by, count) => (now < 0 && by < 0 ? count - 1 : (now + by + count) % count);
-      const turn = (what, by, count) => this.set({[what]: next(at[what], by, count)});
+      const turn = (what, by, count) => this.set({[what]: next(this.shown[what] ?? at[what], by, count)});
       const actions = {
         arrowleft: () => turn("head", -1, heads), arrowright: () => turn("head", 1, heads),
         arrowdown: () => turn("layer", -1, layers), arrowup: () => turn("layer", 1, layers),
@@ -280,7 +280,7 @@ data goes in as text nodes. Heat maps are canvases; hovering moves marks over th
     show() {
       const width = this.root.clientWidth, drawn = `${this.at.view} ${this.at.place} ${this.language} ${width}`;
       const same = this.drawn === this.at.view && this.drawnAs === drawn;
-      Object.assign(this, {width, drawn: this.at.view, drawnAs: drawn});
+      Object.assign(this, {width, drawn: this.at.view, drawnAs: drawn, shown: {}});
       this[this.at.view](same);
     }
 
@@ -493,6 +493,7 @@ data goes in as text nodes. Heat maps are canvases; hovering moves marks over th
       const i = Math.max(at.query, 0), layer = walk[place.name][at.layer];
       const hidden = place.keys.map((_, j) => this.source.at(i, j) === null), found = steps(layer, hidden, at.head, i);
       const j = at.key < 0 ? found.final.indexOf(Math.max(...found.final)) : at.key;
+      this.shown = {query: i, key: j}; // what keys go on from, though nobody may have chosen it
       const chip = (text, n) => el("button", {type: "button", dir: "auto", tabindex: n === i ? "0" : "-1",
         "aria-pressed": String(n === i), onclick: () => this.set({query: n, key: -1})}, word(text));
       const made = el("div", {class: "steps"},
