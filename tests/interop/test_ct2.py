@@ -211,6 +211,8 @@ def test_what_the_engine_does_not_do_is_told(trained: Path) -> None:
         fast.translate(SOURCES, Beam(size=2, penalty="gnmt"))
     with pytest.raises(RegardError, match="--alignments"):
         fast.translate(SOURCES, attention=("cross",))
+    with pytest.raises(RegardError, match="--alignments"):
+        fast.check_alignment()
     with pytest.raises(RegardError, match="--heads"):
         fast.translate(SOURCES, heads=[])
     with pytest.raises(RegardError, match="--phrases"):

@@ -234,6 +234,11 @@ def walk_is_right(page: Any, data: dict[str, Any], place: str, layer: int, head:
     # 3: the chosen key's products and their sum
     terms = table(page, "tr[data-term]")
     width = q.shape[1]
+    caption = page.locator("table:has(tr[data-term]) caption").inner_text()
+    assert f": all {width} numbers of q and k, the sum of their terms, and all {v.shape[1]} numbers of v" in caption
+    assert [[bool(cell) for cell in row[1:]] for row in terms] == [
+        [n < width] * 3 + [n < v.shape[1]] for n in range(max(width, v.shape[1]))
+    ]
     vector = vectors(step["score"]["vector"])[head] if "vector" in step["score"] else None
     products = q[query] * k[key] if vector is None else vector * np.tanh(q[query] + k[key])
     shown = np.array([numbers(row[1:4]) for row in terms[:width]])
@@ -284,7 +289,6 @@ def walk_is_right(page: Any, data: dict[str, Any], place: str, layer: int, head:
 def test_the_sums_of_the_walk_add_up(data: dict[str, Any], opened: Opened) -> None:
     page = opened(data)
     page.keyboard.press("w")
-    page.keyboard.press("j")
     walk_is_right(page, data, "cross", 1, 0, 0)
     page.keyboard.press("j")
     page.keyboard.press("ArrowRight")
@@ -295,7 +299,7 @@ def test_the_sums_of_the_walk_add_up(data: dict[str, Any], opened: Opened) -> No
     page.keyboard.press("ArrowDown")
     walk_is_right(page, data, "decoder", 0, 1, 2)
     page.keyboard.press("e")
-    for _ in range(4):
+    for _ in range(3):
         page.keyboard.press("j")
     walk_is_right(page, data, "encoder", 0, 1, 3)
     parts = {row[0]: numbers(row[1:]) for row in table(page, "tr[data-part]")}
@@ -332,12 +336,32 @@ def test_the_walk_is_true_for_other_choices(
     page.keyboard.press("w")
     for place in [each["name"] for each in data["places"]]:
         page.keyboard.press(place[0])
-        for _ in range(3):
+        for _ in range(2):
             page.keyboard.press("j")
         walk_is_right(page, data, place, 0, 0, 2)
         text += page.locator(".steps").inner_text()
     for sentence in said:
         assert sentence in text
+
+
+def test_keys_go_on_from_what_the_walk_shows(data: dict[str, Any], opened: Opened) -> None:
+    """The walk shows a word, and a key, before any is chosen."""
+    queries, keys = (len(data["places"][2][side]) for side in ("queries", "keys"))
+    for key, query in (("j", 1), ("k", queries - 1)):
+        page = opened(data)
+        page.keyboard.press("w")
+        page.keyboard.press(key)
+        walk_is_right(page, data, "cross", 1, 0, query)
+    best = int(walked(data, "cross", 1)[0][0, 0].argmax())
+    for key, by in (("n", 1), ("b", -1)):
+        page = opened(data)
+        page.keyboard.press("w")
+        page.keyboard.press(key)
+        assert page.locator("tr[data-key].on").get_attribute("data-key") == str((best + by) % keys)
+    page.keyboard.press("l")
+    page.keyboard.press("Escape")
+    page.keyboard.press("j")  # lines choose no word by themselves
+    assert told(page) == pytest.approx(largest(at(data, 2, 1, 0)[0]), abs=HALF)
 
 
 def test_a_walk_that_was_left_out_is_told(data: dict[str, Any], opened: Opened) -> None:
@@ -411,6 +435,8 @@ def test_chinese(data: dict[str, Any], opened: Opened) -> None:
     page.get_by_role("button", name="中文").click()
     page.keyboard.press("w")
     assert "加权和" in page.locator(".steps").inner_text()
+    caption = page.locator("table:has(tr[data-term]) caption").inner_text()
+    assert caption.endswith("：q、k 的全部 10 个数，各项之和，以及 v 的全部 10 个数")
     assert "w1a" not in page.locator(".steps").inner_text()
     assert not re.search(r"\{\w\}|undefined", page.locator(".regard-look").inner_text())
     assert opened(data, language="", locale="zh-CN").get_by_role("tab", name="热图").is_visible()
@@ -456,6 +482,16 @@ def test_text_is_shown_as_text(data: dict[str, Any], opened: Opened) -> None:
     assert source.count("</script>") == 2
     assert "\u2028" not in source
     assert "\u202e" not in source.split("</title>")[1]
+
+
+@pytest.mark.parametrize(
+    "output, said",
+    [("\n", "⟨000a⟩"), (" \t", "⟨0020⟩⟨0009⟩"), ("\u3000a b\nc\n\n", "⟨3000⟩a b\nc⟨000a⟩⟨000a⟩"), ("a b", "a b")],
+)
+def test_space_at_the_ends_is_shown(output: str, said: str, data: dict[str, Any], opened: Opened) -> None:
+    """What a model of characters says is often a line end, and a text it goes on with may end in one."""
+    page = opened(data | {"text": output, "output": output})
+    assert page.locator(".said").all_inner_texts() == [said, f"→ {said}"]
 
 
 def test_inside_another_page_under_a_strict_policy(data: dict[str, Any], browser: Any) -> None:

@@ -15,6 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import regard
 from regard import __version__, cli
 from regard.decoding import Beam
 from regard.folder import load
@@ -102,9 +103,28 @@ def test_translate_writes_alignments(toy_run: Path, tmp_path: Path, command: Any
         assert all(0 <= source < words for source, _ in links)
     command(*given, "--beam", 3, "--nbest", 2, stdin=text)
     assert len(path.read_text().split("\n")) == 6  # two for a line, one for the empty one
-    wrong = toy.regard(*given, "--head", 9, stdin=text)
-    assert wrong.returncode == 2
-    assert "no head 9; the layer has heads 1 to 2" in wrong.stderr
+
+
+@pytest.mark.parametrize(
+    "model, options, said",
+    [
+        ("transformer", ["--layer", 9], "there is no layer 9 to align by; the model attends to the source in 1 to 1"),
+        ("transformer", ["--head", 2, "--head", 99], "there is no head 99; the layer has heads 1 to 2"),
+        ("bytenet", [], "the model bytenet has no attention to the source to align by"),
+    ],
+)
+def test_alignments_that_cannot_be_are_refused_before_decoding(
+    model: str, options: list[Any], said: str, toy_run: Path, tmp_path: Path
+) -> None:
+    run, links = toy_run, tmp_path / "links"
+    if model == "bytenet":
+        run = tmp_path / "run"
+        toy.write_corpus(tmp_path, train=40, valid=5)
+        regard.train(toy.recipe(tmp_path, steps=1) | {"model": {"kind": model, "size": 8}}, run, device="cpu")
+    links.write_text("before\n")
+    found = toy.regard("translate", run, "--device", "cpu", "--alignments", links, *options, stdin="w1 w2 w3\n")
+    assert (found.returncode, found.stdout, found.stderr) == (2, "", f"regard: {said}\n")
+    assert links.read_text() == "before\n"
 
 
 def test_translate_with_scores_nbest_and_json(toy_run: Path, command: Any) -> None:

@@ -202,6 +202,12 @@ def test_without_heads(run: Path, tmp_path: Path) -> None:
         command("evaluate", run, "--heads", tmp_path / "in.conllu")
 
 
+def test_alignments_are_checked_without_heads(translator: Translator) -> None:
+    translator.check_alignment(1, [1, 2])
+    with pytest.raises(RegardError, match="there is no head 3"):
+        translator.check_alignment(1, [3])
+
+
 def test_heads_that_are_given_by_hand(translator: Translator) -> None:
     tokenizer = translator.vocabulary.source
     rows = [tokenizer.encode(line) for line in LINES]

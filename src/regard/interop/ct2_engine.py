@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from regard.recipe import Recipe
 
 BATCH = {"cpu": 512, "cuda": 1 << 20}  # padded tokens at once, above which a CPU only gets slower
+BLIND = "--engine ct2 records no attention; for --alignments, use the own engine"
 STRETCH = 64  # lines that become text together
 
 
@@ -79,6 +80,9 @@ class FastTranslator(Translator):
     def together(self, others: Sequence[Translator]) -> Translator:
         raise RegardError("--engine ct2 translates with one model; for several (--with), use the own engine")
 
+    def check_alignment(self, layer: int | None = None, heads: Sequence[int] | None = None) -> None:
+        raise RegardError(BLIND)
+
     def _each(
         self, lines: Sequence[str], count: int, decoding: DecodingConfig, options: Options, keys: Sequence[int]
     ) -> list[list[Translation]]:
@@ -117,7 +121,7 @@ class FastTranslator(Translator):
                 f"--engine ct2 divides by nᵅ (decoding.penalty: power), not as {decoding.penalty}; use the own engine"
             )
         if options.get("attention"):
-            raise RegardError("--engine ct2 records no attention; for --alignments, use the own engine")
+            raise RegardError(BLIND)
         if options.get("heads") is not None:
             raise RegardError("--engine ct2 reads no dependency trees; for --heads, use the own engine")
         if options.get("phrases"):

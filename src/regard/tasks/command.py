@@ -58,6 +58,8 @@ def translate(
     translator = load_as(Translator, run, device, "translate", opener)
     if others:
         translator = translator.together([load_as(Translator, o, device, "translate", opener) for o in others])
+    if links:
+        translator.check_alignment(layer, heads)
     decoding = _search(translator.recipe.decoding, beam, asked.phrases is not None, nbest, sampling)
     options: Options = {"batch_tokens": batch_tokens, "long": cast(Long, long), "warn": warn}
     options |= {"attention": ("cross",) if links else (), "files": asked.files}

@@ -250,6 +250,17 @@ class Translator:
         source = v.source.encode(line)[: weights.shape[1] - 1]  # the end stands last
         return align(weights, v.source.words(source), v.target.words(translation.tokens))
 
+    @torch.inference_mode()
+    def check_alignment(self, layer: int | None = None, heads: Sequence[int] | None = None) -> None:
+        """Raise RegardError unless the model attends to the source there: asked of an empty pair, before others."""
+        v, record = self.vocabulary, Record(("cross",))
+        empty = pairs(Packed.of([[]]), Packed.of([[]]), v.source, v.target)
+        self.model(replace(empty, tree=self._tree([[]], [[]], [0])).to(self.device), record)
+        found = record.layers("cross")
+        if not found:
+            raise RegardError(f"the model {self.recipe.model.kind} has no attention to the source to align by")
+        chosen(torch.stack(found)[:, 0], layer, heads)
+
     def _encode(self, lines: Sequence[str], options: Options) -> list[list[int]]:
         limit, long, before = (
             self.recipe.data.filters.max_length,

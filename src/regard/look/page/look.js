@@ -27,7 +27,7 @@ data goes in as text nodes. Heat maps are canvases; hovering moves marks over th
       w2a: "This is what enters layer 1. Layer {l} reads what layer {m} has made of it, which is not shown.", w2b: "No position is added here.", w2c: "Recurrent or convolutional layers come between this and the attention; they are not shown.",
       w3: "Query, key and value", w3a: "Three matrices of this head make of each word a query, a key and a value; the matrices (each {D} × {d}) are not shown.",
       w3b: "There are no projections: the decoder's state is the query, the source's states are keys and values.", w3r: "Query and key are shown after they were turned by their positions (rotary).", w3s: "Keys and values are shown after several words were made one (compress).",
-      w3t: "Query and key are shown as the score compares them: {f}.", dim: "number", allOf: "Key {k}: all {n} numbers, and their sum",
+      w3t: "Query and key are shown as the score compares them: {f}.", dim: "number", allOf: "Key {k}: all {n} numbers of q and k, the sum of their terms, and all {m} numbers of v",
       w4: "Score, scale, mask, weights", scale: "× {s}", root: "÷ √{d}", w4a: "Each key's score, by {f}. √d_k uses the size of one head's keys, here d_k = {d} and √d_k = {r}: the sum of {d} products varies about √{d} times as much as one.", w4z: "Each key's score, by {f}.",
       bias: "+ position", mask: "mask", exp: "exp(s − max)", final: "weight", gain: "× nearness", w4n: "Weights by {f}.", w4h: "A hidden key gets −∞, so that its weight is exactly 0.", w4g: "local_p then multiplies weights by how near a place is to its centre.",
       w5: "Weighted sum", w5a: "Each value by its weight; the sum is what this head says of the word ({n} of {d} numbers shown).", mixed: "relative positions add",
@@ -51,7 +51,7 @@ data goes in as text nodes. Heat maps are canvases; hovering moves marks over th
       w2a: "这是进入第 1 层的向量。第 {l} 层读的是第 {m} 层的结果，未列出。", w2b: "这里不加位置。", w2c: "它与注意力之间还有循环层或卷积层，未列出。",
       w3: "查询、键、值", w3a: "这一头的三个矩阵把每个词变成查询、键和值；矩阵（各 {D} × {d}）未列出。",
       w3b: "这里没有投影：解码器的状态就是查询，源文的状态就是键和值。", w3r: "所示查询与键已按位置旋转（rotary）。", w3s: "所示键与值是几个词合成的（compress）。",
-      w3t: "所示查询与键是打分时比较的样子：{f}。", dim: "序号", allOf: "键 {k}：全部 {n} 个数及其和",
+      w3t: "所示查询与键是打分时比较的样子：{f}。", dim: "序号", allOf: "键 {k}：q、k 的全部 {n} 个数，各项之和，以及 v 的全部 {m} 个数",
       w4: "分数、缩放、遮罩、权重", scale: "× {s}", root: "÷ √{d}", w4a: "每个键的分数：{f}。√d_k 用的是一个头的键的大小，这里 d_k = {d}，√d_k = {r}：{d} 个乘积之和的起伏约为单个的 √{d} 倍。", w4z: "每个键的分数：{f}。",
       bias: "+ 位置", mask: "遮罩", exp: "exp(s − max)", final: "权重", gain: "× 远近", w4n: "权重：{f}。", w4h: "被遮住的键得 −∞，权重恰为 0。", w4g: "local_p 再按离中心的远近乘以权重。",
       w5: "加权和", w5a: "每个值乘以它的权重；其和就是这一头对该词所说的（列出 {d} 个数中的 {n} 个）。", mixed: "相对位置所加",
@@ -63,7 +63,9 @@ data goes in as text nodes. Heat maps are canvases; hovering moves marks over th
   const ODD = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\u{e0000}-\u{e007f}]/gu;
 
   /* Characters that would not be seen, or turn others around, are named instead. */
-  const visible = (text) => text.replace(ODD, (c) => `⟨${c.codePointAt(0).toString(16).padStart(4, "0")}⟩`);
+  const named = (c) => `⟨${c.codePointAt(0).toString(16).padStart(4, "0")}⟩`;
+  const visible = (text) => text.replace(ODD, named);
+  const whole = (text) => visible(text).replace(/^\s+|\s+$/g, (ends) => ends.replace(/\s/g, named)); // at its ends
   const word = (text) => visible(text).replace(/[\n\t ]/g, "▁") || "∅";
   const quoted = (text) => `“${word(text)}”`;
   const total = (list) => list.reduce((a, b) => a + b, 0);
@@ -217,9 +219,9 @@ data goes in as text nodes. Heat maps are canvases; hovering moves marks over th
       this.readout = el("p", {class: "readout", role: "status", "aria-live": "polite"});
       const keys = t.help.map(([names, what]) =>
         [el("dt", {}, names.split(" ").map((name) => el("kbd", {}, name))), el("dd", {}, what)]);
-      const said = data.output && el("p", {class: "said"}, el("b", {}, "→ "), el("bdi", {}, visible(data.output)));
+      const said = data.output && el("p", {class: "said"}, el("b", {}, "→ "), el("bdi", {}, whole(data.output)));
       const header = el("header", {}, el("h2", {}, "regard look"), para(visible(data.model.title), "soft"),
-        el("p", {class: "said", dir: "auto"}, visible(data.text)), said);
+        el("p", {class: "said", dir: "auto"}, whole(data.text)), said);
       this.root.replaceChildren(...(this.compact ? [] : [header]),
         el("div", {class: "head"},
           el("div", {class: "bar", role: "toolbar", "aria-label": t.views},
@@ -260,7 +262,7 @@ data goes in as text nodes. Heat maps are canvases; hovering moves marks over th
       if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
       const {at} = this, {layers, heads, queries, keys} = this.place, key = event.key.toLowerCase();
       const next = (now, by, count) => (now < 0 && by < 0 ? count - 1 : (now + by + count) % count);
-      const turn = (what, by, count) => this.set({[what]: next(at[what], by, count)});
+      const turn = (what, by, count) => this.set({[what]: next(this.shown[what] ?? at[what], by, count)});
       const actions = {
         arrowleft: () => turn("head", -1, heads), arrowright: () => turn("head", 1, heads),
         arrowdown: () => turn("layer", -1, layers), arrowup: () => turn("layer", 1, layers),
@@ -278,7 +280,7 @@ data goes in as text nodes. Heat maps are canvases; hovering moves marks over th
     show() {
       const width = this.root.clientWidth, drawn = `${this.at.view} ${this.at.place} ${this.language} ${width}`;
       const same = this.drawn === this.at.view && this.drawnAs === drawn;
-      Object.assign(this, {width, drawn: this.at.view, drawnAs: drawn});
+      Object.assign(this, {width, drawn: this.at.view, drawnAs: drawn, shown: {}});
       this[this.at.view](same);
     }
 
@@ -491,6 +493,7 @@ data goes in as text nodes. Heat maps are canvases; hovering moves marks over th
       const i = Math.max(at.query, 0), layer = walk[place.name][at.layer];
       const hidden = place.keys.map((_, j) => this.source.at(i, j) === null), found = steps(layer, hidden, at.head, i);
       const j = at.key < 0 ? found.final.indexOf(Math.max(...found.final)) : at.key;
+      this.shown = {query: i, key: j}; // what keys go on from, though nobody may have chosen it
       const chip = (text, n) => el("button", {type: "button", dir: "auto", tabindex: n === i ? "0" : "-1",
         "aria-pressed": String(n === i), onclick: () => this.set({query: n, key: -1})}, word(text));
       const made = el("div", {class: "steps"},
@@ -535,13 +538,14 @@ data goes in as text nodes. Heat maps are canvases; hovering moves marks over th
 
     vectors(layer, found, j) {
       const t = this.words, {score} = layer, {size} = Object.values(this.data.walk.sides)[0];
-      const columns = [found.q, found.keys[j], found.terms(found.keys[j]), found.values[j]], d = found.q.length;
-      const rows = Array.from({length: Math.max(d, columns[3].length)}, (_, n) =>
-        ({"data-term": n, row: [String(n + 1), ...columns.map((column) => column[n] ?? "")]}));
+      const columns = [found.q, found.keys[j], found.terms(found.keys[j]), found.values[j]];
+      const n = found.q.length, m = found.values[j].length;
+      const rows = Array.from({length: Math.max(n, m)}, (_, i) =>
+        ({"data-term": i, row: [String(i + 1), ...columns.map((column) => column[i] ?? "")]}));
       return [el("h3", {}, `3 · ${t.w3}`), para(layer.projected ? fill(t.w3a, {D: size, d: layer.d_k}) : t.w3b),
         layer.rotates && para(t.w3r), layer.shortened && para(t.w3s),
         !["dot", "scaled_dot"].includes(score.kind) && para(fill(t.w3t, {f: score.formula})),
-        this.table(fill(t.allOf, {k: quoted(this.place.keys[j]), n: d}),
+        this.table(fill(t.allOf, {k: quoted(this.place.keys[j]), n, m}),
           [t.dim, "q", "k", score.vector ? "v·tanh(q+k)" : "q·k", "v"], rows, [t.sum, "", "", found.raw[j], ""])];
     }
 
