@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import select
 import signal
 import statistics
 import subprocess
@@ -289,6 +290,25 @@ def test_a_pipe_that_closes_early(toy_run: Path, tmp_path: Path, source: str) ->
     process.stderr.close()
     assert process.wait(60) == 141
     assert err == ""
+
+
+@pytest.mark.parametrize(("name", "line"), [("translate", b"w1 w2\n"), ("score", b"w1\tW1\n")])
+def test_a_program_that_waits_for_each_answer(toy_run: Path, name: str, line: bytes) -> None:
+    """A line, its answer, the next line; a line that cannot be read takes back no answer, and has its number."""
+    command = [sys.executable, "-m", "regard.cli", name, str(toy_run), "--device", "cpu"]
+    ends = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, bufsize=0, **ends) as process:  # type: ignore[call-overload]
+        answers = []
+        for _ in range(3):
+            process.stdin.write(line)
+            if not select.select([process.stdout], [], [], 60)[0]:
+                process.kill()
+                pytest.fail("no answer while the input is open")
+            answers.append(process.stdout.readline())
+        out, err = process.communicate(b"\xff\n", timeout=60)
+    assert answers[0].strip()
+    assert answers == [answers[0]] * 3
+    assert (process.returncode, out, err) == (2, b"", b"regard: standard input, line 4: not UTF-8\n")
 
 
 def waits_for(pid: int) -> str:

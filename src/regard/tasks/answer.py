@@ -50,11 +50,16 @@ class Answer:
 class SpanReader(Reader):
     """`regard.load(folder)` gives one of these for the task answer."""
 
-    def answer(self, asked: Sequence[tuple[str, str]], warn: Callable[[str], None] | None = None) -> list[Answer]:
-        """The answers to pairs of a question and a text; an empty question or text has an empty one."""
+    def answer(
+        self, asked: Sequence[tuple[str, str]], warn: Callable[[str], None] | None = None, before: int = 0
+    ) -> list[Answer]:
+        """The answers to pairs of a question and a text; an empty question or text has an empty one.
+
+        Messages count the pairs from `before` + 1 on.
+        """
         full = [bool(question.strip() and context.strip()) for question, context in asked]
         known = [
-            Question(f"question {n}", question, context, (), known=False)
+            Question(f"question {before + n}", question, context, (), known=False)
             for n, (question, context) in enumerate(asked, 1)
             if full[n - 1]
         ]

@@ -1,7 +1,6 @@
 """`regard classify`, `tag`, `answer` and `choose`: a line in, what a fine-tuned model says of it out, in order."""
 
 import json
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ def _lines(
     """`ask` gives a result for each of some lines, of which the first has the number before it."""
     with reading(source) as lines, writing(output) as out, bar(what) as tell:
         done = 0
-        for chunk in chunks(lines, interactive=source is None and sys.stdin.isatty()):
+        for chunk in chunks(lines, lines.soon):
             for result in ask(chunk, done):
                 done += 1
                 line = json.dumps({"line": done, **result.json()}, ensure_ascii=False) if as_json else show(result)
@@ -60,7 +59,7 @@ def tag(run: Path, source: Path | None, output: Path | None, device: str, as_jso
     tagger = load_as(WordTagger, run, device, "tag")
 
     def ask(lines: list[str], before: int) -> Sequence[Any]:
-        return tagger.tag(lines, lambda sentence: None if "no words" in sentence else warn(sentence))
+        return tagger.tag(lines, lambda sentence: None if "no words" in sentence else warn(sentence), before)
 
     _lines(source, output, "Tagging", ask, lambda result: " ".join(result.tags), as_json)
 
@@ -72,20 +71,23 @@ def answer(run: Path, source: Path | None, output: Path | None, device: str, as_
         asked = []
         for number, line in enumerate(lines, before + 1):
             asked.append(pair_of(line, f"{_name(source)}, line {number}") if line.strip() else ("", ""))
-        return reader.answer(asked, warn)
+        return reader.answer(asked, warn, before)
 
     _lines(source, output, "Answering", ask, lambda found: " ".join(found.text.split()), as_json)
 
 
 def choose(run: Path, source: Path | None, output: Path | None, device: str, as_json: bool) -> None:
     chooser = load_as(OptionChooser, run, device, "choose")
+    earlier = 0
 
     def ask(lines: list[str], before: int) -> Sequence[Chosen]:
+        nonlocal earlier
         asked = []
         for number, line in enumerate(lines, before + 1):
             if line.strip():
                 asked.append(question_of(line, f"{_name(source)}, line {number}"))
-        said = iter(chooser.choose(asked, warn))
+        said = iter(chooser.choose(asked, warn, earlier))
+        earlier += len(asked)  # empty lines are no questions
         return [next(said) if line.strip() else Chosen(-1, "", []) for line in lines]
 
     _lines(source, output, "Choosing", ask, lambda found: " ".join(found.text.split()), as_json)

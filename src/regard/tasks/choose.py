@@ -43,10 +43,12 @@ Asked = tuple[str, str, Sequence[str]]
 class OptionChooser(Reader):
     """`regard.load(folder)` gives one of these for the task choose."""
 
-    def choose(self, asked: Sequence[Asked], warn: Callable[[str], None] | None = None) -> list[Chosen]:
-        """Which option is right, for each (text, question, options)."""
+    def choose(
+        self, asked: Sequence[Asked], warn: Callable[[str], None] | None = None, before: int = 0
+    ) -> list[Chosen]:
+        """Which option is right, for each (text, question, options); messages count them from `before` + 1 on."""
         examples = [Choice(f"question {n}", text, question, tuple(options)) for n, (text, question, options)
-                    in enumerate(asked, 1)]  # fmt: skip
+                    in enumerate(asked, before + 1)]  # fmt: skip
         for example in examples:
             if len(example.options) < 2:
                 raise RegardError(f"{example.where}: {len(example.options)} options; there must be two to choose from")

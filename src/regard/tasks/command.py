@@ -19,7 +19,7 @@ from regard.folder import load, load_as
 from regard.tasks.alignment import pharaoh
 from regard.tasks.constraints import NOTHING, Wanted
 from regard.tasks.options import SPLITS, drawing, searching, with_beam
-from regard.tasks.streams import bar, chunks, decode, mender, reading, warn, writing
+from regard.tasks.streams import Soon, always, bar, chunks, mender, reading, standard_input, warn, writing
 from regard.tasks.translator import Long, Options, Translation, Translator
 from regard.tasks.writer import Writer
 
@@ -71,7 +71,7 @@ def translate(
         tell = files.enter_context(bar("Translating"))
         start = 0
         records = asked.beside(_parsed(((line,) for line in lines), parses, source), name)
-        for part in chunks(records, interactive=source is None and sys.stdin.isatty()):
+        for part in chunks(records, lines.soon):
             given = [record for record, _, _ in part]
             chunk = [record.fields[0] for record in given]
 
@@ -130,7 +130,7 @@ def _line(number: int, options: list[Translation], nbest: int, scores: bool, as_
 # --- score ---------------------------------------------------------------------------------------------------------
 
 
-Scores = Iterator[tuple[float, int]]  # log-probability and tokens, line by line
+Scores = Iterator[list[tuple[float, int]]]  # log-probability and tokens of each line, some lines at a time
 
 
 def score(run: Path, source: Path | None, target: Path | None, parses: Path | None, device: str, as_json: bool) -> None:
@@ -138,11 +138,15 @@ def score(run: Path, source: Path | None, target: Path | None, parses: Path | No
     scorer = SCORERS.get(type(made))
     if scorer is None:
         raise RegardError(f"{run}: a model of the task {made.recipe.task.kind}, which `regard score` is not for")
-    for number, (log_probability, tokens) in enumerate(scorer(made, source, target, parses), 1):
-        if as_json:
-            print(json.dumps({"line": number, "log_probability": log_probability, "tokens": tokens}))
-        else:
-            print(f"{log_probability:.6f}")
+    done = 0
+    for chunk in scorer(made, source, target, parses):
+        for number, (log_probability, tokens) in enumerate(chunk, done + 1):
+            if as_json:
+                print(json.dumps({"line": number, "log_probability": log_probability, "tokens": tokens}))
+            else:
+                print(f"{log_probability:.6f}")
+        sys.stdout.flush()
+        done += len(chunk)
 
 
 def _score_pairs(translator: Translator, source: Path | None, target: Path | None, parses: Path | None) -> Scores:
@@ -151,14 +155,16 @@ def _score_pairs(translator: Translator, source: Path | None, target: Path | Non
             "--source and --target belong together; without both, pairs are read from stdin as source TAB target"
         )
     given: Iterator[tuple[str, ...]]
+    soon: Soon = always
     if source is not None and target is not None:
         given = (record.fields for record in read(Corpus(source=str(source), target=str(target))))
     else:
-        given = (_split(line, number) for number, line in enumerate(decode(sys.stdin.buffer, "standard input"), 1))
+        lines = standard_input()
+        given, soon = (_split(line, number) for number, line in enumerate(lines, 1)), lines.soon
     number = 0
-    for chunk in chunks(_parsed(given, parses, source)):
+    for chunk in chunks(_parsed(given, parses, source), soon):
         pairs = [(record.fields[0], record.fields[1]) for record in chunk]
-        yield from translator.score(pairs, heads=_heads(chunk, parses), before=number)
+        yield translator.score(pairs, heads=_heads(chunk, parses), before=number)
         number += len(chunk)
 
 
@@ -166,8 +172,8 @@ def _score_texts(writer: Writer, source: Path | None, target: Path | None, parse
     if target is not None or parses is not None:
         raise RegardError("a language model scores texts, one a line, from --source or stdin; it takes nothing else")
     with reading(source) as lines:
-        for chunk in chunks(lines):
-            yield from writer.score(chunk)
+        for chunk in chunks(lines, lines.soon):
+            yield writer.score(chunk)
 
 
 SCORERS: dict[type, Callable[..., Scores]] = {Translator: _score_pairs, Writer: _score_texts}

@@ -10,7 +10,7 @@ import numpy as np
 from regard.errors import RegardError, whole
 from regard.folder import load_as
 from regard.tasks.embedder import Embedder, Pooling
-from regard.tasks.streams import bar, chunks, reading, warn, writing
+from regard.tasks.streams import Lines, bar, chunks, reading, warn, writing
 
 Made = Iterator[tuple[list[str], np.ndarray]]  # texts and their vectors, some at a time
 
@@ -39,9 +39,9 @@ def embed(
             _write(output, made, as_json)
 
 
-def _made(embedder: Embedder, lines: Iterator[str], options: dict[str, Any], tell: Any) -> Made:
+def _made(embedder: Embedder, lines: Lines, options: dict[str, Any], tell: Any) -> Made:
     start = 0
-    for chunk in chunks(lines):
+    for chunk in chunks(lines, lines.soon):
 
         def told(what: str, done: int, of: int, before: int = start) -> None:
             tell(before + done, before + of)

@@ -1,7 +1,6 @@
 """`regard fill`: a line with gaps in, the likeliest words for each gap out."""
 
 import json
-import sys
 from pathlib import Path
 
 from regard.folder import load_as
@@ -17,7 +16,7 @@ def fill(
     filler = load_as(Filler, run, device, "fill")
     start, without = 0, 0
     with reading(source) as lines, writing(output) as out:
-        for chunk in chunks(lines, interactive=source is None and sys.stdin.isatty()):
+        for chunk in chunks(lines, lines.soon):
             for number, (line, gaps) in enumerate(
                 zip(chunk, filler.fill(chunk, top, batch_tokens, start), strict=True), start + 1
             ):

@@ -1,8 +1,13 @@
 """Text in, text out: what the commands that use a trained model read from and write to. Knows no task."""
 
 import contextlib
+import io
+import os
+import select
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -13,6 +18,10 @@ from regard.data.readers import lines
 from regard.errors import RegardError, whole
 
 CHUNK = 4096  # lines that are worked on together when they come as a stream
+PAUSE = 0.05  # seconds without a line, after which those that have come are worked on: someone may wait for them
+LONGEST = 1.0  # seconds that a line waits for others, if they come in shorter pauses
+
+Soon = Callable[[float], bool]  # whether the next line, or the end, comes soon enough for one that came at that time
 
 
 def warn(sentence: str) -> None:
@@ -52,17 +61,75 @@ def mender(errors: str) -> Mended | None:
     return MENDERS[errors]()
 
 
+def always(since: float) -> bool:
+    return True
+
+
+class Lines(Iterator[str]):
+    """Lines of text that know whether the next comes soon; those of a file do."""
+
+    def __init__(self, lines: Iterator[str], soon: Soon = always) -> None:
+        self.lines, self.soon = lines, soon
+
+    def __next__(self) -> str:
+        return next(self.lines)
+
+
+class Coming(Iterator[bytes]):
+    """The lines of a pipe, a terminal or a file, ends included; `soon` looks ahead without waiting for long.
+
+    `select` does not see what lies in Python's buffer, so nothing may stay there: `read1` takes all of it, or what a
+    single read of the system gives.
+    """
+
+    def __init__(self, stream: io.BufferedReader) -> None:
+        self.stream, self.descriptor = stream, stream.fileno()
+        self.whole: deque[bytes] = deque()
+        self.part: list[bytes] = []  # of a line whose end has not come
+        self.ended = False
+
+    def __next__(self) -> bytes:
+        while not self.whole and not self.ended:
+            self._read()
+        if not self.whole:
+            raise StopIteration
+        return self.whole.popleft()
+
+    def soon(self, since: float) -> bool:
+        until = min(time.monotonic() + PAUSE, since + LONGEST)
+        while not self.whole and not self.ended:
+            if not select.select([self.descriptor], [], [], max(0.0, until - time.monotonic()))[0]:
+                return False
+            self._read()
+        return True
+
+    def _read(self) -> None:
+        got = self.stream.read1()
+        self.ended = not got
+        end = got.rfind(b"\n") + 1
+        if end or self.ended:
+            self.whole.extend(io.BytesIO(b"".join([*self.part, got[:end]])).readlines())
+            self.part.clear()
+        self.part.append(got[end:])
+
+
+def standard_input(mend: Mended | None = None) -> Lines:
+    stream, name = sys.stdin.buffer, "standard input"
+    if os.name == "posix":
+        with contextlib.suppress(io.UnsupportedOperation):  # what stands in for it has no descriptor
+            coming = Coming(stream)  # type: ignore[arg-type]
+            return Lines(decode(coming, name, mend), coming.soon)
+    interactive = sys.stdin.isatty()
+    return Lines(decode(stream, name, mend), lambda since: not interactive)
+
+
 @contextlib.contextmanager
-def reading(path: Path | None, mend: Mended | None = None) -> Iterator[Iterator[str]]:
-    if path is None:
-        yield decode(sys.stdin.buffer, "standard input", mend)
-        return
-    yield lines(
-        path, mend=mend
-    )  # what goes wrong in reading it says itself; an error of the output must not be taken for its own
+def reading(path: Path | None, mend: Mended | None = None) -> Iterator[Lines]:
+    # What goes wrong in reading a file it says itself; an error of the output must not be taken for its own.
+    yield standard_input(mend) if path is None else Lines(lines(path, mend=mend))
 
 
-def decode(stream: IO[bytes], name: str, mend: Mended | None = None) -> Iterator[str]:
+def decode(stream: Iterable[bytes], name: str, mend: Mended | None = None) -> Iterator[str]:
     for number, raw in enumerate(stream, 1):
         line = mend(raw, number) if mend else raw
         try:
@@ -82,11 +149,14 @@ def writing(path: Path | None) -> Iterator[IO[str]]:
         yield file
 
 
-def chunks(lines: Iterator[Any], interactive: bool = False) -> Iterator[list[Any]]:
-    held = []
+def chunks(lines: Iterator[Any], soon: Soon = always) -> Iterator[list[Any]]:
+    """CHUNK lines at a time, or those that have come when the next does not come soon."""
+    held: list[Any] = []
+    since = 0.0
     for line in lines:
+        since = since if held else time.monotonic()
         held.append(line)
-        if interactive or len(held) == CHUNK:
+        if len(held) == CHUNK or not soon(since):
             yield held
             held = []
     if held:

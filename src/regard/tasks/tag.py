@@ -68,10 +68,15 @@ class Part(NamedTuple):
 class WordTagger(Reader):
     """`regard.load(folder)` gives one of these for the task tag."""
 
-    def tag(self, sentences: Sequence[str | Sequence[str]], warn: Callable[[str], None] | None = None) -> list[Tags]:
-        """The tags of each sentence: a list of words, or a text whose words are what stands between spaces."""
+    def tag(
+        self, sentences: Sequence[str | Sequence[str]], warn: Callable[[str], None] | None = None, before: int = 0
+    ) -> list[Tags]:
+        """The tags of each sentence: a list of words, or a text whose words are what stands between spaces.
+
+        Messages count the sentences from `before` + 1 on.
+        """
         cut = [text.split() if isinstance(text, str) else list(text) for text in sentences]
-        return self.say([Tagged(f"sentence {n}", words, []) for n, words in enumerate(cut, 1)], warn)
+        return self.say([Tagged(f"sentence {n}", words, []) for n, words in enumerate(cut, before + 1)], warn)
 
 
 @dataclass(frozen=True)
