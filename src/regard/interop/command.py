@@ -12,6 +12,8 @@ from regard.errors import RegardError
 from regard.interop import bert_folder, ct2_folder, gpt2_folder, opus, plain
 from regard.interop.checkpoint import Checkpoint
 from regard.interop.writing import new_folder
+from regard.tasks.embedder import Embedder
+from regard.tasks.reading import Reader
 from regard.tasks.translator import Translator
 from regard.tasks.writer import Writer
 
@@ -55,6 +57,8 @@ FORMS: dict[str, list[tuple[type, Write]]] = {  # what is written for which kind
     "hf": [
         (Translator, lambda made, run, place, precision: opus.write(made, run, place)),
         (Writer, lambda made, run, place, precision: gpt2_folder.write(made, run, place)),
+        (Embedder, lambda made, run, place, precision: bert_folder.write(made, run, place)),
+        (Reader, lambda made, run, place, precision: bert_folder.write(made, run, place)),
     ],
     "ct2": [(Translator, ct2_folder.write)],
     "safetensors": [(object, lambda made, run, place, precision: plain.write(made, run, place))],

@@ -109,8 +109,8 @@ def _fast(tokenizer: Tokenizer, out: Path, marks: Marks = "end") -> None:
     if marks == "around":
         special |= {"cls": tokenizer.bos, "sep": tokenizer.eos}
     said: dict[str, Any] = {f"{name}_token": tokenizer.pieces[i] for name, i in special.items()}
-    if marks == "none":  # GPT-2 would add the words of these ids to the text's
-        said["model_input_names"] = ["input_ids", "attention_mask"]
+    segments = ["token_type_ids"] if marks == "around" else []  # GPT-2 would take such for ids of words
+    said["model_input_names"] = ["input_ids", *segments, "attention_mask"]
     if tokenizer.kind in ("gpt2", "bert"):
         inner.model.save(str(out))  # vocab.json and merges.txt, or vocab.txt, as they came
     if tokenizer.kind == "bert":
