@@ -174,15 +174,25 @@ def test_a_model_of_ours(tmp_path: Path, name: str) -> None:
     assert (again.recipe.task, again.recipe.text) == (ours.recipe.task, ours.recipe.text)
     assert again.tokenizer.dumps() == t.dumps()
     lines = [*HARD, *TEXT[:2]]
-    asked = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")(lines).input_ids
-    assert asked == t.encode_batch(lines)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert tokenizer(lines).input_ids == t.encode_batch(lines)
+    asked = tokenizer(tokenizer.bos_token + "The small cat", return_tensors="pt")  # as the docs tell
+    assert asked.input_ids[0].tolist() == ours.running.prompt("The small cat")
+    said = loaded.generate(**asked, do_sample=False, max_new_tokens=6)[0, asked.input_ids.shape[1] :].tolist()
+    found = ours.generate("The small cat", decoding=Greedy(), max_tokens=6)[0].tokens
+    assert found == [token for token in said if token != t.eos]
 
 
 def test_a_vocabulary_that_cannot_be_said_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make(tmp_path / "run", {"kind": "word", "moses": True})
     send_out("hf", tmp_path / "run", tmp_path / "out", "float32")
     assert "no tokenizer that Hugging Face reads: it cuts text by Moses' rules" in capsys.readouterr().err
-    assert sorted(os.listdir(tmp_path / "out")) == ["config.json", "model.safetensors", "tokenizer"]
+    assert sorted(os.listdir(tmp_path / "out")) == [
+        "config.json",
+        "generation_config.json",
+        "model.safetensors",
+        "tokenizer",
+    ]
 
 
 @pytest.mark.parametrize(
