@@ -1,15 +1,26 @@
-"""Folders of Hugging Face's BERTs become model folders that fill and embed as theirs do."""
+"""Folders of Hugging Face's BERTs become model folders that fill and embed as theirs do, and go out again."""
 
 import json
+import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 import regard
+from regard import config, folder
 from regard.errors import RegardError
 from regard.interop.bert_folder import import_bert
+from regard.interop.command import bring_in, send_out
+from regard.models.heads import Options
+from regard.models.texts import Texts
+from regard.recipe import Recipe
+from regard.tasks.reading import Reading
+from regard.text.pretrained import bert_pieces
+from regard.training.weights import weights_of, write_tensors
+from tests.parity.test_bert import SHAPES
 
 transformers = pytest.importorskip("transformers")
 
@@ -17,13 +28,20 @@ PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat", "on
 LINES = ["The cat sat on [MASK] mats .", "[MASK] sat on the [MASK]", "a cat"]
 
 
-def saved(folder: Path, kind: str, spare: int = 0) -> torch.nn.Module:
+def scatter(model: torch.nn.Module) -> None:
+    """Biases and norms, too, or they would be compared at zero and one."""
+    with torch.no_grad():
+        for p in model.parameters():
+            if p.dim() == 1:
+                p.add_(0.2 * torch.randn_like(p))
+
+
+def saved(folder: Path, kind: str, spare: int = 0, **changes: Any) -> torch.nn.Module:
     torch.manual_seed(0)
     sizes = {"num_hidden_layers": 2, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 24}
-    config = transformers.BertConfig(
-        vocab_size=len(PIECES) + spare, max_position_embeddings=24, initializer_range=0.4, **sizes
-    )
-    model = getattr(transformers, kind)(config).eval()
+    sizes |= {"vocab_size": len(PIECES) + spare, "max_position_embeddings": 24, "initializer_range": 0.4, **changes}
+    model = getattr(transformers, kind)(transformers.BertConfig(**sizes)).eval()
+    scatter(model)
     model.save_pretrained(folder)
     (folder / "vocab.txt").write_text("\n".join(PIECES) + "\n", encoding="utf-8")
     return model
@@ -103,3 +121,178 @@ def test_folders_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "hf" / "vocab.txt").write_text("\n".join([*PIECES, "more"]) + "\n")
     with pytest.raises(RegardError, match=r"the vocabulary has 16 pieces, and config\.json says 15"):
         import_bert(tmp_path / "hf", tmp_path / "run")
+
+
+# --- out ------------------------------------------------------------------------------------------------------------
+
+HARD = ["The cat sat on mats .", "a [MASK] UNHAS", "", "Thé  çat\tsat", "東京 cats, ½."]
+
+
+def batch(entries: int, segments: int) -> Texts:
+    """Two rows, the second of which is padded."""
+    torch.manual_seed(1)
+    ids = torch.randint(5, entries, (2, 9))
+    real = torch.ones(2, 9, dtype=torch.bool)
+    real[1, 6:] = False
+    sides = torch.randint(0, segments, (2, 9)).sort().values
+    return Texts(ids.masked_fill(~real, 0), real, segments=sides, places=real.flatten().nonzero()[:, 0])
+
+
+def their_logits(model: torch.nn.Module, b: Texts) -> tuple[torch.Tensor, ...]:
+    given = {"input_ids": b.ids, "attention_mask": b.real.long(), "token_type_ids": b.segments}
+    with torch.no_grad():
+        said = model(**given, return_dict=False)
+    return tuple(part.flatten(0, 1)[b.places] if part.dim() == 3 else part for part in said)
+
+
+def our_logits(model: torch.nn.Module, b: Texts) -> tuple[torch.Tensor, ...]:
+    with torch.no_grad():
+        if not hasattr(model, "scores"):
+            hidden = model(b)
+            return hidden.flatten(0, 1)[b.places], model.pooler(hidden)
+        words, follows = model.scores(b)
+    return (words,) if follows is None else (words, follows)
+
+
+def same(found: tuple[torch.Tensor, ...], wanted: tuple[torch.Tensor, ...], room: float = 1e-4) -> None:
+    assert len(found) == len(wanted)
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other, atol=room, rtol=0)
+        assert other.std() > 0.1
+
+
+KINDS = {
+    "BertForPreTraining": "AutoModelForPreTraining",
+    "BertForMaskedLM": "AutoModelForMaskedLM",
+    "BertModel": "AutoModel",
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_out_and_in_again(tmp_path: Path, shape: str, kind: str) -> None:
+    theirs = saved(tmp_path / "hf", kind, spare=2, **SHAPES[shape])
+    bring_in("hf", str(tmp_path / "hf"), tmp_path / "run")
+    send_out("hf", tmp_path / "run", tmp_path / "out", "float32")
+    bring_in("hf", str(tmp_path / "out"), tmp_path / "again")
+    ours, again = (regard.load(tmp_path / name, device="cpu") for name in ("run", "again"))
+    loaded, told = getattr(transformers, KINDS[kind]).from_pretrained(tmp_path / "out", output_loading_info=True)
+    assert type(loaded) is type(theirs)
+    assert not any(told.values())
+    b = batch(len(PIECES) + 2, ours.recipe.model.segments)
+    wanted = their_logits(theirs, b)
+    same(their_logits(loaded.eval(), b), wanted, 0)
+    same(our_logits(ours.model, b), wanted)
+    same(our_logits(again.model, b), our_logits(ours.model, b), 0)
+    assert again.recipe == ours.recipe
+    assert again.tokenizer.dumps() == ours.tokenizer.dumps()
+
+
+@pytest.mark.parametrize("lower", [True, False])
+def test_their_tokenizer_gives_the_same_ids(tmp_path: Path, lower: bool) -> None:
+    saved(tmp_path / "hf", "BertForMaskedLM")
+    (tmp_path / "hf" / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": lower}))
+    bring_in("hf", str(tmp_path / "hf"), tmp_path / "run")
+    send_out("hf", tmp_path / "run", tmp_path / "out", "float32")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    original = transformers.BertTokenizer(str(tmp_path / "hf/vocab.txt"), do_lower_case=lower)
+    for given in ((HARD,), (HARD, HARD[::-1])):
+        found, wanted = tokenizer(*given), original(*given)
+        assert {key: found[key] for key in wanted} == dict(wanted)
+    t = regard.load(tmp_path / "run", device="cpu").tokenizer
+    plain = [line for line in HARD if "[MASK]" not in line]  # in ours, a mark in the text is text
+    assert tokenizer(plain).input_ids == [[t.bos, *row, t.eos] for row in t.encode_batch(plain)]
+    assert (tokenizer.mask_token_id, tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id) == (
+        4, 2, 3, 0)  # fmt: skip
+    for path in (tmp_path / "out" / "tokenizer").iterdir():
+        path.unlink()
+    bring_in("hf", str(tmp_path / "out"), tmp_path / "again")  # as any BERT
+    assert regard.load(tmp_path / "again", device="cpu").tokenizer.dumps() == t.dumps()
+
+
+def make(home: Path, task: dict[str, Any], labels: list[str] | None = None, **keys: Any) -> Any:
+    """A run of ours with random weights; `keys` are the model's."""
+    torch.manual_seed(0)
+    sizes = {"layers": 2, "size": 16, "inner": 24, "heads": 4, "position": {"kind": "learned", "length": 24}}
+    said = {"task": {"length": 16} | task, "data": {}, "text": {"kind": "bert", "size": len(PIECES)}}
+    recipe = config.parse(Recipe, said | {"model": {"kind": "bert"} | sizes | keys})
+    tokenizer, settings = bert_pieces(PIECES, True, "here"), recipe.task
+    Reading(settings, tokenizer, labels or []).save(home)  # type: ignore[arg-type]
+    (home / folder.CONFIG).write_text(config.dump(recipe), encoding="utf-8")
+    model = settings.open(recipe, home).model
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(0.3 * torch.randn_like(p))
+    write_tensors(home / folder.WEIGHTS, weights_of(model))
+    return regard.load(home, device="cpu")
+
+
+HEADS: dict[str, tuple[str, list[str]]] = {
+    "classify": ("SequenceClassification", ["good", "bad", "so so"]),
+    "regress": ("SequenceClassification", []),
+    "tag": ("TokenClassification", ["O", "B-A", "I-A"]),
+    "answer": ("QuestionAnswering", []),
+    "choose": ("MultipleChoice", []),
+}
+
+
+@pytest.mark.parametrize("task", HEADS)
+def test_heads_that_were_learned_here(tmp_path: Path, task: str) -> None:
+    name, labels = HEADS[task]
+    room = {"tag": {"overlap": 4}, "answer": {"overlap": 4, "question": 4}}.get(task, {})
+    ours = make(tmp_path / "run", {"kind": task, **room}, labels)
+    send_out("hf", tmp_path / "run", tmp_path / "out", "float32")
+    bring_in("hf", str(tmp_path / "out"), tmp_path / "again")
+    again = regard.load(tmp_path / "again", device="cpu")
+    theirs, told = getattr(transformers, f"AutoModelFor{name}").from_pretrained(
+        tmp_path / "out", output_loading_info=True
+    )
+    assert not any(told.values())
+    b = batch(len(PIECES), 2)
+    given = {"input_ids": b.ids, "attention_mask": b.real.long(), "token_type_ids": b.segments}
+    if task == "choose":
+        b = Options(b.ids, b.real, segments=b.segments, groups=torch.tensor([[0, 1]]))
+        given = {key: value[None] for key, value in given.items()}
+    with torch.no_grad():
+        said = theirs.eval()(**given, return_dict=False)
+        found, back = ours.model(b), again.model(b)
+    wanted = torch.stack(said, -1) if task == "answer" else said[0][:, 0] if task == "regress" else said[0]
+    torch.testing.assert_close(found, wanted, atol=1e-4, rtol=0)
+    assert torch.equal(found, back)
+    assert again.labels == labels
+    assert again.recipe.task == ours.recipe.task
+    if labels:
+        assert [theirs.config.id2label[n] for n in range(len(labels))] == labels
+
+
+def test_frozen_is_said_of_learning_alone(tmp_path: Path) -> None:
+    ours = make(tmp_path / "run", {"kind": "classify"}, ["a", "b"])
+    path = tmp_path / "run" / folder.CONFIG
+    said = config.read(path).plain()
+    said["task"]["frozen"], said["training"]["init"] = True, "/secret/run"
+    path.write_text(config.dump(said))
+    send_out("hf", tmp_path / "run", tmp_path / "out", "float32")
+    bring_in("hf", str(tmp_path / "out"), tmp_path / "again")
+    send_out("safetensors", tmp_path / "run", tmp_path / "bare", "float32")
+    for name in ("again", "bare"):
+        assert regard.load(tmp_path / name, device="cpu").classify(["the cat"]) == ours.classify(["the cat"])
+
+
+@pytest.mark.parametrize(
+    "said, keys",
+    [
+        ("as BERT: it has no way to say that position is rotary", {"position": "rotary"}),
+        ("residual is pre_norm, activation is swiglu", {"residual": "pre_norm", "activation": "swiglu"}),
+        ("segments is 0", {"segments": 0}),
+    ],
+)
+def test_what_bert_cannot_express_is_named(tmp_path: Path, said: str, keys: dict[str, Any]) -> None:
+    make(tmp_path / "run", {"kind": "pretraining", "examples": "single"}, **keys)
+    with pytest.raises(RegardError, match=said):
+        send_out("hf", tmp_path / "run", tmp_path / "out", "float32")
+    with pytest.raises(RegardError, match="a model of the task pretraining, which `regard export ct2` is not for"):
+        send_out("ct2", tmp_path / "run", tmp_path / "out", "float32")
+    assert os.listdir(tmp_path) == ["run"]
+    send_out("safetensors", tmp_path / "run", tmp_path / "bare", "float32")
+    ours, bare = (regard.load(tmp_path / name, device="cpu") for name in ("run", "bare"))
+    assert bare.fill(LINES) == ours.fill(LINES)

@@ -44,6 +44,7 @@ SENTENCE = KeyMap(both("sentence", "cls.seq_relationship"))
 HEADS = WORDS + SENTENCE
 MASKED = BODY.under("body.", "bert.") + WORDS  # MaskedLanguage is BertForMaskedLM
 PRETRAINING = BODY.under("body.", "bert.") + POOLER.under("", "bert.") + HEADS  # Pretraining is BertForPreTraining
+READER = BODY.under("body.") + POOLER  # Encoder is BertModel
 TAGGER = BODY.under("body.", "bert.") + KeyMap(both("output", "classifier"))  # BertForTokenClassification
 CLASSIFIER = TAGGER + POOLER.under("", "bert.")  # BertForSequenceClassification, BertForMultipleChoice
 ANSWERER = BODY.under("body.", "bert.") + KeyMap(both("output", "qa_outputs"))  # BertForQuestionAnswering
@@ -89,7 +90,7 @@ def config_there(ours: BertConfig, entries: int, architecture: str = "BertForPre
         "attention_probs_dropout_prob": ours.attention.dropout,
         "layer_norm_eps": ours.epsilon,
         "hidden_act": activation_there(ours.activation) or "gelu",
-        "type_vocab_size": ours.segments,
+        "type_vocab_size": ours.segments or 2,
         "max_position_embeddings": getattr(ours.position, "length", 512),
     }
     refuse_what_is_lost(ours, config_here(said, "the model"), "BERT")

@@ -1,24 +1,46 @@
-"""A folder with a BERT of Hugging Face's as a model folder: with its heads it fills gaps, without them it embeds."""
+"""A folder with a BERT of Hugging Face's as a model folder: with its heads it fills gaps, without them it embeds.
+
+And such models as folders of theirs, those that were fine-tuned here, too.
+"""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard import config
 from regard.errors import RegardError, telling, text_of
 from regard.interop import bert
 from regard.interop.checkpoint import Imported, wide
 from regard.interop.choices import demand
+from regard.interop.express import reasons, refuse
+from regard.interop.hf_tokenizer import read_one, write_one
 from regard.interop.keys import KeyMap
+from regard.interop.plain import bare
+from regard.interop.writing import write_json
+from regard.models.bert import BertConfig
 from regard.recipe import Recipe
+from regard.tasks.embedder import Embedder
+from regard.tasks.finetuning import Finetuning
+from regard.tasks.reading import Reader, Reading
 from regard.tasks.texts import TOKENIZER
 from regard.text import Tokenizer
 from regard.text.pretrained import bert_pieces
-from regard.training.weights import read_tensors, weights_of
+from regard.training.weights import read_tensors, weights_of, write_tensors
 
+FORMS = {  # by what a model is for: their class, and the names of its weights
+    "pairs": ("BertForPreTraining", bert.PRETRAINING),
+    "single": ("BertForMaskedLM", bert.MASKED),
+    "pooler": ("BertModel", bert.READER),
+    "none": ("BertModel", bert.BODY.under("body.")),
+    "classify": ("BertForSequenceClassification", bert.CLASSIFIER),
+    "regress": ("BertForSequenceClassification", bert.CLASSIFIER),
+    "tag": ("BertForTokenClassification", bert.TAGGER),
+    "answer": ("BertForQuestionAnswering", bert.ANSWERER),
+    "choose": ("BertForMultipleChoice", bert.CLASSIFIER),
+}
 POOLINGS = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max"}
 
 
@@ -35,15 +57,55 @@ def read_bert(origin: Path, tensors: Mapping[str, Tensor] | None = None) -> Impo
     said = _json(origin / "config.json")
     model = bert.config_here(said, origin)
     given = wide(tensors if tensors is not None else read_tensors(origin / "model.safetensors"))
-    tokenizer = _tokenizer(origin, int(said.get("vocab_size", 30_522)))
-    longest: int = model.position.length  # type: ignore[union-attr]
-    task, keys = _task(origin, given, longest)
-    text = {"kind": "bert", "size": tokenizer.size, "lower": _lower(origin)}
-    plain = {"task": task, "data": {}, "text": text, "model": config.to_plain(model)}
+    entries = int(said.get("vocab_size", 30_522))
+    if ours := read_one(origin, entries):  # exported by regard
+        (tokenizer, sections), keys = ours, None
+    else:
+        tokenizer = _tokenizer(origin, entries)
+        task, keys = _task(origin, given, model.position.length)  # type: ignore[union-attr]
+        sections = {"task": task, "text": {"kind": "bert", "size": tokenizer.size, "lower": _lower(origin)}}
+    plain = {**sections, "data": {}, "model": config.to_plain(model)}
     recipe = config.parse(Recipe, config.wrap(plain, str(origin)))
-    module = cast(Any, recipe.task).build(recipe, tokenizer.size)
-    weights = keys.to_ours(given, weights_of(module), origin)
-    return Imported(recipe, weights, lambda out: tokenizer.save(out / TOKENIZER))
+    module, save = _module(recipe, tokenizer, said)
+    weights = (keys or _form(recipe.task)[1]).to_ours(given, weights_of(module), origin)
+    return Imported(recipe, weights, save)
+
+
+def _module(recipe: Recipe, tokenizer: Tokenizer, said: Mapping[str, Any]) -> tuple[nn.Module, Callable[[Path], None]]:
+    """The model, and what puts its vocabulary and labels into a folder."""
+    task: Any = recipe.task
+    if isinstance(task, Finetuning):
+        names = {int(n): name for n, name in said.get("id2label", {}).items()}
+        reading = Reading(task, tokenizer, [names[n] for n in sorted(names)])
+        return task.model(recipe, reading), reading.save
+    return task.build(recipe, tokenizer.size), lambda out: tokenizer.save(out / TOKENIZER)
+
+
+# --- out ------------------------------------------------------------------------------------------------------------
+
+
+def write(made: Embedder | Reader, run: Path, out: Path) -> str:
+    """A folder that Hugging Face reads as a BERT with the head that ours has; says what it has for a tokenizer."""
+    recipe, tokenizer = made.recipe, made.tokenizer
+    refuse(reasons(recipe.model, {"kind": ["bert"]}, "BERT"), run, "Hugging Face")
+    architecture, keys = _form(recipe.task)
+    said = bert.config_there(cast(BertConfig, recipe.model), tokenizer.size, architecture)
+    write_json(out / "config.json", said | {"pad_token_id": tokenizer.pad} | _labels(made))
+    write_tensors(out / "model.safetensors", keys.to_theirs(weights_of(made.model), run), {"format": "pt"})
+    return f"a {architecture}; {write_one(tokenizer, bare(recipe), out, 'around')}"
+
+
+def _form(task: Any) -> tuple[str, KeyMap]:
+    if task.kind == "pretraining":
+        return FORMS[task.examples.kind]
+    return FORMS[task.head if task.kind == "embedding" else task.kind]
+
+
+def _labels(made: Embedder | Reader) -> dict[str, Any]:
+    if made.recipe.task.kind == "regress":
+        return {"num_labels": 1, "problem_type": "regression"}
+    names = getattr(made, "labels", [])
+    return {"id2label": dict(enumerate(names)), "label2id": {name: n for n, name in enumerate(names)}} if names else {}
 
 
 # --- heads ---------------------------------------------------------------------------------------------------------

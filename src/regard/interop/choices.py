@@ -17,6 +17,9 @@ ACTIVATIONS = {  # their names; the first of ours that is listed is written
 }
 
 
+LEARNING = ("preset", "init", "embedding_dropout", "word_dropout", "output_dropout", "dropped")  # weights are there
+
+
 def activation_here(name: str, origin: object) -> Any:
     if name not in ACTIVATIONS:
         raise RegardError(f"{origin}: the activation {name} is not one of {', '.join(ACTIVATIONS)}")
@@ -49,6 +52,6 @@ def differences(ours: Any, other: Any, ignored: tuple[str, ...] = (), path: str 
 
 def refuse_what_is_lost(ours: Any, returned: Any, family: str) -> None:
     """Refuse to write a model of which their form cannot say everything: it must come back as it went."""
-    lost = differences(ours, returned, ignored=("preset", "init"))  # neither matters to weights that are there
+    lost = differences(ours, returned, LEARNING)
     if lost:
         raise RegardError(f"the model cannot be written as {family}: it has no way to say that {', '.join(lost)}")

@@ -12,7 +12,10 @@ from regard.errors import RegardError
 from regard.interop import bert_folder, ct2_folder, gpt2_folder, opus, plain
 from regard.interop.checkpoint import Checkpoint
 from regard.interop.writing import new_folder
+from regard.tasks.embedder import Embedder
+from regard.tasks.reading import Reader
 from regard.tasks.translator import Translator
+from regard.tasks.writer import Writer
 
 FAMILIES: dict[str, Callable[[Checkpoint, Path], Any]] = {
     "marian": opus.read,
@@ -38,16 +41,27 @@ def bring_in(kind: str, name: str, out: Path) -> None:
 def send_out(kind: str, run: Path, out: Path, precision: str) -> None:
     if kind not in FORMS:
         raise RegardError(f"regard export {kind}: there is no such form; {nearest(kind, FORMS)}")
-    translator = folder.load_as(Translator, run, "cpu", f"export {kind}")
+    made = folder.load(run, "cpu")
+    write = next((write for served, write in FORMS[kind] if isinstance(made, served)), None)
+    if write is None:
+        raise RegardError(
+            f"{run}: a model of the task {made.recipe.task.kind}, which `regard export {kind}` is not for"
+        )
     with new_folder(out) as place:
-        said = FORMS[kind](translator, run, place, precision)
+        said = write(made, run, place, precision)
     _say(f"{out}: {said}")
 
 
-FORMS: dict[str, Callable[[Translator, Path, Path, str], str]] = {
-    "hf": lambda translator, run, place, precision: opus.write(translator, run, place),
-    "ct2": ct2_folder.write,
-    "safetensors": lambda translator, run, place, precision: plain.write(translator, run, place),
+Write = Callable[[Any, Path, Path, str], str]
+FORMS: dict[str, list[tuple[type, Write]]] = {  # what is written for which kind of model
+    "hf": [
+        (Translator, lambda made, run, place, precision: opus.write(made, run, place)),
+        (Writer, lambda made, run, place, precision: gpt2_folder.write(made, run, place)),
+        (Embedder, lambda made, run, place, precision: bert_folder.write(made, run, place)),
+        (Reader, lambda made, run, place, precision: bert_folder.write(made, run, place)),
+    ],
+    "ct2": [(Translator, ct2_folder.write)],
+    "safetensors": [(object, lambda made, run, place, precision: plain.write(made, run, place))],
 }
 
 

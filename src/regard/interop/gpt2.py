@@ -61,12 +61,14 @@ def config_here(theirs: Mapping[str, Any], origin: object) -> LanguageModelConfi
     """From the mapping in their config.json; what is absent has their default."""
     demand(theirs, FIXED, origin)
     size = theirs.get("n_embd", 768)
+    dropout, embedding_dropout = (theirs.get(f"{place}_pdrop", 0.1) for place in ("resid", "embd"))
     said = {
         "layers": theirs.get("n_layer", 12),
         "size": size,
         "inner": theirs.get("n_inner") or 4 * size,
         "heads": theirs.get("n_head", 12),
-        "dropout": theirs.get("resid_pdrop", 0.1),
+        "dropout": dropout,
+        "embedding_dropout": None if embedding_dropout == dropout else embedding_dropout,
         "epsilon": theirs.get("layer_norm_epsilon", 1e-5),
         "activation": activation_here(theirs.get("activation_function", "gelu_new"), origin),
         "output": "tied" if theirs.get("tie_word_embeddings", True) else "own",
@@ -90,7 +92,7 @@ def config_there(ours: LanguageModelConfig, entries: int) -> dict[str, Any]:
         "n_inner": ours.inner,
         "n_head": ours.heads,
         "n_positions": getattr(ours.position, "length", 1024),
-        "embd_pdrop": ours.dropout,
+        "embd_pdrop": ours.dropout if ours.embedding_dropout is None else ours.embedding_dropout,
         "resid_pdrop": ours.dropout,
         "attn_pdrop": ours.attention.dropout,
         "layer_norm_epsilon": ours.epsilon,

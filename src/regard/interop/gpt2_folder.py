@@ -1,37 +1,65 @@
-"""A checkpoint of Hugging Face's GPT-2 as a model folder: a language model that writes."""
+"""A checkpoint of Hugging Face's GPT-2 as a model folder, a language model that writes; and such a model as theirs."""
+
+from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
 from regard import config
-from regard.errors import RegardError
 from regard.interop import gpt2
 from regard.interop.checkpoint import Checkpoint, Imported
+from regard.interop.express import reasons, refuse
+from regard.interop.hf_tokenizer import check_size, read_one, write_one
+from regard.interop.writing import write_json
+from regard.models.lm import LanguageModelConfig
 from regard.recipe import Recipe
 from regard.tasks.texts import TOKENIZER
+from regard.tasks.writer import Writer
+from regard.text import Tokenizer
 from regard.text.pretrained import from_gpt2
-from regard.training.weights import weights_of
+from regard.training.weights import weights_of, write_tensors
+
+# --- in -------------------------------------------------------------------------------------------------------------
 
 
 def read(checkpoint: Checkpoint) -> Imported:
     origin, theirs = checkpoint.folder, checkpoint.config
     model = gpt2.config_here(theirs, origin)
-    tokenizer = from_gpt2(origin / "vocab.json", origin / "merges.txt")
     entries = int(theirs.get("vocab_size", 50_257))
-    if tokenizer.size != entries:
-        raise RegardError(f"{origin}: the vocabulary has {tokenizer.size:,} pieces, and config.json says {entries:,}")
-    plain = {
-        "task": {"kind": "lm", "length": theirs.get("n_positions", 1024)},
-        "data": {},
-        "text": {"kind": "byte_bpe", "size": entries},
-        "model": config.to_plain(model),
-    }
-    recipe = config.parse(Recipe, config.wrap(plain, str(origin)))
+    tokenizer, said = read_one(origin, entries) or _vocabulary(checkpoint, entries)
+    recipe = config.parse(Recipe, config.wrap({**said, "data": {}, "model": config.to_plain(model)}, str(origin)))
     own = weights_of(model.build(entries))
     weights = gpt2.weights_here(_without_masks(checkpoint), model, own, origin)
     return Imported(recipe, weights, lambda out: tokenizer.save(out / TOKENIZER))
+
+
+def _vocabulary(checkpoint: Checkpoint, entries: int) -> tuple[Tokenizer, dict[str, Any]]:
+    """GPT-2's own, and the sections of the recipe that speak of it."""
+    origin = checkpoint.folder
+    tokenizer = from_gpt2(origin / "vocab.json", origin / "merges.txt")
+    check_size(tokenizer, entries, origin)
+    task = {"kind": "lm", "length": checkpoint.config.get("n_positions", 1024)}
+    return tokenizer, {"task": task, "text": {"kind": "byte_bpe", "size": entries}}
 
 
 def _without_masks(checkpoint: Checkpoint) -> dict[str, Tensor]:
     """Old files hold the causal mask of every layer, too; it is no weight."""
     masks = (".attn.bias", ".attn.masked_bias")
     return {name: tensor for name, tensor in checkpoint.tensors().items() if not name.endswith(masks)}
+
+
+# --- out ------------------------------------------------------------------------------------------------------------
+
+
+def write(writer: Writer, run: Path, out: Path) -> str:
+    """A folder that Hugging Face reads as a GPT2LMHeadModel; says what it has for a tokenizer."""
+    model, tokenizer = writer.recipe.model, writer.tokenizer
+    refuse(reasons(model, {"kind": ["lm"]}, "GPT-2"), run, "Hugging Face")
+    assert isinstance(model, LanguageModelConfig)
+    marks = {"bos_token_id": tokenizer.bos, "eos_token_id": writer.running.end, "pad_token_id": tokenizer.pad}
+    write_json(out / "config.json", gpt2.config_there(model, tokenizer.size) | marks)
+    never = [[i] for i in writer.symbols.never]
+    write_json(out / "generation_config.json", marks | ({"bad_words_ids": never} if never else {}))
+    weights = gpt2.weights_there(weights_of(writer.model), model, run)
+    write_tensors(out / "model.safetensors", weights, {"format": "pt"})
+    return write_one(tokenizer, writer.recipe, out, "none")

@@ -1,6 +1,5 @@
 """OPUS-MT folders as model folders, and translation models as folders that Hugging Face reads."""
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,9 @@ from regard.errors import RegardError
 from regard.interop import marian
 from regard.interop.checkpoint import Checkpoint, Imported
 from regard.interop.express import reasons, refuse
-from regard.interop.hf_tokenizer import write_tokenizer
+from regard.interop.hf_tokenizer import TEXT, write_tokenizer
 from regard.interop.stream import permuted, sines_first
+from regard.interop.writing import write_json
 from regard.models.transformer import TransformerConfig
 from regard.nn.attention import SharedQueryKey
 from regard.recipe import Recipe
@@ -25,7 +25,6 @@ from regard.text.marian import SPM, Marks, from_marian, read_table
 from regard.training.weights import weights_of, write_tensors
 
 TOKENIZER = "tokenizer"  # in a model folder, and in one that was exported: the vocabulary as regard keeps it
-TEXT = "text.yaml"  # in an exported folder: the recipe's sections that say how text was read
 MATRICES = ("query", "key_value")
 TABLES = {"source": "vocab.json", "target": "target_vocab.json"}
 
@@ -122,8 +121,8 @@ def write(translator: Translator, run: Path, out: Path) -> str:
     longest = recipe.data.filters.max_length
     places = max(512, longest + 1, recipe.decoding.limit(longest) + 1)
     sizes = (vocabulary.source.size, vocabulary.target.size)
-    _write_json(out / "config.json", marian.write_model(model, sizes, marks, places))
-    _write_json(out / "generation_config.json", _generation(translator, marks, places))
+    write_json(out / "config.json", marian.write_model(model, sizes, marks, places))
+    write_json(out / "generation_config.json", _generation(translator, marks, places))
     return write_tokenizer(vocabulary, recipe, folder.home_of(run) / TOKENIZER, out)
 
 
@@ -151,7 +150,3 @@ def _generation(translator: Translator, marks: dict[str, int], places: int) -> d
         "max_length": places,
         "bad_words_ids": [[i] for i in sorted(set(translator.symbols.never))],
     }
-
-
-def _write_json(path: Path, content: dict[str, Any]) -> None:
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -3,19 +3,28 @@
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from regard import config, folder
-from regard.tasks.translator import Translator
+from regard.recipe import Recipe
 from regard.training.weights import weights_of, write_tensors
 
 
-def write(translator: Translator, run: Path, out: Path) -> str:
+def write(made: Any, run: Path, out: Path) -> str:
     """`regard.load` reads the folder. Where the data lay, and what training began from, stays behind."""
-    recipe = translator.recipe
-    data = replace(recipe.data, train=[], valid=[], test=[], cache=None)
-    bare = replace(recipe, data=data, training=replace(recipe.training, init=None))
-    (out / folder.CONFIG).write_text(config.dump(bare), encoding="utf-8")
-    shutil.copytree(folder.home_of(run) / "tokenizer", out / "tokenizer")
-    weights = weights_of(translator.model)
+    (out / folder.CONFIG).write_text(config.dump(bare(made.recipe)), encoding="utf-8")
+    home = folder.home_of(run)
+    shutil.copytree(home / "tokenizer", out / "tokenizer")
+    if (home / "labels.json").is_file():
+        shutil.copy(home / "labels.json", out / "labels.json")
+    weights = weights_of(made.model)
     write_tensors(out / folder.WEIGHTS, weights)
     return f"{len(weights)} tensors, with config and tokenizer"
+
+
+def bare(recipe: Recipe) -> Recipe:
+    data = replace(recipe.data, train=[], valid=[], test=[], cache=None)
+    task: Any = recipe.task
+    if getattr(task, "frozen", False):  # said of learning, and of what it began from
+        task = replace(task, frozen=False)
+    return replace(recipe, task=task, data=data, training=replace(recipe.training, init=None))

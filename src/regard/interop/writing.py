@@ -1,10 +1,12 @@
-"""A folder that is whole or absent: it is written beside its place and appears by one rename."""
+"""A folder that is whole or absent: it is written beside its place and appears by one rename; and JSON for it."""
 
 import contextlib
+import json
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from regard.errors import RegardError, telling
 
@@ -24,3 +26,7 @@ def new_folder(out: Path) -> Iterator[Path]:
             os.replace(hidden, out)
     finally:
         shutil.rmtree(hidden, ignore_errors=True)
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
