@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import regard
 from regard import recipe as recipes
@@ -204,6 +205,24 @@ def test_misplaced_and_missing_answers_are_counted_and_listed(tmp_path: Path) ->
     with_none = task(tmp_path, empty=True)
     assert [unit.target for unit in with_none.units][1] == (0, 0)
     assert len(with_none.units) == 2
+
+
+def test_a_misplaced_answer_leaves_the_loss_of_the_others(tmp_path: Path) -> None:
+    context = "The cat is red. The dog is blue."
+    good, bad = asked("good", "q?", context, "red"), asked("bad", "q?", context, "blue", 3)
+    (tmp_path / "train.json").write_text(squad([(context, [good])]))
+    found = []
+    for name, given in (("good", [good]), ("both", [bad, good]), ("bad", [bad])):
+        (tmp_path / f"{name}.json").write_text(squad([(context, given)]))
+        made = recipes.load(toys.recipe(tmp_path, TASK, ("train.json", f"{name}.json")))
+        prepared: Any = made.task.prepare(made, None, lambda *_: None)
+        torch.manual_seed(0)
+        model = prepared.build_model()
+        found.append(prepared.validate(model, torch.device("cpu")).get("loss"))
+        told = prepared.measure(model, "valid")["metrics"].get("loss")
+        assert (told and told["value"]) == found[-1]
+    assert found[0] > 0
+    assert found == [pytest.approx(found[0]), pytest.approx(found[0]), None]  # nothing measured is not a loss of 0
 
 
 def test_other_layouts(tmp_path: Path) -> None:

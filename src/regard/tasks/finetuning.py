@@ -272,7 +272,8 @@ class FinetuningTask:
             return {}
         said, loss = self.reading.say(model, self.valid, progress)
         found = self.settings.measure(self.valid, said, self.reading)
-        return {name: entry["value"] for name, entry in found.items()} | {"loss": loss}
+        values = {name: entry["value"] for name, entry in found.items()}
+        return values if loss is None else values | {"loss": loss}
 
     def measure(self, model: nn.Module, split: str, progress: Progress | None = None) -> dict[str, Any]:
         corpora = getattr(self.recipe.data, split)
