@@ -42,8 +42,11 @@ def searching(base: DecodingConfig, phrases: bool, outputs: int = 1) -> Decoding
 
 def drawing(base: DecodingConfig, **choices: Any) -> DecodingConfig:
     """Words drawn at random, as chosen, at a temperature of 0 the likeliest; what cannot be is told in one sentence."""
-    if choices.get("temperature") == 0:
+    temperature = choices.get("temperature", 1.0)
+    if temperature == 0:
         return Greedy(**_limits(base))
+    if not 0 < temperature < 1e6:  # a recipe has no 0: it says greedy
+        raise RegardError(f"temperature must be 0 or more, and finite, not {temperature}")
     try:
         return Sample(**choices, **_limits(base))
     except ValueError as error:
