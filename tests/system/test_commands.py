@@ -271,6 +271,22 @@ def test_a_pipe_that_closes_early(toy_run: Path, tmp_path: Path, source: str) ->
     assert err == ""
 
 
+@pytest.mark.parametrize("arguments", [["info", "--mechanisms"], ["info"], ["data", "list"]])
+def test_tables_to_a_closed_pipe(arguments: list[str]) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "regard.cli", *arguments]
+    found = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write)
+    assert (found.returncode, found.stderr) == (141, "")
+
+
+def test_no_stdout_at_all() -> None:
+    command = f"exec {sys.executable} -m regard.cli info >&-"
+    found = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True, check=False)
+    assert (found.returncode, found.stderr) == (0, "")
+
+
 def waits_for(pid: int) -> str:
     """Where in the kernel a process sleeps, such as pipe_read; nothing while it computes."""
     return Path(f"/proc/{pid}/wchan").read_text()
