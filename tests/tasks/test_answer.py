@@ -68,6 +68,11 @@ def test_it_learns_and_is_used(run: Path) -> None:
     assert (found.text, context[found.start : found.end], thing.text) == ("blue", "blue", "cat")
     assert 0.3 < found.probability <= 1
     assert (empty.text, none.text) == ("", "")
+    with pytest.raises(RegardError, match=r"answer takes a list of pairs, not one string; write answer"):
+        model.answer("colour")
+    for wrong in ("ab", ("which",)):
+        with pytest.raises(RegardError, match="question 1: not a pair of a question and a text"):
+            model.answer([wrong])
 
 
 def test_the_command(run: Path) -> None:

@@ -52,6 +52,11 @@ def test_it_learns_and_is_used(run: Path) -> None:
     assert all(sum(c.probabilities) == pytest.approx(1, abs=1e-5) for c in found)
     with pytest.raises(RegardError, match="question 1: 1 options"):
         model.choose([("a", "b", ["c"])])
+    with pytest.raises(RegardError, match="choose takes a list of questions, not one string"):
+        model.choose("colour")
+    for wrong in ("abc", ("a", "b"), ("a", "b", "cd")):
+        with pytest.raises(RegardError, match="question 1: not a text, a question and a list of options"):
+            model.choose([wrong])
 
 
 def test_the_command(run: Path) -> None:

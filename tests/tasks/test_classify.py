@@ -56,6 +56,10 @@ def test_it_learns_and_is_used(run: Path) -> None:
     assert sum(said[0].probabilities.values()) == pytest.approx(1, abs=1e-6)
     alone = model.classify(["w3 awful"])[0].probabilities["no"]
     assert alone == pytest.approx(said[2].probabilities["no"], abs=1e-5)  # padding changes nothing
+    with pytest.raises(RegardError, match=r"classify takes a list of texts, not one string; write classify"):
+        model.classify("w3 awful")
+    with pytest.raises(RegardError, match="text 2: 3 texts; give one, or a pair"):
+        model.classify(["w3", ("a", "b", "c")])
 
 
 def test_the_command(run: Path) -> None:

@@ -15,6 +15,7 @@ from torch import nn
 from regard.config import option
 from regard.data.config import Corpus
 from regard.data.questions import Question, questions
+from regard.errors import RegardError, listed
 from regard.evaluation.squad import answer_metrics
 from regard.models.heads import Answerer
 from regard.tasks.finetuning import Finetuning, defaults
@@ -52,6 +53,10 @@ class SpanReader(Reader):
 
     def answer(self, asked: Sequence[tuple[str, str]], warn: Callable[[str], None] | None = None) -> list[Answer]:
         """The answers to pairs of a question and a text; an empty question or text has an empty one."""
+        listed(asked, "answer([(question, text)])", "pairs")
+        for n, pair in enumerate(asked, 1):
+            if isinstance(pair, str) or len(pair) != 2:
+                raise RegardError(f"question {n}: not a pair of a question and a text")
         full = [bool(question.strip() and context.strip()) for question, context in asked]
         known = [
             Question(f"question {n}", question, context, (), known=False)

@@ -11,7 +11,7 @@ from torch import nn
 from regard.config import option
 from regard.data.config import Corpus
 from regard.data.labelled import Labelled, labelled
-from regard.errors import RegardError
+from regard.errors import RegardError, listed
 from regard.evaluation.labels import class_metrics, number_metrics
 from regard.models.heads import Classifier, Regressor
 from regard.tasks.finetuning import Finetuning, defaults
@@ -52,7 +52,11 @@ class TextClassifier(Reader):
         self, texts: Sequence[Text], warn: Callable[[str], None] | None = None
     ) -> "list[Label] | list[Number]":
         """What the model says of each text, or pair of texts; of an empty one it says nothing."""
+        listed(texts, "classify([text])")
         pairs = [(text,) if isinstance(text, str) else tuple(text) for text in texts]
+        for n, pair in enumerate(pairs, 1):
+            if len(pair) not in (1, 2):
+                raise RegardError(f"text {n}: {len(pair)} texts; give one, or a pair")
         asked = [Labelled("", pair, "") for pair in pairs if any(side.strip() for side in pair)]
         said = iter(self.say(asked, warn))
         nothing: Any = Label("", {}) if self.labels else Number(None)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from regard.config import option
 from regard.data.config import Corpus
 from regard.data.tagged import Scheme, Tagged, tagged
+from regard.errors import listed
 from regard.evaluation.labels import tag_metrics
 from regard.models.heads import NOT_LEARNED, Tagger
 from regard.models.texts import Texts
@@ -70,6 +71,7 @@ class WordTagger(Reader):
 
     def tag(self, sentences: Sequence[str | Sequence[str]], warn: Callable[[str], None] | None = None) -> list[Tags]:
         """The tags of each sentence: a list of words, or a text whose words are what stands between spaces."""
+        listed(sentences, "tag([sentence])", "sentences")
         cut = [text.split() if isinstance(text, str) else list(text) for text in sentences]
         return self.say([Tagged(f"sentence {n}", words, []) for n, words in enumerate(cut, 1)], warn)
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from regard.data.documents import ended
 from regard.decoding import Beam, DecodingConfig, Drawn, Generator, Sample, Stream, Symbols, beam_search, likeliest
-from regard.errors import RegardError
+from regard.errors import RegardError, listed
 from regard.models.texts import texts
 from regard.tasks.contract import Progress
 from regard.tasks.running import Running
@@ -182,8 +182,7 @@ class Writer:
 
     def score(self, given: Sequence[str], reach: Reach | None = None) -> list[tuple[float, int]]:
         """For each text, as a document of its own: its log-probability and its tokens, ends of lines included."""
-        if isinstance(given, str):
-            raise RegardError("score takes a list of texts, not one string; write score([text])")
+        listed(given, "score([text])")
         rows = self.running.encode_batch([ended(text) for text in given])
         found = negative_log_likelihoods(self.model, rows, reach or self.task.reach(), self._never())
         return [(-nll, count) for nll, count in found]
