@@ -60,6 +60,9 @@ def test_it_learns_and_is_used(run: Path) -> None:
         model.classify("w3 awful")
     with pytest.raises(RegardError, match="text 2: 3 texts; give one, or a pair"):
         model.classify(["w3", ("a", "b", "c")])
+    told: list[str] = []
+    model.classify(["", "w3 " * 40], told.append, before=4096)
+    assert told == ["1 texts are longer than task.length=32 pieces and are cut (text 4098)"]
 
 
 def test_the_command(run: Path) -> None:
