@@ -240,7 +240,7 @@ def test_columns_by_name_by_number_and_by_custom(tmp_path: Path) -> None:
     (tmp_path / "c.jsonl").write_text('{"text": "t", "label": 3}\n\n{"text": "u", "label": "4"}\n')
 
     def rows(name: str, **keys: object) -> list[tuple]:
-        return [tuple(r)[1:] for r in labelled(Corpus(path=str(tmp_path / name), **keys))]  # type: ignore[arg-type]
+        return [(r.texts, r.label) for r in labelled(Corpus(path=str(tmp_path / name), **keys))]  # type: ignore[arg-type]
 
     assert rows("a.tsv", columns=["one", "two", "Quality"]) == [(("x y", "z"), "1")]
     assert rows("a.tsv", columns=[2, 1]) == [(("one",), "Quality"), (("x y",), "1")]
