@@ -66,5 +66,14 @@ def chosen(
     return drawing(base, **(kept | drawn)) if drawn else base
 
 
+def asked(
+    base: DecodingConfig, call: str, others: str, drawn: Mapping[str, Any], greedy: bool, beam: int | None
+) -> DecodingConfig:
+    """The same, from the keywords of a call in Python; `others` are those that are not about the search."""
+    if strange := [key for key in drawn if key not in DRAWN]:
+        raise RegardError(f"{call} has no option {strange[0]}; there are {', '.join(DRAWN)}, greedy, beam, {others}")
+    return chosen(base, 1 if beam is None and greedy else beam, drawn)
+
+
 def _limits(base: DecodingConfig) -> dict[str, Any]:
     return {"max_ratio": base.max_ratio, "max_extra": base.max_extra}
