@@ -244,7 +244,10 @@ def test_other_layouts(tmp_path: Path) -> None:
     with pytest.raises(RegardError, match=r"a\.jsonl, line 1: answers must be \[\{\"text\""):
         list(questions(Corpus(path=str(path))))
     (tmp_path / "b.json").write_text('{"data": [{"title": "x"}]}')
-    with pytest.raises(RegardError, match=r"b\.json: not laid out as SQuAD is \(KeyError\('paragraphs'\)\)"):
+    with pytest.raises(RegardError, match=r"b\.json: not laid out as SQuAD is: there is no paragraphs$"):
+        list(questions(Corpus(path=str(tmp_path / "b.json"))))
+    (tmp_path / "b.json").write_text("[]")
+    with pytest.raises(RegardError, match=r"b\.json: not laid out as SQuAD is: lists and objects stand elsewhere$"):
         list(questions(Corpus(path=str(tmp_path / "b.json"))))
 
 
@@ -256,3 +259,5 @@ def test_long_questions_are_cut_and_counted(tmp_path: Path) -> None:
     assert notes.sentences() == ["1 questions are longer than task.question=4 pieces and are cut (here)"]
     with pytest.raises(ValueError, match="overlap must be from 0 to less than length - 3 - question, which is 9"):
         AnswerConfig(length=16, question=4, overlap=9)
+    with pytest.raises(ValueError, match=r"length must be at least question \+ 4, which is 68, not 64"):
+        AnswerConfig(length=64)

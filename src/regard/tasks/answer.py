@@ -95,6 +95,9 @@ class AnswerConfig(Finetuning):
         if self.question < 1 or self.longest < 1:
             raise ValueError("question and longest must be at least 1")
         room = self.length - 3 - self.question
+        if room < 1:
+            least = f"length must be at least question + 4, which is {self.question + 4}, not {self.length}"
+            raise ValueError(f"{least}; raise length, or lower question")
         if not 0 <= self.overlap < room:
             raise ValueError(
                 f"overlap must be from 0 to less than length - 3 - question, which is {room}, not {self.overlap}"
