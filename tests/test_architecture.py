@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent / "src" / "regard"
-COMMON = {"config", "errors", "device"}
+COMMON = {"config", "console", "errors", "device"}
 MAY_IMPORT = {
     "text": {"text"},
     "data": {"data", "text"},

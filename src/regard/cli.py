@@ -16,7 +16,8 @@ class Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             result = super().invoke(ctx)
-            sys.stdout.flush()
+            if sys.stdout:  # `>&-` leaves none
+                sys.stdout.flush()
             return result
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left has nowhere to go

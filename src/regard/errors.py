@@ -11,6 +11,12 @@ class RegardError(Exception):
     """One plain sentence: what is wrong, where, and what to write instead. Commands print it and exit with 2."""
 
 
+def listed(given: object, call: str, what: str = "texts") -> None:
+    """Refuses a string where a list belongs, which would be read letter by letter; `call` shows how it is written."""
+    if isinstance(given, str):
+        raise RegardError(f"{call.partition('(')[0]} takes a list of {what}, not one string; write {call}")
+
+
 @contextlib.contextmanager
 def telling(path: object, done: str = "read") -> Iterator[None]:
     """An error of the system inside says which path cannot be read, or whatever was to be `done` with it."""

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 from rich.padding import Padding as Indented
 from rich.text import Text
 
 from regard.config import kinds
+from regard.console import Console
 from regard.models.conv import ConvEncoderConfig
 from regard.models.transformer import AttentionsConfig, PositionsConfig, TransformerConfig
 from regard.nn.attention import AttentionConfig

@@ -3,8 +3,9 @@
 import time
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
+
+from regard.console import Console
 
 
 def quickstart(out: Path, device: str) -> None:

@@ -113,7 +113,10 @@ def test_drawing_follows_the_probabilities() -> None:
     np.testing.assert_allclose(np.bincount(tokens, minlength=4) / 20_000, [*expected, 0.0], atol=0.01)
 
 
-@pytest.mark.parametrize("keys", [{"min_p": 1.0}, {"min_p": -0.1}, {"repetition_penalty": 0.0}])
+TEMPERATURES = [{"temperature": float(said)} for said in ("nan", "inf", "-1", "0")]
+
+
+@pytest.mark.parametrize("keys", [{"min_p": 1.0}, {"min_p": -0.1}, {"repetition_penalty": 0.0}, *TEMPERATURES])
 def test_impossible_choices(keys: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(keys))} must be"):
         Sample(**keys)

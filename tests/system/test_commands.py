@@ -311,6 +311,22 @@ def test_a_program_that_waits_for_each_answer(toy_run: Path, name: str, line: by
     assert (process.returncode, out, err) == (2, b"", b"regard: standard input, line 4: not UTF-8\n")
 
 
+@pytest.mark.parametrize("arguments", [["info", "--mechanisms"], ["info"], ["data", "list"]])
+def test_tables_to_a_closed_pipe(arguments: list[str]) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "regard.cli", *arguments]
+    found = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write)
+    assert (found.returncode, found.stderr) == (141, "")
+
+
+def test_no_stdout_at_all() -> None:
+    command = f"exec {sys.executable} -m regard.cli info >&-"
+    found = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True, check=False)
+    assert (found.returncode, found.stderr) == (0, "")
+
+
 def waits_for(pid: int) -> str:
     """Where in the kernel a process sleeps, such as pipe_read; nothing while it computes."""
     return Path(f"/proc/{pid}/wchan").read_text()

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import regard
 from regard import recipe as recipes
@@ -67,6 +68,11 @@ def test_it_learns_and_is_used(run: Path) -> None:
     assert (found.text, context[found.start : found.end], thing.text) == ("blue", "blue", "cat")
     assert 0.3 < found.probability <= 1
     assert (empty.text, none.text) == ("", "")
+    with pytest.raises(RegardError, match=r"answer takes a list of pairs, not one string; write answer"):
+        model.answer("colour")
+    for wrong in ("ab", ("which",)):
+        with pytest.raises(RegardError, match="question 1: not a pair of a question and a text"):
+            model.answer([wrong])
 
 
 def test_the_command(run: Path) -> None:
@@ -206,6 +212,24 @@ def test_misplaced_and_missing_answers_are_counted_and_listed(tmp_path: Path) ->
     assert len(with_none.units) == 2
 
 
+def test_a_misplaced_answer_leaves_the_loss_of_the_others(tmp_path: Path) -> None:
+    context = "The cat is red. The dog is blue."
+    good, bad = asked("good", "q?", context, "red"), asked("bad", "q?", context, "blue", 3)
+    (tmp_path / "train.json").write_text(squad([(context, [good])]))
+    found = []
+    for name, given in (("good", [good]), ("both", [bad, good]), ("bad", [bad])):
+        (tmp_path / f"{name}.json").write_text(squad([(context, given)]))
+        made = recipes.load(toys.recipe(tmp_path, TASK, ("train.json", f"{name}.json")))
+        prepared: Any = made.task.prepare(made, None, lambda *_: None)
+        torch.manual_seed(0)
+        model = prepared.build_model()
+        found.append(prepared.validate(model, torch.device("cpu")).get("loss"))
+        told = prepared.measure(model, "valid")["metrics"].get("loss")
+        assert (told and told["value"]) == found[-1]
+    assert found[0] > 0
+    assert found == [pytest.approx(found[0]), pytest.approx(found[0]), None]  # nothing measured is not a loss of 0
+
+
 def test_other_layouts(tmp_path: Path) -> None:
     rows = [
         {"question": "q", "context": "a b", "answers": {"text": ["b"], "answer_start": [2]}},
@@ -220,7 +244,10 @@ def test_other_layouts(tmp_path: Path) -> None:
     with pytest.raises(RegardError, match=r"a\.jsonl, line 1: answers must be \[\{\"text\""):
         list(questions(Corpus(path=str(path))))
     (tmp_path / "b.json").write_text('{"data": [{"title": "x"}]}')
-    with pytest.raises(RegardError, match=r"b\.json: not laid out as SQuAD is \(KeyError\('paragraphs'\)\)"):
+    with pytest.raises(RegardError, match=r"b\.json: not laid out as SQuAD is: there is no paragraphs$"):
+        list(questions(Corpus(path=str(tmp_path / "b.json"))))
+    (tmp_path / "b.json").write_text("[]")
+    with pytest.raises(RegardError, match=r"b\.json: not laid out as SQuAD is: lists and objects stand elsewhere$"):
         list(questions(Corpus(path=str(tmp_path / "b.json"))))
 
 
@@ -232,3 +259,5 @@ def test_long_questions_are_cut_and_counted(tmp_path: Path) -> None:
     assert notes.sentences() == ["1 questions are longer than task.question=4 pieces and are cut (here)"]
     with pytest.raises(ValueError, match="overlap must be from 0 to less than length - 3 - question, which is 9"):
         AnswerConfig(length=16, question=4, overlap=9)
+    with pytest.raises(ValueError, match=r"length must be at least question \+ 4, which is 68, not 64"):
+        AnswerConfig(length=64)

@@ -304,7 +304,8 @@ def test_options_of_a_reply(talker: Talker) -> None:
     assert len(talker.reply(["do you like tea"], greedy=True, max_tokens=2).split()) == 2
     for options, said in (
         ({"greedy": True, "top_k": 3}, "top_k is about drawing words"),
-        ({"temperature": -1.0}, "temperature must be above 0"),
+        ({"temperature": -1.0}, "temperature must be 0 or more"),
+        ({"temperature": float("inf")}, "temperature must be 0 or more, and finite, not inf"),
         ({"max_tokens": 0}, "max_tokens must be at least 1"),
         ({"temprature": 1.0}, "reply has no option temprature"),
     ):

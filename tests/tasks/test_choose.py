@@ -52,6 +52,11 @@ def test_it_learns_and_is_used(run: Path) -> None:
     assert all(sum(c.probabilities) == pytest.approx(1, abs=1e-5) for c in found)
     with pytest.raises(RegardError, match="question 1: 1 options"):
         model.choose([("a", "b", ["c"])])
+    with pytest.raises(RegardError, match="choose takes a list of questions, not one string"):
+        model.choose("colour")
+    for wrong in ("abc", ("a", "b"), ("a", "b", "cd")):
+        with pytest.raises(RegardError, match="question 1: not a text, a question and a list of options"):
+            model.choose([wrong])
 
 
 def test_the_command(run: Path) -> None:
@@ -104,6 +109,9 @@ def test_dream_and_swag(tmp_path: Path) -> None:
     dream = [[["M: Hi.", "W: Yes?"], [{"question": "Who?", "choice": ["a", "b"], "answer": "b"}], "1-1"]]
     (found,) = read(tmp_path / "a.json", json.dumps(dream))
     assert found == Choice(f"{tmp_path}/a.json, question 1", "M: Hi. W: Yes?", "Who?", ("a", "b"), 1)
+    del dream[0][1][0]["choice"]
+    with pytest.raises(RegardError, match=r"a\.json: not laid out as DREAM is: there is no choice$"):
+        read(tmp_path / "a.json", json.dumps(dream))
     swag = ",video-id,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label\n"
     swag += '0,v,"A man, old, sits.",He,gold,stands.,sings.,"eats, fast.",sleeps.,2\n'
     (found,) = read(tmp_path / "b.csv", swag)

@@ -56,6 +56,13 @@ def test_it_learns_and_is_used(run: Path) -> None:
     assert sum(said[0].probabilities.values()) == pytest.approx(1, abs=1e-6)
     alone = model.classify(["w3 awful"])[0].probabilities["no"]
     assert alone == pytest.approx(said[2].probabilities["no"], abs=1e-5)  # padding changes nothing
+    with pytest.raises(RegardError, match=r"classify takes a list of texts, not one string; write classify"):
+        model.classify("w3 awful")
+    with pytest.raises(RegardError, match="text 2: 3 texts; give one, or a pair"):
+        model.classify(["w3", ("a", "b", "c")])
+    told: list[str] = []
+    model.classify(["", "w3 " * 40], told.append, before=4096)
+    assert told == ["1 texts are longer than task.length=32 pieces and are cut (text 4098)"]
 
 
 def test_the_command(run: Path) -> None:
@@ -233,7 +240,7 @@ def test_columns_by_name_by_number_and_by_custom(tmp_path: Path) -> None:
     (tmp_path / "c.jsonl").write_text('{"text": "t", "label": 3}\n\n{"text": "u", "label": "4"}\n')
 
     def rows(name: str, **keys: object) -> list[tuple]:
-        return [tuple(r)[1:] for r in labelled(Corpus(path=str(tmp_path / name), **keys))]  # type: ignore[arg-type]
+        return [(r.texts, r.label) for r in labelled(Corpus(path=str(tmp_path / name), **keys))]  # type: ignore[arg-type]
 
     assert rows("a.tsv", columns=["one", "two", "Quality"]) == [(("x y", "z"), "1")]
     assert rows("a.tsv", columns=[2, 1]) == [(("one",), "Quality"), (("x y",), "1")]

@@ -250,6 +250,18 @@ def test_a_prompt_longer_than_the_context(writer: Writer) -> None:
         writer.generate(long, decoding=Greedy(), max_tokens=1)
 
 
+def test_the_search_by_keywords(writer: Writer) -> None:
+    drawn = Sample(temperature=0.7, top_p=0.9, seed=3)
+    (wanted,) = writer.generate("the", decoding=drawn, max_tokens=9)
+    assert writer.generate("the", temperature=0.7, top_p=0.9, seed=3, max_tokens=9) == [wanted]
+    assert "".join(p.text for p in writer.stream("the", decoding=drawn, top_p=0.9, max_tokens=9)) == wanted.text
+    assert writer.search(greedy=True) == Greedy()
+    assert writer.search(Sample(top_k=5), temperature=0.7) == Sample(top_k=5, temperature=0.7)
+    assert len(writer.generate("the", 2, beam=2, max_tokens=4)) == 2
+    with pytest.raises(RegardError, match="generate has no option temprature; there are temperature, "):
+        writer.generate("the", temprature=0.7)
+
+
 def test_what_cannot_be_written(writer: Writer) -> None:
     with pytest.raises(RegardError, match="greedy search writes one text, not 2"):
         writer.generate("a", 2, Greedy())

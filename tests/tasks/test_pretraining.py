@@ -262,6 +262,14 @@ def test_documents_of_one_sentence(tmp_path: Path) -> None:
     assert batches(prepared_small(tmp_path, examples="single"))
 
 
+def test_validation_data_of_one_sentence_is_refused_before_the_first_step(folder: Path, tmp_path: Path) -> None:
+    valid = tmp_path / "valid.txt"
+    valid.write_text("Cat mat purrs .\n", encoding="utf-8")
+    recipe = recipes.load(bert_toy.recipe(folder), [f"data.valid={valid}"])
+    with pytest.raises(RegardError, match=r"valid\.txt: the text is one document, "):
+        recipe.task.prepare(recipe, None, lambda *a: None)
+
+
 @pytest.mark.parametrize("text", ["wordpiece", "char", "word", "unigram"])
 def test_other_vocabularies_get_a_mask(folder: Path, text: str) -> None:
     size = {"wordpiece": ["text.size=50"], "unigram": ["text.size=37"]}.get(text, [])

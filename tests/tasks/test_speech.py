@@ -37,6 +37,7 @@ def test_a_stop_string_is_never_shown_even_in_part() -> None:
     assert "".join(pieces) == "one\ntwo"
     assert pieces[3:5] == ["", "\nt"]  # it waited for what came next
     assert not speech.stopped
+    assert say("to and then", "the")[1].text == "to and "  # one string is one, not three letters
 
 
 def test_a_stop_string_in_the_prompt_does_not_count() -> None:

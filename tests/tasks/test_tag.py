@@ -65,6 +65,8 @@ def test_it_learns_and_is_used(run: Path) -> None:
     assert [tuple(e) for e in first.entities] == [("PER", "ann w2", 1, 3), ("LOC", "rome", 3, 4)]
     assert all(share > 0.5 for share in first.probabilities)
     assert (empty.tags, third.tags) == ([], ["B-LOC", "O"])
+    with pytest.raises(RegardError, match="tag takes a list of sentences, not one string"):
+        model.tag("w1 ann")
 
 
 def test_the_command(run: Path) -> None:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from regard.data.config import Corpus
 from regard.data.formats import whole_json
-from regard.data.items import Item, items
+from regard.data.items import Item, items, misplaced
 from regard.data.places import find
 from regard.data.readers import suffix
 from regard.errors import RegardError
@@ -43,7 +43,7 @@ def _dream(path: Path) -> Iterator[Item]:
                 values = {"dialogue": turns, "question": question["question"], "choices": question["choice"]}
                 yield Item(f"{path}, question {number}", values | {"answer": question["answer"]})
     except (KeyError, TypeError, ValueError) as error:
-        raise RegardError(f"{path}: not laid out as DREAM is ({error!r})") from None
+        raise RegardError(f"{path}: not laid out as DREAM is: {misplaced(error)}") from None
 
 
 def _usual(item: Item) -> Choice:

@@ -38,8 +38,9 @@ def list_sets(json: bool = False) -> None:
     if json:
         print(json_module.dumps(rows, ensure_ascii=False, indent=1))
         return
-    from rich.console import Console
     from rich.table import Table
+
+    from regard.console import Console
 
     table = Table(box=None, header_style="bold", pad_edge=False)
     for name in ("name", "what", "languages", "splits", "size", "where"):
@@ -58,8 +59,9 @@ def _where(found: str) -> str:
 
 def get(name: str, json: bool = False) -> None:
     """Download a set into the cache and say where it is."""
-    from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
+
+    from regard.console import Console
 
     entry = lookup(name)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())

@@ -17,6 +17,11 @@ from regard.errors import RegardError
 BY_QUESTION = ("squad", "dream")  # layouts of the catalog that number their questions, not their lines
 
 
+def misplaced(error: Exception) -> str:
+    """What an error says of how a JSON file is laid out, in no programmer's words."""
+    return f"there is no {error.args[0]}" if isinstance(error, KeyError) else "lists and objects stand elsewhere"
+
+
 class Item(NamedTuple):
     where: str
     values: dict[Any, Any]

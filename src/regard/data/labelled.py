@@ -15,6 +15,7 @@ class Labelled(NamedTuple):
     where: str
     texts: tuple[str, ...]  # one or two
     label: str
+    known: bool = True  # false: it is asked
 
 
 def labelled(corpus: Corpus) -> Iterator[Labelled]:

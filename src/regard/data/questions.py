@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from regard.data.config import Corpus
 from regard.data.formats import whole_json
-from regard.data.items import Item, items
+from regard.data.items import Item, items, misplaced
 from regard.data.places import find
 from regard.data.readers import suffix
 from regard.errors import RegardError
@@ -45,7 +45,7 @@ def _squad(path: Path) -> Iterator[Question]:
                     values = {"context": paragraph["context"], **asked}
                     yield _question(Item(f"{path}, question {asked['id']}", values))
     except (KeyError, TypeError, AttributeError) as error:
-        raise RegardError(f"{path}: not laid out as SQuAD is ({error!r})") from None
+        raise RegardError(f"{path}: not laid out as SQuAD is: {misplaced(error)}") from None
 
 
 def _question(item: Item) -> Question:

@@ -59,8 +59,9 @@ class Sample(_Limits):
         super().__post_init__()
         if self.seed < 0:
             raise ValueError(f"seed must be at least 0, not {self.seed}")
-        if self.temperature <= 0:
-            raise ValueError(f"temperature must be above 0, not {self.temperature}; the likeliest: kind: greedy")
+        if not 0 < self.temperature < 1e6:
+            said = f"temperature must be above 0, and finite, not {self.temperature}"
+            raise ValueError(f"{said}; the likeliest: kind: greedy")
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p must be in (0, 1], not {self.top_p}")
         if not 0 <= self.min_p < 1:

@@ -4,10 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from regard import folder
 from regard.config import nearest
+from regard.console import Console
 from regard.errors import RegardError
 from regard.interop import bert_folder, ct2_folder, gpt2_folder, opus, plain
 from regard.interop.checkpoint import Checkpoint

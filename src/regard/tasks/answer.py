@@ -15,6 +15,7 @@ from torch import nn
 from regard.config import option
 from regard.data.config import Corpus
 from regard.data.questions import Question, questions
+from regard.errors import RegardError, listed
 from regard.evaluation.squad import answer_metrics
 from regard.models.heads import Answerer
 from regard.tasks.finetuning import Finetuning, defaults
@@ -57,6 +58,10 @@ class SpanReader(Reader):
 
         Messages count the pairs from `before` + 1 on.
         """
+        listed(asked, "answer([(question, text)])", "pairs")
+        for n, pair in enumerate(asked, 1):
+            if isinstance(pair, str) or len(pair) != 2:
+                raise RegardError(f"question {before + n}: not a pair of a question and a text")
         full = [bool(question.strip() and context.strip()) for question, context in asked]
         known = [
             Question(f"question {before + n}", question, context, (), known=False)
@@ -95,6 +100,9 @@ class AnswerConfig(Finetuning):
         if self.question < 1 or self.longest < 1:
             raise ValueError("question and longest must be at least 1")
         room = self.length - 3 - self.question
+        if room < 1:
+            least = f"length must be at least question + 4, which is {self.question + 4}, not {self.length}"
+            raise ValueError(f"{least}; raise length, or lower question")
         if not 0 <= self.overlap < room:
             raise ValueError(
                 f"overlap must be from 0 to less than length - 3 - question, which is {room}, not {self.overlap}"

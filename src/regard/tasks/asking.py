@@ -50,7 +50,7 @@ def classify(run: Path, source: Path | None, output: Path | None, device: str, a
             if len(sides) > 2:
                 raise RegardError(f"{_name(source)}, line {number}: {len(sides)} columns; write a text, or two")
             texts.append(tuple(sides) if len(sides) == 2 else line)
-        return classifier.classify(texts, warn)
+        return classifier.classify(texts, warn, before)
 
     _lines(source, output, "Classifying", ask, lambda result: result.label, as_json)
 

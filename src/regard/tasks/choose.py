@@ -15,7 +15,7 @@ from torch import nn
 from regard.config import option
 from regard.data.choices import Choice, choices
 from regard.data.config import Corpus
-from regard.errors import RegardError
+from regard.errors import RegardError, listed
 from regard.evaluation.labels import accuracy
 from regard.models.heads import Chooser, Options
 from regard.models.texts import Texts
@@ -47,6 +47,10 @@ class OptionChooser(Reader):
         self, asked: Sequence[Asked], warn: Callable[[str], None] | None = None, before: int = 0
     ) -> list[Chosen]:
         """Which option is right, for each (text, question, options); messages count them from `before` + 1 on."""
+        listed(asked, "choose([(text, question, options)])", "questions")
+        for n, each in enumerate(asked, 1):
+            if isinstance(each, str) or len(each) != 3 or isinstance(each[2], str):
+                raise RegardError(f"question {before + n}: not a text, a question and a list of options")
         examples = [Choice(f"question {n}", text, question, tuple(options)) for n, (text, question, options)
                     in enumerate(asked, before + 1)]  # fmt: skip
         for example in examples:

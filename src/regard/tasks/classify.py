@@ -11,7 +11,7 @@ from torch import nn
 from regard.config import option
 from regard.data.config import Corpus
 from regard.data.labelled import Labelled, labelled
-from regard.errors import RegardError
+from regard.errors import RegardError, listed
 from regard.evaluation.labels import class_metrics, number_metrics
 from regard.models.heads import Classifier, Regressor
 from regard.tasks.finetuning import Finetuning, defaults
@@ -49,14 +49,22 @@ class TextClassifier(Reader):
     """`regard.load(folder)` gives one of these for the tasks classify and regress."""
 
     def classify(
-        self, texts: Sequence[Text], warn: Callable[[str], None] | None = None
+        self, texts: Sequence[Text], warn: Callable[[str], None] | None = None, before: int = 0
     ) -> "list[Label] | list[Number]":
-        """What the model says of each text, or pair of texts; of an empty one it says nothing."""
+        """What the model says of each text, or pair of texts; of an empty one it says nothing.
+
+        `warn` is told which texts are cut, by their numbers (from `before` + 1 on).
+        """
+        listed(texts, "classify([text])")
         pairs = [(text,) if isinstance(text, str) else tuple(text) for text in texts]
-        asked = [Labelled("", pair, "") for pair in pairs if any(side.strip() for side in pair)]
-        said = iter(self.say(asked, warn))
+        for n, pair in enumerate(pairs, before + 1):
+            if len(pair) not in (1, 2):
+                raise RegardError(f"text {n}: {len(pair)} texts; give one, or a pair")
+        full = [any(side.strip() for side in pair) for pair in pairs]
+        asked = [Labelled(f"text {n}", pair, "", known=False) for n, pair in enumerate(pairs, before + 1)]
+        said = iter(self.say([each for each, there in zip(asked, full, strict=True) if there], warn))
         nothing: Any = Label("", {}) if self.labels else Number(None)
-        return [next(said) if any(side.strip() for side in pair) else nothing for pair in pairs]
+        return [next(said) if there else nothing for there in full]
 
 
 @dataclass(frozen=True)
@@ -165,6 +173,6 @@ def ordered(labels: set[str]) -> list[str]:
 
 def given(example: Labelled) -> bool:
     """Whether there is a label: a text that is asked about has none, one of a file must have it."""
-    if example.where and not example.label:
+    if example.known and example.where and not example.label:
         raise RegardError(f"{example.where}: the label is empty")
     return bool(example.label)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast, get_args
 
-from rich.console import Console
 from rich.table import Table
 
+from regard.console import Console
 from regard.data.config import Corpus
 from regard.data.conllu import beside
 from regard.data.readers import Record, read

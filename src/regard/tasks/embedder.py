@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.errors import RegardError
+from regard.errors import RegardError, listed
 from regard.models.bert import Bert
 from regard.models.texts import Texts, texts
 from regard.tasks.contract import Progress
@@ -62,8 +62,7 @@ class Embedder:
         is what goes into the first layer, -1 (by default) what comes out of the last. A text that is longer than the
         model has learned to read keeps its beginning, and `warn` is told how many such there were.
         """
-        if isinstance(given, str):
-            raise RegardError("embed takes a list of texts, not one string; write embed([text])")
+        listed(given, "embed([text])")
         pool, depth = self._pooled(pooling or self.pooling, layer), self._depth(layer)
         rows = self._rows(given, warn)
         found = np.zeros((len(rows), self.body.config.size), dtype=np.float32)

@@ -5,7 +5,7 @@ from typing import NamedTuple, cast
 
 import torch
 
-from regard.errors import RegardError
+from regard.errors import RegardError, listed
 from regard.models.bert import MaskedLanguage
 from regard.models.texts import texts
 from regard.tasks.embedder import Embedder, by_length
@@ -29,8 +29,7 @@ class Filler(Embedder):
         Gaps of one text are guessed each for itself. A text that is longer than the model has learned to read is cut to
         what stands around its gaps; where they lie too far apart it is refused, with its number (from `before` + 1 on).
         """
-        if isinstance(given, str):
-            raise RegardError("fill takes a list of texts, not one string; write fill([text])")
+        listed(given, "fill([text])")
         if top < 1:
             raise RegardError(f"top must be at least 1, not {top}")
         rows = [self._row(line, number) for number, line in enumerate(given, before + 1)]

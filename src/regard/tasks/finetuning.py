@@ -61,7 +61,7 @@ class Finetuning:
     batch: int = option(32, "examples of a micro-batch; training.tokens_per_batch bounds it too")
     length: int = option(128, "pieces of a row, marks included")
     limit: int = option(0, "learn from the first so many training examples alone; 0: all")
-    frozen: bool = option(False, "learn the head alone; the body stays as training.init gives it")
+    frozen: bool = option(False, "learn the head and its pooler alone; the body stays as training.init gives it")
 
     def __post_init__(self) -> None:
         at_least(self, 1, "batch")
@@ -272,7 +272,8 @@ class FinetuningTask:
             return {}
         said, loss = self.reading.say(model, self.valid, progress)
         found = self.settings.measure(self.valid, said, self.reading)
-        return {name: entry["value"] for name, entry in found.items()} | {"loss": loss}
+        values = {name: entry["value"] for name, entry in found.items()}
+        return values if loss is None else values | {"loss": loss}
 
     def measure(self, model: nn.Module, split: str, progress: Progress | None = None) -> dict[str, Any]:
         corpora = getattr(self.recipe.data, split)

@@ -34,16 +34,16 @@ class HeldOut:
 
     def __init__(self, recipe: "Recipe", reader: Sentences, corpora: Sequence[Corpus], lines: int = 0) -> None:
         self.recipe, self.reader, self.corpora = recipe, reader, corpora
-        self.settings, self.lines = cast("PretrainingConfig", recipe.task), lines
+        self.settings = cast("PretrainingConfig", recipe.task)
+        self.book = self._book(lines)  # mistakes are told now, not at the first validation
 
     @property
     def mask(self) -> int:
         return cast(int, self.reader.tokenizer.mask)
 
-    @cached_property
-    def book(self) -> Book:
+    def _book(self, lines: int) -> Book:
         parts = [part for corpus in self.corpora for part in apart(corpus)]
-        records = (islice(read(part, COLUMN), self.lines or None) for part in parts)
+        records = (islice(read(part, COLUMN), lines or None) for part in parts)
         texts = [r.fields[0] for kept in records for r in documents(kept, self.settings.documents)]
         rows = [np.array(row) for row in self.reader.encode_batch(texts) if row]
         names = ", ".join(corpus.name for corpus in self.corpora)

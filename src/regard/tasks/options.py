@@ -42,8 +42,11 @@ def searching(base: DecodingConfig, phrases: bool, outputs: int = 1) -> Decoding
 
 def drawing(base: DecodingConfig, **choices: Any) -> DecodingConfig:
     """Words drawn at random, as chosen, at a temperature of 0 the likeliest; what cannot be is told in one sentence."""
-    if choices.get("temperature") == 0:
+    temperature = choices.get("temperature", 1.0)
+    if temperature == 0:
         return Greedy(**_limits(base))
+    if not 0 < temperature < 1e6:  # a recipe has no 0: it says greedy
+        raise RegardError(f"temperature must be 0 or more, and finite, not {temperature}")
     try:
         return Sample(**choices, **_limits(base))
     except ValueError as error:
@@ -61,6 +64,15 @@ def chosen(
         return with_beam(base, beam or 1)
     kept = {key: getattr(base, key) for key in DRAWN} if isinstance(base, Sample) else {}
     return drawing(base, **(kept | drawn)) if drawn else base
+
+
+def asked(
+    base: DecodingConfig, call: str, others: str, drawn: Mapping[str, Any], greedy: bool, beam: int | None
+) -> DecodingConfig:
+    """The same, from the keywords of a call in Python; `others` are those that are not about the search."""
+    if strange := [key for key in drawn if key not in DRAWN]:
+        raise RegardError(f"{call} has no option {strange[0]}; there are {', '.join(DRAWN)}, greedy, beam, {others}")
+    return chosen(base, 1 if beam is None and greedy else beam, drawn)
 
 
 def _limits(base: DecodingConfig) -> dict[str, Any]:

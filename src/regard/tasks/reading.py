@@ -65,8 +65,8 @@ class Reading:
 
     def say(
         self, model: nn.Module, examples: Sequence[Any], progress: Progress | None = None, notes: Notes | None = None
-    ) -> tuple[list[Any], float]:
-        """What the model says of every example, and its mean loss where the answers are known."""
+    ) -> tuple[list[Any], float | None]:
+        """What the model says of every example, and its mean loss where the answers are known; None: nowhere."""
         units = self.units(examples, notes)
         told = (lambda n: progress("Measuring", n, len(units))) if progress else None
         scores, loss, measured = read(model, units, self.collate, told)
@@ -77,7 +77,8 @@ class Reading:
             self.settings.merge(example, [units[n] for n in own], [scores[n] for n in own], self)
             for example, own in zip(examples, by_owner, strict=True)
         ]
-        return said, loss / max(1, sum(map(self.settings.count, measured)))
+        targets = sum(map(self.settings.count, measured))
+        return said, loss / targets if targets else None
 
     def save(self, folder: Path) -> None:
         self.tokenizer.save(folder / TOKENIZER)
@@ -116,9 +117,10 @@ class Reader:
         notes, settings = Notes(), self.reading.settings
         examples = settings.all(corpora)
         said, loss = self.reading.say(self.model, examples, progress, notes)
+        measured = {} if loss is None else {"loss": {"value": loss}}
         return {
             "data": [corpus.name for corpus in corpora],
             "examples": len(examples),
-            "metrics": settings.measure(examples, said, self.reading) | {"loss": {"value": loss}},
+            "metrics": settings.measure(examples, said, self.reading) | measured,
             "notes": notes.sentences(),
         }

@@ -12,6 +12,7 @@ class Speech:
     """
 
     def __init__(self, spell: Callable[[Sequence[int]], str], prompt: Sequence[int], stops: Sequence[str] = ()) -> None:
+        stops = [stops] if isinstance(stops, str) else stops
         self.spell, self.tokens, self.stops = spell, list(prompt), [stop for stop in stops if stop]
         self.before = len(spell(self.tokens))  # characters that are read, or were shown before
         self.past, self.text, self.shown, self.stopped = "", "", 0, False

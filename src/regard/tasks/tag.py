@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from regard.config import option
 from regard.data.config import Corpus
 from regard.data.tagged import Scheme, Tagged, tagged
+from regard.errors import listed
 from regard.evaluation.labels import tag_metrics
 from regard.models.heads import NOT_LEARNED, Tagger
 from regard.models.texts import Texts
@@ -75,6 +76,7 @@ class WordTagger(Reader):
 
         Messages count the sentences from `before` + 1 on.
         """
+        listed(sentences, "tag([sentence])", "sentences")
         cut = [text.split() if isinstance(text, str) else list(text) for text in sentences]
         return self.say([Tagged(f"sentence {n}", words, []) for n, words in enumerate(cut, before + 1)], warn)
 

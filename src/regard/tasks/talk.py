@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from rich.console import Console
 from rich.table import Table
 
+from regard.console import Console
 from regard.decoding import DecodingConfig
 from regard.errors import RegardError, telling
 from regard.folder import load_as

@@ -15,7 +15,7 @@ from regard.evaluation.metrics import Metric, distinct, perplexity, text_metrics
 from regard.nn.record import Record
 from regard.tasks.batching import by_length
 from regard.tasks.contract import Progress
-from regard.tasks.options import DRAWN, chosen
+from regard.tasks.options import asked
 from regard.tasks.speech import Speech
 from regard.tasks.turns import Turns, form_of
 
@@ -115,15 +115,11 @@ class Talker:
     ) -> DecodingConfig:
         """The recipe's search, with what is said of it; one key of sampling is enough to sample."""
         base = decoding or self.recipe.decoding
-        if strange := [key for key in drawn if key not in DRAWN]:
-            raise RegardError(
-                f"reply has no option {strange[0]}; there are {', '.join(DRAWN)}, greedy, beam, max_tokens"
-            )
         if max_tokens is not None:
             if max_tokens < 1:
                 raise RegardError(f"max_tokens must be at least 1, not {max_tokens}")
             base = replace(base, max_ratio=0.0, max_extra=max_tokens)
-        return chosen(base, 1 if beam is None and greedy else beam, drawn)
+        return asked(base, "reply", "max_tokens", drawn, greedy, beam)
 
     def _prompt(self, history: Sequence[str], decoding: DecodingConfig) -> tuple[list[int], int]:
         """What is read of a history, and how many tokens may be said."""

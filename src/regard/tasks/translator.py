@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from regard.decoding import Beam, DecodingConfig, Engine, Feed, Generator, Greedy, Hypothesis, Sample, Symbols
 from regard.decoding.engine import quiet
-from regard.errors import RegardError
+from regard.errors import RegardError, listed
 from regard.evaluation import Metric, text_metrics
 from regard.evaluation.metrics import perplexity
 from regard.models.batch import Packed, Pairs, pairs, sources
@@ -125,8 +125,7 @@ class Translator:
 
         Of a beam no text is given twice, so there may be fewer than asked for; a wider beam finds more.
         """
-        if isinstance(lines, str):
-            raise RegardError("translate takes a list of sentences, not one string; write translate([text])")
+        listed(lines, "translate([text])", "sentences")
         decoding = decoding or searching(self.recipe.decoding, bool(options.get("phrases")))
         self._check(decoding, count, bool(options.get("phrases")))
         options["warn"] = options.get("warn") or _warn

@@ -132,15 +132,17 @@ class UnitsView:
 def read(
     model: nn.Module, units: Sequence[Unit], collate: Collate, told: Callable[[int], None] | None = None
 ) -> tuple[list[np.ndarray], float, list[Unit]]:
-    """The model's scores of every unit; the loss of those that were read beside others with targets, summed; which."""
+    """The model's scores of every unit; the loss of those that have targets, summed; which these are."""
     headed, device = cast(Any, model), next(model.parameters()).device
     found: list[np.ndarray] = [np.empty(0)] * len(units)
-    order = sorted(range(len(units)), key=lambda n: -units[n].length)
+    order = sorted(range(len(units)), key=lambda n: (units[n].target is None, -units[n].length))
+    known = sum(unit.target is not None for unit in units)  # they come first, and in batches of their own
     loss, measured, start, was_training = 0.0, list[Unit](), 0, model.training
     model.eval()
     while start < len(order):
         longest = -(-units[order[start]].length // MULTIPLE) * MULTIPLE
-        taken = order[start : start + max(1, TOKENS // (longest * len(units[order[start]].rows)))]
+        end = start + max(1, TOKENS // (longest * len(units[order[start]].rows)))
+        taken = order[start : min(end, known) if start < known else end]
         batch = collate([units[n] for n in taken]).to(device)
         scores = headed.scores(batch)
         if batch.classes is not None:

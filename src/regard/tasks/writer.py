@@ -11,9 +11,10 @@ from torch import nn
 
 from regard.data.documents import ended
 from regard.decoding import Beam, DecodingConfig, Drawn, Generator, Sample, Stream, Symbols, beam_search, likeliest
-from regard.errors import RegardError
+from regard.errors import RegardError, listed
 from regard.models.texts import texts
 from regard.tasks.contract import Progress
+from regard.tasks.options import asked
 from regard.tasks.running import Running
 from regard.tasks.speech import Speech
 from regard.tasks.windows import Reach, negative_log_likelihoods
@@ -67,13 +68,21 @@ class Writer:
     # --- writing -----------------------------------------------------------------------------------------------
 
     def generate(
-        self, prompt: str = "", count: int = 1, decoding: DecodingConfig | None = None, **options: Any
+        self,
+        prompt: str = "",
+        count: int = 1,
+        decoding: DecodingConfig | None = None,
+        max_tokens: int = 256,
+        stop: Sequence[str] = (),
+        strict: bool = False,
+        warn: Warn | None = None,
+        **search: Any,
     ) -> list[Continuation]:
-        """So many continuations of a prompt, those of a beam best first; `options` are those of `stream`."""
-        decoding = decoding or self.recipe.decoding
+        """So many continuations of a prompt, those of a beam best first; the options are those of `stream`."""
+        decoding = self.search(decoding, **search)
         if isinstance(decoding, Beam):
-            return self._beam(prompt, count, decoding, **options)
-        pieces = self.stream(prompt, count, decoding, **options)
+            return self._beam(prompt, count, decoding, max_tokens, stop, strict, warn)
+        pieces = self.stream(prompt, count, decoding, max_tokens, stop, strict, warn)
         found = {piece.sample: piece.whole for piece in pieces if piece.whole}
         return [found[n] for n in range(count)]
 
@@ -86,12 +95,15 @@ class Writer:
         stop: Sequence[str] = (),
         strict: bool = False,
         warn: Warn | None = None,
+        **search: Any,
     ) -> Iterator[Piece]:
         """The same, piece by piece as they are written. What follows a stop string, and the string, is not written.
 
-        A prompt longer than the context keeps its last tokens, and `warn` is told; `strict` refuses it.
+        A prompt longer than the context keeps its last tokens, and `warn` is told; `strict` refuses it. `search`:
+        temperature, top_k, top_p, min_p, repetition_penalty, seed; greedy (True) or beam (a size). What is not said is
+        as in `decoding`, or in the recipe.
         """
-        decoding = decoding or self.recipe.decoding
+        decoding = self.search(decoding, **search)
         self._check(count, max_tokens)
         if isinstance(decoding, Beam):
             raise RegardError("a beam knows what it says only at its end; use generate, or sample or greedy search")
@@ -99,6 +111,12 @@ class Writer:
             raise RegardError(f"greedy search writes one text, not {count}; draw them (a temperature), or use a beam")
         ids = self._prompt(prompt, strict, warn)
         return self._stream(ids, count, decoding, max_tokens, stop)
+
+    def search(
+        self, decoding: DecodingConfig | None = None, greedy: bool = False, beam: int | None = None, **drawn: Any
+    ) -> DecodingConfig:
+        """The recipe's search, with what is said of it; one key of sampling is enough to sample."""
+        return asked(decoding or self.recipe.decoding, "generate", "max_tokens, stop, strict", drawn, greedy, beam)
 
     def _stream(
         self, ids: list[int], count: int, decoding: DecodingConfig, limit: int, stop: Sequence[str]
@@ -134,10 +152,10 @@ class Writer:
         prompt: str,
         count: int,
         decoding: Beam,
-        max_tokens: int = 256,
-        stop: Sequence[str] = (),
-        strict: bool = False,
-        warn: Warn | None = None,
+        max_tokens: int,
+        stop: Sequence[str],
+        strict: bool,
+        warn: Warn | None,
     ) -> list[Continuation]:
         self._check(count, max_tokens)
         if count > decoding.size:
@@ -182,8 +200,7 @@ class Writer:
 
     def score(self, given: Sequence[str], reach: Reach | None = None) -> list[tuple[float, int]]:
         """For each text, as a document of its own: its log-probability and its tokens, ends of lines included."""
-        if isinstance(given, str):
-            raise RegardError("score takes a list of texts, not one string; write score([text])")
+        listed(given, "score([text])")
         rows = self.running.encode_batch([ended(text) for text in given])
         found = negative_log_likelihoods(self.model, rows, reach or self.task.reach(), self._never())
         return [(-nll, count) for nll, count in found]

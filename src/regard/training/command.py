@@ -6,10 +6,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from regard import __version__, config
+from regard.console import Console
 from regard.errors import RegardError, telling
 from regard.folder import CONFIG, PARTS, RESULTS, WEIGHTS, read_recipe
 from regard.training.checkpoint import Checkpoints

@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
+from regard.console import Console
 from regard.training.checkpoint import json_safe
 
 QUIET = 15.0  # seconds between plain lines where there is no terminal

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 from torch import nn
 
 from regard import __version__, config
+from regard.console import Console
 from regard.data.loader import cuts
 from regard.device import device_name, has_bf16, pick_device
 from regard.errors import RegardError
