@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from regard.decoding import Beam, Engine, Feed, Greedy, Sample, penalty
+from regard.decoding.contract import Seams
 from regard.decoding.graph import Fixed
 from regard.errors import RegardError
 from tests.decoding.small import MODELS, SYMBOLS, feed, sentences
@@ -19,6 +20,36 @@ PHRASES = [((4, 4),), ((1, 4), (4,)), ((4, 1, 4),), ((1, 1, 4),), ((4,), (1,), (
 
 def appears(phrase: tuple[int, ...], words: list[int]) -> bool:
     return any(tuple(words[n : n + len(phrase)]) == phrase for n in range(len(words)))
+
+
+SEAMS = {  # of words of the pieces 1, 4 and 5
+    "ends are marked": Seams(frozenset({4}), frozenset({1, 4, 5}), frozenset({1, 5})),
+    "beginnings are marked": Seams(frozenset({1, 4, 5}), frozenset({4})),
+    "characters": Seams(frozenset({4, 5}), frozenset({4, 5}), frozenset({1})),  # 1: a space
+}
+APART = [
+    ("ends are marked", ((5,),)),
+    ("ends are marked", ((4, 5),)),
+    ("ends are marked", ((1,), (5,))),
+    ("ends are marked", ((4, 4, 5),)),
+    ("ends are marked", ((4, 1), (5,))),
+    ("beginnings are marked", ((1,),)),
+    ("beginnings are marked", ((5, 4),)),
+    ("beginnings are marked", ((1, 5),)),
+    ("beginnings are marked", ((1,), (5, 4))),
+    ("characters", ((4,),)),
+    ("characters", ((4, 5),)),
+    ("characters", ((4, 4),)),
+    ("characters", ((4, 1, 5),)),
+    ("characters", ((4,), (5,))),
+]
+
+
+def apart(phrase: tuple[int, ...], words: list[int], seams: Seams) -> bool:
+    """Whether it appears, and not inside a word."""
+    places = [n for n in range(len(words)) if tuple(words[n : n + len(phrase)]) == phrase]
+    joined = [n for n in range(1, len(words)) if seams.inside(words[n - 1], words[n])]
+    return any(n not in joined and n + len(phrase) not in joined for n in places)
 
 
 def ranked(model: Table, limit: int, config: Beam) -> list[list[int]]:
@@ -66,6 +97,64 @@ def test_the_best_with_phrases_that_may_be_said_in_several_ways(ways, seed: int)
     assert [h.tokens for h in found] == wanted[:3]
     plain = Engine(model).decode(replace(given, ways=None), SYMBOLS, config, 3)[0]
     assert found[0].score >= plain[0].score
+
+
+@pytest.mark.parametrize("kind, phrases", APART)
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("prefix", [(), (4,), (5, 1)])
+def test_the_best_with_phrases_that_stand_by_themselves(kind: str, phrases, seed: int, prefix) -> None:
+    model, config, seams = Table(6, seed), Beam(size=400, length_penalty=1.0), SEAMS[kind]
+    limit = 5 + (len(prefix) > 0)
+    wanted = [
+        s
+        for s in ranked(model, limit, config)
+        if tuple(s[: len(prefix)]) == prefix and all(apart(p, s, seams) for p in phrases)
+    ]
+    given = replace(Feed.of(one(), [limit]), phrases=[phrases], seams=seams, prefixes=[prefix])
+    found = Engine(model).decode(given, SYMBOLS, config, 3)[0]
+    assert [h.tokens for h in found] == wanted[:3]
+
+
+@pytest.mark.parametrize("kind, phrases", APART)
+@pytest.mark.parametrize("prefix", [(), (4,), (5, 1)])
+@pytest.mark.parametrize("size", [1, 3])
+def test_words_are_ended_in_time(kind: str, phrases, prefix, size: int) -> None:
+    """In no more room than is needed, phrases stand by themselves, whatever the model would rather say."""
+    seams = SEAMS[kind]
+    for seed, limit in itertools.product(range(10), range(1, 9)):
+        model = Table(6, seed)
+        model.logits[..., 4] += 3  # words that go on
+        given = replace(Feed.of(one(), [limit]), phrases=[phrases], seams=seams, prefixes=[prefix])
+        try:
+            found = Engine(model).decode(given, SYMBOLS, Beam(size=size))[0]
+        except RegardError:
+            assert limit < len(prefix) + sum(map(len, phrases)) + len(phrases)
+            continue
+        assert found
+        assert all(apart(p, found[0].tokens, seams) for p in phrases)
+        assert tuple(found[0].tokens[: len(prefix)]) == prefix
+
+
+def test_what_has_to_end_needs_room() -> None:
+    given = replace(Feed.of(one(), [3]), phrases=[((4, 5),)], prefixes=[(4,)], seams=SEAMS["ends are marked"])
+    with pytest.raises(RegardError, match="it has 2 words, and there is room for 1"):
+        Engine(Table(6)).decode(given, SYMBOLS, Beam())
+
+
+@pytest.mark.parametrize("compiled", [None, Fixed])
+@pytest.mark.parametrize("name", ["transformer", "rnn, feeding"])
+def test_phrases_stand_by_themselves_in_a_batch(name: str, compiled) -> None:
+    """Compiled steps too, and in places that other sentences had before."""
+    model, rows = MODELS[name](), sentences(14)
+    even, every = frozenset(range(4, 40, 2)), frozenset(range(4, 40))
+    seams = Seams(even, every, every - even)
+    phrases = [((6 + n, 9), (11,))[: n % 3] for n in range(14)]
+    given = replace(feed(rows, 5), phrases=phrases, seams=seams)
+    found = Engine(model, compiled).decode(given, SYMBOLS, Beam(size=4), 2)
+    assert all(hypotheses and all(apart(p, h.tokens, seams) for h in hypotheses for p in asked)
+               for hypotheses, asked in zip(found, phrases, strict=True))  # fmt: skip
+    free = Engine(model).decode(feed(rows, 5), SYMBOLS, Beam(size=4), 2)
+    assert [h.tokens for each in found[::3] for h in each] == [h.tokens for each in free[::3] for h in each]
 
 
 @pytest.mark.parametrize("compiled", [None, Fixed])

@@ -1,5 +1,7 @@
 """Prefixes and phrases as a user gives them: text, beside the input; what cannot be met is named."""
 
+import itertools
+import re
 from pathlib import Path
 
 import pytest
@@ -10,9 +12,11 @@ from regard import cli, text
 from regard.decoding import Beam, Greedy, Sample
 from regard.errors import RegardError
 from regard.tasks import streams
-from regard.tasks.constraints import Constraints, spaceless
+from regard.tasks.constraints import Constraints, seams, spaceless
 from regard.tasks.translator import Translator
+from regard.tasks.vocabulary import Vocabulary
 from regard.text import Tokenizer
+from tests.models.test_transformer import build
 
 LINES = ["w1 w2 w3", "", "w7 w8", "w4 w4 w9 w2 w11"]
 PREFIXES = ["W5 W6", "", "", "W1"]
@@ -78,17 +82,86 @@ def test_what_cannot_be_met_is_named(translator: Translator, keys, message: str)
         translator.translate(LINES, Beam(size=4), before=10, **keys)
 
 
-@pytest.mark.parametrize("kind", ["word", "bpe", "byte_bpe", "unigram", "wordpiece", "char"])
-def test_phrases_are_encoded_as_within_a_text(kind: str) -> None:
-    lines = ["the old dog saw a cat", "a cat saw the dog", "old cats and dogs"] * 20
+ENGLISH = ["the old dog saw a cat.", "a cat saw the dog, cats too!", "old cats and dogs; the dog's bone"] * 20
+KINDS = ["word", "bpe", "byte_bpe", "unigram", "wordpiece", "char"]
+
+
+def trained(kind: str, lines: list[str], size: int, language: str = "en") -> Tokenizer:
     config = {"word": text.Word, "bpe": text.Bpe, "byte_bpe": text.ByteBpe, "unigram": text.Unigram}
     config |= {"wordpiece": text.WordPiece, "char": text.Char}
-    sizes = {} if kind in ("word", "char") else {"size": 280 if kind == "byte_bpe" else 22}
-    tokenizer: Tokenizer = text.train(config[kind](**sizes), lines, "en")
+    sizes = {} if kind in ("word", "char") else {"size": 258 + size if kind == "byte_bpe" else size}
+    return text.train(config[kind](**sizes), lines, language)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_phrases_are_encoded_as_within_a_text(kind: str) -> None:
+    lines = ["the old dog saw a cat", "a cat saw the dog", "old cats and dogs"] * 20
+    tokenizer = trained(kind, lines, 22)
     asked = Constraints.of({"phrases": [["the dog"]]}, 0, 1, tokenizer).phrases([0])[0][0]
     whole = tokenizer.encode("a cat saw the dog")
     assert tuple(whole[-len(asked) :]) == asked
     assert tokenizer.decode(asked).strip() == "the dog"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("prefix", ["", "the dog"])
+def test_phrases_stand_by_themselves(translator: Translator, kind: str, prefix: str) -> None:
+    """A model that has learned nothing says words of any pieces."""
+    made = Translator(*untrained(trained(kind, ENGLISH, 29), ("en", "en")), translator.recipe)
+    phrases = [["cat"], ["dog", "saw"], ["old cat"], ["cats", "a"], ["the", "dog", "bone"]]
+    given = {"prefixes": [prefix] * 5} if prefix else {}
+    found = made.nbest(["a cat"] * 5, 3, Beam(size=5), phrases=phrases, **given)
+    for each, asked in zip(found, phrases, strict=True):
+        assert each
+        for output, phrase in itertools.product(each, asked):
+            assert re.search(rf"(?<![\w.,!?;:]){phrase}(?!\w)", output.text), (output.text, phrase)
+
+
+def untrained(tokenizer: Tokenizer, languages: tuple[str, str]):
+    model = build(tokenizer.size)
+    model.output.weight.data *= 4  # more certain of what it says
+    return model, Vocabulary.of(tokenizer, languages)
+
+
+@pytest.mark.parametrize("kind", ["bpe", "byte_bpe", "unigram", "char", "word"])
+def test_phrases_of_a_text_without_spaces_may_stand_anywhere(translator: Translator, kind: str) -> None:
+    lines = ["我爱北京的猫。", "猫和狗都在北京", "我的狗爱我的猫"] * 20
+    tokenizer = trained(kind, lines, 20, "zh")
+    asked = seams(tokenizer)
+    assert not any(asked.inside(a, b) for row in tokenizer.encode_batch(lines) for a, b in itertools.pairwise(row))
+    made = Translator(*untrained(tokenizer, ("zh", "zh")), translator.recipe)
+    found = made.translate(["我爱"], Beam(size=5), phrases=[["北京", "狗"]], prefixes=["我的猫"])[0]
+    assert "北京" in found.replace(" ", "")
+    assert "狗" in found
+
+
+@pytest.mark.parametrize(
+    "kind, first, second",
+    [
+        ("bpe", "sing", "Katze "), ("bpe", "3.", "5 "), ("unigram", " Katze", "n"), ("wordpiece", "Katze", "##n"),
+        ("byte_bpe", "ĠKatze", "n"), ("byte_bpe", "ĠKatze", "Ã"), ("char", "e", "n"),
+    ],
+)  # fmt: skip
+def test_two_pieces_are_in_one_word(kind: str, first: str, second: str) -> None:
+    assert _meet(kind, first, second)
+
+
+@pytest.mark.parametrize(
+    "kind, first, second",
+    [
+        ("bpe", "sing ", "Katze "), ("bpe", "„", "Katze "), ("bpe", "爱", "Katze "), ("unigram", " Katze", "."),
+        ("unigram", "sing", " Katze"), ("wordpiece", "Katze", "n"), ("byte_bpe", "ĠKatze", "Ġn"), ("char", "e", " "),
+        ("byte_bpe", "ĠKatze", "."), ("char", "爱", "猫"), ("word", "Katze", "n"),
+    ],
+)  # fmt: skip
+def test_two_pieces_are_in_two_words(kind: str, first: str, second: str) -> None:
+    assert not _meet(kind, first, second)
+
+
+def _meet(kind: str, first: str, second: str) -> bool:
+    tokenizer = trained(kind, ENGLISH, 29)
+    tokenizer._pieces = [*tokenizer._pieces[:4], first, second]
+    return seams(tokenizer).inside(4, 5)
 
 
 def test_languages_without_spaces() -> None:

@@ -55,6 +55,21 @@ class Symbols:
 
 
 @dataclass(frozen=True)
+class Seams:
+    """Where two pieces are in one word: where the first is `open` and the second one that `joins`."""
+
+    open: frozenset[int] = frozenset()
+    joins: frozenset[int] = frozenset()
+    ends: frozenset[int] = frozenset()  # those that may be said and are not open
+
+    def inside(self, piece: int, following: int) -> bool:
+        return piece in self.open and following in self.joins
+
+
+NO_SEAMS = Seams()  # every piece is a word
+
+
+@dataclass(frozen=True)
 class Hypothesis:
     tokens: list[int]  # without start and end
     score: float  # what the search ranks by: log-probability under the length penalty

@@ -13,7 +13,7 @@ import torch
 
 from regard.decoding.beam import BeamSearch
 from regard.decoding.config import Beam, DecodingConfig, Sample
-from regard.decoding.contract import Asked, Generator, Hypothesis, Search, Symbols, Words
+from regard.decoding.contract import NO_SEAMS, Asked, Generator, Hypothesis, Seams, Search, Symbols, Words
 from regard.decoding.forced import Forced, Prefixed
 from regard.decoding.graph import Captured, Fixed, bucket
 from regard.decoding.lane import FREE, Lane, Step
@@ -42,6 +42,7 @@ class Feed:
     prefixes: list[tuple[int, ...]] | None = None  # how each must begin
     phrases: list[tuple[Words, ...]] | None = None  # what must appear in each
     ways: list[tuple[tuple[Words, ...], ...]] | None = None  # for each of these what may stand for it
+    seams: Seams = NO_SEAMS  # phrases are not met inside a word
 
     @staticmethod
     def of(batch: Any, limits: list[int], keys: list[int] | None = None) -> "Feed":
@@ -71,6 +72,7 @@ class Wish:
     prefix: int = 0  # words of the longest that is given
     phrases: int = 0  # the most that a sentence has, in all ways, and …
     phrase: int = 0  # … words of the longest
+    seams: Seams = NO_SEAMS
 
     @staticmethod
     def of(feed: Feed, symbols: Symbols, config: DecodingConfig, nbest: int) -> "Wish":
@@ -80,14 +82,14 @@ class Wish:
             words = " ".join(map(str, each.prefix))
             if len(each.prefix) > each.limit or {symbols.eos, *symbols.never} & set(each.prefix):
                 raise RegardError(f"sentence {n + 1} cannot begin with the tokens {words}; its limit is {each.limit}")
-            if bad := impossible(each, symbols):
+            if bad := impossible(each, symbols, feed.seams):
                 words = " ".join(map(str, each.phrases[bad[0]]))
                 raise RegardError(f"phrase {bad[0] + 1} of sentence {n + 1} (tokens {words}) cannot appear: {bad[1]}")
         phrases = [[way for said in each.every() for way in said] for each in asked]
         if any(phrases) and not isinstance(config, Beam):
             raise RegardError("phrases that must appear need a beam search")
         longest, most = max(len(each.prefix) for each in asked), max(map(len, phrases))
-        return Wish(symbols, config, nbest, longest, most, max(map(len, chain(*phrases)), default=0))
+        return Wish(symbols, config, nbest, longest, most, max(map(len, chain(*phrases)), default=0), feed.seams)
 
     def search(self, sentences: int, longest: int, device: torch.device) -> Search:
         at = (self.symbols.eos, sentences, device)
@@ -95,7 +97,7 @@ class Wish:
         if isinstance(self.config, Beam):
             given = (self.config, self.symbols, forced, sentences, longest, self.nbest)
             if self.phrases:
-                return PhraseSearch(*given, phrases=self.phrases, longest_phrase=self.phrase)
+                return PhraseSearch(*given, phrases=self.phrases, longest_phrase=self.phrase, seams=self.seams)
             return BeamSearch(*given)
         choice = Draw(self.config, sentences, longest, device) if isinstance(self.config, Sample) else Choice()
         return SingleSearch(choice, self.symbols, forced, sentences, longest)

@@ -1,20 +1,25 @@
 """What outputs must begin with, and what must appear in them: as text, encoded, and checked before any search."""
 
+import re
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict, TypeVar
 
 from regard.data.readers import lines
 from regard.decoding import Symbols
-from regard.decoding.contract import Asked, Words
+from regard.decoding.contract import NO_SEAMS, Asked, Seams, Words
 from regard.decoding.phrases import impossible
 from regard.errors import RegardError
 from regard.text import Tokenizer
 from regard.text.forms import Bytes
+from regard.text.stages import CJK
 
 T = TypeVar("T")
 MARKS = ".,!?;:"  # that stand at the end of a word, and may be in one piece with it
+UNSPACED = re.compile(f"[{CJK}\u0e00-\u109f\u1780-\u17ff]")  # and scripts from Thai to Burmese, and Khmer
 
 
 class Asking(TypedDict, total=False):
@@ -41,6 +46,8 @@ NOTHING_ASKED = Demand()
 class Constraints:
     """What is asked of each line; `files` says where prefixes and phrases were read, `before` lines came earlier."""
 
+    seams: Seams = NO_SEAMS
+
     def __init__(self, demands: list[Demand], files: Mapping[str, str], before: int) -> None:
         self.demands, self.files, self.before = demands, files, before
 
@@ -64,6 +71,8 @@ class Constraints:
             ids, ways = tuple(first for first, *_ in said), tuple(tuple(others) for _, *others in said)
             demands.append(Demand(prefix, texts, tuple(start), ids, ways))
         made = Constraints(demands, options.get("files") or {}, before)
+        if any(demand.phrases for demand in demands):
+            made.seams = seams(tokenizer)
         made._check_words(tokenizer)
         return made
 
@@ -85,7 +94,9 @@ class Constraints:
                 raise self._unmet(n, "prefixes", demand.prefix, _no_room(len(demand.prefix_ids), limit))
             if demand.phrase_ids and limit == 0:
                 raise self._unmet(n, "phrases", demand.phrases[0], _no_room(len(demand.phrase_ids[0]), limit))
-            if bad := impossible(Asked(limit, 0, demand.prefix_ids, demand.phrase_ids), symbols):
+            if bad := impossible(
+                Asked(limit, 0, demand.prefix_ids, demand.phrase_ids, demand.ways), symbols, self.seams
+            ):
                 raise self._unmet(n, "phrases", demand.phrases[bad[0]], bad[1])
 
     def _check_words(self, tokenizer: Tokenizer) -> None:
@@ -120,6 +131,22 @@ def _inside(tokenizer: Tokenizer, phrase: str) -> list[int]:
         return tokenizer.encode(phrase)
     ids = tokenizer.encode(f". {phrase}")
     return [i for i, word in zip(ids, tokenizer.words(ids), strict=True) if word > 0]
+
+
+@lru_cache(maxsize=4)
+def seams(tokenizer: Tokenizer) -> Seams:
+    """Where pieces of a vocabulary are in one word: two letters meet, or a letter comes right after a mark."""
+    edges = list(enumerate(tokenizer.edges()))
+    open_ = frozenset(i for i, (_, last) in edges if last and (last in MARKS or _letter(last, tokenizer.language)))
+    joins = frozenset(i for i, (first, _) in edges if first and _letter(first, tokenizer.language))
+    return Seams(open_, joins, frozenset(i for i, both in edges if any(both)) - open_)
+
+
+def _letter(character: str, language: str) -> bool:
+    """Whether words of this character have spaces between them; U+FFFD is a part of some character."""
+    if character == "\ufffd":
+        return not spaceless(language)
+    return bool(character.isalnum() or unicodedata.category(character)[0] == "M") and not UNSPACED.match(character)
 
 
 def spaceless(language: str) -> bool:

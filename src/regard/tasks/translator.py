@@ -172,6 +172,7 @@ class Translator:
                 prefixes=asked.prefixes(rows),
                 phrases=asked.phrases(rows),
                 ways=asked.ways(rows),
+                seams=asked.seams,
             )
             searched = self._search(feed, [keys[row] for row in rows], decoding, count, places, told)
             for row, hypotheses in zip(rows, searched, strict=True):

@@ -21,6 +21,8 @@ def hidden(name: str) -> str:
 class Form:
     """The characters themselves (kind `char`); also what the others change."""
 
+    within = "x"  # a piece inside a word
+
     def prepare(self, text: str) -> str:
         return text
 
@@ -81,6 +83,8 @@ class StartMarked(Form):
 
 class Continued(Form):
     """WordPiece: `##` joins a piece to the one before it."""
+
+    within = "##x"
 
     def prepare(self, text: str) -> str:
         return space_cjk(text)

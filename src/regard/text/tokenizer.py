@@ -169,6 +169,19 @@ class Tokenizer:
             previous = piece
         return numbers
 
+    def edges(self) -> list[tuple[str, str]]:
+        """For every piece the characters that stand beside others of a text, before and after it; "" where none does.
+
+        That is a space where a word begins or ends with the piece. Of an unknown piece nothing is known but a letter.
+        """
+        join, within = self.form.join, self.form.within
+        alone = len(join([within]))
+        pieces = ["x" if i == self.unk else piece for i, piece in enumerate(self._pieces)]
+        return [
+            ("", "") if i in self._silent else (join([within, piece])[alone:][:1], join([piece, within])[:-1][-1:])
+            for i, piece in enumerate(pieces)
+        ]
+
     def pad_batch(
         self, rows: Sequence[Sequence[int]], length: int | None = None, bos: bool = False, eos: bool = False
     ) -> tuple[np.ndarray, np.ndarray]:
