@@ -70,7 +70,7 @@ def test_the_best_with_a_prefix(prefix: tuple[int, ...], alpha: float) -> None:
 
 
 @pytest.mark.parametrize("phrases", PHRASES)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_the_best_with_phrases(phrases: tuple[tuple[int, ...], ...], seed: int) -> None:
     """A beam that holds everything finds the best of all that have the phrases, wherever and in whatever order."""
     model, config = Table(6, seed), Beam(size=400, length_penalty=1.0)
@@ -87,7 +87,7 @@ def test_the_best_with_phrases(phrases: tuple[tuple[int, ...], ...], seed: int) 
 
 
 @pytest.mark.parametrize("ways", [(((5,), (1, 4)), ()), (((4, 5),), ((1, 1), (5, 5, 5))), ((), ((5,),))], ids=str)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_the_best_with_phrases_that_may_be_said_in_several_ways(ways, seed: int) -> None:
     model, config, phrases = Table(6, seed), Beam(size=600, length_penalty=1.0), ((4,), (1,))
     every = [(phrase, *others) for phrase, others in zip(phrases, ways, strict=True)]
@@ -100,7 +100,7 @@ def test_the_best_with_phrases_that_may_be_said_in_several_ways(ways, seed: int)
 
 
 @pytest.mark.parametrize("kind, phrases", APART)
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("prefix", [(), (4,), (5, 1)])
 def test_the_best_with_phrases_that_stand_by_themselves(kind: str, phrases, seed: int, prefix) -> None:
     model, config, seams = Table(6, seed), Beam(size=400, length_penalty=1.0), SEAMS[kind]
