@@ -55,8 +55,14 @@ def load(folder: str | Path, device: str = "auto", precision: str = "float32") -
     return made
 
 
-def load_as(kind: type[T], folder: Path, device: str, command: str, opener: Callable[[Path, str], Any] = load) -> T:
-    """The same for a command that serves one kind of model only; `opener` may put it into another engine."""
+def load_as(
+    kind: type[T] | tuple[type[T], ...],
+    folder: Path,
+    device: str,
+    command: str,
+    opener: Callable[[Path, str], Any] = load,
+) -> T:
+    """The same for a command that serves one kind of model only, or some; `opener` may put it into another engine."""
     made = opener(folder, device)
     if not isinstance(made, kind):
         raise RegardError(f"{folder}: a model of the task {made.recipe.task.kind}, which `regard {command}` is not for")

@@ -40,12 +40,9 @@ def bring_in(kind: str, name: str, out: Path) -> None:
 def send_out(kind: str, run: Path, out: Path, precision: str) -> None:
     if kind not in FORMS:
         raise RegardError(f"regard export {kind}: there is no such form; {nearest(kind, FORMS)}")
-    made = folder.load(run, "cpu")
-    write = next((write for served, write in FORMS[kind] if isinstance(made, served)), None)
-    if write is None:
-        raise RegardError(
-            f"{run}: a model of the task {made.recipe.task.kind}, which `regard export {kind}` is not for"
-        )
+    forms = FORMS[kind]
+    made: Any = folder.load_as(tuple(served for served, _ in forms), run, "cpu", f"export {kind}")
+    write = next(write for served, write in forms if isinstance(made, served))
     with new_folder(out) as place:
         said = write(made, run, place, precision)
     _say(f"{out}: {said}")

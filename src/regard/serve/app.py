@@ -18,7 +18,7 @@ import regard
 from regard.serve.asked import PLAIN, STORIES, Asked, Look, Story
 from regard.serve.http import Journal, ending
 from regard.serve.pool import Messages, Model, Pool
-from regard.serve.settings import Refused, Settings
+from regard.serve.settings import Refused, Settings, letters
 
 PAGE = Path(__file__).parent / "page"
 LOOK = Path(regard.__file__).parent / "look" / "page"  # the view of attention, which the page opens
@@ -77,7 +77,7 @@ class Api:
             raise Refused(422, "invalid", "a text has half a character, which is no Unicode")
         if len(items) > (most := min(limits.max_texts, limits.queue)):
             raise Refused(413, "too_many", f"a request has at most {most} texts, not {len(items)}")
-        for n, length in enumerate([*map(_length, items), len(options.get("target", ""))], 1):
+        for n, length in enumerate([*map(letters, items), len(options.get("target", ""))], 1):
             if length > (most := min(limits.max_length, LONGEST.get(body.op, length))):
                 allowed = f"a text has at most {most:,}"
                 raise Refused(413, "too_long", f"text {n} has {length:,} characters; {allowed}")
@@ -111,10 +111,6 @@ class Api:
         text = "".join(message.get("piece", "") for message in said)
         self.note(request, model, body.op, items, text)
         return told({"model": model.name, "text": text, "reason": said[-1]["done"]})
-
-
-def _length(item: Any) -> int:
-    return len(item) if isinstance(item, str) else sum(map(_length, item))
 
 
 def _whole(given: Any) -> bool:

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from regard.decoding import Beam, DecodingConfig, Sample
 from regard.errors import RegardError
 from regard.look.recording import has_attention, look
+from regard.serve.settings import letters
 from regard.tasks.long_lines import Segments
 from regard.tasks.open import OpenTranslator
 from regard.tasks.options import DRAWN, chosen, searching, with_beam
@@ -319,10 +320,6 @@ def fitting(items: list[Any]) -> int:
         if n and total > LETTERS:
             return n
     return min(len(items), TOGETHER)
-
-
-def letters(item: Any) -> int:
-    return len(item) if isinstance(item, str) else sum(map(letters, item))
 
 
 # --- stories -------------------------------------------------------------------------------------------------------

@@ -101,7 +101,8 @@ class Guard:
         try:
             self._admit(scope)
             body = await self._body(scope, receive)
-            listening = asyncio.ensure_future(receive()) if len(body) > HIGH_WATER_LIMIT else None  # it had paused
+            if len(body) > HIGH_WATER_LIMIT:  # there uvicorn stops reading, and would not see the client go
+                listening = asyncio.ensure_future(receive())
             await self.app(asked, _once(body, receive), answer)
         except Refused as refused:
             if not status:

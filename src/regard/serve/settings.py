@@ -45,3 +45,8 @@ class Refused(Exception):
 
     def body(self) -> dict[str, Any]:
         return {"error": {"message": self.message, "code": self.code}}
+
+
+def letters(item: Any) -> int:
+    """Characters of a text, or of all that belong together."""
+    return len(item) if isinstance(item, str) else sum(map(letters, item))

@@ -4,6 +4,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -74,11 +75,8 @@ def translate(
         for part in chunks(records, lines.soon):
             given = [record for record, _, _ in part]
             chunk = [record.fields[0] for record in given]
-
-            def told(what: str, done: int, of: int, before: int = start) -> None:
-                tell(before + done, before + of)
-
-            options |= {"progress": told, "before": start, "heads": _heads(given, parses), **asked.of(part)}
+            options |= {"progress": partial(_told, tell, start), "before": start}
+            options |= {"heads": _heads(given, parses), **asked.of(part)}
             found = translator.nbest(chunk, nbest, decoding, **options)
             for number, translations in enumerate(found, start + 1):
                 out.write(_line(number, translations, nbest, scores, as_json))
@@ -90,6 +88,10 @@ def translate(
             start += len(chunk)
     if mend:
         mend.tell(name)
+
+
+def _told(tell: Callable[[int, int], None], before: int, what: str, done: int, of: int) -> None:
+    tell(before + done, before + of)
 
 
 def _search(
