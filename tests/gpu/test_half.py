@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.nn.backend import short
+from regard.nn.dropout import Dropout
 from regard.nn.layout import Call
 from regard.nn.linear import Linear, activated
 from regard.nn.loss import vocabulary_loss
@@ -62,7 +63,7 @@ def test_norm_of_a_sum(device: torch.device, size: int) -> None:
 
     def ours(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         norm.weight, norm.bias = weight, bias  # type: ignore[assignment]
-        return add_norm(x, y, norm, 0.0)
+        return add_norm(x, y, norm, Dropout(0.0))
 
     del norm.weight, norm.bias
     given = random(device, (50, size), (50, size), (size,), (size,))

@@ -1,6 +1,7 @@
 """The blocks of the Transformer and how they are chosen: each against numpy or torch, and all of them step by step."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,10 @@ import torch
 
 from regard import config, recipe
 from regard.errors import RegardError
+from regard.models.lm import LanguageModelConfig
 from regard.models.transformer import TransformerConfig
 from regard.nn.attention import AttentionConfig, MultiHeadAttention, SharedQueryKey
+from regard.nn.dropout import Dropout, RowDropout
 from regard.nn.feed_forward import feed_forward
 from regard.nn.layout import Call, Layout
 from regard.nn.norm import BatchNorm, LayerNorm
@@ -82,6 +85,39 @@ def test_feed_forward_by_the_formula(activation: str) -> None:
     np.testing.assert_allclose(network(torch.tensor(x)).detach().numpy(), inner @ w2.T + b2, atol=1e-12)
 
 
+@pytest.mark.parametrize("dropout", [Dropout(0.4), RowDropout(0.4)], ids=str)
+def test_dropout_inside_sub_layers(dropout: Dropout) -> None:
+    """Between the products of the network, and on queries, keys and values before they meet."""
+    torch.manual_seed(0)
+    x = torch.randn(3, 5, 8, dtype=torch.float64)
+    network = feed_forward(8, 6, "relu", dropout).double()
+    layer = AttentionConfig().build(8, 2, Position(), Padding()).double()
+    call = Call(Layout.of(5), Layout.of(5))
+
+    def seeded(function: Callable[[], Any]) -> Any:
+        torch.manual_seed(1)
+        return function()
+
+    inner = seeded(lambda: dropout(network.expand(x).relu()))
+    torch.testing.assert_close(seeded(lambda: network(x)), network.contract(inner))
+    layer.inner_dropout = dropout
+    parts = seeded(lambda: (dropout(layer.query(x)), dropout(layer.key_value(x))))
+    q, k, v = (part.unflatten(-1, (2, 4)).transpose(1, 2) for part in torch.cat(parts, -1).chunk(3, -1))
+    out = torch.nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+    torch.testing.assert_close(seeded(lambda: layer(x, x, call)), layer.output(out))
+    network.eval(), layer.eval()
+    torch.testing.assert_close(network(x), network.contract(network.expand(x).relu()))
+
+
+def test_dropout_inside_is_a_models_choice() -> None:
+    config = LanguageModelConfig(layers=2, size=8, inner=16, heads=2, dropout=0.1, inner_dropout=0.2, dropped="row")
+    inside = [
+        m for layer in config.build(20).layers for m in (layer.attention.inner_dropout, layer.feed_forward.dropout)
+    ]  # type: ignore[union-attr]
+    assert all(isinstance(m, RowDropout) and m.p == 0.2 for m in inside)
+    assert all(isinstance(r.dropout, RowDropout) for layer in config.build(20).layers for r in layer.residuals)  # type: ignore[union-attr]
+
+
 def test_batch_norm_is_torchs_over_real_places() -> None:
     torch.manual_seed(0)
     ours, theirs = BatchNorm(4).double(), torch.nn.BatchNorm1d(4).double()
@@ -100,7 +136,7 @@ def test_residuals_by_the_formula(kind: type) -> None:
     plain = torch.nn.functional.layer_norm
     f = torch.sin
     expected = {PostNorm: plain(x + f(x), (4,)), PreNorm: x + f(plain(x, (4,))), NoResidual: plain(f(x), (4,))}[kind]
-    torch.testing.assert_close(kind(norm, 0.0)(x, f), expected)
+    torch.testing.assert_close(kind(norm, Dropout(0.0))(x, f), expected)
 
 
 BLOCKS: list[dict[str, Any]] = [

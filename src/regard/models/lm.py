@@ -14,7 +14,7 @@ from regard.models.stack import EncoderLayer, Positions, StackConfig
 from regard.models.state import State
 from regard.models.texts import Texts
 from regard.nn.attention import AttentionConfig
-from regard.nn.dropout import DROPOUTS
+from regard.nn.dropout import DROPOUTS, Dropout
 from regard.nn.embedding import Embedding, Output, WordDropout
 from regard.nn.feed_forward import Activation
 from regard.nn.init import INITS
@@ -70,7 +70,7 @@ class LanguageModelConfig(StackConfig):
     word_dropout: float = option(0.0, "share of the vocabulary whose vectors are nothing, drawn for each batch")
     output_dropout: float = option(0.0, "on the last states, before words are scored")
     dropped: Literal["place", "row"] = option(
-        "place", "what those two draw for: every place, or a row once, so that it lacks the same features throughout"
+        "place", "what all these draw for: every place, or a row once, so that it lacks the same features throughout"
     )
     position: Positions = option(LearnedConfig(length=1024), "how order enters; a list is tiled over the layers")
     attention: AttentionConfig = option(AttentionConfig, "the five choices")
@@ -79,6 +79,9 @@ class LanguageModelConfig(StackConfig):
         super().__post_init__()
         below_one(self, "embedding_dropout", "word_dropout", "output_dropout")
         stack.check_positions(self.position, "decoder", self.attention.sizes(self.size, self.heads))
+
+    def dropping(self, share: float) -> Dropout:
+        return DROPOUTS[self.dropped](share)
 
     def check(self, longest: int) -> None:
         """Raise ValueError where sequences of at most so many places are more than the choices can serve."""
@@ -96,8 +99,8 @@ class LanguageModel(nn.Module):
         self.embedding = Embedding(entries, c.size, c.scale_embedding)
         self.output = Output(self.embedding if c.output == "tied" else None, entries, c.size)
         self.word_dropout = WordDropout(c.word_dropout)
-        self.dropout = DROPOUTS[c.dropped](c.dropout if c.embedding_dropout is None else c.embedding_dropout)
-        self.output_dropout = DROPOUTS[c.dropped](c.output_dropout)
+        self.dropout = c.dropping(c.dropout if c.embedding_dropout is None else c.embedding_dropout)
+        self.output_dropout = c.dropping(c.output_dropout)
         self.position = stack.build_positions(c.position, c.attention.sizes(c.size, c.heads), "decoder")
         attentions = c.attentions(c.attention, c.layers, self.position, Causal() & Padding() & Document())
         self.layers = nn.ModuleList(EncoderLayer(own, c.network(), c.residuals(2)) for own in attentions)

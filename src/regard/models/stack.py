@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from regard.config import at_least, below_one, option
 from regard.nn.attention import AttentionConfig, MultiHeadAttention
 from regard.nn.cache import Cache
+from regard.nn.dropout import Dropout
 from regard.nn.feed_forward import Activation, FeedForward, feed_forward
 from regard.nn.layout import Call, Layout
 from regard.nn.norm import NORMS
@@ -34,6 +35,9 @@ class StackConfig:
     inner: int = option(2048, "width inside the feed-forward network")
     heads: int = option(8, "H; each has size/heads dimensions")
     dropout: float = option(0.1, "on every sub-layer's output and on the embeddings")
+    inner_dropout: float = option(
+        0.0, "inside sub-layers: on queries, keys and values, and between the products of the feed-forward network"
+    )
     residual: Literal["post_norm", "pre_norm", "none"] = option(
         "post_norm", "the paper's order, norm first, or no residual at all"
     )
@@ -44,11 +48,15 @@ class StackConfig:
 
     def __post_init__(self) -> None:
         at_least(self, 1, "layers", "size", "inner", "heads")
-        below_one(self, "dropout")
+        below_one(self, "dropout", "inner_dropout")
         if self.epsilon <= 0:
             raise ValueError(f"epsilon must be above 0, not {self.epsilon}")
 
     # --- the parts ---------------------------------------------------------------------------------------------
+
+    def dropping(self, share: float) -> Dropout:
+        """Dropout as a model has it between and inside its sub-layers."""
+        return Dropout(share)
 
     def attentions(
         self, choices: AttentionConfig, layers: int, positions: nn.ModuleList, always: Pattern
@@ -60,18 +68,21 @@ class StackConfig:
             compress = choices.layer(n).compress
             position: Position = positions[n % len(positions)]  # type: ignore[assignment]
             layer = choices.build(self.size, self.heads, position, always, n, shared.get(compress))
+            layer.inner_dropout = self.dropping(self.inner_dropout)
             if compress.shared_by_layers:  # type: ignore[union-attr]
                 shared[compress] = layer.compress
             made.append(layer)
         return made
 
     def network(self) -> FeedForward | None:
-        return feed_forward(self.size, self.inner, self.activation) if self.feed_forward == "dense" else None
+        if self.feed_forward == "none":
+            return None
+        return feed_forward(self.size, self.inner, self.activation, self.dropping(self.inner_dropout))
 
     def residuals(self, count: int) -> list[nn.Module]:
         """For `count` sub-layers, of which the feed-forward network is one."""
         count -= self.feed_forward == "none"
-        return [RESIDUALS[self.residual](self.make_norm(), self.dropout) for _ in range(count)]
+        return [RESIDUALS[self.residual](self.make_norm(), self.dropping(self.dropout)) for _ in range(count)]
 
     def make_norm(self) -> nn.Module:
         return NORMS[self.norm](self.size, eps=self.epsilon)

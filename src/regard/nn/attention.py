@@ -203,6 +203,7 @@ class MultiHeadAttention(Attention):
         self.query = Linear(s.size, s.heads * s.d_k)
         self._keys_and_values(s)
         self.output = Linear(s.heads * s.d_v, s.size)
+        self.inner_dropout: nn.Module = nn.Identity()  # of queries, keys and values; whoever builds a stack sets it
 
     def _keys_and_values(self, s: Sizes) -> None:
         self.key_value = Linear(s.size, s.heads * (s.d_k + s.d_v))  # one product for both: the memory is read once
@@ -221,7 +222,7 @@ class MultiHeadAttention(Attention):
             q = self.position.rotate(self._split(self.query(x)), call.queries)  # [B, H, Q, d_k]
             k, v = cache.read()
             return self._join(self.attend(q.to(k.dtype), k, v, call, record).to(x.dtype))
-        parts = self.products(x, memory)
+        parts = tuple(map(self.inner_dropout, self.products(x, memory)))
         first, second, v = self._views(parts)
         q = self.position.rotate(first, call.queries)
         k = self.position.rotate(second, call.queries if cache is not None else call.keys)  # new keys stand where x is

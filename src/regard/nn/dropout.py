@@ -24,16 +24,28 @@ def dropout(x: Tensor, p: float) -> Tensor:
 
 
 class Dropout(nn.Dropout):
+    @property
+    def share(self) -> float:
+        """How many are 0 now: none where nothing is learned."""
+        return self.p if self.training else 0.0
+
+    def span(self, x: Tensor) -> int:
+        """How many places of x [B, T, D], one after the other, have one draw together."""
+        return 1
+
     def forward(self, x: Tensor) -> Tensor:
-        return dropout(x, self.p) if self.training else x
+        return dropout(x, self.p) if self.share else x
 
 
-class RowDropout(nn.Dropout):
+class RowDropout(Dropout):
     """The same features are 0 at all places of a row (Gal 2016): what is hidden cannot be read off a neighbour."""
+
+    def span(self, x: Tensor) -> int:
+        return x.shape[1]
 
     def forward(self, x: Tensor) -> Tensor:
         """x [B, T, D]; one draw for each row and feature."""
-        return x * F.dropout(x.new_ones(len(x), 1, x.shape[-1]), self.p) if self.training and self.p else x
+        return x * F.dropout(x.new_ones(len(x), 1, x.shape[-1]), self.p) if self.share else x
 
 
-DROPOUTS: dict[str, type[nn.Dropout]] = {"place": Dropout, "row": RowDropout}
+DROPOUTS: dict[str, type[Dropout]] = {"place": Dropout, "row": RowDropout}

@@ -22,14 +22,15 @@ class FeedForward(nn.Module):
 
     parts = 1  # how many products of the input the inner layer is made of
 
-    def __init__(self, size: int, inner: int, activation: str = "relu") -> None:
+    def __init__(self, size: int, inner: int, activation: str = "relu", dropout: nn.Module | None = None) -> None:
         super().__init__()
+        self.dropout = dropout or nn.Identity()  # of what the inner layer says
         self.expand = Linear(size, self.parts * inner)
         self.activation = ACTIVATIONS.get(activation, nn.SiLU)()
         self.contract = Linear(inner, size)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.contract(activated(self.expand, x, self.activation))  # type: ignore[no-any-return]
+        return self.contract(self.dropout(activated(self.expand, x, self.activation)))  # type: ignore[no-any-return]
 
     def reset_parameters(self) -> None:
         for part in self.expand.weight.chunk(self.parts):
@@ -46,8 +47,8 @@ class GatedFeedForward(FeedForward):
 
     def forward(self, x: Tensor) -> Tensor:
         gate, value = self.expand(x).chunk(2, -1)
-        return self.contract(self.activation(gate) * value)
+        return self.contract(self.dropout(self.activation(gate) * value))  # type: ignore[no-any-return]
 
 
-def feed_forward(size: int, inner: int, activation: str) -> FeedForward:
-    return (GatedFeedForward if activation == "swiglu" else FeedForward)(size, inner, activation)
+def feed_forward(size: int, inner: int, activation: str, dropout: nn.Module | None = None) -> FeedForward:
+    return (GatedFeedForward if activation == "swiglu" else FeedForward)(size, inner, activation, dropout)

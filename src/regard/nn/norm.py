@@ -1,13 +1,13 @@
 """Normalising layers: over the features of a place, or, for the comparison, over the places of a batch."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from regard.nn import kernels
-from regard.nn.dropout import dropout as drop
+from regard.nn.dropout import Dropout
 
 PROGRAMS = 528  # of the backward kernel: enough to fill a large GPU, few enough to add up what each has summed
 
@@ -17,7 +17,7 @@ class LayerNorm(nn.LayerNorm):
 
     def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:
         if kernels.usable(x):
-            return _Norm.apply(x, None, self.weight, self.bias, self.eps, 0.0, 0, False)  # type: ignore[no-any-return,no-untyped-call]
+            return _Norm.apply(x, None, self.weight, self.bias, self.eps, NOTHING, False)  # type: ignore[no-any-return,no-untyped-call]
         return super().forward(x)
 
 
@@ -35,68 +35,83 @@ class BatchNorm(nn.BatchNorm1d):
 NORMS: dict[str, type[LayerNorm] | type[BatchNorm]] = {"layer": LayerNorm, "batch": BatchNorm}
 
 
-def add_norm(x: Tensor, y: Tensor, norm: nn.Module, dropout: float, real: Tensor | None = None) -> Tensor:
+class Noise(NamedTuple):
+    """What a kernel drops: which share, what tells this call's noise apart, and how many places share one draw."""
+
+    share: float = 0.0
+    salt: int = 0
+    span: int = 1
+
+    @staticmethod
+    def of(dropout: Dropout, x: Tensor) -> "Noise":
+        return Noise(dropout.share, kernels.salt(dropout.share), dropout.span(x))
+
+
+NOTHING = Noise()
+
+
+def add_norm(x: Tensor, y: Tensor, norm: nn.Module, dropout: Dropout, real: Tensor | None = None) -> Tensor:
     """norm(x + dropout(y)), on a GPU in one kernel."""
     if isinstance(norm, LayerNorm) and kernels.usable(x):
-        return _Norm.apply(x, y, norm.weight, norm.bias, norm.eps, dropout, kernels.salt(dropout), False)  # type: ignore[no-any-return,no-untyped-call]
-    return norm(x + (drop(y, dropout) if dropout else y), real)  # type: ignore[no-any-return]
+        return _Norm.apply(x, y, norm.weight, norm.bias, norm.eps, Noise.of(dropout, y), False)  # type: ignore[no-any-return,no-untyped-call]
+    return norm(x + dropout(y), real)  # type: ignore[no-any-return]
 
 
 def norm_beside(x: Tensor, norm: nn.Module, real: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """norm(x), and x itself, which goes on beside it; on a GPU the gradients of both meet in one kernel."""
     if isinstance(norm, LayerNorm) and kernels.usable(x):
-        return _Norm.apply(x, None, norm.weight, norm.bias, norm.eps, 0.0, 0, True)  # type: ignore[no-any-return,no-untyped-call]
+        return _Norm.apply(x, None, norm.weight, norm.bias, norm.eps, NOTHING, True)  # type: ignore[no-any-return,no-untyped-call]
     return norm(x, real), x
 
 
-def add(x: Tensor, y: Tensor, dropout: float) -> Tensor:
+def add(x: Tensor, y: Tensor, dropout: Dropout) -> Tensor:
     """x + dropout(y), on a GPU in one kernel."""
-    if not dropout:
-        return x + y
-    if kernels.usable(x):
-        return _Add.apply(x, y, dropout, kernels.salt(dropout))  # type: ignore[no-any-return,no-untyped-call]
-    return x + drop(y, dropout)
+    if dropout.share and kernels.usable(x):
+        return _Add.apply(x, y, Noise.of(dropout, y))  # type: ignore[no-any-return,no-untyped-call]
+    return x + dropout(y)  # type: ignore[no-any-return]
 
 
 class _Add(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor, dropout: float, salt: int) -> Tensor:
-        ctx.how = y.dtype, dropout, salt
-        return _dropped(x.contiguous(), y.contiguous(), x.dtype, dropout, salt)
+    def forward(ctx: Any, x: Tensor, y: Tensor, noise: Noise) -> Tensor:
+        ctx.how = y.dtype, noise
+        return _dropped(x.contiguous(), y.contiguous(), x.dtype, noise)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        dtype, dropout, salt = ctx.how
-        return d_out, _dropped(None, d_out.contiguous(), dtype, dropout, salt), None, None
+        dtype, noise = ctx.how
+        return d_out, _dropped(None, d_out.contiguous(), dtype, noise), None
 
 
-def _dropped(x: Tensor | None, y: Tensor, dtype: torch.dtype, dropout: float, salt: int) -> Tensor:
+def _dropped(x: Tensor | None, y: Tensor, dtype: torch.dtype, noise: Noise) -> Tensor:
     from regard.nn.norm_kernels import add_kernel
 
     n, out = y.numel(), torch.empty_like(y, dtype=dtype)
     with kernels.on(y):
-        add_kernel[(-(-n // 2048),)](x, y, out, n, dropout, kernels.seed(y), salt, BLOCK=2048, ADDS=x is not None)
+        add_kernel[(-(-n // 2048),)](
+            x, y, out, n, kernels.seed(y), *noise, D=y.shape[-1], BLOCK=2048, ADDS=x is not None
+        )  # fmt: skip
     return out
 
 
 def recorded_norm(x: Tensor, y: Tensor, norm: LayerNorm) -> Tensor:
     """norm(x + y) in one kernel, without a gradient: for launches that are recorded."""
-    return _normed(x.contiguous(), y.contiguous(), norm.weight, norm.bias, norm.eps, 0.0, 0)[0]
+    return _normed(x.contiguous(), y.contiguous(), norm.weight, norm.bias, norm.eps, NOTHING)[0]
 
 
 def _normed(
-    x: Tensor, y: Tensor | None, weight: Tensor, bias: Tensor, epsilon: float, dropout: float, salt: int
+    x: Tensor, y: Tensor | None, weight: Tensor, bias: Tensor, epsilon: float, noise: Noise
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The norm, and what its gradient needs: the mean of every place, and what it was scaled by."""
     from regard.nn.norm_kernels import forward_kernel
 
-    out, sizes = torch.empty_like(x, dtype=kernels.product_dtype(x)), _sizes(x, y, dropout)
+    out, sizes = torch.empty_like(x, dtype=kernels.product_dtype(x)), _sizes(x, y, noise)
     n = x.numel() // sizes["D"]
     mean, scale = x.new_empty(2, n, dtype=torch.float32)
     with kernels.on(x):
         forward_kernel[(-(-n // sizes["ROWS"]),)](
-            x, y, weight, bias, out, mean, scale, n, epsilon, dropout, kernels.seed(x), salt, **sizes, num_warps=4
+            x, y, weight, bias, out, mean, scale, n, epsilon, kernels.seed(x), *noise, **sizes, num_warps=4
         )
     return out, mean, scale
 
@@ -106,20 +121,12 @@ class _Norm(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        x: Tensor,
-        y: Tensor | None,
-        weight: Tensor,
-        bias: Tensor,
-        epsilon: float,
-        dropout: float,
-        salt: int,
-        passes: bool,
+        ctx: Any, x: Tensor, y: Tensor | None, weight: Tensor, bias: Tensor, epsilon: float, noise: Noise, passes: bool
     ) -> Tensor | tuple[Tensor, Tensor]:
         x, y = x.contiguous(), None if y is None else y.contiguous()
-        out, mean, scale = _normed(x, y, weight, bias, epsilon, dropout, salt)
+        out, mean, scale = _normed(x, y, weight, bias, epsilon, noise)
         ctx.save_for_backward(x, y, weight, mean, scale)
-        ctx.how = x.numel() // x.shape[-1], dropout, salt
+        ctx.how = x.numel() // x.shape[-1], noise
         return (out, x.view_as(x)) if passes else out
 
     @staticmethod
@@ -127,25 +134,25 @@ class _Norm(torch.autograd.Function):
     def backward(ctx: Any, d_out: Tensor, d_passed: Tensor | None = None) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         from regard.nn.norm_kernels import backward_kernel
 
-        (x, y, weight, mean, scale), (n, dropout, salt) = ctx.saved_tensors, ctx.how
-        sizes = _sizes(x, y, dropout)
+        (x, y, weight, mean, scale), (n, noise) = ctx.saved_tensors, ctx.how
+        sizes = _sizes(x, y, noise)
         programs = min(PROGRAMS, -(-n // sizes["ROWS"]))
         d_out, d_x = d_out.contiguous(), torch.empty_like(x)
         d_passed = None if d_passed is None else d_passed.contiguous()
-        apart = y is not None and (dropout > 0 or y.dtype != x.dtype)  # else both have one gradient
+        apart = y is not None and (noise.share > 0 or y.dtype != x.dtype)  # else both have one gradient
         d_y = torch.empty_like(y) if apart else d_x
         parts = x.new_empty(programs, 2, sizes["D"], dtype=torch.float32)
         with kernels.on(x):
             backward_kernel[(programs,)](
-                x, y, weight, mean, scale, d_out, d_passed, d_x, d_y, parts, n, dropout, kernels.seed(x), salt,
+                x, y, weight, mean, scale, d_out, d_passed, d_x, d_y, parts, n, kernels.seed(x), *noise,
                 **sizes, APART=apart, PASSES=d_passed is not None, num_warps=2,
             )  # fmt: skip
         d_weight, d_bias = parts.sum(0).to(weight.dtype)
-        return d_x, None if y is None else d_y, d_weight, d_bias, None, None, None, None
+        return d_x, None if y is None else d_y, d_weight, d_bias, None, None, None
 
 
-def _sizes(x: Tensor, y: Tensor | None, dropout: float) -> dict[str, int]:
+def _sizes(x: Tensor, y: Tensor | None, noise: Noise) -> dict[str, int]:
     """What the kernels are compiled for."""
     size = x.shape[-1]
     wide = kernels.power(size)
-    return {"D": size, "WIDE": wide, "ROWS": max(1, 2048 // wide), "ADDS": y is not None, "DROPS": dropout > 0}
+    return {"D": size, "WIDE": wide, "ROWS": max(1, 2048 // wide), "ADDS": y is not None, "DROPS": noise.share > 0}

@@ -6,11 +6,11 @@ import triton.language as tl
 
 from regard.nn.noise import kept
 
-kernel = triton.jit(do_not_specialize=["salt", "n"])
+kernel = triton.jit(do_not_specialize=["salt", "n", "span"])
 
 
 @triton.jit
-def _sum(X, Y, row, real, column, SEED, salt, dropout, D: tl.constexpr, ADDS: tl.constexpr, DROPS: tl.constexpr):
+def _sum(X, Y, row, real, column, SEED, dropout, salt, span, D: tl.constexpr, ADDS: tl.constexpr, DROPS: tl.constexpr):
     """x + dropout(y) of some rows, and what y was multiplied with; where there is no y, x alone."""
     at = row.to(tl.int64)[:, None] * D + column[None, :]
     inside = real[:, None] & (column < D)[None, :]
@@ -18,18 +18,19 @@ def _sum(X, Y, row, real, column, SEED, salt, dropout, D: tl.constexpr, ADDS: tl
     factor = 1.0
     if ADDS:
         if DROPS:
-            factor = tl.where(kept(SEED, salt, row[:, None] * D + column[None, :], dropout), 1 / (1 - dropout), 0.0)
+            draw = (row // span)[:, None] * D + column[None, :]
+            factor = tl.where(kept(SEED, salt, draw, dropout), 1 / (1 - dropout), 0.0)
         x += tl.load(Y + at, mask=inside, other=0.0).to(tl.float32) * factor
     return x, factor, at, inside
 
 
 @kernel
 def forward_kernel(
-    X, Y, WEIGHT, BIAS, OUT, MEAN, SCALE, n, epsilon, dropout, SEED, salt,
+    X, Y, WEIGHT, BIAS, OUT, MEAN, SCALE, n, epsilon, SEED, dropout, salt, span,
     D: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, ADDS: tl.constexpr, DROPS: tl.constexpr,
 ):  # fmt: skip
     row, column = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, WIDE)
-    x, _, at, inside = _sum(X, Y, row, row < n, column, SEED, salt, dropout, D, ADDS, DROPS)
+    x, _, at, inside = _sum(X, Y, row, row < n, column, SEED, dropout, salt, span, D, ADDS, DROPS)
     mean = tl.sum(x, 1) / D
     centred = tl.where(inside, x - mean[:, None], 0.0)
     scale = 1 / tl.sqrt(tl.sum(centred * centred, 1) / D + epsilon)
@@ -43,7 +44,7 @@ def forward_kernel(
 
 @kernel
 def backward_kernel(
-    X, Y, WEIGHT, MEAN, SCALE, D_OUT, D_PASSED, D_X, D_Y, PARTS, n, dropout, SEED, salt,
+    X, Y, WEIGHT, MEAN, SCALE, D_OUT, D_PASSED, D_X, D_Y, PARTS, n, SEED, dropout, salt, span,
     D: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     ADDS: tl.constexpr, DROPS: tl.constexpr, APART: tl.constexpr, PASSES: tl.constexpr,
 ):  # fmt: skip
@@ -53,7 +54,7 @@ def backward_kernel(
     d_weight, d_bias = tl.zeros([WIDE], tl.float32), tl.zeros([WIDE], tl.float32)
     for start in range(tl.program_id(0) * ROWS, n, tl.num_programs(0) * ROWS):
         row = start + tl.arange(0, ROWS)
-        x, factor, at, inside = _sum(X, Y, row, row < n, column, SEED, salt, dropout, D, ADDS, DROPS)
+        x, factor, at, inside = _sum(X, Y, row, row < n, column, SEED, dropout, salt, span, D, ADDS, DROPS)
         mean = tl.load(MEAN + row, mask=row < n, other=0.0)
         scale = tl.load(SCALE + row, mask=row < n, other=0.0)
         normal = tl.where(inside, (x - mean[:, None]) * scale[:, None], 0.0)
@@ -74,11 +75,14 @@ def backward_kernel(
 
 
 @kernel
-def add_kernel(X, Y, OUT, n, dropout, SEED, salt, BLOCK: tl.constexpr, ADDS: tl.constexpr):
+def add_kernel(
+    X, Y, OUT, n, SEED, dropout, salt, span, D: tl.constexpr, BLOCK: tl.constexpr, ADDS: tl.constexpr
+):  # fmt: skip
     """x + dropout(y), or dropout(y) alone: the same mask goes over y's gradient."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     y = tl.load(Y + at, mask=at < n, other=0.0).to(tl.float32)
-    out = tl.where(kept(SEED, salt, at, dropout), y / (1 - dropout), 0.0)
+    draw = at // D // span * D + at % D
+    out = tl.where(kept(SEED, salt, draw, dropout), y / (1 - dropout), 0.0)
     if ADDS:
         out += tl.load(X + at, mask=at < n, other=0.0).to(tl.float32)
     tl.store(OUT + at, out.to(OUT.dtype.element_ty), mask=at < n)

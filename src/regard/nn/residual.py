@@ -11,17 +11,16 @@ from regard.nn.norm import add, add_norm, norm_beside
 class _Join(nn.Module):
     final_norm = False  # whether the stack needs one norm more at its end
 
-    def __init__(self, norm: nn.Module, dropout: float) -> None:
+    def __init__(self, norm: nn.Module, dropout: Dropout) -> None:
         super().__init__()
-        self.norm = norm
-        self.dropout = Dropout(dropout)
+        self.norm, self.dropout = norm, dropout
 
 
 class PostNorm(_Join):
     """norm(x + dropout(f(x))) (Vaswani 2017, 3.1)."""
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor], real: Tensor | None = None) -> Tensor:
-        return add_norm(x, sublayer(x), self.norm, self.dropout.p if self.training else 0.0, real)
+        return add_norm(x, sublayer(x), self.norm, self.dropout, real)
 
 
 class PreNorm(_Join):
@@ -31,7 +30,7 @@ class PreNorm(_Join):
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor], real: Tensor | None = None) -> Tensor:
         normal, x = norm_beside(x, self.norm, real)
-        return add(x, sublayer(normal), self.dropout.p if self.training else 0.0)
+        return add(x, sublayer(normal), self.dropout)
 
 
 class NoResidual(_Join):
