@@ -11,6 +11,7 @@ import torch
 from regard import config, recipe
 from regard.errors import RegardError
 from regard.models.lm import LanguageModelConfig
+from regard.models.stack import EncoderLayer
 from regard.models.transformer import TransformerConfig
 from regard.nn.attention import AttentionConfig, MultiHeadAttention, SharedQueryKey
 from regard.nn.dropout import Dropout, RowDropout
@@ -111,11 +112,12 @@ def test_dropout_inside_sub_layers(dropout: Dropout) -> None:
 
 def test_dropout_inside_is_a_models_choice() -> None:
     config = LanguageModelConfig(layers=2, size=8, inner=16, heads=2, dropout=0.1, inner_dropout=0.2, dropped="row")
-    inside = [
-        m for layer in config.build(20).layers for m in (layer.attention.inner_dropout, layer.feed_forward.dropout)
-    ]  # type: ignore[union-attr]
-    assert all(isinstance(m, RowDropout) and m.p == 0.2 for m in inside)
-    assert all(isinstance(r.dropout, RowDropout) for layer in config.build(20).layers for r in layer.residuals)  # type: ignore[union-attr]
+    for layer in config.build(20).layers:
+        assert isinstance(layer, EncoderLayer)
+        assert layer.feed_forward is not None
+        inside = (layer.attention.inner_dropout, layer.feed_forward.dropout)
+        assert all(isinstance(m, RowDropout) and m.p == 0.2 for m in inside)
+        assert all(isinstance(r.dropout, RowDropout) and r.dropout.p == 0.1 for r in layer.residuals)
 
 
 def test_batch_norm_is_torchs_over_real_places() -> None:

@@ -67,3 +67,19 @@ def test_a_row_lacks_the_same_features_at_all_its_places() -> None:
     assert (out == 0).double().mean().item() == pytest.approx(0.7, abs=0.015)  # five standard deviations
     torch.testing.assert_close(out[out != 0], torch.full_like(out[out != 0], 1 / 0.3))
     assert torch.equal(RowDropout(0.7).eval()(x), x)
+
+
+@pytest.mark.parametrize("layer", [Dropout(0.3), RowDropout(0.3)], ids=str)
+def test_the_kernel_draws_as_it_should(device: torch.device, layer: Dropout) -> None:
+    """Forward and backward agree on what is dropped; rows, features and calls have draws of their own."""
+    x = torch.ones(40, 35, 70, device=device, requires_grad=True)
+    torch.manual_seed(6)
+    first, second = layer(x), layer(x)
+    (gradient,) = torch.autograd.grad(first, x, torch.ones_like(first))
+    torch.testing.assert_close(gradient, first.detach())
+    mask = (first > 0).double()
+    torch.testing.assert_close(first[mask.bool()], torch.full_like(first[mask.bool()], 1 / 0.7))
+    assert mask.mean().item() == pytest.approx(0.7, abs=0.05)  # five standard deviations of 2,800 draws
+    assert torch.equal(mask, mask[:, :1].expand_as(mask)) == isinstance(layer, RowDropout)
+    for a, b in ((mask[1:], mask[:-1]), (mask[..., 1:], mask[..., :-1]), (mask, (second > 0).double())):
+        assert (a * b).mean().item() == pytest.approx(0.49, abs=0.06)

@@ -1,13 +1,13 @@
 """Normalising layers: over the features of a place, or, for the comparison, over the places of a batch."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from regard.nn import kernels
-from regard.nn.dropout import Dropout
+from regard.nn.dropout import NOTHING, Dropout, Noise
 
 PROGRAMS = 528  # of the backward kernel: enough to fill a large GPU, few enough to add up what each has summed
 
@@ -35,21 +35,6 @@ class BatchNorm(nn.BatchNorm1d):
 NORMS: dict[str, type[LayerNorm] | type[BatchNorm]] = {"layer": LayerNorm, "batch": BatchNorm}
 
 
-class Noise(NamedTuple):
-    """What a kernel drops: which share, what tells this call's noise apart, and how many places share one draw."""
-
-    share: float = 0.0
-    salt: int = 0
-    span: int = 1
-
-    @staticmethod
-    def of(dropout: Dropout, x: Tensor) -> "Noise":
-        return Noise(dropout.share, kernels.salt(dropout.share), dropout.span(x))
-
-
-NOTHING = Noise()
-
-
 def add_norm(x: Tensor, y: Tensor, norm: nn.Module, dropout: Dropout, real: Tensor | None = None) -> Tensor:
     """norm(x + dropout(y)), on a GPU in one kernel."""
     if isinstance(norm, LayerNorm) and kernels.usable(x):
@@ -62,37 +47,6 @@ def norm_beside(x: Tensor, norm: nn.Module, real: Tensor | None = None) -> tuple
     if isinstance(norm, LayerNorm) and kernels.usable(x):
         return _Norm.apply(x, None, norm.weight, norm.bias, norm.eps, NOTHING, True)  # type: ignore[no-any-return,no-untyped-call]
     return norm(x, real), x
-
-
-def add(x: Tensor, y: Tensor, dropout: Dropout) -> Tensor:
-    """x + dropout(y), on a GPU in one kernel."""
-    if dropout.share and kernels.usable(x):
-        return _Add.apply(x, y, Noise.of(dropout, y))  # type: ignore[no-any-return,no-untyped-call]
-    return x + dropout(y)  # type: ignore[no-any-return]
-
-
-class _Add(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor, noise: Noise) -> Tensor:
-        ctx.how = y.dtype, noise
-        return _dropped(x.contiguous(), y.contiguous(), x.dtype, noise)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        dtype, noise = ctx.how
-        return d_out, _dropped(None, d_out.contiguous(), dtype, noise), None
-
-
-def _dropped(x: Tensor | None, y: Tensor, dtype: torch.dtype, noise: Noise) -> Tensor:
-    from regard.nn.norm_kernels import add_kernel
-
-    n, out = y.numel(), torch.empty_like(y, dtype=dtype)
-    with kernels.on(y):
-        add_kernel[(-(-n // 2048),)](
-            x, y, out, n, kernels.seed(y), *noise, D=y.shape[-1], BLOCK=2048, ADDS=x is not None
-        )  # fmt: skip
-    return out
 
 
 def recorded_norm(x: Tensor, y: Tensor, norm: LayerNorm) -> Tensor:

@@ -72,17 +72,3 @@ def backward_kernel(
     parts = PARTS + tl.program_id(0) * 2 * D + column
     tl.store(parts, d_weight, mask=column < D)
     tl.store(parts + D, d_bias, mask=column < D)
-
-
-@kernel
-def add_kernel(
-    X, Y, OUT, n, SEED, dropout, salt, span, D: tl.constexpr, BLOCK: tl.constexpr, ADDS: tl.constexpr
-):  # fmt: skip
-    """x + dropout(y), or dropout(y) alone: the same mask goes over y's gradient."""
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    y = tl.load(Y + at, mask=at < n, other=0.0).to(tl.float32)
-    draw = at // D // span * D + at % D
-    out = tl.where(kept(SEED, salt, draw, dropout), y / (1 - dropout), 0.0)
-    if ADDS:
-        out += tl.load(X + at, mask=at < n, other=0.0).to(tl.float32)
-    tl.store(OUT + at, out.to(OUT.dtype.element_ty), mask=at < n)

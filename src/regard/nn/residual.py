@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from regard.nn.dropout import Dropout
-from regard.nn.norm import add, add_norm, norm_beside
+from regard.nn.dropout import Dropout, add
+from regard.nn.norm import add_norm, norm_beside
 
 
 class _Join(nn.Module):

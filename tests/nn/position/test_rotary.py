@@ -5,6 +5,7 @@ import pytest
 import torch
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
+from regard.nn import kernels
 from regard.nn.layout import Layout
 from regard.nn.position import Position, RotaryConfig
 from regard.nn.sizes import Sizes
@@ -72,3 +73,37 @@ def test_angles_are_exact_far_away_whatever_the_type() -> None:
         assert ours.dtype == dtype
         expected = turned(x.double().numpy(), np.array([99_999]), "interleaved", 10000.0)
         np.testing.assert_allclose(ours.double(), expected, atol=tolerance)
+
+
+@pytest.mark.parametrize("layout", ["interleaved", "halves"])
+@pytest.mark.parametrize(
+    "heads, d_k, places", [(3, 8, None), (1, 2, None), (2, 10, [[5, 6, 9, 0], [7, 2, 1, 3]])], ids=str
+)
+def test_the_kernel_is_the_formula(
+    device: torch.device, layout: str, heads: int, d_k: int, places: list[list[int]] | None
+) -> None:
+    """Queries as they are cut out of a wider product; places of their own for each row, or the same for all."""
+    rotary = RotaryConfig(layout=layout).build(Sizes.of(heads * d_k, heads)).to(device)
+    torch.manual_seed(0)
+    given = torch.randn(2, 4, 3 * heads * d_k).to(device)
+    weight = torch.randn(2, heads, 4, d_k).to(device)
+    where = Layout.of(4, device=device) if places is None else Layout(torch.tensor(places, device=device), 10)
+
+    def turned() -> list[torch.Tensor]:
+        x = given.clone().requires_grad_()
+        out = rotary.rotate(x.chunk(3, -1)[1].unflatten(-1, (heads, -1)).transpose(1, 2), where)
+        out.backward(weight)
+        return [out.detach(), x.grad]
+
+    assert kernels.usable(given)
+    ours = turned()
+    with kernels.plain():
+        torch.testing.assert_close(ours, turned())
+
+
+def test_the_kernel_keeps_the_type(device: torch.device) -> None:
+    x = torch.randn(1, 2, 3, 8).to(device).bfloat16().requires_grad_()
+    out = build().to(device).rotate(x, Layout.of(3, device=device))
+    with kernels.plain():
+        torch.testing.assert_close(out, build().to(device).rotate(x, Layout.of(3, device=device)), atol=1e-2, rtol=1e-2)
+    assert out.dtype == torch.bfloat16
