@@ -42,6 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         tokens_per_batch=16,
         accumulate=4,
         clip=0.5,
+        ema=0.7,
         validation={"every": 10, "lines": 4},
         checkpoints={"every": 5, "keep": 3},
     )

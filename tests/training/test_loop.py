@@ -95,17 +95,35 @@ def test_average_of_the_last(folder: Path) -> None:
         torch.testing.assert_close(value, torch.stack([p[name] for p in parts]).mean(0))
 
 
-def test_stopped_and_resumed_is_the_same_bits(folder: Path) -> None:
-    whole = run(folder, "whole", steps=14)
-    run(folder, "parts", minutes=0.0, steps=14)  # one step, then out of time
+def test_the_running_mean_by_hand(folder: Path) -> None:
+    """What is trained is the same as without; what is kept and measured is its mean."""
+    every = {"every": 1, "keep": 6}
+    run(folder, "plain", steps=6, checkpoints=every)
+    outcome = run(folder, "mean", steps=6, checkpoints=every, ema=0.5)
+    assert same(weights(folder / "plain/last"), load_file(folder / "mean/last/trained.safetensors"))
+    mean = weights(folder / "mean/checkpoints/step-1")
+    for n in range(2, 7):
+        raw = weights(folder / "plain/checkpoints" / f"step-{n}")
+        mean = {name: value + (1 - min(0.5, n / (n + 9))) * (raw[name] - value) for name, value in mean.items()}
+        for name, value in weights(folder / "mean/checkpoints" / f"step-{n}").items():
+            torch.testing.assert_close(value, mean[name])
+    assert not same(weights(folder / "mean/last"), raw)
+    best = weights(folder / "mean/checkpoints" / f"step-{outcome.progress.best_step}")
+    assert same(weights(folder / "mean"), best)
+
+
+@pytest.mark.parametrize("ema", [0.0, 0.8])
+def test_stopped_and_resumed_is_the_same_bits(folder: Path, ema: float) -> None:
+    whole = run(folder, "whole", steps=14, ema=ema)
+    run(folder, "parts", minutes=0.0, steps=14, ema=ema)  # one step, then out of time
     stops = 1
-    while not run(folder, "parts", minutes=0.0, steps=14).finished:
+    while not run(folder, "parts", minutes=0.0, steps=14, ema=ema).finished:
         stops += 1
     assert stops > 5
-    assert same(weights(folder / "whole" / "last"), weights(folder / "parts" / "last"))
-    assert same(
-        load_file(folder / "whole/last/optimiser.safetensors"), load_file(folder / "parts/last/optimiser.safetensors")
-    )
+    files = sorted(path.name for path in (folder / "whole/last").glob("*.safetensors"))
+    assert files == ["model.safetensors", "optimiser.safetensors", *(["trained.safetensors"] if ema else [])]
+    for name in files:
+        assert same(load_file(folder / "whole/last" / name), load_file(folder / "parts/last" / name))
     assert same(weights(folder / "whole"), weights(folder / "parts"))
     losses = [[(e["step"], e["bleu"], e["loss"]) for e in lines(folder / n, "valid")] for n in ("whole", "parts")]
     assert losses[0] == losses[1]

@@ -67,8 +67,12 @@ class Checkpoints:
         carry: dict[str, Tensor] | None,
         keep: int,
         stop: bool = False,
+        trained: dict[str, Tensor] | None = None,
     ) -> None:
-        """All processes of a run write what they hold; the first makes the folder, and makes it visible."""
+        """All processes of a run write what they hold; the first makes the folder, and makes it visible.
+
+        `trained` are the weights that learn, where the model has their mean.
+        """
         world = self.world
         final = self.folder / f"{'stop' if stop else 'step'}-{progress.step}"
         temporary = self.folder / f".{final.name}"
@@ -78,6 +82,8 @@ class Checkpoints:
             world.wait()
             write_parts(temporary, "model", weights_of(model), world.rank, world.size)
             write_parts(temporary, "optimiser", optimiser_tensors(model, optimiser), world.rank, world.size)
+            if trained:
+                write_parts(temporary, "trained", trained, world.rank, world.size)
             world.wait()
             if world.main:
                 if carry:
@@ -128,12 +134,17 @@ class Checkpoints:
             if step != progress.best_step and step != progress.step:
                 shutil.rmtree(self.path(step), ignore_errors=True)
 
-    def load(self, model: nn.Module, optimiser: torch.optim.Optimizer) -> tuple[Progress, dict[str, Tensor] | None]:
-        """What `last` names, into the model and the optimiser."""
+    def load(
+        self, model: nn.Module, optimiser: torch.optim.Optimizer, trained: dict[str, Tensor] | None = None
+    ) -> tuple[Progress, dict[str, Tensor] | None]:
+        """What `last` names, into the model, the optimiser and `trained`."""
         folder = self.folder / self.world.first(self._newest)  # as one sees it: a shared file system may be slow
         progress = read_progress(folder)
         load_weights(model, read_whole(folder, "model"), folder / "model.safetensors")
         load_optimiser(model, optimiser, read_whole(folder, "optimiser"), folder / "optimiser.safetensors")
+        if trained:
+            for name, value in read_whole(folder, "trained").items():
+                fill(trained[name], value)
         carried = folder / "carry.safetensors"
         return progress, read_tensors(carried) if carried.exists() else None
 

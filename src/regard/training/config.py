@@ -73,6 +73,7 @@ class Training:
     schedule: ScheduleConfig = option(Noam, "the learning rate over the steps")
     layerwise: Layerwise | None = option(None, "smaller rates for lower layers, and when they begin to learn")
     label_smoothing: float = option(0.1, "probability spread over all words instead of the right one")
+    ema: float = option(0.0, "memory of a running mean of the weights, which is what is measured and kept; 0: none")
     clip: float = option(0.0, "largest norm of the gradient; 0: no clipping")
     precision: Literal["float32", "bf16"] = option("float32", "of matrix products; weights stay float32")
     goal: str = option("bleu", "validation metric that decides what is best; other tasks have others by default")
@@ -91,7 +92,7 @@ class Training:
         at_least(self, 0, "clip")
         if not 0 <= self.clip < float("inf"):
             raise ValueError(f"clip must be 0 or more, and finite, not {self.clip}")
-        below_one(self, "label_smoothing")
+        below_one(self, "label_smoothing", "ema")
         if self.checkpoints.average > self.checkpoints.keep:
             raise ValueError(
                 f"checkpoints.average is {self.checkpoints.average} but only {self.checkpoints.keep} are kept"

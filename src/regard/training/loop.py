@@ -18,6 +18,7 @@ from regard.training.checkpoint import Checkpoints, Progress
 from regard.training.config import Training
 from regard.training.interrupt import Interrupt
 from regard.training.log import Log
+from regard.training.mean import RunningMean
 from regard.training.replay import Recorded, Replay
 from regard.training.weights import is_part, weights_of
 from regard.training.world import World, quietly, spread, whole
@@ -61,6 +62,7 @@ class Trainer:
         self.share = torch.zeros((), device=device)  # what a loss is multiplied with before its gradient is taken
         self.replay = self._replay()
         self.optimiser = make_optimiser(model, settings, device, recorded=self.replay is not None)
+        self.mean = RunningMean(model, settings.ema) if settings.ema else None
         self.update: Callable[[], Tensor] = self._update
         if self.replay:
             self.update = Recorded(self._update, self.replay.stream)
@@ -76,7 +78,9 @@ class Trainer:
         """Go on from the last checkpoint, if there is one."""
         if not self.world.told(self.checkpoints.exists()):
             return
-        self.progress, carry = self.checkpoints.load(self.model, self.optimiser)
+        self.progress, carry = self.checkpoints.load(self.model, self.optimiser, self.mean.values if self.mean else None)
+        if self.mean:
+            self.mean.swap()  # a checkpoint's model is the mean
         self.carry = {name: value.to(self.device) for name, value in carry.items()} if carry else None
         if self.progress.fingerprint != self.task.fingerprint:
             raise RegardError(
@@ -135,6 +139,8 @@ class Trainer:
         rate = self.settings.schedule.rate(number, self.size, self.settings.steps)
         self._set_rates(rate, number)
         norm = self.update()
+        if self.mean:
+            self.mean.update(number)
         healthy = torch.isfinite(total) & torch.isfinite(norm)
         self.bad = torch.where((self.bad < 0) & ~healthy, number, self.bad)
         self.recent[number] = step
@@ -230,8 +236,8 @@ class Trainer:
         self.check()
         p, clock_stopped = self.progress, clock.stop()
         try:
-            model = self._whole()
-            with self.autocast():
+            with self._shown(), self.autocast():
+                model = self._whole()
                 metrics = self.world.first(
                     lambda: self.task.validate(model, self.device, interrupt.wrap(log.note))
                 )  # the others wait
@@ -251,6 +257,10 @@ class Trainer:
                 log.say(f"no better {self.task.goal} in {patience} validations: stopping early")
         self._save(clock_stopped)
         clock.start()
+
+    def _shown(self) -> contextlib.AbstractContextManager[None]:
+        """The model as it is measured and kept, within."""
+        return self.mean.shown() if self.mean else contextlib.nullcontext()
 
     def _whole(self) -> nn.Module:
         """The model in one piece, for the main process to measure; all processes help to put it together."""
@@ -281,9 +291,9 @@ class Trainer:
     def _save(self, clock: "Clock", stop: bool = False) -> None:
         self.check()
         self.progress.seconds += clock.lap()
-        self.checkpoints.save(
-            self.model, self.optimiser, self.progress, self.carry, self.settings.checkpoints.keep, stop
-        )
+        keep, trained = self.settings.checkpoints.keep, self.mean.values if self.mean else None
+        with self._shown():
+            self.checkpoints.save(self.model, self.optimiser, self.progress, self.carry, keep, stop, trained)
 
 
 class Clock:

@@ -75,7 +75,7 @@ def is_part(tensor: Tensor) -> bool:
     return hasattr(tensor, "to_local")
 
 
-def _local(tensor: Tensor) -> Tensor:
+def local(tensor: Tensor) -> Tensor:
     """This process's rows of it, or all where there are no others."""
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
@@ -86,7 +86,7 @@ def write_parts(folder: Path, kind: str, tensors: Mapping[str, Tensor], rank: in
         if rank == 0:
             write_tensors(folder / f"{kind}.safetensors", tensors)
         return
-    mine = {name: _local(t) for name, t in tensors.items() if is_part(t) or rank == 0}
+    mine = {name: local(t) for name, t in tensors.items() if is_part(t) or rank == 0}
     name = f"{kind}-{rank + 1:05}-of-{size:05}.safetensors"
     write_tensors(folder / name, {name: t for name, t in mine.items() if t.dim() == 0 or len(t)})
 
@@ -111,7 +111,7 @@ def fill(own: Tensor, value: Tensor) -> None:
     if not is_part(own):
         own.copy_(value)
         return
-    part, mesh = _local(own), own.device_mesh  # type: ignore[attr-defined]
+    part, mesh = local(own), own.device_mesh  # type: ignore[attr-defined]
     start = mesh.get_local_rank() * -(-len(value) // mesh.size())  # rows are dealt out evenly, the last get fewer
     part.copy_(value[start : start + len(part)])
 
