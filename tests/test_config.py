@@ -111,6 +111,21 @@ def test_mistaken_overrides_name_the_command_line(override: str, part: str) -> N
     assert part in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "overrides, blamed",
+    [
+        (["inner.size=-1", "mode=b"], "inner.size=-1"),  # it is named
+        (["inner.name=y", "mode=b"], "inner.name=y mode=b"),  # what is named was not changed: one of these, or both
+        ([], "r.yaml, line 1"),
+    ],
+)
+def test_an_impossible_recipe_blames_what_the_problem_names(overrides: list[str], blamed: str) -> None:
+    """A check of the whole sees keys of several sections; what was given last need not be what is wrong."""
+    node = config.override(config.read_text("inner: {size: -1}\nmode: a\n", "r.yaml"), overrides)
+    said = config._cause(node, "inner.size must not be negative, as mode has it").where
+    assert said == (blamed if blamed.startswith("r.yaml") else f"command line, {blamed}")
+
+
 @given(
     st.builds(
         Root,

@@ -20,6 +20,7 @@ import yaml
 from regard.errors import RegardError, telling, text_of
 
 T = TypeVar("T")
+CLI = "command line"  # where a value stands that was given there
 
 
 def option(default: Any = MISSING, help: str = "") -> Any:
@@ -134,7 +135,7 @@ def override(root: Node, assignments: typing.Sequence[str]) -> Node:
     """Set `model.layers=4` and the like on the tree, in order."""
     for text in assignments:
         path, equals, value = text.partition("=")
-        where = f"command line, {text}"
+        where = f"{CLI}, {text}"
         if not equals or not path.strip():
             raise RegardError(f"{where}: write key.subkey=value")
         node = root
@@ -153,7 +154,7 @@ def override(root: Node, assignments: typing.Sequence[str]) -> Node:
 
 def _begin_anew(keys: dict[str, Node]) -> None:
     """Another kind has other keys: what the file said about the old one goes, what the command line says stays."""
-    for key in [key for key, child in keys.items() if not child.where.startswith("command line")]:
+    for key in [key for key, child in keys.items() if not child.where.startswith(CLI)]:
         del keys[key]
 
 
@@ -234,15 +235,27 @@ def _dataclass(cls: type[T], node: Node, path: str) -> T:
 
 
 def _cause(node: Node, problem: str) -> Node:
-    """The likeliest cause of an impossible section: what the command line changed last, or the key named first."""
-    changed = [child for child in _below(node) if child.where.startswith("command line")]
-    if changed:
+    """The likeliest cause of an impossible section: of the keys that the problem names, the last that the command line
+    changed; where it changed none of them, all that it did change; and without a command line the key named first.
+    """
+    first = re.split(r"[ :]", problem, maxsplit=1)[0]
+    named = [found for key in (first, *re.findall(r"[a-z_]+(?:\.[a-z_0-9]+)+", problem)) if (found := _at(node, key))]
+    ours = [[part for part in (child, *_below(child)) if part.where.startswith(CLI)] for child in named]
+    if changed := [part for parts in ours for part in parts]:
         return changed[-1]
-    for key in re.split(r"[ :]", problem, maxsplit=1)[0].split("."):
-        if not isinstance(node.value, dict) or key not in node.value:
+    if every := dict.fromkeys(part.where for part in _below(node) if part.where.startswith(CLI)):
+        return Node(None, f"{CLI}, {' '.join(where.removeprefix(f'{CLI}, ') for where in every)}")
+    return named[0] if named else node
+
+
+def _at(node: Node, key: str) -> Node | None:
+    """What stands at `key.subkey`, or at the part of it that is there; none where not even its beginning is."""
+    found = None
+    for part in key.split("."):
+        if not isinstance(node.value, dict) or part not in node.value:
             break
-        node = node.value[key]
-    return node
+        found = node = node.value[part]
+    return found
 
 
 def _below(node: Node) -> Iterator[Node]:

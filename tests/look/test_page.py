@@ -258,7 +258,9 @@ def walk_is_right(page: Any, data: dict[str, Any], place: str, layer: int, head:
     assert raw[key] == pytest.approx(total, abs=1e-9)
     if step["score"]["kind"] == "scaled_dot":
         assert head_row[2] == f"÷ √{step['d_k']}"
-        assert f"√d_k = {step['d_k'] ** 0.5:.4f}" in page.locator(".steps").inner_text()
+        told = page.locator(".steps").inner_text()
+        assert f"√d_k = {step['d_k'] ** 0.5:.4f}" in told
+        assert re.search(rf"× {step['d_k']} and \d+ × {step['d_v']}\) are not shown", told)
         np.testing.assert_allclose(numbers([row[2] for row in scores]), raw / step["d_k"] ** 0.5, atol=2 * HALF)
     if "bias" in step:
         place_of = head_row.index("+ position")

@@ -63,6 +63,7 @@ def test_the_command(run: Path) -> None:
     asked = {"context": "w4 w6", "question": "thing", "options": ["hat", "green"]}
     given = "w1 w2 w3\tcolour\tdog\tred\tcat\n\n" + json.dumps(asked) + "\n"
     assert toys.command("choose", run, stdin=given).splitlines() == ["red", "", "hat"]
+    assert toys.command("choose", run, stdin="{ w1 w2 w3\tcolour\tdog\tred\n").splitlines() == ["red"]  # no JSON
     lines = toys.command("choose", run, "--json", stdin=given).splitlines()
     first, empty = (json.loads(line) for line in lines[:2])
     assert (first["line"], first["index"], first["option"]) == (1, 1, "red")

@@ -102,6 +102,7 @@ def _layer(calls: list[Job], weights: Tensor) -> dict[str, Any]:
         "score": {"kind": scores.kind, "formula": scores.formula, **how},
         "normalise": {"kind": normaliser.kind, "formula": normaliser.formula},
         "d_k": layer.sizes.d_k,
+        "d_v": layer.sizes.d_v,
         "projected": hasattr(layer, "output"),  # else states of the model are queries, keys and values themselves
         "position": type(layer.position).__name__.lower() if rotates or layer.position.biases else "",
         "rotates": rotates,

@@ -116,7 +116,7 @@ def question_of(line: str, where: str) -> tuple[str, str, list[str]]:
 
 
 def _is_json(line: str) -> bool:
-    return line.lstrip().startswith("{")
+    return line.lstrip().startswith("{") and line.rstrip().endswith("}")  # a text may begin with a brace, too
 
 
 def _object(line: str, where: str) -> Item:

@@ -25,7 +25,7 @@ data goes in as text nodes. Heat maps are canvases; hovering moves marks over th
       w1: "Words", w1a: "Choose the word that asks. Everything below is about it, in this layer and head.", w1b: "At this place the model reads {r} and is about to say {s}.",
       w2: "A vector for each word", word: "word", segment: "segment", position: "position", joined: "joined with its position, by a matrix", norm: "normalised", sum: "sum", first: "{w}: the first {n} of {d} numbers",
       w2a: "This is what enters layer 1. Layer {l} reads what layer {m} has made of it, which is not shown.", w2b: "No position is added here.", w2c: "Recurrent or convolutional layers come between this and the attention; they are not shown.",
-      w3: "Query, key and value", w3a: "Three matrices of this head make of each word a query, a key and a value; the matrices (each {D} × {d}) are not shown.",
+      w3: "Query, key and value", w3a: "Three matrices of this head make of each word a query, a key and a value; the matrices ({D} × {d}, {D} × {d} and {D} × {v}) are not shown.",
       w3b: "There are no projections: the decoder's state is the query, the source's states are keys and values.", w3r: "Query and key are shown after they were turned by their positions (rotary).", w3s: "Keys and values are shown after several words were made one (compress).",
       w3t: "Query and key are shown as the score compares them: {f}.", dim: "number", allOf: "Key {k}: all {n} numbers of q and k, the sum of their terms, and all {m} numbers of v",
       w4: "Score, scale, mask, weights", scale: "× {s}", root: "÷ √{d}", w4a: "Each key's score, by {f}. √d_k uses the size of one head's keys, here d_k = {d} and √d_k = {r}: the sum of {d} products varies about √{d} times as much as one.", w4z: "Each key's score, by {f}.",
@@ -49,7 +49,7 @@ data goes in as text nodes. Heat maps are canvases; hovering moves marks over th
       w1: "词", w1a: "选择发出查询的词。以下都是它在这一层、这一头中的数字。", w1b: "模型在此读入 {r}，将要说出 {s}。",
       w2: "每个词一个向量", word: "词", segment: "句段", position: "位置", joined: "由矩阵与位置合并", norm: "归一化", sum: "和", first: "{w}：{d} 个数中的前 {n} 个",
       w2a: "这是进入第 1 层的向量。第 {l} 层读的是第 {m} 层的结果，未列出。", w2b: "这里不加位置。", w2c: "它与注意力之间还有循环层或卷积层，未列出。",
-      w3: "查询、键、值", w3a: "这一头的三个矩阵把每个词变成查询、键和值；矩阵（各 {D} × {d}）未列出。",
+      w3: "查询、键、值", w3a: "这一头的三个矩阵把每个词变成查询、键和值；矩阵（{D} × {d}、{D} × {d} 和 {D} × {v}）未列出。",
       w3b: "这里没有投影：解码器的状态就是查询，源文的状态就是键和值。", w3r: "所示查询与键已按位置旋转（rotary）。", w3s: "所示键与值是几个词合成的（compress）。",
       w3t: "所示查询与键是打分时比较的样子：{f}。", dim: "序号", allOf: "键 {k}：q、k 的全部 {n} 个数，各项之和，以及 v 的全部 {m} 个数",
       w4: "分数、缩放、遮罩、权重", scale: "× {s}", root: "÷ √{d}", w4a: "每个键的分数：{f}。√d_k 用的是一个头的键的大小，这里 d_k = {d}，√d_k = {r}：{d} 个乘积之和的起伏约为单个的 √{d} 倍。", w4z: "每个键的分数：{f}。",
@@ -542,7 +542,7 @@ data goes in as text nodes. Heat maps are canvases; hovering moves marks over th
       const n = found.q.length, m = found.values[j].length;
       const rows = Array.from({length: Math.max(n, m)}, (_, i) =>
         ({"data-term": i, row: [String(i + 1), ...columns.map((column) => column[i] ?? "")]}));
-      return [el("h3", {}, `3 · ${t.w3}`), para(layer.projected ? fill(t.w3a, {D: size, d: layer.d_k}) : t.w3b),
+      return [el("h3", {}, `3 · ${t.w3}`), para(layer.projected ? fill(t.w3a, {D: size, d: layer.d_k, v: layer.d_v}) : t.w3b),
         layer.rotates && para(t.w3r), layer.shortened && para(t.w3s),
         !["dot", "scaled_dot"].includes(score.kind) && para(fill(t.w3t, {f: score.formula})),
         this.table(fill(t.allOf, {k: quoted(this.place.keys[j]), n, m}),
