@@ -78,7 +78,9 @@ class Trainer:
         """Go on from the last checkpoint, if there is one."""
         if not self.world.told(self.checkpoints.exists()):
             return
-        self.progress, carry = self.checkpoints.load(self.model, self.optimiser, self.mean.values if self.mean else None)
+        self.progress, carry = self.checkpoints.load(
+            self.model, self.optimiser, self.mean.values if self.mean else None
+        )
         if self.mean:
             self.mean.swap()  # a checkpoint's model is the mean
         self.carry = {name: value.to(self.device) for name, value in carry.items()} if carry else None
