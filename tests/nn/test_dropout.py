@@ -83,3 +83,12 @@ def test_the_kernel_draws_as_it_should(device: torch.device, layer: Dropout) -> 
     assert torch.equal(mask, mask[:, :1].expand_as(mask)) == isinstance(layer, RowDropout)
     for a, b in ((mask[1:], mask[:-1]), (mask[..., 1:], mask[..., :-1]), (mask, (second > 0).double())):
         assert (a * b).mean().item() == pytest.approx(0.49, abs=0.06)
+
+
+@pytest.mark.parametrize("layer", [Dropout(0.3), RowDropout(0.3)], ids=str)
+@pytest.mark.parametrize("shape", [(0, 5, 8), (3, 0, 8)], ids=str)
+def test_the_kernel_takes_nothing_at_all(device: torch.device, layer: Dropout, shape: tuple[int, ...]) -> None:
+    x = torch.ones(shape, device=device, requires_grad=True)
+    layer(x).sum().backward()
+    assert x.grad is not None
+    assert x.grad.shape == shape

@@ -179,3 +179,26 @@ def test_a_sum_with_dropout(device: torch.device, dropout: Dropout) -> None:
     torch.testing.assert_close(d_x, weight)
     torch.testing.assert_close(d_y, weight * mask / 0.7)
     torch.testing.assert_close(summed(x, y, weight, Dropout(0.0)), [x + y, weight, weight])
+
+
+@pytest.mark.parametrize("dropout", [Dropout(0.3), RowDropout(0.3)], ids=str)
+def test_a_sum_of_what_lies_in_other_orders(device: torch.device, dropout: Dropout) -> None:
+    x, y, weight = random((6, 5, 4), device)
+    straight = summed(x, y, weight, dropout)
+    for turned in ((True, False, False), (False, True, False), (False, False, True), (True, True, True)):
+        given = [z.mT.contiguous().mT if turn else z for z, turn in zip((x, y, weight), turned, strict=True)]
+        torch.testing.assert_close(summed(*given, dropout), straight)
+
+
+def test_a_sum_of_two_types(device: torch.device) -> None:
+    x, y, weight = random((6, 1, 48), device)
+    out, d_x, d_y = summed(x, y.bfloat16(), weight, Dropout(0.3))
+    assert (out.dtype, d_x.dtype, d_y.dtype) == (torch.float32, torch.float32, torch.bfloat16)
+    torch.testing.assert_close(out, torch.where(d_y != 0, x + y.bfloat16().float() / 0.7, x))
+
+
+def test_noise_that_a_search_asked_for_first_can_be_changed_by_who_learns(monkeypatch) -> None:
+    monkeypatch.setattr(kernels, "_seeds", {})
+    with torch.inference_mode():
+        kernels.seed(torch.zeros(()))
+    assert int(kernels.seed(torch.zeros(())).fill_(3)) == 3

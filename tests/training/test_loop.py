@@ -23,6 +23,7 @@ from regard.training.checkpoint import Checkpoints
 from regard.training.config import Adam, Training
 from regard.training.loop import Trainer, make_optimiser
 from regard.training.run import train
+from regard.training.weights import weights_of
 from tests.training import toy
 
 
@@ -95,11 +96,20 @@ def test_average_of_the_last(folder: Path) -> None:
         torch.testing.assert_close(value, torch.stack([p[name] for p in parts]).mean(0))
 
 
-def test_the_running_mean_by_hand(folder: Path) -> None:
+def test_the_running_mean_by_hand(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is trained is the same as without; what is kept and measured is its mean."""
     every = {"every": 1, "keep": 6}
     run(folder, "plain", steps=6, checkpoints=every)
+    measured, real = [], TranslationTask.validate
+
+    def watched(self, model, *given):
+        measured.append({name: value.clone() for name, value in weights_of(model).items()})
+        return real(self, model, *given)
+
+    monkeypatch.setattr(TranslationTask, "validate", watched)
     outcome = run(folder, "mean", steps=6, checkpoints=every, ema=0.5)
+    for n, given in zip((4, 6), measured, strict=True):
+        assert same(given, weights(folder / "mean/checkpoints" / f"step-{n}"))
     assert same(weights(folder / "plain/last"), load_file(folder / "mean/last/trained.safetensors"))
     mean = weights(folder / "mean/checkpoints/step-1")
     for n in range(2, 7):
@@ -307,9 +317,12 @@ def test_a_processor_without_bf16_is_told(
         assert ("bf16, for which" in said) != has, said
 
 
-def test_interrupted_validations_are_owed_and_change_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("ema", [0.0, 0.8])
+def test_interrupted_validations_are_owed_and_change_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, ema: float
+) -> None:
     """A signal inside a validation, and again inside the one that is owed for it: the end has the same bits."""
-    run(folder, "whole")
+    run(folder, "whole", ema=ema)
     real = TranslationTask.validate
     signals = iter([False, True, True, True, False, True])  # the second validation is interrupted three times
 
@@ -320,12 +333,13 @@ def test_interrupted_validations_are_owed_and_change_nothing(folder: Path, monke
         return real(self, model, device, progress)
 
     monkeypatch.setattr(TranslationTask, "validate", interrupted)
-    stops = [run(folder, "parts") for _ in range(4)]
+    stops = [run(folder, "parts", ema=ema) for _ in range(4)]
     assert [(s.progress.step, s.progress.unmeasured) for s in stops[:3]] == [(8, True)] * 3
     assert stops[3].progress.step == 12
-    assert run(folder, "parts").finished
+    assert run(folder, "parts", ema=ema).finished
     assert [e["step"] for e in lines(folder / "parts", "valid")] == [4, 8, 12]
     assert same(weights(folder / "whole"), weights(folder / "parts"))
+    assert same(weights(folder / "whole/last"), weights(folder / "parts/last"))
 
 
 def test_a_gradient_that_is_not_a_number_never_reaches_a_checkpoint(folder: Path, monkeypatch) -> None:

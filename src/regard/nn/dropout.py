@@ -108,7 +108,7 @@ def _dropped(x: Tensor | None, y: Tensor, dtype: torch.dtype, noise: Noise) -> T
 
     size, out = y.shape[-1], torch.empty_like(y, dtype=dtype)
     places, shared = y.numel() // size, noise.span > 1
-    row = noise.span if shared else places  # what does not share is one long row
+    row = noise.span if shared else max(places, 1)  # what does not share is one long row
     blocks = -(-row // ROWS)
     with kernels.on(y):
         drop_kernel[(places // row * blocks, -(-size // WIDE))](

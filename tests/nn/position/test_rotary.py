@@ -77,16 +77,21 @@ def test_angles_are_exact_far_away_whatever_the_type() -> None:
 
 @pytest.mark.parametrize("layout", ["interleaved", "halves"])
 @pytest.mark.parametrize(
-    "heads, d_k, places", [(3, 8, None), (1, 2, None), (2, 10, [[5, 6, 9, 0], [7, 2, 1, 3]])], ids=str
+    "heads, d_k, places",
+    [(3, 8, None), (1, 2, None), (2, 10, [[5, 6, 9, 0], [7, 2, 1, 3]]), (64, 32, [[5, 6, 9, 0], [7, 2, 1, 3]])],
+    ids=str,
 )
 def test_the_kernel_is_the_formula(
     device: torch.device, layout: str, heads: int, d_k: int, places: list[list[int]] | None
 ) -> None:
-    """Queries as they are cut out of a wider product; places of their own for each row, or the same for all."""
+    """Queries as they are cut out of a wider product; places of their own for each row, or the same for all.
+
+    Many heads are more than one program for a row. A gradient may lie in any order.
+    """
     rotary = RotaryConfig(layout=layout).build(Sizes.of(heads * d_k, heads)).to(device)
     torch.manual_seed(0)
     given = torch.randn(2, 4, 3 * heads * d_k).to(device)
-    weight = torch.randn(2, heads, 4, d_k).to(device)
+    weight = torch.randn(2, heads, d_k, 4).to(device).mT
     where = Layout.of(4, device=device) if places is None else Layout(torch.tensor(places, device=device), 10)
 
     def turned() -> list[torch.Tensor]:
