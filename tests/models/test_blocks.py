@@ -106,6 +106,12 @@ def test_dropout_inside_sub_layers(dropout: Dropout) -> None:
     q, k, v = (part.unflatten(-1, (2, 4)).transpose(1, 2) for part in torch.cat(parts, -1).chunk(3, -1))
     out = torch.nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
     torch.testing.assert_close(seeded(lambda: layer(x, x, call)), layer.output(out))
+    shared = AttentionConfig(projection="shared").build(8, 2, Position(), Padding()).double()
+    shared.inner_dropout = dropout
+    q, v = seeded(lambda: (dropout(shared.query(x)), dropout(shared.key_value(x))))
+    q, v = (part.unflatten(-1, (2, 4)).transpose(1, 2) for part in (q, v))
+    out = torch.nn.functional.scaled_dot_product_attention(q, q, v).transpose(1, 2).flatten(2)
+    torch.testing.assert_close(seeded(lambda: shared(x, x, call)), shared.output(out))  # one draw for both
     network.eval(), layer.eval()
     torch.testing.assert_close(network(x), network.contract(network.expand(x).relu()))
 

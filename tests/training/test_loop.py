@@ -119,6 +119,8 @@ def test_the_running_mean_by_hand(folder: Path, monkeypatch: pytest.MonkeyPatch)
             torch.testing.assert_close(value, mean[name])
     assert not same(weights(folder / "mean/last"), raw)
     best = weights(folder / "mean/checkpoints" / f"step-{outcome.progress.best_step}")
+    said = json.loads((folder / "mean/results.json").read_text())["weights"]
+    assert said == f"running mean of the weights at step {outcome.progress.best_step}"
     assert same(weights(folder / "mean"), best)
 
 

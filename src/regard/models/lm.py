@@ -70,7 +70,8 @@ class LanguageModelConfig(StackConfig):
     word_dropout: float = option(0.0, "share of the vocabulary whose vectors are nothing, drawn for each batch")
     output_dropout: float = option(0.0, "on the last states, before words are scored")
     dropped: Literal["place", "row"] = option(
-        "place", "what all these draw for: every place, or a row once, so that it lacks the same features throughout"
+        "place",
+        "what dropout of features draws for: every place, or a row once, which then lacks the same ones throughout",
     )
     position: Positions = option(LearnedConfig(length=1024), "how order enters; a list is tiled over the layers")
     attention: AttentionConfig = option(AttentionConfig, "the five choices")

@@ -222,7 +222,9 @@ class MultiHeadAttention(Attention):
             q = self.position.rotate(self._split(self.query(x)), call.queries)  # [B, H, Q, d_k]
             k, v = cache.read()
             return self._join(self.attend(q.to(k.dtype), k, v, call, record).to(x.dtype))
-        parts = tuple(map(self.inner_dropout, self.products(x, memory)))
+        made = self.products(x, memory)
+        dropped = {id(part): self.inner_dropout(part) for part in made}  # what is shared is dropped once
+        parts = tuple(dropped[id(part)] for part in made)
         first, second, v = self._views(parts)
         q = self.position.rotate(first, call.queries)
         k = self.position.rotate(second, call.queries if cache is not None else call.keys)  # new keys stand where x is

@@ -284,7 +284,8 @@ def _finish(recipe: Recipe, run: Path, task: Task, trainer: Trainer, log: Log, i
         chosen, tensors = f"average of the last {len(files)} checkpoints", average(files)
     else:
         step = progress.best_step or progress.step
-        chosen, tensors = f"step {step}", read_whole(checkpoints.path(step), "model")
+        mean = "running mean of the weights at " if recipe.training.ema else ""
+        chosen, tensors = f"{mean}step {step}", read_whole(checkpoints.path(step), "model")
     load_weights(model, tensors, run / WEIGHTS)
     for left in run.glob(f".{WEIGHTS}.*"):  # of a killed process
         left.unlink()

@@ -32,14 +32,17 @@ class Waves(nn.Module):
     def __init__(self, size: int, layout: str, base: float = 10000.0) -> None:
         super().__init__()
         self.kind = (size, layout, base)
-        self.ready: Tensor | None = None  # the table as it was last asked for
+        self.ready: dict[tuple[torch.dtype, torch.device], Tensor] = {}  # the table as it is asked for
+        self.earlier: list[Tensor] = []  # shorter ones: launches that are recorded go on reading them
         self.register_buffer("table", sinusoids(torch.arange(1024), *self.kind), persistent=False)
 
     def forward(self, layout: Layout, dtype: torch.dtype) -> Tensor:
         """[N, D] or [B, N, D]"""
-        table = self.ready
-        if table is None or (table.dtype, table.device) != (dtype, self.table.device) or layout.end > len(table):
-            table = self.ready = self._made(layout.end, dtype)
+        kind = dtype, self.table.device
+        table = self.ready.get(kind)
+        if table is None or layout.end > len(table):
+            self.earlier += [] if table is None else [table]
+            table = self.ready[kind] = self._made(layout.end, dtype)
         return table[: layout.length] if layout.right_padded else nn.functional.embedding(layout.position, table)
 
     @torch.inference_mode(False)  # what is made while measuring serves learning, too
