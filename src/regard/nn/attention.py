@@ -223,7 +223,8 @@ class MultiHeadAttention(Attention):
             k, v = cache.read()
             return self._join(self.attend(q.to(k.dtype), k, v, call, record).to(x.dtype))
         made = self.products(x, memory)
-        dropped = {id(part): self.inner_dropout(part) for part in made}  # what is shared is dropped once
+        apart = {id(part): part for part in made}  # what queries and keys share is dropped once
+        dropped = {key: self.inner_dropout(part) for key, part in apart.items()}
         parts = tuple(dropped[id(part)] for part in made)
         first, second, v = self._views(parts)
         q = self.position.rotate(first, call.queries)
