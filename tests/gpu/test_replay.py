@@ -108,6 +108,23 @@ def test_accumulation_and_clipping() -> None:
     assert apart(ours, plain) < 1e-3
 
 
+def test_a_running_mean_is_shown_and_put_back_between_recorded_steps() -> None:
+    given = [[b] for b in batches(3)]
+    plain = learn(build(True, {}), given, 12)
+    trainer, losses = build(True, {}, ema=0.9), []
+    assert trainer.mean is not None
+    expected = {name: p.detach().double() for name, p in trainer.model.named_parameters()}
+    for n in range(12):
+        losses.append(learn(trainer, [given[n % 3]], 1))
+        memory = min(0.9, (n + 1) / (n + 10))
+        for name, p in trainer.model.named_parameters():
+            expected[name] = torch.lerp(expected[name], p.detach().double(), 1 - memory)
+        with trainer.mean.shown():
+            for name, p in trainer.model.named_parameters():
+                torch.testing.assert_close(p.detach().double(), expected[name], atol=1e-6, rtol=1e-5)
+    assert apart(torch.cat(losses), plain) < 1e-3
+
+
 def test_a_recording_leaves_what_it_was_given_alone() -> None:
     """Batches that are on the device already, of one shape: the second's values are not written over the first's."""
     draw = np.random.default_rng(1)
