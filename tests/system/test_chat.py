@@ -107,6 +107,29 @@ class Terminal:
         self.seen = self.seen[self.seen.index("\n") :]
         return self.until_prompt()
 
+    def interrupt(self, keys: str) -> str:
+        """Some keys, then Ctrl-C; what was shown after it, up to the next prompt.
+
+        CPython's readline does not see a signal that comes just before it begins to wait for keys. So, where nothing
+        has happened for long, Ctrl-C again, as people do.
+        """
+        self.seen = ""
+        os.write(self.end, keys.encode())
+        self._read(lambda: keys in self.seen)  # it has been read
+        self.seen = ""
+        os.write(self.end, b"\x03")
+        again = time.monotonic() + 30
+
+        def taken() -> bool:
+            nonlocal again
+            if time.monotonic() > again:
+                os.write(self.end, b"\x03")
+                again += 30
+            return "\n" in self.seen
+
+        self._read(taken)
+        return self.until_prompt()
+
     def finish(self, keys: str) -> int:
         os.write(self.end, keys.encode())
         self._read(lambda: False)
@@ -154,6 +177,6 @@ def test_a_conversation_in_a_terminal(terminal: Terminal, run: Path, tmp_path: P
     assert "2 turns" in terminal.type(f"/save {path}\n")
     assert json.loads(path.read_text()) == {"turns": ["do you like tea", expected[0]]}
     assert "A new conversation" in terminal.type("/reset\n")
-    terminal.type("forget this\x03")  # Ctrl-C: the line is forgotten, the conversation goes on
+    terminal.interrupt("forget this")  # the line is forgotten, the conversation goes on
     assert "nothing was said yet" in terminal.type("/undo\n")
     assert terminal.finish("\x04") == 0  # Ctrl-D
