@@ -48,7 +48,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_it_learns_and_is_used(run: Path) -> None:
-    assert json.loads((run / "labels.json").read_text()) == {"labels": ["no", "yes"]}
+    assert json.loads((run / "labels.json").read_text()) == {"labels": ["no", "yes"], "texts": 1}
     model = regard.load(run, "cpu")
     said = model.classify(["w1 great w2", "", "w3 awful", "  "])
     assert [s.label for s in said] == ["yes", "", "no", ""]
@@ -63,6 +63,8 @@ def test_it_learns_and_is_used(run: Path) -> None:
     told: list[str] = []
     model.classify(["", "w3 " * 40], told.append, before=4096)
     assert told == ["1 texts are longer than task.length=32 pieces and are cut (text 4098)"]
+    model.classify(["w3", ("w1", "great")], told.append)
+    assert told[1:] == ["1 pairs are given to a model that has learned from single texts (text 2)"]
 
 
 def test_the_command(run: Path) -> None:

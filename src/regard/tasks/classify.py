@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     pass
 
 Text = str | tuple[str, str]
+UNLIKE = {
+    1: "single texts are given to a model that has learned from pairs",
+    2: "pairs are given to a model that has learned from single texts",
+}
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,10 @@ class _Rows(Finetuning):
     def target(self, example: Labelled, reading: Reading) -> Any:
         raise NotImplementedError
 
+    def texts(self, examples: Sequence[Labelled]) -> int:
+        counts = {len(example.texts) for example in examples}
+        return counts.pop() if len(counts) == 1 else 0
+
     def units(self, examples: Sequence[Labelled], reading: Reading, notes: Notes, learn: bool) -> list[Unit]:
         pieces = iter(reading.tokenizer.encode_batch([text for example in examples for text in example.texts]))
         units = []
@@ -92,6 +100,8 @@ class _Rows(Finetuning):
             if learn and not any(sides):
                 notes.add("examples have no text and are dropped", example.where)
                 continue
+            if reading.texts and len(sides) != reading.texts:
+                notes.add(UNLIKE[len(sides)], example.where)
             row, cut = reading.marks.fit(sides, self.length)
             if cut:
                 notes.add(f"texts are longer than task.length={self.length} pieces and are cut", example.where)

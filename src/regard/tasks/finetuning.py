@@ -99,6 +99,10 @@ class Finetuning:
         """What can be said, as the training data has it; tasks without labels have none."""
         return []
 
+    def texts(self, examples: Sequence[Any]) -> int:
+        """How many texts each example of the training data has, where all have as many and a user may give others."""
+        return 0
+
     def build(self, body: Any, labels: Sequence[str]) -> nn.Module:
         """The body with its head."""
         raise NotImplementedError
@@ -155,7 +159,7 @@ class Finetuning:
             tokenizer = Tokenizer.load(home / TOKENIZER)
         else:
             tokenizer = single(recipe, lambda: self._words(train), "en", self.kind)
-        reading = Reading(self, tokenizer, self.labels(train))
+        reading = Reading(self, tokenizer, self.labels(train), self.texts(train))
         progress("Reading examples", len(train), 0)
         made = FinetuningTask(recipe, reading, train, valid, np.array([weight for weight, _ in weighted]))
         reading.units(test)  # a label that was never seen is told now, not in the end

@@ -45,10 +45,11 @@ class Notes:
 
 
 class Reading:
-    """How a task's examples become rows: its settings, vocabulary and labels."""
+    """How a task's examples become rows: its settings, vocabulary and labels, and how many texts an example has."""
 
-    def __init__(self, settings: "Finetuning", tokenizer: Tokenizer, labels: list[str]) -> None:
+    def __init__(self, settings: "Finetuning", tokenizer: Tokenizer, labels: list[str], texts: int = 0) -> None:
         self.settings, self.tokenizer, self.labels, self.marks = settings, tokenizer, labels, Marks(tokenizer)
+        self.texts = texts  # 0: nobody knows, or it means nothing
         self.number = {label: n for n, label in enumerate(labels)}
 
     def known(self, label: str, where: str) -> int:
@@ -82,21 +83,23 @@ class Reading:
 
     def save(self, folder: Path) -> None:
         self.tokenizer.save(folder / TOKENIZER)
-        if self.labels:
+        about = {name: value for name, value in (("labels", self.labels), ("texts", self.texts)) if value}
+        if about:
             folder.mkdir(parents=True, exist_ok=True)
-            text = json.dumps({"labels": self.labels}, ensure_ascii=False, indent=1)
+            text = json.dumps({"labels": [], **about}, ensure_ascii=False, indent=1)
             (folder / LABELS).write_text(text + "\n", encoding="utf-8")
 
     @staticmethod
     def load(settings: "Finetuning", home: Path) -> "Reading":
         labels: list[str] = []
-        path = home / LABELS
+        texts, path = 0, home / LABELS
         if path.exists():
             try:
-                labels = [str(label) for label in json.loads(path.read_text(encoding="utf-8"))["labels"]]
-            except (OSError, ValueError, KeyError, TypeError) as error:
+                found = json.loads(path.read_text(encoding="utf-8"))
+                labels, texts = [str(label) for label in found["labels"]], int(found.get("texts", 0))
+            except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
                 raise RegardError(f"{path}: damaged ({error!r})") from None
-        return Reading(settings, Tokenizer.load(home / TOKENIZER), labels)
+        return Reading(settings, Tokenizer.load(home / TOKENIZER), labels, texts)
 
 
 class Reader:
