@@ -240,8 +240,7 @@ def _cause(node: Node, problem: str) -> Node:
     """
     first = re.split(r"[ :]", problem, maxsplit=1)[0]
     named = [found for key in (first, *re.findall(r"[a-z_]+(?:\.[a-z_0-9]+)+", problem)) if (found := _at(node, key))]
-    ours = [[part for part in (child, *_below(child)) if part.where.startswith(CLI)] for child in named]
-    if changed := [part for parts in ours for part in parts]:
+    if changed := [part for key in named for part in (key, *_below(key)) if part.where.startswith(CLI)]:
         return changed[-1]
     if every := dict.fromkeys(part.where for part in _below(node) if part.where.startswith(CLI)):
         return Node(None, f"{CLI}, {' '.join(where.removeprefix(f'{CLI}, ') for where in every)}")

@@ -83,10 +83,10 @@ class Reading:
 
     def save(self, folder: Path) -> None:
         self.tokenizer.save(folder / TOKENIZER)
-        about = {name: value for name, value in (("labels", self.labels), ("texts", self.texts)) if value}
-        if about:
+        if self.labels or self.texts:
             folder.mkdir(parents=True, exist_ok=True)
-            text = json.dumps({"labels": [], **about}, ensure_ascii=False, indent=1)
+            about = {"labels": self.labels} | ({"texts": self.texts} if self.texts else {})
+            text = json.dumps(about, ensure_ascii=False, indent=1)
             (folder / LABELS).write_text(text + "\n", encoding="utf-8")
 
     @staticmethod

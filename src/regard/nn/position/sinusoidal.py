@@ -41,7 +41,8 @@ class Waves(nn.Module):
         kind = dtype, self.table.device
         table = self.ready.get(kind)
         if table is None or layout.end > len(table):
-            self.earlier += [] if table is None else [table]
+            if table is not None:
+                self.earlier.append(table)
             table = self.ready[kind] = self._made(layout.end, dtype)
         return table[: layout.length] if layout.right_padded else nn.functional.embedding(layout.position, table)
 
