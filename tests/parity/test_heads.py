@@ -183,17 +183,19 @@ class Learned:
 
 
 @pytest.mark.filterwarnings("ignore:Detected call of")  # of their schedule, which is put one step ahead
-def test_steps_are_those_of_their_examples() -> None:
-    """AdamW that spares biases and norms, a linear schedule with warm-up, clipping: the same losses, step by step."""
+@pytest.mark.parametrize(("decoupled", "kind"), [(True, torch.optim.AdamW), (False, torch.optim.Adam)])
+def test_steps_are_those_of_their_examples(decoupled: bool, kind: type[torch.optim.Adam]) -> None:
+    """Adam with either decay, which spares biases and norms; a linear schedule with warm-up; clipping."""
     theirs, b = theirs_of("SequenceClassification"), replace(batch(), classes=torch.tensor([0, 4, 2, 2, 1, 3]))
     ours = filled(Classifier(body(theirs), LABELS), theirs, bert.CLASSIFIER).train()
     said = {"kind": "linear", "peak": 1e-3, "warmup": 4}, {"beta2": 0.999, "epsilon": 1e-4, "weight_decay": 0.3}
-    settings = parse(Training, {"steps": 16, "schedule": said[0], "optimiser": said[1], "clip": 1.0})
+    optimised = {**said[1], "decoupled": decoupled}
+    settings = parse(Training, {"steps": 16, "schedule": said[0], "optimiser": optimised, "clip": 1.0})
     trainer = Trainer(Learned(), ours, settings, 1, Path("none"), torch.device("cpu"))  # type: ignore[arg-type]
     spared = [p for name, p in theirs.named_parameters() if "bias" in name or "LayerNorm" in name]
     others = [p for name, p in theirs.named_parameters() if not ("bias" in name or "LayerNorm" in name)]
     groups = [{"params": others, "weight_decay": 0.3}, {"params": spared, "weight_decay": 0.0}]
-    optimiser = torch.optim.AdamW(groups, lr=1e-3, betas=(0.9, 0.999), eps=1e-4)
+    optimiser = kind(groups, lr=1e-3, betas=(0.9, 0.999), eps=1e-4)
     schedule = transformers.get_linear_schedule_with_warmup(optimiser, 4, 16)
     schedule.step()  # theirs counts from 0, where nothing is learned
     losses = []

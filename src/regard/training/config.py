@@ -16,7 +16,8 @@ class Adam:
     beta1: float = option(0.9, "memory of the mean gradient")
     beta2: float = option(0.98, "memory of the squared gradient")
     epsilon: float = option(1e-9, "added to the root of the squared gradient")
-    weight_decay: float = option(0.0, "decoupled, as in AdamW")
+    weight_decay: float = option(0.0, "how much every matrix is pulled towards zero")
+    decoupled: bool = option(True, "it acts beside the gradient, as in AdamW; false: it is added to it (L2)")
 
     def __post_init__(self) -> None:
         below_one(self, "beta1", "beta2")

@@ -378,7 +378,7 @@ def make_optimiser(
     groups = by_decay(model, o.weight_decay)
     if settings.layerwise:
         groups = by_depth(model, groups)
-    return torch.optim.AdamW(
+    return (torch.optim.AdamW if o.decoupled else torch.optim.Adam)(
         [{**group, "lr": torch.zeros((), device=device)} for group in groups] if recorded else groups,
         lr=torch.zeros((), device=device) if recorded else 0.0,  # where a recording reads it
         betas=(o.beta1, o.beta2),
