@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from regard.decoding import Beam, Greedy, Sample, Symbols, beam_search, greedy_search, sample
-from regard.decoding.penalty import penalty
+from regard.decoding.beam import penalty
 from regard.models.batch import Packed, Pairs, sources
 from tests.models.test_transformer import MARKS, build
 
