@@ -66,9 +66,6 @@ class Window(Pattern):
     def bind(self, q: Tensor, call: Call, layer: int, past: bool = False) -> Pattern:
         return Band(1, self.r, 0 if past else self.r)
 
-    def allow(self, call: Call, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        return distance(call, b, i, j).abs() <= self.r
-
 
 @mechanism("M5", "position(i) < g or position(j) < g", "Zaheer 2020, 2")
 class Global(Pattern):
