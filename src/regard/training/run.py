@@ -183,7 +183,9 @@ def _task(recipe: Recipe, run: Path, interrupt: Interrupt, console: Console, wor
 
     def begin() -> None:
         made.append(_prepare(recipe, _home(recipe, run), console, interrupt.wrap))
-        _begin(run, recipe, made[0])
+        made[0].save(run)
+        with whole(run / CONFIG) as file:  # last: with it the folder is a run
+            file.write(config.dump(recipe))
 
     world.first(begin)
     if not (run / CONFIG).exists():
@@ -216,12 +218,6 @@ def _prepare(
                 console.print(f"{what}: {done:,}", highlight=False)
 
         return recipe.task.prepare(recipe, home, wrap(note))
-
-
-def _begin(run: Path, recipe: Recipe, task: Task) -> None:
-    task.save(run)
-    with whole(run / CONFIG) as file:  # last: with it the folder is a run
-        file.write(config.dump(recipe))
 
 
 def shared_out(settings: Training, model: nn.Module, world: World, before: int) -> list[str]:
