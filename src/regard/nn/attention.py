@@ -104,7 +104,7 @@ class AttentionConfig:
     ) -> "MultiHeadAttention":
         """`always` is the pattern of the place, which narrows the chosen one; `compress` one that layers share."""
         kind = {"separate": MultiHeadAttention, "shared": SharedQueryKey}[self.projection]
-        return kind(self.sizes(size, heads), self.layer(layer), position, always, layer, compress)
+        return kind(self.sizes(size, heads), self, position, always, layer, compress)
 
 
 class Attention(nn.Module):
