@@ -35,7 +35,7 @@ from regard.tasks.choose import ChooseConfig
 from regard.tasks.classify import ClassifyConfig
 from regard.tasks.finetuning import FinetuningTask
 from regard.tasks.tag import TagConfig
-from regard.training.loop import Epoch, Trainer, pinned
+from regard.training.loop import Epoch, Trainer
 from regard.training.weights import load_weights, read_tensors, weights_of
 
 TASKS = ("sst2", "mrpc", "conll2003", "dream", "squad")
@@ -145,8 +145,7 @@ def run(learn: Callable[[Step], None], task: FinetuningTask, seed: int, options:
     s = task.recipe.training
 
     def epoch(number: int) -> Epoch:
-        made = Epoch(task.view(seed, number), s.tokens_per_batch, seed, number)
-        return pinned(made) if options.device.type == "cuda" else made
+        return Epoch(task.view(seed, number), s.tokens_per_batch, seed, number, pinned=options.device.type == "cuda")
 
     wait = torch.cuda.synchronize if options.device.type == "cuda" else (lambda: None)
     found: list[float] = []

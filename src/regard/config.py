@@ -169,11 +169,8 @@ def _scalar(value: str, where: str) -> Node:
 
 
 def _relocate(node: Node, where: str) -> Node:
-    node.where = where
-    children = node.value.values() if isinstance(node.value, dict) else node.value
-    if isinstance(node.value, dict | list):
-        for child in children:
-            _relocate(child, where)
+    for part in (node, *_below(node)):
+        part.where = where
     return node
 
 
@@ -258,9 +255,8 @@ def _at(node: Node, key: str) -> Node | None:
 
 
 def _below(node: Node) -> Iterator[Node]:
-    children = node.value.values() if isinstance(node.value, dict) else node.value
     if isinstance(node.value, dict | list):
-        for child in children:
+        for child in node.value.values() if isinstance(node.value, dict) else node.value:
             yield child
             yield from _below(child)
 
@@ -354,13 +350,11 @@ def _number_or_text(hint: Any, node: Node, path: str) -> Any:
     if hint is str and not isinstance(value, dict | list) and value is not None:
         return node.raw
     if hint is float and not isinstance(value, bool):
-        try:
+        with contextlib.suppress(TypeError, ValueError, OverflowError):
             return float(value)  # YAML reads 1e-9 as text
-        except (TypeError, ValueError):
-            pass
     if hint is int and isinstance(value, str):
-        with contextlib.suppress(ValueError, OverflowError):
-            value = int(float(value)) if float(value) == int(float(value)) else value
+        with contextlib.suppress(ValueError):
+            value = float(value)
     if hint is int and isinstance(value, float) and value.is_integer():
         value = int(value)
     if type(value) is hint:

@@ -27,10 +27,9 @@ from regard.nn.layout import Call, Layout, Tree
 from regard.nn.normalise import NormaliseConfig
 from regard.nn.pattern import PATTERNS, Document, Padding
 from regard.nn.position import PositionConfig
+from regard.nn.record import PLACES
 from regard.nn.score import ScoreConfig
 from regard.recipe import ModelConfig, TaskConfig
-
-PLACES = ("encoder", "decoder", "cross")
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,8 @@ def everything() -> list[Mechanism]:
         found += [_mechanism(slot, name, cls, _line(slot, choice)) for name, cls, choice in choices(slot)]
     found += [Mechanism(*row) for row in BLOCKS]
     found += [_mechanism("model", cls.kind, cls, _model_line(cls.kind)) for cls in kinds(ModelConfig)]
-    return [*found, *_kinds("encoder", ConvEncoderConfig, "model.kind=conv model.encoder=")]
+    key = "model.kind=conv model.encoder"
+    return found + [_mechanism("encoder", cls.kind, cls, f"{key}={cls.kind}") for cls in kinds(ConvEncoderConfig)]
 
 
 def _model_line(model: str) -> str:
@@ -118,14 +118,9 @@ def choices(slot: str) -> Iterator[tuple[str, Any, Any]]:
         yield from ((cls.kind, cls, cls()) for cls in kinds(SLOTS[slot]))
 
 
-def _kinds(slot: str, union: Any, key: str) -> Iterator[Mechanism]:
-    for cls in kinds(union):
-        yield _mechanism(slot, cls.kind, cls, f"{key}{cls.kind}")
-
-
 def _mechanism(slot: str, name: str, cls: Any, config: str) -> Mechanism:
     meaning = (inspect.getdoc(cls) or "").partition("\n")[0]
-    home = str(Path(inspect.getfile(cls)).as_posix()).rpartition("/regard/")[2]
+    home = Path(inspect.getfile(cls)).as_posix().rpartition("/regard/")[2]
     return Mechanism(cls.id, slot, name, meaning, cls.formula, cls.paper, config, home)
 
 
@@ -166,29 +161,8 @@ def listing(as_json: bool) -> None:
 # --- what combines with what ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Fit:
-    slot: str
-    name: str
-    places: dict[str, str]  # for each place: the kernel that serves it, or why it is refused
-
-
-def combinations() -> list[Fit]:
-    """Every choice tried in every place of a small Transformer: what serves it there, or why it is refused."""
-    return [
-        Fit(slot, choice if slot == "pattern" else name, {place: _tried(slot, choice, place) for place in PLACES})
-        for slot in SLOTS
-        for name, _, choice in choices(slot)
-    ]
-
-
 LONGEST = 256  # places, in the recipe's checks
 LENGTHS = {"pattern": 2048}  # places of the sentence that is tried; a sparse pattern is worth its kernel on long ones
-
-
-def _tried(slot: str, choice: Any, place: str) -> str:
-    why = refusal(slot, choice, place)
-    return f"refused: {why}" if why else _kernel(_with(slot, choice, place), place, LENGTHS.get(slot, 5))
 
 
 def refusal(slot: str, choice: Any, place: str) -> str | None:
@@ -228,19 +202,20 @@ def _kernel(model: TransformerConfig, place: str, length: int) -> str:
 
 
 def combination_table() -> str:
-    """The table of docs/mechanisms.md."""
+    """The table of docs/mechanisms.md: every choice tried in every place of a small Transformer, the kernel that serves
+    it there, or why it is refused."""
     lines = ["| slot | choice | encoder | decoder | cross |", "|---|---|---|---|---|"]
     reasons: dict[str, int] = {}
-    for fit in combinations():
-        cells = []
-        for place in PLACES:
-            said = fit.places[place]
-            if said.startswith("refused: "):
-                number = reasons.setdefault(_short(said.removeprefix("refused: ")), len(reasons) + 1)
-                cells.append(f"no ({number})")
-            else:
-                cells.append(said)
-        lines.append(f"| {fit.slot} | `{fit.name}` | {' | '.join(cells)} |")
+
+    def cell(slot: str, choice: Any, place: str) -> str:
+        if why := refusal(slot, choice, place):
+            return f"no ({reasons.setdefault(_short(why), len(reasons) + 1)})"
+        return _kernel(_with(slot, choice, place), place, LENGTHS.get(slot, 5))
+
+    for slot in SLOTS:
+        for name, _, choice in choices(slot):
+            shown = choice if slot == "pattern" else name
+            lines.append(f"| {slot} | `{shown}` | {' | '.join(cell(slot, choice, place) for place in PLACES)} |")
     return "\n".join([*lines, "", *(f"{number}. {reason}" for reason, number in reasons.items())])
 
 

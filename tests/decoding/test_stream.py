@@ -5,11 +5,12 @@ import pytest
 import torch
 
 from regard import config
-from regard.decoding import Drawn, Greedy, Sample, Stream, Symbols, greedy_search, likeliest, sample
+from regard.decoding import Drawn, Greedy, Sample, Stream, Symbols, likeliest
 from regard.decoding.contract import log_probabilities
 from regard.decoding.shape import Said, ranked
 from regard.models.lm import LanguageModel, LanguageModelConfig
 from regard.models.texts import Texts, texts
+from tests.searches import greedy_search, sample
 
 SYMBOLS = Symbols(bos=2, eos=3, never=(0, 2))
 PROMPT = [2, 9, 5, 7]

@@ -11,9 +11,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from regard import config
-from regard.decoding import Beam, Symbols, beam_search
+from regard.decoding import Beam, Symbols
 from regard.models.batch import Packed, Pairs, pairs
 from regard.models.bytenet import ByteNet, ByteNetConfig
+from tests.searches import beam_search
 
 MARKS = SimpleNamespace(pad=0, bos=2, eos=3)
 CHOICES = [{}, {"kernel": 5, "dilations": [1, 3], "stretch": 1.0}, {"sets": 2, "dilations": [2, 1], "extra": 3}]

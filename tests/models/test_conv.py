@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from regard import config
-from regard.decoding import Beam, Symbols, beam_search
+from regard.decoding import Beam, Symbols
 from regard.models.batch import Packed, Pairs, pairs
 from regard.models.conv import ConvConfig, ConvS2S
 from regard.nn.convolution import Convolution, scale_gradient
 from regard.nn.layout import Layout
 from regard.nn.record import Record
+from tests.searches import beam_search
 
 MARKS = SimpleNamespace(pad=0, bos=2, eos=3)
 CHOICES = [

@@ -8,13 +8,14 @@ import pytest
 import torch
 
 from regard import config
-from regard.decoding import Beam, Greedy, Sample, Symbols, beam_search, greedy_search, sample
+from regard.decoding import Beam, Greedy, Sample, Symbols
 from regard.errors import RegardError
 from regard.models.batch import Packed
 from regard.models.lm import LanguageModel, LanguageModelConfig
 from regard.models.texts import Texts, block, texts, to_continue
 from regard.nn.record import Record
 from tests.models.test_positions import ALL
+from tests.searches import beam_search, greedy_search, sample
 
 MARKS = SimpleNamespace(pad=0, bos=2, eos=3)
 SYMBOLS = Symbols(bos=2, eos=3, never=(0, 2))

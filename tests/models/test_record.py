@@ -4,10 +4,11 @@ import pytest
 import torch
 
 from regard import config
-from regard.decoding import Beam, Greedy, Hypothesis, Sample, Symbols, beam_search, greedy_search, sample
+from regard.decoding import Beam, Greedy, Hypothesis, Sample, Symbols
 from regard.models.batch import Packed, Pairs, pairs, sources
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.nn.record import PLACES, Record
+from tests.searches import beam_search, greedy_search, sample
 
 SYMBOLS = Symbols(bos=2, eos=3, never=(0, 2))
 SOURCES = [[5, 6, 7, 8, 9], [11], [7, 5, 12]]
@@ -28,7 +29,7 @@ def forced(model: Transformer, source: list[int], said: list[int]) -> dict[str, 
     """The weights of one pair in a single pass over the whole target, as a batch of its own."""
     record = Record()
     model(pairs(Packed.of([source]), Packed.of([said]), Marks(), Marks()), record)
-    return record.row(0)
+    return record.path([0])
 
 
 def check(model: Transformer, found: list[Hypothesis]) -> None:
@@ -66,9 +67,9 @@ def test_greedy_and_sampling_record_too(model: Transformer) -> None:
 def test_only_what_is_asked_for(model: Transformer) -> None:
     record = Record(places=("cross",))
     model.start(batch(), 4, record)
-    assert record.row(0) == {}
+    assert record.path([0]) == {}
     model(pairs(Packed.of(SOURCES), Packed.of(SOURCES), Marks(), Marks()), record)
-    assert set(record.row(0)) == {"cross"}
+    assert set(record.path([0])) == {"cross"}
 
 
 def test_gradients_flow_through_a_record_that_keeps_the_graph(model: Transformer) -> None:

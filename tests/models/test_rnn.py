@@ -8,12 +8,13 @@ import pytest
 import torch
 
 from regard import config
-from regard.decoding import Beam, Symbols, beam_search
+from regard.decoding import Beam, Symbols
 from regard.errors import RegardError
 from regard.models.batch import Packed, Pairs, pairs
 from regard.models.rnn import Rnn, RnnConfig
 from regard.nn.record import Record
 from tests.models.test_transformer import MARKS, batch
+from tests.searches import beam_search
 
 KINDS = [
     {"attends": "previous"},

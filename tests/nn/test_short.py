@@ -54,7 +54,7 @@ def one_by_one(job: Job, masks: list[Tensor] | None = None) -> Tensor:
     outs = []
     for n, (a, b, c) in enumerate(zip(job.q.split(asks, 2), job.k.split(asked, 2), job.v.split(asked, 2), strict=True)):
         allow = torch.ones(a.shape[2], b.shape[2], dtype=torch.bool, device=a.device)
-        allow = allow.tril() if Causal() in job.pattern.parts() else allow  # type: ignore[attr-defined]
+        allow = allow.tril() if Causal() in job.pattern.parts() else allow
         out, weights = attention(a, b, c, job.layer.score, job.layer.normalise, allow)
         outs.append(out if masks is None else (weights * masks[n]) @ c)
     return torch.cat(outs, 2)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from regard.decoding import Greedy, Symbols, greedy_search
+from regard.decoding import Greedy, Symbols
 from regard.errors import RegardError
 from regard.interop import gpt2
 from regard.models.batch import Packed
@@ -14,6 +14,7 @@ from regard.models.lm import LanguageModel, LanguageModelConfig
 from regard.models.texts import Texts, texts, to_continue
 from regard.nn.position import RotaryConfig
 from regard.training.weights import load_weights, weights_of
+from tests.searches import greedy_search
 
 transformers = pytest.importorskip("transformers")
 

@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from regard import config
-from regard.decoding import Greedy, Symbols, greedy_search
+from regard.decoding import Greedy, Symbols
 from regard.models.batch import Packed, Pairs, pairs, sources
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.training.weights import load_weights
+from tests.searches import greedy_search
 
 transformers = pytest.importorskip("transformers")
 

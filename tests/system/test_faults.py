@@ -353,7 +353,7 @@ def test_a_folder_of_something_else_is_not_trained_in(folder: Path, refused: Any
 def test_a_run_that_was_killed_before_its_config_was_written(folder: Path) -> None:
     (folder / "run" / "tokenizer").mkdir(parents=True)
     (folder / "run" / "tokenizer" / "tokenizer.json.partial").write_text("{")
-    (folder / "run" / ".config.yaml").write_text("data")
+    (folder / "run" / ".config.yaml.17").write_text("data")
     assert train(recipes.load(toy.recipe(folder, steps=1)), folder / "run", "cpu").finished
 
 
@@ -405,7 +405,7 @@ def test_a_full_disk_elsewhere(folder: Path, monkeypatch: pytest.MonkeyPatch, fu
             "regard.training.log.Log._forget_after", lambda self, step: self.path.symlink_to("/dev/full")
         )
     else:
-        (folder / "run" / ".config.yaml").symlink_to("/dev/full")
+        (folder / "run" / f".config.yaml.{os.getpid()}").symlink_to("/dev/full")
     with pytest.raises(RegardError, match=r"run.*: cannot be written \(No space left on device\)"):
         train(recipes.load(toy.recipe(folder, steps=2)), folder / "run", "cpu")
 

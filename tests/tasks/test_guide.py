@@ -71,7 +71,7 @@ def right(translator: Translator, folder: Path) -> float:
         s, t = v.source.encode(source), v.target.encode(target)
         record = Record(("cross",))
         translator.model.eval()(pairs(Packed.of([s]), Packed.of([t]), v.source, v.target), record)
-        links = align(chosen(record.row(0)["cross"], None, None), v.source.words(s), v.target.words(t))
+        links = align(chosen(record.path([0])["cross"], None, None), v.source.words(s), v.target.words(t))
         hits += sum(source == target for source, target in links)
         total += len(links)
     return hits / total

@@ -1,11 +1,10 @@
 """From a model with `start` and `step` to sequences: greedy, beam, sampling. Knows no kind of model and no text."""
 
+from regard.decoding.beam import penalty
 from regard.decoding.config import Beam, DecodingConfig, Greedy, Sample
 from regard.decoding.contract import Generator, Hypothesis, Symbols
 from regard.decoding.engine import Engine, Feed
 from regard.decoding.ensemble import Ensemble
-from regard.decoding.penalty import penalty
-from regard.decoding.searches import beam_search, greedy_search, sample
 from regard.decoding.shape import Drawn, likeliest
 from regard.decoding.stream import Stream
 
@@ -22,9 +21,6 @@ __all__ = [
     "Sample",
     "Stream",
     "Symbols",
-    "beam_search",
-    "greedy_search",
     "likeliest",
     "penalty",
-    "sample",
 ]

@@ -9,7 +9,12 @@ from regard.decoding.best import best
 from regard.decoding.config import Beam
 from regard.decoding.contract import Asked, Hypothesis, Symbols, fetched
 from regard.decoding.forced import Forced
-from regard.decoding.penalty import penalty
+
+
+def penalty(length: int, config: Beam) -> float:
+    """What a log-probability is divided by for its length, the end included; it grows or falls steadily."""
+    base = (5 + length) / 6 if config.penalty == "gnmt" else length  # Wu 2016, eq. 14
+    return float(base**config.length_penalty)
 
 
 class BeamSearch:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from regard.config import option
+from regard.config import at_least, below_one, option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +37,7 @@ class Beam(_Limits):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.size < 1:
-            raise ValueError(f"size must be at least 1, not {self.size}")
+        at_least(self, 1, "size")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,19 +56,15 @@ class Sample(_Limits):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.seed < 0:
-            raise ValueError(f"seed must be at least 0, not {self.seed}")
+        at_least(self, 0, "seed", "top_k")
+        below_one(self, "min_p")
         if not 0 < self.temperature < 1e6:
             said = f"temperature must be above 0, and finite, not {self.temperature}"
             raise ValueError(f"{said}; the likeliest: kind: greedy")
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p must be in (0, 1], not {self.top_p}")
-        if not 0 <= self.min_p < 1:
-            raise ValueError(f"min_p must be in [0, 1), not {self.min_p}")
         if not 0 < self.repetition_penalty < 1e6:
             raise ValueError(f"repetition_penalty must be above 0, and finite, not {self.repetition_penalty}")
-        if self.top_k < 0:
-            raise ValueError(f"top_k must be at least 0, not {self.top_k}")
 
 
 DecodingConfig = Greedy | Beam | Sample

@@ -77,7 +77,7 @@ class Open:
         done = self.lane.leave()
         if done and (len(self.lane.free()) - len(self.waiting)) * SPARE >= len(self.lane.sentences):
             self.lane.shrink(len(self.waiting))
-        return [(key, found) for key, found in done]
+        return done
 
     def _join(self) -> None:
         lane, taken = self.lane, self.rows

@@ -1,6 +1,6 @@
 """What a sampler makes of a model's scores before it draws. Knows no model, no search and no text."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import numpy as np
 import torch
@@ -54,15 +54,18 @@ def draw(logp: Tensor, config: Sample, numbers: Tensor) -> Tensor:
     return ids.gather(-1, place[:, None])[:, 0]
 
 
-class Drawn:
-    """How words are drawn. Row r has random numbers of its own, keyed by (seed, keys[r]): batching changes nothing."""
+def streams(seed: int, keys: Iterable[int], count: int) -> Tensor:
+    """So many random numbers in [0, 1) a row [B, count], made of (seed, key) alone: batching changes nothing."""
+    return torch.tensor(np.stack([np.random.default_rng((seed, key)).random(count) for key in keys]))
 
-    def __init__(self, config: Sample, symbols: Symbols, keys: Sequence[int], longest: int, read: Tensor) -> None:
+
+class Drawn:
+    """How words are drawn. Row r has random numbers of its own, keyed by (seed, keys[r])."""
+
+    def __init__(self, config: Sample, symbols: Symbols, keys: Iterable[int], longest: int, read: Tensor) -> None:
         """At most `longest` words a row, and the end; `read` [B, T] is what the rows have seen."""
         self.config, self.symbols, self.read = config, symbols, read
-        self.numbers = torch.tensor(
-            np.stack([np.random.default_rng((config.seed, key)).random(longest + 1) for key in keys])
-        )  # [B, L] in [0, 1)
+        self.numbers = streams(config.seed, keys, longest + 1)
         self.said: Said | None = None
 
     def __call__(self, logits: Tensor, logp: Tensor, rows: Tensor, step: int) -> Tensor:

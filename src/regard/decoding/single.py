@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -10,7 +9,7 @@ from regard.decoding.best import best
 from regard.decoding.config import Sample
 from regard.decoding.contract import Asked, Hypothesis, Symbols, fetched, log_probabilities
 from regard.decoding.forced import Forced
-from regard.decoding.shape import Said, draw
+from regard.decoding.shape import Said, draw, streams
 
 
 class Choice:
@@ -27,7 +26,7 @@ class Choice:
 
 
 class Draw(Choice):
-    """Drawn. Every sentence has a stream of its own, made of (seed, key), so that batching changes nothing."""
+    """Drawn. Every sentence has a stream of its own."""
 
     def __init__(self, config: Sample, sentences: int, longest: int, device: torch.device) -> None:
         self.config = config
@@ -35,9 +34,8 @@ class Draw(Choice):
         self.known: Said | None = None  # the words of each sentence, where they are to become less likely
 
     def begin(self, rows: Tensor, asked: list[Asked]) -> None:
-        count = self.draws.shape[1]
-        fresh = [np.random.default_rng((self.config.seed, each.key)).random(count) for each in asked]
-        self.draws[rows] = torch.from_numpy(np.stack(fresh)).to(self.draws.device)
+        fresh = streams(self.config.seed, (each.key for each in asked), self.draws.shape[1])
+        self.draws[rows] = fresh.to(self.draws.device)
         if self.known is not None:
             self.known.forget(rows)
 

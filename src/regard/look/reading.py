@@ -51,7 +51,7 @@ def read(made: Any, text: str, target: str | None = None) -> Read:
         raise RegardError("there is no text to look at")
     for kind, reader in READERS.items():
         if isinstance(made, cast(Any, kind)):
-            if target is not None and reader is _read_alone:
+            if target is not None and reader in (_embedded, _asked):
                 raise RegardError(f"a model of the task {made.recipe.task.kind} reads a text and says no other; "
                                   "leave out the target")  # fmt: skip
             return reader(made, text, target)
@@ -162,10 +162,6 @@ def _asked(made: Any, text: str, target: str | None) -> Read:
     return Read(run, {"text": row.ids}, {"encoder": (names, names)}, output, row.segments)
 
 
-def _read_alone(made: Any, text: str, target: str | None) -> Read:
-    return (_embedded if isinstance(made, Embedder) else _asked)(made, text, target)
-
-
 def _classified(made: TextClassifier, text: str) -> tuple[Any, str, int]:
     sides = tuple(text.split("\t", 1))
     return Labelled("", sides, ""), made.classify([sides if len(sides) == 2 else text])[0].label, 0  # type: ignore
@@ -196,6 +192,6 @@ READERS: dict[type, Callable[..., Read]] = {
     Translator: _translated,
     Writer: _written,
     Talker: _talked,
-    Embedder: _read_alone,
-    Reader: _read_alone,
+    Embedder: _embedded,
+    Reader: _asked,
 }

@@ -24,7 +24,7 @@ from regard.nn.feed_forward import FeedForward
 from regard.nn.frozen import Packed
 from regard.nn.layout import Call, Layout
 from regard.nn.norm import LayerNorm, recorded_norm
-from regard.nn.pattern import And, Causal
+from regard.nn.pattern import Causal
 from regard.nn.position import Position
 from regard.nn.residual import NoResidual, PostNorm, PreNorm
 from regard.nn.score import Score
@@ -189,7 +189,7 @@ def _own(layer: MultiHeadAttention) -> Callable[[Tensor, Now, Any], Tensor]:
 
 
 def _causal(layer: MultiHeadAttention) -> bool:
-    return Causal() in (layer.pattern.parts() if isinstance(layer.pattern, And) else [layer.pattern])
+    return Causal() in layer.pattern.parts()
 
 
 def _cross(layer: MultiHeadAttention) -> Callable[[Tensor, Now, Any], Tensor]:

@@ -104,7 +104,7 @@ class AttentionConfig:
     ) -> "MultiHeadAttention":
         """`always` is the pattern of the place, which narrows the chosen one; `compress` one that layers share."""
         kind = {"separate": MultiHeadAttention, "shared": SharedQueryKey}[self.projection]
-        return kind(self.sizes(size, heads), self.layer(layer), position, always, layer, compress)
+        return kind(self.sizes(size, heads), self, position, always, layer, compress)
 
 
 class Attention(nn.Module):
@@ -222,11 +222,10 @@ class MultiHeadAttention(Attention):
             q = self.position.rotate(self._split(self.query(x)), call.queries)  # [B, H, Q, d_k]
             k, v = cache.read()
             return self._join(self.attend(q.to(k.dtype), k, v, call, record).to(x.dtype))
-        made = self.products(x, memory)
-        apart = {id(part): part for part in made}  # what queries and keys share is dropped once
-        dropped = {key: self.inner_dropout(part) for key, part in apart.items()}
-        parts = tuple(dropped[id(part)] for part in made)
-        first, second, v = self._views(parts)
+        s, made = self.sizes, self.products(x, memory)
+        dropped = {part: self.inner_dropout(part) for part in dict.fromkeys(made)}  # what is shared is dropped once
+        parts = tuple(dropped[part] for part in made)
+        first, second, v = views(parts, s.heads, s.d_k, s.d_k, s.d_v)
         q = self.position.rotate(first, call.queries)
         k = self.position.rotate(second, call.queries if cache is not None else call.keys)  # new keys stand where x is
         k = self.prepare(k)
@@ -257,10 +256,6 @@ class MultiHeadAttention(Attention):
         k, v = views((self.key_value(memory),), self.heads, self.sizes.d_k, self.sizes.d_v)
         return k, v
 
-    def _views(self, parts: tuple[Tensor, ...]) -> list[Tensor]:
-        s = self.sizes
-        return views(parts, s.heads, s.d_k, s.d_k, s.d_v)
-
     def _join(self, out: Tensor) -> Tensor:
         return self.output(out.transpose(1, 2).flatten(2))  # [B, H, Q, d_v] -> [B, Q, D]
 
@@ -280,12 +275,11 @@ class MultiHeadAttention(Attention):
     def reset_parameters(self) -> None:
         """Xavier for each of the projections by itself, however many share one matrix."""
         s = self.sizes
-        with torch.no_grad():
-            for linear in (self.query, self.key_value, self.output):
-                halves = [s.heads * s.d_k, s.heads * s.d_v] if linear.out_features == s.heads * (s.d_k + s.d_v) else -1
-                for part in linear.weight.split(halves if halves != -1 else len(linear.weight)):
-                    nn.init.xavier_uniform_(part)
-                nn.init.zeros_(linear.bias)
+        for layer in (self.query, self.key_value, self.output):
+            both = layer.out_features == s.heads * (s.d_k + s.d_v)
+            for part in layer.weight.split([s.heads * s.d_k, s.heads * s.d_v] if both else layer.out_features):
+                nn.init.xavier_uniform_(part)
+            nn.init.zeros_(layer.bias)
 
 
 class SharedQueryKey(MultiHeadAttention):

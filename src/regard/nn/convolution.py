@@ -64,17 +64,9 @@ def halved(x: Tensor, y: Tensor) -> Tensor:
     return (x + y) * 0.5**0.5
 
 
-class _ScaledGradient(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: torch.autograd.function.FunctionCtx, x: Tensor, factor: float) -> Tensor:
-        ctx.factor = factor  # type: ignore[attr-defined]
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: torch.autograd.function.FunctionCtx, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
-        return gradient * ctx.factor, None  # type: ignore[attr-defined]
-
-
 def scale_gradient(x: Tensor, factor: float) -> Tensor:
     """x itself, whose gradient is multiplied by `factor` on its way back."""
-    return _ScaledGradient.apply(x, factor)  # type: ignore[no-untyped-call]
+    same = x.view_as(x)
+    if same.requires_grad:
+        same.register_hook(lambda gradient: gradient * factor)
+    return same

@@ -12,7 +12,7 @@ class Embedding(nn.Module):
 
     def __init__(self, entries: int, size: int, scale: bool) -> None:
         super().__init__()
-        self.weight = nn.Parameter(nn.init.normal_(nn.Parameter().new_empty(entries, size), std=size**-0.5))
+        self.weight = nn.Parameter(nn.init.normal_(torch.empty(entries, size), std=size**-0.5))
         self.factor = size**0.5 if scale else 1.0
 
     def forward(self, ids: Tensor) -> Tensor:

@@ -42,12 +42,8 @@ class Record:
         """The weights of a place, a tensor [B, H, Q, K] for each layer; steps of decoding are joined."""
         return [_joined(self.sinks[key].steps) for key in sorted(self.sinks) if key[0] == place]
 
-    def row(self, row: int) -> dict[str, Tensor]:
-        """One row's weights by place [layers, H, Q, K], as copies."""
-        return self.path([row] * max((len(sink.steps) for sink in self.sinks.values()), default=0))
-
     def path(self, rows: list[int]) -> dict[str, Tensor]:
-        """The same for a sequence that stood in these rows, step by step: beams go on from one another."""
+        """By place [layers, H, Q, K] the weights of a sequence that stood in these rows, step by step, as copies."""
         found: dict[str, list[Tensor]] = {}
         for place, layer in sorted(self.sinks):
             sink = self.sinks[place, layer]

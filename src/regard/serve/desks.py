@@ -76,8 +76,7 @@ def desks(made: Any, say: Say, places: int) -> list[Desk]:
 def portrait(made: Any, open_desks: list[Desk]) -> dict[str, Any]:
     """What callers may know of a model."""
     task = made.recipe.task
-    can = dict.fromkeys(op for desk in open_desks for op in desk.ops if not op.startswith("_"))
-    known = {"kind": task.kind, "title": task.title, "can": list(can)}
+    known = {"kind": task.kind, "title": task.title, "can": [op for desk in open_desks for op in desk.ops]}
     return known | ({"languages": list(made.languages)} if hasattr(made, "languages") else {})
 
 

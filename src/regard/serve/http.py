@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from starlette.responses import JSONResponse
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 
@@ -106,14 +107,14 @@ class Guard:
             await self.app(asked, _once(body, receive), answer)
         except Refused as refused:
             if not status:
-                await refuse(refused, answer)
+                await refusal(refused)(scope, receive, answer)
         except asyncio.CancelledError:
             if scope.get("gone"):
                 self.journal.tell("client_gone", path=_place(scope))
             elif not self.draining:
                 raise
             elif not status:  # the server waits no longer
-                await refuse(ending(), answer)
+                await refusal(ending())(scope, receive, answer)
         finally:
             if listening:
                 listening.cancel()
@@ -184,15 +185,10 @@ def _once(body: bytes, receive: Receive) -> Receive:
     return received
 
 
-async def refuse(refused: Refused, send: Send) -> None:
+def refusal(refused: Refused) -> JSONResponse:
     """Where the body was not read, the connection cannot serve another request."""
-    body = json.dumps(refused.body(), ensure_ascii=False).encode()
-    headers = {"content-type": "application/json", "content-length": str(len(body)), **refused.headers}
-    if refused.status in (408, 413):
-        headers["connection"] = "close"
-    pairs = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-    await send({"type": "http.response.start", "status": refused.status, "headers": pairs})
-    await send({"type": "http.response.body", "body": body})
+    close = {"Connection": "close"} if refused.status in (408, 413) else {}
+    return JSONResponse(refused.body(), refused.status, refused.headers | close)
 
 
 def protocol(patience: float) -> type[asyncio.Protocol]:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from regard.data.documents import ended
-from regard.decoding import Beam, DecodingConfig, Drawn, Generator, Sample, Stream, Symbols, beam_search, likeliest
+from regard.decoding import Beam, DecodingConfig, Drawn, Engine, Feed, Generator, Sample, Stream, Symbols, likeliest
 from regard.errors import RegardError, listed
 from regard.models.texts import texts
 from regard.tasks.contract import Progress
@@ -164,8 +164,8 @@ class Writer:
         ids = self._prompt(prompt, strict, warn, kept)
         limit = min(max_tokens, max(1, self.context - len(ids)))
         self.model.eval()
-        batch = self._read([ids])
-        (found,) = beam_search(cast(Generator, self.model), batch, [limit], self.symbols, decoding, count)
+        engine, feed = Engine(cast(Generator, self.model)), Feed.of(self._read([ids]), [limit])
+        (found,) = engine.decode(feed, self.symbols, decoding, count)
         made = []
         for hypothesis in found:
             speech = Speech(self.running.text, ids, stop)

@@ -1,6 +1,7 @@
 """Checkpoints of a run: folders of safetensors and JSON that appear by one rename, so that all there are are whole."""
 
 import json
+import math
 import os
 import shutil
 from dataclasses import asdict, dataclass, field
@@ -197,18 +198,13 @@ def load_optimiser(
             kept = torch.zeros_like(parameter, requires_grad=False)
             fill(kept, value)
         else:
-            kept = value.to(_step_device(optimiser, parameter))
+            kept = value.to(parameter.device if optimiser.defaults.get("fused") else "cpu")  # where steps are counted
         optimiser.state[parameter][slot] = kept
-
-
-def _step_device(optimiser: torch.optim.Optimizer, parameter: Tensor) -> torch.device:
-    """Fused optimisers count their steps on the device, others on the CPU."""
-    return parameter.device if optimiser.defaults.get("fused") else torch.device("cpu")
 
 
 def json_safe(value: Any) -> Any:
     """NaN and infinity as text: JSON has no such numbers."""
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+    if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, dict):
         return {k: json_safe(v) for k, v in value.items()}

@@ -11,7 +11,7 @@ from rich.table import Table
 from regard import __version__, config
 from regard.console import Console
 from regard.errors import RegardError, telling
-from regard.folder import CONFIG, PARTS, RESULTS, WEIGHTS, read_recipe
+from regard.folder import CONFIG, PARTS, RESULTS, WEIGHTS, home_of, read_recipe
 from regard.training.checkpoint import Checkpoints
 from regard.training.weights import average as averaged
 from regard.training.weights import write_tensors
@@ -58,20 +58,17 @@ def recipe_help() -> str:
 def average(runs: list[Path], out: Path, last: int) -> None:
     if last and len(runs) > 1:
         raise RegardError("--last takes the checkpoints of one run; give one run, or several models without --last")
-    home = runs[0]
+    homes, files = [home_of(run) for run in runs], runs
     if last:
-        read_recipe(home)  # a sentence if it is no run
-        files = Checkpoints(home).last_weights(last)
+        read_recipe(runs[0])  # a sentence if it is no run
+        files = Checkpoints(runs[0]).last_weights(last)
         if len(files) < last:
-            raise RegardError(f"{home} has {len(files)} checkpoint{'s' * (len(files) != 1)}, not {last}; lower --last")
-    else:
-        files = runs
-        if not (home / CONFIG).exists():  # a checkpoint: its run has the rest
-            home = home.resolve().parent.parent
-    _alike([run if (run / CONFIG).exists() else run.resolve().parent.parent for run in runs])
+            had = f"{len(files)} checkpoint{'s' * (len(files) != 1)}"
+            raise RegardError(f"{runs[0]} has {had}, not {last}; lower --last")
+    _alike(homes)
     if out.exists() and any(out.iterdir()):
         raise RegardError(f"{out} is not empty; give another --out")
-    tensors = averaged(files)
+    tensors, home = averaged(files), homes[0]
     with telling(out, "written"):
         out.mkdir(parents=True, exist_ok=True)
         shutil.copy(home / CONFIG, out / CONFIG)

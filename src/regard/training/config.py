@@ -90,7 +90,6 @@ class Training:
 
     def __post_init__(self) -> None:
         at_least(self, 1, "steps", "tokens_per_batch", "accumulate", "log_every")
-        at_least(self, 0, "clip")
         if not 0 <= self.clip < float("inf"):
             raise ValueError(f"clip must be 0 or more, and finite, not {self.clip}")
         below_one(self, "label_smoothing", "ema")

@@ -21,11 +21,8 @@ class Interrupt:
 
     @property
     def wanted(self) -> bool:
-        return self.signal is not None or self.late
-
-    @property
-    def late(self) -> bool:
-        return self._deadline is not None and time.monotonic() > self._deadline
+        late = self._deadline is not None and time.monotonic() > self._deadline
+        return self.signal is not None or late
 
     def wrap(self, note: Callable[[str, int, int], None]) -> Callable[[str, int, int], None]:
         """A progress callback that ends the work when a signal has come; the time limit waits for it to finish."""

@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import time
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bar
 
 from regard.console import Console
+from regard.errors import whole
 from regard.training.checkpoint import json_safe
 
 QUIET = 15.0  # seconds between plain lines where there is no terminal
@@ -51,9 +51,8 @@ class Log:
                     kept.append(line)
             except ValueError:
                 pass  # a line cut by the kill
-        temporary = self.path.with_suffix(".part")
-        temporary.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
-        os.replace(temporary, self.path)
+        with whole(self.path) as file:
+            file.writelines(line + "\n" for line in kept)
 
     def write(self, kind: str, step: int, **values: Any) -> None:
         self._file.write(json.dumps(json_safe({"kind": kind, "step": step, **values}), ensure_ascii=False) + "\n")

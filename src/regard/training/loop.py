@@ -27,16 +27,10 @@ from regard.training.world import World, quietly, spread, whole
 class Epoch:
     """A view with its batches planned: what the loader draws from."""
 
-    def __init__(self, view: View, budget: int, seed: int, epoch: int) -> None:
-        self.batches = view.plan(budget, seed, epoch)
-        self.collate, self.targets = view.collate, view.targets
-
-
-def pinned(epoch: Epoch) -> Epoch:
-    """Its batches, in the thread that makes them, put where a GPU can copy from without stopping the host."""
-    collate = epoch.collate
-    epoch.collate = lambda indices: collate(indices).pin()
-    return epoch
+    def __init__(self, view: View, budget: int, seed: int, epoch: int, pinned: bool = False) -> None:
+        """Where `pinned`, the thread that makes batches puts them where a GPU copies from without stopping the host."""
+        self.batches, self.targets = view.plan(budget, seed, epoch), view.targets
+        self.collate = (lambda indices: view.collate(indices).pin()) if pinned else view.collate
 
 
 class Trainer:
@@ -186,8 +180,8 @@ class Trainer:
         return loss.detach()
 
     def _epoch(self, number: int) -> Epoch:
-        epoch = Epoch(self.task.view(self.seed, number), self.settings.tokens_per_batch, self.seed, number)
-        return pinned(epoch) if self.device.type == "cuda" else epoch
+        view, budget = self.task.view(self.seed, number), self.settings.tokens_per_batch
+        return Epoch(view, budget, self.seed, number, pinned=self.device.type == "cuda")
 
     @contextlib.contextmanager
     def stream(self) -> Iterator[None]:
@@ -236,7 +230,8 @@ class Trainer:
 
     def _validate(self, log: Log, clock: "Clock", interrupt: Interrupt) -> None:
         self.check()
-        p, clock_stopped = self.progress, clock.stop()
+        p = self.progress
+        clock.stop()
         try:
             with self._shown(), self.autocast():
                 model = self._whole()
@@ -245,7 +240,7 @@ class Trainer:
                 )  # the others wait
         except Interrupt.Now:
             p.unmeasured = True
-            self._save(clock_stopped)
+            self._save(clock)
             return
         p.metrics, p.unmeasured = metrics, False
         if metrics:
@@ -257,7 +252,7 @@ class Trainer:
             if patience and p.since_best >= patience:
                 p.done = True
                 log.say(f"no better {self.task.goal} in {patience} validations: stopping early")
-        self._save(clock_stopped)
+        self._save(clock)
         clock.start()
 
     def _shown(self) -> contextlib.AbstractContextManager[None]:
@@ -311,11 +306,10 @@ class Clock:
         self._losses.append(loss)
         self._tokens += tokens
 
-    def stop(self) -> "Clock":
+    def stop(self) -> None:
         if self._since is not None:
             passed = self.now() - self._since
             self._spent, self._lap, self._since = self._spent + passed, self._lap + passed, None
-        return self
 
     def start(self) -> None:
         self._since = self.now()

@@ -20,7 +20,7 @@ from regard import __version__, config
 from regard.console import Console
 from regard.data.loader import cuts
 from regard.device import device_name, has_bf16, pick_device
-from regard.errors import RegardError
+from regard.errors import RegardError, whole
 from regard.folder import CONFIG, PARTS, RESULTS, WEIGHTS, read_recipe
 from regard.recipe import Recipe
 from regard.tasks.contract import Progress as Note
@@ -129,8 +129,8 @@ def _same_recipe(run: Path, recipe: Recipe, console: Console) -> None:
                 f"{run} holds a run of another recipe ({shown}); give another --out, or the same recipe to resume"
             )
         return
-    begun = (".lock", *PARTS, f".{CONFIG}")  # all there is where a kill came before the config was written
-    others = [p.name for p in run.iterdir() if p.name not in begun]
+    begun = (".lock", *PARTS)  # all there is where a kill came before the config was written, and a part of that
+    others = [p.name for p in run.iterdir() if p.name not in begun and not p.name.startswith(f".{CONFIG}.")]
     if others:
         raise RegardError(f"{run} is not empty and is not a run ({others[0]} is there); give another --out")
 
@@ -183,7 +183,9 @@ def _task(recipe: Recipe, run: Path, interrupt: Interrupt, console: Console, wor
 
     def begin() -> None:
         made.append(_prepare(recipe, _home(recipe, run), console, interrupt.wrap))
-        _begin(run, recipe, made[0])
+        made[0].save(run)
+        with whole(run / CONFIG) as file:  # last: with it the folder is a run
+            file.write(config.dump(recipe))
 
     world.first(begin)
     if not (run / CONFIG).exists():
@@ -216,11 +218,6 @@ def _prepare(
                 console.print(f"{what}: {done:,}", highlight=False)
 
         return recipe.task.prepare(recipe, home, wrap(note))
-
-
-def _begin(run: Path, recipe: Recipe, task: Task) -> None:
-    task.save(run)
-    _write_text(run / CONFIG, config.dump(recipe))  # last: with it the folder is a run
 
 
 def shared_out(settings: Training, model: nn.Module, world: World, before: int) -> list[str]:
@@ -309,7 +306,8 @@ def _finish(recipe: Recipe, run: Path, task: Task, trainer: Trainer, log: Log, i
         "processes": trainer.world.size,
         "commit": _commit(),
     }
-    _write_text(run / RESULTS, json.dumps(json_safe(results), indent=1, ensure_ascii=False) + "\n")
+    with whole(run / RESULTS) as file:
+        file.write(json.dumps(json_safe(results), indent=1, ensure_ascii=False) + "\n")
     log.write("done", progress.step, **{k: v for k, v in results.items() if not isinstance(v, dict)})
     log.say(f"done: {chosen} is in {run / WEIGHTS}")
     return results
@@ -338,9 +336,3 @@ def _again(run: Path, world: World) -> str:
     if world.size > 1:
         return "the same command, with any number of processes"
     return f"regard train {shlex.quote(str(run / CONFIG))} --out {shlex.quote(str(run))}"
-
-
-def _write_text(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)

@@ -36,8 +36,7 @@ class _Rising:
     warmup: int = option(1000, "steps of rising")
 
     def __post_init__(self) -> None:
-        if self.warmup < 0:
-            raise ValueError(f"warmup must be 0 or more, not {self.warmup}")
+        at_least(self, 0, "warmup")
         _finite(self.peak)
 
     def rate(self, step: int, size: int, steps: int) -> float:

@@ -74,8 +74,7 @@ class World:
                 made = work()
             except (RegardError, OSError, Interrupt.Now) as error:
                 problem = error
-        if self.size > 1:
-            made, problem = self.told((made, problem))
+        made, problem = self.told((made, problem))
         if problem is None:
             return cast(T, made)
         if self.main or isinstance(problem, Interrupt.Now):

@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 from regard.nn import kernels
 from regard.nn.backend.contract import Job, plain_layer, views
 from regard.nn.layout import Layout, Spans
-from regard.nn.pattern import And, Causal, Document, Padding
+from regard.nn.pattern import Causal, Document, Padding
 
 if TYPE_CHECKING:
     from regard.nn.attention import Attention
@@ -49,10 +49,9 @@ def foreign(layer: "Attention") -> str | None:
 
 def unusual(layer: "Attention") -> str | None:
     """What a layer has beyond scaled products, softmax, and hiding the future and what is not there."""
-    pattern = layer.pattern
     if layer.compress.shortens:
         return "the keys are compressed"
-    if not set(pattern.parts() if isinstance(pattern, And) else [pattern]) <= KNOWN:
+    if not set(layer.pattern.parts()) <= KNOWN:
         return "the pattern hides more than the future and other sequences"
     if layer.position.biases or layer.position.mixes:
         return "the position adds to scores or output"
@@ -61,7 +60,7 @@ def unusual(layer: "Attention") -> str | None:
 
 def short(job: Job) -> Tensor:
     layer, queries, keys = job.layer, job.call.queries.spans, job.call.keys.spans
-    causal = isinstance(job.pattern, And) and Causal() in job.pattern.parts()
+    causal = Causal() in job.pattern.parts()
     dropout = layer.dropout if layer.training else 0.0
     heads, d_k, d_v = job.q.shape[1], job.k.shape[-1], job.v.shape[-1]
     parts = job.parts or tuple(x.transpose(1, 2).flatten(2) for x in (job.q, job.k, job.v))

@@ -60,13 +60,9 @@ def _foreign(job: Job) -> str | None:
 def tiles(job: Job) -> Tensor:
     plan, keys = plan_of(job), job.call.keys
     assert plan is not None
-    padded = keys.real is not None and Padding() in _parts(job.pattern)
+    padded = keys.real is not None and Padding() in job.pattern.parts()
     q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (job.q, job.k, job.v))
     return Tiles.apply(q, k, v, plan, keys.lengths().int() if padded else None, job.layer.score.scale)
-
-
-def _parts(pattern: Pattern) -> list[Pattern]:
-    return pattern.parts() if isinstance(pattern, And) else [pattern]
 
 
 def plan_of(job: Job) -> Plan | None:
@@ -76,7 +72,7 @@ def plan_of(job: Job) -> Plan | None:
     def find() -> Plan | None:
         if not (q.right_padded and k.right_padded and q.length == k.length):
             return None
-        parts = tuple(p for p in _parts(job.pattern) if p != Padding() and (p != Document() or k.document is not None))
+        parts = tuple(p for p in job.pattern.parts() if p != Padding() and (p != Document() or k.document is not None))
         return _kept(parts, k.length, k.position.device) if all(map(_by_place, parts)) else make_plan(parts, call)
 
     return call.once(("tiles", job.pattern), find)

@@ -47,13 +47,11 @@ class _Both(Pattern):
         gains = [gain for part in (self.left, self.right) if (gain := part.gain(call)) is not None]
         return gains[0] * gains[1] if len(gains) == 2 else gains[0] if gains else None
 
-    def parts(self) -> list[Pattern]:
-        """What is combined, through any depth of the same combination."""
-        sides = (self.left, self.right)
-        return [part for side in sides for part in (side.parts() if type(side) is type(self) else [side])]
-
 
 class And(_Both):
+    def parts(self) -> list[Pattern]:
+        return [*self.left.parts(), *self.right.parts()]
+
     def bind(self, q: Tensor, call: Call, layer: int, past: bool = False) -> Pattern:
         return super().bind(q, call, layer, past or Causal() in self.parts())
 

@@ -3,7 +3,6 @@
 Patterns combine with & and |. Causal, padding and packed documents are patterns like any other.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -26,12 +25,17 @@ class Blocks:
     whole: Tensor | None = None  # [as keys] True where all of a block is visible, as all of the edge is; None: unknown
 
 
-class Pattern(ABC):
+def demand(pattern: str, name: str, value: int, least: int) -> None:
+    if not isinstance(value, int) or value < least:
+        raise ValueError(f"{pattern} is impossible: {name} must be a whole number of at least {least}, not {value}")
+
+
+class Pattern:
     by_head = False  # True where heads differ in what they may see
     rows = 1  # more where a bound pattern itself tells the rows of a batch apart
     places: ClassVar[tuple[str, ...]] = ("encoder", "decoder", "cross")
 
-    def check(self, longest: int) -> None:  # noqa: B027
+    def check(self, longest: int) -> None:
         """Raise ValueError where sequences of at most `longest` places cannot have this pattern."""
 
     def build(self, sizes: Sizes) -> "Pattern":
@@ -48,9 +52,9 @@ class Pattern(ABC):
         """
         return self
 
-    @abstractmethod
     def allow(self, call: Call, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         """True where query i of row b may see key j under head h; the index tensors broadcast."""
+        raise TypeError(f"{type(self).__name__} must be built, and bound to a call, before it can say what is visible")
 
     def shape(self, call: Call) -> Shape:
         return "mask"
@@ -62,6 +66,10 @@ class Pattern(ABC):
     def gain(self, call: Call) -> Tensor | None:
         """Factors on the weights after normalising [B, H, Q, K]; none for most patterns."""
         return None
+
+    def parts(self) -> "list[Pattern]":
+        """The patterns all of which must allow a place, through any depth of &."""
+        return [self]
 
     def __and__(self, other: "Pattern") -> "Pattern":
         from regard.nn.pattern.combine import And

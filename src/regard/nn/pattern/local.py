@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from regard.config import mechanism
 from regard.nn.layout import Call, at, distance
-from regard.nn.pattern.contract import Pattern
+from regard.nn.pattern.contract import Pattern, demand
 from regard.nn.sizes import Sizes
 
 
@@ -22,7 +22,7 @@ class LocalM(Pattern):
     d: int
 
     def __post_init__(self) -> None:
-        _demand("local_m", self.d)
+        demand(f"local_m({self.d})", "d", self.d, 1)
 
     def allow(self, call: Call, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return distance(call, b, i, j).abs() <= self.d
@@ -42,18 +42,10 @@ class LocalP(Pattern):
     d: int
 
     def __post_init__(self) -> None:
-        _demand("local_p", self.d)
+        demand(f"local_p({self.d})", "d", self.d, 1)
 
     def build(self, sizes: Sizes) -> Pattern:
         return Predicting(self.d, Centre(sizes.d_k))
-
-    def allow(self, call: Call, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        raise TypeError("local_p must be built, and bound to a call, before it can say what is visible")
-
-
-def _demand(name: str, d: int) -> None:
-    if not isinstance(d, int) or d < 1:
-        raise ValueError(f"{name}({d}) is impossible: d must be a whole number of at least 1")
 
 
 class Centre(nn.Module):
@@ -84,8 +76,6 @@ class Predicting(Pattern):
     def bind(self, q: Tensor, call: Call, layer: int, past: bool = False) -> Pattern:
         centre = self.centre(q) * call.keys.lengths()[:, None, None]  # [B, H, Q], in places of the row's own source
         return Around(self.d, centre, q.dtype)
-
-    allow = LocalP.allow
 
 
 @dataclass(frozen=True, eq=False)

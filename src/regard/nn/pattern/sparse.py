@@ -12,12 +12,7 @@ from torch import Tensor
 
 from regard.config import mechanism
 from regard.nn.layout import Call, at, distance
-from regard.nn.pattern.contract import Blocks, Pattern
-
-
-def _demand(pattern: str, name: str, value: int, least: int) -> None:
-    if not isinstance(value, int) or value < least:
-        raise ValueError(f"{pattern} is impossible: {name} must be a whole number of at least {least}, not {value}")
+from regard.nn.pattern.contract import Blocks, Pattern, demand
 
 
 def _tiles(call: Call, size: int) -> int:
@@ -66,13 +61,10 @@ class Window(Pattern):
     r: int
 
     def __post_init__(self) -> None:
-        _demand(f"window({self.r})", "r", self.r, 1)
+        demand(f"window({self.r})", "r", self.r, 1)
 
     def bind(self, q: Tensor, call: Call, layer: int, past: bool = False) -> Pattern:
         return Band(1, self.r, 0 if past else self.r)
-
-    def allow(self, call: Call, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        return distance(call, b, i, j).abs() <= self.r
 
 
 @mechanism("M5", "position(i) < g or position(j) < g", "Zaheer 2020, 2")
@@ -84,7 +76,7 @@ class Global(Pattern):
     g: int
 
     def __post_init__(self) -> None:
-        _demand(f"global({self.g})", "g", self.g, 1)
+        demand(f"global({self.g})", "g", self.g, 1)
 
     def allow(self, call: Call, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return (at(call.queries.position, b, i) < self.g) | (at(call.keys.position, b, j) < self.g)
@@ -110,16 +102,13 @@ class Random(Pattern):
 
     def __post_init__(self) -> None:
         for name in ("count", "block"):
-            _demand(f"random({self.count}, block={self.block})", name, getattr(self, name), 1)
+            demand(f"random({self.count}, block={self.block})", name, getattr(self, name), 1)
 
     def check(self, longest: int) -> None:
         _enough(self.count, self.block, longest)
 
     def bind(self, q: Tensor, call: Call, layer: int, past: bool = False) -> Pattern:
         return _drawn(Draw(self.count, self.block, self.seed, layer, q.shape[1], past), call)
-
-    def allow(self, call: Call, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        raise TypeError("a random pattern must be bound to a call before it can say what is visible")
 
 
 @mechanism("M5", "window | global | random, all in blocks", "Zaheer 2020, 2")
@@ -137,7 +126,7 @@ class BigBird(Pattern):
 
     def __post_init__(self) -> None:
         for name, least in (("block", 1), ("window", 1), ("first", 0), ("random", 0)):
-            _demand("bigbird", "global" if name == "first" else name, getattr(self, name), least)
+            demand("bigbird", "global" if name == "first" else name, getattr(self, name), least)
         if self.window % 2 == 0:
             raise ValueError(f"bigbird's window is centred on its own block: {self.window} must be odd")
 
@@ -153,9 +142,6 @@ class BigBird(Pattern):
             draw = Draw(self.random, self.block, self.seed, layer, q.shape[1], past, self.first, side)
             pattern = pattern | _drawn(draw, call)
         return pattern
-
-    def allow(self, call: Call, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        raise TypeError("a random pattern must be bound to a call before it can say what is visible")
 
 
 def _enough(count: int, block: int, longest: int) -> None:

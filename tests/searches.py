@@ -1,10 +1,8 @@
-"""The searches as functions over one batch; `Engine` is what they use, and what to use for many sentences."""
+"""The searches as functions over one batch."""
 
 from typing import Any
 
-from regard.decoding.config import Beam, Greedy, Sample
-from regard.decoding.contract import Generator, Hypothesis, Symbols
-from regard.decoding.engine import Engine, Feed
+from regard.decoding import Beam, Engine, Feed, Generator, Greedy, Hypothesis, Sample, Symbols
 
 
 def beam_search(
