@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from regard import config
 from regard.nn.attention import AttentionConfig, attention, slow_paths
 from regard.nn.backend import choose, sdpa
 from regard.nn.backend.contract import Job
@@ -228,3 +229,15 @@ def test_what_has_no_kernel_is_said_with_the_reason() -> None:
     assert slow_paths(model) == [
         "attention in slow is computed by the plain function: the score Additive has no fused kernel"
     ]
+
+
+@pytest.mark.parametrize("width", [2, 4, 8])
+@pytest.mark.parametrize("projection", ["separate", "shared"])
+def test_every_projection_begins_by_xavier_of_its_own_size(width: int, projection: str) -> None:
+    """Of 64 with 8 heads, one of the widths makes the output as wide as keys and values together."""
+    chosen = {"d_k": width, "d_v": width, "projection": projection}
+    layer = config.parse(AttentionConfig, chosen).build(64, 8, Position(), Padding())
+    layer.reset_parameters()
+    bound = (6 / (64 + 8 * width)) ** 0.5
+    for each in (layer.query, layer.key_value, layer.output):
+        assert 0.9 * bound < float(each.weight.detach().abs().max()) <= bound

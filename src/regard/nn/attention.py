@@ -276,7 +276,7 @@ class MultiHeadAttention(Attention):
         """Xavier for each of the projections by itself, however many share one matrix."""
         s = self.sizes
         for layer in (self.query, self.key_value, self.output):
-            both = layer.out_features == s.heads * (s.d_k + s.d_v)
+            both = layer is self.key_value and layer.out_features == s.heads * (s.d_k + s.d_v)
             for part in layer.weight.split([s.heads * s.d_k, s.heads * s.d_v] if both else layer.out_features):
                 nn.init.xavier_uniform_(part)
             nn.init.zeros_(layer.bias)
