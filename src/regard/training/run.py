@@ -5,6 +5,7 @@ import json
 import os
 import platform
 import shlex
+import shutil
 import signal
 import subprocess
 import time
@@ -112,8 +113,9 @@ def _claim(run: Path, recipe: Recipe, console: Console) -> Iterator[None]:
 
 def _same_recipe(run: Path, recipe: Recipe, console: Console) -> None:
     """An existing run goes on under its own recipe only; it may be given more steps."""
-    path = run / CONFIG
-    if path.exists():
+    begun = (".lock", *PARTS, CONFIG)  # all there is before the first step, and a part of the config after a kill
+    others = [p.name for p in run.iterdir() if p.name not in begun and not p.name.startswith(f".{CONFIG}.")]
+    if (run / CONFIG).exists():
         old = read_recipe(run)
         before, steps = old.training.steps, recipe.training.steps
         free = replace(
@@ -123,16 +125,25 @@ def _same_recipe(run: Path, recipe: Recipe, console: Console) -> None:
         if steps > before and not changed:
             told = f"training.steps: {before:,} → {steps:,}; from now on rates are those of a run of {steps:,} steps"
             console.print(told, highlight=False, soft_wrap=True)
-        if changed:
+        if changed and not others:  # a start that failed before the first step: nothing is lost
+            _forget(run)
+        elif changed:
             shown = "; ".join(changed[:4]) + (f"; and {len(changed) - 4} more" if len(changed) > 4 else "")
             raise RegardError(
                 f"{run} holds a run of another recipe ({shown}); give another --out, or the same recipe to resume"
             )
         return
-    begun = (".lock", *PARTS)  # all there is where a kill came before the config was written, and a part of that
-    others = [p.name for p in run.iterdir() if p.name not in begun and not p.name.startswith(f".{CONFIG}.")]
     if others:
         raise RegardError(f"{run} is not empty and is not a run ({others[0]} is there); give another --out")
+
+
+def _forget(run: Path) -> None:
+    (run / CONFIG).unlink()
+    for part in (run / name for name in PARTS):
+        if part.is_dir():
+            shutil.rmtree(part)
+        else:
+            part.unlink(missing_ok=True)
 
 
 def _train(
