@@ -7,7 +7,7 @@ keep the characters they come from, so that an answer is a substring of the text
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from torch import nn
@@ -22,9 +22,6 @@ from regard.tasks.finetuning import Finetuning, defaults
 from regard.tasks.reading import Notes, Reader, Reading
 from regard.tasks.units import Unit, windows
 from regard.text import Tokenizer
-
-if TYPE_CHECKING:
-    pass
 
 BEST = 20  # begins and ends of a window that are considered, as usual
 _WORDS = re.compile(r"\w+|[^\w\s]")

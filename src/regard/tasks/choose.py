@@ -6,7 +6,7 @@ is learned. What does not fit is cut from the end of the text, so that every opt
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -22,9 +22,6 @@ from regard.models.texts import Texts
 from regard.tasks.finetuning import Finetuning, defaults
 from regard.tasks.reading import Notes, Reader, Reading
 from regard.tasks.units import Unit, padded
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)
