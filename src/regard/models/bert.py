@@ -173,10 +173,6 @@ class MaskedLanguage(nn.Module):
     def config(self) -> BertConfig:
         return self.body.config
 
-    @property
-    def longest(self) -> int | None:
-        return self.body.longest
-
     def scores(self, batch: Texts, record: Record | None = None) -> tuple[Tensor, Tensor | None]:
         """Scores of the vocabulary at `batch.places` [N, V], and of following or not [B, 2] where it is learned."""
         hidden = self.body(batch, record)

@@ -28,10 +28,6 @@ class Headed(nn.Module):
         if frozen:
             body.requires_grad_(False)
 
-    @property
-    def longest(self) -> int | None:
-        return self.body.longest
-
     def train(self, mode: bool = True) -> "Headed":
         super().train(mode)
         self.body.train(mode and not self.frozen)

@@ -138,8 +138,6 @@ class Tower(nn.Module):
 
 
 class Lstm(nn.Module):
-    longest: ClassVar[int | None] = None
-
     def __init__(self, config: LstmConfig, entries: int, residual: bool = False) -> None:
         super().__init__()
         self.config = config

@@ -104,7 +104,7 @@ def _search(
     if sample and beam is not None:
         raise RegardError("--sample draws words and --beam searches; give one of them")
     if sample:
-        return drawing(with_beam(base, beam), temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
+        return drawing(base, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
     return searching(base, phrases, nbest) if beam is None else with_beam(base, beam)
 
 

@@ -127,14 +127,10 @@ class TranslationTask:
         return self.settings.languages
 
     def report(self) -> list[str]:
-        cut = len(self._too_long())
-        return self.prepared.report_lines() + (
-            [f"validation data: {cut:,} source lines are cut when translated"] if cut else []
-        )
-
-    def _too_long(self) -> list[list[int]]:
-        limit = self.recipe.data.filters.max_length
-        return [ids for ids in self.vocabulary.source.encode_batch([s for s, _ in self.valid]) if len(ids) > limit]
+        encoded = self.vocabulary.source.encode_batch([s for s, _ in self.valid])
+        cut = sum(len(ids) > self.recipe.data.filters.max_length for ids in encoded)
+        said = [f"validation data: {cut:,} source lines are cut when translated"] if cut else []
+        return self.prepared.report_lines() + said
 
     def build_model(self) -> nn.Module:
         return self.settings.build(self.recipe, self.vocabulary)
