@@ -17,8 +17,8 @@ from regard.data.places import cache_root
 from regard.data.prepared import Prepared, prepare, weighted_index
 from regard.nn.attention import slow_paths
 from regard.tasks.contract import Carry, Progress
-from regard.tasks.fit import fits
-from regard.tasks.options import split_of, with_beam
+from regard.tasks.fit import fits, refuse_sampling
+from regard.tasks.options import texts_of, with_beam
 from regard.tasks.talker import Talker, measure
 from regard.tasks.texts import TOKENIZER, tokenizer_for
 from regard.tasks.turns import Turns
@@ -70,9 +70,7 @@ class ChatConfig:
         return Dialogues(self.separator, self.spacing)
 
     def check(self, recipe: "Recipe") -> None:
-        for key in ("dropout", "alpha"):
-            if getattr(recipe.text, key, 0.0):
-                raise ValueError(f"text.{key} draws pieces anew for every epoch, which the task chat does not; write 0")
+        refuse_sampling(recipe)
         if recipe.training.goal not in ("loss", "perplexity") and not recipe.training.validation.decode:
             raise ValueError(f"training.goal: {recipe.training.goal} needs training.validation.decode: true")
         alone = recipe.model.kind == "lm"
@@ -110,8 +108,7 @@ class ChatConfig:
     def evaluate(
         self, made: Talker, split: str | None, given: Mapping[str, Any], progress: Progress | None = None
     ) -> dict[str, Any]:
-        text = given.get("text")
-        corpora = [Corpus(path=str(text))] if text else split_of(made.recipe, split, "give --text FILE")
+        corpora = texts_of(made.recipe, split, given.get("text"))
         return report(made, corpora, progress, with_beam(made.recipe.decoding, given.get("beam")))
 
 

@@ -23,7 +23,7 @@ from regard.models.texts import Texts
 from regard.nn.attention import slow_paths
 from regard.tasks.contract import Carry, Progress
 from regard.tasks.fit import fits
-from regard.tasks.options import split_of
+from regard.tasks.options import texts_of
 from regard.tasks.reading import Notes, Reader, Reading
 from regard.tasks.texts import TOKENIZER
 from regard.tasks.units import Unit, UnitsView, padded
@@ -173,8 +173,7 @@ class Finetuning:
     def evaluate(
         self, made: Reader, split: str | None, given: Mapping[str, Any], progress: Progress | None = None
     ) -> dict[str, Any]:
-        text = given.get("text")
-        corpora = [Corpus(path=str(text))] if text else split_of(made.recipe, split, "give --text FILE")
+        corpora = texts_of(made.recipe, split, given.get("text"))
         return made.measure(corpora, progress)
 
 

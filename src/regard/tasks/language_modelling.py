@@ -22,8 +22,8 @@ from regard.models.texts import Texts
 from regard.nn.attention import slow_paths
 from regard.tasks.blocks import BlocksView, Streams, along
 from regard.tasks.contract import Carry, Progress
-from regard.tasks.fit import fits
-from regard.tasks.options import split_of
+from regard.tasks.fit import fits, refuse_sampling
+from regard.tasks.options import texts_of
 from regard.tasks.running import Running
 from regard.tasks.texts import TOKENIZER, lines_of, prepared_documents, tokenizer_for
 from regard.tasks.vocabulary import single
@@ -82,9 +82,7 @@ class LanguageModellingConfig:
         return Reach(seen, stride or (seen if context or self.stride is None else self.stride))
 
     def check(self, recipe: "Recipe") -> None:
-        for key in ("dropout", "alpha"):
-            if getattr(recipe.text, key, 0.0):
-                raise ValueError(f"text.{key} draws pieces anew for every epoch, which the task lm does not; write 0")
+        refuse_sampling(recipe)
         fits(recipe, max(self.length, self.context or 0))
 
     # --- from files to a task or a trained model ---------------------------------------------------------------
@@ -106,8 +104,7 @@ class LanguageModellingConfig:
     def evaluate(
         self, made: Writer, split: str | None, given: Mapping[str, Any], progress: Progress | None = None
     ) -> dict[str, Any]:
-        text = given.get("text")
-        corpora = [Corpus(path=str(text))] if text else split_of(made.recipe, split, "give --text FILE")
+        corpora = texts_of(made.recipe, split, given.get("text"))
         try:
             reach = self.reach(given.get("context"), given.get("stride"))
         except ValueError as error:

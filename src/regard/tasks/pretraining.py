@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.config import at_least, option
-from regard.data.config import Corpus
 from regard.data.documents import Form
 from regard.data.prepared import Prepared, weighted_index
 from regard.models.bert import BertConfig, MaskedLanguage
@@ -23,11 +22,11 @@ from regard.tasks.contract import Carry, Progress
 from regard.tasks.embedder import Pooling
 from regard.tasks.examples import ExamplesView
 from regard.tasks.filler import Filler
-from regard.tasks.fit import fits
+from regard.tasks.fit import fits, refuse_sampling
 from regard.tasks.guesses import guesses
 from regard.tasks.held_out import HeldOut, measure
 from regard.tasks.masking import Masking, Masks
-from regard.tasks.options import split_of
+from regard.tasks.options import texts_of
 from regard.tasks.segments import Book, ExamplesConfig, Pairs
 from regard.tasks.sentences import Sentences
 from regard.tasks.texts import TOKENIZER, lines_of, prepared_documents, tokenizer_for
@@ -102,9 +101,7 @@ class PretrainingConfig:
             raise ValueError(
                 f"task.masking.unit words needs pieces that show where a word begins, not text.kind {recipe.text.kind}"
             )
-        for key in ("dropout", "alpha"):
-            if getattr(recipe.text, key, 0.0):
-                raise ValueError(f"text.{key} draws pieces anew for every epoch, which pretraining does not; write 0")
+        refuse_sampling(recipe)
         fits(recipe, self.length)
         if self.examples.follows and cast(BertConfig, recipe.model).segments < 2:
             raise ValueError("model.segments must be 2 where a second segment is read (task.examples is pairs)")
@@ -139,8 +136,7 @@ class PretrainingConfig:
     def evaluate(
         self, made: Filler, split: str | None, given: Mapping[str, Any], progress: Progress | None = None
     ) -> dict[str, Any]:
-        text = given.get("text")
-        corpora = [Corpus(path=str(text))] if text else split_of(made.recipe, split, "give --text FILE")
+        corpora = texts_of(made.recipe, split, given.get("text"))
         return measure(cast(MaskedLanguage, made.model), HeldOut(made.recipe, made.reader, corpora), progress)
 
 
