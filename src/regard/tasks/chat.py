@@ -13,14 +13,13 @@ from torch import Tensor, nn
 from regard.config import at_least, option
 from regard.data.config import Corpus
 from regard.data.dialogues import EOU, Dialogues, Spacing
-from regard.data.places import cache_root
-from regard.data.prepared import Prepared, prepare, weighted_index
+from regard.data.prepared import Prepared, weighted_index
 from regard.nn.attention import slow_paths
 from regard.tasks.contract import Carry, Progress
 from regard.tasks.fit import fits, refuse_sampling
 from regard.tasks.options import texts_of, with_beam
 from regard.tasks.talker import Talker, measure
-from regard.tasks.texts import TOKENIZER, tokenizer_for
+from regard.tasks.texts import TOKENIZER, prepared_from, tokenizer_for
 from regard.tasks.turns import Turns
 from regard.tasks.vocabulary import single
 from regard.text import Tokenizer
@@ -95,14 +94,7 @@ class ChatConfig:
             return single(recipe, lines, self.language, f"chat {self.separator} {self.spacing}")
 
         turns = self.turns(tokenizer_for(recipe, home, learn))
-        prepared = prepare(
-            recipe.data.train,
-            {"dialogue": turns},
-            recipe.data.filters,
-            Path(recipe.data.cache) if recipe.data.cache else cache_root() / "prepared",
-            progress=lambda n: progress("Preparing dialogues", n, 0),
-            reader=self.reader,
-        )
+        prepared = prepared_from(recipe, {"dialogue": turns}, "dialogues", progress, reader=self.reader)
         return ChatTask(recipe, turns, prepared)
 
     def evaluate(

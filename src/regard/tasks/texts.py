@@ -1,7 +1,7 @@
-"""What tasks on plain text share: a vocabulary learned from their lines, and documents in their prepared form."""
+"""What tasks share that read text: a vocabulary learned from its lines, and training data in their prepared form."""
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,13 +54,16 @@ def lines_of(recipe: "Recipe", progress: Progress) -> Iterator[str]:
             yield record.fields[0]
 
 
-def prepared_documents(recipe: "Recipe", encoder: Any, form: Form, progress: Progress) -> Prepared:
+def prepared_from(
+    recipe: "Recipe", encoders: Mapping[str, Any], what: str, progress: Progress, **options: Any
+) -> Prepared:
+    """The training data with each column encoded, of which people are told `what` they are."""
+    cache = Path(recipe.data.cache) if recipe.data.cache else cache_root() / "prepared"
+    told = lambda n: progress(f"Preparing {what}", n, 0)  # noqa: E731
+    return prepare(recipe.data.train, encoders, recipe.data.filters, cache, progress=told, **options)
+
+
+def prepared_documents(recipe: "Recipe", encoder: Encoder, form: Form, progress: Progress) -> Prepared:
     """The training documents, encoded."""
-    return prepare(
-        recipe.data.train,
-        {"text": encoder},
-        recipe.data.filters,
-        Path(recipe.data.cache) if recipe.data.cache else cache_root() / "prepared",
-        progress=lambda n: progress("Preparing documents", n, 0),
-        reader=lambda corpus, names, languages, counts: documents_of(corpus, form, languages, counts),
-    )
+    reader = lambda corpus, names, languages, counts: documents_of(corpus, form, languages, counts)  # noqa: E731
+    return prepared_from(recipe, {"text": encoder}, "documents", progress, reader=reader)

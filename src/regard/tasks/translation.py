@@ -13,8 +13,7 @@ from regard.config import option
 from regard.data.batches import plan
 from regard.data.config import Corpus
 from regard.data.conllu import beside, check_words
-from regard.data.places import cache_root
-from regard.data.prepared import Prepared, prepare, weighted_index
+from regard.data.prepared import Prepared, weighted_index
 from regard.data.ragged import Rows
 from regard.data.readers import files, read
 from regard.decoding import DecodingConfig
@@ -27,6 +26,7 @@ from regard.tasks.contract import Carry, Progress
 from regard.tasks.fit import check
 from regard.tasks.guide import Guide, links_of
 from regard.tasks.options import split_of, with_beam
+from regard.tasks.texts import prepared_from
 from regard.tasks.translator import Translator
 from regard.tasks.trees import trees
 from regard.tasks.vocabulary import Vocabulary
@@ -82,16 +82,8 @@ class TranslationConfig:
         else:
             vocabulary = Vocabulary.train(recipe, self.languages, progress)
         read_heads(recipe.data.test, self.languages, vocabulary.source)  # a mistake in it is told now, not in the end
-        cache = Path(recipe.data.cache) if recipe.data.cache else cache_root() / "prepared"
-        prepared = prepare(
-            recipe.data.train,
-            dict(zip(COLUMNS, vocabulary, strict=True)),
-            recipe.data.filters,
-            cache,
-            keep_text=vocabulary.samples,
-            progress=lambda n: progress("Preparing lines", n, 0),
-            languages=self.languages,
-        )
+        sides, keep_text = dict(zip(COLUMNS, vocabulary, strict=True)), vocabulary.samples
+        prepared = prepared_from(recipe, sides, "lines", progress, keep_text=keep_text, languages=self.languages)
         return TranslationTask(recipe, vocabulary, prepared)
 
     def evaluate(
