@@ -17,7 +17,7 @@ from regard.data.documents import COLUMN, Extent, Form, documents
 from regard.data.prepared import Prepared
 from regard.data.readers import Record, apart, read
 from regard.errors import RegardError
-from regard.evaluation.metrics import perplexity
+from regard.evaluation.metrics import Metric, perplexity
 from regard.models.texts import Texts
 from regard.nn.attention import slow_paths
 from regard.tasks.blocks import BlocksView, Streams, along
@@ -240,10 +240,6 @@ def measure(
         "word_perplexity": f"{how}|words:{extent.words}, with ends of lines",
         "bits_per_character": f"{how}|characters:{extent.characters}",
     }
-    entries = {
-        name: {"value": value} | ({"signature": signatures[name]} if name in signatures else {})
-        for name, value in found.items()
-    }
     return {
         "data": [corpus.name for corpus in corpora],
         "tokens": tokens,
@@ -252,6 +248,6 @@ def measure(
         "documents": len(texts),
         "context": reach.context,
         "stride": reach.stride,
-        "metrics": entries,
+        "metrics": {name: Metric(name, value, signatures.get(name, "")).json() for name, value in found.items()},
         "notes": [],
     }

@@ -23,8 +23,7 @@ from regard.tasks.embedder import Pooling
 from regard.tasks.examples import ExamplesView
 from regard.tasks.filler import Filler
 from regard.tasks.fit import fits, refuse_sampling
-from regard.tasks.guesses import guesses
-from regard.tasks.held_out import HeldOut, measure
+from regard.tasks.held_out import HeldOut, guesses, measure
 from regard.tasks.masking import Masking, Masks
 from regard.tasks.options import texts_of
 from regard.tasks.segments import Book, ExamplesConfig, Pairs
