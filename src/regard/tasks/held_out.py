@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import islice
 from random import Random
 from typing import TYPE_CHECKING, Any, cast
 
@@ -12,9 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from regard.data.config import Corpus
-from regard.data.documents import COLUMN, documents
 from regard.data.ragged import Rows
-from regard.data.readers import apart, read
 from regard.errors import RegardError
 from regard.evaluation.metrics import Metric
 from regard.models.bert import MaskedLanguage
@@ -24,6 +21,7 @@ from regard.tasks.examples import ExamplesView
 from regard.tasks.masking import Masks
 from regard.tasks.segments import Book
 from regard.tasks.sentences import Sentences
+from regard.tasks.texts import read_documents
 
 if TYPE_CHECKING:
     from regard.recipe import Recipe
@@ -45,9 +43,7 @@ class HeldOut:
         return cast(int, self.reader.tokenizer.mask)
 
     def _book(self, lines: int) -> Book:
-        parts = [part for corpus in self.corpora for part in apart(corpus)]
-        records = (islice(read(part, COLUMN), lines or None) for part in parts)
-        texts = [r.fields[0] for kept in records for r in documents(kept, self.settings.documents)]
+        texts = read_documents(self.corpora, self.settings.documents, lines)
         rows = [np.array(row) for row in self.reader.encode_batch(texts) if row]
         names = ", ".join(corpus.name for corpus in self.corpora)
         if not rows:

@@ -1,9 +1,8 @@
 """Language modelling: running text in, a model that says what comes next."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
@@ -13,9 +12,8 @@ from torch import Tensor, nn
 
 from regard.config import at_least, option
 from regard.data.config import Corpus
-from regard.data.documents import COLUMN, Extent, Form, documents
+from regard.data.documents import Extent, Form
 from regard.data.prepared import Prepared
-from regard.data.readers import Record, apart, read
 from regard.errors import RegardError
 from regard.evaluation.metrics import Metric, perplexity
 from regard.models.texts import Texts
@@ -25,7 +23,7 @@ from regard.tasks.contract import Carry, Progress
 from regard.tasks.fit import fits, refuse_sampling
 from regard.tasks.options import texts_of
 from regard.tasks.running import Running
-from regard.tasks.texts import TOKENIZER, lines_of, prepared_documents, tokenizer_for
+from regard.tasks.texts import TOKENIZER, lines_of, prepared_documents, read_documents, tokenizer_for
 from regard.tasks.vocabulary import single
 from regard.tasks.windows import Reach
 from regard.tasks.writer import Writer
@@ -189,18 +187,6 @@ class LanguageModellingTask:
 
 
 # --- measuring -----------------------------------------------------------------------------------------------------
-
-
-def read_documents(corpora: Sequence[Corpus], form: Form, lines: int = 0) -> list[str]:
-    """The documents of a validation or test set, of its first so many lines."""
-    found: list[str] = []
-    for corpus in corpora:
-        for part in apart(corpus):
-            kept: Iterator[Record] = islice(read(part, COLUMN), lines or None)
-            found += [record.fields[0] for record in documents(kept, form) if record.fields[0].strip()]
-    if corpora and not found:
-        raise RegardError(f"{', '.join(c.name for c in corpora)}: no text to measure on")
-    return found
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,17 @@
 """What tasks share that read text: a vocabulary learned from its lines, and training data in their prepared form."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
-from itertools import chain
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard.data.documents import COLUMN, Form, documents_of
+from regard.data.config import Corpus
+from regard.data.documents import COLUMN, Form, documents, documents_of
 from regard.data.places import cache_root
 from regard.data.prepared import Prepared, prepare
 from regard.data.readers import apart, files, read
+from regard.errors import RegardError
 from regard.tasks.contract import Progress
 from regard.text import Tokenizer
 
@@ -52,6 +54,17 @@ def lines_of(recipe: "Recipe", progress: Progress) -> Iterator[str]:
             if count % 10_000 == 0:
                 progress("Reading lines for the vocabulary", count, 0)
             yield record.fields[0]
+
+
+def read_documents(corpora: Sequence[Corpus], form: Form, lines: int = 0) -> list[str]:
+    """The documents of a validation or test set, of its first so many lines."""
+    found: list[str] = []
+    for part in chain.from_iterable(map(apart, corpora)):
+        records = documents(islice(read(part, COLUMN), lines or None), form)
+        found += [record.fields[0] for record in records if record.fields[0].strip()]
+    if corpora and not found:
+        raise RegardError(f"{', '.join(c.name for c in corpora)}: no text to measure on")
+    return found
 
 
 def prepared_from(
