@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from regard.config import at_least, below_one, mechanism, option
 from regard.models.batch import Pairs
+from regard.models.stack import check_room
 from regard.models.state import Rows, State
 from regard.models.words import SHARE, Share, embeddings
 from regard.nn.attention import Attention, AttentionConfig
@@ -188,12 +189,7 @@ class ConvConfig:
     def check(self, source: int, target: int) -> None:
         """Raise ValueError where sequences of at most so many places are more than the choices can serve."""
         self.attention.check("cross", source, self.attentions)
-        longest, room = max(source, target), getattr(self.position, "length", None)
-        if room is not None and room < longest:
-            raise ValueError(
-                f"position.length is {room}, shorter than the longest input of {longest} places "
-                "(data.filters.max_length and the end); raise it, or lower max_length"
-            )
+        check_room(self.position, "position", max(source, target))
 
     def build(self, source_entries: int, target_entries: int) -> "ConvS2S":
         return ConvS2S(self, source_entries, target_entries)

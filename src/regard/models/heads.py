@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.models.bert import Bert
+from regard.models.bert import Bert, begin
 from regard.models.texts import Texts
 from regard.nn.record import Record
 
@@ -24,7 +24,8 @@ class Headed(nn.Module):
         super().__init__()
         self.body, self.frozen, self.config = body, frozen, body.config
         self.dropout = nn.Dropout(body.config.dropout)
-        self.output = begun(nn.Linear(body.config.size, outputs))
+        self.output = nn.Linear(body.config.size, outputs)
+        begin(self.output)
         if frozen:
             body.requires_grad_(False)
 
@@ -139,13 +140,6 @@ class Chooser(Pooled):
     def loss(self, scores: Tensor, batch: Texts, smoothing: float = 0.0) -> Tensor:
         assert batch.classes is not None
         return F.cross_entropy(scores, batch.classes, reduction="sum")  # smoothing would meet the −∞
-
-
-def begun(linear: nn.Linear) -> nn.Linear:
-    """With BERT's first weights: N(0, 0.02²), and no bias."""
-    nn.init.normal_(linear.weight, std=0.02)
-    nn.init.zeros_(linear.bias)
-    return linear
 
 
 def wide(scores: Tensor) -> Tensor:
