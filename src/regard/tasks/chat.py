@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from regard.config import at_least, option
 from regard.data.config import Corpus
 from regard.data.dialogues import EOU, Dialogues, Spacing
 from regard.data.prepared import Prepared, weighted_index
-from regard.nn.attention import slow_paths
-from regard.tasks.contract import Carry, Progress
+from regard.tasks.contract import BaseTask, Progress
 from regard.tasks.fit import fits, refuse_sampling
 from regard.tasks.options import texts_of, with_beam
 from regard.tasks.talker import Talker, measure
@@ -104,12 +103,11 @@ class ChatConfig:
         return report(made, corpora, progress, with_beam(made.recipe.decoding, given.get("beam")))
 
 
-class ChatTask:
+class ChatTask(BaseTask):
     def __init__(self, recipe: "Recipe", turns: Turns, prepared: Prepared) -> None:
-        self.recipe, self.turns, self.prepared = recipe, turns, prepared
+        super().__init__(recipe)
+        self.turns, self.prepared, self.fingerprint = turns, prepared, prepared.fingerprint
         self.settings = cast(ChatConfig, recipe.task)
-        self.fingerprint, self.goal = prepared.fingerprint, recipe.training.goal
-        self.higher_is_better = self.settings.metrics[self.goal]
         self.form = self.talker(nn.Identity()).form
         self.examples = self.form.examples(prepared.columns["dialogue"])
         self.valid = read_dialogues(self.settings, recipe.data.valid, recipe.training.validation.lines)
@@ -125,14 +123,8 @@ class ChatTask:
     def build_model(self) -> nn.Module:
         return self.settings.build(self.recipe, self.turns.size)
 
-    def notes(self, model: nn.Module) -> list[str]:
-        return slow_paths(model)
-
     def view(self, seed: int, epoch: int) -> Any:
         return self.form.view(self.examples, self.examples.of(weighted_index(self.prepared, seed, epoch)))
-
-    def loss(self, model: nn.Module, batch: Any, carry: Carry) -> tuple[Tensor, Carry]:
-        return model(batch, None, self.recipe.training.label_smoothing), carry
 
     def fixed(self, model: nn.Module, batch: Any) -> Any | None:
         return self.form.fixed(model, batch)

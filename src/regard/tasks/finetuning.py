@@ -20,8 +20,7 @@ from regard.data.config import Corpus
 from regard.errors import RegardError
 from regard.evaluation.labels import require
 from regard.models.texts import Texts
-from regard.nn.attention import slow_paths
-from regard.tasks.contract import Carry, Progress
+from regard.tasks.contract import BaseTask, Progress
 from regard.tasks.fit import fits
 from regard.tasks.options import texts_of
 from regard.tasks.reading import Notes, Reader, Reading
@@ -177,14 +176,12 @@ class Finetuning:
         return made.measure(corpora, progress)
 
 
-class FinetuningTask:
+class FinetuningTask(BaseTask):
     def __init__(
         self, recipe: "Recipe", reading: Reading, train: Sequence[Any], valid: Sequence[Any], weights: np.ndarray
     ) -> None:
-        self.recipe, self.reading, self.settings = recipe, reading, reading.settings
-        self.goal: str = recipe.training.goal
-        self.higher_is_better = self.settings.metrics[self.goal]
-        self.smoothing = recipe.training.label_smoothing
+        super().__init__(recipe)
+        self.reading, self.settings = reading, reading.settings
         self.notes_of_train, self.notes_of_valid = Notes(), Notes()
         self.train, self.valid = train, valid[: recipe.training.validation.lines or None]
         self.units = reading.units(train, self.notes_of_train, learn=True)
@@ -234,9 +231,6 @@ class FinetuningTask:
             )
         return own | taken
 
-    def notes(self, model: nn.Module) -> list[str]:
-        return slow_paths(model)
-
     def view(self, seed: int, epoch: int) -> UnitsView:
         """Each unit as often as its corpus weighs; a part of a time is a chance."""
         whole, part = np.divmod(self.weights, 1)
@@ -245,9 +239,6 @@ class FinetuningTask:
         if not len(order):
             raise RegardError("the weights of the corpora leave no example for an epoch; raise a weight")
         return UnitsView(self.units, order, self.settings.batch, self.reading.collate, self.settings.count)
-
-    def loss(self, model: nn.Module, batch: Texts, carry: Carry) -> tuple[Tensor, Carry]:
-        return model(batch, None, self.smoothing), carry
 
     def fixed(self, model: nn.Module, batch: Texts) -> Texts | None:
         return batch.fixed() if self.recipe.model.kind == "bert" else None  # recurrent layers are not recorded

@@ -17,9 +17,8 @@ from regard.data.prepared import Prepared
 from regard.errors import RegardError
 from regard.evaluation.metrics import Metric, perplexity
 from regard.models.texts import Texts
-from regard.nn.attention import slow_paths
 from regard.tasks.blocks import BlocksView, Streams, along
-from regard.tasks.contract import Carry, Progress
+from regard.tasks.contract import BaseTask, Carry, Progress
 from regard.tasks.fit import fits, refuse_sampling
 from regard.tasks.options import texts_of
 from regard.tasks.running import Running
@@ -113,14 +112,11 @@ class LanguageModellingConfig:
         return measure(made, corpora, reach, progress)
 
 
-class LanguageModellingTask:
+class LanguageModellingTask(BaseTask):
     def __init__(self, recipe: "Recipe", running: Running, prepared: Prepared) -> None:
-        self.recipe, self.running, self.prepared = recipe, running, prepared
+        super().__init__(recipe)
+        self.running, self.prepared, self.fingerprint = running, prepared, prepared.fingerprint
         self.settings = cast(LanguageModellingConfig, recipe.task)
-        self.fingerprint = prepared.fingerprint
-        self.smoothing = recipe.training.label_smoothing
-        self.goal: str = recipe.training.goal
-        self.higher_is_better = self.settings.metrics[self.goal]
         texts = read_documents(recipe.data.valid, self.settings.documents, recipe.training.validation.lines)
         self.valid = Measured.of(texts, self.writer(nn.Identity()))
         self.streams = Streams(prepared, self.settings.length)
@@ -141,9 +137,6 @@ class LanguageModellingTask:
     def build_model(self) -> nn.Module:
         return cast(Any, self.recipe.model).build(self.running.size)  # type: ignore[no-any-return]
 
-    def notes(self, model: nn.Module) -> list[str]:
-        return slow_paths(model)
-
     def view(self, seed: int, epoch: int) -> BlocksView:
         if self.carries:
             return along(self.streams, self.recipe.training.tokens_per_batch, seed, epoch)
@@ -152,7 +145,7 @@ class LanguageModellingTask:
 
     def loss(self, model: nn.Module, batch: Texts, carry: Carry) -> tuple[Tensor, Carry]:
         if not self.carries:
-            return model(batch, None, self.smoothing), carry
+            return super().loss(model, batch, carry)
         begin, states = torch.tensor(batch.rows, device=batch.device), dict[str, Tensor]()
         if carry and len(carry["next"]) == len(begin):  # a short text has more rows in one epoch than in another
             other = (carry["next"] != begin)[:, None, None, None]  # as in a new epoch: such a row begins anew

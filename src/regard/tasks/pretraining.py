@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from regard.config import at_least, option
 from regard.data.documents import Form
@@ -17,8 +17,7 @@ from regard.data.prepared import Prepared, weighted_index
 from regard.models.bert import BertConfig, MaskedLanguage
 from regard.models.texts import Texts
 from regard.nn import kernels
-from regard.nn.attention import slow_paths
-from regard.tasks.contract import Carry, Progress
+from regard.tasks.contract import BaseTask, Progress
 from regard.tasks.embedder import Pooling
 from regard.tasks.examples import ExamplesView
 from regard.tasks.filler import Filler
@@ -139,14 +138,11 @@ class PretrainingConfig:
         return measure(cast(MaskedLanguage, made.model), HeldOut(made.recipe, made.reader, corpora), progress)
 
 
-class PretrainingTask:
+class PretrainingTask(BaseTask):
     def __init__(self, recipe: "Recipe", reader: Sentences, prepared: Prepared) -> None:
-        self.recipe, self.reader, self.prepared = recipe, reader, prepared
+        super().__init__(recipe)
+        self.reader, self.prepared, self.fingerprint = reader, prepared, prepared.fingerprint
         self.settings = cast(PretrainingConfig, recipe.task)
-        self.fingerprint = prepared.fingerprint
-        self.smoothing = recipe.training.label_smoothing
-        self.goal: str = recipe.training.goal
-        self.higher_is_better = self.settings.metrics[self.goal]
         tokenizer = reader.tokenizer
         self.book = Book(prepared.columns["text"], tokenizer.eos, self.settings.room // 2)
         self.settings.examples.check(self.book)
@@ -166,17 +162,11 @@ class PretrainingTask:
     def build_model(self) -> nn.Module:
         return self.settings.build(self.recipe, self.reader.size)
 
-    def notes(self, model: nn.Module) -> list[str]:
-        return slow_paths(model)
-
     def view(self, seed: int, epoch: int) -> "ExamplesView":
         draw = Random(f"{seed} {epoch}")
         chosen = weighted_index(self.prepared, seed, epoch)
         made = self.settings.examples.make(self.book, chosen, self.settings.room, draw)
         return ExamplesView(self.book, made, self.masks, self.reader.tokenizer, self.settings, (seed, epoch))
-
-    def loss(self, model: nn.Module, batch: Texts, carry: Carry) -> tuple[Tensor, Carry]:
-        return model(batch, None, self.smoothing), carry
 
     def fixed(self, model: nn.Module, batch: Texts) -> Texts | None:
         """Rows of one length, and room for all masks that they may have: shapes that come again."""

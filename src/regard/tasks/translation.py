@@ -19,10 +19,9 @@ from regard.data.readers import files, read
 from regard.decoding import DecodingConfig
 from regard.errors import RegardError
 from regard.models.batch import Packed, Pairs, pairs
-from regard.nn.attention import slow_paths
 from regard.nn.layout import Tree
 from regard.nn.record import Record
-from regard.tasks.contract import Carry, Progress
+from regard.tasks.contract import BaseTask, Carry, Progress
 from regard.tasks.fit import check
 from regard.tasks.guide import Guide, links_of
 from regard.tasks.options import split_of, with_beam
@@ -101,14 +100,11 @@ class TranslationConfig:
         return evaluate(made, corpora, progress, with_beam(made.recipe.decoding, given.get("beam")))
 
 
-class TranslationTask:
+class TranslationTask(BaseTask):
     def __init__(self, recipe: "Recipe", vocabulary: Vocabulary, prepared: Prepared) -> None:
-        self.recipe, self.vocabulary, self.prepared = recipe, vocabulary, prepared
-        self.fingerprint = prepared.fingerprint
-        self.smoothing = recipe.training.label_smoothing
-        self.goal: str = recipe.training.goal
+        super().__init__(recipe)
+        self.vocabulary, self.prepared, self.fingerprint = vocabulary, prepared, prepared.fingerprint
         self.settings = cast(TranslationConfig, recipe.task)
-        self.higher_is_better = self.settings.metrics[self.goal]
         self.valid = read_pairs(recipe.data.valid, self.languages)
         self.valid_heads = read_heads(recipe.data.valid, self.languages, vocabulary.source)
         longest = recipe.data.filters.max_length
@@ -126,9 +122,6 @@ class TranslationTask:
 
     def build_model(self) -> nn.Module:
         return self.settings.build(self.recipe, self.vocabulary)
-
-    def notes(self, model: nn.Module) -> list[str]:
-        return slow_paths(model)
 
     def view(self, seed: int, epoch: int) -> "PairsView":
         rows = weighted_index(self.prepared, seed, epoch)
