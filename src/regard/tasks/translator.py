@@ -167,13 +167,7 @@ class Translator:
         self.model.eval()
         # what is recorded cannot be refilled: such lines go batch by batch
         for rows, room in (batches if places else lanes)([len(row) for row in ids], budget):
-            feed = replace(
-                self._feed(ids, rows, room, [limits[row] for row in rows], heads),
-                prefixes=asked.prefixes(rows),
-                phrases=asked.phrases(rows),
-                ways=asked.ways(rows),
-                seams=asked.seams,
-            )
+            feed = asked.added(self._feed(ids, rows, room, [limits[row] for row in rows], heads), rows)
             searched = self._search(feed, [keys[row] for row in rows], decoding, count, places, told)
             for row, hypotheses in zip(rows, searched, strict=True):
                 found[row] = [self._translation(h, len(ids[row]) + 1, options) for h in hypotheses]
@@ -194,10 +188,11 @@ class Translator:
             source, real = sources(Packed.of([ids[row] for row in now]), marks.pad, marks.eos)
             return Pairs(source, real, tree=self._tree(heads, ids, now)).to(device)
 
-        def blank(count: int, length: int) -> Pairs:
-            return Pairs(torch.full((count, length), marks.eos, device=device), None)
+        return Feed(read, limits, room, blank=self.blank, lengths=[len(ids[row]) + 1 for row in rows])
 
-        return Feed(read, limits, room, blank=blank, lengths=[len(ids[row]) + 1 for row in rows])
+    def blank(self, count: int, length: int) -> Pairs:
+        """So many sources of so many words, of no meaning."""
+        return Pairs(torch.full((count, length), self.vocabulary.source.eos, device=self.device), None)
 
     @staticmethod
     def _check(decoding: DecodingConfig, count: int, phrases: bool) -> None:
