@@ -4,7 +4,6 @@ import contextlib
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -20,7 +19,7 @@ from regard.folder import load, load_as
 from regard.tasks.alignment import pharaoh
 from regard.tasks.constraints import NOTHING, Wanted
 from regard.tasks.options import SPLITS, drawing, searching, with_beam
-from regard.tasks.streams import Soon, always, bar, chunks, mender, reading, standard_input, warn, writing
+from regard.tasks.streams import Soon, after, always, bar, chunks, mender, reading, standard_input, warn, writing
 from regard.tasks.translator import Long, Options, Translation, Translator
 from regard.tasks.writer import Writer
 
@@ -75,7 +74,7 @@ def translate(
         for part in chunks(records, lines.soon):
             given = [record for record, _, _ in part]
             chunk = [record.fields[0] for record in given]
-            options |= {"progress": partial(_told, tell, start), "before": start}
+            options |= {"progress": after(start, tell), "before": start}
             options |= {"heads": _heads(given, parses), **asked.of(part)}
             found = translator.nbest(chunk, nbest, decoding, **options)
             for number, translations in enumerate(found, start + 1):
@@ -88,10 +87,6 @@ def translate(
             start += len(chunk)
     if mend:
         mend.tell(name)
-
-
-def _told(tell: Callable[[int, int], None], before: int, what: str, done: int, of: int) -> None:
-    tell(before + done, before + of)
 
 
 def _search(

@@ -34,22 +34,20 @@ from regard.text import Tokenizer
 if TYPE_CHECKING:
     from regard.recipe import Recipe
 
-METRICS = {
-    "loss": False,
-    "masked_loss": False,
-    "masked_accuracy": True,
-    "gap_accuracy": True,
-    "next_loss": False,
-    "next_accuracy": True,
-}
-
 
 @dataclass(frozen=True)
 class PretrainingConfig:
     """Documents: masked words are guessed, and whether a segment follows another (Devlin 2019, 3.1)."""
 
     models: ClassVar[tuple[str, ...]] = ("bert",)
-    metrics: ClassVar[dict[str, bool]] = METRICS
+    metrics: ClassVar[dict[str, bool]] = {
+        "loss": False,
+        "masked_loss": False,
+        "masked_accuracy": True,
+        "gap_accuracy": True,
+        "next_loss": False,
+        "next_accuracy": True,
+    }
     defaults: ClassVar[dict[str, Any]] = {
         "data": {"filters": {"max_length": 1_000_000_000, "duplicates": False}},  # a document may be long
         "text": {"kind": "bert"},

@@ -231,10 +231,8 @@ class PairsView:
 
 def read_pairs(corpora: list[Corpus], languages: tuple[str, str]) -> list[tuple[str, str]]:
     """All pairs of a validation or test set, empty lines included."""
-    found = []
-    for corpus in corpora:
-        for record in read(corpus, COLUMNS, languages):
-            found.append((record.fields[0], record.fields[1]))
+    records = (record for corpus in corpora for record in read(corpus, COLUMNS, languages))
+    found = [(record.fields[0], record.fields[1]) for record in records]
     if corpora and not found:
         raise RegardError(f"{', '.join(c.name for c in corpora)}: no pairs to measure on")
     return found
