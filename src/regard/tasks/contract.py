@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from regard.recipe import Recipe
 
 Progress = Callable[[str, int, int], None]  # (what is being done, how many so far, of how many; 0: unknown)
-
-
+Warn = Callable[[str], None]  # given a sentence
 Carry = dict[str, Tensor] | None  # named, so that a checkpoint can hold it
 
 

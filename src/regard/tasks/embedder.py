@@ -13,14 +13,13 @@ from regard.errors import RegardError, listed
 from regard.models.bert import Bert
 from regard.models.texts import Texts, texts
 from regard.tasks.batching import by_length
-from regard.tasks.contract import Progress
+from regard.tasks.contract import Progress, Warn
 from regard.tasks.sentences import Sentences
 
 if TYPE_CHECKING:
     from regard.recipe import Recipe
 
 Pooling = Literal["mean", "cls", "max", "pooler"]
-Warn = Callable[[str], None]
 
 
 class Embedder:

@@ -41,9 +41,8 @@ class LanguageModellingConfig:
         ("perplexity", "loss", "word_perplexity", "bits_per_character"), False
     )
     defaults: ClassVar[dict[str, Any]] = {
-        "data": {
-            "filters": {"max_length": 1_000_000_000, "duplicates": False}
-        },  # a document may be long, or come again
+        # a document may be long, or come again
+        "data": {"filters": {"max_length": 1_000_000_000, "duplicates": False}},
         "text": {"kind": "byte_bpe"},
         "model": {"kind": "lm"},
         "training": {"goal": "perplexity", "label_smoothing": 0.0},

@@ -162,14 +162,10 @@ class TranslationTask(BaseTask):
         translator = self.translator(model)
         result = translator.forced(chosen, heads)
         if settings.decode:
+            sources, quiet = [s for s, _ in chosen], lambda sentence: None  # the report has said what is cut
             outputs = translator.translate(
-                [s for s, _ in chosen],
-                settings.decoding,
-                form="prepared",
-                progress=progress,
-                warn=lambda sentence: None,
-                heads=heads,
-            )  # the report has said it
+                sources, settings.decoding, form="prepared", progress=progress, warn=quiet, heads=heads
+            )
             full = self.goal not in ("bleu", "loss", "perplexity")
             metrics = translator.measure(outputs, chosen, full)
             result |= {name: metric.value for name, metric in metrics.items()}

@@ -23,7 +23,7 @@ from regard.nn.record import Record
 from regard.tasks.alignment import align, chosen
 from regard.tasks.batching import batches, by_length, lanes
 from regard.tasks.constraints import Asking, Constraints
-from regard.tasks.contract import Progress
+from regard.tasks.contract import Progress, Warn
 from regard.tasks.long_lines import Segments
 from regard.tasks.options import searching
 from regard.tasks.together import Joint, check_alike, shortest
@@ -34,12 +34,10 @@ if TYPE_CHECKING:
     from regard.recipe import Recipe
     from regard.tasks.translation import TranslationConfig
 
-Form = Literal[
-    "plain", "prepared"
-]  # text for people, or as the tokenizer's own stage left it (Moses tokens, lower case)
+# Text for people, or as the tokenizer's own stage left it (Moses tokens, lower case).
+Form = Literal["plain", "prepared"]
 Long = Literal["truncate", "refuse", "translate", "segment"]
 PRECISIONS: dict[str, torch.dtype | None] = {"float32": None, "bf16": torch.bfloat16}  # None: as the weights are
-Warn = Callable[[str], None]
 
 
 @dataclass(slots=True)  # not frozen: such are made five times as fast, and there is one for each line
@@ -257,12 +255,8 @@ class Translator:
         chosen(torch.stack(found)[:, 0], layer, heads)
 
     def _encode(self, lines: Sequence[str], options: Options) -> list[list[int]]:
-        limit, long, before = (
-            self.recipe.data.filters.max_length,
-            options.get("long", "truncate"),
-            options.get("before", 0),
-        )
-        heads, warn = options.get("heads"), options.get("warn") or _warn
+        limit, before = self.recipe.data.filters.max_length, options.get("before", 0)
+        long, heads, warn = options.get("long", "truncate"), options.get("heads"), options.get("warn") or _warn
         ids = self.vocabulary.source.encode_batch(list(lines))
         if heads is not None:
             check(heads, ids, self.vocabulary.source, before)
@@ -303,15 +297,12 @@ class Translator:
         was_training = self.model.training
         self.model.eval()
         for rows in by_length([max(len(s), len(t)) + 1 for s, t in zip(source, target, strict=True)], batch_tokens):
-            given_rows = Packed.of([source[r] for r in rows]), Packed.of([target[r] for r in rows])
-            batch = replace(pairs(*given_rows, v.source, v.target), tree=self._tree(heads, source, rows)).to(
-                self.device
-            )
+            sides = Packed.of([source[r] for r in rows]), Packed.of([target[r] for r in rows])
+            batch = replace(pairs(*sides, v.source, v.target), tree=self._tree(heads, source, rows)).to(self.device)
             assert batch.labels is not None
             logits = self.model(batch)
-            nll = F.cross_entropy(
-                logits.to(torch.promote_types(logits.dtype, torch.float32)), batch.labels, reduction="none"
-            )
+            logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+            nll = F.cross_entropy(logits, batch.labels, reduction="none")
             counts = [len(target[r]) + 1 for r in rows]
             for row, part, count in zip(rows, nll.double().split(counts), counts, strict=True):
                 result[row] = (-float(part.sum()), count)
