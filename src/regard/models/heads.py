@@ -63,15 +63,12 @@ class Pooled(Headed):
         super().__init__(body, outputs, frozen)
         self.pooler = body.pooler()
 
-    def rows(self, batch: Texts, record: Record | None = None) -> Tensor:
+    def scores(self, batch: Texts, record: Record | None = None) -> Tensor:
         return wide(self.output(self.dropout(self.pooler(self.hidden(batch, record), batch.real))))  # [B, outputs]
 
 
 class Classifier(Pooled):
     """A class for each row: scores [B, C], classes [B]."""
-
-    def scores(self, batch: Texts, record: Record | None = None) -> Tensor:
-        return self.rows(batch, record)
 
     def loss(self, scores: Tensor, batch: Texts, smoothing: float = 0.0) -> Tensor:
         assert batch.classes is not None
@@ -82,7 +79,7 @@ class Regressor(Pooled):
     """A number for each row: scores [B], classes [B] are the numbers. It learns by the square of the difference."""
 
     def scores(self, batch: Texts, record: Record | None = None) -> Tensor:
-        return self.rows(batch, record)[:, 0]
+        return super().scores(batch, record)[:, 0]
 
     def loss(self, scores: Tensor, batch: Texts, smoothing: float = 0.0) -> Tensor:
         assert batch.classes is not None
@@ -134,7 +131,7 @@ class Chooser(Pooled):
     def scores(self, batch: Texts, record: Record | None = None) -> Tensor:
         assert isinstance(batch, Options)
         assert batch.groups is not None
-        each = self.rows(batch, record)[:, 0]  # [B]
+        each = super().scores(batch, record)[:, 0]  # [B]
         return each[batch.groups.clamp(min=0)].masked_fill(batch.groups < 0, -torch.inf)
 
     def loss(self, scores: Tensor, batch: Texts, smoothing: float = 0.0) -> Tensor:
