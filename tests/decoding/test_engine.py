@@ -12,7 +12,7 @@ from regard.models.batch import Packed, pairs
 from regard.nn.record import Record
 from tests.decoding.small import MODELS, SYMBOLS, batch, feed, plain_beam, sentences
 from tests.models import test_transformer
-from tests.models.test_transformer import MARKS
+from tests.models.promises import MARKS
 
 SEARCHES = [Greedy(), Beam(size=4), Beam(size=3, penalty="gnmt", length_penalty=0.6), Sample(seed=7)]
 

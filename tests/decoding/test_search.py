@@ -10,7 +10,8 @@ import torch
 from regard.decoding import Beam, Greedy, Sample, Symbols
 from regard.decoding.beam import penalty
 from regard.models.batch import Packed, Pairs, sources
-from tests.models.test_transformer import MARKS, build
+from tests.models.promises import MARKS
+from tests.models.test_transformer import build
 from tests.searches import beam_search, greedy_search, sample
 
 SYMBOLS = Symbols(bos=2, eos=3, never=(0, 2))

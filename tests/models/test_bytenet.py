@@ -1,22 +1,17 @@
 """ByteNet: a loop in numpy as oracle, columns read at the target's own step, receptive fields, stepwise decoding."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
-from torch.nn import functional as F
 
 from regard import config
-from regard.decoding import Beam, Symbols
-from regard.models.batch import Packed, Pairs, pairs
 from regard.models.bytenet import ByteNet, ByteNetConfig
-from tests.searches import beam_search
+from tests.models import promises
+from tests.models.promises import MARKS, batch, sentences
 
-MARKS = SimpleNamespace(pad=0, bos=2, eos=3)
 CHOICES = [{}, {"kernel": 5, "dilations": [1, 3], "stretch": 1.0}, {"sets": 2, "dilations": [2, 1], "extra": 3}]
 
 
@@ -28,16 +23,6 @@ def build(entries: int = 30, target: int | None = None, **keys: object) -> ByteN
         for p in model.parameters():  # biases and norms too, so that none is left untested at 0 or 1
             p.add_(torch.randn_like(p) * 0.1)
     return model
-
-
-def sentences(lengths: list[tuple[int, int]], seed: int = 0) -> list[tuple[np.ndarray, np.ndarray]]:
-    g = np.random.default_rng(seed)
-    return [(g.integers(4, 30, s), g.integers(4, 30, t)) for s, t in lengths]
-
-
-def batch(lengths: list[tuple[int, int]], seed: int = 0) -> Pairs:
-    rows = sentences(lengths, seed)
-    return pairs(Packed.of([s for s, _ in rows]), Packed.of([t for _, t in rows]), MARKS, MARKS)
 
 
 # --- the same in numpy, one place at a time ------------------------------------------------------------------------
@@ -104,17 +89,7 @@ def test_columns_are_as_many_as_the_source_asks_for() -> None:
 
 
 def test_no_place_sees_a_later_target() -> None:
-    model, read = build(share="none"), []
-
-    def keep(_, __, out: torch.Tensor) -> None:
-        read.append(out)
-
-    model.target_embedding.register_forward_hook(keep)
-    logits = model(batch([(4, 6)]))  # [T, V]
-    for t in range(7):
-        (gradient,) = torch.autograd.grad(logits[t].sum(), read[0], retain_graph=True)  # [1, T, D]
-        assert (gradient[0, t + 1 :] == 0).all()
-        assert (gradient[0, t] != 0).any()
+    promises.no_place_sees_a_later_target(build(share="none"))
 
 
 @pytest.mark.parametrize(
@@ -138,12 +113,7 @@ def test_dilation_doubles_what_is_seen(sets: int, dilations: list[int], kernel: 
 
 @pytest.mark.parametrize("choices", CHOICES)
 def test_a_sentence_alone_and_in_a_padded_batch(choices: dict) -> None:
-    model = build(**choices)
-    lengths = [(3, 2), (9, 8), (1, 1), (2, 9)]
-    logits = model(batch(lengths, seed=3)).split([3, 9, 2, 10])
-    for (source, target), expected in zip(sentences(lengths, 3), logits, strict=True):
-        alone = pairs(Packed.of([source]), Packed.of([target]), MARKS, MARKS)
-        torch.testing.assert_close(model(alone), expected, atol=1e-12, rtol=1e-12)
+    promises.alone_as_in_a_padded_batch(build(**choices), [(3, 2), (9, 8), (1, 1), (2, 9)])
 
 
 # --- step by step --------------------------------------------------------------------------------------------------
@@ -156,42 +126,12 @@ def test_a_sentence_alone_and_in_a_padded_batch(choices: dict) -> None:
     st.sampled_from(CHOICES),
 )
 def test_step_by_step_is_the_parallel_pass(lengths, prompt, choices) -> None:
-    model = build(**choices)
-    b = batch(lengths)
-    with torch.no_grad():
-        parallel = model(b)
-        state = model.start(b, b.target.shape[1])
-        outs = []
-        for tokens in [b.target[:, :prompt], *b.target[:, prompt:].split(1, 1)]:
-            if tokens.shape[1]:
-                out, state = model.step(tokens, state)
-                outs.append(out)
-    stepped = torch.cat(outs, 1).flatten(0, 1)[b.places]
-    torch.testing.assert_close(stepped, parallel, atol=1e-9, rtol=1e-9)
+    promises.stepwise_as_at_once(build(**choices), lengths, prompt)
 
 
 @pytest.mark.parametrize("choices", CHOICES)
 def test_state_moves_and_replaces_rows(choices: dict) -> None:
-    """Rows reordered and replaced, by shorter sources too, go on as if they had always stood there."""
-    model = build(**choices)
-    a, b = batch([(4, 6), (4, 6)], seed=1), batch([(2, 6)], seed=2)
-    with torch.no_grad():
-        state = model.start(a, 8)
-        _, state = model.step(a.target[:, :4], state)
-        state.reorder(torch.tensor([1, 0, 1]))
-        fresh = model.start(b, 8)
-        _, fresh = model.step(b.target[:, :2], fresh)
-        state.write(torch.tensor([1]), fresh)
-        assert state.position.tolist() == [4, 2, 4]
-        found = []
-        for t in range(3):
-            tokens = torch.stack([a.target[1, 4 + t], b.target[0, 2 + t], a.target[1, 4 + t]])[:, None]
-            found.append(model.step(tokens, state)[0][:, 0])
-        whole_a, whole_b = model(a).split(7)[1], model(b)
-    for t, out in enumerate(found):
-        torch.testing.assert_close(out[0], whole_a[4 + t], atol=1e-9, rtol=1e-9)
-        torch.testing.assert_close(out[1], whole_b[2 + t], atol=1e-9, rtol=1e-9)
-        torch.testing.assert_close(out[2], out[0])
+    promises.rows_move(build(**choices))
 
 
 # --- learning ------------------------------------------------------------------------------------------------------
@@ -199,45 +139,21 @@ def test_state_moves_and_replaces_rows(choices: dict) -> None:
 
 @pytest.mark.parametrize("choices", CHOICES)
 def test_gradients_reach_every_parameter(choices: dict) -> None:
-    model = build(share="none", **choices)
-    model(batch([(4, 3), (2, 5)])).square().sum().backward()
-    assert [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()] == []
+    promises.gradients_reach_every_parameter(build(share="none", **choices))
 
 
 def test_it_learns_to_copy_and_beam_search_reads_it() -> None:
     torch.manual_seed(0)
-    keys = {"size": 64, "dilations": [1, 2, 4], "dropout": 0.0}
-    model = config.parse(ByteNetConfig, keys).build(14, 14)
-    optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
-    g = np.random.default_rng(0)
-
-    def draw(count: int) -> Pairs:
-        rows = Packed.of([g.integers(4, 14, g.integers(2, 7)) for _ in range(count)])
-        return pairs(rows, rows, MARKS, MARKS)
-
-    for _ in range(150):
-        b = draw(48)
-        loss = F.cross_entropy(model(b), b.labels)
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-    model.eval()
-    b = draw(40)
-    found = beam_search(model, b, [12] * 40, Symbols(2, 3, (0, 2)), Beam(size=3))
-    said = [best[0].tokens for best in found]
-    expected = [[word for word in row if word > 3] for row in b.source.tolist()]
-    assert sum(a == e for a, e in zip(said, expected, strict=True)) >= 38
+    promises.learns_to_copy(
+        config.parse(ByteNetConfig, {"size": 64, "dilations": [1, 2, 4], "dropout": 0.0}).build(14, 14)
+    )
 
 
 # --- the config ----------------------------------------------------------------------------------------------------
 
 
 def test_sharing_two_and_three_ways() -> None:
-    counts = [sum(p.numel() for p in build(share=share).parameters()) for share in ("all", "target", "none")]
-    assert [c - counts[0] for c in counts] == [0, 30 * 8, 2 * 30 * 8]
-    assert build(30, 40, share="target").output.weight.shape == (40, 8)
-    with pytest.raises(ValueError, match="shared vocabulary"):
-        build(30, 40, share="all")
+    promises.shares_two_and_three_ways(build, 8)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from regard.nn import kernels
 from regard.nn.backend import short
 from regard.nn.layout import Tree
 from regard.nn.record import Record
-from tests.models.test_transformer import batch
+from tests.models.promises import batch
 
 LENGTHS = [(5, 3), (2, 9), (14, 0), (0, 5)]
 SMALL = {"init": "xavier", "layers": 1, "size": 16, "inner": 20, "heads": 1, "dropout": 0.0}

@@ -10,7 +10,7 @@ from regard.models.batch import Pairs
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.nn import backend
 from regard.nn.layout import Layout
-from tests.models.test_transformer import batch
+from tests.models.promises import batch
 
 SERVED = [  # by torch's kernel too
     "sinusoidal",

@@ -13,7 +13,8 @@ from regard.errors import RegardError
 from regard.models.batch import Packed, Pairs, pairs
 from regard.models.rnn import Rnn, RnnConfig
 from regard.nn.record import Record
-from tests.models.test_transformer import MARKS, batch
+from tests.models import promises
+from tests.models.promises import MARKS, batch
 from tests.searches import beam_search
 
 KINDS = [
@@ -223,14 +224,9 @@ def test_step_by_step_is_the_whole_and_rows_move(cell: str, kind: dict[str, Any]
 @pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda k: "-".join(map(str, k.values())))
 def test_a_sentence_alone_and_in_a_padded_batch(cell: str, kind: dict[str, Any]) -> None:
-    lengths = [(3, 2), (9, 8), (1, 1)]
-    many = batch(lengths, seed=3)
-    g = np.random.default_rng(3)
-    rows = [(g.integers(4, 30, s), g.integers(4, 30, t)) for s, t in lengths]
     for pattern in PATTERNS:
         model = build(cell=cell, attention={"pattern": pattern}, **kind)
-        for (source, target), expected in zip(rows, model(many).split([3, 9, 2]), strict=True):
-            close(model(pairs(Packed.of([source]), Packed.of([target]), MARKS, MARKS)), expected, 1e-12)
+        promises.alone_as_in_a_padded_batch(model, [(3, 2), (9, 8), (1, 1)])
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda k: "-".join(map(str, k.values())))

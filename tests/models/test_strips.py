@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from regard.models.batch import Packed, Pairs, pairs
 from regard.models.strips import Strip
 from regard.training.replay import leaves
-from tests.models.test_transformer import MARKS, batch
+from tests.models.promises import MARKS, batch
 
 LENGTHS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), min_size=1, max_size=40)
 

@@ -2,7 +2,6 @@
 
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -10,22 +9,16 @@ from hypothesis import strategies as st
 from torch import nn
 
 from regard import config
-from regard.models.batch import Packed, Pairs, pairs
+from regard.models.batch import Packed, pairs
 from regard.models.transformer import Transformer, TransformerConfig
-
-MARKS = SimpleNamespace(pad=0, bos=2, eos=3)
+from tests.models import promises
+from tests.models.promises import batch
 
 
 def build(entries: int = 30, target: int | None = None, **keys: object) -> Transformer:
     torch.manual_seed(0)
     small = {"init": "xavier", "layers": 2, "size": 16, "inner": 24, "heads": 4, "dropout": 0.0, **keys}
     return config.parse(TransformerConfig, small).build(entries, target or entries).double().eval()
-
-
-def batch(lengths: list[tuple[int, int]], seed: int = 0, entries: int = 30) -> Pairs:
-    g = np.random.default_rng(seed)
-    rows = [(g.integers(4, entries, s), g.integers(4, entries, t)) for s, t in lengths]
-    return pairs(Packed.of([s for s, _ in rows]), Packed.of([t for _, t in rows]), MARKS, MARKS)
 
 
 @pytest.mark.parametrize("preset, count", [("base", 63_082_496), ("big", 214_245_376)])
@@ -37,16 +30,11 @@ def test_parameter_counts_of_the_paper(preset: str, count: int) -> None:
 
 
 def test_sharing_two_and_three_ways() -> None:
-    three, two, none = (build(share=share) for share in ("all", "target", "none"))
-    table = 30 * 16
-    counts = [sum(p.numel() for p in model.parameters()) for model in (three, two, none)]
-    assert [c - counts[0] for c in counts] == [0, table, 2 * table]
+    promises.shares_two_and_three_ways(build, 16)
+    three, two = build(share="all"), build(share="target")
     assert three.source_embedding.weight is three.output.weight
     assert two.target_embedding.weight is two.output.weight
     assert two.source_embedding.weight is not two.output.weight
-    assert build(30, 40, share="target").output.weight.shape == (40, 16)
-    with pytest.raises(ValueError, match="shared vocabulary"):
-        build(30, 40, share="all")
 
 
 def test_the_two_ways_weights_begin() -> None:
@@ -126,30 +114,11 @@ def test_encoder_and_decoder_are_torchs(residual: str) -> None:
     st.sampled_from(["sinusoidal", "none"]),
 )
 def test_step_by_step_is_the_parallel_pass(lengths, prompt, residual, position) -> None:
-    model = build(residual=residual, position=position)
-    b = batch(lengths)
-    with torch.no_grad():
-        parallel = model(b)
-        state = model.start(b, b.target.shape[1])
-        prompt = min(prompt, b.target.shape[1])
-        out, state = model.step(b.target[:, :prompt], state)
-        outs = [out]
-        for t in range(prompt, b.target.shape[1]):
-            out, state = model.step(b.target[:, t : t + 1], state)
-            outs.append(out)
-    stepped = torch.cat(outs, 1).flatten(0, 1)[b.places]
-    torch.testing.assert_close(stepped, parallel, atol=1e-9, rtol=1e-9)
+    promises.stepwise_as_at_once(build(residual=residual, position=position), lengths, prompt)
 
 
 def test_a_sentence_alone_and_in_a_padded_batch() -> None:
-    model = build()
-    many = batch([(3, 2), (9, 8), (1, 1)], seed=3)
-    logits = model(many).split([3, 9, 2])
-    g = np.random.default_rng(3)
-    rows = [(g.integers(4, 30, s), g.integers(4, 30, t)) for s, t in [(3, 2), (9, 8), (1, 1)]]
-    for (source, target), expected in zip(rows, logits, strict=True):
-        alone = pairs(Packed.of([source]), Packed.of([target]), MARKS, MARKS)
-        torch.testing.assert_close(model(alone), expected, atol=1e-12, rtol=1e-12)
+    promises.alone_as_in_a_padded_batch(build(), [(3, 2), (9, 8), (1, 1)])
 
 
 def test_each_side_is_padded_with_its_own_id() -> None:
@@ -165,23 +134,7 @@ def test_each_side_is_padded_with_its_own_id() -> None:
 
 
 def test_state_moves_and_replaces_rows() -> None:
-    """Rows reordered and replaced go on as if they had always stood there, each at its own position."""
-    model = build()
-    a, b = batch([(4, 6), (4, 6)], seed=1), batch([(4, 6)], seed=2)
-    with torch.no_grad():
-        state = model.start(a, 8)
-        _, state = model.step(a.target[:, :4], state)
-        state.reorder(torch.tensor([1, 0, 1]))
-        fresh = model.start(b, 8)
-        _, fresh = model.step(b.target[:, :2], fresh)
-        state.write(torch.tensor([1]), fresh)
-        assert state.position.tolist() == [4, 2, 4]
-        tokens = torch.stack([a.target[1, 4], b.target[0, 2], a.target[1, 4]])[:, None]
-        out, _ = model.step(tokens, state)
-        whole_a, whole_b = model(a).split(7), model(b)
-    torch.testing.assert_close(out[0, 0], whole_a[1][4], atol=1e-9, rtol=1e-9)
-    torch.testing.assert_close(out[1, 0], whole_b[2], atol=1e-9, rtol=1e-9)
-    torch.testing.assert_close(out[2, 0], out[0, 0])
+    promises.rows_move(build())
 
 
 def test_rows_are_replaced_for_ever_in_fixed_storage() -> None:

@@ -20,7 +20,8 @@ from regard.nn.score import (
     ScoreConfig,
 )
 from regard.nn.sizes import Sizes
-from tests.models.test_transformer import MARKS, batch, build
+from tests.models.promises import MARKS, batch
+from tests.models.test_transformer import build
 
 HEADS, D_Q, D_K, SIZE = 2, 5, 4, 3
 

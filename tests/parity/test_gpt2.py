@@ -1,7 +1,5 @@
 """The same weights give the logits, gradients and greedy output of Hugging Face's GPT-2, and come back as they went."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
@@ -9,11 +7,11 @@ import torch
 from regard.decoding import Greedy, Symbols
 from regard.errors import RegardError
 from regard.interop import gpt2
-from regard.models.batch import Packed
 from regard.models.lm import LanguageModel, LanguageModelConfig
-from regard.models.texts import Texts, texts, to_continue
+from regard.models.texts import Texts, texts
 from regard.nn.position import RotaryConfig
 from regard.training.weights import load_weights, weights_of
+from tests.models.test_lm import to_continue
 from tests.searches import greedy_search
 
 transformers = pytest.importorskip("transformers")
@@ -52,7 +50,7 @@ def rows(lengths: tuple[int, ...], seed: int = 1) -> list[list[int]]:
 
 
 def batch(lengths: tuple[int, ...]) -> Texts:
-    return to_continue(Packed.of(rows(lengths)), SimpleNamespace(pad=PAD, bos=EOS, eos=EOS))
+    return to_continue(rows(lengths), pad=PAD, bos=EOS, eos=EOS)
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -97,7 +97,7 @@ def trained(kind: str, lines: list[str], size: int, language: str = "en") -> Tok
 def test_phrases_are_encoded_as_within_a_text(kind: str) -> None:
     lines = ["the old dog saw a cat", "a cat saw the dog", "old cats and dogs"] * 20
     tokenizer = trained(kind, lines, 22)
-    asked = Constraints.of({"phrases": [["the dog"]]}, 0, 1, tokenizer).phrases([0])[0][0]
+    asked = Constraints.of({"phrases": [["the dog"]]}, 0, 1, tokenizer).demands[0].phrase_ids[0]
     whole = tokenizer.encode("a cat saw the dog")
     assert tuple(whole[-len(asked) :]) == asked
     assert tokenizer.decode(asked).strip() == "the dog"

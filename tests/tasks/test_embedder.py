@@ -10,7 +10,6 @@ import regard
 from regard import recipe as recipes
 from regard.errors import RegardError
 from regard.models.texts import Texts
-from regard.tasks.embedder import by_length
 from regard.tasks.filler import Filler
 from regard.training.run import train
 from tests.tasks import bert_toy
@@ -61,12 +60,6 @@ def test_long_texts_keep_their_beginnings(filler: Filler) -> None:
     np.testing.assert_allclose(found[0], filler.embed(["sea cat " * 15])[0], atol=1e-5)
     with pytest.warns(UserWarning, match="their beginnings are kept"):
         filler.embed([long])
-
-
-def test_batches_by_length() -> None:
-    lengths = [3, 0, 9, 4, 1, 30]
-    found = list(by_length(lengths, 12))
-    assert found == [[5], [2], [3, 0, 4]]
 
 
 def test_gaps_are_filled_by_the_scores_of_their_places(filler: Filler) -> None:

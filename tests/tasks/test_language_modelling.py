@@ -16,7 +16,8 @@ from regard import recipe as recipes
 from regard.decoding import Beam, Greedy, Sample
 from regard.errors import RegardError
 from regard.models.texts import Texts
-from regard.tasks.language_modelling import LanguageModellingTask, read_documents
+from regard.tasks.language_modelling import LanguageModellingTask
+from regard.tasks.texts import read_documents
 from regard.tasks.windows import Reach
 from regard.tasks.writer import Writer
 from regard.training.run import train

@@ -15,7 +15,7 @@ from regard import recipe as recipes
 from regard.errors import RegardError
 from regard.models.texts import Texts
 from regard.nn import kernels
-from regard.tasks.guesses import guesses
+from regard.tasks.held_out import guesses
 from regard.tasks.pretraining import PretrainingTask
 from regard.training.run import train
 from regard.training.weights import read_tensors

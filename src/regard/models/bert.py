@@ -110,7 +110,7 @@ class Bert(nn.Module):
 
     def pooler(self) -> "Pooler":
         made = Pooler(self.config.size)
-        _begin(made.dense)
+        begin(made.dense)
         return made
 
     def parts(self) -> list[list[nn.Module]]:
@@ -167,15 +167,11 @@ class MaskedLanguage(nn.Module):
     def __init__(self, body: Bert) -> None:
         super().__init__()
         self.body, self.words = body, MaskedWords(body)
-        _begin(self.words.dense)
+        begin(self.words.dense)
 
     @property
     def config(self) -> BertConfig:
         return self.body.config
-
-    @property
-    def longest(self) -> int | None:
-        return self.body.longest
 
     def scores(self, batch: Texts, record: Record | None = None) -> tuple[Tensor, Tensor | None]:
         """Scores of the vocabulary at `batch.places` [N, V], and of following or not [B, 2] where it is learned."""
@@ -208,7 +204,7 @@ class Pretraining(MaskedLanguage):
         super().__init__(body)
         self.pooler = Pooler(body.config.size)
         self.sentence = nn.Linear(body.config.size, 2)  # 0: the second sentence follows the first; 1: it does not
-        _begin(self.pooler.dense, self.sentence)
+        begin(self.pooler.dense, self.sentence)
 
     def follows(self, hidden: Tensor) -> Tensor:
         return self.sentence(self.pooler(hidden))  # type: ignore[no-any-return]
@@ -225,7 +221,8 @@ class Encoder(nn.Module):
         return self.body(batch, record)  # type: ignore[no-any-return]
 
 
-def _begin(*heads: nn.Linear) -> None:
+def begin(*heads: nn.Linear) -> None:
+    """BERT's first weights: N(0, 0.02²), and no bias."""
     for head in heads:
         nn.init.normal_(head.weight, std=0.02)
         nn.init.zeros_(head.bias)

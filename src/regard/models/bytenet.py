@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from regard.config import at_least, below_one, mechanism, option
 from regard.models.batch import Pairs
 from regard.models.state import Rows, State
+from regard.models.words import SHARE, Share, embeddings
 from regard.nn.convolution import Convolution
 from regard.nn.dropout import Dropout
-from regard.nn.embedding import Embedding, Output
+from regard.nn.embedding import Output
 from regard.nn.init import INITS
 from regard.nn.layout import Layout
 from regard.nn.record import Record
@@ -41,9 +42,7 @@ class ByteNetConfig:
     dropout: float = option(0.1, "on the embeddings and on what every block adds")
     stretch: float = option(1.2, "a: the source has a · length + b columns, for the target to read one a step")
     extra: int = option(0, "b, see stretch")
-    share: Literal["none", "target", "all"] = option(
-        "all", "one matrix for target embedding and output (target), and for the source embedding too (all)"
-    )
+    share: Share = option("all", SHARE)
     init: Literal["xavier", "normal"] = option("xavier", "how weights begin: by fan-in and fan-out, or N(0, 0.02²)")
 
     def __post_init__(self) -> None:
@@ -62,8 +61,6 @@ class ByteNetConfig:
         """Sequences of any length are served."""
 
     def build(self, source_entries: int, target_entries: int) -> "ByteNet":
-        if self.share == "all" and source_entries != target_entries:
-            raise ValueError("model.share: all needs one shared vocabulary (text.shared: true)")
         return ByteNet(self, source_entries, target_entries)
 
 
@@ -106,9 +103,8 @@ class ByteNet(nn.Module):
     def __init__(self, config: ByteNetConfig, source_entries: int, target_entries: int) -> None:
         super().__init__()
         c, self.config = config, config
-        self.source_embedding = Embedding(source_entries, c.size, True)
-        self.target_embedding = self.source_embedding if c.share == "all" else Embedding(target_entries, c.size, True)
-        self.output = Output(self.target_embedding if c.share != "none" else None, target_entries, c.size)
+        self.source_embedding, self.target_embedding, tied = embeddings(c.share, source_entries, target_entries, c.size)
+        self.output = Output(tied, target_entries, c.size)
         self.dropout = Dropout(c.dropout)
         dilations = c.dilations * c.sets
         self.encoder = nn.ModuleList(SourceBlock(c.size, c.kernel, dilation, c.dropout) for dilation in dilations)

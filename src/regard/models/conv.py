@@ -12,12 +12,14 @@ from torch import Tensor, nn
 
 from regard.config import at_least, below_one, mechanism, option
 from regard.models.batch import Pairs
+from regard.models.stack import check_room
 from regard.models.state import Rows, State
+from regard.models.words import SHARE, Share, embeddings
 from regard.nn.attention import Attention, AttentionConfig
 from regard.nn.cache import Memory
 from regard.nn.convolution import Convolution, halved, keep_variance, scale_gradient
 from regard.nn.dropout import Dropout
-from regard.nn.embedding import Embedding, Output
+from regard.nn.embedding import Output
 from regard.nn.feed_forward import ACTIVATIONS
 from regard.nn.init import INITS
 from regard.nn.layout import Call, Layout
@@ -159,9 +161,7 @@ class ConvConfig:
     kernel: int = option(3, "words in a window; odd, so that it has a middle")
     dropout: float = option(0.1, "on the embeddings, on the input of every convolution and on the decoder's output")
     encoder: ConvEncoderConfig = option(GatedConfig, "what the encoder's layers are")
-    share: Literal["none", "target", "all"] = option(
-        "all", "one matrix for target embedding and output (target), and for the source embedding too (all)"
-    )
+    share: Share = option("all", SHARE)
     init: Literal["paper", "xavier", "normal"] = option(
         "paper", "how weights begin: so that variance is kept, by fan-in and fan-out, or N(0, 0.02²)"
     )
@@ -189,16 +189,9 @@ class ConvConfig:
     def check(self, source: int, target: int) -> None:
         """Raise ValueError where sequences of at most so many places are more than the choices can serve."""
         self.attention.check("cross", source, self.attentions)
-        longest, room = max(source, target), getattr(self.position, "length", None)
-        if room is not None and room < longest:
-            raise ValueError(
-                f"position.length is {room}, shorter than the longest input of {longest} places "
-                "(data.filters.max_length and the end); raise it, or lower max_length"
-            )
+        check_room(self.position, "position", max(source, target))
 
     def build(self, source_entries: int, target_entries: int) -> "ConvS2S":
-        if self.share == "all" and source_entries != target_entries:
-            raise ValueError("model.share: all needs one shared vocabulary (text.shared: true)")
         return ConvS2S(self, source_entries, target_entries)
 
 
@@ -206,11 +199,10 @@ class ConvS2S(nn.Module):
     def __init__(self, config: ConvConfig, source_entries: int, target_entries: int) -> None:
         super().__init__()
         c, self.config = config, config
-        self.source_embedding = Embedding(source_entries, c.size, c.scale_embedding)
-        self.target_embedding = (
-            self.source_embedding if c.share == "all" else Embedding(target_entries, c.size, c.scale_embedding)
+        self.source_embedding, self.target_embedding, tied = embeddings(
+            c.share, source_entries, target_entries, c.size, c.scale_embedding
         )
-        self.output = Output(self.target_embedding if c.share != "none" else None, target_entries, c.size)
+        self.output = Output(tied, target_entries, c.size)
         self.dropout = Dropout(c.dropout)
         self.encoder_position, self.decoder_position = c.position.build(c.sizes), c.position.build(c.sizes)
         self.encoder = nn.ModuleList(c.encoder.build(c.size, c.kernel, c.dropout) for _ in range(c.layers))

@@ -54,7 +54,6 @@ class Mix(nn.Module):
 
 
 class Elmo(nn.Module):
-    longest: ClassVar[int | None] = None
     inherits: ClassVar[str] = "features."  # where another run's body goes; the rest begins anew
 
     def __init__(self, config: ElmoConfig, entries: int) -> None:

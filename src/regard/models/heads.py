@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.models.bert import Bert
+from regard.models.bert import Bert, begin
 from regard.models.texts import Texts
 from regard.nn.record import Record
 
@@ -24,13 +24,10 @@ class Headed(nn.Module):
         super().__init__()
         self.body, self.frozen, self.config = body, frozen, body.config
         self.dropout = nn.Dropout(body.config.dropout)
-        self.output = begun(nn.Linear(body.config.size, outputs))
+        self.output = nn.Linear(body.config.size, outputs)
+        begin(self.output)
         if frozen:
             body.requires_grad_(False)
-
-    @property
-    def longest(self) -> int | None:
-        return self.body.longest
 
     def train(self, mode: bool = True) -> "Headed":
         super().train(mode)
@@ -66,15 +63,12 @@ class Pooled(Headed):
         super().__init__(body, outputs, frozen)
         self.pooler = body.pooler()
 
-    def rows(self, batch: Texts, record: Record | None = None) -> Tensor:
+    def scores(self, batch: Texts, record: Record | None = None) -> Tensor:
         return wide(self.output(self.dropout(self.pooler(self.hidden(batch, record), batch.real))))  # [B, outputs]
 
 
 class Classifier(Pooled):
     """A class for each row: scores [B, C], classes [B]."""
-
-    def scores(self, batch: Texts, record: Record | None = None) -> Tensor:
-        return self.rows(batch, record)
 
     def loss(self, scores: Tensor, batch: Texts, smoothing: float = 0.0) -> Tensor:
         assert batch.classes is not None
@@ -85,7 +79,7 @@ class Regressor(Pooled):
     """A number for each row: scores [B], classes [B] are the numbers. It learns by the square of the difference."""
 
     def scores(self, batch: Texts, record: Record | None = None) -> Tensor:
-        return self.rows(batch, record)[:, 0]
+        return super().scores(batch, record)[:, 0]
 
     def loss(self, scores: Tensor, batch: Texts, smoothing: float = 0.0) -> Tensor:
         assert batch.classes is not None
@@ -137,19 +131,12 @@ class Chooser(Pooled):
     def scores(self, batch: Texts, record: Record | None = None) -> Tensor:
         assert isinstance(batch, Options)
         assert batch.groups is not None
-        each = self.rows(batch, record)[:, 0]  # [B]
+        each = super().scores(batch, record)[:, 0]  # [B]
         return each[batch.groups.clamp(min=0)].masked_fill(batch.groups < 0, -torch.inf)
 
     def loss(self, scores: Tensor, batch: Texts, smoothing: float = 0.0) -> Tensor:
         assert batch.classes is not None
         return F.cross_entropy(scores, batch.classes, reduction="sum")  # smoothing would meet the −∞
-
-
-def begun(linear: nn.Linear) -> nn.Linear:
-    """With BERT's first weights: N(0, 0.02²), and no bias."""
-    nn.init.normal_(linear.weight, std=0.02)
-    nn.init.zeros_(linear.bias)
-    return linear
 
 
 def wide(scores: Tensor) -> Tensor:

@@ -32,9 +32,9 @@ def _gpt2(layers: int, size: int, heads: int) -> dict[str, Any]:
 
 
 PRESETS: dict[str, dict[str, Any]] = {
-    "tiny": {"layers": 4, "size": 128, "inner": 512, "heads": 4, "dropout": 0.1},
-    "mini": {"layers": 6, "size": 384, "inner": 1536, "heads": 6, "dropout": 0.1},
-    "small": _gpt2(12, 768, 12),  # Radford 2019, table 2, and so the others
+    "tiny": _gpt2(4, 128, 4),
+    "mini": _gpt2(6, 384, 6),
+    "small": _gpt2(12, 768, 12),  # this and the larger ones: Radford 2019, table 2
     "medium": _gpt2(24, 1024, 16),
     "large": _gpt2(36, 1280, 20),
     "xl": _gpt2(48, 1600, 25),

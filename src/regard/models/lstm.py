@@ -138,8 +138,6 @@ class Tower(nn.Module):
 
 
 class Lstm(nn.Module):
-    longest: ClassVar[int | None] = None
-
     def __init__(self, config: LstmConfig, entries: int, residual: bool = False) -> None:
         super().__init__()
         self.config = config
@@ -241,16 +239,14 @@ class LstmLanguageModel(nn.Module):
     def start(self, batch: Texts, length: int, record: Record | None = None) -> State:
         """Read the prompts, all but the last token of each, which is the first that a search lets it read."""
         read = (batch.lengths() - 1).clamp(min=0)  # [B]
-        states = {f"layer{n}": self._empty(n, len(batch.ids)) for n in range(self.config.layers)}
+        sizes, rows = self.config.widths()[1:], len(batch.ids)
+        states = {f"layer{n}": self.output.weight.new_zeros(rows, 1, 2, size) for n, size in enumerate(sizes)}
         if batch.ids.shape[1] > 1 and int(read.max()):
             prompts = batch.ids[:, : int(read.max())]
             real = torch.arange(prompts.shape[1], device=batch.device) < read.clamp(min=1)[:, None]
             _, ended = self.body.ahead(self.body.words(prompts), {}, real)
             states = {name: state * (read > 0)[:, None, None, None] for name, state in ended.items()}
         return State(read, [(Rows(states),)], None, 0, int(read.max()) + length, record=record)
-
-    def _empty(self, layer: int, rows: int) -> Tensor:
-        return self.output.weight.new_zeros(rows, 1, 2, self.config.widths()[layer + 1])
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """Read T more tokens a row [B, T]; give the scores of what follows each [B, T, V]."""

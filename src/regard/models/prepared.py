@@ -65,6 +65,7 @@ class Now:
     def __init__(self, state: State) -> None:
         self.state, self.places, self.reach = state, state.places, state.places.reach()
         self.queries: Layout = self.places.next(1)  # [N, 1]
+        self.biases: dict[str, Tensor | None] = {}
 
     @cached_property
     def own(self) -> Call:
@@ -92,11 +93,10 @@ class Now:
 
     def bias(self, name: str, q: Tensor) -> Tensor | None:
         """What `past` or `source` adds to the scores of queries [B, H, K, d], as `attend` wants it."""
-        kept = self.__dict__.setdefault("biases", {})
-        if name not in kept:
+        if name not in self.biases:
             allow = getattr(self, name)
-            kept[name] = None if allow is None else MASKS.get(q.device.type, _by_place)(allow, q)
-        return kept[name]  # type: ignore[no-any-return]
+            self.biases[name] = None if allow is None else MASKS.get(q.device.type, _by_place)(allow, q)
+        return self.biases[name]
 
 
 # --- attention -----------------------------------------------------------------------------------------------------

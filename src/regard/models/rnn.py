@@ -14,9 +14,10 @@ from regard.models.batch import Pairs
 from regard.models.recurrent import Recurrent
 from regard.models.rnn_decoder import Current, Decoder, Feeding, Previous
 from regard.models.state import Rows, State
+from regard.models.words import SHARE, Share, embeddings
 from regard.nn.attention import Attention, AttentionConfig
 from regard.nn.dropout import Dropout
-from regard.nn.embedding import Embedding, Output
+from regard.nn.embedding import Output
 from regard.nn.init import INITS
 from regard.nn.pattern import Padding
 from regard.nn.position import Position
@@ -50,9 +51,7 @@ class RnnConfig:
     bidirectional: bool = option(True, "the encoder reads both ways")
     input_feeding: bool = option(False, "what the last word was chosen from enters with it (current only)")
     dropout: float = option(0.0, "on word vectors, between layers and before the output")
-    share: Literal["none", "target", "all"] = option(
-        "all", "one matrix for target embedding and output (target), and for the source embedding too (all)"
-    )
+    share: Share = option("all", SHARE)
     init: Literal["xavier", "normal"] = option(
         "xavier", "how weights begin: by fan-in and fan-out, recurrent ones orthogonal; or N(0, 0.02²)"
     )
@@ -117,8 +116,6 @@ class RnnConfig:
         self.attention.check("cross", source, 1)
 
     def build(self, source_entries: int, target_entries: int) -> "Rnn":
-        if self.share == "all" and source_entries != target_entries:
-            raise ValueError("model.share: all needs one shared vocabulary (text.shared: true)")
         return Rnn(self, source_entries, target_entries)
 
     def build_decoder(self) -> Decoder:
@@ -138,9 +135,8 @@ class Rnn(nn.Module):
         super().__init__()
         c, self.config = config, config
         words = c.embedding or c.size
-        self.source_embedding = Embedding(source_entries, words, True)
-        self.target_embedding = self.source_embedding if c.share == "all" else Embedding(target_entries, words, True)
-        self.output = Output(self.target_embedding if c.share != "none" else None, target_entries, words)
+        self.source_embedding, self.target_embedding, tied = embeddings(c.share, source_entries, target_entries, words)
+        self.output = Output(tied, target_entries, words)
         self.dropout = Dropout(c.dropout)
         self.encoder = Recurrent(c.cell, words, c.direction, c.layers, c.dropout, c.directions)
         self.decoder = c.build_decoder()

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.models.batch import Batch, Marks, Packed
+from regard.models.batch import Batch, Packed
 from regard.nn.layout import Layout, Tree
 
 
@@ -72,23 +72,7 @@ def texts(rows: Packed | Sequence[Sequence[int]], pad: int, segments: Packed | N
     )
 
 
-def to_continue(rows: Packed, marks: Marks, names: tuple[int, ...] = ()) -> Texts:
-    """A training batch of a language model: <s> y₁ … yₙ is read, y₁ … yₙ </s> is said."""
-    ids, real = rows.padded(marks.pad, before=marks.bos)  # [B, T]
-    labels = rows.padded(marks.pad, after=marks.eos)[0][real]  # [N]
-    said, places = torch.from_numpy(labels), torch.from_numpy(np.flatnonzero(real))
-    seen = None if real.all() else torch.from_numpy(real)
-    return Texts(torch.from_numpy(ids), seen, labels=said, places=places, rows=names)
-
-
-def block(ids: np.ndarray, document: np.ndarray | None = None, names: tuple[int, ...] = ()) -> Texts:
-    """A training batch of blocks cut from running text [B, T + 1]: every place says the next, within its document."""
-    read, said = ids[:, :-1], ids[:, 1:]
-    learned = np.ones_like(read, dtype=bool) if document is None else document[:, :-1] == document[:, 1:]
-    return Texts(
-        torch.from_numpy(np.ascontiguousarray(read)),
-        document=None if document is None else torch.from_numpy(np.ascontiguousarray(document[:, :-1])),
-        labels=torch.from_numpy(said[learned]),
-        places=torch.from_numpy(np.flatnonzero(learned)),
-        rows=names,
-    )
+def block(ids: np.ndarray, names: tuple[int, ...] = ()) -> Texts:
+    """A training batch of blocks cut from running text [B, T + 1]: every place says the next."""
+    read, said = torch.from_numpy(np.ascontiguousarray(ids[:, :-1])), torch.from_numpy(ids[:, 1:].flatten())
+    return Texts(read, labels=said, places=torch.arange(len(said)), rows=names)

@@ -16,12 +16,13 @@ from regard.models import stack
 from regard.models.batch import Pairs
 from regard.models.stack import EncoderLayer, Positions, StackConfig
 from regard.models.state import State
+from regard.models.words import SHARE, Share, embeddings
 from regard.nn import kernels
 from regard.nn.attention import AttentionConfig, MultiHeadAttention
 from regard.nn.backend import short
 from regard.nn.cache import Cache, Memory
 from regard.nn.dropout import Dropout
-from regard.nn.embedding import BiasedOutput, Embedding, Output
+from regard.nn.embedding import BiasedOutput, Output
 from regard.nn.feed_forward import FeedForward
 from regard.nn.init import INITS
 from regard.nn.layout import Call, Layout
@@ -88,9 +89,7 @@ class TransformerConfig(StackConfig):
     preset: str | None = option(None, f"named sizes: {', '.join(PRESETS)}; any key given beside it wins")
     layers: int = option(6, "of the encoder, and of the decoder unless decoder_layers says otherwise")
     decoder_layers: int | None = option(None, "of the decoder; none: as many as the encoder has")
-    share: Literal["none", "target", "all"] = option(
-        "all", "one matrix for target embedding and output (target), and for the source embedding too (all)"
-    )
+    share: Share = option("all", SHARE)
     output_bias: bool = option(False, "a learned number for every word, added to its score")
     init: Literal["xavier", "normal"] = option("normal", "how weights begin: by fan-in and fan-out, or N(0, 0.02²)")
     scale_embedding: bool = option(True, "multiply embeddings by √size")
@@ -114,8 +113,6 @@ class TransformerConfig(StackConfig):
             stack.check_room(getattr(self.position, place), f"position.{place}", longest)
 
     def build(self, source_entries: int, target_entries: int) -> "Transformer":
-        if self.share == "all" and source_entries != target_entries:
-            raise ValueError("model.share: all needs one shared vocabulary (text.shared: true)")
         return Transformer(self, source_entries, target_entries)
 
 
@@ -160,11 +157,9 @@ class Transformer(nn.Module):
     def __init__(self, config: TransformerConfig, source_entries: int, target_entries: int) -> None:
         super().__init__()
         c, self.config = config, config
-        self.source_embedding = Embedding(source_entries, c.size, c.scale_embedding)
-        self.target_embedding = (
-            self.source_embedding if c.share == "all" else Embedding(target_entries, c.size, c.scale_embedding)
+        self.source_embedding, self.target_embedding, tied = embeddings(
+            c.share, source_entries, target_entries, c.size, c.scale_embedding
         )
-        tied = self.target_embedding if c.share != "none" else None
         self.output = (BiasedOutput if c.output_bias else Output)(tied, target_entries, c.size)
         self.dropout = Dropout(c.dropout)
         self.encoder_position = self._positions("encoder")

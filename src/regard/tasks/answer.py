@@ -5,9 +5,9 @@ keep the characters they come from, so that an answer is a substring of the text
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from torch import nn
@@ -18,13 +18,11 @@ from regard.data.questions import Question, questions
 from regard.errors import RegardError, listed
 from regard.evaluation.squad import answer_metrics
 from regard.models.heads import Answerer
+from regard.tasks.contract import Warn
 from regard.tasks.finetuning import Finetuning, defaults
 from regard.tasks.reading import Notes, Reader, Reading
 from regard.tasks.units import Unit, windows
 from regard.text import Tokenizer
-
-if TYPE_CHECKING:
-    pass
 
 BEST = 20  # begins and ends of a window that are considered, as usual
 _WORDS = re.compile(r"\w+|[^\w\s]")
@@ -51,9 +49,7 @@ class Answer:
 class SpanReader(Reader):
     """`regard.load(folder)` gives one of these for the task answer."""
 
-    def answer(
-        self, asked: Sequence[tuple[str, str]], warn: Callable[[str], None] | None = None, before: int = 0
-    ) -> list[Answer]:
+    def answer(self, asked: Sequence[tuple[str, str]], warn: Warn | None = None, before: int = 0) -> list[Answer]:
         """The answers to pairs of a question and a text; an empty question or text has an empty one.
 
         Messages count the pairs from `before` + 1 on.

@@ -8,19 +8,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from regard.config import at_least, option
 from regard.data.config import Corpus
 from regard.data.dialogues import EOU, Dialogues, Spacing
-from regard.data.places import cache_root
-from regard.data.prepared import Prepared, prepare, weighted_index
-from regard.nn.attention import slow_paths
-from regard.tasks.contract import Carry, Progress
-from regard.tasks.fit import fits
-from regard.tasks.options import split_of, with_beam
+from regard.data.prepared import Prepared, weighted_index
+from regard.tasks.contract import BaseTask, Progress
+from regard.tasks.fit import fits, refuse_sampling
+from regard.tasks.options import texts_of, with_beam
 from regard.tasks.talker import Talker, measure
-from regard.tasks.texts import TOKENIZER, tokenizer_for
+from regard.tasks.texts import TOKENIZER, prepared_from, tokenizer_for
 from regard.tasks.turns import Turns
 from regard.tasks.vocabulary import single
 from regard.text import Tokenizer
@@ -70,9 +68,7 @@ class ChatConfig:
         return Dialogues(self.separator, self.spacing)
 
     def check(self, recipe: "Recipe") -> None:
-        for key in ("dropout", "alpha"):
-            if getattr(recipe.text, key, 0.0):
-                raise ValueError(f"text.{key} draws pieces anew for every epoch, which the task chat does not; write 0")
+        refuse_sampling(recipe)
         if recipe.training.goal not in ("loss", "perplexity") and not recipe.training.validation.decode:
             raise ValueError(f"training.goal: {recipe.training.goal} needs training.validation.decode: true")
         alone = recipe.model.kind == "lm"
@@ -97,30 +93,21 @@ class ChatConfig:
             return single(recipe, lines, self.language, f"chat {self.separator} {self.spacing}")
 
         turns = self.turns(tokenizer_for(recipe, home, learn))
-        prepared = prepare(
-            recipe.data.train,
-            {"dialogue": turns},
-            recipe.data.filters,
-            Path(recipe.data.cache) if recipe.data.cache else cache_root() / "prepared",
-            progress=lambda n: progress("Preparing dialogues", n, 0),
-            reader=self.reader,
-        )
+        prepared = prepared_from(recipe, {"dialogue": turns}, "dialogues", progress, reader=self.reader)
         return ChatTask(recipe, turns, prepared)
 
     def evaluate(
         self, made: Talker, split: str | None, given: Mapping[str, Any], progress: Progress | None = None
     ) -> dict[str, Any]:
-        text = given.get("text")
-        corpora = [Corpus(path=str(text))] if text else split_of(made.recipe, split, "give --text FILE")
+        corpora = texts_of(made.recipe, split, given.get("text"))
         return report(made, corpora, progress, with_beam(made.recipe.decoding, given.get("beam")))
 
 
-class ChatTask:
+class ChatTask(BaseTask):
     def __init__(self, recipe: "Recipe", turns: Turns, prepared: Prepared) -> None:
-        self.recipe, self.turns, self.prepared = recipe, turns, prepared
+        super().__init__(recipe)
+        self.turns, self.prepared, self.fingerprint = turns, prepared, prepared.fingerprint
         self.settings = cast(ChatConfig, recipe.task)
-        self.fingerprint, self.goal = prepared.fingerprint, recipe.training.goal
-        self.higher_is_better = self.settings.metrics[self.goal]
         self.form = self.talker(nn.Identity()).form
         self.examples = self.form.examples(prepared.columns["dialogue"])
         self.valid = read_dialogues(self.settings, recipe.data.valid, recipe.training.validation.lines)
@@ -136,14 +123,8 @@ class ChatTask:
     def build_model(self) -> nn.Module:
         return self.settings.build(self.recipe, self.turns.size)
 
-    def notes(self, model: nn.Module) -> list[str]:
-        return slow_paths(model)
-
     def view(self, seed: int, epoch: int) -> Any:
         return self.form.view(self.examples, self.examples.of(weighted_index(self.prepared, seed, epoch)))
-
-    def loss(self, model: nn.Module, batch: Any, carry: Carry) -> tuple[Tensor, Carry]:
-        return model(batch, None, self.recipe.training.label_smoothing), carry
 
     def fixed(self, model: nn.Module, batch: Any) -> Any | None:
         return self.form.fixed(model, batch)

@@ -4,9 +4,9 @@ Each option is a row, text [SEP] question option, and gets one score; a softmax 
 is learned. What does not fit is cut from the end of the text, so that every option is read whole.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -19,12 +19,10 @@ from regard.errors import RegardError, listed
 from regard.evaluation.labels import accuracy
 from regard.models.heads import Chooser, Options
 from regard.models.texts import Texts
+from regard.tasks.contract import Warn
 from regard.tasks.finetuning import Finetuning, defaults
 from regard.tasks.reading import Notes, Reader, Reading
 from regard.tasks.units import Unit, padded
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)
@@ -43,9 +41,7 @@ Asked = tuple[str, str, Sequence[str]]
 class OptionChooser(Reader):
     """`regard.load(folder)` gives one of these for the task choose."""
 
-    def choose(
-        self, asked: Sequence[Asked], warn: Callable[[str], None] | None = None, before: int = 0
-    ) -> list[Chosen]:
+    def choose(self, asked: Sequence[Asked], warn: Warn | None = None, before: int = 0) -> list[Chosen]:
         """Which option is right, for each (text, question, options); messages count them from `before` + 1 on."""
         listed(asked, "choose([(text, question, options)])", "questions")
         for n, each in enumerate(asked, 1):

@@ -1,8 +1,8 @@
 """Classification and regression: a text, or a pair of texts, in; a label or a number out."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -14,12 +14,10 @@ from regard.data.labelled import Labelled, labelled
 from regard.errors import RegardError, listed
 from regard.evaluation.labels import class_metrics, number_metrics
 from regard.models.heads import Classifier, Regressor
+from regard.tasks.contract import Warn
 from regard.tasks.finetuning import Finetuning, defaults
 from regard.tasks.reading import Notes, Reader, Reading
 from regard.tasks.units import Unit
-
-if TYPE_CHECKING:
-    pass
 
 Text = str | tuple[str, str]
 UNLIKE = {
@@ -53,7 +51,7 @@ class TextClassifier(Reader):
     """`regard.load(folder)` gives one of these for the tasks classify and regress."""
 
     def classify(
-        self, texts: Sequence[Text], warn: Callable[[str], None] | None = None, before: int = 0
+        self, texts: Sequence[Text], warn: Warn | None = None, before: int = 0
     ) -> "list[Label] | list[Number]":
         """What the model says of each text, or pair of texts; of an empty one it says nothing.
 

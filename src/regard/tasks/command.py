@@ -4,7 +4,6 @@ import contextlib
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -20,7 +19,7 @@ from regard.folder import load, load_as
 from regard.tasks.alignment import pharaoh
 from regard.tasks.constraints import NOTHING, Wanted
 from regard.tasks.options import SPLITS, drawing, searching, with_beam
-from regard.tasks.streams import Soon, always, bar, chunks, mender, reading, standard_input, warn, writing
+from regard.tasks.streams import Soon, after, always, bar, chunks, mender, reading, standard_input, warn, writing
 from regard.tasks.translator import Long, Options, Translation, Translator
 from regard.tasks.writer import Writer
 
@@ -75,7 +74,7 @@ def translate(
         for part in chunks(records, lines.soon):
             given = [record for record, _, _ in part]
             chunk = [record.fields[0] for record in given]
-            options |= {"progress": partial(_told, tell, start), "before": start}
+            options |= {"progress": after(start, tell), "before": start}
             options |= {"heads": _heads(given, parses), **asked.of(part)}
             found = translator.nbest(chunk, nbest, decoding, **options)
             for number, translations in enumerate(found, start + 1):
@@ -90,10 +89,6 @@ def translate(
         mend.tell(name)
 
 
-def _told(tell: Callable[[int, int], None], before: int, what: str, done: int, of: int) -> None:
-    tell(before + done, before + of)
-
-
 def _search(
     base: DecodingConfig, beam: int | None, phrases: bool, nbest: int, sampling: tuple[bool, float, int, float, int]
 ) -> DecodingConfig:
@@ -104,7 +99,7 @@ def _search(
     if sample and beam is not None:
         raise RegardError("--sample draws words and --beam searches; give one of them")
     if sample:
-        return drawing(with_beam(base, beam), temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
+        return drawing(base, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
     return searching(base, phrases, nbest) if beam is None else with_beam(base, beam)
 
 

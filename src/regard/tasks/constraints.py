@@ -3,13 +3,13 @@
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict, TypeVar
 
 from regard.data.readers import lines
-from regard.decoding import Symbols
+from regard.decoding import Feed, Symbols
 from regard.decoding.contract import NO_SEAMS, Asked, Seams, Words
 from regard.decoding.phrases import impossible
 from regard.errors import RegardError
@@ -76,14 +76,11 @@ class Constraints:
         made._check_words(tokenizer)
         return made
 
-    def prefixes(self, rows: Sequence[int]) -> list[tuple[int, ...]]:
-        return [self.demands[row].prefix_ids for row in rows]
-
-    def phrases(self, rows: Sequence[int]) -> list[tuple[Words, ...]]:
-        return [self.demands[row].phrase_ids for row in rows]
-
-    def ways(self, rows: Sequence[int]) -> list[tuple[tuple[Words, ...], ...]]:
-        return [self.demands[row].ways for row in rows]
+    def added(self, feed: Feed, rows: Sequence[int]) -> Feed:
+        """The feed of these rows, with what is asked of each."""
+        own = [self.demands[row] for row in rows]
+        prefixes, phrases = [each.prefix_ids for each in own], [each.phrase_ids for each in own]
+        return replace(feed, prefixes=prefixes, phrases=phrases, ways=[each.ways for each in own], seams=self.seams)
 
     def check(self, limits: Sequence[int], symbols: Symbols) -> None:
         """An error names what cannot be met if output n has at most `limits[n]` pieces; 0: of an empty line."""

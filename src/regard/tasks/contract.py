@@ -8,12 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from regard.nn.attention import slow_paths
+
 if TYPE_CHECKING:
     from regard.recipe import Recipe
 
 Progress = Callable[[str, int, int], None]  # (what is being done, how many so far, of how many; 0: unknown)
-
-
+Warn = Callable[[str], None]  # given a sentence
 Carry = dict[str, Tensor] | None  # named, so that a checkpoint can hold it
 
 
@@ -95,3 +96,19 @@ class Task(Protocol):
 
     def save(self, folder: Path) -> None:
         """Write what a trained model needs besides its weights and config: tokenizers, labels."""
+
+
+class BaseTask:
+    """What tasks do alike, unless they do it in their own way."""
+
+    fingerprint: str
+
+    def __init__(self, recipe: "Recipe") -> None:
+        self.recipe, self.goal, self.smoothing = recipe, recipe.training.goal, recipe.training.label_smoothing
+        self.higher_is_better = recipe.task.metrics[self.goal]
+
+    def notes(self, model: nn.Module) -> list[str]:
+        return slow_paths(model)
+
+    def loss(self, model: nn.Module, batch: Any, carry: Carry) -> tuple[Tensor, Carry]:
+        return model(batch, None, self.smoothing), carry

@@ -10,7 +10,7 @@ import numpy as np
 from regard.errors import RegardError, whole
 from regard.folder import load_as
 from regard.tasks.embedder import Embedder, Pooling
-from regard.tasks.streams import Lines, bar, chunks, reading, warn, writing
+from regard.tasks.streams import Lines, after, bar, chunks, reading, warn, writing
 
 Made = Iterator[tuple[list[str], np.ndarray]]  # texts and their vectors, some at a time
 
@@ -42,11 +42,7 @@ def embed(
 def _made(embedder: Embedder, lines: Lines, options: dict[str, Any], tell: Any) -> Made:
     start = 0
     for chunk in chunks(lines, lines.soon):
-
-        def told(what: str, done: int, of: int, before: int = start) -> None:
-            tell(before + done, before + of)
-
-        yield chunk, embedder.embed(chunk, progress=told, **options)
+        yield chunk, embedder.embed(chunk, progress=after(start, tell), **options)
         start += len(chunk)
 
 

@@ -1,7 +1,7 @@
 """Texts as vectors: what a BERT makes of a text, pooled to one vector."""
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import numpy as np
@@ -12,14 +12,14 @@ from torch import Tensor, nn
 from regard.errors import RegardError, listed
 from regard.models.bert import Bert
 from regard.models.texts import Texts, texts
-from regard.tasks.contract import Progress
+from regard.tasks.batching import by_length
+from regard.tasks.contract import Progress, Warn
 from regard.tasks.sentences import Sentences
 
 if TYPE_CHECKING:
     from regard.recipe import Recipe
 
 Pooling = Literal["mean", "cls", "max", "pooler"]
-Warn = Callable[[str], None]
 
 
 class Embedder:
@@ -120,12 +120,3 @@ POOLS: dict[str, Callable[[Tensor, Texts], Tensor]] = {  # of states [B, T, D] t
 
 def _real(batch: Texts) -> Tensor:
     return (torch.ones_like(batch.ids, dtype=torch.bool) if batch.real is None else batch.real)[..., None]  # [B, T, 1]
-
-
-def by_length(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
-    """The numbers of rows that are not empty, the longest first, in batches of at most so many padded tokens."""
-    order = sorted((n for n, length in enumerate(lengths) if length), key=lambda n: -lengths[n])
-    while order:
-        count = max(1, budget // lengths[order[0]])
-        yield order[:count]
-        order = order[count:]

@@ -8,7 +8,8 @@ import torch
 from regard.errors import RegardError, listed
 from regard.models.bert import MaskedLanguage
 from regard.models.texts import texts
-from regard.tasks.embedder import Embedder, by_length
+from regard.tasks.batching import by_length
+from regard.tasks.embedder import Embedder
 
 MASK = "[MASK]"
 

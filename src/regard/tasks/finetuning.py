@@ -20,9 +20,9 @@ from regard.data.config import Corpus
 from regard.errors import RegardError
 from regard.evaluation.labels import require
 from regard.models.texts import Texts
-from regard.nn.attention import slow_paths
-from regard.tasks.contract import Carry, Progress
-from regard.tasks.options import split_of
+from regard.tasks.contract import BaseTask, Progress
+from regard.tasks.fit import fits
+from regard.tasks.options import texts_of
 from regard.tasks.reading import Notes, Reader, Reading
 from regard.tasks.texts import TOKENIZER
 from regard.tasks.units import Unit, UnitsView, padded
@@ -52,7 +52,7 @@ class Finetuning:
     models: ClassVar[tuple[str, ...]] = ("bert",)
     metrics: ClassVar[Mapping[str, bool]] = {}
     defaults: ClassVar[dict[str, Any]] = {}
-    reads: ClassVar[type[Reader]] = Reader
+    reads: ClassVar[type[Reader]] = Reader  # what `regard.load` gives
     asks: ClassVar[tuple[str, ...]] = ("text",)
     needs: ClassVar[tuple[str, ...]] = ("scikit-learn",)  # packages that measure it
     smooths: ClassVar[bool] = False  # whether its labels can be smoothed
@@ -80,10 +80,7 @@ class Finetuning:
             raise ValueError(f"training.label_smoothing means nothing to the task {self.kind}; write 0")
         if getattr(recipe.model, "segments", 2) < 2:
             raise ValueError(f"model.segments must be at least 2 for the task {self.kind}: it tells two texts apart")
-        try:
-            cast(Any, recipe.model).check(self.length)
-        except ValueError as error:
-            raise ValueError(f"model.{error}" if str(error).startswith("position.") else f"model: {error}") from None
+        fits(recipe, self.length)
 
     # --- what a task says --------------------------------------------------------------------------------------
 
@@ -135,10 +132,6 @@ class Finetuning:
         """The metrics of what was said, with signatures, without the loss."""
         raise NotImplementedError
 
-    def reader(self, model: nn.Module, reading: Reading, recipe: "Recipe") -> Reader:
-        """What `regard.load` gives."""
-        return self.reads(model, reading, recipe)
-
     # --- from files to a task or a trained model ---------------------------------------------------------------
 
     def model(self, recipe: "Recipe", reading: Reading) -> nn.Module:
@@ -148,7 +141,7 @@ class Finetuning:
 
     def open(self, recipe: "Recipe", home: Path) -> Reader:
         reading = Reading.load(self, home)
-        return self.reader(self.model(recipe, reading), reading, recipe)
+        return self.reads(self.model(recipe, reading), reading, recipe)
 
     def prepare(self, recipe: "Recipe", home: Path | None, progress: Progress) -> "FinetuningTask":
         require(self.needs)
@@ -158,7 +151,8 @@ class Finetuning:
         if home is not None:
             tokenizer = Tokenizer.load(home / TOKENIZER)
         else:
-            tokenizer = single(recipe, lambda: self._words(train), "en", self.kind)
+            words = lambda: (word for example in train for word in self.words(example))  # noqa: E731
+            tokenizer = single(recipe, words, "en", self.kind)
         reading = Reading(self, tokenizer, self.labels(train), self.texts(train))
         progress("Reading examples", len(train), 0)
         made = FinetuningTask(recipe, reading, train, valid, np.array([weight for weight, _ in weighted]))
@@ -175,38 +169,26 @@ class Finetuning:
             raise RegardError(f"{', '.join(corpus.name for corpus in corpora)}: there are no examples")
         return found
 
-    def _words(self, examples: Sequence[Any]) -> Iterator[str]:
-        return (word for example in examples for word in self.words(example))
-
     def evaluate(
         self, made: Reader, split: str | None, given: Mapping[str, Any], progress: Progress | None = None
     ) -> dict[str, Any]:
-        text = given.get("text")
-        corpora = [Corpus(path=str(text))] if text else split_of(made.recipe, split, "give --text FILE")
+        corpora = texts_of(made.recipe, split, given.get("text"))
         return made.measure(corpora, progress)
 
 
-class FinetuningTask:
+class FinetuningTask(BaseTask):
     def __init__(
-        self,
-        recipe: "Recipe",
-        reading: Reading,
-        train: Sequence[Any],
-        valid: Sequence[Any],
-        weights: np.ndarray | None = None,
+        self, recipe: "Recipe", reading: Reading, train: Sequence[Any], valid: Sequence[Any], weights: np.ndarray
     ) -> None:
-        self.recipe, self.reading, self.settings = recipe, reading, reading.settings
-        self.goal: str = recipe.training.goal
-        self.higher_is_better = self.settings.metrics[self.goal]
-        self.smoothing = recipe.training.label_smoothing
+        super().__init__(recipe)
+        self.reading, self.settings = reading, reading.settings
         self.notes_of_train, self.notes_of_valid = Notes(), Notes()
         self.train, self.valid = train, valid[: recipe.training.validation.lines or None]
         self.units = reading.units(train, self.notes_of_train, learn=True)
         if not self.units:
             raise RegardError(f"no examples are left to learn from. {'. '.join(self.notes_of_train.sentences())}")
         reading.units(valid, self.notes_of_valid)
-        owners = np.array([unit.owner for unit in self.units])
-        self.weights = np.ones(len(owners)) if weights is None else weights[owners]
+        self.weights = weights[[unit.owner for unit in self.units]]
         self.fingerprint = self._fingerprint()
 
     def _fingerprint(self) -> str:
@@ -249,9 +231,6 @@ class FinetuningTask:
             )
         return own | taken
 
-    def notes(self, model: nn.Module) -> list[str]:
-        return slow_paths(model)
-
     def view(self, seed: int, epoch: int) -> UnitsView:
         """Each unit as often as its corpus weighs; a part of a time is a chance."""
         whole, part = np.divmod(self.weights, 1)
@@ -260,9 +239,6 @@ class FinetuningTask:
         if not len(order):
             raise RegardError("the weights of the corpora leave no example for an epoch; raise a weight")
         return UnitsView(self.units, order, self.settings.batch, self.reading.collate, self.settings.count)
-
-    def loss(self, model: nn.Module, batch: Texts, carry: Carry) -> tuple[Tensor, Carry]:
-        return model(batch, None, self.smoothing), carry
 
     def fixed(self, model: nn.Module, batch: Texts) -> Texts | None:
         return batch.fixed() if self.recipe.model.kind == "bert" else None  # recurrent layers are not recorded
@@ -281,7 +257,7 @@ class FinetuningTask:
 
     def measure(self, model: nn.Module, split: str, progress: Progress | None = None) -> dict[str, Any]:
         corpora = getattr(self.recipe.data, split)
-        return self.settings.reader(model, self.reading, self.recipe).measure(corpora, progress) if corpora else {}
+        return self.settings.reads(model, self.reading, self.recipe).measure(corpora, progress) if corpora else {}
 
     def save(self, folder: Path) -> None:
         self.reading.save(folder)

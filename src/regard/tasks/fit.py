@@ -1,4 +1,4 @@
-"""What of a recipe for translation does not go together, found before any file is read."""
+"""What of a recipe does not go together, found before any file is read."""
 
 from typing import TYPE_CHECKING, Any, cast
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def check(recipe: "Recipe", guide: Guide | None) -> None:
-    """Raise ValueError, which names the key."""
+    """Raise ValueError, which names the key, where that is so in a recipe for translation."""
     if getattr(recipe.model, "share", None) == "all" and not recipe.text.shared:
         raise ValueError("model.share: all needs text.shared: true, since one matrix serves both languages")
     training = recipe.training
@@ -31,6 +31,14 @@ def fits(recipe: "Recipe", *lengths: int) -> None:
         cast(Any, recipe.model).check(*lengths)
     except ValueError as error:
         raise ValueError(f"model.{error}" if str(error).startswith("position.") else f"model: {error}") from None
+
+
+def refuse_sampling(recipe: "Recipe") -> None:
+    """Raise ValueError where the text section asks for what only translation does."""
+    for key in ("dropout", "alpha"):
+        if getattr(recipe.text, key, 0.0):
+            task = recipe.task.kind
+            raise ValueError(f"text.{key} draws pieces anew for every epoch, which the task {task} does not; write 0")
 
 
 def _guide(recipe: "Recipe") -> None:

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any
 
@@ -38,14 +39,16 @@ def generate(
             show(writer.stream(given, samples, decoding, warn=warn, **options), samples, shown, out)
 
 
-def show(pieces: Any, samples: int, shown: str, out: IO[str]) -> None:
+def show(pieces: Iterable[Piece], samples: int, shown: str, out: IO[str]) -> None:
     """One text after the other, the first as it is written; the others wait for their turn."""
     waiting: dict[int, list[str]] = {n: [] for n in range(samples)}
     done: set[int] = set()
     turn = 0
     out.write(_mark(1, samples) + shown)
     for piece in pieces:
-        _take(piece, waiting, done)
+        waiting[piece.sample].append(piece.text)
+        if piece.whole is not None:
+            done.add(piece.sample)
         while turn < samples:
             out.write("".join(waiting[turn]))
             waiting[turn] = []
@@ -54,12 +57,6 @@ def show(pieces: Any, samples: int, shown: str, out: IO[str]) -> None:
             turn += 1
             out.write("\n" + (_mark(turn + 1, samples) + shown if turn < samples else ""))
         out.flush()
-
-
-def _take(piece: Piece, waiting: dict[int, list[str]], done: set[int]) -> None:
-    waiting[piece.sample].append(piece.text)
-    if piece.whole is not None:
-        done.add(piece.sample)
 
 
 def _mark(number: int, samples: int) -> str:

@@ -1,9 +1,8 @@
 """Language modelling: running text in, a model that says what comes next."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
@@ -13,19 +12,17 @@ from torch import Tensor, nn
 
 from regard.config import at_least, option
 from regard.data.config import Corpus
-from regard.data.documents import COLUMN, Extent, Form, documents
+from regard.data.documents import Extent, Form
 from regard.data.prepared import Prepared
-from regard.data.readers import Record, apart, read
 from regard.errors import RegardError
-from regard.evaluation.metrics import perplexity
+from regard.evaluation.metrics import Metric, perplexity
 from regard.models.texts import Texts
-from regard.nn.attention import slow_paths
 from regard.tasks.blocks import BlocksView, Streams, along
-from regard.tasks.contract import Carry, Progress
-from regard.tasks.fit import fits
-from regard.tasks.options import split_of
+from regard.tasks.contract import BaseTask, Carry, Progress
+from regard.tasks.fit import fits, refuse_sampling
+from regard.tasks.options import texts_of
 from regard.tasks.running import Running
-from regard.tasks.texts import TOKENIZER, lines_of, prepared_documents, tokenizer_for
+from regard.tasks.texts import TOKENIZER, lines_of, prepared_documents, read_documents, tokenizer_for
 from regard.tasks.vocabulary import single
 from regard.tasks.windows import Reach
 from regard.tasks.writer import Writer
@@ -44,9 +41,8 @@ class LanguageModellingConfig:
         ("perplexity", "loss", "word_perplexity", "bits_per_character"), False
     )
     defaults: ClassVar[dict[str, Any]] = {
-        "data": {
-            "filters": {"max_length": 1_000_000_000, "duplicates": False}
-        },  # a document may be long, or come again
+        # a document may be long, or come again
+        "data": {"filters": {"max_length": 1_000_000_000, "duplicates": False}},
         "text": {"kind": "byte_bpe"},
         "model": {"kind": "lm"},
         "training": {"goal": "perplexity", "label_smoothing": 0.0},
@@ -82,9 +78,7 @@ class LanguageModellingConfig:
         return Reach(seen, stride or (seen if context or self.stride is None else self.stride))
 
     def check(self, recipe: "Recipe") -> None:
-        for key in ("dropout", "alpha"):
-            if getattr(recipe.text, key, 0.0):
-                raise ValueError(f"text.{key} draws pieces anew for every epoch, which the task lm does not; write 0")
+        refuse_sampling(recipe)
         fits(recipe, max(self.length, self.context or 0))
 
     # --- from files to a task or a trained model ---------------------------------------------------------------
@@ -106,8 +100,7 @@ class LanguageModellingConfig:
     def evaluate(
         self, made: Writer, split: str | None, given: Mapping[str, Any], progress: Progress | None = None
     ) -> dict[str, Any]:
-        text = given.get("text")
-        corpora = [Corpus(path=str(text))] if text else split_of(made.recipe, split, "give --text FILE")
+        corpora = texts_of(made.recipe, split, given.get("text"))
         try:
             reach = self.reach(given.get("context"), given.get("stride"))
         except ValueError as error:
@@ -118,14 +111,11 @@ class LanguageModellingConfig:
         return measure(made, corpora, reach, progress)
 
 
-class LanguageModellingTask:
+class LanguageModellingTask(BaseTask):
     def __init__(self, recipe: "Recipe", running: Running, prepared: Prepared) -> None:
-        self.recipe, self.running, self.prepared = recipe, running, prepared
+        super().__init__(recipe)
+        self.running, self.prepared, self.fingerprint = running, prepared, prepared.fingerprint
         self.settings = cast(LanguageModellingConfig, recipe.task)
-        self.fingerprint = prepared.fingerprint
-        self.smoothing = recipe.training.label_smoothing
-        self.goal: str = recipe.training.goal
-        self.higher_is_better = self.settings.metrics[self.goal]
         texts = read_documents(recipe.data.valid, self.settings.documents, recipe.training.validation.lines)
         self.valid = Measured.of(texts, self.writer(nn.Identity()))
         self.streams = Streams(prepared, self.settings.length)
@@ -146,9 +136,6 @@ class LanguageModellingTask:
     def build_model(self) -> nn.Module:
         return cast(Any, self.recipe.model).build(self.running.size)  # type: ignore[no-any-return]
 
-    def notes(self, model: nn.Module) -> list[str]:
-        return slow_paths(model)
-
     def view(self, seed: int, epoch: int) -> BlocksView:
         if self.carries:
             return along(self.streams, self.recipe.training.tokens_per_batch, seed, epoch)
@@ -157,7 +144,7 @@ class LanguageModellingTask:
 
     def loss(self, model: nn.Module, batch: Texts, carry: Carry) -> tuple[Tensor, Carry]:
         if not self.carries:
-            return model(batch, None, self.smoothing), carry
+            return super().loss(model, batch, carry)
         begin, states = torch.tensor(batch.rows, device=batch.device), dict[str, Tensor]()
         if carry and len(carry["next"]) == len(begin):  # a short text has more rows in one epoch than in another
             other = (carry["next"] != begin)[:, None, None, None]  # as in a new epoch: such a row begins anew
@@ -192,18 +179,6 @@ class LanguageModellingTask:
 
 
 # --- measuring -----------------------------------------------------------------------------------------------------
-
-
-def read_documents(corpora: Sequence[Corpus], form: Form, lines: int = 0) -> list[str]:
-    """The documents of a validation or test set, of its first so many lines."""
-    found: list[str] = []
-    for corpus in corpora:
-        for part in apart(corpus):
-            kept: Iterator[Record] = islice(read(part, COLUMN), lines or None)
-            found += [record.fields[0] for record in documents(kept, form) if record.fields[0].strip()]
-    if corpora and not found:
-        raise RegardError(f"{', '.join(c.name for c in corpora)}: no text to measure on")
-    return found
 
 
 @dataclass(frozen=True)
@@ -243,10 +218,6 @@ def measure(
         "word_perplexity": f"{how}|words:{extent.words}, with ends of lines",
         "bits_per_character": f"{how}|characters:{extent.characters}",
     }
-    entries = {
-        name: {"value": value} | ({"signature": signatures[name]} if name in signatures else {})
-        for name, value in found.items()
-    }
     return {
         "data": [corpus.name for corpus in corpora],
         "tokens": tokens,
@@ -255,6 +226,6 @@ def measure(
         "documents": len(texts),
         "context": reach.context,
         "stride": reach.stride,
-        "metrics": entries,
+        "metrics": {name: Metric(name, value, signatures.get(name, "")).json() for name, value in found.items()},
         "notes": [],
     }

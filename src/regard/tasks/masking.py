@@ -83,9 +83,8 @@ def choose_pieces(draw: np.ndarray, ordinary: np.ndarray, opens: np.ndarray, cou
 def choose_words(draw: np.ndarray, ordinary: np.ndarray, opens: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Whole words, as long as they fit into the `counts` [B] of each row; True at their pieces [B, T]."""
     chosen = np.zeros_like(ordinary)
-    after_mark = np.pad(~ordinary, ((0, 0), (1, 0)), constant_values=True)[
-        :, :-1
-    ]  # what was cut off there is no word's
+    # After a mark a word begins, even if its first pieces were cut off.
+    after_mark = np.pad(~ordinary, ((0, 0), (1, 0)), constant_values=True)[:, :-1]
     begins = ordinary & (opens | after_mark)
     for row, room in enumerate(counts.tolist()):
         starts = np.flatnonzero(begins[row])

@@ -71,7 +71,7 @@ class OpenTranslator:
             idle = [name for name, lane in self.lanes.items() if not lane.busy]
             for name in idle[: max(0, len(self.lanes) - KEPT + 1)]:
                 del self.lanes[name]
-            made = Open(t.engine, Wish(t.symbols, decoding, spare(decoding, count)), self._read, self._blank, room,
+            made = Open(t.engine, Wish(t.symbols, decoding, spare(decoding, count)), self._read, t.blank, room,
                         t._limit(decoding, room), max(1, self.places * SMALLEST // room))  # fmt: skip
             self.lanes[key] = made
         self.lanes[key] = lane = self.lanes.pop(key)  # the last to be given up
@@ -85,7 +85,3 @@ class OpenTranslator:
         lengths = torch.tensor([len(row) + 1 for row in rows], device=device)
         real = torch.arange(longest + 1, device=device) < lengths[:, None]  # [B, S]
         return Pairs(source, None if min(map(len, rows)) == longest else real)
-
-    def _blank(self, count: int, length: int) -> Pairs:
-        eos = self.translator.vocabulary.source.eos
-        return Pairs(torch.full((count, length), eos, device=self.translator.device), None)

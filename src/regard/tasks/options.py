@@ -22,6 +22,11 @@ def split_of(recipe: "Recipe", split: str | None, instead: str) -> list[Corpus]:
     return corpora
 
 
+def texts_of(recipe: "Recipe", split: str | None, text: object) -> list[Corpus]:
+    """A text that is given, else the corpora of a split."""
+    return [Corpus(path=str(text))] if text else split_of(recipe, split, "give --text FILE")
+
+
 def with_beam(base: DecodingConfig, size: int | None) -> DecodingConfig:
     """The recipe's search, or one with a beam of another size; 1 is greedy."""
     if size is None:

@@ -9,25 +9,22 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from regard.config import at_least, option
-from regard.data.config import Corpus
 from regard.data.documents import Form
 from regard.data.prepared import Prepared, weighted_index
 from regard.models.bert import BertConfig, MaskedLanguage
 from regard.models.texts import Texts
 from regard.nn import kernels
-from regard.nn.attention import slow_paths
-from regard.tasks.contract import Carry, Progress
+from regard.tasks.contract import BaseTask, Progress
 from regard.tasks.embedder import Pooling
 from regard.tasks.examples import ExamplesView
 from regard.tasks.filler import Filler
-from regard.tasks.fit import fits
-from regard.tasks.guesses import guesses
-from regard.tasks.held_out import HeldOut, measure
+from regard.tasks.fit import fits, refuse_sampling
+from regard.tasks.held_out import HeldOut, guesses, measure
 from regard.tasks.masking import Masking, Masks
-from regard.tasks.options import split_of
+from regard.tasks.options import texts_of
 from regard.tasks.segments import Book, ExamplesConfig, Pairs
 from regard.tasks.sentences import Sentences
 from regard.tasks.texts import TOKENIZER, lines_of, prepared_documents, tokenizer_for
@@ -37,22 +34,20 @@ from regard.text import Tokenizer
 if TYPE_CHECKING:
     from regard.recipe import Recipe
 
-METRICS = {
-    "loss": False,
-    "masked_loss": False,
-    "masked_accuracy": True,
-    "gap_accuracy": True,
-    "next_loss": False,
-    "next_accuracy": True,
-}
-
 
 @dataclass(frozen=True)
 class PretrainingConfig:
     """Documents: masked words are guessed, and whether a segment follows another (Devlin 2019, 3.1)."""
 
     models: ClassVar[tuple[str, ...]] = ("bert",)
-    metrics: ClassVar[dict[str, bool]] = METRICS
+    metrics: ClassVar[dict[str, bool]] = {
+        "loss": False,
+        "masked_loss": False,
+        "masked_accuracy": True,
+        "gap_accuracy": True,
+        "next_loss": False,
+        "next_accuracy": True,
+    }
     defaults: ClassVar[dict[str, Any]] = {
         "data": {"filters": {"max_length": 1_000_000_000, "duplicates": False}},  # a document may be long
         "text": {"kind": "bert"},
@@ -102,9 +97,7 @@ class PretrainingConfig:
             raise ValueError(
                 f"task.masking.unit words needs pieces that show where a word begins, not text.kind {recipe.text.kind}"
             )
-        for key in ("dropout", "alpha"):
-            if getattr(recipe.text, key, 0.0):
-                raise ValueError(f"text.{key} draws pieces anew for every epoch, which pretraining does not; write 0")
+        refuse_sampling(recipe)
         fits(recipe, self.length)
         if self.examples.follows and cast(BertConfig, recipe.model).segments < 2:
             raise ValueError("model.segments must be 2 where a second segment is read (task.examples is pairs)")
@@ -139,19 +132,15 @@ class PretrainingConfig:
     def evaluate(
         self, made: Filler, split: str | None, given: Mapping[str, Any], progress: Progress | None = None
     ) -> dict[str, Any]:
-        text = given.get("text")
-        corpora = [Corpus(path=str(text))] if text else split_of(made.recipe, split, "give --text FILE")
+        corpora = texts_of(made.recipe, split, given.get("text"))
         return measure(cast(MaskedLanguage, made.model), HeldOut(made.recipe, made.reader, corpora), progress)
 
 
-class PretrainingTask:
+class PretrainingTask(BaseTask):
     def __init__(self, recipe: "Recipe", reader: Sentences, prepared: Prepared) -> None:
-        self.recipe, self.reader, self.prepared = recipe, reader, prepared
+        super().__init__(recipe)
+        self.reader, self.prepared, self.fingerprint = reader, prepared, prepared.fingerprint
         self.settings = cast(PretrainingConfig, recipe.task)
-        self.fingerprint = prepared.fingerprint
-        self.smoothing = recipe.training.label_smoothing
-        self.goal: str = recipe.training.goal
-        self.higher_is_better = self.settings.metrics[self.goal]
         tokenizer = reader.tokenizer
         self.book = Book(prepared.columns["text"], tokenizer.eos, self.settings.room // 2)
         self.settings.examples.check(self.book)
@@ -171,17 +160,11 @@ class PretrainingTask:
     def build_model(self) -> nn.Module:
         return self.settings.build(self.recipe, self.reader.size)
 
-    def notes(self, model: nn.Module) -> list[str]:
-        return slow_paths(model)
-
     def view(self, seed: int, epoch: int) -> "ExamplesView":
         draw = Random(f"{seed} {epoch}")
         chosen = weighted_index(self.prepared, seed, epoch)
         made = self.settings.examples.make(self.book, chosen, self.settings.room, draw)
         return ExamplesView(self.book, made, self.masks, self.reader.tokenizer, self.settings, (seed, epoch))
-
-    def loss(self, model: nn.Module, batch: Texts, carry: Carry) -> tuple[Tensor, Carry]:
-        return model(batch, None, self.smoothing), carry
 
     def fixed(self, model: nn.Module, batch: Texts) -> Texts | None:
         """Rows of one length, and room for all masks that they may have: shapes that come again."""

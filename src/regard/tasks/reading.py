@@ -4,7 +4,7 @@ What differs between tasks is asked of their settings (tasks/finetuning.py).
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -13,7 +13,7 @@ from torch import nn
 from regard.data.config import Corpus
 from regard.errors import RegardError
 from regard.models.texts import Texts
-from regard.tasks.contract import Progress
+from regard.tasks.contract import Progress, Warn
 from regard.tasks.texts import TOKENIZER
 from regard.tasks.units import Marks, Unit, read
 from regard.text import Tokenizer
@@ -109,7 +109,7 @@ class Reader:
         self.model, self.reading, self.recipe = model, reading, recipe
         self.tokenizer, self.labels = reading.tokenizer, reading.labels
 
-    def say(self, examples: Sequence[Any], warn: Callable[[str], None] | None = None) -> list[Any]:
+    def say(self, examples: Sequence[Any], warn: Warn | None = None) -> list[Any]:
         notes = Notes()
         said = self.reading.say(self.model, examples, notes=notes)[0]
         for sentence in notes.sentences() if warn else []:

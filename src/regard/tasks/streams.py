@@ -163,6 +163,11 @@ def chunks(lines: Iterator[Any], soon: Soon = always) -> Iterator[list[Any]]:
         yield held
 
 
+def after(before: int, tell: Callable[[int, int], None]) -> Callable[[str, int, int], None]:
+    """What a model may tell of lines that so many came before."""
+    return lambda what, done, of: tell(before + done, before + of)
+
+
 @contextlib.contextmanager
 def bar(what: str) -> Iterator[Callable[[int, int], None]]:
     """A bar on stderr where there is a terminal, else nothing; `tell(n, of)` says how many are done."""

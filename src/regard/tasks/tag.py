@@ -4,7 +4,7 @@ A word's first piece carries its tag; the others are read, not asked. A sentence
 that overlap, and a word gets the tag of the window in which it sees most on both sides.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
@@ -19,6 +19,7 @@ from regard.errors import listed
 from regard.evaluation.labels import tag_metrics
 from regard.models.heads import NOT_LEARNED, Tagger
 from regard.models.texts import Texts
+from regard.tasks.contract import Warn
 from regard.tasks.finetuning import Finetuning, defaults
 from regard.tasks.reading import Notes, Reader, Reading
 from regard.tasks.units import Unit, windows
@@ -69,9 +70,7 @@ class Part(NamedTuple):
 class WordTagger(Reader):
     """`regard.load(folder)` gives one of these for the task tag."""
 
-    def tag(
-        self, sentences: Sequence[str | Sequence[str]], warn: Callable[[str], None] | None = None, before: int = 0
-    ) -> list[Tags]:
+    def tag(self, sentences: Sequence[str | Sequence[str]], warn: Warn | None = None, before: int = 0) -> list[Tags]:
         """The tags of each sentence: a list of words, or a text whose words are what stands between spaces.
 
         Messages count the sentences from `before` + 1 on.

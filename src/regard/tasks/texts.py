@@ -1,15 +1,17 @@
-"""What tasks on plain text share: a vocabulary learned from their lines, and documents in their prepared form."""
+"""What tasks share that read text: a vocabulary learned from its lines, and training data in their prepared form."""
 
 import hashlib
-from collections.abc import Callable, Iterator
-from itertools import chain
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard.data.documents import COLUMN, Form, documents_of
+from regard.data.config import Corpus
+from regard.data.documents import COLUMN, Form, documents, documents_of
 from regard.data.places import cache_root
 from regard.data.prepared import Prepared, prepare
 from regard.data.readers import apart, files, read
+from regard.errors import RegardError
 from regard.tasks.contract import Progress
 from regard.text import Tokenizer
 
@@ -54,13 +56,27 @@ def lines_of(recipe: "Recipe", progress: Progress) -> Iterator[str]:
             yield record.fields[0]
 
 
-def prepared_documents(recipe: "Recipe", encoder: Any, form: Form, progress: Progress) -> Prepared:
+def read_documents(corpora: Sequence[Corpus], form: Form, lines: int = 0) -> list[str]:
+    """The documents of a validation or test set, of its first so many lines."""
+    found: list[str] = []
+    for part in chain.from_iterable(map(apart, corpora)):
+        records = documents(islice(read(part, COLUMN), lines or None), form)
+        found += [record.fields[0] for record in records if record.fields[0].strip()]
+    if corpora and not found:
+        raise RegardError(f"{', '.join(c.name for c in corpora)}: no text to measure on")
+    return found
+
+
+def prepared_from(
+    recipe: "Recipe", encoders: Mapping[str, Any], what: str, progress: Progress, **options: Any
+) -> Prepared:
+    """The training data with each column encoded, of which people are told `what` they are."""
+    cache = Path(recipe.data.cache) if recipe.data.cache else cache_root() / "prepared"
+    told = lambda n: progress(f"Preparing {what}", n, 0)  # noqa: E731
+    return prepare(recipe.data.train, encoders, recipe.data.filters, cache, progress=told, **options)
+
+
+def prepared_documents(recipe: "Recipe", encoder: Encoder, form: Form, progress: Progress) -> Prepared:
     """The training documents, encoded."""
-    return prepare(
-        recipe.data.train,
-        {"text": encoder},
-        recipe.data.filters,
-        Path(recipe.data.cache) if recipe.data.cache else cache_root() / "prepared",
-        progress=lambda n: progress("Preparing documents", n, 0),
-        reader=lambda corpus, names, languages, counts: documents_of(corpus, form, languages, counts),
-    )
+    reader = lambda corpus, names, languages, counts: documents_of(corpus, form, languages, counts)  # noqa: E731
+    return prepared_from(recipe, {"text": encoder}, "documents", progress, reader=reader)

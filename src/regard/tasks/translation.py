@@ -13,20 +13,19 @@ from regard.config import option
 from regard.data.batches import plan
 from regard.data.config import Corpus
 from regard.data.conllu import beside, check_words
-from regard.data.places import cache_root
-from regard.data.prepared import Prepared, prepare, weighted_index
+from regard.data.prepared import Prepared, weighted_index
 from regard.data.ragged import Rows
 from regard.data.readers import files, read
 from regard.decoding import DecodingConfig
 from regard.errors import RegardError
 from regard.models.batch import Packed, Pairs, pairs
-from regard.nn.attention import slow_paths
 from regard.nn.layout import Tree
 from regard.nn.record import Record
-from regard.tasks.contract import Carry, Progress
+from regard.tasks.contract import BaseTask, Carry, Progress
 from regard.tasks.fit import check
 from regard.tasks.guide import Guide, links_of
 from regard.tasks.options import split_of, with_beam
+from regard.tasks.texts import prepared_from
 from regard.tasks.translator import Translator
 from regard.tasks.trees import trees
 from regard.tasks.vocabulary import Vocabulary
@@ -82,16 +81,8 @@ class TranslationConfig:
         else:
             vocabulary = Vocabulary.train(recipe, self.languages, progress)
         read_heads(recipe.data.test, self.languages, vocabulary.source)  # a mistake in it is told now, not in the end
-        cache = Path(recipe.data.cache) if recipe.data.cache else cache_root() / "prepared"
-        prepared = prepare(
-            recipe.data.train,
-            dict(zip(COLUMNS, vocabulary, strict=True)),
-            recipe.data.filters,
-            cache,
-            keep_text=vocabulary.samples,
-            progress=lambda n: progress("Preparing lines", n, 0),
-            languages=self.languages,
-        )
+        sides, keep_text = dict(zip(COLUMNS, vocabulary, strict=True)), vocabulary.samples
+        prepared = prepared_from(recipe, sides, "lines", progress, keep_text=keep_text, languages=self.languages)
         return TranslationTask(recipe, vocabulary, prepared)
 
     def evaluate(
@@ -109,14 +100,11 @@ class TranslationConfig:
         return evaluate(made, corpora, progress, with_beam(made.recipe.decoding, given.get("beam")))
 
 
-class TranslationTask:
+class TranslationTask(BaseTask):
     def __init__(self, recipe: "Recipe", vocabulary: Vocabulary, prepared: Prepared) -> None:
-        self.recipe, self.vocabulary, self.prepared = recipe, vocabulary, prepared
-        self.fingerprint = prepared.fingerprint
-        self.smoothing = recipe.training.label_smoothing
-        self.goal: str = recipe.training.goal
+        super().__init__(recipe)
+        self.vocabulary, self.prepared, self.fingerprint = vocabulary, prepared, prepared.fingerprint
         self.settings = cast(TranslationConfig, recipe.task)
-        self.higher_is_better = self.settings.metrics[self.goal]
         self.valid = read_pairs(recipe.data.valid, self.languages)
         self.valid_heads = read_heads(recipe.data.valid, self.languages, vocabulary.source)
         longest = recipe.data.filters.max_length
@@ -127,20 +115,13 @@ class TranslationTask:
         return self.settings.languages
 
     def report(self) -> list[str]:
-        cut = len(self._too_long())
-        return self.prepared.report_lines() + (
-            [f"validation data: {cut:,} source lines are cut when translated"] if cut else []
-        )
-
-    def _too_long(self) -> list[list[int]]:
-        limit = self.recipe.data.filters.max_length
-        return [ids for ids in self.vocabulary.source.encode_batch([s for s, _ in self.valid]) if len(ids) > limit]
+        encoded = self.vocabulary.source.encode_batch([s for s, _ in self.valid])
+        cut = sum(len(ids) > self.recipe.data.filters.max_length for ids in encoded)
+        said = [f"validation data: {cut:,} source lines are cut when translated"] if cut else []
+        return self.prepared.report_lines() + said
 
     def build_model(self) -> nn.Module:
         return self.settings.build(self.recipe, self.vocabulary)
-
-    def notes(self, model: nn.Module) -> list[str]:
-        return slow_paths(model)
 
     def view(self, seed: int, epoch: int) -> "PairsView":
         rows = weighted_index(self.prepared, seed, epoch)
@@ -181,14 +162,10 @@ class TranslationTask:
         translator = self.translator(model)
         result = translator.forced(chosen, heads)
         if settings.decode:
+            sources, quiet = [s for s, _ in chosen], lambda sentence: None  # the report has said what is cut
             outputs = translator.translate(
-                [s for s, _ in chosen],
-                settings.decoding,
-                form="prepared",
-                progress=progress,
-                warn=lambda sentence: None,
-                heads=heads,
-            )  # the report has said it
+                sources, settings.decoding, form="prepared", progress=progress, warn=quiet, heads=heads
+            )
             full = self.goal not in ("bleu", "loss", "perplexity")
             metrics = translator.measure(outputs, chosen, full)
             result |= {name: metric.value for name, metric in metrics.items()}
@@ -250,10 +227,8 @@ class PairsView:
 
 def read_pairs(corpora: list[Corpus], languages: tuple[str, str]) -> list[tuple[str, str]]:
     """All pairs of a validation or test set, empty lines included."""
-    found = []
-    for corpus in corpora:
-        for record in read(corpus, COLUMNS, languages):
-            found.append((record.fields[0], record.fields[1]))
+    records = (record for corpus in corpora for record in read(corpus, COLUMNS, languages))
+    found = [(record.fields[0], record.fields[1]) for record in records]
     if corpora and not found:
         raise RegardError(f"{', '.join(c.name for c in corpora)}: no pairs to measure on")
     return found

@@ -23,7 +23,7 @@ from regard.nn.record import Record
 from regard.tasks.alignment import align, chosen
 from regard.tasks.batching import batches, by_length, lanes
 from regard.tasks.constraints import Asking, Constraints
-from regard.tasks.contract import Progress
+from regard.tasks.contract import Progress, Warn
 from regard.tasks.long_lines import Segments
 from regard.tasks.options import searching
 from regard.tasks.together import Joint, check_alike, shortest
@@ -34,12 +34,10 @@ if TYPE_CHECKING:
     from regard.recipe import Recipe
     from regard.tasks.translation import TranslationConfig
 
-Form = Literal[
-    "plain", "prepared"
-]  # text for people, or as the tokenizer's own stage left it (Moses tokens, lower case)
+# Text for people, or as the tokenizer's own stage left it (Moses tokens, lower case).
+Form = Literal["plain", "prepared"]
 Long = Literal["truncate", "refuse", "translate", "segment"]
 PRECISIONS: dict[str, torch.dtype | None] = {"float32": None, "bf16": torch.bfloat16}  # None: as the weights are
-Warn = Callable[[str], None]
 
 
 @dataclass(slots=True)  # not frozen: such are made five times as fast, and there is one for each line
@@ -167,13 +165,7 @@ class Translator:
         self.model.eval()
         # what is recorded cannot be refilled: such lines go batch by batch
         for rows, room in (batches if places else lanes)([len(row) for row in ids], budget):
-            feed = replace(
-                self._feed(ids, rows, room, [limits[row] for row in rows], heads),
-                prefixes=asked.prefixes(rows),
-                phrases=asked.phrases(rows),
-                ways=asked.ways(rows),
-                seams=asked.seams,
-            )
+            feed = asked.added(self._feed(ids, rows, room, [limits[row] for row in rows], heads), rows)
             searched = self._search(feed, [keys[row] for row in rows], decoding, count, places, told)
             for row, hypotheses in zip(rows, searched, strict=True):
                 found[row] = [self._translation(h, len(ids[row]) + 1, options) for h in hypotheses]
@@ -194,10 +186,11 @@ class Translator:
             source, real = sources(Packed.of([ids[row] for row in now]), marks.pad, marks.eos)
             return Pairs(source, real, tree=self._tree(heads, ids, now)).to(device)
 
-        def blank(count: int, length: int) -> Pairs:
-            return Pairs(torch.full((count, length), marks.eos, device=device), None)
+        return Feed(read, limits, room, blank=self.blank, lengths=[len(ids[row]) + 1 for row in rows])
 
-        return Feed(read, limits, room, blank=blank, lengths=[len(ids[row]) + 1 for row in rows])
+    def blank(self, count: int, length: int) -> Pairs:
+        """So many sources of so many words, of no meaning."""
+        return Pairs(torch.full((count, length), self.vocabulary.source.eos, device=self.device), None)
 
     @staticmethod
     def _check(decoding: DecodingConfig, count: int, phrases: bool) -> None:
@@ -262,12 +255,8 @@ class Translator:
         chosen(torch.stack(found)[:, 0], layer, heads)
 
     def _encode(self, lines: Sequence[str], options: Options) -> list[list[int]]:
-        limit, long, before = (
-            self.recipe.data.filters.max_length,
-            options.get("long", "truncate"),
-            options.get("before", 0),
-        )
-        heads, warn = options.get("heads"), options.get("warn") or _warn
+        limit, before = self.recipe.data.filters.max_length, options.get("before", 0)
+        long, heads, warn = options.get("long", "truncate"), options.get("heads"), options.get("warn") or _warn
         ids = self.vocabulary.source.encode_batch(list(lines))
         if heads is not None:
             check(heads, ids, self.vocabulary.source, before)
@@ -308,15 +297,12 @@ class Translator:
         was_training = self.model.training
         self.model.eval()
         for rows in by_length([max(len(s), len(t)) + 1 for s, t in zip(source, target, strict=True)], batch_tokens):
-            given_rows = Packed.of([source[r] for r in rows]), Packed.of([target[r] for r in rows])
-            batch = replace(pairs(*given_rows, v.source, v.target), tree=self._tree(heads, source, rows)).to(
-                self.device
-            )
+            sides = Packed.of([source[r] for r in rows]), Packed.of([target[r] for r in rows])
+            batch = replace(pairs(*sides, v.source, v.target), tree=self._tree(heads, source, rows)).to(self.device)
             assert batch.labels is not None
             logits = self.model(batch)
-            nll = F.cross_entropy(
-                logits.to(torch.promote_types(logits.dtype, torch.float32)), batch.labels, reduction="none"
-            )
+            logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+            nll = F.cross_entropy(logits, batch.labels, reduction="none")
             counts = [len(target[r]) + 1 for r in rows]
             for row, part, count in zip(rows, nll.double().split(counts), counts, strict=True):
                 result[row] = (-float(part.sum()), count)

@@ -8,7 +8,7 @@ task says so). Knows no files.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -185,11 +185,11 @@ class DialoguesView:
         chosen, e = self.chosen[indices], self.examples
         ids, real = Packed(*e.target.take(chosen)).padded(self.pad)  # [B, T + 1]
         from_ = (e.learn[chosen] - e.target.begins[chosen])[:, None]  # type: ignore[index]
-        learned = real[:, 1:] & (np.arange(1, ids.shape[1]) >= from_)  # [B, T]
-        read: Any = np.ascontiguousarray(ids[:, :-1]), real[:, 1:]
+        seen = np.ascontiguousarray(real[:, 1:])  # [B, T]
+        learned = seen & (np.arange(1, ids.shape[1]) >= from_)
         return Texts(
-            torch.from_numpy(read[0]),
-            None if read[1].all() else torch.from_numpy(read[1].copy()),
+            torch.from_numpy(np.ascontiguousarray(ids[:, :-1])),
+            None if seen.all() else torch.from_numpy(seen),
             labels=torch.from_numpy(ids[:, 1:][learned]),
             places=torch.from_numpy(np.flatnonzero(learned)),
             rows=tuple(e.row[chosen].tolist()),

@@ -1,7 +1,7 @@
 """A language model that writes: continues a prompt, as a stream or at once, and says how likely given texts are."""
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
@@ -13,7 +13,7 @@ from regard.data.documents import ended
 from regard.decoding import Beam, DecodingConfig, Drawn, Engine, Feed, Generator, Sample, Stream, Symbols, likeliest
 from regard.errors import RegardError, listed
 from regard.models.texts import texts
-from regard.tasks.contract import Progress
+from regard.tasks.contract import Progress, Warn
 from regard.tasks.options import asked
 from regard.tasks.running import Running
 from regard.tasks.speech import Speech
@@ -22,8 +22,6 @@ from regard.tasks.windows import Reach, negative_log_likelihoods
 if TYPE_CHECKING:
     from regard.recipe import Recipe
     from regard.tasks.language_modelling import LanguageModellingConfig
-
-Warn = Callable[[str], None]
 
 
 @dataclass(frozen=True)
