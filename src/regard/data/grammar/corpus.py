@@ -6,8 +6,6 @@ valid or test split never occurs in training, in whatever construction. Where tw
 the hash sees only those two: nouns that compete in the test split never do so in training.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections import Counter
 from dataclasses import dataclass
@@ -18,7 +16,7 @@ from typing import Literal
 from regard.data.grammar import (  # noqa: F401  (each of these fills the table)
     comparison, pronouns, quantities, questions, reference, relations, relative, statements, subordinate,
 )  # fmt: skip
-from regard.data.grammar.constructions import TABLE, Draft
+from regard.data.grammar.constructions import TABLE, Draft, capital
 from regard.data.grammar.lexicon import (
     ADJECTIVES, FEMININE_NAMES, FUNCTION_LEMMAS, MASCULINE_NAMES, NOUNS, NUMBERS, UNITS, WEEKDAYS, words,
 )  # fmt: skip
@@ -61,22 +59,18 @@ def _split(held: tuple[str, ...]) -> Split:
     return "test" if bucket < 80 else "valid" if bucket < 125 else "train"
 
 
-def _capital(text: str) -> str:
-    return text[0].upper() + text[1:]
-
-
 def _pair(draft: Draft, construction: str) -> Pair:
     if "#" not in draft.source:
-        return Pair(_capital(draft.source), _capital(draft.target), construction, (), draft.lemmas)
+        return Pair(capital(draft.source), capital(draft.target), construction, (), draft.lemmas)
     english, german = draft.source.split(), draft.target.split()
     referent = next(i for i, w in enumerate(english) if "@" in w)
     places = zip(
         [i for i, w in enumerate(english) if "#" in w], [i for i, w in enumerate(german) if "#" in w], strict=True
     )
-    target = _capital(draft.target.replace("#", ""))
+    target = capital(draft.target.replace("#", ""))
     final = target.split()
     marked = tuple(Pronoun(e, referent, g, bare(final[g])) for e, g in places)
-    return Pair(_capital(draft.source.replace("#", "").replace("@", "")), target, construction, marked, draft.lemmas)
+    return Pair(capital(draft.source.replace("#", "").replace("@", "")), target, construction, marked, draft.lemmas)
 
 
 def _draw(construction: str, quota: dict[Split, int], seen: dict[str, str]) -> list[tuple[Split, Pair]]:

@@ -1,7 +1,5 @@
 """German inflection and word order: articles, noun phrases, verbs, clauses. Knows no English."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal
 

@@ -3,8 +3,6 @@
 Every English word has exactly one German word, which makes the corpus a function of its English side.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache
 
@@ -242,7 +240,7 @@ class Adjective:
 def _plural(word: str) -> str:
     if word in _ENGLISH_PLURALS:
         return _ENGLISH_PLURALS[word]
-    if word.endswith(("s", "x", "ch", "sh")) or word in ("tomato",):
+    if word.endswith(("s", "x", "ch", "sh")) or word == "tomato":
         return word + "es"
     if word.endswith("y") and word[-2] not in "aeiou":
         return word[:-1] + "ies"

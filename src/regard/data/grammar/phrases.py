@@ -4,8 +4,6 @@ A phrase carries its English and its German forms together, so that a constructi
 writes two sentences from them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random

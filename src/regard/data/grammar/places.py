@@ -1,7 +1,5 @@
 """Where things are, go and happen: prepositions and the nouns that fit. Knows no sentences."""
 
-from __future__ import annotations
-
 from random import Random
 
 from regard.data.grammar.german import Case
@@ -41,10 +39,6 @@ SPOTS = (
     ("behind", "behind", nouns("door cupboard sofa gate"), nouns("container umbrella lamp ball -package")),
     ("next to", "next to", nouns("bed door sofa chair"), nouns("container lamp radio bottle umbrella -package")),
 )
-
-
-def german(preposition: str) -> str:
-    return _GERMAN[preposition]
 
 
 def place(preposition: str, noun: Noun, case: Case = "dat", determiner: str = "the") -> tuple[str, str]:

@@ -1,7 +1,5 @@
 """Questions, requests and suggestions."""
 
-from __future__ import annotations
-
 from random import Random
 
 from regard.data.grammar import german

@@ -1,7 +1,5 @@
 """Pronouns that can mean only one noun, in every case: er, ihn, ihm, sein and their kin."""
 
-from __future__ import annotations
-
 from functools import cache
 from random import Random
 
@@ -211,14 +209,10 @@ def its_own(r: Random) -> Draft:
     two = pick(r, nouns(_FAMED[one.english]))
     many = two.english in ("flower", "tree", "window")
     s = np(one, "the")
-    possessed = its(one, two, "acc")
-    if many:
-        phrase = german.noun_phrase(two, "its_" + one.gender, "acc", True)
-        possessed = phrase.replace(" ", "# ", 1)
     past = chance(r, 0.4)
     english = two.english_plural if many else two.english
     source = f"{mark(s.subject)} {be(s, past)} famous for its# {english}"
-    target = f"{s.nom} {'war' if past else 'ist'} für {possessed} berühmt"
+    target = f"{s.nom} {'war' if past else 'ist'} für {its(one, two, 'acc', many)} berühmt"
     return draft(source, target, one, "famous", two, "its")
 
 

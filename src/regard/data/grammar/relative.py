@@ -1,7 +1,5 @@
 """Relative clauses, infinitives with zu and conditions."""
 
-from __future__ import annotations
-
 from random import Random
 
 from regard.data.grammar import german

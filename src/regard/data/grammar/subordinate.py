@@ -1,7 +1,5 @@
 """Two clauses joined by a conjunction: weil, dass, wenn, obwohl, während, bevor, ob, und, aber, ohne."""
 
-from __future__ import annotations
-
 from random import Random
 
 from regard.data.grammar import german
@@ -9,8 +7,8 @@ from regard.data.grammar.constructions import Draft, construction, draft
 from regard.data.grammar.lexicon import ADJECTIVES, FITTING, Noun, nouns, rows, table
 from regard.data.grammar.phrases import (
     ACTIONS, HE, KIN, MOMENTARY, NAMES, PERSONS, SEXED, SHE, SIMPLE, THEY, WE, YOU, I, Phrase, actor, adjectives,
-    be, chance, de_be, de_infinitive, de_perfect, de_present, event, nominative, np, ongoing, pick, simple, thing,
-    told, who,
+    be, chance, de_be, de_infinitive, de_perfect, de_present, do, event, nominative, np, ongoing, pick, simple,
+    thing, told, who,
 )  # fmt: skip
 from regard.data.grammar.relations import activity
 from regard.data.grammar.statements import be_adjective, degree, described
@@ -188,7 +186,7 @@ def indirect_question(r: Random) -> Draft:
     t, v, n = other(r, s)
     o = thing(r, n, ("the", "a"), v)
     know = _SAYING[0][2][s.person]
-    english = f"{s.subject} {'doesn' if s.person == 'er' else 'don'}'t know {w} {t.subject} {v.past} {o.object}"
+    english = f"{s.subject} {do(s, negative=True)} know {w} {t.subject} {v.past} {o.object}"
     return draft(english, f"{s.nom} {know} nicht, {_UNSURE[w]} {de_perfect(t, v, o.acc, order='final')}", s, w, t, v, n)
 
 
@@ -215,7 +213,7 @@ def and_subject(r: Random) -> Draft:
     return draft(f"{english} {where}", german_, s, t, v, lemma)
 
 
-_LACKING = {"time": "keine Zeit", "money": "kein Geld", "car": "kein Auto"}
+_LACKING = {"time": "keine Zeit", "money": "kein Geld"}
 
 
 _WANTED = without(ACTIONS, "lose, forget, find, cross, hide")
