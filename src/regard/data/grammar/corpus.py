@@ -1,4 +1,4 @@
-"""Draws the corpus from the constructions: sampling, deduplication, splits, statistics. Knows no grammar.
+"""Draws the corpus from the constructions: sampling, deduplication, splits. Knows no grammar.
 
 A *combination* is the multiset of the lemmas that fill the slots of a sentence (nouns, verbs, adjectives,
 names, numbers, personal pronouns). A hash of the combination decides the split, so that a combination of the
@@ -17,10 +17,7 @@ from regard.data.grammar import (  # noqa: F401  (each of these fills the table)
     comparison, pronouns, quantities, questions, reference, relations, relative, statements, subordinate,
 )  # fmt: skip
 from regard.data.grammar.constructions import TABLE, Draft, capital
-from regard.data.grammar.lexicon import (
-    ADJECTIVES, FEMININE_NAMES, FUNCTION_LEMMAS, MASCULINE_NAMES, NOUNS, NUMBERS, UNITS, WEEKDAYS, words,
-)  # fmt: skip
-from regard.data.grammar.verbs import ALL_VERBS
+from regard.data.grammar.lexicon import words
 
 Split = Literal["train", "valid", "test"]
 SEED = 6  # of the seeds tried, one whose test split no rule of thumb about pronouns gets right
@@ -145,29 +142,3 @@ def pronouns_right(pair: Pair, hypothesis: str) -> tuple[int, int]:
         right += left[pronoun.form] > 0
         left[pronoun.form] -= 1
     return right, len(pair.pronouns)
-
-
-def content_lemmas() -> frozenset[str]:
-    """Every noun, verb, adjective, name, number, day and unit of time that some sentence uses."""
-    known = {*NOUNS, *ADJECTIVES, *ALL_VERBS, *MASCULINE_NAMES, *FEMININE_NAMES, *NUMBERS, *WEEKDAYS, *UNITS}
-    used = {lemma for members in corpus().values() for p in members for lemma in p.lemmas}
-    return frozenset(known & used)
-
-
-def statistics() -> dict[str, object]:
-    """What the corpus holds, in numbers."""
-    splits = corpus()
-    everything = [p for members in splits.values() for p in members]
-    shares = Counter(p.construction for p in everything)
-    forms = Counter(q.form for p in splits["test"] for q in p.pronouns)
-    cases = {s: sum(len(p.pronouns) for p in members) for s, members in splits.items()}
-    return {
-        "pairs": {s: len(members) for s, members in splits.items()},
-        "total": len(everything),
-        "lemmas": len(content_lemmas()) + len(FUNCTION_LEMMAS),
-        "constructions": len(shares),
-        "largest construction": max(shares.values()) / len(everything),
-        "pronoun cases": cases,
-        "pronoun share of training pairs": sum(bool(p.pronouns) for p in splits["train"]) / len(splits["train"]),
-        "commonest form in test": max(forms.values()) / sum(forms.values()),
-    }

@@ -186,13 +186,6 @@ FREQUENCY = {"often": "oft", "always": "immer", "sometimes": "manchmal", "rarely
 UNITS = {"minute": ("Minute", "Minuten", "minutes"), "hour": ("Stunde", "Stunden", "hours"),
          "day": ("Tag", "Tagen", "days"), "week": ("Woche", "Wochen", "weeks"),
          "month": ("Monat", "Monaten", "months"), "year": ("Jahr", "Jahren", "years")}  # fmt: skip
-# Words of no table: determiners, pronouns, prepositions, conjunctions, auxiliaries, particles.
-FUNCTION_LEMMAS = words("""
-the a no this my your his her its our their I you he she it we they who what where when why how which
-many be have do will would can must may should and but because that if although while before so whether
-in on under behind into to at for with without of onto over by than as too very not still already yet
-there please let next front one o'clock half past quarter euro more time money home every ago any being
-""")
 
 
 def rows(text: str) -> tuple[tuple[str, ...], ...]:
