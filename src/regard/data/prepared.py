@@ -199,7 +199,9 @@ def _build(
         writers = {n: RaggedWriter(folder / "ids" / n, id_type(t.size)) for n, t in columns.items()}
         texts = {n: RaggedWriter(folder / "text" / n, np.uint8) for n in names if keep_text}
         origin = RaggedWriter(folder / "origin", np.int64)
-        beside = {n: RaggedWriter(folder / n, np.int32) for n, key in BESIDE.items() if _given(corpora, key)}
+        beside = {
+            n: RaggedWriter(folder / n, np.int32) for n, key in BESIDE.items() if all(getattr(c, key) for c in corpora)
+        }
         for writer in (*writers.values(), *texts.values(), origin, *beside.values()):
             stack.enter_context(writer)
         for index, corpus in enumerate(corpora):
@@ -248,10 +250,6 @@ def _chunks(records: Iterator[Record]) -> Iterator[list[Record]]:
             chunk, size = [], 0
     if chunk:
         yield chunk
-
-
-def _given(corpora: Sequence[Corpus], key: str) -> bool:
-    return all(getattr(corpus, key) for corpus in corpora)
 
 
 def _check_beside(
