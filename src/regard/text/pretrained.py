@@ -39,9 +39,13 @@ def from_gpt2(vocab_json: str | Path, merges_txt: str | Path) -> Tokenizer:
 
 def from_bert(vocab_txt: str | Path, lower: bool = True) -> Tokenizer:
     """BERT's WordPiece. [CLS] is `bos` and `cls`, [SEP] is `eos` and `sep`; `mask` is there too."""
-    pieces = text_of(vocab_txt).split("\n")
-    pieces = pieces[:-1] if pieces[-1] == "" else pieces
-    return bert_pieces([piece.rstrip("\r") for piece in pieces], lower, str(vocab_txt))
+    return bert_pieces(bert_lines(vocab_txt), lower, str(vocab_txt))
+
+
+def bert_lines(vocab_txt: str | Path) -> list[str]:
+    """The pieces in the order of their ids: a line each, whose last may have no end."""
+    lines = text_of(vocab_txt).split("\n")
+    return [line.rstrip("\r") for line in (lines[:-1] if lines[-1] == "" else lines)]
 
 
 def bert_pieces(pieces: Sequence[str], lower: bool, origin: str, sample: dict[str, int] | None = None) -> Tokenizer:
