@@ -13,8 +13,7 @@ from regard import config
 from regard.errors import RegardError, telling
 from regard.interop import bert
 from regard.interop.checkpoint import Checkpoint, Imported
-from regard.interop.choices import demand
-from regard.interop.express import reasons, refuse
+from regard.interop.choices import demand, reasons, refuse
 from regard.interop.hf_tokenizer import read_one, write_one
 from regard.interop.keys import KeyMap
 from regard.interop.plain import bare

@@ -11,7 +11,7 @@ from regard import folder
 from regard.data.fingerprint import file_hash
 from regard.errors import RegardError
 from regard.interop import ct2
-from regard.interop.express import reasons, refuse
+from regard.interop.choices import reasons, refuse
 from regard.interop.writing import new_folder
 from regard.tasks.translator import Translator
 from regard.text import Tokenizer

@@ -6,7 +6,7 @@ from typing import Any
 from regard import config
 from regard.interop import gpt2
 from regard.interop.checkpoint import Checkpoint, Imported
-from regard.interop.express import reasons, refuse
+from regard.interop.choices import reasons, refuse
 from regard.interop.hf_tokenizer import check_size, read_one, write_one
 from regard.interop.writing import write_json
 from regard.models.lm import LanguageModelConfig

@@ -12,7 +12,7 @@ from regard.decoding import Beam
 from regard.errors import RegardError
 from regard.interop import marian
 from regard.interop.checkpoint import Checkpoint, Imported
-from regard.interop.express import reasons, refuse
+from regard.interop.choices import reasons, refuse
 from regard.interop.hf_tokenizer import TEXT, write_tokenizer
 from regard.interop.stream import permuted, sines_first
 from regard.interop.writing import write_json
