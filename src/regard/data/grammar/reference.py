@@ -55,6 +55,7 @@ def but_it(r: Random) -> Draft:
 _OPPOSITES = """big small, new old, expensive cheap, clean dirty, long short, empty full, hard soft, \
 fast slow, interesting boring, hot cold, exciting boring, new broken, old modern, interesting exciting"""
 _COLOURS = ("red", "blue", "green", "black", "white", "round")
+_UNGRADED = (*_COLOURS, "broken")
 
 
 @cache
@@ -129,11 +130,11 @@ def who_says(r: Random) -> Draft:
     a = pick(r, _described(n) or (ADJECTIVES["expensive"],))
     person = pick(r, nouns("person"))
     head, o = np(person), np(n)
-    relative = german.RELATIVE["nom"]["mfn".index(person.gender)]
+    relative = german.RELATIVE["nom"][person.gender]
     too, zu = pick(r, (("too ", "zu "), ("very ", "sehr ")))
     if a.english in ("new", "young", "beautiful"):
         too, zu = "very ", "sehr "
-    if a.english in ("red", "blue", "green", "black", "white", "round", "broken"):
+    if a.english in _UNGRADED:
         too = zu = ""
     source = f"{head.subject} who {v.past} {mark(o.object)} says that it# is {too}{a.english}"
     clause = f"{relative} {o.acc} {v.german_participle} hat"
@@ -166,7 +167,7 @@ def bought_it_is(r: Random) -> Draft:
     s, a, o = actor(r, v, pronouns=0.25), pick(r, _described(n)), np(n, "a" if v.lemma != "visit" else "the")
     subject = nominative("It#", it(n).capitalize(), "er", "", n.gender)
     word = pick(r, (("very", "sehr"), ("", ""), ("not", "nicht")))
-    if a.english in ("red", "blue", "green", "black", "white", "round", "broken"):
+    if a.english in _UNGRADED:
         word = ("", "")
     english, german_ = be_adjective(subject, a, *word)
     source = f"{s.subject} {v.past} {mark(o.object)}. {english}"

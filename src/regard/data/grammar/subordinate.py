@@ -76,10 +76,10 @@ def because_state(r: Random) -> Draft:
     return draft(f"{english}{' at home' if home else ''} because {pronoun.subject} {reason}", german_, s, v, a)
 
 
-_SAYING = (("know", "knows", german._forms("weiß weißt weiß wissen wissen")),
-           ("think", "thinks", german._forms("glaube glaubst glaubt glauben glauben")),
-           ("hope", "hopes", german._forms("hoffe hoffst hofft hoffen hoffen")),
-           ("say", "says", german._forms("sage sagst sagt sagen sagen")))  # fmt: skip
+_SAYING = (("know", "knows", german.forms("weiß weißt weiß wissen wissen")),
+           ("think", "thinks", german.forms("glaube glaubst glaubt glauben glauben")),
+           ("hope", "hopes", german.forms("hoffe hoffst hofft hoffen hoffen")),
+           ("say", "says", german.forms("sage sagst sagt sagen sagen")))  # fmt: skip
 
 
 def _speakers(base: str) -> tuple[Phrase, ...]:
