@@ -123,8 +123,11 @@ def prepare(
             temporary = folder.parent / f".making-{key}-{os.getpid()}-{os.urandom(4).hex()}"
             try:
                 _build(temporary, key, corpora, columns, filters, keep_text, progress, languages, reader)
-                with contextlib.suppress(FileExistsError):  # without locks, another may have been first
-                    _rename(temporary, folder)
+                try:
+                    os.rename(temporary, folder)
+                except OSError:
+                    if not folder.exists():  # without locks, another may have been first
+                        raise
             finally:
                 shutil.rmtree(temporary, ignore_errors=True)
     except OSError as error:
@@ -141,15 +144,6 @@ def _reopen(folder: Path, weights: Sequence[float]) -> Prepared | None:
         return Prepared(folder, weights)
     except (OSError, RegardError, ValueError, KeyError):
         return None
-
-
-def _rename(temporary: Path, folder: Path) -> None:
-    try:
-        os.rename(temporary, folder)
-    except OSError:
-        if folder.exists():
-            raise FileExistsError(folder) from None
-        raise
 
 
 @contextlib.contextmanager

@@ -161,15 +161,11 @@ def _without_nul(text: str, counts: Counter[str] | None) -> str:
 
 
 def parallel(source: Path, target: Path, counts: Counter[str] | None = None) -> Iterator[Record]:
-    left, right = lines(source, counts), lines(target, counts)
-    number = 0
-    for number, text in enumerate(left, 1):
-        other = next(right, None)
-        if other is None:
-            raise _uneven(source, target)
-        yield Record(number, (text, other))
-    if next(right, None) is not None:
-        raise _uneven(source, target)
+    try:
+        for number, pair in enumerate(zip(lines(source, counts), lines(target, counts), strict=True), 1):
+            yield Record(number, pair)
+    except ValueError:
+        raise _uneven(source, target) from None
 
 
 def _uneven(source: Path, target: Path) -> RegardError:

@@ -73,7 +73,10 @@ def from_sentencepiece(path: str | Path, stages: Stages = _AS_IT_IS) -> Tokenize
             special[name] = len(names)
             names.append(hidden(text))
     scores = [score for _, score, _ in model.pieces] + [0.0] * (len(names) - len(model.pieces))
-    inner = Inner(_unigram(model, names, scores) if model.model_type == spm.UNIGRAM else _bpe(model, names, scores))
+    if model.model_type == spm.UNIGRAM:
+        inner = Inner(models.Unigram(list(zip(names, scores, strict=True)), unk_id=model.unk, byte_fallback=False))
+    else:
+        inner = Inner(_bpe(model, names, scores))
     user_defined = [text for text, _, kind in model.pieces if kind == spm.USER_DEFINED]
     inner.add_tokens([AddedToken(text, normalized=False) for text in user_defined])
     form = {
@@ -86,10 +89,6 @@ def from_sentencepiece(path: str | Path, stages: Stages = _AS_IT_IS) -> Tokenize
     }
     byte_ids = [names.index(hidden(f"<0x{b:02X}>")) for b in range(256)] if model.byte_fallback else None
     return Tokenizer(json.loads(inner.to_str()), "sentencepiece", stages, special, form, byte_ids=byte_ids)
-
-
-def _unigram(model: spm.Model, names: list[str], scores: list[float]) -> models.Unigram:
-    return models.Unigram(list(zip(names, scores, strict=True)), unk_id=model.unk, byte_fallback=False)
 
 
 def _bpe(model: spm.Model, names: list[str], scores: list[float]) -> models.BPE:
