@@ -36,10 +36,11 @@ def write(translator: Translator, run: Path, out: Path, precision: str) -> str:
     refuse(reasons(model, ct2.HAS, "CTranslate2") or ct2.more_reasons(model), run, "CTranslate2")
     spec = ct2.specification(translator.model, places(translator.recipe))  # type: ignore[arg-type]
     source, target = translator.vocabulary
+    words = names(target)
     spec.register_source_vocabulary(names(source))
-    spec.register_target_vocabulary(names(target))
+    spec.register_target_vocabulary(words)
     for key, i in (("unk", target.unk), ("bos", target.bos), ("eos", target.eos), ("decoder_start", target.bos)):
-        setattr(spec.config, f"{key}_token", names(target)[i])
+        setattr(spec.config, f"{key}_token", words[i])
     spec.validate()
     spec.optimize(quantization=precision)
     spec.save(str(out))

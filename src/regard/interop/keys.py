@@ -111,29 +111,29 @@ class KeyMap:
     def to_ours(self, theirs: Mapping[str, Tensor], own: Mapping[str, Tensor], origin: object) -> dict[str, Tensor]:
         """Their tensors under our names; `own` are those of the model they are for, whose names and shapes count."""
         given = {self._current(name): tensor for name, tensor in theirs.items()}
-        wrong = _Mistakes()
+        wrong: Wrong = {what: [] for what in MISTAKES}
         copied = self._check_copies(given, wrong)
         rules = [r.of(n) for r in self.rules for n in sorted(_layers(r.ours, own) | _layers(r.theirs, given))]
         made, used = _follow([(r, r.theirs, r.ours, r.join) for r in rules], given, wrong)
-        wrong.unknown += [name for name in given if name not in used | copied and not _known(name, self.ignored)]
+        wrong["unknown"] += [name for name in given if name not in used | copied and not _known(name, self.ignored)]
         filled = {name for r in rules for name in r.ours}
-        wrong.unfilled += [name for name in own if name not in filled]
-        wrong.foreign += [name for name in made if name not in own]
-        wrong.misshapen += [
+        wrong["in the model, but in no rule"] += [name for name in own if name not in filled]
+        wrong["not in the model"] += [name for name in made if name not in own]
+        wrong["of another shape"] += [
             f"{name} {list(tensor.shape)}, not {list(own[name].shape)}"
             for name, tensor in made.items()
             if name in own and tensor.shape != own[name].shape
         ]
-        wrong.tell(origin)
+        _tell(wrong, origin)
         return made
 
     def to_theirs(self, ours: Mapping[str, Tensor], origin: object) -> dict[str, Tensor]:
         """Our tensors under their names; tensors that are copies of others are left out."""
-        wrong = _Mistakes()
+        wrong: Wrong = {what: [] for what in MISTAKES}
         rules = [r.of(n) for r in self.rules for n in sorted(_layers(r.ours, ours))]
         made, used = _follow([(r, r.ours, r.theirs, r.split) for r in rules], ours, wrong)
-        wrong.unknown += [name for name in ours if name not in used]
-        wrong.tell(origin)
+        wrong["unknown"] += [name for name in ours if name not in used]
+        _tell(wrong, origin)
         return made
 
     def _current(self, name: str) -> str:
@@ -142,18 +142,18 @@ class KeyMap:
                 return name.removesuffix(old) + new
         return name
 
-    def _check_copies(self, given: Mapping[str, Tensor], wrong: "_Mistakes") -> set[str]:
+    def _check_copies(self, given: Mapping[str, Tensor], wrong: "Wrong") -> set[str]:
         copies = {name: source for name, source in self.copies.items() if name in given}
         for name, source in copies.items():
             if source in given and not torch.equal(given[name], given[source]):
-                wrong.untied.append(f"{name} is not the same as {source}")
+                wrong["not shared"].append(f"{name} is not the same as {source}")
         return set(copies)
 
 
 _Step = tuple[Rule, tuple[str, ...], tuple[str, ...], Callable[[list[Tensor]], list[Tensor]]]  # what is taken and made
 
 
-def _follow(steps: list[_Step], given: Mapping[str, Tensor], wrong: "_Mistakes") -> tuple[dict[str, Tensor], set[str]]:
+def _follow(steps: list[_Step], given: Mapping[str, Tensor], wrong: "Wrong") -> tuple[dict[str, Tensor], set[str]]:
     """The tensors that the steps make, and the names that they take; what cannot be made is noted."""
     made: dict[str, Tensor] = {}
     used: set[str] = set()
@@ -161,43 +161,19 @@ def _follow(steps: list[_Step], given: Mapping[str, Tensor], wrong: "_Mistakes")
         used |= set(sources)
         absent = [name for name in sources if name not in given]
         if absent and not (r.optional and len(absent) == len(sources)):
-            wrong.missing += absent
+            wrong["missing"] += absent
         if absent:
             continue
         try:
             parts = change([given[name] for name in sources])
         except (RuntimeError, IndexError, ValueError):  # parts that cannot be joined, turned or cut
-            wrong.misshapen += [f"{name} {list(given[name].shape)}" for name in sources]
+            wrong["of another shape"] += [f"{name} {list(given[name].shape)}" for name in sources]
             continue
         made |= {name: part.contiguous() for name, part in zip(names, parts, strict=True)}
     return made, used
 
 
 # --- what is wrong, all of it ---------------------------------------------------------------------------------------
-
-
-class _Mistakes:
-    def __init__(self) -> None:
-        self.missing: list[str] = []
-        self.unknown: list[str] = []
-        self.unfilled: list[str] = []
-        self.foreign: list[str] = []
-        self.misshapen: list[str] = []
-        self.untied: list[str] = []
-
-    def tell(self, origin: object) -> None:
-        """One sentence with everything, if there is anything."""
-        lists = {
-            "missing": folded(self.missing),
-            "unknown": folded(self.unknown),
-            "in the model, but in no rule": folded(self.unfilled),
-            "not in the model": folded(self.foreign),
-            "of another shape": sorted(self.misshapen),
-            "not shared": sorted(self.untied),
-        }
-        parts = [f"{what}: {', '.join(names)}" for what, names in lists.items() if names]
-        if parts:
-            raise RegardError(f"{origin}: the weights do not fit the model ({'; '.join(parts)})")
 
 
 def folded(names: Iterable[str]) -> list[str]:
@@ -213,6 +189,24 @@ def folded(names: Iterable[str]) -> list[str]:
         f"{before}{numbers[0] if len(numbers) == 1 else '{' + ','.join(sorted(numbers, key=int)) + '}'}{after}"
         for (before, after), numbers in groups.items()
     )
+
+
+Wrong = dict[str, list[str]]  # names by what is wrong with them
+MISTAKES: dict[str, Callable[[list[str]], list[str]]] = {  # and how they are listed
+    "missing": folded,
+    "unknown": folded,
+    "in the model, but in no rule": folded,
+    "not in the model": folded,
+    "of another shape": sorted,
+    "not shared": sorted,
+}
+
+
+def _tell(wrong: Wrong, origin: object) -> None:
+    """One sentence with everything, if there is anything."""
+    parts = [f"{what}: {', '.join(listed(wrong[what]))}" for what, listed in MISTAKES.items() if wrong[what]]
+    if parts:
+        raise RegardError(f"{origin}: the weights do not fit the model ({'; '.join(parts)})")
 
 
 # --- names and pieces ----------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -60,7 +61,7 @@ def train(
     for name, group in groups.items():
         most_lines, most_bytes = config.sample_lines // len(groups), config.sample_bytes // len(groups)
         kept, counts = sample(group, max(most_lines, 1), max(most_bytes, 1))
-        view = Stages(config.normalise, config.moses, config.lower, fold, name)
+        view = replace(stages, language=name)
         texts += [text for line in kept if (text := form.prepare(view.apply(line)))]
         record.update(counts)
     if not texts:
