@@ -56,8 +56,8 @@ class Prepared:
         self.columns = {name: Ragged(self.folder / "ids" / name) for name in self.report["columns"]}
         self.text = {name: Texts(self.folder / "text" / name) for name in self.report["text"]}
         self.beside = {name: Ragged(self.folder / name) for name in BESIDE if (self.folder / name).is_dir()}
-        origin = Ragged(self.folder / "origin")  # one row per example: [corpus, line number]
-        self._origin = origin.flat.reshape(-1, 2)
+        origin = Ragged(self.folder / "origin")
+        self.corpus, self.number = origin.flat.reshape(-1, 2).T  # [rows] each: which corpus; which line of it, from 1
         self.weights = list(weights) if weights is not None else [1.0] * len(self.report["corpora"])
         rows = [*self.columns.values(), *self.text.values(), origin, *self.beside.values()]
         if any(len(column) != len(self) for column in rows):
@@ -65,14 +65,6 @@ class Prepared:
 
     def __len__(self) -> int:
         return int(self.report["kept"])
-
-    @property
-    def corpus(self) -> np.ndarray:
-        return self._origin[:, 0]  # [rows]: which corpus
-
-    @property
-    def number(self) -> np.ndarray:
-        return self._origin[:, 1]  # [rows]: which line of it, from 1
 
     def report_lines(self) -> list[str]:
         return [_sentence(entry) for entry in self.report["corpora"]]
