@@ -69,8 +69,8 @@ class Rule:
 Names = str | tuple[str, ...]
 
 
-def rule(ours: Names, theirs: Names, shares: tuple[int, ...] = (), turn: Turn = SAME, optional: bool = False) -> Rule:
-    return Rule(_several(ours), _several(theirs), shares, turn, optional)
+def rule(ours: Names, theirs: Names, turn: Turn = SAME, optional: bool = False) -> Rule:
+    return Rule(_several(ours), _several(theirs), turn=turn, optional=optional)
 
 
 def both(ours: Names, theirs: Names, shares: tuple[int, ...] = (), turn: Turn = SAME) -> tuple[Rule, Rule]:

@@ -41,9 +41,9 @@ SPOTS = (
 )
 
 
-def place(preposition: str, noun: Noun, case: Case = "dat", determiner: str = "the") -> tuple[str, str]:
+def place(preposition: str, noun: Noun, case: Case = "dat") -> tuple[str, str]:
     """English and German of a prepositional phrase."""
-    phrase = np(noun, determiner)
+    phrase = np(noun)
     return f"{preposition} {phrase.object}", at(_GERMAN[preposition], phrase, case)
 
 

@@ -22,12 +22,12 @@ def again(s: Phrase) -> Phrase:
     return _BACK[s.again]
 
 
-def someone(r: Random, pronouns: float = 0.2, plural: float = 0.1) -> Phrase:
+def someone(r: Random, pronouns: float = 0.2) -> Phrase:
     """A person whom he, she or they can stand for."""
     x = r.random()
     if x < pronouns:
         return pick(r, (I, WE, HE, SHE, THEY))
-    return pick(r, NAMES) if x < pronouns + 0.2 else who(r, SEXED, plural)
+    return pick(r, NAMES) if x < pronouns + 0.2 else who(r, SEXED, 0.1)
 
 
 def other(r: Random, besides: Phrase) -> tuple[Phrase, Verb, Noun]:
