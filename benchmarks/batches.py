@@ -28,10 +28,10 @@ def main() -> None:
         view = task.view(seed=1, epoch=0)
         plans = [plan(view.source_lengths, view.target_lengths, budget, 1, epoch) for epoch in range(3)]
         for batches in plans:
-            f = fill(batches, view.source_lengths, view.target_lengths)
             print(
-                f"{name}, budget {budget}: {f.batches} batches, target {f.target:.1%} real, "
-                f"source and target {f.together:.1%}"
+                f"{name}, budget {budget}: {len(batches)} batches, "
+                f"target {fill(batches, view.target_lengths):.1%} real, "
+                f"source and target {fill(batches, view.source_lengths, view.target_lengths):.1%}"
             )
         first, second = ({frozenset(b.tolist()) for b in p} for p in plans[:2])
         print(f"batches of epoch 0 that come again in epoch 1: {len(first & second)} of {len(first)}")

@@ -70,14 +70,13 @@ def test_lengths_are_shuffled_over_the_epoch():
 
 def test_small_pools_still_fill():
     source, target = corpus(30_000)
-    assert fill(plan(source, target, 2048, 0, 0, pool=5_000), source, target).target > 0.95
+    assert fill(plan(source, target, 2048, 0, 0, pool=5_000), target) > 0.95
 
 
 def test_fill_by_hand():
-    shares = fill([np.array([0, 1]), np.array([2])], np.array([1, 3, 5]), np.array([2, 2, 4]))
-    assert (shares.source, shares.target, shares.together) == (9 / 11, 1.0, 17 / 19)
-    assert shares.batches == 2
-    assert fill([np.array([0, 1])], None, np.array([1, 2])).together == 0.75
+    batches, source, target = [np.array([0, 1]), np.array([2])], np.array([1, 3, 5]), np.array([2, 2, 4])
+    assert (fill(batches, source), fill(batches, target), fill(batches, source, target)) == (9 / 11, 1.0, 17 / 19)
+    assert fill([np.array([0, 1])], np.array([1, 2])) == 0.75
 
 
 def test_two_million_rows_in_seconds():
@@ -102,6 +101,6 @@ def test_multi30k_fill():
     )
     source, target = (np.array([len(e.ids) + 1 for e in bpe.encode_batch(side)]) for side in sides)
     for epoch in range(3):
-        shares = fill(plan(source, target, 4096, 1, epoch), source, target)
-        assert shares.target >= 0.97
-        assert shares.together >= 0.85
+        batches = plan(source, target, 4096, 1, epoch)
+        assert fill(batches, target) >= 0.97
+        assert fill(batches, source, target) >= 0.85

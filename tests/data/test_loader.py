@@ -85,14 +85,6 @@ def test_micro_batches_are_cut_no_more_than_needed(group: int, world: int, parts
     assert cuts(group, world) == parts
 
 
-def test_state_is_that_of_the_steps_taken_not_of_those_prepared():
-    with Loader(lambda epoch: Rows(epoch, 10), group=2, ahead=4) as loader:
-        assert loader.state == (0, 0)
-        next(loader)
-        time.sleep(0.05)
-        assert loader.state == (0, 1)
-
-
 def test_a_finished_epoch_resumes_in_the_next():
     assert take(1, 4, group=2, start=(3, 2))[0].batches == [(4, 0), (4, 1)]
 

@@ -1,7 +1,5 @@
 import hashlib
-import json
 from collections.abc import Sequence
-from pathlib import Path
 
 
 class Words:
@@ -18,5 +16,6 @@ class Words:
     def id(self, word: str) -> int:
         return int(hashlib.md5(word.encode()).hexdigest(), 16) % self.size
 
-    def save(self, path: Path) -> None:
-        path.write_text(json.dumps({"words": self.size}))
+    @property
+    def fingerprint(self) -> str:
+        return f"words {self.size}"

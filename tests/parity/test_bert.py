@@ -140,8 +140,11 @@ def test_the_body_alone_from_any_file() -> None:
     old = {n.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): p
            for n, p in bare.items()}  # fmt: skip
     assert old.keys() != bare.keys()
-    for tensors in (whole, bare, old | {"embeddings.position_ids": torch.arange(24)[None]}):
-        found = bert.body_here(tensors, own, "there")
+    among = bert.BODY.under("", "bert.").beside(bert.POOLER.under("", "bert.") + bert.WORDS + bert.SENTENCE)
+    alone = bert.BODY.beside(bert.POOLER)
+    old |= {"embeddings.position_ids": torch.arange(24)[None]}
+    for tensors, keys in ((whole, among), (bare, alone), (old, alone)):
+        found = keys.to_ours(tensors, own, "there")
         assert set(found) == set(own)
         assert all(torch.equal(found[name], own[name]) for name in own)
 

@@ -160,7 +160,7 @@ def test_two_pieces_are_in_two_words(kind: str, first: str, second: str) -> None
 
 def _meet(kind: str, first: str, second: str) -> bool:
     tokenizer = trained(kind, ENGLISH, 29)
-    tokenizer._pieces = [*tokenizer._pieces[:4], first, second]
+    tokenizer.pieces = [*tokenizer.pieces[:4], first, second]
     return seams(tokenizer).inside(4, 5)
 
 

@@ -68,7 +68,7 @@ def test_bpe_dropout_has_the_exact_probabilities(word, p):
     expected = dropout_probabilities(word + " ", ranks, p)
     flat, starts = Sampler(BPE, dropout=p)._table([word + " "], seed=5, variants=20_000)
     rows = [flat[a:b] for a, b in itertools.pairwise(starts)]
-    assert_drawn_from(expected, Counter(tuple(BPE._pieces[i] for i in row) for row in rows))
+    assert_drawn_from(expected, Counter(tuple(BPE.pieces[i] for i in row) for row in rows))
 
 
 @pytest.mark.parametrize("alpha", [0.2, 1.0])
@@ -79,7 +79,7 @@ def test_unigram_sampling_has_the_exact_probabilities(word, alpha):
     assert len(expected) >= 3
     flat, starts = Sampler(UNIGRAM, alpha=alpha)._table([" " + word], seed=5, variants=20_000)
     rows = [flat[a:b] for a, b in itertools.pairwise(starts)]
-    assert_drawn_from(expected, Counter(tuple(UNIGRAM._pieces[i] for i in row) for row in rows))
+    assert_drawn_from(expected, Counter(tuple(UNIGRAM.pieces[i] for i in row) for row in rows))
 
 
 def test_an_epoch_picks_its_variants_evenly():

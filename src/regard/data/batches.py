@@ -4,7 +4,6 @@ Works on lengths only: knows no files, no ids and no ranks.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -63,27 +62,7 @@ def _cut(source: np.ndarray, target: np.ndarray, budget: int, first: int) -> lis
     return ends
 
 
-@dataclass(frozen=True)
-class Fill:
-    """Real over padded tokens: 1.0 means no padding."""
-
-    source: float
-    target: float
-    together: float
-    batches: int
-
-
-def fill(batches: Sequence[np.ndarray], source_lengths: np.ndarray | None, target_lengths: np.ndarray) -> Fill:
-    target = _real_and_padded(batches, target_lengths)
-    source = np.zeros(2) if source_lengths is None else _real_and_padded(batches, source_lengths)
-    return Fill(_share(source), _share(target), _share(source + target), len(batches))
-
-
-def _share(real_and_padded: np.ndarray) -> float:
-    real, padded = real_and_padded
-    return float(real / padded) if padded else 1.0
-
-
-def _real_and_padded(batches: Sequence[np.ndarray], lengths: np.ndarray) -> np.ndarray:
-    picked = [lengths[rows] for rows in batches]
-    return np.array([sum(p.sum() for p in picked), sum(len(p) * p.max() for p in picked)], dtype=np.float64)
+def fill(batches: Sequence[np.ndarray], *lengths: np.ndarray) -> float:
+    """Real over padded tokens of these columns together: 1.0 means no padding."""
+    picked = [column[rows] for column in lengths for rows in batches]
+    return float(sum(p.sum() for p in picked) / sum(len(p) * p.max() for p in picked))

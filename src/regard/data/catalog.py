@@ -92,12 +92,10 @@ def records(
     id, dialogue, question, choices, answer; scitldr: id, title, source, target; tokenizers: id, token.
     """
     entry, split = resolve(f"{name}:{split}")
+    paths = [_file(entry, name) for name in _names(entry, split, languages)]
     if languages is not None and entry.layout == "lines":  # a user may have two of three languages
-        names = _names(entry, split, languages)
         entry = replace(entry, languages=tuple(languages))
-    else:
-        names = list(entry.splits[split])
-    return _sound(entry, split, [_file(entry, name) for name in names], counts)
+    return _sound(entry, split, paths, counts)
 
 
 def _sound(entry: Set, split: str, paths: list[Path], counts: Counter[str] | None) -> Iterator[dict[str, Any]]:
@@ -115,7 +113,7 @@ def read(
     entry, split = resolve(reference)
     if entry.layout in PARALLEL:
         fields = _known(entry, languages or fields)
-    items = records(entry.name, split, fields if entry.layout in PARALLEL else None, counts)
+    items = records(entry.name, split, fields, counts)
     return (Record(item["number"], tuple(_text(entry, item, f) for f in fields)) for item in items)
 
 

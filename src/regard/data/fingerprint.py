@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,7 @@ def fingerprint(
             }
             for c in corpora
         ],
-        "columns": {name: tokenizer_hash(tokenizer) for name, tokenizer in columns.items()},
+        "columns": {name: tokenizer.fingerprint for name, tokenizer in columns.items()},
         "settings": settings,
     }
     text = json.dumps(parts, sort_keys=True, default=list)
@@ -52,14 +51,3 @@ def file_hash(path: Path) -> str:
                 file.seek(place * (size - SAMPLE) // 31)
                 digest.update(file.read(SAMPLE))
     return digest.hexdigest()
-
-
-def tokenizer_hash(tokenizer: Any) -> str:
-    """Its own `fingerprint`, else the hash of the file it saves."""
-    own = getattr(tokenizer, "fingerprint", None)
-    if isinstance(own, str):
-        return own
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "tokenizer.json"
-        tokenizer.save(path)
-        return file_hash(path)

@@ -54,10 +54,9 @@ class Loader:
         if group < 1 or ahead < 1 or not 0 <= rank < world or min(start) < 0:
             raise ValueError("group and ahead must be at least 1, rank below world, start not negative")
         self._make_epoch, self._group, self._rank, self._world = make_epoch, group, rank, world
-        self.state = start  # where the next step taken from here begins
         self._queue: queue.Queue[Step | BaseException] = queue.Queue(maxsize=ahead)
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="regard-loader", daemon=True)
+        self._thread = threading.Thread(target=self._work, args=start, name="regard-loader", daemon=True)
         self._thread.start()
 
     def __iter__(self) -> Iterator[Step]:
@@ -70,7 +69,6 @@ class Loader:
         if isinstance(item, BaseException):
             self.close()
             raise item
-        self.state = item.after
         return item
 
     def close(self) -> None:
@@ -90,10 +88,10 @@ class Loader:
 
     # --- the thread ---
 
-    def _work(self) -> None:
+    def _work(self, epoch: int, step: int) -> None:
         try:
-            for step in self._steps(*self.state):
-                self._queue.put(step)
+            for made in self._steps(epoch, step):
+                self._queue.put(made)
                 if self._stop.is_set():
                     return
         except BaseException as error:

@@ -41,6 +41,8 @@ Reader = Callable[[Corpus, Sequence[str], Sequence[str] | None, Counter[str]], I
 class Encoder(Protocol):
     @property
     def size(self) -> int: ...
+    @property
+    def fingerprint(self) -> str: ...
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]: ...
 
 
@@ -54,8 +56,8 @@ class Prepared:
         self.columns = {name: Ragged(self.folder / "ids" / name) for name in self.report["columns"]}
         self.text = {name: Texts(self.folder / "text" / name) for name in self.report["text"]}
         self.beside = {name: Ragged(self.folder / name) for name in BESIDE if (self.folder / name).is_dir()}
-        origin = Ragged(self.folder / "origin")  # one row per example: [corpus, line number]
-        self._origin = origin.flat.reshape(-1, 2)
+        origin = Ragged(self.folder / "origin")
+        self.corpus, self.number = origin.flat.reshape(-1, 2).T  # [rows] each: which corpus; which line of it, from 1
         self.weights = list(weights) if weights is not None else [1.0] * len(self.report["corpora"])
         rows = [*self.columns.values(), *self.text.values(), origin, *self.beside.values()]
         if any(len(column) != len(self) for column in rows):
@@ -63,14 +65,6 @@ class Prepared:
 
     def __len__(self) -> int:
         return int(self.report["kept"])
-
-    @property
-    def corpus(self) -> np.ndarray:
-        return self._origin[:, 0]  # [rows]: which corpus
-
-    @property
-    def number(self) -> np.ndarray:
-        return self._origin[:, 1]  # [rows]: which line of it, from 1
 
     def report_lines(self) -> list[str]:
         return [_sentence(entry) for entry in self.report["corpora"]]
@@ -121,8 +115,11 @@ def prepare(
             temporary = folder.parent / f".making-{key}-{os.getpid()}-{os.urandom(4).hex()}"
             try:
                 _build(temporary, key, corpora, columns, filters, keep_text, progress, languages, reader)
-                with contextlib.suppress(FileExistsError):  # without locks, another may have been first
-                    _rename(temporary, folder)
+                try:
+                    os.rename(temporary, folder)
+                except OSError:
+                    if not folder.exists():  # without locks, another may have been first
+                        raise
             finally:
                 shutil.rmtree(temporary, ignore_errors=True)
     except OSError as error:
@@ -139,15 +136,6 @@ def _reopen(folder: Path, weights: Sequence[float]) -> Prepared | None:
         return Prepared(folder, weights)
     except (OSError, RegardError, ValueError, KeyError):
         return None
-
-
-def _rename(temporary: Path, folder: Path) -> None:
-    try:
-        os.rename(temporary, folder)
-    except OSError:
-        if folder.exists():
-            raise FileExistsError(folder) from None
-        raise
 
 
 @contextlib.contextmanager
@@ -197,7 +185,9 @@ def _build(
         writers = {n: RaggedWriter(folder / "ids" / n, id_type(t.size)) for n, t in columns.items()}
         texts = {n: RaggedWriter(folder / "text" / n, np.uint8) for n in names if keep_text}
         origin = RaggedWriter(folder / "origin", np.int64)
-        beside = {n: RaggedWriter(folder / n, np.int32) for n, key in BESIDE.items() if _given(corpora, key)}
+        beside = {
+            n: RaggedWriter(folder / n, np.int32) for n, key in BESIDE.items() if all(getattr(c, key) for c in corpora)
+        }
         for writer in (*writers.values(), *texts.values(), origin, *beside.values()):
             stack.enter_context(writer)
         for index, corpus in enumerate(corpora):
@@ -246,10 +236,6 @@ def _chunks(records: Iterator[Record]) -> Iterator[list[Record]]:
             chunk, size = [], 0
     if chunk:
         yield chunk
-
-
-def _given(corpora: Sequence[Corpus], key: str) -> bool:
-    return all(getattr(corpus, key) for corpus in corpora)
 
 
 def _check_beside(

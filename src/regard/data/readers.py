@@ -42,7 +42,6 @@ def read(
     `languages` are those of the fields, which a set of the catalog needs. `counts["nul"]` counts the lines
     whose NUL characters became spaces.
     """
-    counts = Counter() if counts is None else counts
     if corpus.set is not None:
         from regard.data import catalog
 
@@ -162,15 +161,11 @@ def _without_nul(text: str, counts: Counter[str] | None) -> str:
 
 
 def parallel(source: Path, target: Path, counts: Counter[str] | None = None) -> Iterator[Record]:
-    left, right = lines(source, counts), lines(target, counts)
-    number = 0
-    for number, text in enumerate(left, 1):
-        other = next(right, None)
-        if other is None:
-            raise _uneven(source, target)
-        yield Record(number, (text, other))
-    if next(right, None) is not None:
-        raise _uneven(source, target)
+    try:
+        for number, pair in enumerate(zip(lines(source, counts), lines(target, counts), strict=True), 1):
+            yield Record(number, pair)
+    except ValueError:
+        raise _uneven(source, target) from None
 
 
 def _uneven(source: Path, target: Path) -> RegardError:
@@ -263,8 +258,12 @@ def _lookup(item: dict[str, Any], key: str, where: str, counts: Counter[str] | N
         value = value[part]
     if not isinstance(value, str):
         raise RegardError(f"{where}: {key} must be text, not {type(value).__name__}")
+    return _without_nul(whole_characters(value, where, key), counts)
+
+
+def whole_characters(text: str, where: str, key: object) -> str:
     try:
-        value.encode("utf-8")
+        text.encode("utf-8")
     except UnicodeEncodeError:
         raise RegardError(f"{where}: {key} holds half a character (a lone surrogate)") from None
-    return _without_nul(value, counts)
+    return text

@@ -27,6 +27,10 @@ def require(packages: Sequence[str]) -> None:
         library({"scikit-learn": "sklearn"}.get(package, package), package)
 
 
+def _signature(package: str) -> str:
+    return f"{package} {importlib.metadata.version(package)}"
+
+
 def _entries(values: dict[str, float], signatures: dict[str, str]) -> Measured:
     """In percent; what is not defined, such as a correlation with a constant, is 0."""
     return {
@@ -38,53 +42,46 @@ def _entries(values: dict[str, float], signatures: dict[str, str]) -> Measured:
 def class_metrics(right: Sequence[str], said: Sequence[str], labels: Sequence[str]) -> Measured:
     """Accuracy, F1 and Matthews' correlation. Of two labels F1 is that of the last (GLUE's "1"), of more their mean."""
     metrics = library("sklearn.metrics", "scikit-learn")
-    version = importlib.import_module("sklearn").__version__
     f1: dict[str, Any] = {"average": "macro", "labels": list(labels)}
     of = "mean over labels"
     if len(labels) == 2:
         f1, of = {"average": "binary", "pos_label": labels[-1]}, f"of {labels[-1]}"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # labels that were never said
+    with warnings.catch_warnings(action="ignore"):  # labels that were never said
         values = {
             "accuracy": metrics.accuracy_score(right, said),
             "f1": metrics.f1_score(right, said, zero_division=0, **f1),
             "matthews": metrics.matthews_corrcoef(right, said),
         }
-    by = f"scikit-learn {version}"
+    by = _signature("scikit-learn")
     return _entries(values, {"accuracy": by, "f1": f"{by}, {of}", "matthews": f"{by}, × 100"})
 
 
 def accuracy(right: Sequence[int], said: Sequence[int]) -> Measured:
     metrics = library("sklearn.metrics", "scikit-learn")
-    by = f"scikit-learn {importlib.import_module('sklearn').__version__}"
-    return _entries({"accuracy": metrics.accuracy_score(right, said)}, {"accuracy": by})
+    return _entries({"accuracy": metrics.accuracy_score(right, said)}, {"accuracy": _signature("scikit-learn")})
 
 
 def number_metrics(right: Sequence[float], said: Sequence[float]) -> Measured:
     """Pearson's and Spearman's correlation."""
     stats = library("scipy.stats", "scipy")
-    version = importlib.import_module("scipy").__version__
     values = {"pearson": 0.0, "spearman": 0.0}
     if len(right) > 1:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # constant input has no correlation
+        with warnings.catch_warnings(action="ignore"):  # constant input has no correlation
             values = {"pearson": stats.pearsonr(right, said)[0], "spearman": stats.spearmanr(right, said)[0]}
-    return _entries(values, dict.fromkeys(values, f"scipy {version}, × 100"))
+    return _entries(values, dict.fromkeys(values, f"{_signature('scipy')}, × 100"))
 
 
 def tag_metrics(right: Sequence[Sequence[str]], said: Sequence[Sequence[str]], entities: bool) -> Measured:
     """Accuracy of single tags; of BIO tags also precision, recall and F1 of whole entities, as in conlleval."""
     metrics = library("seqeval.metrics", "seqeval")
-    version = importlib.metadata.version("seqeval")
     a, b = [list(row) for row in right], [list(row) for row in said]
     values = {"accuracy": metrics.accuracy_score(a, b)}
     if entities:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # no entity said, or none there
+        with warnings.catch_warnings(action="ignore"):  # no entity said, or none there
             values |= {
                 "precision": metrics.precision_score(a, b, zero_division=0),
                 "recall": metrics.recall_score(a, b, zero_division=0),
                 "f1": metrics.f1_score(a, b, zero_division=0),
             }
-    by = f"seqeval {version}"
+    by = _signature("seqeval")
     return _entries(values, dict.fromkeys(values, f"{by}, entities as conlleval") | {"accuracy": f"{by}, of words"})

@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from torch import Tensor
-
 from regard.config import parse, wrap
 from regard.interop.choices import activation_here, activation_there, demand, refuse_what_is_lost
 from regard.interop.keys import KeyMap, both, rule
@@ -41,21 +39,15 @@ WORDS = KeyMap(
     },
 )
 SENTENCE = KeyMap(both("sentence", "cls.seq_relationship"))
-HEADS = WORDS + SENTENCE
 MASKED = BODY.under("body.", "bert.") + WORDS  # MaskedLanguage is BertForMaskedLM
-PRETRAINING = BODY.under("body.", "bert.") + POOLER.under("", "bert.") + HEADS  # Pretraining is BertForPreTraining
+PRETRAINING = (
+    BODY.under("body.", "bert.") + POOLER.under("", "bert.") + WORDS + SENTENCE
+)  # Pretraining is BertForPreTraining
 READER = BODY.under("body.") + POOLER  # Encoder is BertModel
 TAGGER = BODY.under("body.", "bert.") + KeyMap(both("output", "classifier"))  # BertForTokenClassification
 CLASSIFIER = TAGGER + POOLER.under("", "bert.")  # BertForSequenceClassification, BertForMultipleChoice
 ANSWERER = BODY.under("body.", "bert.") + KeyMap(both("output", "qa_outputs"))  # BertForQuestionAnswering
 FIXED = {"model_type": "bert", "is_decoder": False, "add_cross_attention": False, "position_embedding_type": "absolute"}
-
-
-def body_here(theirs: Mapping[str, Tensor], own: Mapping[str, Tensor], origin: object) -> dict[str, Tensor]:
-    """The body alone, whatever heads there are beside it; names may begin with `bert.` or not."""
-    if any(name.startswith("bert.") for name in theirs):
-        return BODY.under("", "bert.").beside(POOLER.under("", "bert.") + HEADS).to_ours(theirs, own, origin)
-    return BODY.beside(POOLER).to_ours(theirs, own, origin)
 
 
 def config_here(theirs: Mapping[str, Any], origin: object) -> BertConfig:

@@ -3,7 +3,6 @@
 And such models as folders of theirs, those that were fine-tuned here, too.
 """
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -11,11 +10,10 @@ from typing import Any, cast
 from torch import Tensor, nn
 
 from regard import config
-from regard.errors import RegardError, telling, text_of
+from regard.errors import RegardError, telling
 from regard.interop import bert
-from regard.interop.checkpoint import Imported, wide
-from regard.interop.choices import demand
-from regard.interop.express import reasons, refuse
+from regard.interop.checkpoint import Checkpoint, Imported
+from regard.interop.choices import demand, reasons, refuse
 from regard.interop.hf_tokenizer import read_one, write_one
 from regard.interop.keys import KeyMap
 from regard.interop.plain import bare
@@ -27,8 +25,8 @@ from regard.tasks.finetuning import Finetuning
 from regard.tasks.reading import Reader, Reading
 from regard.tasks.texts import TOKENIZER
 from regard.text import Tokenizer
-from regard.text.pretrained import bert_pieces
-from regard.training.weights import read_tensors, weights_of, write_tensors
+from regard.text.pretrained import bert_lines, bert_pieces
+from regard.training.weights import weights_of, write_tensors
 
 FORMS = {  # by what a model is for: their class, and the names of its weights
     "pairs": ("BertForPreTraining", bert.PRETRAINING),
@@ -44,26 +42,27 @@ FORMS = {  # by what a model is for: their class, and the names of its weights
 POOLINGS = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max"}
 
 
-def import_bert(origin: Path, out: Path, tensors: Mapping[str, Tensor] | None = None) -> Imported:
-    """Read the folder `origin` and write the model folder `out`; `tensors`: its weights, if they are read already."""
-    made = read_bert(origin, tensors)
+def import_bert(origin: Path, out: Path) -> Imported:
+    """Read the folder `origin` and write the model folder `out`."""
+    made = read(Checkpoint(origin))
     with telling(out, "written"):
         out.mkdir(parents=True, exist_ok=True)
         made.write(out)
     return made
 
 
-def read_bert(origin: Path, tensors: Mapping[str, Tensor] | None = None) -> Imported:
-    said = _json(origin / "config.json")
-    model = bert.config_here(said, origin)
-    given = wide(tensors if tensors is not None else read_tensors(origin / "model.safetensors"))
+def read(checkpoint: Checkpoint) -> Imported:
+    origin, said = checkpoint.folder, checkpoint.config
+    model, given = bert.config_here(said, origin), checkpoint.tensors()
     entries = int(said.get("vocab_size", 30_522))
     if ours := read_one(origin, entries):  # exported by regard
         (tokenizer, sections), keys = ours, None
     else:
-        tokenizer = _tokenizer(origin, entries)
-        task, keys = _task(origin, given, model.position.length)  # type: ignore[union-attr]
-        sections = {"task": task, "text": {"kind": "bert", "size": tokenizer.size, "lower": _lower(origin)}}
+        about = checkpoint.json("tokenizer_config.json", {})
+        lower = bool(about.get("do_lower_case", True))
+        tokenizer = _tokenizer(checkpoint, about, lower, entries)
+        task, keys = _task(checkpoint, given, model.position.length)  # type: ignore[union-attr]
+        sections = {"task": task, "text": {"kind": "bert", "size": tokenizer.size, "lower": lower}}
     plain = {**sections, "data": {}, "model": config.to_plain(model)}
     recipe = config.parse(Recipe, config.wrap(plain, str(origin)))
     module, save = _module(recipe, tokenizer, said)
@@ -111,7 +110,7 @@ def _labels(made: Embedder | Reader) -> dict[str, Any]:
 # --- heads ---------------------------------------------------------------------------------------------------------
 
 
-def _task(origin: Path, given: Mapping[str, Tensor], longest: int) -> tuple[dict[str, Any], KeyMap]:
+def _task(checkpoint: Checkpoint, given: Mapping[str, Tensor], longest: int) -> tuple[dict[str, Any], KeyMap]:
     """What the weights were made for, and how they are named."""
     prefix = "bert." if any(name.startswith("bert.") for name in given) else ""
     words, sentence = "cls.predictions.bias" in given, "cls.seq_relationship.weight" in given
@@ -124,17 +123,17 @@ def _task(origin: Path, given: Mapping[str, Tensor], longest: int) -> tuple[dict
         return {"kind": "pretraining", "unknown": "", "examples": "single", **common}, bert.MASKED.beside(spare)
     body = bert.BODY.under("body.", prefix)
     keys = (body + bert.POOLER.under("", prefix)) if pooler else body
-    return {"kind": "embedding", "head": "pooler" if pooler else "none", **common, **_sentences(origin)}, keys
+    return {"kind": "embedding", "head": "pooler" if pooler else "none", **common, **_sentences(checkpoint)}, keys
 
 
-def _sentences(origin: Path) -> dict[str, Any]:
+def _sentences(checkpoint: Checkpoint) -> dict[str, Any]:
     """How a model of sentence vectors pools, where its folder says so."""
-    parts = _json(origin / "modules.json", [])
+    origin, parts = checkpoint.folder, checkpoint.json("modules.json", [])
     names = [str(part.get("type", "")).rsplit(".", 1)[-1] for part in parts]
     found: dict[str, Any] = {"normalise": "Normalize" in names}
     for part, name in zip(parts, names, strict=True):
         if name == "Pooling":
-            modes = _json(origin / part["path"] / "config.json")
+            modes = checkpoint.json(f"{part['path']}/config.json")
             chosen = [
                 key.removeprefix("pooling_mode_") for key, on in modes.items() if key.startswith("pooling_mode_") and on
             ]
@@ -143,46 +142,31 @@ def _sentences(origin: Path) -> dict[str, Any]:
             found["pooling"] = POOLINGS[chosen[0]]
         elif name not in ("Transformer", "Normalize"):
             raise RegardError(f"{origin}: the module {name} cannot be read")
-    limit = _json(origin / "sentence_bert_config.json", {}).get("max_seq_length")
+    limit = checkpoint.json("sentence_bert_config.json", {}).get("max_seq_length")
     return found | ({"length": limit} if limit else {})
 
 
 # --- vocabulary ----------------------------------------------------------------------------------------------------
 
 
-def _lower(origin: Path) -> bool:
-    return bool(_json(origin / "tokenizer_config.json", {}).get("do_lower_case", True))
-
-
-def _tokenizer(origin: Path, entries: int) -> Tokenizer:
-    lower, about = _lower(origin), _json(origin / "tokenizer_config.json", {})
+def _tokenizer(checkpoint: Checkpoint, about: Mapping[str, Any], lower: bool, entries: int) -> Tokenizer:
+    origin = checkpoint.folder
     if about.get("strip_accents") is not None:
         demand(about, {"strip_accents": lower}, origin)
     demand(about, {"tokenize_chinese_chars": True}, origin)
-    pieces = _pieces(origin)
+    pieces = _pieces(checkpoint)
     if len(pieces) > entries:
         raise RegardError(f"{origin}: the vocabulary has {len(pieces):,} pieces, and config.json says {entries:,}")
     spare = [f"[spare {n}]" for n in range(entries - len(pieces))]  # rows that fill the table to a round size
     return bert_pieces([*pieces, *spare], lower, str(origin))
 
 
-def _pieces(origin: Path) -> list[str]:
-    path = origin / "vocab.txt"
-    if path.is_file():
-        lines = text_of(path).split("\n")
-        return [line.rstrip("\r") for line in (lines[:-1] if lines[-1] == "" else lines)]
-    model = _json(origin / "tokenizer.json", {}).get("model", {})
+def _pieces(checkpoint: Checkpoint) -> list[str]:
+    if checkpoint.has("vocab.txt"):
+        return bert_lines(checkpoint.folder / "vocab.txt")
+    model = checkpoint.json("tokenizer.json", {}).get("model", {})
     if model.get("type") != "WordPiece":
-        raise RegardError(f"{origin}: there is no vocab.txt, and no tokenizer.json with a WordPiece vocabulary")
+        raise RegardError(
+            f"{checkpoint.folder}: there is no vocab.txt, and no tokenizer.json with a WordPiece vocabulary"
+        )
     return sorted(model["vocab"], key=model["vocab"].__getitem__)
-
-
-def _json(path: Path, absent: Any = None) -> Any:
-    try:
-        return json.loads(path.read_bytes())
-    except FileNotFoundError:
-        if absent is not None:
-            return absent
-        raise RegardError(f"{path}: there is no such file") from None
-    except ValueError:
-        raise RegardError(f"{path}: not JSON, or cut short") from None

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from regard import config, folder
-from regard.errors import RegardError
+from regard.errors import RegardError, telling
 from regard.recipe import Recipe
 from regard.training.weights import read_tensors, write_tensors
 
@@ -50,19 +50,20 @@ class Checkpoint:
     def has(self, *names: str) -> bool:
         return all((self.folder / name).is_file() for name in names)
 
-    def json(self, name: str) -> dict[str, Any]:
-        """A JSON file of the folder; empty if there is none."""
+    def json(self, name: str, absent: Any = None) -> Any:
+        """What a JSON file of the folder says; `absent`, if it is given, where there is none."""
         path = self.folder / name
+        if not path.exists():
+            if absent is None:
+                raise RegardError(f"{path}: there is no such file")
+            return absent
         try:
-            found = json.loads(path.read_bytes())
-        except FileNotFoundError:
-            return {}
-        except OSError as error:
-            raise RegardError(f"{path}: cannot be read ({error.strerror})") from None
+            with telling(path):
+                found = json.loads(path.read_bytes())
         except ValueError:
             raise RegardError(f"{path}: not JSON, or cut short") from None
-        if not isinstance(found, dict):
-            raise RegardError(f"{path}: not a mapping")
+        if not isinstance(found, list if isinstance(absent, list) else dict):
+            raise RegardError(f"{path}: not a {'list' if isinstance(absent, list) else 'mapping'}")
         return found
 
     def tensors(self) -> dict[str, Tensor]:

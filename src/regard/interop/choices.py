@@ -1,9 +1,14 @@
-"""Configs of other libraries against ours: the words they share, and refusals that say everything at once."""
+"""Configs of other libraries against ours: the words they share, and refusals that say everything at once.
 
-from collections.abc import Mapping
+Where their config says all of a model, it is written and read again, and must come back as it went; else a table says
+which of our choices they have.
+"""
+
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from regard.config import to_plain
 from regard.errors import RegardError
 
 ACTIVATIONS = {  # their names; the first of ours that is listed is written
@@ -15,8 +20,6 @@ ACTIVATIONS = {  # their names; the first of ours that is listed is written
     "silu": "swish",
     "swish": "swish",
 }
-
-
 LEARNING = ("preset", "init", "embedding_dropout", "word_dropout", "output_dropout", "dropped")  # weights are there
 
 
@@ -55,3 +58,34 @@ def refuse_what_is_lost(ours: Any, returned: Any, family: str) -> None:
     lost = differences(ours, returned, LEARNING)
     if lost:
         raise RegardError(f"the model cannot be written as {family}: it has no way to say that {', '.join(lost)}")
+
+
+# --- by a table -----------------------------------------------------------------------------------------------------
+
+
+def reasons(model: Any, allowed: Mapping[str, Iterable[str]], who: str) -> list[str]:
+    """Why `who` cannot express a model: each choice, at a dotted path, that is not among those it has."""
+    found: list[str] = []
+    plain = to_plain(model)
+    for path, known in allowed.items():
+        if found and path.partition(".")[0] not in plain:  # another kind of model has other keys
+            break
+        value = plain
+        for key in path.split("."):
+            value = value[key]
+        for name in dict.fromkeys(_kinds(value)):
+            if name not in known:
+                found.append(f"model.{path} is {name}, where {who} has {' or '.join(known)}")
+    return found
+
+
+def _kinds(value: Any) -> list[str]:
+    """The names of a choice; of each, where a list is tiled over the layers."""
+    if isinstance(value, list):
+        return [name for item in value for name in _kinds(item)]
+    return ["none" if value is None else str(value["kind"] if isinstance(value, dict) else value)]
+
+
+def refuse(found: list[str], origin: object, who: str) -> None:
+    if found:
+        raise RegardError(f"{origin}: {who} cannot express this model: {'; '.join(found)}")

@@ -18,7 +18,7 @@ from regard.tasks.writer import Writer
 
 FAMILIES: dict[str, Callable[[Checkpoint, Path], Any]] = {
     "marian": opus.read,
-    "bert": lambda checkpoint, out: bert_folder.read_bert(checkpoint.folder, checkpoint.tensors()),
+    "bert": lambda checkpoint, out: bert_folder.read(checkpoint),
     "gpt2": lambda checkpoint, out: gpt2_folder.read(checkpoint),
 }
 

@@ -4,9 +4,10 @@ CTranslate2 has the paper's model and more: both orders of norms, gates, Shaw's 
 any table of position vectors, ALiBi in the decoder, and any scale of the scores. What else a model can be is refused.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -147,7 +148,7 @@ def _attention(spec: Any, ours: MultiHeadAttention, norm: nn.Module) -> None:
         theirs.weight = _array(torch.cat([weight for weight, _ in group]))
         theirs.bias = _array(torch.cat([bias for _, bias in group]))
     spec.linear[-1].weight, spec.linear[-1].bias = _array(ours.output.weight), _array(ours.output.bias)
-    spec.queries_scale = _number(ours.score.scale)
+    spec.queries_scale = np.float32(ours.score.scale)
     _norm(spec.layer_norm, norm)
 
 
@@ -182,12 +183,6 @@ def _norm(spec: Any, ours: Any) -> None:
     spec.gamma, spec.beta = _array(ours.weight), _array(ours.bias)
 
 
-def _number(value: Any, kind: str = "float32") -> Any:
-    import numpy as np
-
-    return np.dtype(kind).type(value)
-
-
 # --- positions inside attention -------------------------------------------------------------------------------------
 
 
@@ -204,23 +199,10 @@ def _position_options(config: PositionConfig) -> dict[str, Any]:
 
 
 def _position(spec: Any, attention: MultiHeadAttention, ours: Any) -> None:
-    for name, fill in FILL.items():
-        if hasattr(spec, name):
-            fill(spec, attention, ours)
-
-
-def _relative(spec: Any, attention: MultiHeadAttention, ours: Any) -> None:
-    factor = ours.scale / (attention.score.scale or 1.0)  # theirs are scaled as the scores are, ours as the paper says
-    spec.relative_position_keys = _array(ours.keys * factor)
-    spec.relative_position_values = _array(ours.values if ours.mixes else torch.zeros_like(ours.keys))
-
-
-def _t5(spec: Any, attention: MultiHeadAttention, ours: Any) -> None:
-    spec.relative_attention_bias = _array(ours.numbers)  # [buckets, H]
-    spec.relative_attention_max_distance = _number(len(ours.bucket) // 2, "int32")
-
-
-FILL: dict[str, Callable[[Any, MultiHeadAttention, Any], None]] = {
-    "relative_position_keys": _relative,
-    "relative_attention_bias": _t5,
-}
+    if hasattr(spec, "relative_position_keys"):  # theirs are scaled as the scores are, ours as the paper says
+        factor = ours.scale / (attention.score.scale or 1.0)
+        spec.relative_position_keys = _array(ours.keys * factor)
+        spec.relative_position_values = _array(ours.values if ours.mixes else torch.zeros_like(ours.keys))
+    if hasattr(spec, "relative_attention_bias"):
+        spec.relative_attention_bias = _array(ours.numbers)  # [buckets, H]
+        spec.relative_attention_max_distance = np.int32(len(ours.bucket) // 2)

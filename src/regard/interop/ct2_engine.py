@@ -37,15 +37,14 @@ def load(run: Path, device: str = "auto", precision: str = "int8") -> "FastTrans
     languages = languages_of(recipe, run)
     place = cached(run, precision)
     chosen = pick_device(device)
-    inter, intra = threads()
     try:
         engine = library.Translator(
             str(place),
             device=chosen.type,
             device_index=chosen.index or 0,
             compute_type=precision,
-            inter_threads=inter,
-            intra_threads=intra,
+            inter_threads=workers(),
+            intra_threads=1,
             max_queued_batches=-1,  # nobody waits to hand them over
         )
     except (RuntimeError, ValueError) as error:  # a device it does not have, a library of the GPU that is absent
@@ -53,12 +52,11 @@ def load(run: Path, device: str = "auto", precision: str = "int8") -> "FastTrans
     return FastTranslator(Vocabulary.load(home / "tokenizer", languages), recipe, engine, run)
 
 
-def threads() -> tuple[int, int]:
-    """Workers, and threads of each: one for every core, since threads that share a batch mostly wait for each other."""
+def workers() -> int:
+    """One for every core, of one thread each, since threads that share a batch mostly wait for each other."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     allowed = os.environ.get("OMP_NUM_THREADS", "")
-    cores = min(cores, int(allowed)) if allowed.isdigit() and int(allowed) else cores
-    return cores, 1
+    return min(cores, int(allowed)) if allowed.isdigit() and int(allowed) else cores
 
 
 class FastTranslator(Translator):

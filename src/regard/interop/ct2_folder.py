@@ -11,7 +11,7 @@ from regard import folder
 from regard.data.fingerprint import file_hash
 from regard.errors import RegardError
 from regard.interop import ct2
-from regard.interop.express import reasons, refuse
+from regard.interop.choices import reasons, refuse
 from regard.interop.writing import new_folder
 from regard.tasks.translator import Translator
 from regard.text import Tokenizer
@@ -36,10 +36,11 @@ def write(translator: Translator, run: Path, out: Path, precision: str) -> str:
     refuse(reasons(model, ct2.HAS, "CTranslate2") or ct2.more_reasons(model), run, "CTranslate2")
     spec = ct2.specification(translator.model, places(translator.recipe))  # type: ignore[arg-type]
     source, target = translator.vocabulary
+    words = names(target)
     spec.register_source_vocabulary(names(source))
-    spec.register_target_vocabulary(names(target))
+    spec.register_target_vocabulary(words)
     for key, i in (("unk", target.unk), ("bos", target.bos), ("eos", target.eos), ("decoder_start", target.bos)):
-        setattr(spec.config, f"{key}_token", names(target)[i])
+        setattr(spec.config, f"{key}_token", words[i])
     spec.validate()
     spec.optimize(quantization=precision)
     spec.save(str(out))

@@ -3,12 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from regard import config
 from regard.interop import gpt2
 from regard.interop.checkpoint import Checkpoint, Imported
-from regard.interop.express import reasons, refuse
+from regard.interop.choices import reasons, refuse
 from regard.interop.hf_tokenizer import check_size, read_one, write_one
 from regard.interop.writing import write_json
 from regard.models.lm import LanguageModelConfig
@@ -29,7 +27,7 @@ def read(checkpoint: Checkpoint) -> Imported:
     tokenizer, said = read_one(origin, entries) or _vocabulary(checkpoint, entries)
     recipe = config.parse(Recipe, config.wrap({**said, "data": {}, "model": config.to_plain(model)}, str(origin)))
     own = weights_of(model.build(entries))
-    weights = gpt2.weights_here(_without_masks(checkpoint), model, own, origin)
+    weights = gpt2.weights_here(checkpoint.tensors(), model, own, origin)
     return Imported(recipe, weights, lambda out: tokenizer.save(out / TOKENIZER))
 
 
@@ -40,12 +38,6 @@ def _vocabulary(checkpoint: Checkpoint, entries: int) -> tuple[Tokenizer, dict[s
     check_size(tokenizer, entries, origin)
     task = {"kind": "lm", "length": checkpoint.config.get("n_positions", 1024)}
     return tokenizer, {"task": task, "text": {"kind": "byte_bpe", "size": entries}}
-
-
-def _without_masks(checkpoint: Checkpoint) -> dict[str, Tensor]:
-    """Old files hold the causal mask of every layer, too; it is no weight."""
-    masks = (".attn.bias", ".attn.masked_bias")
-    return {name: tensor for name, tensor in checkpoint.tensors().items() if not name.endswith(masks)}
 
 
 # --- out ------------------------------------------------------------------------------------------------------------

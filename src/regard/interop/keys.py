@@ -21,8 +21,7 @@ all names, `beside` reads files that hold what another map reads, too. The engin
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -61,55 +60,38 @@ class Rule:
         """Ours become theirs."""
         return [self.turn.to_theirs(t) for t in _cut(tensors, (1,) * len(self.theirs))]
 
-    def named(self, layer: int | None) -> tuple[list[str], list[str]]:
-        """Our names and theirs in that layer."""
-        return [_name(p, layer) for p in self.ours], [_name(p, layer) for p in self.theirs]
+    def of(self, layer: int) -> "Rule":
+        """The rule for one layer."""
+        ours, theirs = (tuple(p.replace("{n}", str(layer)) for p in side) for side in (self.ours, self.theirs))
+        return replace(self, ours=ours, theirs=theirs)
 
 
-def rule(
-    ours: str | tuple[str, ...],
-    theirs: str | tuple[str, ...],
-    shares: tuple[int, ...] = (),
-    turn: Turn = SAME,
-    optional: bool = False,
-) -> Rule:
-    return Rule(_several(ours), _several(theirs), shares, turn, optional)
+Names = str | tuple[str, ...]
 
 
-def both(
-    ours: str | tuple[str, ...],
-    theirs: str | tuple[str, ...],
-    shares: tuple[int, ...] = (),
-    turn: Turn = SAME,
-    optional: bool = False,
-) -> tuple[Rule, Rule]:
+def rule(ours: Names, theirs: Names, turn: Turn = SAME, optional: bool = False) -> Rule:
+    return Rule(_several(ours), _several(theirs), turn=turn, optional=optional)
+
+
+def both(ours: Names, theirs: Names, shares: tuple[int, ...] = (), turn: Turn = SAME) -> tuple[Rule, Rule]:
     """The rules of a weight and of its bias."""
-    weight, bias = (
-        Rule(
-            tuple(f"{name}.{part}" for name in _several(ours)),
-            tuple(f"{name}.{part}" for name in _several(theirs)),
-            shares,
-            turn,
-            optional,
-        )
-        for part in ("weight", "bias")
-    )
+    weight, bias = (Rule(_several(ours, e), _several(theirs, e), shares, turn) for e in (".weight", ".bias"))
     return weight, bias
 
 
 @dataclass(frozen=True)
 class KeyMap:
     rules: tuple[Rule, ...]
-    copies: Mapping[str, str] | None = None  # their name -> their name of the same tensor; checked, and never written
+    copies: Mapping[str, str] = field(default_factory=dict)  # of theirs: {copy: original}; checked, never written
     ignored: tuple[str, ...] = ()  # what they keep beside weights: masks, counters; never written
-    older: Mapping[str, str] | None = None  # endings of names that were renamed since: {".gamma": ".weight"}
+    older: Mapping[str, str] = field(default_factory=dict)  # renamed endings: {".gamma": ".weight"}
 
     def __add__(self, other: "KeyMap") -> "KeyMap":
         return KeyMap(
             self.rules + other.rules,
-            {**(self.copies or {}), **(other.copies or {})},
+            {**self.copies, **other.copies},
             self.ignored + other.ignored,
-            {**(self.older or {}), **(other.older or {})},
+            {**self.older, **other.older},
         )
 
     def under(self, ours: str = "", theirs: str = "") -> "KeyMap":
@@ -118,69 +100,60 @@ class KeyMap:
             replace(r, ours=tuple(ours + p for p in r.ours), theirs=tuple(theirs + p for p in r.theirs))
             for r in self.rules
         )
-        copies = {theirs + a: theirs + b for a, b in (self.copies or {}).items()}
+        copies = {theirs + a: theirs + b for a, b in self.copies.items()}
         return KeyMap(rules, copies, tuple(theirs + p for p in self.ignored), self.older)
 
     def beside(self, other: "KeyMap") -> "KeyMap":
         """The same map for files that hold what the other one reads, too."""
-        also = tuple(name for r in other.rules for name in r.theirs) + tuple(other.copies or ()) + other.ignored
+        also = tuple(name for r in other.rules for name in r.theirs) + tuple(other.copies) + other.ignored
         return replace(self, ignored=self.ignored + also)
 
     def to_ours(self, theirs: Mapping[str, Tensor], own: Mapping[str, Tensor], origin: object) -> dict[str, Tensor]:
         """Their tensors under our names; `own` are those of the model they are for, whose names and shapes count."""
         given = {self._current(name): tensor for name, tensor in theirs.items()}
-        wrong = _Mistakes()
+        wrong: Wrong = {what: [] for what in MISTAKES}
         copied = self._check_copies(given, wrong)
-        steps = [
-            _Step(r, theirs_named, ours_named, r.join)
-            for r in self.rules
-            for layer in _sorted(_layers(r.ours, own) | _layers(r.theirs, given))
-            for ours_named, theirs_named in [r.named(layer)]
-        ]
-        made, used = _follow(steps, given, wrong)
-        wrong.unknown += [name for name in given if name not in used | copied and not _known(name, self.ignored)]
-        filled = {name for step in steps for name in step.names}
-        wrong.unfilled += [name for name in own if name not in filled]
-        wrong.foreign += [name for name in made if name not in own]
-        wrong.misshapen += [
+        rules = [r.of(n) for r in self.rules for n in sorted(_layers(r.ours, own) | _layers(r.theirs, given))]
+        made, used = _follow([(r, r.theirs, r.ours, r.join) for r in rules], given, wrong)
+        wrong["unknown"] += [name for name in given if name not in used | copied and not _known(name, self.ignored)]
+        filled = {name for r in rules for name in r.ours}
+        wrong["in the model, but in no rule"] += [name for name in own if name not in filled]
+        wrong["not in the model"] += [name for name in made if name not in own]
+        wrong["of another shape"] += [
             f"{name} {list(tensor.shape)}, not {list(own[name].shape)}"
             for name, tensor in made.items()
             if name in own and tensor.shape != own[name].shape
         ]
-        wrong.tell(origin)
+        _tell(wrong, origin)
         return made
 
     def to_theirs(self, ours: Mapping[str, Tensor], origin: object) -> dict[str, Tensor]:
         """Our tensors under their names; tensors that are copies of others are left out."""
-        wrong = _Mistakes()
-        steps = [_Step(r, *r.named(layer), r.split) for r in self.rules for layer in _sorted(_layers(r.ours, ours))]
-        made, used = _follow(steps, ours, wrong)
-        wrong.unknown += [name for name in ours if name not in used]
-        wrong.tell(origin)
+        wrong: Wrong = {what: [] for what in MISTAKES}
+        rules = [r.of(n) for r in self.rules for n in sorted(_layers(r.ours, ours))]
+        made, used = _follow([(r, r.ours, r.theirs, r.split) for r in rules], ours, wrong)
+        wrong["unknown"] += [name for name in ours if name not in used]
+        _tell(wrong, origin)
         return made
 
     def _current(self, name: str) -> str:
-        for old, new in (self.older or {}).items():
+        for old, new in self.older.items():
             if name.endswith(old):
                 return name.removesuffix(old) + new
         return name
 
-    def _check_copies(self, given: Mapping[str, Tensor], wrong: "_Mistakes") -> set[str]:
-        copies = {name: source for name, source in (self.copies or {}).items() if name in given}
+    def _check_copies(self, given: Mapping[str, Tensor], wrong: "Wrong") -> set[str]:
+        copies = {name: source for name, source in self.copies.items() if name in given}
         for name, source in copies.items():
             if source in given and not torch.equal(given[name], given[source]):
-                wrong.untied.append(f"{name} is not the same as {source}")
+                wrong["not shared"].append(f"{name} is not the same as {source}")
         return set(copies)
 
 
-class _Step(NamedTuple):
-    rule: Rule
-    sources: list[str]
-    names: list[str]
-    change: Callable[[list[Tensor]], list[Tensor]]
+_Step = tuple[Rule, tuple[str, ...], tuple[str, ...], Callable[[list[Tensor]], list[Tensor]]]  # what is taken and made
 
 
-def _follow(steps: list[_Step], given: Mapping[str, Tensor], wrong: "_Mistakes") -> tuple[dict[str, Tensor], set[str]]:
+def _follow(steps: list[_Step], given: Mapping[str, Tensor], wrong: "Wrong") -> tuple[dict[str, Tensor], set[str]]:
     """The tensors that the steps make, and the names that they take; what cannot be made is noted."""
     made: dict[str, Tensor] = {}
     used: set[str] = set()
@@ -188,43 +161,19 @@ def _follow(steps: list[_Step], given: Mapping[str, Tensor], wrong: "_Mistakes")
         used |= set(sources)
         absent = [name for name in sources if name not in given]
         if absent and not (r.optional and len(absent) == len(sources)):
-            wrong.missing += absent
+            wrong["missing"] += absent
         if absent:
             continue
         try:
             parts = change([given[name] for name in sources])
         except (RuntimeError, IndexError, ValueError):  # parts that cannot be joined, turned or cut
-            wrong.misshapen += [f"{name} {list(given[name].shape)}" for name in sources]
+            wrong["of another shape"] += [f"{name} {list(given[name].shape)}" for name in sources]
             continue
         made |= {name: part.contiguous() for name, part in zip(names, parts, strict=True)}
     return made, used
 
 
 # --- what is wrong, all of it ---------------------------------------------------------------------------------------
-
-
-class _Mistakes:
-    def __init__(self) -> None:
-        self.missing: list[str] = []
-        self.unknown: list[str] = []
-        self.unfilled: list[str] = []
-        self.foreign: list[str] = []
-        self.misshapen: list[str] = []
-        self.untied: list[str] = []
-
-    def tell(self, origin: object) -> None:
-        """One sentence with everything, if there is anything."""
-        lists = {
-            "missing": folded(self.missing),
-            "unknown": folded(self.unknown),
-            "in the model, but in no rule": folded(self.unfilled),
-            "not in the model": folded(self.foreign),
-            "of another shape": sorted(self.misshapen),
-            "not shared": sorted(self.untied),
-        }
-        parts = [f"{what}: {', '.join(names)}" for what, names in lists.items() if names]
-        if parts:
-            raise RegardError(f"{origin}: the weights do not fit the model ({'; '.join(parts)})")
 
 
 def folded(names: Iterable[str]) -> list[str]:
@@ -242,39 +191,45 @@ def folded(names: Iterable[str]) -> list[str]:
     )
 
 
+Wrong = dict[str, list[str]]  # names by what is wrong with them
+MISTAKES: dict[str, Callable[[list[str]], list[str]]] = {  # and how they are listed
+    "missing": folded,
+    "unknown": folded,
+    "in the model, but in no rule": folded,
+    "not in the model": folded,
+    "of another shape": sorted,
+    "not shared": sorted,
+}
+
+
+def _tell(wrong: Wrong, origin: object) -> None:
+    """One sentence with everything, if there is anything."""
+    parts = [f"{what}: {', '.join(listed(wrong[what]))}" for what, listed in MISTAKES.items() if wrong[what]]
+    if parts:
+        raise RegardError(f"{origin}: the weights do not fit the model ({'; '.join(parts)})")
+
+
 # --- names and pieces ----------------------------------------------------------------------------------------------
 
 
-def _several(names: str | tuple[str, ...]) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else names
-
-
-def _name(pattern: str, layer: int | None) -> str:
-    return pattern if layer is None else pattern.replace("{n}", str(layer))
-
-
-def _matcher(pattern: str) -> re.Pattern[str]:
-    return re.compile(re.escape(pattern).replace(r"\{n\}", r"(\d+)"))
+def _several(names: Names, ending: str = "") -> tuple[str, ...]:
+    return tuple(name + ending for name in ((names,) if isinstance(names, str) else names))
 
 
 def _known(name: str, patterns: Iterable[str]) -> bool:
-    return any(_matcher(pattern).fullmatch(name) for pattern in patterns)
+    return any(re.fullmatch(re.escape(pattern).replace(r"\{n\}", r"\d+"), name) for pattern in patterns)
 
 
-def _layers(patterns: Iterable[str], names: Iterable[str]) -> set[int | None]:
-    """The layers that there are where the rule has its `{n}`, also those that lack it; {None} for a rule without."""
-    found: set[int | None] = set()
+def _layers(patterns: Iterable[str], names: Iterable[str]) -> set[int]:
+    """The layers that there are where the rule has its `{n}`, also those that lack it; a rule without has one, {0}."""
+    found: set[int] = set()
     for pattern in patterns:
         before, mark, _ = pattern.partition("{n}")
         if not mark:
-            return {None}
+            return {0}
         matcher = re.compile(re.escape(before) + r"(\d+)\.")
         found |= {int(match[1]) for name in names if (match := matcher.match(name))}
     return found
-
-
-def _sorted(layers: set[int | None]) -> list[int | None]:
-    return sorted(layers, key=lambda layer: -1 if layer is None else layer)
 
 
 def _cut(tensors: list[Tensor], shares: tuple[int, ...]) -> list[Tensor]:

@@ -12,7 +12,7 @@ from regard.decoding import Beam
 from regard.errors import RegardError
 from regard.interop import marian
 from regard.interop.checkpoint import Checkpoint, Imported
-from regard.interop.express import reasons, refuse
+from regard.interop.choices import reasons, refuse
 from regard.interop.hf_tokenizer import TEXT, write_tokenizer
 from regard.interop.stream import permuted, sines_first
 from regard.interop.writing import write_json
@@ -47,7 +47,7 @@ def read(checkpoint: Checkpoint, home: Path) -> Imported:
                 **said,
                 "data": {"filters": {"max_length": theirs.get("max_position_embeddings", 512) - 1}},
                 "model": config.to_plain(model),
-                "decoding": marian.read_decoding(theirs | checkpoint.json("generation_config.json")),
+                "decoding": marian.read_decoding(theirs | checkpoint.json("generation_config.json", {})),
             },
             str(origin),
         ),
@@ -74,7 +74,7 @@ def _vocabulary(checkpoint: Checkpoint) -> tuple[Vocabulary, list[Path], dict[st
         vocabulary = Vocabulary.load(origin / TOKENIZER, languages)
         _check_sizes(theirs, [side.size for side in vocabulary], origin)
         return vocabulary, [], said
-    about = checkpoint.json("tokenizer_config.json")
+    about = checkpoint.json("tokenizer_config.json", {})
     separate = bool(about.get("separate_vocabs"))
     names = {side: TABLES[side if separate else "source"] for side in SPM}
     missing = [name for name in dict.fromkeys((*SPM.values(), *names.values())) if not checkpoint.has(name)]

@@ -123,9 +123,7 @@ def byte_of_symbol() -> dict[str, int]:
 class Bytes(Form):
     def join(self, pieces: Sequence[str]) -> str:
         table = byte_of_symbol()
-        raw = bytearray()
-        for piece in pieces:  # "<unk>" and the like are not in byte symbols, but are ASCII
-            raw += bytes(table[c] for c in piece)
+        raw = bytes(table[c] for piece in pieces for c in piece)  # "<unk>" and the like are ASCII, which is itself
         return raw.decode("utf-8", errors="replace")
 
     def show(self, piece: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from tokenizers import AddedToken
 from tokenizers import Tokenizer as Inner
 
-from regard.errors import RegardError
+from regard.errors import RegardError, telling
 from regard.text.forms import hidden
 from regard.text.pretrained import from_sentencepiece
 from regard.text.spm import CODE
@@ -35,9 +35,8 @@ class Marks:
 def read_table(path: Path) -> dict[str, int]:
     """{piece: id}; the ids are 0, 1, 2 … without a gap."""
     try:
-        table = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise RegardError(f"{path}: cannot be read ({error.strerror})") from None
+        with telling(path):
+            table = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
         raise RegardError(f"{path}: not a table of ids as JSON, or cut short") from None
     if not isinstance(table, dict) or not all(type(i) is int for i in table.values()):
@@ -54,7 +53,7 @@ def from_marian(path: Path, table: dict[str, int], marks: Marks, language: str =
     if not all(0 <= i < len(table) for i in (marks.pad, marks.eos, marks.start)):
         raise RegardError(f"{path.parent}: the ids of padding, end and start lie outside the table of {len(table):,}")
     pieces = from_sentencepiece(path).in_language(language)
-    if pieces.has_bytes:
+    if pieces.byte_ids:
         raise RegardError(f"{path}: it spells unknown characters as bytes, for which the table of ids has no place")
     codes = [piece for piece in table if CODE.fullmatch(piece)]
     inner = Inner.from_str(json.dumps(pieces.document))

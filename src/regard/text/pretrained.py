@@ -39,9 +39,13 @@ def from_gpt2(vocab_json: str | Path, merges_txt: str | Path) -> Tokenizer:
 
 def from_bert(vocab_txt: str | Path, lower: bool = True) -> Tokenizer:
     """BERT's WordPiece. [CLS] is `bos` and `cls`, [SEP] is `eos` and `sep`; `mask` is there too."""
-    pieces = text_of(vocab_txt).split("\n")
-    pieces = pieces[:-1] if pieces[-1] == "" else pieces
-    return bert_pieces([piece.rstrip("\r") for piece in pieces], lower, str(vocab_txt))
+    return bert_pieces(bert_lines(vocab_txt), lower, str(vocab_txt))
+
+
+def bert_lines(vocab_txt: str | Path) -> list[str]:
+    """The pieces in the order of their ids: a line each, whose last may have no end."""
+    lines = text_of(vocab_txt).split("\n")
+    return [line.rstrip("\r") for line in (lines[:-1] if lines[-1] == "" else lines)]
 
 
 def bert_pieces(pieces: Sequence[str], lower: bool, origin: str, sample: dict[str, int] | None = None) -> Tokenizer:
@@ -69,7 +73,10 @@ def from_sentencepiece(path: str | Path, stages: Stages = _AS_IT_IS) -> Tokenize
             special[name] = len(names)
             names.append(hidden(text))
     scores = [score for _, score, _ in model.pieces] + [0.0] * (len(names) - len(model.pieces))
-    inner = Inner(_unigram(model, names, scores) if model.model_type == spm.UNIGRAM else _bpe(model, names, scores))
+    if model.model_type == spm.UNIGRAM:
+        inner = Inner(models.Unigram(list(zip(names, scores, strict=True)), unk_id=model.unk, byte_fallback=False))
+    else:
+        inner = Inner(_bpe(model, names, scores))
     user_defined = [text for text, _, kind in model.pieces if kind == spm.USER_DEFINED]
     inner.add_tokens([AddedToken(text, normalized=False) for text in user_defined])
     form = {
@@ -82,10 +89,6 @@ def from_sentencepiece(path: str | Path, stages: Stages = _AS_IT_IS) -> Tokenize
     }
     byte_ids = [names.index(hidden(f"<0x{b:02X}>")) for b in range(256)] if model.byte_fallback else None
     return Tokenizer(json.loads(inner.to_str()), "sentencepiece", stages, special, form, byte_ids=byte_ids)
-
-
-def _unigram(model: spm.Model, names: list[str], scores: list[float]) -> models.Unigram:
-    return models.Unigram(list(zip(names, scores, strict=True)), unk_id=model.unk, byte_fallback=False)
 
 
 def _bpe(model: spm.Model, names: list[str], scores: list[float]) -> models.BPE:

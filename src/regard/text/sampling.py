@@ -56,9 +56,9 @@ class Sampler:
         else:
             self.merges = _Merges(model["vocab"], model["merges"])
 
-    def prepare(self, texts: Iterable[str], language: str | None = None) -> WordCorpus:
+    def prepare(self, texts: Iterable[str]) -> WordCorpus:
         """The words of the texts; done once for a corpus."""
-        tokenizer = self.tokenizer.in_language(language) if language else self.tokenizer
+        tokenizer = self.tokenizer
         split = tokenizer.inner.pre_tokenizer.pre_tokenize_str
         numbers: dict[str, int] = {}
         index, offsets = array("i"), array("q", [0])  # a list would take ten times the memory

@@ -7,7 +7,7 @@ import functools
 import re
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from regard.errors import RegardError
@@ -38,9 +38,6 @@ class Stages:
         if self.lower:  # after Moses, whose abbreviations are cased
             text = text.lower()
         return " ".join(text.split()) if self.fold else text
-
-    def plain(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def space_cjk(text: str) -> str:

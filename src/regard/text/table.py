@@ -1,9 +1,8 @@
 """Ids that are not the tokenizer's own: a table numbers the pieces, those of other tokenizers among them."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from tokenizers import Tokenizer as Inner
 
@@ -32,6 +31,3 @@ class Table:
             self._known.get(text[start:end], self.ids[i]) if i == self.unk else self.ids[i]
             for i, (start, end) in zip(encoding.ids, encoding.offsets, strict=True)
         ]
-
-    def plain(self) -> dict[str, Any]:
-        return asdict(self)

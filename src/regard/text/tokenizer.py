@@ -8,7 +8,7 @@ import copy
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,42 +55,27 @@ class Tokenizer:
     ) -> None:
         # `document` is the JSON of `tokenizers`, whose parser does not read back every float that it writes.
         # Both a trained and a loaded tokenizer are built from the document, so they agree to the last bit.
-        self._document, self.inner = document, Inner.from_str(json.dumps(document))
+        self.document, self.inner = document, Inner.from_str(json.dumps(document))
         self.kind, self.stages, self.special = kind, stages, special
         self.sampling, self.sample = sampling or {}, sample or {}
         self.pad, self.unk, self.bos, self.eos = (special[name] for name in ("pad", "unk", "bos", "eos"))
         self.form: forms.Form = FORMS[kind](**(form or {}))
         self.options = form or {}
-        self._byte_ids = byte_ids or []  # where each byte of an unknown character goes, if anywhere
+        self.byte_ids = byte_ids or []  # where each byte of an unknown character goes, if anywhere
         self.table = table
         own = [self.inner.id_to_token(i) or "" for i in range(self.inner.get_vocab_size())]
-        self._pieces = table.pieces if table else own
-        self._visible = ["<unk>" if i == self.unk else piece for i, piece in enumerate(self._pieces)]
+        self.pieces = table.pieces if table else own  # of every id; special tokens have a space at both ends
+        self._visible = ["<unk>" if i == self.unk else piece for i, piece in enumerate(self.pieces)]
         self._silent = frozenset(special.values()) - ({self.unk} if self.unk != self.eos else set())
 
     @property
     def size(self) -> int:
-        return len(self._pieces)
-
-    @property
-    def document(self) -> dict[str, Any]:
-        """The JSON of the inner `tokenizers` tokenizer."""
-        return self._document
-
-    @property
-    def pieces(self) -> list[str]:
-        """The name of every id; special tokens have a space at both ends."""
-        return self._pieces
+        return len(self.pieces)
 
     @property
     def model(self) -> dict[str, Any]:
         """The pieces with their merges or scores, as `tokenizers` writes them."""
-        return self._document["model"]
-
-    @property
-    def has_bytes(self) -> bool:
-        """Whether unknown characters are spelled as bytes."""
-        return bool(self._byte_ids)
+        return self.document["model"]
 
     @property
     def mask(self) -> int | None:
@@ -121,7 +106,7 @@ class Tokenizer:
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         prepared = [self.prepare(text) for text in texts]
-        if not self._byte_ids:
+        if not self.byte_ids:
             rows = [e.ids for e in self.inner.encode_batch_fast(prepared, add_special_tokens=False)]
             return rows if self.table is None else self.table.renumber(self.inner, rows, prepared)
         encodings = self.inner.encode_batch(prepared, add_special_tokens=False)
@@ -131,7 +116,7 @@ class Tokenizer:
         ids: list[int] = []
         for piece, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
             if piece == self.unk:
-                ids.extend(self._byte_ids[byte] for byte in text[start:end].encode())
+                ids.extend(self.byte_ids[byte] for byte in text[start:end].encode())
             else:
                 ids.append(piece)
         return ids
@@ -153,7 +138,7 @@ class Tokenizer:
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """The pieces as people like to see them."""
         special = set(self.special.values())
-        return [self._pieces[i].strip(" ") if i in special else self.form.show(self._pieces[i]) for i in ids]
+        return [self.pieces[i].strip(" ") if i in special else self.form.show(self.pieces[i]) for i in ids]
 
     def words(self, ids: Sequence[int]) -> list[int]:
         """For every piece the number of its word, from 0; -1 for special tokens."""
@@ -176,7 +161,7 @@ class Tokenizer:
         """
         join, within = self.form.join, self.form.within
         alone = len(join([within]))
-        pieces = ["x" if i == self.unk else piece for i, piece in enumerate(self._pieces)]
+        pieces = ["x" if i == self.unk else piece for i, piece in enumerate(self.pieces)]
         return [
             ("", "") if i in self._silent else (join([within, piece])[alone:][:1], join([piece, within])[:-1][-1:])
             for i, piece in enumerate(pieces)
@@ -212,17 +197,17 @@ class Tokenizer:
         header = {
             "version": VERSION,
             "kind": self.kind,
-            "stages": self.stages.plain(),
+            "stages": asdict(self.stages),
             "special": self.special,
             "form": self.options,
             "sampling": self.sampling,
             "sample": self.sample,
-            "byte_ids": self._byte_ids,
-            "sum": _sum(self._document),
+            "byte_ids": self.byte_ids,
+            "sum": _sum(self.document),
         }
         if self.table is not None:
-            header["table"] = self.table.plain()
-        return json.dumps({"regard": header, "tokenizer": self._document}, ensure_ascii=False)
+            header["table"] = asdict(self.table)
+        return json.dumps({"regard": header, "tokenizer": self.document}, ensure_ascii=False)
 
     @property
     def fingerprint(self) -> str:
@@ -265,7 +250,7 @@ class Tokenizer:
                 header["byte_ids"],
                 Table(**header["table"]) if "table" in header else None,
             )
-            if not all(0 <= i < made.size for i in (*made.special.values(), *made._byte_ids)):
+            if not all(0 <= i < made.size for i in (*made.special.values(), *made.byte_ids)):
                 raise ValueError("a special token lies outside the vocabulary")
         except Exception as error:  # `tokenizers` raises plain Exception
             raise RegardError(f"{name}: a damaged tokenizer file ({type(error).__name__}: {error})") from None

@@ -9,7 +9,8 @@ import json
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -60,7 +61,7 @@ def train(
     for name, group in groups.items():
         most_lines, most_bytes = config.sample_lines // len(groups), config.sample_bytes // len(groups)
         kept, counts = sample(group, max(most_lines, 1), max(most_bytes, 1))
-        view = Stages(config.normalise, config.moses, config.lower, fold, name)
+        view = replace(stages, language=name)
         texts += [text for line in kept if (text := form.prepare(view.apply(line)))]
         record.update(counts)
     if not texts:
@@ -130,8 +131,7 @@ def _char(config: kinds.Char, texts: list[str], specials: list[str]) -> Inner:
 def _bpe(config: kinds.Bpe, texts: list[str], specials: list[str]) -> Inner:
     inner = Inner(models.BPE(unk_token=UNK))
     inner.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
-    inner = _train(inner, texts, trainers.BpeTrainer, config.size, specials, min_frequency=config.min_frequency)
-    return _check(inner, config.size)
+    return _train(inner, texts, trainers.BpeTrainer, config.size, specials, min_frequency=config.min_frequency)
 
 
 def _byte_bpe(config: kinds.ByteBpe, texts: list[str], specials: list[str]) -> Inner:
@@ -139,7 +139,7 @@ def _byte_bpe(config: kinds.ByteBpe, texts: list[str], specials: list[str]) -> I
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     options: dict[str, Any] = {"min_frequency": config.min_frequency, "initial_alphabet": alphabet}
-    return _check(_train(inner, texts, trainers.BpeTrainer, config.size, specials, **options), config.size)
+    return _train(inner, texts, trainers.BpeTrainer, config.size, specials, **options)
 
 
 class _Continuations(dict[int, int]):
@@ -158,7 +158,6 @@ def _wordpiece(config: kinds.WordPiece, texts: list[str], specials: list[str]) -
     inner = Inner(models.BPE(unk_token=UNK))
     inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     inner = _train(inner, cut, trainers.BpeTrainer, config.size, specials, min_frequency=config.min_frequency)
-    inner = _check(inner, config.size)
     back = {stand_in: character for character, stand_in in table.items()}
     vocabulary = inner.get_vocab()
     pieces = [
@@ -191,7 +190,7 @@ def _unigram(config: kinds.Unigram, texts: list[str], specials: list[str]) -> In
     inner = Inner(models.Unigram())
     inner.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_next")
     inner = _train(inner, texts, trainers.UnigramTrainer, config.size, specials, unk_token=UNK)
-    document = json.loads(_check(inner, config.size).to_str())
+    document = json.loads(inner.to_str())
     pieces = document["model"]["vocab"][len(specials) :]
     # Characters that EM dropped are put back a little above the lowest score, spread by 1e-4 in hash order.
     lowest = min(score for _, score in pieces)
@@ -213,20 +212,13 @@ _TRAINERS: dict[type, Callable[..., Inner]] = {
 
 
 def _train(inner: Inner, texts: Iterable[str], trainer: Any, size: int, specials: list[str], **options: Any) -> Inner:
-    inner.train_from_iterator(
-        _shortened(texts), trainer(vocab_size=size, special_tokens=specials, show_progress=False, **options)
-    )
+    """A vocabulary of exactly this size, or a refusal that names the size that the text allows."""
+    short = (_TOO_LONG.sub(r"\1 ", text) if len(text) > LONGEST_WORD else text for text in texts)
+    inner.train_from_iterator(short, trainer(vocab_size=size, special_tokens=specials, show_progress=False, **options))
     document = json.loads(inner.to_str())
     document["added_tokens"] = []  # else the names of special tokens would be found in text
-    return Inner.from_str(json.dumps(document))
-
-
-def _shortened(texts: Iterable[str]) -> Iterator[str]:
-    return (_TOO_LONG.sub(r"\1 ", text) if len(text) > LONGEST_WORD else text for text in texts)
-
-
-def _check(inner: Inner, size: int) -> Inner:
-    reached = inner.get_vocab_size()
+    trained = Inner.from_str(json.dumps(document))
+    reached = trained.get_vocab_size()
     if reached < size:
         raise RegardError(f"the text allows at most {reached} pieces; write text.size={reached} or less")
     if reached > size:
@@ -234,4 +226,4 @@ def _check(inner: Inner, size: int) -> Inner:
             f"the text has so many different characters that {size} pieces are too few; "
             f"write text.size={reached} or more, or text.kind=byte_bpe"
         )
-    return inner
+    return trained

@@ -1,7 +1,5 @@
 """Main clauses that compare, possess or repeat: als, wie, genitives, für, mit, schon, gern, habits."""
 
-from __future__ import annotations
-
 from random import Random
 
 from regard.data.grammar import german

@@ -1,7 +1,5 @@
 """The table of constructions and what one of them returns. Knows no grammar."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
@@ -42,6 +40,10 @@ def draft(source: str, target: str, *slots: Word | str | None, held: tuple[Word,
     """A full stop ends what has no other mark; a slot that was left empty (no adjective) has no lemma."""
     lemmas = tuple(x if isinstance(x, str) else x.lemma for x in slots if x)
     return Draft(_ended(source), _ended(target), lemmas, tuple(x.lemma for x in held) or lemmas)
+
+
+def capital(text: str) -> str:
+    return text[0].upper() + text[1:]
 
 
 def _ended(text: str) -> str:

@@ -1,12 +1,10 @@
-"""Draws the corpus from the constructions: sampling, deduplication, splits, statistics. Knows no grammar.
+"""Draws the corpus from the constructions: sampling, deduplication, splits. Knows no grammar.
 
 A *combination* is the multiset of the lemmas that fill the slots of a sentence (nouns, verbs, adjectives,
 names, numbers, personal pronouns). A hash of the combination decides the split, so that a combination of the
 valid or test split never occurs in training, in whatever construction. Where two nouns compete for a pronoun,
 the hash sees only those two: nouns that compete in the test split never do so in training.
 """
-
-from __future__ import annotations
 
 import zlib
 from collections import Counter
@@ -18,11 +16,8 @@ from typing import Literal
 from regard.data.grammar import (  # noqa: F401  (each of these fills the table)
     comparison, pronouns, quantities, questions, reference, relations, relative, statements, subordinate,
 )  # fmt: skip
-from regard.data.grammar.constructions import TABLE, Draft
-from regard.data.grammar.lexicon import (
-    ADJECTIVES, FEMININE_NAMES, FUNCTION_LEMMAS, MASCULINE_NAMES, NOUNS, NUMBERS, UNITS, WEEKDAYS, words,
-)  # fmt: skip
-from regard.data.grammar.verbs import ALL_VERBS
+from regard.data.grammar.constructions import TABLE, Draft, capital
+from regard.data.grammar.lexicon import words
 
 Split = Literal["train", "valid", "test"]
 SEED = 6  # of the seeds tried, one whose test split no rule of thumb about pronouns gets right
@@ -61,22 +56,18 @@ def _split(held: tuple[str, ...]) -> Split:
     return "test" if bucket < 80 else "valid" if bucket < 125 else "train"
 
 
-def _capital(text: str) -> str:
-    return text[0].upper() + text[1:]
-
-
 def _pair(draft: Draft, construction: str) -> Pair:
     if "#" not in draft.source:
-        return Pair(_capital(draft.source), _capital(draft.target), construction, (), draft.lemmas)
+        return Pair(capital(draft.source), capital(draft.target), construction, (), draft.lemmas)
     english, german = draft.source.split(), draft.target.split()
     referent = next(i for i, w in enumerate(english) if "@" in w)
     places = zip(
         [i for i, w in enumerate(english) if "#" in w], [i for i, w in enumerate(german) if "#" in w], strict=True
     )
-    target = _capital(draft.target.replace("#", ""))
+    target = capital(draft.target.replace("#", ""))
     final = target.split()
     marked = tuple(Pronoun(e, referent, g, bare(final[g])) for e, g in places)
-    return Pair(_capital(draft.source.replace("#", "").replace("@", "")), target, construction, marked, draft.lemmas)
+    return Pair(capital(draft.source.replace("#", "").replace("@", "")), target, construction, marked, draft.lemmas)
 
 
 def _draw(construction: str, quota: dict[Split, int], seen: dict[str, str]) -> list[tuple[Split, Pair]]:
@@ -151,29 +142,3 @@ def pronouns_right(pair: Pair, hypothesis: str) -> tuple[int, int]:
         right += left[pronoun.form] > 0
         left[pronoun.form] -= 1
     return right, len(pair.pronouns)
-
-
-def content_lemmas() -> frozenset[str]:
-    """Every noun, verb, adjective, name, number, day and unit of time that some sentence uses."""
-    known = {*NOUNS, *ADJECTIVES, *ALL_VERBS, *MASCULINE_NAMES, *FEMININE_NAMES, *NUMBERS, *WEEKDAYS, *UNITS}
-    used = {lemma for members in corpus().values() for p in members for lemma in p.lemmas}
-    return frozenset(known & used)
-
-
-def statistics() -> dict[str, object]:
-    """What the corpus holds, in numbers."""
-    splits = corpus()
-    everything = [p for members in splits.values() for p in members]
-    shares = Counter(p.construction for p in everything)
-    forms = Counter(q.form for p in splits["test"] for q in p.pronouns)
-    cases = {s: sum(len(p.pronouns) for p in members) for s, members in splits.items()}
-    return {
-        "pairs": {s: len(members) for s, members in splits.items()},
-        "total": len(everything),
-        "lemmas": len(content_lemmas()) + len(FUNCTION_LEMMAS),
-        "constructions": len(shares),
-        "largest construction": max(shares.values()) / len(everything),
-        "pronoun cases": cases,
-        "pronoun share of training pairs": sum(bool(p.pronouns) for p in splits["train"]) / len(splits["train"]),
-        "commonest form in test": max(forms.values()) / sum(forms.values()),
-    }

@@ -1,7 +1,5 @@
 """German inflection and word order: articles, noun phrases, verbs, clauses. Knows no English."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal
 
@@ -11,25 +9,21 @@ Case = Literal["nom", "acc", "dat", "gen"]
 Order = Literal["second", "first", "final"]
 CASES: tuple[Case, ...] = ("nom", "acc", "dat", "gen")
 
-# Columns m, f, n, plural; rows by case. The ein-words (mein, kein, ...) take the endings of ein and, in the
-# plural, of kein.
-_DEFINITE = {"nom": "der die das die", "acc": "den die das die", "dat": "dem der dem den", "gen": "des der des der"}
-_DIESER = {"nom": "er e es e", "acc": "en e es e", "dat": "em er em en", "gen": "es er es er"}
-_EIN = {"nom": "- e - e", "acc": "en e - e", "dat": "em er em en", "gen": "es er es er"}
-_WEAK = {"nom": "e e e en", "acc": "en e e en", "dat": "en en en en", "gen": "en en en en"}
-_MIXED = {"nom": "er e es en", "acc": "en e es en", "dat": "en en en en", "gen": "en en en en"}
-_STRONG = {"nom": "er e es e", "acc": "en e es e", "dat": "em er em en", "gen": "en er en er"}
-_COLUMN = {"m": 0, "f": 1, "n": 2, "p": 3}
 
-Table = dict[str, tuple[str, ...]]
+def _table(*rows: str) -> dict[str, dict[str, str]]:
+    """Rows by case; columns m, f, n and p, the plural."""
+    cells = [["" if c == "-" else c for c in row.split()] for row in rows]
+    return {case: dict(zip("mfnp", row, strict=True)) for case, row in zip(CASES, cells, strict=False)}
 
 
-def _table(rows: dict[str, str]) -> Table:
-    return {case: tuple("" if c == "-" else c for c in cells.split()) for case, cells in rows.items()}
-
-
-DEFINITE, DIESER, EIN = _table(_DEFINITE), _table(_DIESER), _table(_EIN)
-WEAK, MIXED, STRONG = _table(_WEAK), _table(_MIXED), _table(_STRONG)
+# The ein-words (mein, kein, ...) take the endings of ein and, in the plural, of kein.
+DEFINITE = _table("der die das die", "den die das die", "dem der dem den", "des der des der")
+DIESER = _table("er e es e", "en e es e", "em er em en", "es er es er")
+EIN = _table("- e - e", "en e - e", "em er em en", "es er es er")
+WEAK = _table("e e e en", "en e e en", "en en en en", "en en en en")
+MIXED = _table("er e es en", "en e es en", "en en en en", "en en en en")
+STRONG = _table("er e es e", "en e es e", "em er em en", "en er en er")
+RELATIVE = _table("der die das die", "den die das die", "dem der dem denen")
 
 POSSESSIVES = {"my": "mein", "your": "dein", "his": "sein", "her": "ihr", "its_m": "sein", "its_f": "ihr",
                "its_n": "sein", "our": "unser", "their": "ihr", "no": "kein", "a": "ein"}  # fmt: skip
@@ -40,28 +34,26 @@ PRONOUNS = {
     "sie": ("sie", "sie", "ihnen"),
 }  # fmt: skip
 REFLEXIVE = {"ich": "mich", "du": "dich", "er": "sich", "wir": "uns", "sie": "sich"}
-RELATIVE = {"nom": ("der", "die", "das", "die"), "acc": ("den", "die", "das", "die"),
-            "dat": ("dem", "der", "dem", "denen")}  # fmt: skip
 
 _PERSONS = ("ich", "du", "er", "wir", "sie")
 
 
-def _forms(words: str) -> dict[str, str]:
+def forms(words: str) -> dict[str, str]:
     return dict(zip(_PERSONS, words.split(), strict=True))
 
 
-HABEN, SEIN = _forms("habe hast hat haben haben"), _forms("bin bist ist sind sind")
-WERDEN, WURDE = _forms("werde wirst wird werden werden"), _forms("wurde wurdest wurde wurden wurden")
-WAR, HATTE = _forms("war warst war waren waren"), _forms("hatte hattest hatte hatten hatten")
-WUERDE = _forms("würde würdest würde würden würden")
-HAETTE = _forms("hätte hättest hätte hätten hätten")
+HABEN, SEIN = forms("habe hast hat haben haben"), forms("bin bist ist sind sind")
+WERDEN, WURDE = forms("werde wirst wird werden werden"), forms("wurde wurdest wurde wurden wurden")
+WAR, HATTE = forms("war warst war waren waren"), forms("hatte hattest hatte hatten hatten")
+WUERDE = forms("würde würdest würde würden würden")
+HAETTE = forms("hätte hättest hätte hätten hätten")
 MODALS = {
-    "can": _forms("kann kannst kann können können"), "must": _forms("muss musst muss müssen müssen"),
-    "want": _forms("will willst will wollen wollen"), "may": _forms("darf darfst darf dürfen dürfen"),
-    "should": _forms("soll sollst soll sollen sollen"),
-    "could": _forms("konnte konntest konnte konnten konnten"),
-    "had": _forms("musste musstest musste mussten mussten"),
-    "wanted": _forms("wollte wolltest wollte wollten wollten"),
+    "can": forms("kann kannst kann können können"), "must": forms("muss musst muss müssen müssen"),
+    "want": forms("will willst will wollen wollen"), "may": forms("darf darfst darf dürfen dürfen"),
+    "should": forms("soll sollst soll sollen sollen"),
+    "could": forms("konnte konntest konnte konnten konnten"),
+    "had": forms("musste musstest musste mussten mussten"),
+    "wanted": forms("wollte wolltest wollte wollten wollten"),
 }  # fmt: skip
 
 _CONTRACTIONS = {"in dem": "im", "in das": "ins", "an dem": "am", "zu dem": "zum", "zu der": "zur",
@@ -95,7 +87,7 @@ def adjective_stem(word: str) -> str:
 
 def noun_phrase(noun: Noun, determiner: str, case: Case, plural: bool = False, adjective: str = "") -> str:
     """Determiner (the, this, a, no, a possessive, or "" for none) + German adjective + noun, all agreeing."""
-    column = _COLUMN["p" if plural else noun.gender]
+    column = "p" if plural else noun.gender
     if determiner == "the":
         article, endings = DEFINITE[case][column], WEAK
     elif determiner == "this":

@@ -3,8 +3,6 @@
 Every English word has exactly one German word, which makes the corpus a function of its English side.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache
 
@@ -188,13 +186,6 @@ FREQUENCY = {"often": "oft", "always": "immer", "sometimes": "manchmal", "rarely
 UNITS = {"minute": ("Minute", "Minuten", "minutes"), "hour": ("Stunde", "Stunden", "hours"),
          "day": ("Tag", "Tagen", "days"), "week": ("Woche", "Wochen", "weeks"),
          "month": ("Monat", "Monaten", "months"), "year": ("Jahr", "Jahren", "years")}  # fmt: skip
-# Words of no table: determiners, pronouns, prepositions, conjunctions, auxiliaries, particles.
-FUNCTION_LEMMAS = words("""
-the a no this my your his her its our their I you he she it we they who what where when why how which
-many be have do will would can must may should and but because that if although while before so whether
-in on under behind into to at for with without of onto over by than as too very not still already yet
-there please let next front one o'clock half past quarter euro more time money home every ago any being
-""")
 
 
 def rows(text: str) -> tuple[tuple[str, ...], ...]:
@@ -242,7 +233,7 @@ class Adjective:
 def _plural(word: str) -> str:
     if word in _ENGLISH_PLURALS:
         return _ENGLISH_PLURALS[word]
-    if word.endswith(("s", "x", "ch", "sh")) or word in ("tomato",):
+    if word.endswith(("s", "x", "ch", "sh")) or word == "tomato":
         return word + "es"
     if word.endswith("y") and word[-2] not in "aeiou":
         return word[:-1] + "ies"

@@ -4,8 +4,6 @@ A phrase carries its English and its German forms together, so that a constructi
 writes two sentences from them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
@@ -105,21 +103,16 @@ def pick(r: Random, items: Sequence[T]) -> T:
     return items[int(r.random() * len(items))]  # several times faster than Random.choice
 
 
-POSSESSORS = ("my", "your", "his", "her", "our", "their")
-
-
 _ONE_EACH = ("mother", "father", "grandmother", "grandfather", "uncle", "aunt")
 
 
-def who(
-    r: Random, among: Sequence[Noun], plural: float = 0.15, possessor: Sequence[str] = ("my", "your", "our")
-) -> Phrase:
+def who(r: Random, among: Sequence[Noun], plural: float = 0.15) -> Phrase:
     """A definite person or animal: the teacher, my sister, the children."""
     noun = pick(r, among)
     many = chance(r, plural) and noun.german_plural != "-"
     if "kin" not in noun.classes:
         return np(noun, "the", many)
-    return np(noun, pick(r, possessor), many and noun.english not in _ONE_EACH)
+    return np(noun, pick(r, ("my", "your", "our")), many and noun.english not in _ONE_EACH)
 
 
 def actor(
@@ -154,7 +147,7 @@ _KNOWN = words("open, close, turn on, turn off, clean, tidy up, take off, put on
 
 def thing(r: Random, noun: Noun, determiners: Sequence[str], verb: Verb) -> Phrase:
     """A singular object of the verb; kinship terms get a possessor whatever the determiners say."""
-    determiner = pick(r, POSSESSORS[:3]) if "kin" in noun.classes else pick(r, determiners)
+    determiner = pick(r, ("my", "your", "his")) if "kin" in noun.classes else pick(r, determiners)
     return np(noun, "the" if determiner == "a" and verb.lemma in _KNOWN else determiner)
 
 
@@ -207,8 +200,8 @@ def be(subject: Phrase, past: bool = False, negative: bool = False) -> str:
     return "am not" if word == "am" else word + "n't"
 
 
-def do(subject: Phrase, past: bool = False, negative: bool = False) -> str:
-    word = "did" if past else "does" if subject.person == "er" else "do"
+def do(subject: Phrase, negative: bool = False) -> str:
+    word = "does" if subject.person == "er" else "do"
     return word + "n't" if negative else word
 
 

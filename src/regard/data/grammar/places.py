@@ -1,15 +1,13 @@
 """Where things are, go and happen: prepositions and the nouns that fit. Knows no sentences."""
 
-from __future__ import annotations
-
 from random import Random
 
 from regard.data.grammar.german import Case
-from regard.data.grammar.lexicon import NOUNS, Noun, nouns, table
+from regard.data.grammar.lexicon import NOUNS, Noun, nouns, rows, table
 from regard.data.grammar.phrases import at, np, pick
 
 # Activity, then the places it happens at, each with its English preposition.
-_ACTIVITIES = """
+_ACTIVITIES = rows("""
 sleep|in room, in garden, in house, in hotel, in park, on sofa, on bench
 work|in hospital, in garden, in office, in school, in kitchen, in shop, in library, in hotel, in city
 play|in garden, in park, in room, in forest, on street, in house, on bridge
@@ -21,16 +19,16 @@ run|in park, in forest, on street, in garden
 wait|at station, in hotel, in park, in shop, in office, in restaurant, on bridge, in car, in bus
 cry|in kitchen, in room, in garden, on street, in church
 laugh|in kitchen, in room, in garden, in theatre, in bus
-"""
+""")
 _GERMAN = table("""
 in: in; on: auf; at: an; under: unter; behind: hinter; into: in; onto: auf; over: über; to: zu; next to: neben
 in front of: vor
 """)
 
-ACTIVITIES: dict[str, tuple[tuple[str, Noun], ...]] = {}
-for _line in _ACTIVITIES.strip().split("\n"):
-    _verb, _places = _line.split("|")
-    ACTIVITIES[_verb] = tuple((p.split()[0], NOUNS[p.split()[1]]) for p in _places.split(", "))
+ACTIVITIES: dict[str, tuple[tuple[str, Noun], ...]] = {
+    verb: tuple((preposition, NOUNS[noun]) for preposition, noun in map(str.split, places.split(", ")))
+    for verb, places in _ACTIVITIES
+}
 
 # Where a small thing can be or be put: English prepositions of place and of direction, supports, things.
 SPOTS = (
@@ -43,13 +41,9 @@ SPOTS = (
 )
 
 
-def german(preposition: str) -> str:
-    return _GERMAN[preposition]
-
-
-def place(preposition: str, noun: Noun, case: Case = "dat", determiner: str = "the") -> tuple[str, str]:
+def place(preposition: str, noun: Noun, case: Case = "dat") -> tuple[str, str]:
     """English and German of a prepositional phrase."""
-    phrase = np(noun, determiner)
+    phrase = np(noun)
     return f"{preposition} {phrase.object}", at(_GERMAN[preposition], phrase, case)
 
 

@@ -3,16 +3,14 @@
 Where two nouns compete for `it`, they differ in gender and each is meant half of the time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from random import Random
 
 from regard.data.grammar import german
-from regard.data.grammar.constructions import Draft, construction, draft
+from regard.data.grammar.constructions import Draft, capital, construction, draft
 from regard.data.grammar.lexicon import NOUNS, Adjective, Noun, nouns, table
-from regard.data.grammar.phrases import NAMES, adjectives, anyone, at, chance, de_infinitive, de_perfect, np, pick, who
-from regard.data.grammar.places import german as german_preposition
+from regard.data.grammar.phrases import NAMES, adjectives, anyone, chance, de_infinitive, de_perfect, np, pick, who
+from regard.data.grammar.places import place
 from regard.data.grammar.verbs import INTRANSITIVE, TRANSITIVE, Verb, chosen
 
 
@@ -21,11 +19,9 @@ def it(noun: Noun, case: german.Case = "nom") -> str:
     return german.PRONOUNS[noun.gender][german.CASES.index(case)] + "#"
 
 
-def its(possessor: Noun, thing: Noun, case: german.Case) -> str:
+def its(possessor: Noun, thing: Noun, case: german.Case, plural: bool = False) -> str:
     """its ball with the possessive marked: seinen# Ball, ihren# Ball."""
-    phrase = german.noun_phrase(thing, "its_" + possessor.gender, case)
-    word, rest = phrase.split(" ", 1)
-    return f"{word}# {rest}"
+    return german.noun_phrase(thing, "its_" + possessor.gender, case, plural).replace(" ", "# ", 1)
 
 
 def rivals(r: Random, subjects: Sequence[Noun], objects: Sequence[Noun]) -> tuple[Noun, Noun]:
@@ -130,7 +126,7 @@ def because_carry(r: Random) -> Draft:
 
 _FITS = (
     (nouns("book map hat camera bottle ball dress jacket lamp knife umbrella radio clock glass present"),
-     nouns("container cupboard -package package")),
+     nouns("container cupboard -package")),
     (nouns("table bed sofa cupboard bench mirror carpet machine bicycle ladder box suitcase"),
      nouns("car room kitchen truck bus ship office")),
 )  # fmt: skip
@@ -143,11 +139,10 @@ def because_fit(r: Random) -> Draft:
     one, two = rivals(r, *pick(r, _FITS))
     first, past = chance(r, 0.5), chance(r, 0.5)
     a = pick(r, _TOO_BIG if first else _TOO_SMALL)
-    s, o = np(one), np(two)
-    into = at("in", o, "acc")
-    main = f"{s.nom} hat nicht {into} gepasst" if past else f"{s.nom} passt nicht {into}"
+    s, (into, hinein) = np(one), place("into", two, "acc")
+    main = f"{s.nom} hat nicht {hinein} gepasst" if past else f"{s.nom} passt nicht {hinein}"
     english, is_ = ("didn't fit", "was") if past else ("doesn't fit", "is")
-    source = f"{mark(s.subject, first)} {english} into {mark(o.object, not first)} because it# {is_} too {a.english}"
+    source = f"{mark(s.subject, first)} {english} {mark(into, not first)} because it# {is_} too {a.english}"
     target = f"{main}, weil {it(one if first else two)} zu {a.german} {'war' if past else 'ist'}"
     return draft(source, target, one, "fit", two, a, held=(one, two))
 
@@ -202,12 +197,10 @@ def two_sentences(r: Random) -> Draft:
         prep = "next to"
     verb = pick(r, ("sleep", "sit") if indoors else ("sleep", "stand"))
     a = pick(r, _MOODS if first else properties[two.english])
-    s, o = np(one), np(two)
-    where_en = f"{prep} {mark(o.object, not first)}"
-    source = f"{mark(s.subject, first)} {_LYING[verb][0]} {where_en}. It# is very {a.english}"
+    s, (where, wo) = np(one), place(prep, two)
+    source = f"{mark(s.subject, first)} {_LYING[verb][0]} {mark(where, not first)}. It# is very {a.english}"
     pronoun = it(one if first else two).capitalize()
-    where = at(german_preposition(prep), o, "dat")
-    target = f"{s.nom} {_LYING[verb][1]} {where}. {pronoun} ist sehr {a.german}"
+    target = f"{s.nom} {_LYING[verb][1]} {wo}. {pronoun} ist sehr {a.german}"
     if a.english == "round":
         source, target = source.replace("very round", "round"), target.replace("sehr rund", "rund")
     return draft(source, target, one, verb, two, a, held=(one, two))
@@ -227,14 +220,13 @@ def put_it(r: Random) -> Draft:
     first = chance(r, 0.5)
     a = pick(r, _ITEMS[one.english] if first else _EMPTY)
     who_ = anyone(r, 0.3, 0.05)
-    o, into = np(one), np(two)
+    o, (into, hinein) = np(one), place("into", two, "acc")
     word, word_de = pick(r, (("very ", "sehr "), ("", "")))
     if a.english == "empty":
         word = word_de = ""
-    where = f"into {mark(into.object, not first)}"
-    source = f"{who_.subject} put {mark(o.object, first)} {where}. It# was {word}{a.english}"
+    source = f"{who_.subject} put {mark(o.object, first)} {mark(into, not first)}. It# was {word}{a.english}"
     pronoun = it(one if first else two).capitalize()
-    main = f"{who_.nom} {german.HABEN[who_.person]} {o.acc} {at('in', into, 'acc')} gelegt"
+    main = f"{who_.nom} {german.HABEN[who_.person]} {o.acc} {hinein} gelegt"
     return draft(source, f"{main}. {pronoun} war {word_de}{a.german}", who_, one, two, a, held=(one, two))
 
 
@@ -251,24 +243,27 @@ _WANTS = (("wants to", "want"), ("has to", "must"), ("is going to", ""))
 
 @construction(2.2)
 def object_it(r: Random) -> Draft:
-    """The verb, not an tells what it is: one feeds a cat and repairs a chair."""
+    """The verb alone tells what it is: one feeds a cat and repairs a chair."""
     animals, things, prep, verbs = pick(r, _NEAR)
     one, two = rivals(r, animals, things)
     first = chance(r, 0.5)
     v = pick(r, _FOR_ANIMALS if first else _FOR_THINGS)
-    if two.english in ("bed",) and not first:
+    if two.english == "bed" and not first:
         v = TRANSITIVE["repair"]
     person = pick(r, NAMES) if chance(r, 0.3) else who(r, nouns("man woman gardener farmer boy kin"), 0.0)
     lying, liegt = _LYING[pick(r, verbs)]
-    s, o = np(one), np(two)
+    s, (where, wo) = np(one), place(prep, two)
     modal, key = pick(r, _WANTS)
     forms = german.MODALS[key] if key else german.WERDEN
-    where, wo = f"{prep} {mark(o.object, not first)}", at(german_preposition(prep), o, "dat")
-    wish = f"{_upper(person.subject)} {modal} {v.base} it#"
-    wunsch = f"{_upper(person.nom)} {forms['er']} {it(one if first else two, 'acc')} {v.infinitive}"
+    wish = f"{capital(person.subject)} {modal} {v.base} it#"
+    wunsch = f"{capital(person.nom)} {forms['er']} {it(one if first else two, 'acc')} {v.infinitive}"
     target = f"{s.nom} {liegt} {wo}. {wunsch}"
-    return draft(f"{mark(s.subject, first)} {lying} {where}. {wish}", target, one, two, person, v, held=(one, two))
-
-
-def _upper(text: str) -> str:
-    return text[0].upper() + text[1:]
+    return draft(
+        f"{mark(s.subject, first)} {lying} {mark(where, not first)}. {wish}",
+        target,
+        one,
+        two,
+        person,
+        v,
+        held=(one, two),
+    )

@@ -1,7 +1,5 @@
 """Numbers, ages, prices, clock times, dates and how much there is of something."""
 
-from __future__ import annotations
-
 from random import Random
 
 from regard.data.grammar import german
@@ -9,7 +7,7 @@ from regard.data.grammar.comparison import DAILY, routine
 from regard.data.grammar.constructions import Draft, construction, draft
 from regard.data.grammar.lexicon import NOUNS, NUMBERS, UNITS, WEEKDAYS, Noun, nouns, table, words
 from regard.data.grammar.phrases import (
-    ACTIONS, HUMANS, NAMES, QUICK, SLOW, Phrase, actor, anyone, be, chance, de_perfect, de_present, event,
+    ACTIONS, HUMANS, NAMES, QUICK, SLOW, Phrase, actor, anyone, be, chance, de_perfect, de_present, do, event, have,
     nominative, np, perhaps, pick, simple, thing, told, who,
 )  # fmt: skip
 from regard.data.grammar.places import place
@@ -41,7 +39,7 @@ def counted(
 
 
 def _countable(n: Noun) -> bool:
-    return n.german_plural != "-" and "kin" not in n.classes and n.english not in ("king", "word")
+    return n.german_plural != "-" and "kin" not in n.classes and n.english != "word"
 
 
 _ONE_AT_ONCE = words("put on, take off, turn on, turn off, cross, open, close, forget, lose")
@@ -70,9 +68,8 @@ def number_has(r: Random) -> Draft:
     past = chance(r, 0.3)
     o, word, lemmas = counted(r, n, MIDDLE if "farm" in n.classes else SMALL[:6])
     finite = (german.HATTE if past else german.HABEN)[s.person]
-    verb = "had" if past else "has" if s.person == "er" else "have"
     german_ = german.clause(s.nom, finite, [number(word), o.acc])
-    return draft(f"{s.subject} {verb} {word} {o.object}", german_, s, "have", *lemmas)
+    return draft(f"{s.subject} {'had' if past else have(s)} {word} {o.object}", german_, s, "have", *lemmas)
 
 
 @construction(1.8)
@@ -139,7 +136,7 @@ def when_on_day(r: Random) -> Draft:
     s = actor(r, v, pronouns=0.3) if v.lemma not in ("start", "end", "leave") else np(pick(r, v.subjects), "the")
     day = pick(r, tuple(WEEKDAYS))
     german_ = f"wann {de_present(s, v, 'am ' + WEEKDAYS[day], order='first')}?"
-    return draft(f"when {'does' if s.person == 'er' else 'do'} {s.subject} {v.base} on {day}?", german_, s, v, day)
+    return draft(f"when {do(s)} {s.subject} {v.base} on {day}?", german_, s, v, day)
 
 
 @construction()
@@ -186,8 +183,7 @@ def since(r: Random) -> Draft:
             s, v, where, wo, lemma = activity(r)
     long = v.lemma in ("live", "work")
     time, zeit, word, unit = duration(r, ("month", "year", "week") if long else ("minute", "hour"))
-    have_ = "has" if s.person == "er" else "have"
-    english = f"{s.subject} {have_} been {v.progressive} {where} for {time}"
+    english = f"{s.subject} {have(s)} been {v.progressive} {where} for {time}"
     return draft(english, de_present(s, v, "seit " + zeit, wo), s, v, lemma, word, unit)
 
 
@@ -248,7 +244,7 @@ def every(r: Random) -> Draft:
 def number_subject(r: Random) -> Draft:
     s, v, where, wo, lemma = activity(r, pronouns=0.0, names=0.0, plural=0.0)
     n = NOUNS[s.lemma]
-    while "kin" in n.classes or n.english in ("king", "queen"):
+    while "kin" in n.classes:
         s, v, where, wo, lemma = activity(r, pronouns=0.0, names=0.0, plural=0.0)
         n = NOUNS[s.lemma]
     subject, word, lemmas = counted(r, n, SMALL[:9], 0.3)

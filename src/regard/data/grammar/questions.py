@@ -1,7 +1,5 @@
 """Questions, requests and suggestions."""
 
-from __future__ import annotations
-
 from random import Random
 
 from regard.data.grammar import german
@@ -133,7 +131,7 @@ def which_object(r: Random) -> Draft:
     while "kin" in n.classes or n.mass:
         s, v, n = event(r, pronouns=0.35, you=1)
     many = n.german_plural != "-" and chance(r, 0.3)
-    which = "welch" + german.DIESER["acc"]["mfnp".index("p" if many else n.gender)]
+    which = "welch" + german.DIESER["acc"]["p" if many else n.gender]
     noun = german.noun_form(n, "acc", many)
     english = f"which {n.english_plural if many else n.english} did {s.subject} {v.base}?"
     return draft(english, f"{which} {noun} {de_perfect(s, v, order='first')}?", "which", s, v, n)
@@ -173,7 +171,7 @@ def please_do(r: Random) -> Draft:
     v = pick(r, _REQUESTS)
     n = pick(r, v.objects)
     a, o = qualified(r, 0.5, v, n, ("the", "this"), ("the", "a") if v.lemma in _NEW else ("the",))
-    german_ = german.clause("", imperative(v), [o.acc], "", "second", "", v.prefix)
+    german_ = german.clause("", imperative(v), [o.acc], prefix=v.prefix)
     return draft(f"please {v.base} {o.object}", f"bitte {german_}", "please", v, n, a)
 
 
@@ -182,7 +180,7 @@ def do_not(r: Random) -> Draft:
     v = pick(r, ACTIONS)
     n = pick(r, v.objects)
     a, o = qualified(r, 0.5, v, n, ("the", "this"), ("the", "this"))
-    german_ = german.clause("", imperative(v), [o.acc, "nicht"], "", "second", "", v.prefix)
+    german_ = german.clause("", imperative(v), [o.acc, "nicht"], prefix=v.prefix)
     return draft(f"don't {v.base} {o.object}!", german_ + "!", "don't", v, n, a)
 
 
@@ -195,7 +193,7 @@ def lets(r: Random) -> Draft:
 
 
 _WISHES = without(ACTIONS, "lose, forget, cross")
-_MOECHTE = german._forms("möchte möchtest möchte möchten möchten")
+_MOECHTE = german.forms("möchte möchtest möchte möchten möchten")
 
 
 @construction()

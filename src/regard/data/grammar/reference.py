@@ -1,7 +1,5 @@
 """Pronouns that can mean only one noun, in every case: er, ihn, ihm, sein and their kin."""
 
-from __future__ import annotations
-
 from functools import cache
 from random import Random
 
@@ -57,6 +55,7 @@ def but_it(r: Random) -> Draft:
 _OPPOSITES = """big small, new old, expensive cheap, clean dirty, long short, empty full, hard soft, \
 fast slow, interesting boring, hot cold, exciting boring, new broken, old modern, interesting exciting"""
 _COLOURS = ("red", "blue", "green", "black", "white", "round")
+_UNGRADED = (*_COLOURS, "broken")
 
 
 @cache
@@ -131,11 +130,11 @@ def who_says(r: Random) -> Draft:
     a = pick(r, _described(n) or (ADJECTIVES["expensive"],))
     person = pick(r, nouns("person"))
     head, o = np(person), np(n)
-    relative = german.RELATIVE["nom"]["mfn".index(person.gender)]
+    relative = german.RELATIVE["nom"][person.gender]
     too, zu = pick(r, (("too ", "zu "), ("very ", "sehr ")))
     if a.english in ("new", "young", "beautiful"):
         too, zu = "very ", "sehr "
-    if a.english in ("red", "blue", "green", "black", "white", "round", "broken"):
+    if a.english in _UNGRADED:
         too = zu = ""
     source = f"{head.subject} who {v.past} {mark(o.object)} says that it# is {too}{a.english}"
     clause = f"{relative} {o.acc} {v.german_participle} hat"
@@ -168,7 +167,7 @@ def bought_it_is(r: Random) -> Draft:
     s, a, o = actor(r, v, pronouns=0.25), pick(r, _described(n)), np(n, "a" if v.lemma != "visit" else "the")
     subject = nominative("It#", it(n).capitalize(), "er", "", n.gender)
     word = pick(r, (("very", "sehr"), ("", ""), ("not", "nicht")))
-    if a.english in ("red", "blue", "green", "black", "white", "round", "broken"):
+    if a.english in _UNGRADED:
         word = ("", "")
     english, german_ = be_adjective(subject, a, *word)
     source = f"{s.subject} {v.past} {mark(o.object)}. {english}"
@@ -211,14 +210,10 @@ def its_own(r: Random) -> Draft:
     two = pick(r, nouns(_FAMED[one.english]))
     many = two.english in ("flower", "tree", "window")
     s = np(one, "the")
-    possessed = its(one, two, "acc")
-    if many:
-        phrase = german.noun_phrase(two, "its_" + one.gender, "acc", True)
-        possessed = phrase.replace(" ", "# ", 1)
     past = chance(r, 0.4)
     english = two.english_plural if many else two.english
     source = f"{mark(s.subject)} {be(s, past)} famous for its# {english}"
-    target = f"{s.nom} {'war' if past else 'ist'} für {possessed} berühmt"
+    target = f"{s.nom} {'war' if past else 'ist'} für {its(one, two, 'acc', many)} berühmt"
     return draft(source, target, one, "famous", two, "its")
 
 

@@ -1,7 +1,5 @@
 """Main clauses with receivers, places, passives and prepositions."""
 
-from __future__ import annotations
-
 from random import Random
 
 from regard.data.grammar import german

@@ -1,7 +1,5 @@
 """Relative clauses, infinitives with zu and conditions."""
 
-from __future__ import annotations
-
 from random import Random
 
 from regard.data.grammar import german
@@ -34,7 +32,7 @@ def relative_subject(r: Random) -> Draft:
     while o.lemma == n.english:
         o = thing(r, pick(r, v.objects), ("the", "a"), v)
     head = np(n, "the", chance(r, 0.2))
-    relative = nominative("who", german.RELATIVE["nom"]["mfnp".index(head.column)], head.person, n.english, "")
+    relative = nominative("who", german.RELATIVE["nom"][head.column], head.person, n.english, "")
     past = v.lemma in MOMENTARY or chance(r, 0.4)
     a = pick(r, FITTING[n.english])
     english, inner = told(relative, v, past, o.acc, order="final")
@@ -47,7 +45,7 @@ def relative_object(r: Random) -> Draft:
     while not FITTING[n.english] or "kin" in n.classes:
         s, v, n = event(r, pronouns=0.3)
     head = np(n, "the", n.german_plural != "-" and chance(r, 0.2))
-    relative = german.RELATIVE["acc"]["mfnp".index(head.column)]
+    relative = german.RELATIVE["acc"][head.column]
     past = v.lemma in MOMENTARY or chance(r, 0.6)
     english, inner = told(s, v, past, order="final")
     a = pick(r, FITTING[n.english])
@@ -61,7 +59,7 @@ def relative_dative(r: Random) -> Draft:
     s = actor(r, v, pronouns=0.3)
     n = pick(r, [o for o in v.objects if "person" in o.classes and o.english != s.lemma])
     head = np(n, "the", chance(r, 0.15))
-    relative = german.RELATIVE["dat"]["mfnp".index(head.column)]
+    relative = german.RELATIVE["dat"][head.column]
     a = pick(r, FITTING[n.english])
     english, inner = told(s, v, chance(r, 0.5), order="final")
     return draft(*_around(head, f"that {english}", f"{relative} {inner}", a), n, s, v, a)
@@ -73,7 +71,7 @@ def relative_place(r: Random) -> Draft:
     s, n = who(r, v.subjects, 0.1), pick(r, seats)
     prep = "in" if n.classes & {"inside", "building", "area", "town"} else "on"
     a = pick(r, FITTING[n.english])
-    relative = german.RELATIVE["dat"]["mfn".index(n.gender)]
+    relative = german.RELATIVE["dat"][n.gender]
     english, inner = told(s, v, False, order="final")
     how, auf = degree(r, a, ("very", "too", "")), "in" if prep == "in" else "auf"
     return draft(*_around(np(n), f"{prep} which {english}", f"{auf} {relative} {inner}", a, *how), n, s, v, a)
@@ -101,7 +99,7 @@ def knows_who(r: Random) -> Draft:
     while o.lemma in (n.english, s.lemma):
         o = thing(r, pick(r, v.objects), ("the", "a"), v)
     head = np(n, "the")
-    relative = nominative("who", german.RELATIVE["nom"]["mfn".index(n.gender)], "er", n.english, "")
+    relative = nominative("who", german.RELATIVE["nom"][n.gender], "er", n.english, "")
     main, haupt = told(s, forms, past_, head.acc)
     german_ = f"{haupt}, {de_perfect(relative, v, o.acc, order='final')}"
     return draft(f"{main} {head.object} who {v.past} {o.object}", german_, s, base, n, v, o)
@@ -175,6 +173,6 @@ def if_had(r: Random) -> Draft:
     while n.english == s.lemma or n.english in what:
         n = pick(r, v.objects)
     pronoun, o = again(s), thing(r, n, ("the", "a"), v)
-    condition = german.clause(s.nom, german.HAETTE[s.person], [_IF_HAD[what]], "", "final")
+    condition = german.clause(s.nom, german.HAETTE[s.person], [_IF_HAD[what]], order="final")
     german_ = f"wenn {condition}, {de_infinitive(pronoun, german.WUERDE, v, o.acc, order='first')}"
     return draft(f"if {s.subject} had {what}, {pronoun.subject} would {v.base} {o.object}", german_, s, what, v, n)

@@ -1,7 +1,5 @@
 """Main clauses around one verb: tense, negation, adjectives, modals, possessives."""
 
-from __future__ import annotations
-
 from random import Random
 
 from regard.data.grammar import german
@@ -108,7 +106,7 @@ def no_object(r: Random) -> Draft:
 @construction(1.2)
 def plural_object(r: Random) -> Draft:
     s, v, n = event(r, LASTING)
-    while n.german_plural == "-" or "kin" in n.classes or n.english in ("king", "language"):
+    while n.german_plural == "-" or "kin" in n.classes or n.english == "language":
         s, v, n = event(r, LASTING)
     a = perhaps(r, 0.6, n)
     o = np(n, pick(r, ("the", "", "this")), True, a)

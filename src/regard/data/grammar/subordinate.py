@@ -1,7 +1,5 @@
 """Two clauses joined by a conjunction: weil, dass, wenn, obwohl, während, bevor, ob, und, aber, ohne."""
 
-from __future__ import annotations
-
 from random import Random
 
 from regard.data.grammar import german
@@ -9,8 +7,8 @@ from regard.data.grammar.constructions import Draft, construction, draft
 from regard.data.grammar.lexicon import ADJECTIVES, FITTING, Noun, nouns, rows, table
 from regard.data.grammar.phrases import (
     ACTIONS, HE, KIN, MOMENTARY, NAMES, PERSONS, SEXED, SHE, SIMPLE, THEY, WE, YOU, I, Phrase, actor, adjectives,
-    be, chance, de_be, de_infinitive, de_perfect, de_present, event, nominative, np, ongoing, pick, simple, thing,
-    told, who,
+    be, chance, de_be, de_infinitive, de_perfect, de_present, do, event, nominative, np, ongoing, pick, simple,
+    thing, told, who,
 )  # fmt: skip
 from regard.data.grammar.relations import activity
 from regard.data.grammar.statements import be_adjective, degree, described
@@ -24,12 +22,12 @@ def again(s: Phrase) -> Phrase:
     return _BACK[s.again]
 
 
-def someone(r: Random, pronouns: float = 0.2, plural: float = 0.1) -> Phrase:
+def someone(r: Random, pronouns: float = 0.2) -> Phrase:
     """A person whom he, she or they can stand for."""
     x = r.random()
     if x < pronouns:
         return pick(r, (I, WE, HE, SHE, THEY))
-    return pick(r, NAMES) if x < pronouns + 0.2 else who(r, SEXED, plural)
+    return pick(r, NAMES) if x < pronouns + 0.2 else who(r, SEXED, 0.1)
 
 
 def other(r: Random, besides: Phrase) -> tuple[Phrase, Verb, Noun]:
@@ -78,10 +76,10 @@ def because_state(r: Random) -> Draft:
     return draft(f"{english}{' at home' if home else ''} because {pronoun.subject} {reason}", german_, s, v, a)
 
 
-_SAYING = (("know", "knows", german._forms("weiß weißt weiß wissen wissen")),
-           ("think", "thinks", german._forms("glaube glaubst glaubt glauben glauben")),
-           ("hope", "hopes", german._forms("hoffe hoffst hofft hoffen hoffen")),
-           ("say", "says", german._forms("sage sagst sagt sagen sagen")))  # fmt: skip
+_SAYING = (("know", "knows", german.forms("weiß weißt weiß wissen wissen")),
+           ("think", "thinks", german.forms("glaube glaubst glaubt glauben glauben")),
+           ("hope", "hopes", german.forms("hoffe hoffst hofft hoffen hoffen")),
+           ("say", "says", german.forms("sage sagst sagt sagen sagen")))  # fmt: skip
 
 
 def _speakers(base: str) -> tuple[Phrase, ...]:
@@ -188,7 +186,7 @@ def indirect_question(r: Random) -> Draft:
     t, v, n = other(r, s)
     o = thing(r, n, ("the", "a"), v)
     know = _SAYING[0][2][s.person]
-    english = f"{s.subject} {'doesn' if s.person == 'er' else 'don'}'t know {w} {t.subject} {v.past} {o.object}"
+    english = f"{s.subject} {do(s, negative=True)} know {w} {t.subject} {v.past} {o.object}"
     return draft(english, f"{s.nom} {know} nicht, {_UNSURE[w]} {de_perfect(t, v, o.acc, order='final')}", s, w, t, v, n)
 
 
@@ -215,7 +213,7 @@ def and_subject(r: Random) -> Draft:
     return draft(f"{english} {where}", german_, s, t, v, lemma)
 
 
-_LACKING = {"time": "keine Zeit", "money": "kein Geld", "car": "kein Auto"}
+_LACKING = {"time": "keine Zeit", "money": "kein Geld"}
 
 
 _WANTED = without(ACTIONS, "lose, forget, find, cross, hide")

@@ -1,7 +1,5 @@
 """The verbs: forms in both languages, and the nouns that can be subject and object. Knows no sentences."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from regard.data.grammar import german
