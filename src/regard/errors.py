@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -15,6 +15,19 @@ def listed(given: object, call: str, what: str = "texts") -> None:
     """Refuses a string where a list belongs, which would be read letter by letter; `call` shows how it is written."""
     if isinstance(given, str):
         raise RegardError(f"{call.partition('(')[0]} takes a list of {what}, not one string; write {call}")
+
+
+@contextlib.contextmanager
+def characters(texts: Iterable[str]) -> Iterator[None]:
+    """What a library makes of half a character, which a terminal or a caller may give, is a sentence."""
+    try:
+        yield
+    except TypeError:
+        for text in texts:
+            shown = text.encode("utf-8", "replace").decode()
+            if shown != text:
+                raise RegardError(f"{shown[:40]!r} holds half a character: what was given is not UTF-8") from None
+        raise
 
 
 @contextlib.contextmanager

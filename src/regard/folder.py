@@ -12,6 +12,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 CONFIG, WEIGHTS, RESULTS = "config.yaml", "model.safetensors", "results.json"
+COMMANDS = {  # what a trained model is asked with, by its task
+    "translation": "translate",
+    "lm": "generate",
+    "pretraining": "fill",
+    "embedding": "embed",
+    "regress": "classify",
+}  # the others are named as their task is
 PARTS = ("tokenizer", "labels.json")  # what a task writes there; not every task has all
 
 
@@ -65,5 +72,7 @@ def load_as(
     """The same for a command that serves one kind of model only, or some; `opener` may put it into another engine."""
     made = opener(folder, device)
     if not isinstance(made, kind):
-        raise RegardError(f"{folder}: a model of the task {made.recipe.task.kind}, which `regard {command}` is not for")
+        task = made.recipe.task.kind
+        other = f"which `regard {command}` is not for; there is `regard {COMMANDS.get(task, task)}`"
+        raise RegardError(f"{folder}: a model of the task {task}, {other}")
     return made

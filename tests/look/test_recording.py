@@ -13,7 +13,7 @@ from regard.decoding import Greedy
 from regard.errors import RegardError
 from regard.look import look
 from regard.look.pack import lists, packed, shares
-from regard.look.reading import LIMIT, shown
+from regard.look.reading import LIMIT
 from regard.nn.attention import Attention
 from regard.text.config import Bpe, ByteBpe
 from tests.look.small import TEXT, opened, translator, vectors, walked, weights
@@ -293,8 +293,8 @@ def test_packed_numbers_come_back() -> None:
 def test_pieces_are_shown_as_people_read_them(made: Any) -> None:
     lines = ["你好 world low lower"] * 9
     t = text.train(ByteBpe(size=270), lines, "en")
-    assert shown(t, [*t.encode("low 你 我"), t.eos]) == ["lo", "w", "▁", "你", "▁", "e6", "88", "91", "</s>"]
+    assert t.shown([*t.encode("low 你 我"), t.eos]) == ["lo", "w", "▁", "你", "▁", "e6", "88", "91", "</s>"]
     t = text.train(Bpe(size=22), lines, "en")
-    assert shown(t, [t.bos, *t.encode("low lower")]) == ["<s>", "low", "low@@", "er@@", "▁"]
+    assert t.shown([t.bos, *t.encode("low lower")]) == ["<s>", "low", "low@@", "er@@", "▁"]
     t = made.vocabulary.source
-    assert shown(t, t.encode("w1 strange")) == ["w1", "<unk>"]
+    assert t.shown(t.encode("w1 strange")) == ["w1", "<unk>"]

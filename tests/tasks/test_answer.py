@@ -81,7 +81,7 @@ def test_the_command(run: Path) -> None:
     assert toys.command("answer", run, stdin=given) == "green\n\ngreen\n"
     found = json.loads(toys.command("answer", run, "--json", stdin=given).splitlines()[2])
     assert (found["line"], found["answer"], found["start"], found["end"]) == (3, "green", 11, 16)
-    with pytest.raises(RegardError, match="line 1: 1 columns; write question TAB text, or JSON"):
+    with pytest.raises(RegardError, match="line 1: 1 column; write question TAB text, or JSON"):
         toys.command("answer", run, stdin="what?\n")
 
 
@@ -204,9 +204,9 @@ def test_misplaced_and_missing_answers_are_counted_and_listed(tmp_path: Path) ->
     where = f"{tmp_path}/a.json, question"
     said = task(tmp_path).report()
     assert said[0] == "3 examples in 1 rows"
-    assert f"1 questions have answers that do not stand where answer_start says ({where} bad)" in said
-    assert f"1 questions have no answer that stands in its place, and are dropped ({where} bad)" in said
-    assert f"1 questions have no answer and are dropped; task.empty: true learns from them ({where} none)" in said
+    dropped = f"1 question has no answer that stands where answer_start says, and is dropped ({where} bad)"
+    assert [sentence for sentence in said if "bad" in sentence and "validation" not in sentence] == [dropped]
+    assert f"1 question has no answer and is dropped; task.empty: true learns from them ({where} none)" in said
     with_none = task(tmp_path, empty=True)
     assert [unit.target for unit in with_none.units][1] == (0, 0)
     assert len(with_none.units) == 2
@@ -256,8 +256,29 @@ def test_long_questions_are_cut_and_counted(tmp_path: Path) -> None:
     long = question("a b", known=False)._replace(question="a b c d e f")
     (unit,) = made.units([long], notes)
     assert unit.part.place == 6
-    assert notes.sentences() == ["1 questions are longer than task.question=4 pieces and are cut (here)"]
+    assert notes.sentences() == ["1 question is longer than task.question=4 pieces and is cut (here)"]
     with pytest.raises(ValueError, match="overlap must be from 0 to less than length - 3 - question, which is 9"):
         AnswerConfig(length=16, question=4, overlap=9)
     with pytest.raises(ValueError, match=r"length must be at least question \+ 4, which is 68, not 64"):
         AnswerConfig(length=64)
+
+
+def test_answers_in_other_places_are_counted_and_named(tmp_path: Path) -> None:
+    rows = [{"question": "q", "context": "a b c", "answers": [{"text": "b", "answer_start": n % 2}]} for n in range(50)]
+    rows[3]["answers"].append({"text": "c", "answer_start": 4})
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found, made = list(questions(Corpus(path=str(path)))), reading(tmp_path, length=16, question=4, overlap=3)
+    learned, measured = Notes(), Notes()
+    assert len(made.units(found, learned, learn=True)) == 1
+    said = "questions have no answer that stands where answer_start says, and are dropped"
+    numbers = [n for n in range(1, 51) if n != 4]
+    shown = ", ".join(map(str, numbers[:20]))
+    assert learned.sentences()[0] == f"49 {said} ({path}, line {shown}; and 29 more)"
+    assert (
+        learned.sentences()[1] == f"1 question has answers that do not stand where answer_start says ({path}, line 4)"
+    )
+    made.units(found[:3], measured)
+    assert measured.sentences() == [
+        f"3 questions have answers that do not stand where answer_start says ({path}, line 1, 2, 3)"
+    ]

@@ -24,7 +24,7 @@ from regard.errors import RegardError
 from regard.evaluation.metrics import distinct
 from regard.nn.record import Record
 from regard.tasks.chat import ChatTask, read_dialogues
-from regard.tasks.talk import Conversation
+from regard.tasks.talk import Conversation, terminal
 from regard.tasks.talker import Talker, forced
 from regard.training.run import train
 from regard.training.weights import read_tensors
@@ -305,7 +305,7 @@ def test_options_of_a_reply(talker: Talker) -> None:
     for options, said in (
         ({"greedy": True, "top_k": 3}, "top_k is about drawing words"),
         ({"temperature": -1.0}, "temperature must be 0 or more"),
-        ({"temperature": float("inf")}, "temperature must be 0 or more, and finite, not inf"),
+        ({"temperature": float("inf")}, "temperature must be 0 or more, and less than a million, not inf"),
         ({"max_tokens": 0}, "max_tokens must be at least 1"),
         ({"temprature": 1.0}, "reply has no option temprature"),
     ):
@@ -435,6 +435,23 @@ def test_mistakes_in_a_conversation_are_sentences(talk: Conversation, tmp_path: 
     ):
         with pytest.raises(RegardError, match=said):
             told(talk, line)
+
+
+def test_half_a_character_is_told_and_the_conversation_goes_on(
+    talk: Conversation, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    lines = iter(["do you like tea", "bad \udcff\udcfe byte", "do you like tea"])
+
+    def typed(prompt: str) -> str:
+        for line in lines:
+            return line
+        raise EOFError
+
+    monkeypatch.setattr("builtins.input", typed)
+    terminal(talk, io.StringIO(), as_json=False)
+    assert talk.turns[::2] == ["do you like tea"] * 2
+    assert len(talk.turns) == 4
+    assert "'bad ?? byte' holds half a character" in capsys.readouterr().err
 
 
 def test_an_interrupt_stops_a_reply_and_keeps_what_was_said(

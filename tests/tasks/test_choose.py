@@ -49,6 +49,10 @@ def test_it_learns_and_is_used(run: Path) -> None:
     found = model.choose([("w1 w2 w3", "colour", ["cat", "red", "hat"]), ("w4 w6 w0", "thing", ["dog", "blue"])])
     assert [(c.index, c.text) for c in found] == [(1, "red"), (0, "dog")]
     assert [len(c.probabilities) for c in found] == [3, 2]
+    results = json.loads((run / "results.json").read_text())
+    assert results["examples"] == 16 * 200  # a batch has 16 questions
+    assert results["examples_per_second"] > 0
+    assert not [name for name in results if "tokens" in name]
     assert all(sum(c.probabilities) == pytest.approx(1, abs=1e-5) for c in found)
     with pytest.raises(RegardError, match="question 1: 1 options"):
         model.choose([("a", "b", ["c"])])
@@ -68,8 +72,10 @@ def test_the_command(run: Path) -> None:
     first, empty = (json.loads(line) for line in lines[:2])
     assert (first["line"], first["index"], first["option"]) == (1, 1, "red")
     assert (empty["line"], empty["index"], empty["probabilities"]) == (2, -1, [])
-    with pytest.raises(RegardError, match="line 2: 1 options; write text TAB question TAB option TAB option, or JSON"):
+    with pytest.raises(RegardError, match="line 2: 1 option; write text TAB question TAB option TAB option, or JSON"):
         toys.command("choose", run, stdin="\na\tb\tc\n")
+    with pytest.raises(RegardError, match="line 1: JSON that is cut short; write text TAB question"):
+        toys.command("choose", run, stdin=json.dumps(asked)[:-9] + "\n")
 
 
 def reading(folder: Path, **keys: Any) -> Reading:
@@ -95,7 +101,7 @@ def test_of_long_texts_the_end_is_cut_and_counted(tmp_path: Path) -> None:
     made, notes = reading(tmp_path, length=10), Notes()
     (unit,) = made.units([Choice("here", "a b c d e f g", "the", ("cat", "a b c d"), 0)], notes)
     assert [made.tokenizer.decode(row.ids) for row in unit.rows] == ["a b c d e the cat", "a b the a b c d"]
-    assert notes.sentences() == ["1 texts are longer than task.length=10 pieces and are cut (here)"]
+    assert notes.sentences() == ["1 text is longer than task.length=10 pieces and is cut (here)"]
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
@@ -113,8 +119,8 @@ def test_dream_and_swag(tmp_path: Path) -> None:
     del dream[0][1][0]["choice"]
     with pytest.raises(RegardError, match=r"a\.json: not laid out as DREAM is: there is no choice$"):
         read(tmp_path / "a.json", json.dumps(dream))
-    swag = ",video-id,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label\n"
-    swag += '0,v,"A man, old, sits.",He,gold,stands.,sings.,"eats, fast.",sleeps.,2\n'
+    swag = ",video-id,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label,ending-source\n"
+    swag += '0,v,"A man, old, sits.",He,gold,stands.,sings.,"eats, fast.",sleeps.,2,gold\n'
     (found,) = read(tmp_path / "b.csv", swag)
     wanted = ("stands.", "sings.", "eats, fast.", "sleeps.")
     assert found == Choice(f"{tmp_path}/b.csv, line 2", "A man, old, sits.", "He", wanted, 2)

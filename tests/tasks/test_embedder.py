@@ -89,6 +89,10 @@ def test_a_long_text_is_cut_to_what_stands_around_its_gaps(filler: Filler) -> No
     np.testing.assert_allclose([g.probability for g in gap], [g.probability for g in same], atol=1e-5)
     with pytest.raises(RegardError, match="line 7: its gaps lie 62 tokens apart; 30 can be read at once"):
         filler.fill(["[MASK]" + after + "[MASK]"], before=6)
+    told: list[str] = []
+    found = filler.fill(["a [MASK]", "[MASK]" + after + "[MASK]", "[MASK]"], warn=told.append)
+    assert [len(gaps) for gaps in found] == [1, 0, 1]
+    assert told == ["line 2: its gaps lie 62 tokens apart; 30 can be read at once, so it is left empty"]
 
 
 def test_mistakes(filler: Filler) -> None:

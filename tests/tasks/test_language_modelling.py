@@ -272,6 +272,18 @@ def test_what_cannot_be_written(writer: Writer) -> None:
         writer.score("a cat")
     with pytest.raises(RegardError, match="must be at least 1"):
         writer.generate("a", max_tokens=0)
+    with pytest.raises(RegardError, match="greedy takes the likeliest word and beam searches; give one of them"):
+        writer.generate("a", greedy=True, beam=2)
+    with pytest.raises(RegardError, match=r"'the \?' holds half a character: what was given is not UTF-8"):
+        writer.generate("the \udcff")
+
+
+def test_words_of_a_prompt_that_nobody_taught_are_told(writer: Writer) -> None:
+    told: list[str] = []
+    writer.generate("the 你 the 好", max_tokens=2, warn=told.append)
+    assert told == ["unknown to this model: 2 of the prompt's 12 tokens"]
+    with pytest.warns(UserWarning, match="unknown to this model: 1 of the prompt's 6 tokens"):
+        writer.generate("the 你", max_tokens=2)
 
 
 def test_scores_of_texts(writer: Writer) -> None:

@@ -207,7 +207,7 @@ def test_lines_of_json(tmp_path: Path) -> None:
     write_vocabulary(tmp_path)
     made = Reading(TagConfig(scheme="plain"), from_bert(tmp_path / "vocab.txt"), ["I-X", "O"])
     assert len(made.units(examples, notes)) == 1
-    assert notes.sentences() == [f"1 sentences have no words and are left out ({tmp_path}/a.jsonl, line 2)"]
+    assert notes.sentences() == [f"1 sentence has no words and is left out ({tmp_path}/a.jsonl, line 2)"]
 
 
 def test_plain_tags_have_no_entities(tmp_path: Path) -> None:

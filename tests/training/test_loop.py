@@ -378,6 +378,26 @@ def test_init_refuses_another_vocabulary(folder: Path) -> None:
         train(recipes.load(keys), folder / "next", "cpu")
 
 
+def test_a_start_that_failed_does_not_keep_its_folder(folder: Path) -> None:
+    run(folder)
+    keys = toy.recipe(folder, init=str(folder / "run"))
+    keys["model"]["inner"] = 24
+    with pytest.raises(RegardError, match=r"is .* in the model"):
+        train(recipes.load(keys), folder / "next", "cpu")
+    assert (folder / "next" / "config.yaml").exists()
+    assert run(folder, "next").finished
+
+
+def test_a_model_without_its_log_is_not_written_over(folder: Path) -> None:
+    run(folder, "whole")
+    (folder / "run").mkdir()
+    for name in ("config.yaml", "model.safetensors"):
+        shutil.copy(folder / "whole" / name, folder / "run")
+    shutil.copytree(folder / "whole" / "tokenizer", folder / "run" / "tokenizer")
+    with pytest.raises(RegardError, match=r"another recipe \(training.steps: 12 → 11\)"):
+        run(folder, steps=11)
+
+
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_long_rows_are_cut_in_training_too(folder: Path, dropout: float) -> None:
     with open(folder / "train.en", "a") as a, open(folder / "train.de", "a") as b:

@@ -1,5 +1,6 @@
 """Questions with options of which one is right: DREAM's JSON, SWAG's CSV, the catalog's sets, and .jsonl."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -61,7 +62,7 @@ def _usual(item: Item) -> Choice:
 
 def _swag(item: Item) -> Choice:
     """sent1 is read; sent2 goes on in each of the endings; label is the right one's number."""
-    endings = sorted((key for key in item.values if str(key).startswith("ending")), key=lambda key: int(key[6:]))
+    endings = sorted((key for key in item.values if re.fullmatch(r"ending\d+", str(key))), key=lambda key: int(key[6:]))
     label = item.text("label").strip()
     if not label.isdigit():
         raise RegardError(f"{item.where}: the label {label!r} is not the number of an ending")

@@ -24,7 +24,7 @@ def find(name: str) -> Path:
             raise RegardError(f"{path} is a folder; give a file in it")
         if path.exists():
             return path
-    looked = " and in ".join(str(p.absolute().parent) for p in places)
+    looked = " and in ".join(dict.fromkeys(str(p.absolute().parent) for p in places))
     hint = (
         ""
         if os.environ.get("REGARD_DATA") or Path(name).is_absolute()

@@ -61,5 +61,5 @@ def _spans(given: Any, where: str) -> tuple[Span, ...]:
         if isinstance(given, dict):
             given = [{"text": t, "answer_start": s} for t, s in zip(given["text"], given["answer_start"], strict=True)]
         return tuple(Span(int(answer["answer_start"]), str(answer["text"])) for answer in given)
-    except (KeyError, TypeError, ValueError) as error:
-        raise RegardError(f'{where}: answers must be [{{"text": …, "answer_start": …}}] ({error!r})') from None
+    except (KeyError, TypeError, ValueError):
+        raise RegardError(f'{where}: answers must be [{{"text": …, "answer_start": …}}]') from None

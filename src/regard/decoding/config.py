@@ -59,12 +59,14 @@ class Sample(_Limits):
         at_least(self, 0, "seed", "top_k")
         below_one(self, "min_p")
         if not 0 < self.temperature < 1e6:
-            said = f"temperature must be above 0, and finite, not {self.temperature}"
+            said = f"temperature must be above 0, and less than a million, not {self.temperature}"
             raise ValueError(f"{said}; the likeliest: kind: greedy")
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p must be in (0, 1], not {self.top_p}")
         if not 0 < self.repetition_penalty < 1e6:
-            raise ValueError(f"repetition_penalty must be above 0, and finite, not {self.repetition_penalty}")
+            raise ValueError(
+                f"repetition_penalty must be above 0, and less than a million, not {self.repetition_penalty}"
+            )
 
 
 DecodingConfig = Greedy | Beam | Sample

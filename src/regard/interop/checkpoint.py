@@ -8,7 +8,7 @@ import pickle
 import re
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -92,7 +92,7 @@ class Imported:
     """What a checkpoint became; `save` puts its vocabulary into a model folder."""
 
     recipe: Recipe
-    weights: dict[str, Tensor]
+    weights: dict[str, Tensor] = field(repr=False)
     save: Callable[[Path], None]
 
     def write(self, out: Path) -> None:

@@ -28,7 +28,6 @@ from regard.tasks.talker import Talker
 from regard.tasks.translator import Translator
 from regard.tasks.writer import Writer
 from regard.text import Tokenizer
-from regard.text.forms import byte_of_symbol
 
 LIMIT = 200  # tokens of a side: weights grow with their square
 
@@ -56,26 +55,6 @@ def read(made: Any, text: str, target: str | None = None) -> Read:
                                   "leave out the target")  # fmt: skip
             return reader(made, text, target)
     raise RegardError(f"a model of the task {made.recipe.task.kind} cannot be looked into")
-
-
-def shown(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
-    """The pieces as people read them: bytes as the text they are, a piece that a word goes on after as `pie@@`."""
-    pieces, special = tokenizer.tokens(ids), set(tokenizer.special.values())
-    if tokenizer.kind == "bpe":
-        return [
-            piece if i in special else piece[: -len("</w>")] or "▁" if piece.endswith("</w>") else f"{piece}@@"
-            for i, piece in zip(ids, pieces, strict=True)
-        ]
-    if tokenizer.kind not in ("byte_bpe", "gpt2"):
-        return pieces
-    return [piece if i in special else _bytes(tokenizer, i) for i, piece in zip(ids, pieces, strict=True)]
-
-
-def _bytes(tokenizer: Tokenizer, index: int) -> str:
-    text = tokenizer.form.join([tokenizer.pieces[index]])
-    if "\ufffd" in text:  # a part of a character
-        return " ".join(f"{byte_of_symbol()[symbol]:02x}" for symbol in tokenizer.pieces[index])
-    return text.replace(" ", "▁").replace("\n", "↵")
 
 
 def _fits(ids: Sequence[int], what: str, room: int | None = None) -> Sequence[int]:
@@ -122,8 +101,8 @@ def _pair(made: Any, marks: tuple[Tokenizer, Tokenizer], read: Sequence[int], sa
     _fits(said, "target", (getattr(made.model, "longest", None) or LIMIT + 1) - 1)
     batch = pairs(Packed.of([read]), Packed.of([said]), source, target).to(made.device)
     ids = {"source": [*read, source.eos], "target": [target.bos, *said]}
-    asked, heard = shown(source, ids["source"]), shown(target, ids["target"])
-    says = shown(target, [*said, target.eos])
+    asked, heard = source.shown(ids["source"]), target.shown(ids["target"])
+    says = target.shown([*said, target.eos])
     names = {"encoder": (asked, asked), "decoder": (heard, heard), "cross": (says, asked)}
     return Read(lambda record: made.model(batch, record), ids, names, output, says=says)
 
@@ -132,8 +111,8 @@ def _continued(made: Any, ids: Sequence[int], output: str | None) -> Read:
     """A language model reads all; what it would say next is its output, where nothing else is."""
     batch = texts([ids], made.tokenizer.pad)
     batch = replace(batch, places=torch.tensor([len(ids) - 1])).to(made.device)
-    names, likeliest = shown(made.tokenizer, ids), int(made.model(batch).argmax())
-    says = [*names[1:], *shown(made.tokenizer, [likeliest])]
+    names, likeliest = made.tokenizer.shown(ids), int(made.model(batch).argmax())
+    says = [*names[1:], *made.tokenizer.shown([likeliest])]
     places = {"decoder": (names, names)}
     return Read(lambda record: made.model(batch, record), {"text": list(ids)}, places, output or says[-1], says=says)
 
@@ -143,7 +122,7 @@ def _embedded(made: Embedder, text: str, target: str | None) -> Read:
     ids = list(_fits([t.bos, *made.reader.encode([text], marks)[0], t.eos], "text", made.context))
     batch = texts([ids], t.pad).to(made.device)
     guesses = made.fill([text], 1)[0] if isinstance(made, Filler) else []
-    names = shown(t, ids)
+    names = t.shown(ids)
     output = " ".join(best[0].word for best in guesses)
     return Read(lambda record: made.body(batch, record), {"text": ids}, {"encoder": (names, names)}, output)
 
@@ -157,7 +136,7 @@ def _asked(made: Any, text: str, target: str | None) -> Read:
     _fits(row.ids, "text")
     batch = texts([row.ids], made.reading.marks.pad, Packed.of([row.segments]))
     batch = batch.to(next(made.model.parameters()).device)
-    names = shown(made.tokenizer, row.ids)
+    names = made.tokenizer.shown(row.ids)
     run = lambda record: made.model.body(batch, record)  # noqa: E731
     return Read(run, {"text": row.ids}, {"encoder": (names, names)}, output, row.segments)
 

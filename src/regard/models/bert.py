@@ -71,7 +71,7 @@ class BertConfig(StackConfig):
     def check(self, longest: int) -> None:
         """Raise ValueError where sequences of at most so many places are more than the choices can serve."""
         self.attention.check("encoder", longest, self.layers)
-        stack.check_room(self.position, "position", longest)
+        stack.check_room(self.position, "position", longest, "task.length")
 
     def build(self, entries: int) -> "Bert":
         return Bert(self, entries)

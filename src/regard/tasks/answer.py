@@ -15,7 +15,7 @@ from torch import nn
 from regard.config import option
 from regard.data.config import Corpus
 from regard.data.questions import Question, questions
-from regard.errors import RegardError, listed
+from regard.errors import RegardError, characters, listed
 from regard.evaluation.squad import answer_metrics
 from regard.models.heads import Answerer
 from regard.tasks.contract import Warn
@@ -121,14 +121,15 @@ class AnswerConfig(Finetuning):
         asked = [found.ids for found in located(reading.tokenizer, [example.question for example in examples])]
         units: list[Unit] = []
         for owner, (example, pieces) in enumerate(zip(examples, asked, strict=True)):
-            self._note(example, pieces, notes)
+            self._note(example, pieces, notes, learn)
             target = self._target(example, notes, learn)
             if not learn or target is not None:
                 units += self._windows(owner, pieces[: self.question], placed[example.context], target, reading)
         return units
 
-    def _note(self, example: Question, pieces: list[int], notes: Notes) -> None:
-        if len(example.placed()) < len(example.answers):
+    def _note(self, example: Question, pieces: list[int], notes: Notes, learn: bool) -> None:
+        placed = example.placed()
+        if len(placed) < len(example.answers) and (placed or not learn):  # else it is dropped, which is noted then
             notes.add("questions have answers that do not stand where answer_start says", example.where)
         if len(pieces) > self.question:
             notes.add(f"questions are longer than task.question={self.question} pieces and are cut", example.where)
@@ -144,7 +145,7 @@ class AnswerConfig(Finetuning):
         if learn and not example.answers:
             notes.add("questions have no answer and are dropped; task.empty: true learns from them", example.where)
         elif learn:
-            notes.add("questions have no answer that stands in its place, and are dropped", example.where)
+            notes.add("questions have no answer that stands where answer_start says, and are dropped", example.where)
         return None
 
     def _windows(
@@ -187,7 +188,8 @@ class Located(NamedTuple):
 def located(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Located]:
     """Pieces with their characters. BERT's rules keep them; others are given words and marks one by one."""
     if tokenizer.kind == "bert":
-        found = tokenizer.inner.encode_batch(list(texts), add_special_tokens=False)
+        with characters(texts):
+            found = tokenizer.inner.encode_batch(list(texts), add_special_tokens=False)
         return [Located(encoding.ids, encoding.offsets) for encoding in found]
     words = [list(_WORDS.finditer(text)) for text in texts]
     pieces = iter(tokenizer.encode_batch([word[0] for row in words for word in row]))

@@ -97,7 +97,7 @@ def pair_of(line: str, where: str) -> tuple[str, str]:
     """Question and text, from JSON or with a tab between them."""
     cells = [_object(line, where).text(key) for key in ("question", "context")] if _is_json(line) else line.split("\t")
     if len(cells) != 2:
-        raise RegardError(f"{where}: {len(cells)} columns; write question TAB text, or JSON")
+        raise RegardError(f"{where}: {_number(cells, 'column', line)}; write question TAB text, or JSON")
     return cells[0], cells[1]
 
 
@@ -111,8 +111,16 @@ def question_of(line: str, where: str) -> tuple[str, str, list[str]]:
         cells = [*line.split("\t"), "", ""]
         found = cells[0], cells[1], cells[2:-2]
     if len(found[2]) < 2:
-        raise RegardError(f"{where}: {len(found[2])} options; write text TAB question TAB option TAB option, or JSON")
+        raise RegardError(
+            f"{where}: {_number(found[2], 'option', line)}; write text TAB question TAB option TAB option, or JSON"
+        )
     return found
+
+
+def _number(cells: list[str], what: str, line: str) -> str:
+    if line.lstrip().startswith("{") and not _is_json(line):
+        return "JSON that is cut short"
+    return f"{len(cells)} {what}{'s' * (len(cells) != 1)}"
 
 
 def _is_json(line: str) -> bool:

@@ -66,6 +66,7 @@ class Task(Protocol):
     fingerprint: str  # of the prepared data: a run resumes only on the same
     goal: str  # the validation metric that decides which weights are best
     higher_is_better: bool
+    counted: str  # what a view's targets are: tokens, examples
 
     def report(self) -> list[str]:
         """What was read, kept and dropped, in sentences."""
@@ -102,6 +103,7 @@ class BaseTask:
     """What tasks do alike, unless they do it in their own way."""
 
     fingerprint: str
+    counted = "tokens"
 
     def __init__(self, recipe: "Recipe") -> None:
         self.recipe, self.goal, self.smoothing = recipe, recipe.training.goal, recipe.training.label_smoothing

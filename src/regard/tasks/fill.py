@@ -18,10 +18,10 @@ def fill(
     with reading(source) as lines, writing(output) as out:
         for chunk in chunks(lines, lines.soon):
             for number, (line, gaps) in enumerate(
-                zip(chunk, filler.fill(chunk, top, batch_tokens, start), strict=True), start + 1
+                zip(chunk, filler.fill(chunk, top, batch_tokens, start, warn), strict=True), start + 1
             ):
                 out.write(_json(number, line, gaps) if as_json else f"{_line(gaps)}\n")
-                if not gaps and line.strip():
+                if MASK not in line and line.strip():
                     without += 1
                     if without <= NAMED:
                         warn(f"line {number} has no {MASK}: there is nothing to fill")

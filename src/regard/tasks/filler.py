@@ -9,6 +9,7 @@ from regard.errors import RegardError, listed
 from regard.models.bert import MaskedLanguage
 from regard.models.texts import texts
 from regard.tasks.batching import by_length
+from regard.tasks.contract import Warn
 from regard.tasks.embedder import Embedder
 
 MASK = "[MASK]"
@@ -23,17 +24,18 @@ class Filler(Embedder):
     """`regard.load(folder)` gives one of these for a pretrained BERT; it embeds too."""
 
     def fill(
-        self, given: Sequence[str], top: int = 5, batch_tokens: int = 4096, before: int = 0
+        self, given: Sequence[str], top: int = 5, batch_tokens: int = 4096, before: int = 0, warn: Warn | None = None
     ) -> list[list[list[Guess]]]:
         """For each text, for each [MASK] in it, the likeliest words, best first; nothing for a text that has none.
 
         Gaps of one text are guessed each for itself. A text that is longer than the model has learned to read is cut to
-        what stands around its gaps; where they lie too far apart it is refused, with its number (from `before` + 1 on).
+        what stands around its gaps; where they lie too far apart it is refused, with its number (from `before` + 1 on),
+        or, if there is somebody to `warn`, told of and left empty.
         """
         listed(given, "fill([text])")
         if top < 1:
             raise RegardError(f"top must be at least 1, not {top}")
-        rows = [self._row(line, number) for number, line in enumerate(given, before + 1)]
+        rows = [self._row(line, number, warn) for number, line in enumerate(given, before + 1)]
         found: list[list[list[Guess]]] = [[] for _ in rows]
         self.model.eval()
         for numbers in by_length([len(row) for row in rows], batch_tokens):
@@ -41,8 +43,8 @@ class Filler(Embedder):
                 found[number] = guesses
         return found
 
-    def _row(self, line: str, number: int) -> list[int]:
-        """[CLS] … [SEP]; nothing where there is no gap."""
+    def _row(self, line: str, number: int, warn: Warn | None) -> list[int]:
+        """[CLS] … [SEP]; nothing where there is no gap that can be read."""
         t, mask, room = self.tokenizer, cast(int, self.tokenizer.mask), self.context - 2
         if MASK not in line:
             return []
@@ -50,9 +52,11 @@ class Filler(Embedder):
         if len(ids) > room:
             first, last = ids.index(mask), len(ids) - ids[::-1].index(mask)
             if last - first > room:
-                raise RegardError(
-                    f"line {number}: its gaps lie {last - first} tokens apart; {room} can be read at once"
-                )
+                far = f"line {number}: its gaps lie {last - first} tokens apart; {room} can be read at once"
+                if warn is None:
+                    raise RegardError(far)
+                warn(f"{far}, so it is left empty")
+                return []
             begin = min(max(0, (first + last - room) // 2), len(ids) - room)
             ids = ids[begin : begin + room]
         return [t.bos, *ids, t.eos]

@@ -21,7 +21,7 @@ from regard.errors import RegardError
 from regard.evaluation.labels import require
 from regard.models.texts import Texts
 from regard.tasks.contract import BaseTask, Progress
-from regard.tasks.fit import fits
+from regard.tasks.fit import fits, refuse_sampling
 from regard.tasks.options import texts_of
 from regard.tasks.reading import Notes, Reader, Reading
 from regard.tasks.texts import TOKENIZER
@@ -56,6 +56,7 @@ class Finetuning:
     asks: ClassVar[tuple[str, ...]] = ("text",)
     needs: ClassVar[tuple[str, ...]] = ("scikit-learn",)  # packages that measure it
     smooths: ClassVar[bool] = False  # whether its labels can be smoothed
+    counted: ClassVar[str] = "examples"  # what is learned from, one by one
 
     kind: str = "?"
     batch: int = option(32, "examples of a micro-batch; training.tokens_per_batch bounds it too")
@@ -80,6 +81,7 @@ class Finetuning:
             raise ValueError(f"training.label_smoothing means nothing to the task {self.kind}; write 0")
         if getattr(recipe.model, "segments", 2) < 2:
             raise ValueError(f"model.segments must be at least 2 for the task {self.kind}: it tells two texts apart")
+        refuse_sampling(recipe)
         fits(recipe, self.length)
 
     # --- what a task says --------------------------------------------------------------------------------------
@@ -181,7 +183,7 @@ class FinetuningTask(BaseTask):
         self, recipe: "Recipe", reading: Reading, train: Sequence[Any], valid: Sequence[Any], weights: np.ndarray
     ) -> None:
         super().__init__(recipe)
-        self.reading, self.settings = reading, reading.settings
+        self.reading, self.settings, self.counted = reading, reading.settings, reading.settings.counted
         self.notes_of_train, self.notes_of_valid = Notes(), Notes()
         self.train, self.valid = train, valid[: recipe.training.validation.lines or None]
         self.units = reading.units(train, self.notes_of_train, learn=True)

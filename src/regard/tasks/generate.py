@@ -8,7 +8,7 @@ from typing import IO, Any
 
 from regard.decoding import Beam
 from regard.folder import load_as
-from regard.tasks.options import chosen
+from regard.tasks.options import chosen, either
 from regard.tasks.streams import decode, warn, writing
 from regard.tasks.writer import Continuation, Piece, Writer
 
@@ -26,7 +26,7 @@ def generate(
     **options: Any,
 ) -> None:
     writer = load_as(Writer, run, device, "generate")
-    beam = 1 if beam is None and search == "greedy" else beam
+    beam = either(search == "greedy", beam, "--greedy", "--beam")
     decoding = chosen(writer.recipe.decoding, beam, drawn, lambda key: f"--{key.replace('_', '-')}")
     given = "\n".join(decode(sys.stdin.buffer, "standard input")) if prompt is None else prompt
     shown = given if echo else ""

@@ -51,7 +51,7 @@ def drawing(base: DecodingConfig, **choices: Any) -> DecodingConfig:
     if temperature == 0:
         return Greedy(**_limits(base))
     if not 0 < temperature < 1e6:  # a recipe has no 0: it says greedy
-        raise RegardError(f"temperature must be 0 or more, and finite, not {temperature}")
+        raise RegardError(f"temperature must be 0 or more, and less than a million, not {temperature}")
     try:
         return Sample(**choices, **_limits(base))
     except ValueError as error:
@@ -77,7 +77,14 @@ def asked(
     """The same, from the keywords of a call in Python; `others` are those that are not about the search."""
     if strange := [key for key in drawn if key not in DRAWN]:
         raise RegardError(f"{call} has no option {strange[0]}; there are {', '.join(DRAWN)}, greedy, beam, {others}")
-    return chosen(base, 1 if beam is None and greedy else beam, drawn)
+    return chosen(base, either(greedy, beam, "greedy", "beam"), drawn)
+
+
+def either(greedy: bool, beam: int | None, *named: str) -> int | None:
+    """The beam that is meant; a greedy search is one of 1."""
+    if greedy and beam not in (None, 1):
+        raise RegardError(f"{named[0]} takes the likeliest word and {named[1]} searches; give one of them")
+    return 1 if greedy else beam
 
 
 def _limits(base: DecodingConfig) -> dict[str, Any]:

@@ -28,7 +28,7 @@ LABELS = "labels.json"
 class Notes:
     """What was dropped or cut on the way, as sentences with how often and where."""
 
-    SHOWN = 5
+    SHOWN = 20
 
     def __init__(self) -> None:
         self.places: dict[str, list[str]] = {}
@@ -39,9 +39,22 @@ class Notes:
     def sentences(self) -> list[str]:
         found = []
         for what, places in self.places.items():
-            shown, more = "; ".join(places[: self.SHOWN]), len(places) - self.SHOWN
-            found.append(f"{len(places):,} {what} ({shown}{f'; and {more:,} more' if more > 0 else ''})")
+            if len(places) == 1:  # texts are cut: a text is
+                first, _, rest = what.partition(" ")
+                what = f"{first.removesuffix('s')} {rest.replace('are ', 'is ').replace('have ', 'has ')}"
+            more = len(places) - self.SHOWN
+            shown = _together(places[: self.SHOWN]) + (f"; and {more:,} more" if more > 0 else "")
+            found.append(f"{len(places):,} {what} ({shown})")
         return found
+
+
+def _together(places: Sequence[str]) -> str:
+    """Places `FILE, line 3` of which those of one file stand together: `FILE, line 3, 5, 8`."""
+    by_file: dict[str, list[str]] = {}
+    for place in places:
+        file, _, number = place.rpartition(" ")
+        by_file.setdefault(file, []).append(number)
+    return "; ".join(f"{file} {', '.join(numbers)}".strip() for file, numbers in by_file.items())
 
 
 class Reading:

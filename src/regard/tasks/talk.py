@@ -148,6 +148,7 @@ def terminal(talk: Conversation, out: IO[str], as_json: bool) -> None:
         except KeyboardInterrupt:  # as a shell does: this line is forgotten
             out.write("\n")
             continue
+        said = len(talk.turns)
         try:
             if line.startswith("/"):
                 talk.command(line, out)
@@ -156,5 +157,6 @@ def terminal(talk: Conversation, out: IO[str], as_json: bool) -> None:
             elif line:
                 talk.show(line, out)
         except RegardError as error:
+            del talk.turns[said:]
             warn(str(error))
         out.flush()

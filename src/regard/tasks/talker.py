@@ -159,7 +159,7 @@ class Talker:
         weights = weights[-tokens.shape[1] : -1, : len(prompt)]  # of the places that say the reply's words
         marks = [n for n, token in enumerate(prompt) if token in t.special.values() and token != t.unk]
         weights[:, marks] = 0.0
-        return t.tokens(prompt), t.tokens(said), weights / weights.sum(-1, keepdim=True).clamp(min=1e-9)
+        return t.shown(prompt), t.shown(said), weights / weights.sum(-1, keepdim=True).clamp(min=1e-9)
 
 
 # --- measuring -----------------------------------------------------------------------------------------------------

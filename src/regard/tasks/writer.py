@@ -185,13 +185,17 @@ class Writer:
     def _prompt(self, prompt: str, strict: bool, warn: Warn | None, kept: int | None = None) -> list[int]:
         """Its tokens, of which the last are kept where there are more than the context, or than `kept`."""
         ids, most = self.running.prompt(prompt), kept or self.context
+        warn = warn or (lambda sentence: warnings.warn(sentence, stacklevel=5))
+        t = self.tokenizer
+        if t.unk != t.eos and (strange := ids.count(t.unk)):  # GPT-2 has one mark for all
+            warn(f"unknown to this model: {strange:,} of the prompt's {len(ids):,} tokens")
         if len(ids) <= most:
             return ids
         room = "" if most == self.context else f" less the room for what a beam says, {most:,}"
         said = f"the prompt has {len(ids):,} tokens, more than the context of {self.context:,}{room}"
         if strict:
             raise RegardError(f"{said}; shorten it, or let its last tokens be kept")
-        (warn or (lambda sentence: warnings.warn(sentence, stacklevel=4)))(f"{said}: its last ones are kept")
+        warn(f"{said}: its last ones are kept")
         return ids[-most:]
 
     # --- scoring -----------------------------------------------------------------------------------------------

@@ -32,6 +32,10 @@ class Form:
     def show(self, piece: str) -> str:
         return piece.replace(" ", "▁")
 
+    def readable(self, piece: str) -> str:
+        """The same for a reader who knows nothing of how pieces are marked."""
+        return self.show(piece)
+
     def opens(self, piece: str, previous: str) -> bool:
         """Does a new word begin with this piece? `previous` is the piece before it."""
         return previous.endswith(" ") and piece != " "
@@ -63,6 +67,9 @@ class EndMarked(Form):
 
     def show(self, piece: str) -> str:
         return piece.replace(" ", "</w>")
+
+    def readable(self, piece: str) -> str:
+        return (piece[:-1] or "▁") if piece.endswith(" ") else f"{piece}@@"
 
     def opens(self, piece: str, previous: str) -> bool:
         return previous.endswith(" ")
@@ -128,6 +135,12 @@ class Bytes(Form):
 
     def show(self, piece: str) -> str:
         return piece
+
+    def readable(self, piece: str) -> str:
+        text = self.join([piece])
+        if "\ufffd" in text:  # a part of a character
+            return " ".join(f"{byte_of_symbol()[symbol]:02x}" for symbol in piece)
+        return text.replace(" ", "▁").replace("\n", "↵")
 
     def opens(self, piece: str, previous: str) -> bool:
         return piece[:1] in ("Ġ", "Ċ", "ĉ", "č")  # space, newline, tab, carriage return

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tokenizers import Tokenizer as Inner
 
-from regard.errors import RegardError, telling, whole
+from regard.errors import RegardError, characters, telling, whole
 from regard.text import forms, moses, spm
 from regard.text.stages import Stages, join_words
 from regard.text.table import Table
@@ -105,7 +105,10 @@ class Tokenizer:
         return self.encode_batch([text])[0]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        prepared = [self.prepare(text) for text in texts]
+        with characters(texts):
+            return self._encode_batch([self.prepare(text) for text in texts])
+
+    def _encode_batch(self, prepared: list[str]) -> list[list[int]]:
         if not self.byte_ids:
             rows = [e.ids for e in self.inner.encode_batch_fast(prepared, add_special_tokens=False)]
             return rows if self.table is None else self.table.renumber(self.inner, rows, prepared)
@@ -139,6 +142,11 @@ class Tokenizer:
         """The pieces as people like to see them."""
         special = set(self.special.values())
         return [self.pieces[i].strip(" ") if i in special else self.form.show(self.pieces[i]) for i in ids]
+
+    def shown(self, ids: Sequence[int]) -> list[str]:
+        """The pieces as people read them: bytes as the text they are, a piece that a word goes on after as `pie@@`."""
+        special = set(self.special.values())
+        return [self.pieces[i].strip(" ") if i in special else self.form.readable(self.pieces[i]) for i in ids]
 
     def words(self, ids: Sequence[int]) -> list[int]:
         """For every piece the number of its word, from 0; -1 for special tokens."""

@@ -62,8 +62,8 @@ class Log:
                 if isinstance(value, int | float) and math.isfinite(value):
                     self._board.add_scalar(f"{kind}/{name}", value, step)
 
-    def train(self, step: int, steps: int, loss: float, rate: float, speed: float) -> None:
-        note = f"training loss {loss:.3f}  {speed:,.0f} tok/s"
+    def train(self, step: int, steps: int, loss: float, rate: float, speed: str) -> None:
+        note = f"training loss {loss:.3f}  {speed}"
         if self.bar:
             self.bar.update(self._task, note=note)
         elif time.monotonic() - self._said > QUIET or step == steps:
@@ -105,7 +105,7 @@ class Silence(Log):
     def write(self, kind: str, step: int, **values: Any) -> None:
         pass
 
-    def train(self, step: int, steps: int, loss: float, rate: float, speed: float) -> None:
+    def train(self, step: int, steps: int, loss: float, rate: float, speed: str) -> None:
         pass
 
     def say(self, sentence: str) -> None:

@@ -215,17 +215,16 @@ class Trainer:
 
     def _log(self, log: Log, clock: "Clock", rate: float) -> None:
         self.check()
-        loss, speed, waited = clock.read()
-        log.train(self.progress.step, self.settings.steps, loss, rate, speed)
+        (loss, speed, waited), counted = clock.read(), self.task.counted
+        log.train(self.progress.step, self.settings.steps, loss, rate, f"{speed:,.0f} {counted}/s")
         log.write(
             "train",
             self.progress.step,
             epoch=self.progress.epoch,
             loss=round(loss, 5),
             rate=rate,
-            tokens_per_second=round(speed),
             waiting=round(waited, 4),
-            tokens=self.progress.tokens,
+            **{f"{counted}_per_second": round(speed), counted: self.progress.tokens},
         )
 
     def _validate(self, log: Log, clock: "Clock", interrupt: Interrupt) -> None:
