@@ -122,7 +122,7 @@ def evaluate(
     beam: Beam = None,
     engine: Engine = "own",
     precision: Precision = None,
-    text: Annotated[Path | None, Option(help="A language model: measure on this file instead.")] = None,
+    text: Annotated[Path | None, Option(help="Not for translation: measure on this file instead.")] = None,
     context: Annotated[int | None, Option(min=1, help="A language model: tokens of a window.")] = None,
     stride: Annotated[
         int | None, Option(min=1, help="A language model: tokens from window to window; less is slower.")
@@ -130,7 +130,7 @@ def evaluate(
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Measure a model: BLEU, chrF and TER with signatures, exact match, perplexity."""
+    """Measure a model, as its task is measured: BLEU, chrF and TER with signatures, perplexity, accuracy, F1."""
     from regard.interop.engines import opener
     from regard.tasks.command import evaluate as body
 
