@@ -62,9 +62,9 @@ def test_it_learns_and_is_used(run: Path) -> None:
         model.classify(["w3", ("a", "b", "c")])
     told: list[str] = []
     model.classify(["", "w3 " * 40], told.append, before=4096)
-    assert told == ["1 texts are longer than task.length=32 pieces and are cut (text 4098)"]
+    assert told == ["1 text is longer than task.length=32 pieces and is cut (text 4098)"]
     model.classify(["w3", ("w1", "great")], told.append)
-    assert told[1:] == ["1 pairs are given to a model that has learned from single texts (text 2)"]
+    assert told[1:] == ["1 pair is given to a model that has learned from single texts (text 2)"]
 
 
 def test_the_command(run: Path) -> None:
@@ -200,9 +200,9 @@ def test_empty_and_long_texts_are_counted(tmp_path: Path) -> None:
     made = task(tmp_path, GIVEN + f"\t x\n \ty\n{long}\ty\n", length=8)
     assert made.report() == [
         "5 examples in 3 rows, 2 labels",
-        f"2 examples have no text and are dropped ({tmp_path}/train.tsv, line 4; {tmp_path}/train.tsv, line 5)",
-        f"1 texts are longer than task.length=8 pieces and are cut ({tmp_path}/train.tsv, line 6)",
-        f"validation data: 1 texts are longer than task.length=8 pieces and are cut ({tmp_path}/valid.tsv, line 6)",
+        f"2 examples have no text and are dropped ({tmp_path}/train.tsv, line 4, 5)",
+        f"1 text is longer than task.length=8 pieces and is cut ({tmp_path}/train.tsv, line 6)",
+        f"validation data: 1 text is longer than task.length=8 pieces and is cut ({tmp_path}/valid.tsv, line 6)",
     ]
     assert max(unit.length for unit in made.units) == 8
 

@@ -83,7 +83,7 @@ def test_a_long_sentence_gets_the_tags_of_its_parts(run: Path) -> None:
     found = model.tag([words], said.append)[0]
     wanted = ["O", "B-PER", "I-PER", "B-LOC", "O"] * 30
     assert np.mean([a == b for a, b in zip(found.tags, wanted, strict=True)]) > 0.97
-    assert said == ["1 sentences are longer than task.length=16 and are read in windows (sentence 1)"]
+    assert said == ["1 sentence is longer than task.length=16 and is read in windows (sentence 1)"]
     model.tag([words], said.append, before=4)
     assert said[1].endswith("(sentence 5)")
 

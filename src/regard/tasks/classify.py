@@ -21,7 +21,7 @@ from regard.tasks.units import Unit
 
 Text = str | tuple[str, str]
 UNLIKE = {
-    1: "single texts are given to a model that has learned from pairs",
+    1: "texts are given alone to a model that has learned from pairs",
     2: "pairs are given to a model that has learned from single texts",
 }
 
