@@ -23,7 +23,7 @@ def characters(texts: Iterable[str]) -> Iterator[None]:
     try:
         yield
     except TypeError:
-        for text in texts:
+        for text in (given for given in texts if isinstance(given, str)):
             shown = text.encode("utf-8", "replace").decode()
             if shown != text:
                 raise RegardError(f"{shown[:40]!r} holds half a character: what was given is not UTF-8") from None

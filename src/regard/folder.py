@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 CONFIG, WEIGHTS, RESULTS = "config.yaml", "model.safetensors", "results.json"
-COMMANDS = {  # what a trained model is asked with, by its task
+COMMANDS = {  # by task, what a trained model is asked with, where that has another name
     "translation": "translate",
     "lm": "generate",
     "pretraining": "fill",
     "embedding": "embed",
     "regress": "classify",
-}  # the others are named as their task is
+}
 PARTS = ("tokenizer", "labels.json")  # what a task writes there; not every task has all
 
 

@@ -405,7 +405,8 @@ def test_a_full_disk_elsewhere(folder: Path, monkeypatch: pytest.MonkeyPatch, fu
             "regard.training.log.Log._forget_after", lambda self, step: self.path.symlink_to("/dev/full")
         )
     else:
-        (folder / "run" / f".config.yaml.{os.getpid()}").symlink_to("/dev/full")
+        half = folder / "run" / f".config.yaml.{os.getpid()}"
+        monkeypatch.setattr("regard.tasks.translation.TranslationTask.save", lambda *_: half.symlink_to("/dev/full"))
     with pytest.raises(RegardError, match=r"run.*: cannot be written \(No space left on device\)"):
         train(recipes.load(toy.recipe(folder, steps=2)), folder / "run", "cpu")
 

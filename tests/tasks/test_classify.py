@@ -195,6 +195,14 @@ def test_smoothing_is_for_labels(tmp_path: Path) -> None:
         recipes.load(made, ["training.label_smoothing=0.1"])
 
 
+def test_pieces_are_not_drawn_anew(tmp_path: Path) -> None:
+    (tmp_path / "train.tsv").write_text(GIVEN)
+    made = toys.recipe(tmp_path, {"kind": "classify"}, ("train.tsv", "train.tsv"))
+    recipe = recipes.load(made, ["text={kind: bpe, size: 30, dropout: 0.1}"])  # a model that has it can be opened
+    with pytest.raises(RegardError, match=r"text\.dropout draws pieces anew .* the task classify does not; write 0"):
+        recipe.task.prepare(recipe, None, lambda *_: None)
+
+
 def test_empty_and_long_texts_are_counted(tmp_path: Path) -> None:
     long = " ".join(["a"] * 50)
     made = task(tmp_path, GIVEN + f"\t x\n \ty\n{long}\ty\n", length=8)

@@ -54,6 +54,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     outcome = toys.trained(made, folder / "run")
     assert toys.value(outcome, "f1") > 95
+    assert outcome.results["words_per_second"] > 0
     return folder / "run"
 
 

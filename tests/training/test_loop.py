@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import yaml
 from safetensors.torch import load_file
 
 from regard import config
@@ -385,7 +386,18 @@ def test_a_start_that_failed_does_not_keep_its_folder(folder: Path) -> None:
     with pytest.raises(RegardError, match=r"is .* in the model"):
         train(recipes.load(keys), folder / "next", "cpu")
     assert (folder / "next" / "config.yaml").exists()
+    (folder / "next" / ".config.yaml.99").write_text("half of i")  # of one that was killed
     assert run(folder, "next").finished
+    assert not (folder / "next" / ".config.yaml.99").exists()
+
+
+def test_a_recipe_of_ones_own_is_not_written_over(folder: Path) -> None:
+    (folder / "run").mkdir()
+    own = "# my notes\n" + yaml.safe_dump(toy.recipe(folder, clip=0.5))
+    (folder / "run" / "config.yaml").write_text(own)
+    with pytest.raises(RegardError, match="holds a run of another recipe"):
+        run(folder)
+    assert (folder / "run" / "config.yaml").read_text() == own
 
 
 def test_a_model_without_its_log_is_not_written_over(folder: Path) -> None:

@@ -40,9 +40,7 @@ WORDS = KeyMap(
 )
 SENTENCE = KeyMap(both("sentence", "cls.seq_relationship"))
 MASKED = BODY.under("body.", "bert.") + WORDS  # MaskedLanguage is BertForMaskedLM
-PRETRAINING = (
-    BODY.under("body.", "bert.") + POOLER.under("", "bert.") + WORDS + SENTENCE
-)  # Pretraining is BertForPreTraining
+PRETRAINING = MASKED + POOLER.under("", "bert.") + SENTENCE  # Pretraining is BertForPreTraining
 READER = BODY.under("body.") + POOLER  # Encoder is BertModel
 TAGGER = BODY.under("body.", "bert.") + KeyMap(both("output", "classifier"))  # BertForTokenClassification
 CLASSIFIER = TAGGER + POOLER.under("", "bert.")  # BertForSequenceClassification, BertForMultipleChoice

@@ -65,7 +65,7 @@ def halved(x: Tensor, y: Tensor) -> Tensor:
 
 
 def scale_gradient(x: Tensor, factor: float) -> Tensor:
-    """x itself, whose gradient is multiplied by `factor` on its way back."""
+    """x itself, whose gradient is multiplied by `factor` on its way back; not to be changed in place."""
     same = x.view_as(x)
     if same.requires_grad:
         same.register_hook(lambda gradient: gradient * factor)

@@ -83,6 +83,7 @@ class AnswerConfig(Finetuning):
     metrics: ClassVar[dict[str, bool]] = {"f1": True, "exact_match": True, "loss": False}
     defaults: ClassVar[dict[str, Any]] = defaults("f1")
     needs: ClassVar[tuple[str, ...]] = ()
+    counted: ClassVar[str] = "windows"
 
     kind: Literal["answer"] = "answer"
     length: int = option(384, "pieces of a row, marks included; longer texts are read in windows")

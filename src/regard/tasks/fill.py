@@ -7,18 +7,25 @@ from regard.folder import load_as
 from regard.tasks.filler import MASK, Filler, Guess
 from regard.tasks.streams import chunks, reading, warn, writing
 
-NAMED = 5  # lines without a gap that are told of one by one
+NAMED = 5  # lines that are left empty and told of one by one
 
 
 def fill(
     run: Path, source: Path | None, output: Path | None, top: int, batch_tokens: int, device: str, as_json: bool
 ) -> None:
     filler = load_as(Filler, run, device, "fill")
-    start, without = 0, 0
+    start, without, apart = 0, 0, 0
+
+    def tell(sentence: str) -> None:
+        nonlocal apart
+        apart += 1
+        if apart <= NAMED:
+            warn(sentence)
+
     with reading(source) as lines, writing(output) as out:
         for chunk in chunks(lines, lines.soon):
             for number, (line, gaps) in enumerate(
-                zip(chunk, filler.fill(chunk, top, batch_tokens, start, warn), strict=True), start + 1
+                zip(chunk, filler.fill(chunk, top, batch_tokens, start, tell), strict=True), start + 1
             ):
                 out.write(_json(number, line, gaps) if as_json else f"{_line(gaps)}\n")
                 if MASK not in line and line.strip():
@@ -29,6 +36,8 @@ def fill(
             start += len(chunk)
     if without > NAMED:
         warn(f"{without:,} lines had no {MASK}")
+    if apart > NAMED:
+        warn(f"{apart:,} lines had gaps too far apart")
 
 
 def _line(gaps: list[list[Guess]]) -> str:

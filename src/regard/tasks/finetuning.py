@@ -81,7 +81,6 @@ class Finetuning:
             raise ValueError(f"training.label_smoothing means nothing to the task {self.kind}; write 0")
         if getattr(recipe.model, "segments", 2) < 2:
             raise ValueError(f"model.segments must be at least 2 for the task {self.kind}: it tells two texts apart")
-        refuse_sampling(recipe)
         fits(recipe, self.length)
 
     # --- what a task says --------------------------------------------------------------------------------------
@@ -147,6 +146,10 @@ class Finetuning:
 
     def prepare(self, recipe: "Recipe", home: Path | None, progress: Progress) -> "FinetuningTask":
         require(self.needs)
+        try:
+            refuse_sampling(recipe)  # here, since it changes nothing of a model that is trained
+        except ValueError as error:
+            raise RegardError(str(error)) from None
         weighted = self.weighted(recipe.data.train)[: self.limit or None]
         train = [example for _, example in weighted]
         valid, test = self.all(recipe.data.valid), self.all(recipe.data.test)  # mistakes are told now

@@ -26,7 +26,7 @@ def generate(
     **options: Any,
 ) -> None:
     writer = load_as(Writer, run, device, "generate")
-    beam = either(search == "greedy", beam, "--greedy", "--beam")
+    beam = either(search == "greedy", beam, "--")
     decoding = chosen(writer.recipe.decoding, beam, drawn, lambda key: f"--{key.replace('_', '-')}")
     given = "\n".join(decode(sys.stdin.buffer, "standard input")) if prompt is None else prompt
     shown = given if echo else ""

@@ -77,13 +77,13 @@ def asked(
     """The same, from the keywords of a call in Python; `others` are those that are not about the search."""
     if strange := [key for key in drawn if key not in DRAWN]:
         raise RegardError(f"{call} has no option {strange[0]}; there are {', '.join(DRAWN)}, greedy, beam, {others}")
-    return chosen(base, either(greedy, beam, "greedy", "beam"), drawn)
+    return chosen(base, either(greedy, beam), drawn)
 
 
-def either(greedy: bool, beam: int | None, *named: str) -> int | None:
+def either(greedy: bool, beam: int | None, dashes: str = "") -> int | None:
     """The beam that is meant; a greedy search is one of 1."""
     if greedy and beam not in (None, 1):
-        raise RegardError(f"{named[0]} takes the likeliest word and {named[1]} searches; give one of them")
+        raise RegardError(f"{dashes}greedy takes the likeliest word and {dashes}beam searches; give one of them")
     return 1 if greedy else beam
 
 

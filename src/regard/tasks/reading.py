@@ -34,12 +34,13 @@ class Notes:
         self.places: dict[str, list[str]] = {}
 
     def add(self, what: str, where: str) -> None:
+        """`what` begins with a plural in s: "texts are cut", which of one says "text is cut"."""
         self.places.setdefault(what, []).append(where)
 
     def sentences(self) -> list[str]:
         found = []
         for what, places in self.places.items():
-            if len(places) == 1:  # texts are cut: a text is
+            if len(places) == 1:
                 first, _, rest = what.partition(" ")
                 what = f"{first.removesuffix('s')} {rest.replace('are ', 'is ').replace('have ', 'has ')}"
             more = len(places) - self.SHOWN

@@ -93,6 +93,8 @@ class TagConfig(Finetuning):
     needs: ClassVar[tuple[str, ...]] = ("seqeval",)
     smooths: ClassVar[bool] = True
 
+    counted: ClassVar[str] = "words"
+
     kind: Literal["tag"] = "tag"
     length: int = option(256, "pieces of a row, marks included; longer sentences are read in windows")
     overlap: int = option(64, "pieces that a window shares with the one before")

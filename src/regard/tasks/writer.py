@@ -185,7 +185,7 @@ class Writer:
     def _prompt(self, prompt: str, strict: bool, warn: Warn | None, kept: int | None = None) -> list[int]:
         """Its tokens, of which the last are kept where there are more than the context, or than `kept`."""
         ids, most = self.running.prompt(prompt), kept or self.context
-        warn = warn or (lambda sentence: warnings.warn(sentence, stacklevel=5))
+        warn = warn or (lambda sentence: warnings.warn(sentence, stacklevel=4))
         t = self.tokenizer
         if t.unk != t.eos and (strange := ids.count(t.unk)):  # GPT-2 has one mark for all
             warn(f"unknown to this model: {strange:,} of the prompt's {len(ids):,} tokens")

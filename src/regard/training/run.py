@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import platform
+import re
 import shlex
 import shutil
 import signal
@@ -38,6 +39,11 @@ try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
+
+
+LEFT = re.compile(
+    r"\.(config\.yaml|log\.jsonl|results\.json|model\.safetensors)\.\d+"
+)  # half a file, of a killed process
 
 
 @dataclass(frozen=True)
@@ -103,6 +109,8 @@ def _claim(run: Path, recipe: Recipe, console: Console) -> Iterator[None]:
                 except OSError:  # a file system without locks
                     pass
             _same_recipe(run, recipe, console)
+            for left in filter(lambda path: LEFT.fullmatch(path.name), list(run.iterdir())):
+                left.unlink()
             yield
     finally:
         if [p.name for p in run.iterdir()] == [".lock"]:  # nothing came of it: leave nothing behind
@@ -113,8 +121,8 @@ def _claim(run: Path, recipe: Recipe, console: Console) -> Iterator[None]:
 
 def _same_recipe(run: Path, recipe: Recipe, console: Console) -> None:
     """An existing run goes on under its own recipe only; it may be given more steps."""
-    begun = (".lock", *PARTS, CONFIG)  # all there is before the first step, and a part of the config after a kill
-    others = [p.name for p in run.iterdir() if p.name not in begun and not p.name.startswith(f".{CONFIG}.")]
+    begun = (".lock", *PARTS, CONFIG)  # all there is before the first step
+    others = [p.name for p in run.iterdir() if p.name not in begun and not LEFT.fullmatch(p.name)]
     if (run / CONFIG).exists():
         old = read_recipe(run)
         before, steps = old.training.steps, recipe.training.steps
@@ -125,8 +133,8 @@ def _same_recipe(run: Path, recipe: Recipe, console: Console) -> None:
         if steps > before and not changed:
             told = f"training.steps: {before:,} → {steps:,}; from now on rates are those of a run of {steps:,} steps"
             console.print(told, highlight=False, soft_wrap=True)
-        if changed and not others:  # a start that failed before the first step: nothing is lost
-            _forget(run)
+        if changed and not others and any((run / part).exists() for part in PARTS):
+            _forget(run)  # a start that failed before the first step; a recipe alone would be somebody's own
         elif changed:
             shown = "; ".join(changed[:4]) + (f"; and {len(changed) - 4} more" if len(changed) > 4 else "")
             raise RegardError(
@@ -295,8 +303,6 @@ def _finish(recipe: Recipe, run: Path, task: Task, trainer: Trainer, log: Log, i
         mean = "running mean of the weights at " if recipe.training.ema else ""
         chosen, tensors = f"{mean}step {step}", read_whole(checkpoints.path(step), "model")
     load_weights(model, tensors, run / WEIGHTS)
-    for left in run.glob(f".{WEIGHTS}.*"):  # of a killed process
-        left.unlink()
     write_tensors(run / WEIGHTS, tensors)
     torch.set_float32_matmul_precision("highest")  # as `regard evaluate` will measure it again
     metrics = task.measure(model, "valid", interrupt.wrap(log.note))
