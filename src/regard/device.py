@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import torch
 
-from regard.errors import RegardError
+from regard.errors import RegardError, plural
 
 
 def pick_device(name: str) -> torch.device:
@@ -32,7 +32,7 @@ def device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     threads = torch.get_num_threads()
-    return f"{platform.machine()} CPU, {threads} thread{'s' if threads > 1 else ''}"
+    return f"{platform.machine()} CPU, {plural(threads, 'thread')}"
 
 
 @contextlib.contextmanager

@@ -17,16 +17,29 @@ def listed(given: object, call: str, what: str = "texts") -> None:
         raise RegardError(f"{call.partition('(')[0]} takes a list of {what}, not one string; write {call}")
 
 
+def plural(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
+def whole_characters(text: str, what: str | None = None) -> str:
+    """The text, which messages name as `what`; refused where it cannot be UTF-8."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        what = what or repr(text.encode("utf-8", "replace").decode()[:40])
+        raise RegardError(f"{what} holds half a character (a lone surrogate), so it is not UTF-8") from None
+    return text
+
+
 @contextlib.contextmanager
 def characters(texts: Iterable[str]) -> Iterator[None]:
     """What a library makes of half a character, which a terminal or a caller may give, is a sentence."""
     try:
         yield
     except TypeError:
-        for text in (given for given in texts if isinstance(given, str)):
-            shown = text.encode("utf-8", "replace").decode()
-            if shown != text:
-                raise RegardError(f"{shown[:40]!r} holds half a character: what was given is not UTF-8") from None
+        for text in texts:
+            if isinstance(text, str):
+                whole_characters(text)
         raise
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from regard.recipe import Recipe
 
 T = TypeVar("T")
-CONFIG, WEIGHTS, RESULTS = "config.yaml", "model.safetensors", "results.json"
+CONFIG, WEIGHTS, RESULTS, LOG = "config.yaml", "model.safetensors", "results.json", "log.jsonl"
 COMMANDS = {  # by task, what a trained model is asked with, where that has another name
     "translation": "translate",
     "lm": "generate",

@@ -14,8 +14,9 @@ from regard.nn.pattern import Causal, Full, Padding
 from regard.nn.position import Position
 from regard.nn.sizes import Sizes
 from regard.training.weights import read_tensors, weights_of, write_tensors
+from tests.models.promises import rows_move
 from tests.models.test_transformer import batch, build
-from tests.nn.test_score import same_alone_and_stepwise, state_moves
+from tests.nn.test_score import same_alone_and_stepwise
 
 SIZES = Sizes(8, 2, 4, 3)
 REAL = torch.tensor([[True] * 8, [True] * 4 + [False] * 4, [False] * 8])
@@ -180,14 +181,14 @@ def test_strided_convolution_in_a_transformer(place, score, factor) -> None:
     for layer in (*model.encoder, *model.decoder):  # biases too, so that none is left untested at 0
         randomised(layer.attention.compress)
     same_alone_and_stepwise(model)
-    state_moves(model)
+    rows_move(model)
 
 
 def test_alternating_layers_as_in_t_dmca() -> None:
     model = build(layers=3, attention={"decoder": {"compress": ["none", "strided_conv"]}})
     assert [layer.attention.compress.shortens for layer in model.decoder] == [False, True, False]
     same_alone_and_stepwise(model)
-    state_moves(model)
+    rows_move(model)
 
 
 @pytest.mark.parametrize("init", ["xavier", "normal"])

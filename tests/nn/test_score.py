@@ -20,7 +20,7 @@ from regard.nn.score import (
     ScoreConfig,
 )
 from regard.nn.sizes import Sizes
-from tests.models.promises import MARKS, batch
+from tests.models.promises import MARKS, batch, rows_move
 from tests.models.test_transformer import build
 
 HEADS, D_Q, D_K, SIZE = 2, 5, 4, 3
@@ -195,29 +195,12 @@ def same_alone_and_stepwise(model: torch.nn.Module) -> None:
             torch.testing.assert_close(model(alone(b, row)), expected, atol=1e-9, rtol=1e-9)
 
 
-def state_moves(model: torch.nn.Module) -> None:
-    """Rows that are reordered and replaced go on, each at its own position."""
-    a, b = batch([(4, 6), (4, 6)], seed=1), batch([(4, 6)], seed=2)
-    with torch.no_grad():
-        state = model.start(a, 8)
-        _, state = model.step(a.target[:, :4], state)
-        state.reorder(torch.tensor([1, 0, 1]))
-        fresh = model.start(b, 8)
-        _, fresh = model.step(b.target[:, :2], fresh)
-        state.write(torch.tensor([1]), fresh)
-        for t in range(3):
-            tokens = torch.stack([a.target[1, 4 + t], b.target[0, 2 + t], a.target[1, 4 + t]])[:, None]
-            out, state = model.step(tokens, state)
-            torch.testing.assert_close(out[0, 0], model(a).split(7)[1][4 + t], atol=1e-9, rtol=1e-9)
-            torch.testing.assert_close(out[1, 0], model(b)[2 + t], atol=1e-9, rtol=1e-9)
-
-
 @pytest.mark.parametrize("normalise", NORMALISERS)
 @pytest.mark.parametrize("score", SCORES, ids=str)
 def test_step_by_step_and_alone(score, normalise) -> None:
     model = build(attention={"score": score, "normalise": normalise, "d_k": 6, "d_v": 3})
     same_alone_and_stepwise(model)
-    state_moves(model)
+    rows_move(model)
 
 
 @pytest.mark.parametrize("normalise", NORMALISERS)

@@ -274,7 +274,7 @@ def test_what_cannot_be_written(writer: Writer) -> None:
         writer.generate("a", max_tokens=0)
     with pytest.raises(RegardError, match="greedy takes the likeliest word and beam searches; give one of them"):
         writer.generate("a", greedy=True, beam=2)
-    with pytest.raises(RegardError, match=r"'the \?' holds half a character: what was given is not UTF-8"):
+    with pytest.raises(RegardError, match=r"'the \?' holds half a character \(a lone surrogate\), so it is not UTF-8"):
         writer.generate("the \udcff")
 
 

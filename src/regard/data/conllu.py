@@ -13,7 +13,7 @@ import numpy as np
 
 from regard.data.places import find
 from regard.data.readers import Record, lines
-from regard.errors import RegardError
+from regard.errors import RegardError, plural
 
 ID, HEAD = 0, 6  # columns, from 0
 Row = tuple[int, str]  # a line of the file, and its number
@@ -51,7 +51,7 @@ def check_words(words: Sequence[int], heads: Sequence[int], where: str) -> None:
     count = max(words, default=-1) + 1
     if count != len(heads):
         raise RegardError(
-            f"{where}: {_plural(count, 'word')} in the text, but heads for {len(heads)}; "
+            f"{where}: {plural(count, 'word')} in the text, but heads for {len(heads)}; "
             "parse the text as it is cut into words here (with text.moses: true, the Moses tokens)"
         )
 
@@ -60,7 +60,7 @@ def check_heads(heads: Sequence[int], wheres: Sequence[str]) -> None:
     """Raise RegardError unless the heads make one tree. `wheres` says where each word stands."""
     for head, where in zip(heads, wheres, strict=True):
         if not 0 <= head <= len(heads):
-            raise RegardError(f"{where}: the head {head} is outside its sentence of {_plural(len(heads), 'word')}")
+            raise RegardError(f"{where}: the head {head} is outside its sentence of {plural(len(heads), 'word')}")
     roots = [word for word, head in enumerate(heads, 1) if head == 0]
     if not roots:
         raise RegardError(f"{wheres[0]}: the sentence has no root; the head of one word must be 0")
@@ -118,14 +118,10 @@ def _skipped(identity: str) -> bool:
 
 def _head(cells: list[str], word: int, where: str) -> int:
     if len(cells) <= HEAD:
-        raise RegardError(f"{where}: {_plural(len(cells), 'column')}; CoNLL-U has 10, with tabs between them")
+        raise RegardError(f"{where}: {plural(len(cells), 'column')}; CoNLL-U has 10, with tabs between them")
     if cells[ID] != str(word):
         raise RegardError(f"{where}: the word's number is {cells[ID]!r}, not {word}")
     try:
         return int(cells[HEAD])
     except ValueError:
         raise RegardError(f"{where}: the head is {cells[HEAD]!r}, not a number") from None
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}{'s' * (count != 1)}"

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from regard.config import nearest
 from regard.data.config import Corpus
 from regard.data.places import find
-from regard.data.readers import lines, parse_json, suffix, whole_characters
-from regard.errors import RegardError
+from regard.data.readers import lines, parse_json, suffix
+from regard.errors import RegardError, whole_characters
 
 BY_QUESTION = ("squad", "dream")  # layouts of the catalog that number their questions, not their lines
 
@@ -46,7 +46,7 @@ class Item(NamedTuple):
 def plain(value: Any, where: str, key: Any) -> str:
     if not isinstance(value, str | int | float):
         raise RegardError(f"{where}: {key} must be text, not {type(value).__name__}")
-    return whole_characters(str(value).replace("\0", " "), where, key)
+    return whole_characters(str(value).replace("\0", " "), f"{where}: {key}")
 
 
 def items(corpus: Corpus) -> Iterator[Item]:

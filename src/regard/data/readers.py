@@ -19,7 +19,7 @@ import numpy as np
 from regard.config import nearest
 from regard.data.config import Corpus
 from regard.data.places import find, find_texts
-from regard.errors import RegardError
+from regard.errors import RegardError, whole_characters
 
 LONGEST_LINE = 1 << 26  # bytes: what looks like one endless line is not text, and must not fill the memory
 
@@ -258,12 +258,4 @@ def _lookup(item: dict[str, Any], key: str, where: str, counts: Counter[str] | N
         value = value[part]
     if not isinstance(value, str):
         raise RegardError(f"{where}: {key} must be text, not {type(value).__name__}")
-    return _without_nul(whole_characters(value, where, key), counts)
-
-
-def whole_characters(text: str, where: str, key: object) -> str:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        raise RegardError(f"{where}: {key} holds half a character (a lone surrogate)") from None
-    return text
+    return _without_nul(whole_characters(value, f"{where}: {key}"), counts)

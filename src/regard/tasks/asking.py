@@ -7,7 +7,7 @@ from typing import Any
 
 from regard.data.items import Item
 from regard.data.readers import parse_json
-from regard.errors import RegardError
+from regard.errors import RegardError, plural
 from regard.folder import load_as
 from regard.tasks.answer import Answer, SpanReader
 from regard.tasks.choose import Chosen, OptionChooser
@@ -120,7 +120,7 @@ def question_of(line: str, where: str) -> tuple[str, str, list[str]]:
 def _number(cells: list[str], what: str, line: str) -> str:
     if line.lstrip().startswith("{") and not _is_json(line):
         return "JSON that is cut short"
-    return f"{len(cells)} {what}{'s' * (len(cells) != 1)}"
+    return plural(len(cells), what)
 
 
 def _is_json(line: str) -> bool:

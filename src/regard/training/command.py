@@ -10,7 +10,7 @@ from rich.table import Table
 
 from regard import __version__, config
 from regard.console import Console
-from regard.errors import RegardError, telling
+from regard.errors import RegardError, plural, telling
 from regard.folder import CONFIG, PARTS, RESULTS, WEIGHTS, home_of, read_recipe
 from regard.training.checkpoint import Checkpoints
 from regard.training.weights import average as averaged
@@ -63,8 +63,7 @@ def average(runs: list[Path], out: Path, last: int) -> None:
         read_recipe(runs[0])  # a sentence if it is no run
         files = Checkpoints(runs[0]).last_weights(last)
         if len(files) < last:
-            had = f"{len(files)} checkpoint{'s' * (len(files) != 1)}"
-            raise RegardError(f"{runs[0]} has {had}, not {last}; lower --last")
+            raise RegardError(f"{runs[0]} has {plural(len(files), 'checkpoint')}, not {last}; lower --last")
     _alike(homes)
     if out.exists() and any(out.iterdir()):
         raise RegardError(f"{out} is not empty; give another --out")

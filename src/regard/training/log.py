@@ -11,6 +11,7 @@ from rich.progress import Progress as Bar
 
 from regard.console import Console
 from regard.errors import whole
+from regard.folder import LOG
 from regard.training.checkpoint import json_safe
 
 QUIET = 15.0  # seconds between plain lines where there is no terminal
@@ -19,7 +20,7 @@ QUIET = 15.0  # seconds between plain lines where there is no terminal
 class Log:
     def __init__(self, run: Path, step: int, steps: int, console: Console | None = None) -> None:
         self.console = console or Console(stderr=True)
-        self.path = run / "log.jsonl"
+        self.path = run / LOG
         self._forget_after(step)
         self._file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115
         self._board = _tensorboard(run, step)

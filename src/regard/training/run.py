@@ -23,7 +23,7 @@ from regard.console import Console
 from regard.data.loader import cuts
 from regard.device import device_name, has_bf16, pick_device
 from regard.errors import RegardError, whole
-from regard.folder import CONFIG, PARTS, RESULTS, WEIGHTS, read_recipe
+from regard.folder import CONFIG, LOG, PARTS, RESULTS, WEIGHTS, read_recipe
 from regard.recipe import Recipe
 from regard.tasks.contract import Progress as Note
 from regard.tasks.contract import Task
@@ -41,9 +41,8 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 
-LEFT = re.compile(
-    r"\.(config\.yaml|log\.jsonl|results\.json|model\.safetensors)\.\d+"
-)  # half a file, of a killed process
+WRITTEN = "|".join(map(re.escape, (CONFIG, LOG, RESULTS, WEIGHTS)))
+LEFT = re.compile(rf"\.({WRITTEN})\.\d+")  # half a file, of a killed process
 
 
 @dataclass(frozen=True)
