@@ -1,5 +1,6 @@
 """One cache for the whole test run, away from the user's own, and one thread; and where our own kernels run."""
 
+import contextlib
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from regard import recipe as recipes
 from regard.nn import kernels, linear, norm
 from regard.nn.backend import short
 from regard.training.run import train
+from tests.cuda_types import products_to_float32
 from tests.training import toy
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell leaves it to what it starts in the background
@@ -49,5 +51,6 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[torch.device]:
         monkeypatch.setattr(norm, "PROGRAMS", 2)
         monkeypatch.setattr(linear, "SPLITS", 2)
     torch.use_deterministic_algorithms(True, warn_only=True)  # memory that a kernel forgets to write is NaN
-    yield torch.device("cuda" if gpu else "cpu")
+    with contextlib.nullcontext() if gpu else products_to_float32():
+        yield torch.device("cuda" if gpu else "cpu")
     torch.use_deterministic_algorithms(False)

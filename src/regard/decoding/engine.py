@@ -7,19 +7,23 @@ host only looks at the device now and then. Knows no kind of model.
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any
+from typing import Any, cast
 
 import torch
+from torch import nn
 
+from regard.decoding import graph
 from regard.decoding.beam import BeamSearch
 from regard.decoding.config import Beam, DecodingConfig, Sample
 from regard.decoding.contract import NO_SEAMS, Asked, Generator, Hypothesis, Seams, Search, Symbols, Words
 from regard.decoding.forced import Forced, Prefixed
-from regard.decoding.graph import Captured, Fixed, bucket
+from regard.decoding.graph import Fixed, bucket
 from regard.decoding.lane import FREE, Lane, Step
 from regard.decoding.phrases import PhraseSearch, impossible
 from regard.decoding.single import Choice, Draw, SingleSearch
 from regard.errors import RegardError
+from regard.nn.frozen import frozen
+from regard.nn.kernels import autocast_dtype, no_autocast
 
 KEPT = 8  # shapes whose compiled steps are kept
 
@@ -107,6 +111,8 @@ class Engine:
     """Decodes with one model. Keeps what was compiled for it, so that later calls of like shape begin at once."""
 
     def __init__(self, model: Generator, compiled: Callable[[], Fixed] | None = None) -> None:
+        if isinstance(model, nn.Module) and (dtype := autocast_dtype(next(model.parameters()).device)):
+            model = cast(Generator, frozen(model, dtype))  # every weight cast once, not at every step
         self.model: Generator = model.prepared() if hasattr(model, "prepared") else model
         self.compiled = compiled  # how steps are compiled; None: as CUDA graphs, on a GPU
         self.lanes: dict[Hashable, Lane] = {}
@@ -119,15 +125,19 @@ class Engine:
         found: list[list[Hypothesis]] = [[] for _ in feed.limits]
         if not feed.limits:
             return found
-        lane, waiting = self._begin(feed, Wish.of(feed, symbols, config, nbest), record)
+        with no_autocast():
+            self._decode(feed, Wish.of(feed, symbols, config, nbest), record, found)
+        return found
+
+    def _decode(self, feed: Feed, wish: Wish, record: Any, found: list[list[Hypothesis]]) -> None:
+        lane, waiting = self._begin(feed, wish, record)
         while lane.busy():
             lane.advance()
             if left := lane.leave():
                 for sentence, hypotheses in left:
                     found[sentence] = hypotheses
                 feed.told(len(left))
-                waiting = self._fill(lane, feed, symbols, waiting)
-        return found
+                waiting = self._fill(lane, feed, wish.symbols, waiting)
 
     def _begin(self, feed: Feed, wish: Wish, record: Any) -> tuple[Lane, list[int]]:
         """The first sentences at their places, and those who wait."""
@@ -154,7 +164,7 @@ class Engine:
 
     def _compiled(self, feed: Feed, wish: Wish, device: torch.device) -> Lane | None:
         """Places whose steps are compiled, of this shape or a little more room; those of an earlier call if it can."""
-        compiled = self.compiled or {"cuda": Captured}.get(device.type)
+        compiled = self.compiled or graph.COMPILED.get(device.type)
         if compiled is None or feed.blank is None:
             return None
         places, words, room = bucket(feed.places, 1), bucket(max(feed.lengths)), bucket(max(feed.limits) + 1)

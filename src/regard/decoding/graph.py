@@ -5,7 +5,7 @@ look at as many places as a bucket has; what lies beyond a row's own past is mas
 steps one by one: the plain twin, by which they can be compared with ordinary ones.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import torch
@@ -85,6 +85,9 @@ class Captured(Fixed):
         except RuntimeError as error:  # the model asks the device for a number, or moves data to the host
             self.why = str(error).splitlines()[0]
             held.put_back()
+
+
+COMPILED: dict[str, Callable[[], Fixed]] = {"cuda": Captured}  # by the kind of device; elsewhere steps run as they are
 
 
 class Held:

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 import torch
 
+from regard.decoding import graph
 from regard.decoding.contract import Asked, Hypothesis
 from regard.decoding.engine import Engine, Wish
-from regard.decoding.graph import Captured, bucket
+from regard.decoding.graph import bucket
 
 EVERY = 6  # steps between two times that sentences join, unless …
 SHARE = 2  # … half as many wait as are being said
@@ -44,7 +45,7 @@ class Open:
         self.since = 0  # steps since somebody joined
         with torch.inference_mode():
             batch = blank(1, words)
-            compiled = engine.compiled or {"cuda": Captured}.get(batch.device.type)
+            compiled = engine.compiled or graph.COMPILED.get(batch.device.type)
             count = bucket(places, 1) if compiled else 1
             self.lane = engine._lane(blank(count, words), count, longest, wish)
             self.lane.step.state.release(self.lane.free())

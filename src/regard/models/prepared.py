@@ -95,7 +95,8 @@ class Now:
         """What `past` or `source` adds to the scores of queries [B, H, K, d], as `attend` wants it."""
         if name not in self.biases:
             allow = getattr(self, name)
-            self.biases[name] = None if allow is None else MASKS.get(q.device.type, _by_place)(allow, q)
+            mask = _by_head if kernels.on_cpu(q.device) else _by_place
+            self.biases[name] = None if allow is None else mask(allow, q)
         return self.biases[name]
 
 
@@ -124,9 +125,6 @@ def _fused(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float) -
     return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=scale)
 
 
-MASKS = {"cpu": _by_head}
-ATTENDS = {"cpu": _products}
-
 
 class _Attention:
     def __init__(self, layer: MultiHeadAttention) -> None:
@@ -147,7 +145,8 @@ class _Attention:
         """Queries [N, H, 1, d] over keys [B, H, slots, d] and values: [N, D]."""
         rows = len(q)
         q = q.view(len(k), -1, *q.shape[1::2]).transpose(1, 2)  # [B, H, K, d]
-        out = ATTENDS.get(q.device.type, _fused)(q, k, v, now.bias(name, q), self.scale)
+        attend = _products if kernels.on_cpu(q.device) else _fused
+        out = attend(q, k, v, now.bias(name, q), self.scale)
         return self.output(out.transpose(1, 2).reshape(rows, -1).to(dtype))
 
 
@@ -233,7 +232,7 @@ class Reader:
 
     def __call__(self, batch: Any, record: Any = None) -> tuple[Tensor, Layout]:
         model = self.model
-        if not self.layers or record is not None or batch.tree or batch.device.type != "cpu" or model.training:
+        if not self.layers or record is not None or batch.tree or not kernels.on_cpu(batch.device) or model.training:
             return model.encode(batch, record)  # type: ignore[no-any-return]
         now = Source(batch)
         x = embed(model.encoder_position, model.source_embedding(batch.source), now.queries).flatten(0, 1)  # [B·S, D]

@@ -21,7 +21,7 @@ ROWS, WIDE = 32, 64  # places and features that a program of the kernel takes
 def dropout(x: Tensor, p: float) -> Tensor:
     """Each element is 0 with probability p, else x / (1 − p) (Srivastava 2014); p to the nearest 1/65,536 on a CPU."""
     dropped = round(p * STEPS)
-    if x.device.type != "cpu" or not 0 < dropped < STEPS:
+    if not kernels.on_cpu(x.device) or not 0 < dropped < STEPS:
         return F.dropout(x, p)
     bits = x.new_empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(1 << 63), None)
     drawn = bits.view(torch.int16)[: x.numel()].view(x.shape)  # −32,768 to 32,767, each as likely

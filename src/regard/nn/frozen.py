@@ -11,7 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from regard.nn import kernels
 from regard.nn.embedding import Output
+from regard.nn.norm import BatchNorm
 from regard.nn.top import top
 
 PACKS = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
@@ -94,12 +96,14 @@ def frozen(model: nn.Module, dtype: torch.dtype | None = None) -> nn.Module:
     """The model for decoding alone. The given one stays as it is; weights that need not change are shared with it."""
     weights = list(model.parameters())
     kinds = {dtype if dtype and p.is_floating_point() else p.dtype for p in weights}
-    packs = PACKS and all(p.device.type == "cpu" for p in weights) and kinds <= set(KINDS)
+    packs = PACKS and all(kernels.on_cpu(p.device) for p in weights) and kinds <= set(KINDS)
     if not packs and (dtype is None or all(p.dtype == dtype for p in weights)):
         return model
     memo: dict[int, object] = {}
+    wide = {id(p) for norm in model.modules() if isinstance(norm, BatchNorm) for p in norm.parameters()}
     for p in weights:
-        kept = p.detach().to(dtype) if dtype and p.is_floating_point() else p.detach()
+        cast = dtype and p.is_floating_point() and id(p) not in wide  # of the type of its running averages
+        kept = p.detach().to(dtype) if cast else p.detach()
         memo[id(p)] = nn.Parameter(kept, requires_grad=False)
     exact = {id(memo[id(p)]): p for p in weights}
     made = copy.deepcopy(model, memo).eval()
@@ -107,7 +111,7 @@ def frozen(model: nn.Module, dtype: torch.dtype | None = None) -> nn.Module:
         _replace(made, Output, lambda w, b: Refined(w, b, exact[id(w)]))
     elif packs:
         _replace(made, Output, Packed)
-    elif dtype in HALF and all(p.is_cuda for p in weights):
+    elif dtype in HALF and all(kernels.on_gpu(p.device) for p in weights):
         _replace(made, Output, Scores)
     if packs:
         _replace(made, nn.Linear, Packed)

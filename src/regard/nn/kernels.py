@@ -12,9 +12,34 @@ import torch
 from torch import Tensor
 
 TRITON = find_spec("triton") is not None
-DEVICES = {"cuda"}  # a test adds "cpu", where Triton interprets
+DEVICES = {"cuda"}  # whose code is a GPU's; a test puts "cpu" there, where Triton interprets
 _plain = 0
 _seeds: dict[torch.device, Tensor] = {}
+
+
+def on_gpu(device: torch.device) -> bool:
+    """Whether the code written for GPUs serves this device, with or without our own kernels."""
+    return device.type in DEVICES
+
+
+def on_cpu(device: torch.device) -> bool:
+    """Whether the code written for CPUs does."""
+    return device.type == "cpu" and not on_gpu(device)
+
+
+def autocast_dtype(device: torch.device) -> torch.dtype | None:
+    """What autocast makes products of on a GPU; None where it is off."""
+    kind = device.type
+    return torch.get_autocast_dtype(kind) if on_gpu(device) and torch.is_autocast_enabled(kind) else None
+
+
+@contextlib.contextmanager
+def no_autocast() -> Iterator[None]:
+    """Every operation in the type of what it is given, within: steps that are recorded trust that types agree."""
+    with contextlib.ExitStack() as stack:
+        for kind in filter(torch.is_autocast_enabled, DEVICES):
+            stack.enter_context(torch.autocast(kind, enabled=False))
+        yield
 
 
 def usable(x: Tensor) -> bool:
@@ -26,7 +51,7 @@ def available(x: Tensor) -> bool:
     """Whether there are any for it; launches that are recorded cost the host nothing."""
     if _plain or not TRITON or x.dtype == torch.float64:
         return False
-    return x.device.type in DEVICES and (not x.is_cuda or _capable(x.device))
+    return on_gpu(x.device) and (not x.is_cuda or _capable(x.device))
 
 
 @lru_cache

@@ -67,7 +67,7 @@ class _Linear(torch.autograd.Function):
 
 def _product(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
     """a b in a wider type than theirs, without a second pass where the device can."""
-    if a.is_cuda and dtype == torch.float32 != a.dtype:
+    if kernels.on_gpu(a.device) and dtype == torch.float32 != a.dtype:
         return torch.mm(a, b, out_dtype=dtype)
     return (a @ b).to(dtype)
 

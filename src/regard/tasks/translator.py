@@ -18,6 +18,7 @@ from regard.evaluation import Metric, text_metrics
 from regard.evaluation.metrics import perplexity
 from regard.models.batch import Packed, Pairs, pairs, sources
 from regard.nn.frozen import frozen
+from regard.nn.kernels import autocast_dtype
 from regard.nn.layout import Tree
 from regard.nn.record import Record
 from regard.tasks.alignment import align, chosen
@@ -85,7 +86,8 @@ class Translator:
         """What decodes; made anew when weights have changed, as they do between two validations."""
         if self.precision not in PRECISIONS:
             raise RegardError(f"precision is {self.precision!r}; write {' or '.join(PRECISIONS)}")
-        now = self.precision, *((p.data_ptr(), p._version) for p in self.model.parameters())
+        weights = ((p.data_ptr(), p._version) for p in self.model.parameters())
+        now = self.precision, autocast_dtype(self.device), *weights
         if self._engine is None or self._engine[0] != now:
             self._engine = None  # what it holds goes before more is made
             model = frozen(self.model, PRECISIONS[self.precision])

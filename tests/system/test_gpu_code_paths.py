@@ -1,0 +1,295 @@
+"""The code that a GPU runs, on a CPU, as the program runs it: train, validate, save, resume, load, use.
+
+Triton interprets the kernels, the branches are a GPU's, steps of decoding are those of a graph (`Fixed`), and types
+follow CUDA's rules (`tests/cuda_types.py`), in every precision and with every choice that changes a type on the way.
+What only a real GPU can show is listed in tests/gpu/README.md.
+"""
+
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import regard
+from regard import recipe as recipes
+from regard.decoding import graph
+from regard.nn import frozen, kernels, linear, norm
+from regard.nn.backend import short
+from regard.training.run import train
+from tests.cuda_types import cuda_types
+from tests.tasks import bert_toy, chat_toy, lm_toy, test_answer, test_classify, test_tag
+from tests.training import toy
+
+
+@pytest.fixture
+def as_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(kernels, "DEVICES", {"cpu"})
+    monkeypatch.setattr(frozen, "PACKS", False)  # oneDNN's layout is a CPU's
+    monkeypatch.setattr(graph, "COMPILED", {"cpu": graph.Fixed}, raising=False)
+    monkeypatch.setattr(short, "PROGRAMS", {16: 2, 32: 2, 64: 1, 128: 1})  # each is interpreted by itself
+    monkeypatch.setattr(norm, "PROGRAMS", 2)
+    monkeypatch.setattr(linear, "SPLITS", 2)
+    with cuda_types():
+        yield
+
+
+# --- choices -------------------------------------------------------------------------------------------------------
+
+POSITIONS = ["sinusoidal", "learned", "relative", "rotary", "alibi", "t5", "none"]
+FACTORS: dict[str, list[Any]] = {
+    "position": [{"kind": name, "length": 300} if name == "learned" else name for name in POSITIONS],
+    "activation": ["relu", "gelu", "swish", "swiglu"],
+    "model": ["transformer", "lm", "bert", "chat"],
+    "residual": ["post_norm", "pre_norm", "none"],
+    "norm": ["layer", "batch"],
+    "precision": ["bf16", "float32"],
+    "attention": [{}, {"dropout": 0.1}],
+}
+BEGIN = (0, 0, 0, 0, 0, 0, 0)  # what a recipe has that says nothing: sinusoidal, relu, post_norm, bf16
+
+
+def pairwise(sizes: list[int], first: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Few rows of choices in which every two choices of two factors meet; by always taking the row with most new."""
+    factors = range(len(sizes))
+    wanted = {
+        ((a, x), (b, y))
+        for a, b in itertools.combinations(factors, 2)
+        for x, y in itertools.product(range(sizes[a]), range(sizes[b]))
+    }
+    rows, row = [], first
+    while True:
+        rows.append(row)
+        wanted -= set(itertools.combinations(enumerate(row), 2))
+        if not wanted:
+            return rows
+        fixed = dict(min(wanted))  # a pair that is missing; the rest by what it adds
+        for factor in factors:
+            if factor not in fixed:
+                fixed[factor] = max(
+                    range(sizes[factor]),
+                    key=lambda value, factor=factor: sum(
+                        tuple(sorted(((factor, value), other))) in wanted for other in fixed.items()
+                    ),
+                )
+        row = tuple(fixed[factor] for factor in factors)
+
+
+ROWS = [
+    {name: values[index] for (name, values), index in zip(FACTORS.items(), row, strict=True)}
+    for row in pairwise([len(values) for values in FACTORS.values()], BEGIN)
+]
+
+
+def named(row: dict[str, Any]) -> str:
+    shown = (next(iter(value.values()), "") if isinstance(value, dict) else value for value in row.values())
+    return "-".join(map(str, shown))
+
+
+# --- runs ----------------------------------------------------------------------------------------------------------
+
+
+def small(
+    model: dict[str, Any], row: dict[str, Any], training: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Two layers of 16 with these choices, and two steps."""
+    chosen = {key: row[key] for key in ("position", "activation", "residual", "norm", "attention")}
+    sizes = {"layers": 2, "size": 16, "inner": 16, "heads": 1, "dropout": 0.1}
+    return {**model, **sizes, **chosen}, {**training, **steps(row["precision"])}
+
+
+def steps(precision: str) -> dict[str, Any]:
+    return {
+        "steps": 2,
+        "tokens_per_batch": 48,
+        "precision": precision,
+        "schedule": {"kind": "constant", "peak": 1e-3},
+        "log_every": 1,
+        "ema": 0.5,
+        "validation": {"every": 2, "lines": 2},
+        "checkpoints": {"every": 1},
+    }
+
+
+def translation(folder: Path, row: dict[str, Any]) -> dict[str, Any]:
+    toy.write_corpus(folder, train=20, valid=3)
+    made = toy.recipe(folder)
+    model, training = small(made["model"], row, made["training"])
+    training["validation"] |= {"decoding": {"kind": "beam", "size": 2, "max_extra": 4}}
+    return made | {"model": model, "training": training, "decoding": {"kind": "beam", "size": 2, "max_extra": 4}}
+
+
+def language(folder: Path, row: dict[str, Any]) -> dict[str, Any]:
+    lm_toy.write_text(folder, documents=8)
+    made = lm_toy.recipe(folder)
+    model, training = small({"kind": "lm"}, row, made["training"])
+    return made | {"model": model, "training": training, "decoding": {"kind": "sample"}}
+
+
+def pretraining(folder: Path, row: dict[str, Any]) -> dict[str, Any]:
+    bert_toy.write_text(folder, documents=8)
+    made = bert_toy.recipe(folder)
+    model, training = small({"kind": "bert"}, row, made["training"])
+    training["validation"]["lines"] = 0
+    return made | {"model": model, "training": training}
+
+
+def chat(folder: Path, row: dict[str, Any]) -> dict[str, Any]:
+    chat_toy.write(folder, train=8, valid=1)
+    made = chat_toy.recipe(folder)
+    model, training = small({"kind": "transformer"}, row, made["training"])
+    return made | {"model": model, "training": training}
+
+
+RECIPES: dict[str, Callable[[Path, dict[str, Any]], dict[str, Any]]] = {
+    "transformer": translation,
+    "lm": language,
+    "bert": pretraining,
+    "chat": chat,
+}
+USES: dict[str, Callable[[Any], Any]] = {
+    "translation": lambda model: model.translate(["w1 w2 w3", "", "w4"]),
+    "lm": lambda model: model.generate("the cat", max_tokens=3, greedy=True),
+    "pretraining": lambda model: model.fill(["cat [MASK] ."]),
+    "chat": lambda model: (model.reply(["do you like tea"], max_tokens=3), model.reply(["hi"], beam=2, max_tokens=3)),
+    "classify": lambda model: model.classify(["w1 great w2", ""]),
+    "tag": lambda model: model.tag(["w1 ann w2"]),
+    "answer": lambda model: model.answer([("thing", "w1 cat. w2 red.")]),
+}
+
+
+def goes_through(made: dict[str, Any], folder: Path) -> None:
+    """Two steps, a validation, a checkpoint; one more step from it; the model as it is loaded, in both precisions."""
+    run, training = folder / "run", made["training"]
+    train(recipes.load(made), run, "cpu")
+    train(recipes.load(made | {"training": {**training, "steps": 3}}), run, "cpu")
+    state = json.loads((run / "last" / "state.json").read_text())
+    assert state["step"] == 3
+    assert all(value == value for value in state["metrics"].values())
+    kind = made.get("task", {"kind": "translation"})["kind"]
+    for precision in ("float32", "bf16"):
+        model = regard.load(run, "cpu")
+        if precision == "bf16":
+            if not hasattr(model, "precision"):
+                continue
+            model.precision = precision
+        assert USES[kind](model)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=named)
+def test_every_choice(as_gpu: None, tmp_path: Path, row: dict[str, Any]) -> None:
+    goes_through(RECIPES[row["model"]](tmp_path, row), tmp_path)
+
+
+SLOTS: dict[str, dict[str, Any]] = {  # the rarer choices of attention, several in one model
+    "scores": {
+        "encoder": {"score": "general", "pattern": "window(2) | global(1)"},
+        "decoder": {"score": "additive"},
+        "cross": {"score": "concat"},
+    },
+    "normalisers": {
+        "encoder": {"score": "cosine", "normalise": "sparsemax", "compress": "strided_conv"},
+        "decoder": {"normalise": "entmax", "pattern": "window(2)", "projection": "shared"},
+        "cross": {"normalise": "hard"},
+    },
+    "compressors": {
+        "encoder": {"compress": {"kind": "linformer", "length": 257, "size": 8}},
+        "decoder": {"compress": "strided_conv", "d_k": 8, "d_v": 32},
+        "cross": {"score": "dot", "pattern": "local_p(2)"},
+    },
+}
+
+
+@pytest.mark.parametrize("name", SLOTS)
+def test_every_slot_of_attention(as_gpu: None, tmp_path: Path, name: str) -> None:
+    row = ROWS[0] | {"attention": SLOTS[name], "position": {"kind": "sinusoidal", "join": "concat"}}
+    made = translation(tmp_path, row)
+    made["model"] |= {"share": "none", "output_bias": True, "inner_dropout": 0.1}
+    goes_through(made, tmp_path)
+
+
+# --- models without these choices ----------------------------------------------------------------------------------
+
+OTHERS: dict[str, dict[str, Any]] = {
+    "rnn": {"kind": "rnn", "size": 16},
+    "luong": {"kind": "rnn", "preset": "luong", "size": 16},
+    "conv": {"kind": "conv", "layers": 1, "size": 16},
+    "bytenet": {"kind": "bytenet", "sets": 1, "dilations": [1, 2], "size": 16},
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_models_that_translate(as_gpu: None, tmp_path: Path, name: str) -> None:
+    toy.write_corpus(tmp_path, train=20, valid=3)
+    made = toy.recipe(tmp_path) | {"model": OTHERS[name]}
+    made["training"] |= steps("bf16")
+    goes_through(made, tmp_path)
+
+
+def test_lstm_language_models_and_what_stands_on_them(as_gpu: None, tmp_path: Path) -> None:
+    """ULMFiT: a language model, then a classifier that begins with it."""
+    test_classify.write_texts(tmp_path, (12, 4))
+    lines = (tmp_path / "train.tsv").read_text().splitlines()[1:]
+    (tmp_path / "text.txt").write_text("\n\n".join(line.split("\t")[0] for line in lines) + "\n")
+    text, model = str(tmp_path / "text.txt"), {"kind": "lstm_lm", "layers": 2, "size": 16, "hidden": 16}
+    data = {"train": text, "valid": text, "cache": str(tmp_path / "cache")}
+    made = {"task": {"kind": "lm", "length": 8}, "data": data, "text": "word", "model": model}
+    goes_through(made | {"training": steps("bf16")}, tmp_path)
+    tuned = steps("bf16") | {"init": str(tmp_path / "run"), "layerwise": {"unfreeze": 1}}
+    tuned.pop("tokens_per_batch")
+    data |= {"train": str(tmp_path / "train.tsv"), "valid": str(tmp_path / "valid.tsv")}
+    made |= {"task": {"kind": "classify", "length": 8, "batch": 4}, "data": data, "training": tuned}
+    goes_through(made, tmp_path / "tuned")
+
+
+def test_elmo(as_gpu: None, tmp_path: Path) -> None:
+    test_tag.write_sentences(tmp_path)
+    words = {line.split()[0] for line in (tmp_path / "train.conll").read_text().splitlines() if line.strip()}
+    (tmp_path / "text.txt").write_text("\n".join(sorted(words)) + "\n")
+    text, features = str(tmp_path / "text.txt"), {"kind": "bilstm_lm", "layers": 1, "size": 16}
+    data = {"train": text, "valid": text, "cache": str(tmp_path / "cache")}
+    task = {"kind": "lm", "documents": "line", "boundaries": "marked", "length": 8}
+    made = {"task": task, "data": data, "text": "word", "model": features, "training": steps("bf16")}
+    train(recipes.load(made), tmp_path / "bilm", "cpu")
+    tuned = steps("bf16") | {"init": str(tmp_path / "bilm")}
+    tuned.pop("tokens_per_batch")
+    data |= {"train": str(tmp_path / "train.conll"), "valid": str(tmp_path / "valid.conll")}
+    model = {"kind": "elmo", "embedding": 8, "size": 16, "features": features}
+    made |= {"task": {"kind": "tag", "length": 32, "overlap": 6, "batch": 4}, "data": data, "model": model}
+    goes_through(made | {"training": tuned}, tmp_path)
+
+
+def test_a_bert_that_answers(as_gpu: None, tmp_path: Path) -> None:
+    context = "w1 cat. w2 red. w3"
+    given = test_answer.squad([(context, [test_answer.asked("1", "thing", context, "cat")])])
+    for name in ("train.json", "valid.json"):
+        (tmp_path / name).write_text(given)
+    data = {split: str(tmp_path / f"{split}.json") for split in ("train", "valid")}
+    model = {"kind": "bert", "layers": 1, "size": 16, "inner": 16, "heads": 1}
+    tuned = steps("bf16")
+    tuned.pop("tokens_per_batch")
+    goes_through(
+        {
+            "task": test_answer.TASK,
+            "data": data | {"cache": str(tmp_path / "cache")},
+            "text": "word",
+            "model": model | {"position": {"kind": "learned", "length": 64}},
+            "training": tuned,
+        },
+        tmp_path,
+    )
+
+
+def test_few_rows_cover_every_pair() -> None:
+    assert len(ROWS) <= 30
+    for a, b in itertools.combinations(FACTORS, 2):
+        met = {(str(row[a]), str(row[b])) for row in ROWS}
+        assert len(met) == len(FACTORS[a]) * len(FACTORS[b])
+
+
+def test_torch_runs_under_the_rules(as_gpu: None) -> None:
+    with pytest.raises(RuntimeError, match="same dtype"):
+        torch._addmm_activation(torch.ones(4), torch.ones(2, 4, dtype=torch.bfloat16), torch.ones(4, 4))
