@@ -30,7 +30,7 @@ from regard import config
 from regard.decoding import Beam, Engine, Feed, Greedy, Symbols
 from regard.models.batch import Packed, Pairs, sources
 from regard.models.transformer import TransformerConfig
-from regard.nn.frozen import frozen
+from regard.accel.inference_weights import inference_weights
 
 ENTRIES, PAD, BOS, EOS = 32_000, 0, 2, 3
 Rows = list[list[int]]
@@ -90,7 +90,7 @@ def renamed(theirs: dict[str, Tensor], layers: int) -> dict[str, Tensor]:
 
 
 def by_regard(model: nn.Module, device: torch.device, dtype: torch.dtype | None, batch: int) -> Run:
-    engine, symbols = Engine(frozen(model.to(device), dtype)), Symbols(BOS, EOS, (PAD, BOS))
+    engine, symbols = Engine(inference_weights(model.to(device), dtype)), Symbols(BOS, EOS, (PAD, BOS))
 
     def run(rows: Rows, beam: int) -> Rows:
         order = sorted(range(len(rows)), key=lambda n: -len(rows[n]))

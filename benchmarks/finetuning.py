@@ -30,7 +30,7 @@ from regard.errors import RegardError
 from regard.interop import bert
 from regard.models.heads import NOT_LEARNED
 from regard.models.texts import Texts
-from regard.nn import kernels
+from regard.nn import dispatch
 from regard.tasks.choose import ChooseConfig
 from regard.tasks.classify import ClassifyConfig
 from regard.tasks.finetuning import FinetuningTask
@@ -133,7 +133,7 @@ def our_steps(
             trainer.step(step)
             trainer.progress.step += 1
 
-        with trainer.stream(), kernels.plain(not s.fast):
+        with trainer.stream(), dispatch.plain(not s.fast):
             yield learn
 
 

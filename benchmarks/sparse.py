@@ -17,9 +17,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from regard.accel.sparse_attention import OPTIONS, plan_of
 from regard.nn.attention import Attention, AttentionConfig
 from regard.nn.backend.contract import Job
-from regard.nn.backend.tiles import OPTIONS, plan_of
 from regard.nn.layout import Call, Layout
 from regard.nn.pattern import Document, Padding
 from regard.nn.position import Position

@@ -27,7 +27,7 @@ from regard.data.loader import Step
 from regard.device import has_bf16
 from regard.models.batch import Packed, Pairs, pairs
 from regard.models.transformer import TransformerConfig
-from regard.nn import kernels
+from regard.nn import dispatch
 from regard.nn.position import sinusoids
 from regard.training.config import Training
 from regard.training.loop import Trainer
@@ -139,10 +139,10 @@ class Loop:
         return model(batch, None, self.smoothing), carry
 
     def fixed(self, model: nn.Module, batch: Any) -> Any:
-        return batch.fixed() if getattr(model, "takes_strips", lambda _: True)(batch) else None
+        return batch.fixed() if getattr(model, "takes_packed", lambda _: True)(batch) else None
 
     def step(self, batch: Any) -> None:
-        with kernels.plain(not self.fast), self.trainer.stream():
+        with dispatch.plain(not self.fast), self.trainer.stream():
             self.trainer.step(Step(0, 0, [batch], (0, 1), len(batch.labels)))
         self.trainer.progress.step += 1
         self.trainer.recent.clear()

@@ -10,8 +10,9 @@ import torch
 from hypothesis import settings
 
 from regard import recipe as recipes
-from regard.nn import kernels, linear, norm
-from regard.nn.backend import short
+from regard.accel import linear, norm
+from regard.accel import packed_attention as short
+from regard.nn import dispatch
 from regard.training.run import train
 from tests.cuda_types import products_to_float32
 from tests.training import toy
@@ -46,7 +47,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[torch.device]:
     """Where our own kernels run: a GPU, or else a CPU, where Triton interprets them, one program after the other."""
     gpu = torch.cuda.is_available()
     if not gpu:
-        monkeypatch.setattr(kernels, "DEVICES", {"cpu"})
+        monkeypatch.setattr(dispatch, "DEVICES", {"cpu"})
         monkeypatch.setattr(short, "PROGRAMS", {16: 2, 32: 2, 64: 1, 128: 1})
         monkeypatch.setattr(norm, "PROGRAMS", 2)
         monkeypatch.setattr(linear, "SPLITS", 2)

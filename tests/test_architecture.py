@@ -14,13 +14,14 @@ MAY_IMPORT = {
     "data": {"data", "text"},
     "nn": {"nn"},
     "models": {"models", "nn"},
-    "decoding": {"decoding", "nn"},
+    "accel": {"accel", "models", "nn"},
+    "decoding": {"decoding", "accel", "nn"},
     "evaluation": {"evaluation"},
-    "tasks": {"tasks", "text", "data", "models", "nn", "decoding", "evaluation", "folder"},
+    "tasks": {"tasks", "text", "data", "models", "nn", "accel", "decoding", "evaluation", "folder"},
     "interop": {"interop", "training", "tasks", "text", "data", "models", "nn", "decoding", "recipe", "folder"},
     "serve": {"serve", "look", "interop", "tasks", "decoding", "regard"},
     "look": {"look", "tasks", "text", "data", "models", "nn", "folder"},
-    "training": {"training", "tasks", "data", "decoding", "nn", "recipe", "folder", "regard"},
+    "training": {"training", "tasks", "data", "decoding", "accel", "nn", "recipe", "folder", "regard"},
 }
 
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from regard.accel.decoding_graph import Fixed
 from regard.decoding import Beam, Engine, Feed, Greedy, Sample, penalty
 from regard.decoding.contract import Seams
-from regard.decoding.graph import Fixed
 from regard.errors import RegardError
 from tests.decoding.small import MODELS, SYMBOLS, feed, sentences
 from tests.decoding.test_search import Table, one

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 import torch
 
+from regard.accel.decoding_graph import Fixed, Held, bucket
 from regard.decoding import Beam, Engine, Feed, Greedy, Sample
 from regard.decoding.beam import BeamSearch
-from regard.decoding.graph import Fixed, Held, bucket
 from regard.models.batch import Packed, pairs
 from regard.nn.record import Record
 from tests.decoding.small import MODELS, SYMBOLS, batch, feed, plain_beam, sentences

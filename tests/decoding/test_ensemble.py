@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from regard.accel.decoding_graph import Fixed
 from regard.decoding import Beam, Engine, Greedy
 from regard.decoding.ensemble import Ensemble
-from regard.decoding.graph import Fixed
 from regard.errors import RegardError
 from regard.nn.record import Record
 from tests.decoding.small import ENTRIES, MODELS, SYMBOLS, batch, feed, sentences

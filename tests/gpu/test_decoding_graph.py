@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import torch
 
+from regard.accel.decoding_graph import Captured, Fixed
+from regard.accel.inference_weights import inference_weights
 from regard.decoding import Beam, Engine, Greedy, Sample
-from regard.decoding.graph import Captured, Fixed
-from regard.nn.frozen import frozen
 from tests.decoding.small import MODELS, SYMBOLS, feed, sentences
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
@@ -41,7 +41,7 @@ def test_half_precision(config: Any) -> None:
     """Captured or not, bf16 begins nearly always as float32 does; storage of other sizes rounds otherwise."""
     model = MODELS["transformer"]().float().cuda()
     rows = sentences(32, longest=14)
-    fast = frozen(model, torch.bfloat16)
+    fast = inference_weights(model, torch.bfloat16)
     given = feed(rows, 8, "cuda")
     exact = Engine(model).decode(replace(given, blank=None), SYMBOLS, config)
     for batches in (given, replace(given, blank=None)):
@@ -51,7 +51,7 @@ def test_half_precision(config: Any) -> None:
 
 def test_no_step_waits_for_the_device() -> None:
     """Between two looks nothing asks the device for a number."""
-    model = frozen(MODELS["transformer"]().float().cuda(), torch.bfloat16)
+    model = inference_weights(MODELS["transformer"]().float().cuda(), torch.bfloat16)
     engine = Engine(model)
     rows = sentences(8)
     engine.decode(feed(rows, 8, "cuda"), SYMBOLS, Beam(size=4))

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.nn.backend import short
+from regard.accel import packed_attention as short
 from regard.nn.dropout import Dropout
 from regard.nn.layout import Call
 from regard.nn.linear import Linear, activated
@@ -51,7 +51,7 @@ def test_attention(device: torch.device, causal: bool, sizes: tuple[int, int], l
     call = Call(layout, layout)
     given = [x.bfloat16() for x in test_short.random_parts(layer, call, "one")]
     no_worse(
-        lambda *parts: short.short(test_short.job_of(layer, parts, call)),
+        lambda *parts: short.packed_attention(test_short.job_of(layer, parts, call)),
         lambda *parts: test_short.one_by_one(test_short.job_of(layer, parts, call)),
         given,
     )

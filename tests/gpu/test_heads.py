@@ -14,7 +14,7 @@ from regard.data.loader import Step
 from regard.models.bert import BertConfig
 from regard.models.heads import NOT_LEARNED, Answerer, Chooser, Classifier, Options, Regressor, Tagger
 from regard.models.texts import Texts
-from regard.nn import kernels
+from regard.nn import dispatch
 from regard.tasks.units import Row, Unit, padded
 from regard.training.config import Training
 from regard.training.loop import Trainer
@@ -79,7 +79,7 @@ def learn(kind: str, fast: bool, frozen: bool, steps: int = 12) -> tuple[Tensor,
     trainer = Trainer(Learned(), model, config.parse(Training, said | {"fast": fast}), 1, Path("none"),
                       torch.device(DEVICE))  # type: ignore[arg-type]  # fmt: skip
     losses, given = [], batches(kind)
-    with kernels.plain(not fast), trainer.stream():
+    with dispatch.plain(not fast), trainer.stream():
         for n in range(steps):
             losses.append(trainer.step(Step(0, n, [given[n % len(given)]], (0, n + 1), 24))[0])
             trainer.progress.step += 1

@@ -13,7 +13,7 @@ from regard import config
 from regard.data.loader import Step
 from regard.models.batch import Packed, Pairs, pairs
 from regard.models.transformer import TransformerConfig
-from regard.nn import kernels
+from regard.nn import dispatch
 from regard.training.config import Training
 from regard.training.loop import Trainer
 
@@ -41,7 +41,7 @@ class Reverse:
         return model(batch, None, 0.1), carry
 
     def fixed(self, model: Any, batch: Pairs) -> Pairs | None:
-        return batch.fixed() if model.takes_strips(batch) else None
+        return batch.fixed() if model.takes_packed(batch) else None
 
 
 def batches(count: int) -> list[Pairs]:
@@ -65,7 +65,7 @@ def build(fast: bool, model: dict[str, Any], **training: Any) -> Trainer:
 def learn(trainer: Trainer, given: list[list[Pairs]], steps: int) -> Tensor:
     """The losses of so many steps; `given` are the micro-batches of each, again and again."""
     losses = []
-    with kernels.plain(not trainer.settings.fast), trainer.stream():
+    with dispatch.plain(not trainer.settings.fast), trainer.stream():
         for n in range(steps):
             parts = given[n % len(given)]
             loss, _, _ = trainer.step(Step(0, n, parts, (0, n + 1), sum(len(b.labels) for b in parts)))  # type: ignore[arg-type]
@@ -132,12 +132,12 @@ def test_a_recording_leaves_what_it_was_given_alone() -> None:
     for _ in range(2):
         rows = [draw.integers(4, 100, 9) for _ in range(30)]
         made.append(pairs(Packed.of(rows), Packed.of(rows), MARKS, MARKS).to("cuda"))
-    before = [b.strips[0].ids.clone() for b in made]  # type: ignore[index]
+    before = [b.packed[0].ids.clone() for b in made]  # type: ignore[index]
     trainer = build(True, {})
     learn(trainer, [[made[0]], [made[0]], [made[0]], [made[1]]], 8)
     assert trainer.replay is not None
     assert len(trainer.replay.recorded) == 1
-    assert all(torch.equal(b.strips[0].ids, ids) for b, ids in zip(made, before, strict=True))  # type: ignore[index]
+    assert all(torch.equal(b.packed[0].ids, ids) for b, ids in zip(made, before, strict=True))  # type: ignore[index]
 
 
 @pytest.mark.parametrize("precision", ["float32", "bf16"])

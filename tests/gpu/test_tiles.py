@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from regard.accel.sparse_attention import sparse_attention as tiles
 from regard.nn.attention import Attention, AttentionConfig
 from regard.nn.backend.contract import Job
-from regard.nn.backend.tiles import tiles
 from regard.nn.layout import Call, Layout
 from regard.nn.pattern import Document, Padding
 from regard.nn.position import Position
@@ -110,7 +110,7 @@ def test_it_is_chosen_with_heads_as_a_layer_splits_them() -> None:
     call = call_of([2048, 1500])
     with torch.autocast("cuda", torch.bfloat16):
         out = layer(x, x, call)
-        assert layer.path == "tiles"
+        assert layer.path == "sparse_attention"
     out[0].float().sum().backward()
     assert x.grad.isfinite().all()
     layer(x, x, call)

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from regard import config
+from regard.accel import packed_attention as short
 from regard.models.batch import Pairs
 from regard.models.transformer import Transformer, TransformerConfig
-from regard.nn import kernels
-from regard.nn.backend import short
+from regard.nn import dispatch
 from regard.nn.layout import Tree
 from regard.nn.record import Record
 from tests.models.promises import batch
@@ -43,8 +43,8 @@ def learned(model: Transformer, b: Pairs) -> list[Tensor]:
 
 
 def plainly(function, model: Transformer, b: Pairs) -> Any:
-    with kernels.plain():
-        assert not model.takes_strips(b)
+    with dispatch.plain():
+        assert not model.takes_packed(b)
         return function(model, b)
 
 
@@ -61,7 +61,7 @@ def close(name: str, ours: Tensor, plain: Tensor) -> None:
 
 
 def compare(model: Transformer, b: Pairs) -> None:
-    assert model.takes_strips(b)
+    assert model.takes_packed(b)
     same(model, b)
 
 
@@ -125,18 +125,18 @@ BIASED, HIDDEN = "the position adds to scores or output", "the pattern hides mor
         ({"attention": {"encoder": {"pattern": "window(2)"}}}, HIDDEN),
         ({"attention": {"cross": {"score": "additive"}}}, "the score Additive has no fused kernel"),
         ({"heads": 2}, "heads have other than 16, 32, 64, 128 dimensions"),
-        ({"norm": "batch"}, "BatchNorm would count filler"),
+        ({"norm": "batch"}, "BatchNorm would count padding"),
     ],
     ids=str,
 )
 def test_others_say_why_and_give_the_same_numbers(device: torch.device, keys: dict[str, Any], why: str) -> None:
     model, b = build(device, **keys), batch(LENGTHS).to(device)
-    assert model.foreign == why
+    assert model.packing_refusal == why
     falls_back(model, b)
 
 
 def falls_back(model: Transformer, b: Pairs) -> None:
-    assert not model.takes_strips(b)
+    assert not model.takes_packed(b)
     same(model, b)
 
 
@@ -148,7 +148,7 @@ def test_structural_positions(device: torch.device) -> None:
     for terms, foreign in (("both", True), ("absolute", False)):
         position = {"encoder": {"kind": "structural", "terms": terms}, "decoder": "sinusoidal"}
         model = build(device, position=position)
-        assert (model.foreign is not None) == foreign
+        assert (model.packing_refusal is not None) == foreign
         falls_back(model, b)
 
 
@@ -157,21 +157,21 @@ def test_where_nothing_is_learned(device: torch.device) -> None:
     model, b = build(device), batch(LENGTHS).to(device)
     ours = scores(model, b)
     with torch.no_grad():
-        assert not model.takes_strips(b)
+        assert not model.takes_packed(b)
         close("logits", ours, model(b))
 
 
 def test_long_sentences(device: torch.device) -> None:
     model = build(device)
-    assert model.takes_strips(batch([(127, 127)]).to(device))
-    assert not model.takes_strips(batch([(128, 3)]).to(device))
-    assert not model.takes_strips(batch([(3, 128)]).to(device))
+    assert model.takes_packed(batch([(127, 127)]).to(device))
+    assert not model.takes_packed(batch([(128, 3)]).to(device))
+    assert not model.takes_packed(batch([(3, 128)]).to(device))
 
 
 def test_a_batch_that_learned_positions_hardly_hold(device: torch.device) -> None:
     """Filler may be as long as a tile: where the table is shorter, there is no room for it."""
     model = build(device, position={"kind": "learned", "length": 20})
-    assert model.takes_strips(batch([(15, 15)]).to(device))
+    assert model.takes_packed(batch([(15, 15)]).to(device))
     falls_back(model, batch([(19, 3), (2, 16)]).to(device))
 
 
@@ -179,28 +179,28 @@ def test_recording_takes_the_plain_path(device: torch.device) -> None:
     model, b = build(device), batch(LENGTHS).to(device)
     record = Record(("cross",))
     logits = model(b, record)
-    assert model.decoder[0].cross.path != "short"
+    assert model.decoder[0].cross.path != "packed_attention"
     torch.testing.assert_close(model(b), logits, atol=1e-5, rtol=1e-5)
-    assert model.decoder[0].cross.path == "short"
+    assert model.decoder[0].cross.path == "packed_attention"
 
 
 # --- that the comparison would notice ------------------------------------------------------------------------------
 
 
 def changed(b: Pairs, side: int, **spans: Tensor) -> Pairs:
-    assert b.strips is not None
-    strips = list(b.strips)
+    assert b.packed is not None
+    strips = list(b.packed)
     layout = strips[side].layout
     assert layout.spans is not None
     strips[side] = replace(strips[side], layout=replace(layout, spans=replace(layout.spans, **spans)))
-    return replace(b, strips=tuple(strips))
+    return replace(b, packed=tuple(strips))
 
 
 def test_spans_that_reach_into_their_neighbours_are_noticed(device: torch.device) -> None:
     model, b = build(device), batch(LENGTHS).to(device)
-    assert b.strips is not None
+    assert b.packed is not None
     for side in (0, 1):
-        spans = b.strips[side].layout.spans
+        spans = b.packed[side].layout.spans
         assert spans is not None
         longer = (spans.length + (torch.arange(len(spans.length), device=device) == 1)).int()  # the second, by one
         with pytest.raises(AssertionError, match="logits"):
@@ -209,8 +209,8 @@ def test_spans_that_reach_into_their_neighbours_are_noticed(device: torch.device
 
 def test_sentences_that_ask_others_sources_are_noticed(device: torch.device) -> None:
     model, b = build(device), batch([(5, 3), (5, 9), (14, 0), (0, 5)]).to(device)
-    assert b.strips is not None
-    spans = b.strips[0].layout.spans
+    assert b.packed is not None
+    spans = b.packed[0].layout.spans
     assert spans is not None
     start = spans.start.clone()
     start[[0, 1]] = start[[1, 0]]
@@ -220,7 +220,7 @@ def test_sentences_that_ask_others_sources_are_noticed(device: torch.device) -> 
 
 def test_a_future_that_is_seen_is_noticed(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
     model, b = build(device), batch(LENGTHS).to(device)
-    assert model.foreign is None
+    assert model.packing_refusal is None
     monkeypatch.setattr(short, "Causal", lambda: None)
     with pytest.raises(AssertionError, match="logits"):
         compare(model, b)
@@ -228,8 +228,8 @@ def test_a_future_that_is_seen_is_noticed(device: torch.device, monkeypatch: pyt
 
 def test_filler_that_counts_is_noticed(device: torch.device) -> None:
     model, b = build(device), batch(LENGTHS).to(device)
-    assert b.strips is not None
-    source, target = b.strips
+    assert b.packed is not None
+    source, target = b.packed
     assert target.labels is not None
     with pytest.raises(AssertionError, match="loss"):
-        compare(model, replace(b, strips=(source, replace(target, labels=target.labels.clamp(min=0)))))
+        compare(model, replace(b, packed=(source, replace(target, labels=target.labels.clamp(min=0)))))

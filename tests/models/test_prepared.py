@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import torch
 
+from regard.accel.fused_step import Cross, Own, fused
 from regard.models import transformer
-from regard.models.prepared import Cross, Own
 from regard.models.texts import texts
 from regard.nn.record import Record
 from tests.models.test_lm import build as build_lm
@@ -43,7 +43,7 @@ PLAIN: dict[str, dict[str, Any]] = {
 
 def same_steps(model: Any, start: Any, steps: int = 6, beams: int = 1, uneven: bool = False) -> None:
     """Both read the same words; beams branch alike; rows begin at one place, or at several."""
-    fast = model.prepared()
+    fast = fused(model)
     g = torch.Generator().manual_seed(0)
     with torch.inference_mode():
         states = [start(), start()]
@@ -82,7 +82,7 @@ def test_sources_are_read_as_the_model_reads_them(name: str) -> None:
     model = build(**(FAST | PLAIN | {"past alone": {"attention": {"encoder": {"pattern": "causal"}}}})[name])
     for given in (batch([(5, 4), (3, 4), (2, 4)]), batch([(4, 4), (4, 4)])):
         with torch.inference_mode():
-            expected, found = (start(given, 9) for start in (model.start, model.prepared().start))
+            expected, found = (start(given, 9) for start in (model.start, fused(model).start))
         for (_, kept), (_, same) in zip(expected.layers, found.layers, strict=True):
             torch.testing.assert_close(same.keys, kept.keys, atol=1e-9, rtol=0)
             torch.testing.assert_close(same.values, kept.values, atol=1e-9, rtol=0)
@@ -90,11 +90,11 @@ def test_sources_are_read_as_the_model_reads_them(name: str) -> None:
 
 def test_what_is_known_is_prepared() -> None:
     for choices in FAST.values():
-        assert build(**choices).prepared().start.keywords["encode"].layers
-        for layer in build(**choices).prepared().layers:
+        assert fused(build(**choices)).start.keywords["encode"].layers
+        for layer in fused(build(**choices)).layers:
             assert [type(ask) for ask in layer.asks] == [Own, Cross]
     for choices in PLAIN.values():
-        asks = [ask for layer in build(**choices).prepared().layers for ask in layer.asks]
+        asks = [ask for layer in fused(build(**choices)).layers for ask in layer.asks]
         assert not all(isinstance(ask, Own | Cross) for ask in asks)
 
 
@@ -104,7 +104,7 @@ def test_weights_that_are_recorded_are_recorded() -> None:
     with torch.inference_mode():
         state = model.start(batch([(5, 4), (3, 4)]), 9, record)
         record.begin()
-        model.prepared().step(torch.tensor([[2], [2]]), state)
+        fused(model).step(torch.tensor([[2], [2]]), state)
     assert len(record.at("cross", 0).steps) == 1
 
 

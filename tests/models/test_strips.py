@@ -5,20 +5,20 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from regard.accel.training_graph import leaves
 from regard.models.batch import Packed, Pairs, pairs
-from regard.models.strips import Strip
-from regard.training.replay import leaves
+from regard.models.packed import PackedSequence
 from tests.models.promises import MARKS, batch
 
 LENGTHS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), min_size=1, max_size=40)
 
 
-def strips_of(b: Pairs) -> tuple[Strip, Strip]:
-    assert b.strips is not None
-    return b.strips
+def strips_of(b: Pairs) -> tuple[PackedSequence, PackedSequence]:
+    assert b.packed is not None
+    return b.packed
 
 
-def spans_of(strip: Strip) -> tuple[list[int], list[int]]:
+def spans_of(strip: PackedSequence) -> tuple[list[int], list[int]]:
     spans = strip.layout.spans
     assert spans is not None
     count = int(spans.count)

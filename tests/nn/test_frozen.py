@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from regard.nn.frozen import PACKS, Packed, frozen
+from regard.accel.inference_weights import PACKS, OneDnnLinear, inference_weights
 from tests.models.test_transformer import batch, build
 
 
@@ -15,14 +15,14 @@ def test_products(rows: int, width: int) -> None:
         pytest.skip("this torch has no oneDNN")
     linear = nn.Linear(16, width)
     x = torch.randn(rows, 3, 16)[:, 1:2]
-    torch.testing.assert_close(Packed(linear.weight, linear.bias)(x), linear(x), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(OneDnnLinear(linear.weight, linear.bias)(x), linear(x), atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("dtype, off", [(None, 1e-4), (torch.bfloat16, 0.2)])
 def test_steps_of_a_frozen_model(dtype, off: float) -> None:
     model = build().float()
     before = {name: p.clone() for name, p in model.state_dict().items()}
-    fast = frozen(model, dtype)
+    fast = inference_weights(model, dtype)
     given = batch([(5, 4), (3, 4)])
     with torch.inference_mode():
         found, expected = (m.step(given.target, m.start(given, 8))[0].float() for m in (fast, model))
@@ -36,4 +36,4 @@ def test_steps_of_a_frozen_model(dtype, off: float) -> None:
 
 def test_what_cannot_be_packed_stays() -> None:
     model = build()  # float64
-    assert frozen(model) is model
+    assert inference_weights(model) is model

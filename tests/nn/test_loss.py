@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from regard.accel import loss as accel_loss
 from regard.nn import loss
 from regard.nn.loss import vocabulary_loss
 
@@ -85,7 +86,7 @@ def test_only_a_chunk_of_scores_exists(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_the_kernel(device: torch.device, monkeypatch: pytest.MonkeyPatch, entries: int, smoothing: float) -> None:
     """Places without a label count for nothing, in the loss and in its gradients."""
-    monkeypatch.setattr(loss, "BLOCK", 32)
+    monkeypatch.setattr(accel_loss, "BLOCK", 32)
     monkeypatch.setattr(loss, "FUSED", 5 * -(-entries // loss.ROUND) * loss.ROUND)  # three chunks
     torch.manual_seed(0)
     x, weight = (torch.randn(n, 8).to(device).requires_grad_() for n in (12, entries))

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.nn import kernels
+from regard.accel import launch
 from regard.nn.dropout import Dropout, RowDropout, add
 from regard.nn.norm import BatchNorm, LayerNorm, add_norm, norm_beside
 
@@ -123,7 +123,7 @@ def test_dropout_is_the_same_forward_and_backward(device: torch.device, dropout:
 
 
 def test_the_seed_on_the_device_changes_the_noise(device: torch.device) -> None:
-    seed = kernels.seed(torch.zeros((), device=device))
+    seed = launch.seed(torch.zeros((), device=device))
     before = seed.clone()  # as other tests have left it
     first = kept((20, 48), Dropout(0.5), 1, device)
     try:
@@ -198,7 +198,7 @@ def test_a_sum_of_two_types(device: torch.device) -> None:
 
 
 def test_noise_that_a_search_asked_for_first_can_be_changed_by_who_learns(monkeypatch) -> None:
-    monkeypatch.setattr(kernels, "_seeds", {})
+    monkeypatch.setattr(launch, "_seeds", {})
     with torch.inference_mode():
-        kernels.seed(torch.zeros(()))
-    assert int(kernels.seed(torch.zeros(())).fill_(3)) == 3
+        launch.seed(torch.zeros(()))
+    assert int(launch.seed(torch.zeros(())).fill_(3)) == 3

@@ -6,9 +6,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.nn import kernels
+from regard.accel import launch
+from regard.accel import packed_attention as short
+from regard.nn import dispatch
 from regard.nn.attention import Attention, AttentionConfig, attention
-from regard.nn.backend import short
 from regard.nn.backend.contract import Job, views
 from regard.nn.compress import StridedConvolutionConfig
 from regard.nn.layout import Call, Layout, Spans
@@ -81,7 +82,7 @@ def random_parts(layer: Attention, call: Call, shape: str) -> tuple[Tensor, ...]
 def compare(layer: Attention, asks: Layout, asked: Layout, shape: str) -> None:
     call = Call(asks, asked)
     parts = random_parts(layer, call, shape)
-    ours = with_gradients(short.short, layer, parts, call)
+    ours = with_gradients(short.packed_attention, layer, parts, call)
     plain = with_gradients(one_by_one, layer.double(), tuple(part.double() for part in parts), call)
     for a, b in zip(ours, plain, strict=True):
         torch.testing.assert_close(a.double(), b, atol=1e-5, rtol=1e-5)
@@ -110,7 +111,7 @@ def test_no_keys_no_queries(device: torch.device) -> None:
     layer, call = layer_of(), Call(asks, asked)
     compare(layer, asks, asked, "two")
     parts = random_parts(layer, call, "two")
-    out, d_q, d_kv = with_gradients(short.short, layer.float(), parts, call)
+    out, d_q, d_kv = with_gradients(short.packed_attention, layer.float(), parts, call)
     assert (out[:, :, 4:9] == 0).all()
     assert (d_q[:, 4:9] == 0).all()
     assert (d_kv[:, 8:] == 0).all()
@@ -140,7 +141,7 @@ def test_it_is_chosen_and_a_neighbour_is_never_seen(device: torch.device) -> Non
     layer, layout = layer_of(), end_to_end([5, 8, 3], device)
     q, k, v = torch.randn(3, 1, 2, 16, 16).to(device)
     first = layer.attend(q, k, v, Call(layout, layout))
-    assert layer.path == "short"
+    assert layer.path == "packed_attention"
     k[:, :, 5:13], v[:, :, 5:13] = 9.0, -9.0
     again = layer.attend(q, k, v, Call(layout, layout))
     changed = (first != again).any(-1)[0].any(0)
@@ -157,7 +158,7 @@ def dropped(layer: Attention, salt: int, call: Call) -> list[Tensor]:
     names = torch.cat([torch.eye(16)[:n] for n in LENGTHS]).to(call.queries.position.device)
     q, k, _ = random_parts(layer, call, "three")
     torch.manual_seed(salt)
-    out = short.short(job_of(layer, (q, k, names.repeat(1, layer.sizes.heads)[None]), call))
+    out = short.packed_attention(job_of(layer, (q, k, names.repeat(1, layer.sizes.heads)[None]), call))
     return [part[0, :, :, :n] for part, n in zip(out.split(LENGTHS, 2), LENGTHS, strict=True)]
 
 
@@ -187,7 +188,7 @@ def test_dropout_drops_its_share_and_scales_the_rest(device: torch.device) -> No
 def test_the_mask_follows_from_salt_and_seed(device: torch.device) -> None:
     layout = end_to_end(LENGTHS, device)
     layer, call = layer_of(2, dropout=0.3).train(), Call(layout, layout)
-    seed = kernels.seed(layout.position)
+    seed = launch.seed(layout.position)
     try:
         first, again, other_salt = (dropped(layer, salt, call) for salt in (1, 1, 2))
         seed.fill_(5)
@@ -212,7 +213,7 @@ def test_gradients_with_the_same_mask(device: torch.device, causal: bool) -> Non
 
     def ours(job: Job) -> Tensor:
         torch.manual_seed(1)
-        return short.short(job)
+        return short.packed_attention(job)
 
     found = with_gradients(ours, layer, parts, call)
     plain = with_gradients(
@@ -242,12 +243,12 @@ def test_gradients_with_the_same_mask(device: torch.device, causal: bool) -> Non
 )
 def test_foreign_choices(keys: dict, position: Position, sizes: tuple[int, int], why: str) -> None:
     layer = Attention(Sizes(32, 2, *sizes), AttentionConfig(**keys), position, SEEN)
-    assert (short.foreign(layer) or "").startswith(why)
+    assert (short.unsupported_reason(layer) or "").startswith(why)
 
 
 def test_served_choices() -> None:
     for layer in (layer_of(), layer_of(causal=True), layer_of(1, 128, 64, dropout=0.1)):
-        assert short.foreign(layer) is None
+        assert short.unsupported_reason(layer) is None
 
 
 def test_what_is_refused(device: torch.device) -> None:
@@ -263,9 +264,9 @@ def test_what_is_refused(device: torch.device) -> None:
     assert reason(Layout.of(8, device=device), packed) == reason(packed, Layout.of(8, device=device)) == ""
     assert reason(packed, packed, torch.float64) == ""
     assert reason(long, packed) == reason(packed, long) == "sequences have more than 128 places"
-    with kernels.plain():
+    with dispatch.plain():
         assert reason(packed, packed) == ""
-    with kernels.plain(False):
+    with dispatch.plain(False):
         assert reason(packed, packed) is None
     with torch.no_grad():  # a search is faster without
         assert reason(packed, packed) == ""
@@ -273,4 +274,4 @@ def test_what_is_refused(device: torch.device) -> None:
 
 def test_a_cpu_has_none() -> None:
     """Outside of tests that interpret them."""
-    assert not kernels.usable(torch.zeros(1))
+    assert not dispatch.usable(torch.zeros(1))

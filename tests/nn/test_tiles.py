@@ -5,9 +5,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from regard.accel.sparse_attention import plan_of
+from regard.accel.sparse_plan import KEYS, Plan
 from regard.nn.backend.contract import Job
-from regard.nn.backend.tile_plan import KEYS, Plan
-from regard.nn.backend.tiles import plan_of
 from regard.nn.layout import Call, Layout
 from regard.nn.pattern import PATTERNS, Causal, Document, Padding, Pattern, parse
 

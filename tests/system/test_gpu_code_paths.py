@@ -16,9 +16,11 @@ import torch
 
 import regard
 from regard import recipe as recipes
-from regard.decoding import graph
-from regard.nn import frozen, kernels, linear, norm
-from regard.nn.backend import short
+from regard.accel import decoding_graph as graph
+from regard.accel import inference_weights as frozen
+from regard.accel import linear, norm
+from regard.accel import packed_attention as short
+from regard.nn import dispatch
 from regard.training.run import train
 from tests.cuda_types import cuda_types
 from tests.tasks import bert_toy, chat_toy, lm_toy, test_answer, test_classify, test_tag
@@ -27,7 +29,7 @@ from tests.training import toy
 
 @pytest.fixture
 def as_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(kernels, "DEVICES", {"cpu"})
+    monkeypatch.setattr(dispatch, "DEVICES", {"cpu"})
     monkeypatch.setattr(frozen, "PACKS", False)  # oneDNN's layout is a CPU's
     monkeypatch.setattr(graph, "COMPILED", {"cpu": graph.Fixed}, raising=False)
     monkeypatch.setattr(short, "PROGRAMS", {16: 2, 32: 2, 64: 1, 128: 1})  # each is interpreted by itself

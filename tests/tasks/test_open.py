@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import regard
+from regard.accel.decoding_graph import Fixed
 from regard.decoding import Beam, Engine, Greedy
-from regard.decoding.graph import Fixed
 from regard.tasks import open as open_module
 from regard.tasks.open import OpenTranslator
 from regard.tasks.translator import Translation, Translator, different

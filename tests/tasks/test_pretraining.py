@@ -14,7 +14,7 @@ import regard
 from regard import recipe as recipes
 from regard.errors import RegardError
 from regard.models.texts import Texts
-from regard.nn import kernels
+from regard.nn import dispatch
 from regard.tasks.held_out import guesses
 from regard.tasks.pretraining import PretrainingTask
 from regard.training.run import train
@@ -137,7 +137,7 @@ def test_the_fixed_form_has_one_shape_and_the_same_loss(folder: Path, monkeypatc
     task = prepared(folder)
     model = task.build_model().double().eval()
     assert task.fixed(model, batches(task)[0]) is None  # on a CPU nothing is recorded
-    monkeypatch.setattr(kernels, "usable", lambda x: True)
+    monkeypatch.setattr(dispatch, "usable", lambda x: True)
     full = [b for b in batches(task) if len(b.ids) == 8]
     fixed = [task.fixed(model, b) for b in full]
     monkeypatch.undo()

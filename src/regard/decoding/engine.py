@@ -12,19 +12,22 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from regard.decoding import graph
+from regard import accel
+from regard.accel import decoding_graph
+from regard.accel.decoding_graph import Fixed, bucket
+from regard.accel.fused_step import fused
+from regard.accel.inference_weights import inference_weights
 from regard.decoding.beam import BeamSearch
 from regard.decoding.config import Beam, DecodingConfig, Sample
 from regard.decoding.contract import NO_SEAMS, Asked, Generator, Hypothesis, Seams, Search, Symbols, Words
 from regard.decoding.forced import Forced, Prefixed
-from regard.decoding.graph import Fixed, bucket
 from regard.decoding.lane import FREE, Lane, Step
 from regard.decoding.phrases import PhraseSearch, impossible
 from regard.decoding.single import Choice, Draw, SingleSearch
 from regard.errors import RegardError
-from regard.nn.frozen import frozen
-from regard.nn.kernels import autocast_dtype, no_autocast
+from regard.nn.dispatch import autocast_dtype, no_autocast
 
+accel.register()
 KEPT = 8  # shapes whose compiled steps are kept
 
 
@@ -112,8 +115,8 @@ class Engine:
 
     def __init__(self, model: Generator, compiled: Callable[[], Fixed] | None = None) -> None:
         if isinstance(model, nn.Module) and (dtype := autocast_dtype(next(model.parameters()).device)):
-            model = cast(Generator, frozen(model, dtype))  # every weight cast once, not at every step
-        self.model: Generator = model.prepared() if hasattr(model, "prepared") else model
+            model = cast(Generator, inference_weights(model, dtype))  # every weight cast once, not at every step
+        self.model: Generator = fused(model)
         self.compiled = compiled  # how steps are compiled; None: as CUDA graphs, on a GPU
         self.lanes: dict[Hashable, Lane] = {}
 
@@ -164,7 +167,7 @@ class Engine:
 
     def _compiled(self, feed: Feed, wish: Wish, device: torch.device) -> Lane | None:
         """Places whose steps are compiled, of this shape or a little more room; those of an earlier call if it can."""
-        compiled = self.compiled or graph.COMPILED.get(device.type)
+        compiled = self.compiled or decoding_graph.COMPILED.get(device.type)
         if compiled is None or feed.blank is None:
             return None
         places, words, room = bucket(feed.places, 1), bucket(max(feed.lengths)), bucket(max(feed.limits) + 1)

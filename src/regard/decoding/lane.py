@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regard.accel.decoding_graph import Fixed
 from regard.decoding.contract import Asked, Generator, Hypothesis, Search
-from regard.decoding.graph import Fixed
 
 BEHIND = 2  # steps that a device works on while the host learns what was done before
 PATIENCE = 8  # what is done waits at most so many steps for others, to be fetched together: that stops a device

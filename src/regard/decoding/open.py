@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from regard.decoding import graph
+from regard.accel import decoding_graph
+from regard.accel.decoding_graph import bucket
 from regard.decoding.contract import Asked, Hypothesis
 from regard.decoding.engine import Engine, Wish
-from regard.decoding.graph import bucket
 
 EVERY = 6  # steps between two times that sentences join, unless …
 SHARE = 2  # … half as many wait as are being said
@@ -45,7 +45,7 @@ class Open:
         self.since = 0  # steps since somebody joined
         with torch.inference_mode():
             batch = blank(1, words)
-            compiled = engine.compiled or graph.COMPILED.get(batch.device.type)
+            compiled = engine.compiled or decoding_graph.COMPILED.get(batch.device.type)
             count = bucket(places, 1) if compiled else 1
             self.lane = engine._lane(blank(count, words), count, longest, wish)
             self.lane.step.state.release(self.lane.free())

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.models.strips import Strip, strips
+from regard.models.packed import PackedSequence, pack
 from regard.nn.layout import Tree
 
 
@@ -51,7 +51,7 @@ class Pairs(Batch):
     rows: tuple[int, ...] = ()  # which examples these are
     tree: Tree | None = None  # where source places hang in their dependency trees
     links: Tensor | None = None  # [L, 3] given alignments: row, target place, source place
-    strips: tuple[Strip, Strip] | None = None  # source and target without padding
+    packed: tuple[PackedSequence, PackedSequence] | None = None  # source and target without padding
 
     @property
     def target_real(self) -> Tensor:
@@ -67,9 +67,9 @@ class Pairs(Batch):
         return self.source.device
 
     def fixed(self) -> "Pairs":
-        """What a model that takes strips reads of it, in shapes that come again."""
-        assert self.strips is not None
-        return Pairs(self.strips[0].ids, None, strips=self.strips)
+        """What a model that takes packed sequences reads of it, in shapes that come again."""
+        assert self.packed is not None
+        return Pairs(self.packed[0].ids, None, packed=self.packed)
 
     def first(self, bos: int) -> Tensor:
         """What a search lets each row read first [B, 1]."""
@@ -141,5 +141,5 @@ def pairs(source: Packed, target: Packed, source_marks: Marks, marks: Marks, row
         torch.from_numpy(labels),
         torch.from_numpy(np.flatnonzero(real)),
         rows,
-        strips=strips(source_ids, source_real, ids, real, labels),
+        packed=pack(source_ids, source_real, ids, real, labels),
     )

@@ -3,7 +3,7 @@
 Its layers are the encoder's, with a causal pattern and a cache. Sizes live in PRESETS, as data.
 """
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -22,9 +22,6 @@ from regard.nn.layout import Call, Layout
 from regard.nn.pattern import Causal, Document, Padding
 from regard.nn.position import LearnedConfig
 from regard.nn.record import Record
-
-if TYPE_CHECKING:
-    from regard.models.prepared import Prepared
 
 
 def _gpt2(layers: int, size: int, heads: int) -> dict[str, Any]:
@@ -158,12 +155,6 @@ class LanguageModel(nn.Module):
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """Read T more tokens a row [B, T]; give the scores of what follows each [B, T, V]."""
         return self.output(self._read(tokens, state, state.own(tokens.shape[1]))), state
-
-    def prepared(self) -> "Prepared":
-        """The same model, whose weights will not change, for decoding many words."""
-        from regard.models.prepared import Prepared
-
-        return Prepared(self, self.embedding, self.position, self.layers, self.norm)
 
     def _read(self, tokens: Tensor, state: State, call: Call) -> Tensor:
         record = state.record

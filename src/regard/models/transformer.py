@@ -6,7 +6,7 @@ Layers receive their parts; they do not build them from flags. Sizes live in PRE
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -17,9 +17,8 @@ from regard.models.batch import Pairs
 from regard.models.stack import EncoderLayer, Positions, StackConfig
 from regard.models.state import State
 from regard.models.words import SHARE, Share, embeddings
-from regard.nn import kernels
+from regard.nn import dispatch
 from regard.nn.attention import AttentionConfig, MultiHeadAttention
-from regard.nn.backend import short
 from regard.nn.cache import Cache, Memory
 from regard.nn.dropout import Dropout
 from regard.nn.embedding import BiasedOutput, Output
@@ -29,9 +28,6 @@ from regard.nn.layout import Call, Layout
 from regard.nn.pattern import Causal, Document, Padding
 from regard.nn.position import Position, PositionConfig, SinusoidalConfig
 from regard.nn.record import Record, Sink
-
-if TYPE_CHECKING:
-    from regard.models.prepared import Prepared
 
 Encode = Callable[[Pairs, Record | None], tuple[Tensor, Layout]]
 READ = {"cpu": 512}  # places of sources, which come longest first, that a CPU reads together: more are more padding
@@ -216,11 +212,11 @@ class Transformer(nn.Module):
 
         With `smoothing`, the loss of those labels, summed, instead: the scores are then never kept.
         """
-        if record is None and self.takes_strips(batch):
-            assert batch.strips is not None
-            source, target = batch.strips
+        if record is None and self.takes_packed(batch):
+            assert batch.packed is not None
+            source, target = batch.packed
             memory = self._encode(source.ids, source.layout)
-            hidden = self.decode(target.ids, target.layout, memory, source.layout)[0]  # [N and filler, D]
+            hidden = self.decode(target.ids, target.layout, memory, source.layout)[0]  # [N and padding, D]
             if smoothing is None and batch.labels is not None:
                 hidden = hidden[: len(batch.labels)]
             return self.output.at(hidden, target.labels, smoothing)
@@ -231,23 +227,25 @@ class Transformer(nn.Module):
         hidden = self.decode(batch.target, places, memory, layout, record)  # [B, T, D]
         return self.output.at(hidden.flatten(0, 1)[batch.places], batch.labels, smoothing)
 
-    def takes_strips(self, batch: Pairs) -> bool:
-        """Whether the kernels for many short sequences serve this batch."""
-        if batch.strips is None or batch.tree is not None or not kernels.usable(self.output.weight):
+    def takes_packed(self, batch: Pairs) -> bool:
+        """Whether this batch is computed as packed sequences, without padding."""
+        fits = dispatch.fast("packed_fits", self.output.weight)
+        if fits is None or batch.packed is None or batch.tree is not None or self.packing_refusal is not None:
             return False
-        rooms = map(stack.longest_of, (self.encoder_position, self.decoder_position))  # filler stands somewhere too
-        return self.foreign is None and all(
-            short.fits(strip.layout) and (room is None or strip.layout.end <= room)
-            for strip, room in zip(batch.strips, rooms, strict=True)
+        rooms = map(stack.longest_of, (self.encoder_position, self.decoder_position))  # padding has positions too
+        return all(
+            fits(side.layout) and (room is None or side.layout.end <= room)
+            for side, room in zip(batch.packed, rooms, strict=True)
         )
 
     @cached_property
-    def foreign(self) -> str | None:
-        """Why they serve none, if so."""
+    def packing_refusal(self) -> str | None:
+        """Why no batch is, if so."""
         if self.config.norm == "batch":
-            return "BatchNorm would count filler"
+            return "BatchNorm would count padding"
         layers = [layer for layer in self.modules() if isinstance(layer, MultiHeadAttention)]
-        return next((why for layer in layers if (why := short.foreign(layer)) is not None), None)
+        reason = dispatch.registered("packed_reason")
+        return next((why for layer in layers if (why := reason(layer)) is not None), None)
 
     # --- step by step: decoding --------------------------------------------------------------------------------
 
@@ -270,12 +268,6 @@ class Transformer(nn.Module):
             x = layer(x, None, own, cross, caches, _sinks(state.record, n))
         state.advance(steps)
         return self.output(self.decoder_norm(x, None)), state
-
-    def prepared(self) -> "Prepared":
-        """The same model, whose weights will not change, for decoding many words."""
-        from regard.models.prepared import Prepared
-
-        return Prepared(self, self.target_embedding, self.decoder_position, self.decoder, self.decoder_norm)
 
 
 def _sinks(record: Record | None, layer: int) -> tuple[Sink | None, Sink | None]:

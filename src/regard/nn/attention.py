@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.config import at_least, below_one, option
-from regard.nn import backend, kernels
+from regard.nn import backend, dispatch
 from regard.nn.backend.contract import Job, views
 from regard.nn.cache import Cache, Memory
 from regard.nn.compress import CompressConfig, NoCompressionConfig
@@ -239,7 +239,7 @@ class MultiHeadAttention(Attention):
 
     def products(self, x: Tensor, memory: Tensor) -> tuple[Tensor, ...]:
         """Queries, keys and values, side by side in few products [B, N, …]: in one on a GPU, where x asks itself."""
-        if x is not memory or not kernels.usable(x):
+        if x is not memory or not dispatch.usable(x):
             return self.query(x), self.key_value(memory)
         return (linear(x, *self.joined()),)
 

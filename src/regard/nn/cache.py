@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.nn import kernels
+from regard.nn import dispatch
 from regard.nn.layout import Call, Layout
 
 BEAM = torch.int16  # how the number of a beam is kept
@@ -57,7 +57,7 @@ class Places:
 
     def reach(self) -> int:
         """How many places one more token may read: up to the longest row's, or as many as are read no slower."""
-        fewest = FEWEST if kernels.on_cpu(self.position.device) and not self.level else 0
+        fewest = FEWEST if dispatch.on_cpu(self.position.device) and not self.level else 0
         return min(max(self.filled + 1, -(-fewest // self.beams)), self.length)
 
     def past(self, steps: int, reach: int = 0) -> Tensor:
@@ -169,13 +169,13 @@ class Places:
 
 def _kept(x: Tensor) -> torch.dtype:
     """In what keys and values are kept: a CPU attends in float32 several times as fast as in half precision."""
-    return torch.promote_types(x.dtype, torch.float32) if kernels.on_cpu(x.device) else x.dtype
+    return torch.promote_types(x.dtype, torch.float32) if dispatch.on_cpu(x.device) else x.dtype
 
 
 def moved(index: Tensor, places: Places, filled: int, *kept: Tensor) -> list[Tensor]:
     """Row r becomes what row index[r] was, up to `filled` of the third dimension. A CPU copies only what moves."""
     count, room = len(index), min(x.untyped_storage().nbytes() // (x.stride(0) * x.element_size()) for x in kept)
-    if not kernels.on_cpu(kept[0].device) or count > room:
+    if not dispatch.on_cpu(kept[0].device) or count > room:
         return [x[index] for x in kept]
     to, of = places.moves(index)
     made = [x.as_strided((count, *x.shape[1:]), x.stride()) for x in kept]  # what was left there is hidden from all

@@ -1,15 +1,9 @@
-"""f(x Wᵀ + b). On a GPU its gradients are made by hand: a bias's is a sum of columns, made while f goes backwards."""
+"""f(x Wᵀ + b)."""
 
-from typing import Any
-
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
-from regard.nn import kernels
-
-SPLITS = 64  # programs that share the rows of a column
+from regard.nn import dispatch
 
 
 class Linear(nn.Linear):
@@ -17,71 +11,15 @@ class Linear(nn.Linear):
         return linear(x, self.weight, self.bias)
 
 
-def activated(layer: nn.Module, x: Tensor, activation: nn.Module) -> Tensor:
-    """f(x Wᵀ + b), in one go where the layer is a `Linear` that learns on a GPU, or a frozen one that rectifies."""
-    kind = _kind(activation)
-    if kind == "relu" and hasattr(layer, "rectified"):
-        return layer.rectified(x)  # type: ignore[no-any-return,operator]
-    if kind is None or not isinstance(layer, Linear) or not kernels.usable(x):
-        return activation(layer(x))  # type: ignore[no-any-return]
-    return _Linear.apply(x, layer.weight, layer.bias, kind)  # type: ignore[no-any-return,no-untyped-call]
-
-
 def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    if kernels.usable(x):
-        return _Linear.apply(x, weight, bias, "none")  # type: ignore[no-any-return,no-untyped-call]
-    return F.linear(x, weight, bias)
+    fast = dispatch.fast("linear", x)
+    return fast(x, weight, bias) if fast else F.linear(x, weight, bias)
 
 
-def _kind(activation: nn.Module) -> str | None:
-    """What the kernel calls it, if it knows it."""
-    if isinstance(activation, nn.GELU):
-        return {"none": "gelu", "tanh": "gelu_tanh"}[activation.approximate]
-    return "relu" if isinstance(activation, nn.ReLU) else None
-
-
-class _Linear(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, kind: str) -> Tensor:
-        dtype = kernels.product_dtype(x)
-        rows, table, added = x.flatten(0, -2).to(dtype), weight.to(dtype), bias.to(dtype)
-        with torch.autocast(x.device.type, enabled=False):
-            if kind == "relu":  # torch makes max(0, …) while the product is still at hand
-                out = kept = torch._addmm_activation(added, rows, table.T)
-            else:
-                out = kept = torch.addmm(added, rows, table.T)
-                if kind != "none":
-                    out = F.gelu(kept, approximate="tanh" if kind == "gelu_tanh" else "none")
-        ctx.save_for_backward(rows, table, kept if kind != "none" else None)
-        ctx.how = kind, x.dtype, weight.dtype, bias.dtype
-        return out.view(*x.shape[:-1], len(weight))
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        (rows, table, kept), (kind, of_x, of_weight, of_bias) = ctx.saved_tensors, ctx.how
-        change, d_bias = _columns(d_out.flatten(0, -2).contiguous(), kept, kind)
-        d_x = (change @ table).to(of_x).view(*d_out.shape[:-1], -1) if ctx.needs_input_grad[0] else None
-        return d_x, _product(change.T, rows, of_weight), d_bias.to(of_bias), None
-
-
-def _product(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
-    """a b in a wider type than theirs, without a second pass where the device can."""
-    if kernels.on_gpu(a.device) and dtype == torch.float32 != a.dtype:
-        return torch.mm(a, b, out_dtype=dtype)
-    return (a @ b).to(dtype)
-
-
-def _columns(change: Tensor, kept: Tensor | None, kind: str) -> tuple[Tensor, Tensor]:
-    """A gradient [N, M] through the function of this kind, backwards, and the sum of its columns."""
-    from regard.nn.linear_kernels import columns_kernel
-
-    n, width = change.shape
-    out = change if kept is None else torch.empty_like(change)
-    splits = min(SPLITS, -(-n // 64))
-    parts = change.new_empty(splits, width, dtype=torch.float32)
-    with kernels.on(change):
-        columns_kernel[(-(-width // 64), splits)](
-            change, kept, out, parts, n, width, ROWS=64, WIDE=64, KIND=kind, num_warps=4
-        )
-    return out, parts.sum(0)
+def activated(layer: nn.Module, x: Tensor, activation: nn.Module) -> Tensor:
+    """f(x Wᵀ + b), where f is an activation."""
+    if isinstance(activation, nn.ReLU) and hasattr(layer, "rectified"):  # inference weights that do both at once
+        return layer.rectified(x)  # type: ignore[no-any-return,operator]
+    fast = dispatch.fast("activated", x) if isinstance(layer, Linear) else None
+    out = fast(x, layer.weight, layer.bias, activation) if fast else None
+    return activation(layer(x)) if out is None else out  # type: ignore[no-any-return]

@@ -11,25 +11,25 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.nn import kernels
+from regard.nn import dispatch
 
 CHUNK = {"cpu": 1 << 21, "cuda": 1 << 26}  # scores that exist at once: what a cache holds, or enough to fill a GPU
 FUSED = 1 << 28  # the same for our own kernel, which has no wider copy of them
-BLOCK = 4096  # scores of a row that the kernel reads at once
 ROUND = 64  # a GPU's table is filled up to a multiple of it
 
 
 def vocabulary_loss(x: Tensor, weight: Tensor, labels: Tensor, smoothing: float) -> Tensor:
     """Σ −(1 − ε) log p(label) − ε/V Σ_v log p(v), with p = softmax(x Wᵀ). x [N, D], weight [V, D], labels [N]."""
-    x, fused = x.to(kernels.product_dtype(x)), kernels.usable(x)
+    x = x.to(dispatch.product_dtype(x))
+    fused = dispatch.fast("smoothed_cross_entropy", x)
     with torch.autocast(x.device.type, enabled=False):
         return _VocabularyLoss.apply(x, weight, labels, smoothing, fused)  # type: ignore[no-any-return,no-untyped-call]
 
 
 class _VocabularyLoss(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, labels: Tensor, smoothing: float, fused: bool) -> Tensor:
-        compare = _compare_in_place if fused else _compare
+    def forward(ctx: Any, x: Tensor, weight: Tensor, labels: Tensor, smoothing: float, fused: Any) -> Tensor:
+        compare = fused or _compare
         table = weight.to(x.dtype)
         if fused:  # products are fast where rows begin at round places
             table = F.pad(table, (0, 0, 0, -len(table) % ROUND))
@@ -69,17 +69,3 @@ def _compare(scores: Tensor, labels: Tensor, smoothing: float, learns: bool, ent
     if learns:  # ∂/∂score_v = p_v − (1 − ε)[v = label] − ε/V
         p.sub_(smoothing / entries).scatter_add_(-1, right, torch.full_like(picked, smoothing - 1))
     return loss, scores.copy_(p)
-
-
-def _compare_in_place(
-    scores: Tensor, labels: Tensor, smoothing: float, learns: bool, entries: int
-) -> tuple[Tensor, Tensor]:
-    """The same by one kernel on a GPU, which leaves the gradient where the scores were."""
-    from regard.nn.loss_kernel import compare_kernel
-
-    losses = scores.new_empty(len(scores), dtype=torch.float32)
-    with kernels.on(scores):
-        compare_kernel[(len(scores),)](
-            scores, labels, losses, scores.shape[1], entries, smoothing, BLOCK=BLOCK, num_warps=8
-        )  # fmt: skip
-    return losses.sum(), scores

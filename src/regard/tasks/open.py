@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import torch
 
+from regard.accel.decoding_graph import bucket
 from regard.decoding import DecodingConfig
 from regard.decoding.engine import Wish
-from regard.decoding.graph import bucket
 from regard.decoding.open import Open
 from regard.models.batch import Pairs
 from regard.tasks.translator import Translation, Translator, spare

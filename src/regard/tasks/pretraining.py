@@ -16,7 +16,7 @@ from regard.data.documents import Form
 from regard.data.prepared import Prepared, weighted_index
 from regard.models.bert import BertConfig, MaskedLanguage
 from regard.models.texts import Texts
-from regard.nn import kernels
+from regard.nn import dispatch
 from regard.tasks.contract import BaseTask, Progress
 from regard.tasks.embedder import Pooling
 from regard.tasks.examples import ExamplesView
@@ -170,7 +170,7 @@ class PretrainingTask(BaseTask):
         """Rows of one length, and room for all masks that they may have: shapes that come again."""
         assert batch.labels is not None
         assert batch.places is not None
-        if not kernels.usable(next(model.parameters())):  # labels that fill a shape are known to our kernels alone
+        if not dispatch.usable(next(model.parameters())):  # labels that fill a shape are known to our kernels alone
             return None
         most = int(self.settings.masking.count(np.array([self.settings.room]))[0]) * len(batch.ids)
         spare = most - len(batch.places)

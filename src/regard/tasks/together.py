@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from regard.accel.fused_step import fused
 from regard.decoding import Ensemble
 from regard.errors import RegardError
 
@@ -28,10 +29,10 @@ class Joint(nn.Module):
     def together(self) -> Ensemble:
         return Ensemble(list(self.models))  # type: ignore[arg-type]
 
-    def prepared(self) -> Ensemble:
+    def fused(self) -> Ensemble:
         """The same for decoding many words, each model in its own way."""
         models: list[Any] = list(self.models)
-        return Ensemble([model.prepared() if hasattr(model, "prepared") else model for model in models])
+        return Ensemble([fused(model) for model in models])
 
     @property
     def longest(self) -> int | None:

@@ -137,7 +137,7 @@ class TranslationTask(BaseTask):
         return loss, carry
 
     def fixed(self, model: nn.Module, batch: Pairs) -> Pairs | None:
-        takes = getattr(model, "takes_strips", None)
+        takes = getattr(model, "takes_packed", None)
         return batch.fixed() if takes and batch.links is None and takes(batch) else None
 
     def describe(self, batch: Pairs) -> str:

@@ -11,14 +11,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from regard.accel.inference_weights import inference_weights
 from regard.decoding import Beam, DecodingConfig, Engine, Feed, Generator, Greedy, Hypothesis, Sample, Symbols
 from regard.decoding.engine import quiet
 from regard.errors import RegardError, listed
 from regard.evaluation import Metric, text_metrics
 from regard.evaluation.metrics import perplexity
 from regard.models.batch import Packed, Pairs, pairs, sources
-from regard.nn.frozen import frozen
-from regard.nn.kernels import autocast_dtype
+from regard.nn.dispatch import autocast_dtype
 from regard.nn.layout import Tree
 from regard.nn.record import Record
 from regard.tasks.alignment import align, chosen
@@ -90,7 +90,7 @@ class Translator:
         now = self.precision, autocast_dtype(self.device), *weights
         if self._engine is None or self._engine[0] != now:
             self._engine = None  # what it holds goes before more is made
-            model = frozen(self.model, PRECISIONS[self.precision])
+            model = inference_weights(self.model, PRECISIONS[self.precision])
             self._engine = now, Engine(cast(Generator, model))
         return self._engine[1]
 

@@ -94,7 +94,7 @@ class Paired:
         return PairsView(self.vocabulary, examples.source, examples.target, chosen)
 
     def fixed(self, model: nn.Module, batch: Pairs) -> Pairs | None:
-        takes = getattr(model, "takes_strips", None)
+        takes = getattr(model, "takes_packed", None)
         return batch.fixed() if takes and takes(batch) else None
 
     def prompt(self, ids: list[int], limit: int) -> tuple[list[int], int]:

@@ -10,18 +10,22 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from regard import accel
+from regard.accel import launch
+from regard.accel.training_graph import Recorded, Replay
 from regard.data.loader import Loader, Step
 from regard.errors import RegardError
-from regard.nn import kernels
+from regard.nn import dispatch
 from regard.tasks.contract import Task, View
 from regard.training.checkpoint import Checkpoints, Progress
 from regard.training.config import Training
 from regard.training.interrupt import Interrupt
 from regard.training.log import Log
 from regard.training.mean import RunningMean
-from regard.training.replay import Recorded, Replay
 from regard.training.weights import is_part, weights_of
 from regard.training.world import World, quietly, spread, whole
+
+accel.register()
 
 
 class Epoch:
@@ -93,7 +97,7 @@ class Trainer:
         self.model.train()
         first = p.step + 1
         clock = Clock(self.device)
-        with contextlib.closing(loader), self.stream(), kernels.plain(not s.fast):
+        with contextlib.closing(loader), self.stream(), dispatch.plain(not s.fast):
             if p.unmeasured:
                 self._validate(log, clock, interrupt)
                 if p.unmeasured:  # interrupted again: still owed
@@ -167,7 +171,7 @@ class Trainer:
         fixed = self.task.fixed(self.model, batch) if self.replay else None
         if self.replay and fixed is not None:
             self.share.fill_(share)
-            kernels.seed(self.share).fill_(int(torch.randint(2**31 - 1, ())))
+            launch.seed(self.share).fill_(int(torch.randint(2**31 - 1, ())))
             return self.replay(fixed)
         return self._gradients(batch.to(self.device), share)
 

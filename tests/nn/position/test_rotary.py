@@ -5,7 +5,7 @@ import pytest
 import torch
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
-from regard.nn import kernels
+from regard.nn import dispatch
 from regard.nn.layout import Layout
 from regard.nn.position import Position, RotaryConfig
 from regard.nn.position.sinusoidal import Waves
@@ -101,16 +101,16 @@ def test_the_kernel_is_the_formula(
         out.backward(weight)
         return [out.detach(), x.grad]
 
-    assert kernels.usable(given)
+    assert dispatch.usable(given)
     ours = turned()
-    with kernels.plain():
+    with dispatch.plain():
         torch.testing.assert_close(ours, turned())
 
 
 def test_the_kernel_keeps_the_type(device: torch.device) -> None:
     x = torch.randn(1, 2, 3, 8).to(device).bfloat16().requires_grad_()
     out = build().to(device).rotate(x, Layout.of(3, device=device))
-    with kernels.plain():
+    with dispatch.plain():
         torch.testing.assert_close(out, build().to(device).rotate(x, Layout.of(3, device=device)), atol=1e-2, rtol=1e-2)
     assert out.dtype == torch.bfloat16
 

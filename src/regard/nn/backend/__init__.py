@@ -6,6 +6,5 @@ They give the plain function's numbers at every real place; what a padded query 
 from regard.nn.backend.blocks import blocks
 from regard.nn.backend.choose import choose
 from regard.nn.backend.sdpa import sdpa
-from regard.nn.backend.tiles import tiles
 
-__all__ = ["blocks", "choose", "sdpa", "tiles"]
+__all__ = ["blocks", "choose", "sdpa"]

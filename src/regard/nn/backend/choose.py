@@ -1,4 +1,4 @@
-"""Which kernel computes an attention: the first that serves its choices."""
+"""Which backend computes an attention: the first that serves its choices. `regard.accel` puts its own in front."""
 
 from collections.abc import Callable
 
@@ -7,23 +7,14 @@ from regard.nn.backend.blocks import refuses as blocks_refuse
 from regard.nn.backend.contract import Job, Kernel
 from regard.nn.backend.sdpa import refuses as sdpa_refuses
 from regard.nn.backend.sdpa import sdpa
-from regard.nn.backend.short import refuses as short_refuses
-from regard.nn.backend.short import short
-from regard.nn.backend.tiles import refuses as tiles_refuse
-from regard.nn.backend.tiles import tiles
 
-KERNELS: list[tuple[Kernel, Callable[[Job], str | None]]] = [
-    (short, short_refuses),
-    (tiles, tiles_refuse),
-    (blocks, blocks_refuse),
-    (sdpa, sdpa_refuses),
-]
+BACKENDS: list[tuple[Kernel, Callable[[Job], str | None]]] = [(blocks, blocks_refuse), (sdpa, sdpa_refuses)]
 
 
 def choose(job: Job) -> tuple[Kernel | None, str]:
     """The kernel, or None for the plain function; and why no faster one serves."""
     why = ""
-    for kernel, refuses in KERNELS:
+    for kernel, refuses in BACKENDS:
         reason = refuses(job)
         if reason is None:
             return kernel, why

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Protocol
 from torch import Tensor
 
 from regard.nn.layout import Call
-from regard.nn.pattern import Pattern
+from regard.nn.pattern import Causal, Document, Padding, Pattern
 from regard.nn.position import Bias
 
 if TYPE_CHECKING:
     from regard.nn.attention import Attention
+
+SIMPLE = {Causal(), Padding(), Document()}
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,17 @@ def plain_layer(layer: "Attention") -> str | None:
     if not getattr(layer.normalise, "fused", False):
         return f"the normaliser {type(layer.normalise).__name__} has no fused kernel"
     return None
+
+
+def special_choice(layer: "Attention") -> str | None:
+    """What a layer has beyond scaled dot products, softmax, and masks of the future and of padding."""
+    if layer.compress.shortens:
+        return "the keys are compressed"
+    if not set(layer.pattern.parts()) <= SIMPLE:
+        return "the pattern hides more than the future and other sequences"
+    if layer.position.biases or layer.position.mixes:
+        return "the position adds to scores or output"
+    return plain_layer(layer)
 
 
 def views(parts: tuple[Tensor, ...], heads: int, *sizes: int) -> list[Tensor]:

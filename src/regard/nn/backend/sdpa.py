@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.nn import kernels
+from regard.nn import dispatch
 from regard.nn.backend.contract import Job, plain_choices
 
 
@@ -13,7 +13,7 @@ def refuses(job: Job) -> str | None:
 
 
 def sdpa(job: Job) -> Tensor:
-    if kernels.on_cpu(job.q.device) and torch.is_autocast_enabled("cpu"):
+    if dispatch.on_cpu(job.q.device) and torch.is_autocast_enabled("cpu"):
         # torch's CPU kernel is slow at small products in half precision: its gradients took 7 times as long (2.13).
         with torch.autocast("cpu", enabled=False):
             return _attend(job, job.q.float(), job.k.float(), job.v.float())

@@ -1,13 +1,12 @@
 """Queries and keys are turned by an angle that grows with position, so that their product knows the distance alone."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from regard.config import mechanism, option
-from regard.nn import kernels
+from regard.nn import dispatch
 from regard.nn.layout import Layout
 from regard.nn.position.contract import Choice, Position
 from regard.nn.position.sinusoidal import Waves
@@ -25,46 +24,11 @@ class Rotary(Position):
     def rotate(self, x: Tensor, layout: Layout) -> Tensor:
         """(a, b) → (a cos pθ − b sin pθ, a sin pθ + b cos pθ), θ_i = base^(−2i/d_k) (Su 2021, eq. 34)."""
         waves = self.waves(layout, torch.promote_types(x.dtype, torch.float32))  # bfloat16 is too coarse for angles
-        if kernels.usable(x):
-            return _Turn.apply(x, waves, self.axis == -1)  # type: ignore[no-any-return,no-untyped-call]
+        if fast := dispatch.fast("rotate", x):
+            return fast(x, waves, self.axis == -1)  # type: ignore[no-any-return]
         sin, cos = waves.unsqueeze(-3).chunk(2, -1)  # [B or 1, 1, N, d/2]
         a, b = x.unflatten(-1, self.unfolded).unbind(self.axis)  # [B, H, N, d/2]
         return torch.stack([a * cos - b * sin, a * sin + b * cos], self.axis).flatten(-2).to(x.dtype)
-
-
-class _Turn(torch.autograd.Function):
-    """The same on a GPU, in one kernel; a gradient is turned back."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, waves: Tensor, neighbours: bool) -> Tensor:
-        ctx.save_for_backward(waves)
-        ctx.neighbours = neighbours
-        return _turned(x, waves, neighbours, back=False)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        (waves,) = ctx.saved_tensors
-        return _turned(d_out, waves, ctx.neighbours, back=True), None, None
-
-
-def _turned(x: Tensor, waves: Tensor, neighbours: bool, back: bool) -> Tensor:
-    """x [B, H, N, d]; waves [N, d], or [B or 1, N, d]. The result lies in memory as [B, N, H, d]."""
-    from regard.nn.position.rotary_kernel import turn_kernel
-
-    if x.stride(-1) != 1:
-        x = x.contiguous()
-    rows, heads, n, size = x.shape
-    out = x.new_empty(rows, n, heads, size)
-    wide = kernels.power(heads * size // 2)
-    places = max(1, 2048 // wide)
-    with kernels.on(x):
-        turn_kernel[(rows, -(-n // places))](
-            x, waves.contiguous(), out, n, x.stride(0), x.stride(1), x.stride(2),
-            n * size if waves.dim() == 3 and len(waves) > 1 else 0,
-            HEADS=heads, HALF=size // 2, WIDE=wide, ROWS=places, NEXT=1 if neighbours else size // 2, BACK=back,
-        )  # fmt: skip
-    return out.transpose(1, 2)
 
 
 @mechanism("P4", "(R_i q)ᵀ(R_j k) = qᵀ R_{j−i} k, R_p turns pair n by p · base^(−2n/d_k)", "Su 2021, 3.2")

@@ -1,4 +1,4 @@
-"""Many short sequences, end to end without padding, on a GPU: a program holds all of one, so that no tile is empty.
+"""Attention within packed sequences, many short ones end to end: a program holds all of one, so no tile is empty.
 
 Serves what translation models do most: scaled products, softmax, and sequences that see themselves, their past, or
 their source. Longer ones are left to other kernels.
@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from regard.nn import kernels
-from regard.nn.backend.contract import Job, plain_layer, views
+from regard.accel import launch
+from regard.nn import dispatch
+from regard.nn.backend.contract import Job, special_choice, views
 from regard.nn.layout import Layout, Spans
-from regard.nn.pattern import Causal, Document, Padding
+from regard.nn.pattern import Causal
 
 if TYPE_CHECKING:
     from regard.nn.attention import Attention
@@ -22,50 +23,38 @@ if TYPE_CHECKING:
 LONGEST = 128  # places of a sequence that one tile holds
 HEADS = (16, 32, 64, 128)  # dimensions that tensor cores take
 LOG2E = math.log2(math.e)  # exponentials are taken to the base 2
-KNOWN = {Causal(), Padding(), Document()}
 PROGRAMS = {16: 528, 32: 528, 64: 264, 128: 132}  # that take sequences by turns, for each head
 WARPS = {16: 1, 32: 1, 64: 4, 128: 8}  # by the longer side of the tile
 
 
 def refuses(job: Job) -> str | None:
     q, k = job.call.queries, job.call.keys
-    if q.spans is None or k.spans is None or not kernels.usable(job.q):
+    if q.spans is None or k.spans is None or not dispatch.usable(job.q):
         return ""
     if not (fits(q) and fits(k)):
         return f"sequences have more than {LONGEST} places"
-    return foreign(job.layer)
+    return unsupported_reason(job.layer)
 
 
 def fits(layout: Layout) -> bool:
     return layout.spans is not None and layout.spans.longest <= LONGEST
 
 
-def foreign(layer: "Attention") -> str | None:
+def unsupported_reason(layer: "Attention") -> str | None:
     """What a layer asks for that these kernels do not know."""
     if not {layer.sizes.d_k, layer.sizes.d_v} <= set(HEADS):
         return f"heads have other than {', '.join(map(str, HEADS))} dimensions"
-    return unusual(layer)
+    return special_choice(layer)
 
 
-def unusual(layer: "Attention") -> str | None:
-    """What a layer has beyond scaled products, softmax, and hiding the future and what is not there."""
-    if layer.compress.shortens:
-        return "the keys are compressed"
-    if not set(layer.pattern.parts()) <= KNOWN:
-        return "the pattern hides more than the future and other sequences"
-    if layer.position.biases or layer.position.mixes:
-        return "the position adds to scores or output"
-    return plain_layer(layer)
-
-
-def short(job: Job) -> Tensor:
+def packed_attention(job: Job) -> Tensor:
     layer, queries, keys = job.layer, job.call.queries.spans, job.call.keys.spans
     causal = Causal() in job.pattern.parts()
     dropout = layer.dropout if layer.training else 0.0
     heads, d_k, d_v = job.q.shape[1], job.k.shape[-1], job.v.shape[-1]
     parts = job.parts or tuple(x.transpose(1, 2).flatten(2) for x in (job.q, job.k, job.v))
-    how = (queries, keys, heads, d_k, d_v, layer.score.scale, causal, dropout, kernels.salt(dropout))
-    out = Short.apply(_How(*how), *parts)  # type: ignore[arg-type]
+    how = (queries, keys, heads, d_k, d_v, layer.score.scale, causal, dropout, launch.salt(dropout))
+    out = PackedAttention.apply(_How(*how), *parts)  # type: ignore[arg-type]
     return out.unflatten(-1, (heads, d_v)).transpose(1, 2)  # [1, H, N, d_v]
 
 
@@ -86,7 +75,7 @@ class _How(NamedTuple):
 
     @property
     def tile(self) -> tuple[int, int]:
-        return kernels.power(self.queries.longest), kernels.power(self.keys.longest)
+        return launch.power(self.queries.longest), launch.power(self.keys.longest)
 
     @property
     def spans(self) -> tuple[Tensor, ...]:
@@ -111,19 +100,19 @@ class _How(NamedTuple):
         return views(parts, self.heads, self.d_k, self.d_k, self.d_v)
 
 
-class Short(torch.autograd.Function):
+class PackedAttention(torch.autograd.Function):
     """softmax(scale · qᵀk) v within each span; `parts` [1, N, …] hold q, k and v, the output is [1, N, H·d_v]."""
 
     @staticmethod
     def forward(ctx: Any, how: _How, *parts: Tensor) -> Tensor:
-        from regard.nn.backend.short_kernels import forward_kernel
+        from regard.accel.packed_attention_kernels import forward_kernel
 
         q, k, v = how.views(parts)
         out = q.new_empty(1, q.shape[2], how.heads * how.d_v)
-        with kernels.on(q):
+        with launch.on(q):
             forward_kernel[how.grid](
                 q, k, v, out, *how.spans, *_strides(q, k, v, *views((out,), how.heads, how.d_v)),
-                how.scale * LOG2E, how.dropout, kernels.seed(q), how.salt, **how.compiled(q.dtype),
+                how.scale * LOG2E, how.dropout, launch.seed(q), how.salt, **how.compiled(q.dtype),
             )  # fmt: skip
         ctx.save_for_backward(*parts)
         ctx.how = how
@@ -132,17 +121,17 @@ class Short(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        from regard.nn.backend.short_kernels import backward_kernel
+        from regard.accel.packed_attention_kernels import backward_kernel
 
         how, parts = ctx.how, ctx.saved_tensors
         changes = tuple(map(torch.empty_like, parts))
         (q, k, v), made = how.views(parts), how.views(changes)
         d_out = d_out.contiguous()
-        with kernels.on(q):
+        with launch.on(q):
             backward_kernel[how.grid](
                 q, k, v, d_out, *made, *how.spans,
                 *_strides(q, k, v, *views((d_out,), how.heads, how.d_v), *made),
-                how.scale * LOG2E, how.scale, how.dropout, kernels.seed(q), how.salt, **how.compiled(q.dtype),
+                how.scale * LOG2E, how.scale, how.dropout, launch.seed(q), how.salt, **how.compiled(q.dtype),
             )  # fmt: skip
         return None, *changes
 

@@ -9,7 +9,7 @@ pointers and what a kernel is compiled for.
 import triton
 import triton.language as tl
 
-from regard.nn.noise import kept
+from regard.accel.kernels import kept
 
 kernel = triton.jit(do_not_specialize=["salt"])
 

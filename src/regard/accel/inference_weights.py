@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.nn import kernels
+from regard.nn import dispatch
 from regard.nn.embedding import Output
 from regard.nn.norm import BatchNorm
 from regard.nn.top import top
@@ -28,7 +28,7 @@ STEPS = ((32, 1), (128, 8), (float("inf"), 32))
 SMALL = 1 << 16  # weights up to which oneDNN's way to its product takes longer than the product, in float32
 
 
-class Packed(nn.Module):
+class OneDnnLinear(nn.Module):
     """xWᵀ + b, as nn.Linear, with W in oneDNN's layout."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
@@ -58,7 +58,7 @@ class Packed(nn.Module):
         return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, then, [], "")  # type: ignore[no-any-return]
 
 
-class Refined(Packed):
+class RefinedOutput(OneDnnLinear):
     """Scores of a vocabulary by a product in half precision, of which each row's best are then computed in float32.
 
     Rounding to bf16 leaves words equal that are not, and a search depends on just those.
@@ -79,7 +79,7 @@ class Refined(Packed):
         return scores.view(*x.shape[:-1], -1)
 
 
-class Scores(nn.Module):
+class WideOutput(nn.Module):
     """xWᵀ + b of a vocabulary in half precision on a GPU, given in float32: so many words are not rounded to a few."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
@@ -92,11 +92,11 @@ class Scores(nn.Module):
         return out.view(*x.shape[:-1], len(self.weight))
 
 
-def frozen(model: nn.Module, dtype: torch.dtype | None = None) -> nn.Module:
+def inference_weights(model: nn.Module, dtype: torch.dtype | None = None) -> nn.Module:
     """The model for decoding alone. The given one stays as it is; weights that need not change are shared with it."""
     weights = list(model.parameters())
     kinds = {dtype if dtype and p.is_floating_point() else p.dtype for p in weights}
-    packs = PACKS and all(kernels.on_cpu(p.device) for p in weights) and kinds <= set(KINDS)
+    packs = PACKS and all(dispatch.on_cpu(p.device) for p in weights) and kinds <= set(KINDS)
     if not packs and (dtype is None or all(p.dtype == dtype for p in weights)):
         return model
     memo: dict[int, object] = {}
@@ -108,13 +108,13 @@ def frozen(model: nn.Module, dtype: torch.dtype | None = None) -> nn.Module:
     exact = {id(memo[id(p)]): p for p in weights}
     made = copy.deepcopy(model, memo).eval()
     if packs and dtype in HALF:
-        _replace(made, Output, lambda w, b: Refined(w, b, exact[id(w)]))
+        _replace(made, Output, lambda w, b: RefinedOutput(w, b, exact[id(w)]))
     elif packs:
-        _replace(made, Output, Packed)
-    elif dtype in HALF and all(kernels.on_gpu(p.device) for p in weights):
-        _replace(made, Output, Scores)
+        _replace(made, Output, OneDnnLinear)
+    elif dtype in HALF and all(dispatch.on_gpu(p.device) for p in weights):
+        _replace(made, Output, WideOutput)
     if packs:
-        _replace(made, nn.Linear, Packed)
+        _replace(made, nn.Linear, OneDnnLinear)
     return made
 
 

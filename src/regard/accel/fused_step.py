@@ -1,4 +1,4 @@
-"""The step of decoding, prepared: one more word of every row, with all that stays from step to step looked up once.
+"""The fused step of decoding: one more token of every row, with all that stays from step to step looked up once.
 
 A step of a small model is mostly the host's time, so here are few calls: one product for queries, keys and values, one
 mask for all layers, no choice of kernels. The plain twin is a model's own `step`. It serves whatever is not known here:
@@ -13,17 +13,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from regard.accel.inference_weights import OneDnnLinear
+from regard.accel.norm import add_norm_without_gradient
+from regard.models.lm import LanguageModel
 from regard.models.stack import Nothing, embed
 from regard.models.state import State
-from regard.nn import kernels
+from regard.models.transformer import Transformer
+from regard.nn import dispatch
 from regard.nn.attention import MultiHeadAttention
-from regard.nn.backend.short import unusual
+from regard.nn.backend.contract import special_choice
 from regard.nn.cache import Cache, Memory
 from regard.nn.embedding import Embedding
 from regard.nn.feed_forward import FeedForward
-from regard.nn.frozen import Packed
 from regard.nn.layout import Call, Layout
-from regard.nn.norm import LayerNorm, recorded_norm
+from regard.nn.norm import LayerNorm
 from regard.nn.pattern import Causal
 from regard.nn.position import Position
 from regard.nn.residual import NoResidual, PostNorm, PreNorm
@@ -33,7 +36,7 @@ Function = Callable[[Tensor], Tensor]
 HIDDEN = -1e30  # added to a score, this leaves exactly nothing of its weight, in any precision
 
 
-class Prepared:
+class FusedStep:
     """A model of attention layers that decodes. Its layers are sub-layers in the order of what the state keeps."""
 
     def __init__(
@@ -57,6 +60,15 @@ class Prepared:
             x = layer(x, now, kept)
         state.advance(1)
         return self.output(self.norm(x))[:, None], state
+
+
+def fused(model: Any) -> Any:
+    """The model with fused steps, where it is made of attention layers; else the model itself."""
+    if isinstance(model, Transformer):
+        return FusedStep(model, model.target_embedding, model.decoder_position, model.decoder, model.decoder_norm)
+    if isinstance(model, LanguageModel):
+        return FusedStep(model, model.embedding, model.position, model.layers, model.norm)
+    return model.fused() if hasattr(model, "fused") else model
 
 
 class Now:
@@ -95,7 +107,7 @@ class Now:
         """What `past` or `source` adds to the scores of queries [B, H, K, d], as `attend` wants it."""
         if name not in self.biases:
             allow = getattr(self, name)
-            mask = _by_head if kernels.on_cpu(q.device) else _by_place
+            mask = _by_head if dispatch.on_cpu(q.device) else _by_place
             self.biases[name] = None if allow is None else mask(allow, q)
         return self.biases[name]
 
@@ -145,7 +157,7 @@ class _Attention:
         """Queries [N, H, 1, d] over keys [B, H, slots, d] and values: [N, D]."""
         rows = len(q)
         q = q.view(len(k), -1, *q.shape[1::2]).transpose(1, 2)  # [B, H, K, d]
-        attend = _products if kernels.on_cpu(q.device) else _fused
+        attend = _products if dispatch.on_cpu(q.device) else _fused
         out = attend(q, k, v, now.bias(name, q), self.scale)
         return self.output(out.transpose(1, 2).reshape(rows, -1).to(dtype))
 
@@ -184,7 +196,7 @@ def _own(layer: MultiHeadAttention) -> Callable[[Tensor, Now, Any], Tensor]:
         given = x[:, None]
         return layer(given, given, now.own, cache)[:, 0]  # type: ignore[no-any-return]
 
-    return plain if unusual(layer) else Own(layer)
+    return plain if special_choice(layer) else Own(layer)
 
 
 def _causal(layer: MultiHeadAttention) -> bool:
@@ -195,7 +207,7 @@ def _cross(layer: MultiHeadAttention) -> Callable[[Tensor, Now, Any], Tensor]:
     def plain(x: Tensor, now: Now, cache: Memory) -> Tensor:
         return layer(x[:, None], None, now.cross, cache)[:, 0]  # type: ignore[no-any-return]
 
-    return plain if unusual(layer) else Cross(layer)
+    return plain if special_choice(layer) else Cross(layer)
 
 
 # --- reading the source --------------------------------------------------------------------------------------------
@@ -226,13 +238,13 @@ class Reader:
 
     def __init__(self, model: Any) -> None:
         self.model, self.layers = model, []
-        if not any(unusual(layer.attention) or _causal(layer.attention) for layer in model.encoder):
+        if not any(special_choice(layer.attention) or _causal(layer.attention) for layer in model.encoder):
             self.layers = [Layer(layer, [Within(layer.attention)]) for layer in model.encoder]
         self.norm = _norm(model.encoder_norm)
 
     def __call__(self, batch: Any, record: Any = None) -> tuple[Tensor, Layout]:
         model = self.model
-        if not self.layers or record is not None or batch.tree or not kernels.on_cpu(batch.device) or model.training:
+        if not self.layers or record is not None or batch.tree or not dispatch.on_cpu(batch.device) or model.training:
             return model.encode(batch, record)  # type: ignore[no-any-return]
         now = Source(batch)
         x = embed(model.encoder_position, model.source_embedding(batch.source), now.queries).flatten(0, 1)  # [B·S, D]
@@ -258,8 +270,8 @@ class Layer:
 
 def _join(residual: Any) -> Callable[[Tensor, Function], Tensor]:
     made, norm = residual.norm, _norm(residual.norm)
-    if isinstance(residual, PostNorm) and isinstance(made, LayerNorm) and kernels.available(made.weight):
-        return lambda x, f: recorded_norm(x, f(x), made)
+    if isinstance(residual, PostNorm) and isinstance(made, LayerNorm) and dispatch.available(made.weight):
+        return lambda x, f: add_norm_without_gradient(x, f(x), made)
     joins: dict[type, Callable[[Tensor, Function], Tensor]] = {
         PostNorm: lambda x, f: norm(x + f(x)),
         PreNorm: lambda x, f: x + f(norm(x)),
@@ -284,7 +296,7 @@ def _network(network: FeedForward) -> Function:
     if not isinstance(activation, nn.ReLU):
         return lambda x: last(activation(inner(x)))
     first: Any = network.expand
-    if isinstance(first, Packed) and not first.small:
+    if isinstance(first, OneDnnLinear) and not first.small:
         return lambda x: last(first.rectified(x))
     weight, bias = first.weight.detach().T, first.bias
     return lambda x: last(torch._addmm_activation(bias, x, weight))
@@ -296,8 +308,8 @@ def _linear(layer: Any) -> Function:
 
 def _like(layer: Any, weight: Tensor, bias: Tensor) -> Function:
     """xWᵀ + b of rows x [N, D] with these, in the way in which a layer makes its product."""
-    if isinstance(layer, Packed) and not layer.small:
-        return layer.forward if layer.weight is weight else Packed(weight, bias).forward
+    if isinstance(layer, OneDnnLinear) and not layer.small:
+        return layer.forward if layer.weight is weight else OneDnnLinear(weight, bias).forward
     return partial(_product, weight.detach().T, bias)
 
 

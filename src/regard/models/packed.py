@@ -1,7 +1,7 @@
 """A batch without padding: its rows end to end, in shapes that come again and again.
 
-Fast kernels find each row by its span. What is left of a strip up to a round length is cut into spans too, of filler
-that nobody sees; so only few shapes ever occur, and what was recorded for one of them can be replayed.
+Fast kernels find each row by its span. What is left of a packed sequence up to a round length is cut into spans of
+padding that nobody sees; so only few shapes ever occur, and what was captured for one of them can be replayed.
 """
 
 from dataclasses import dataclass
@@ -10,43 +10,47 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.nn.kernels import power
 from regard.nn.layout import Layout, Spans
 
-FINE = 32  # lengths between one power of two and the next that a strip is filled up to
+FINE = 32  # lengths between one power of two and the next that a packed sequence is filled up to
 
 
 @dataclass(frozen=True)
-class Strip:
+class PackedSequence:
     ids: Tensor  # [1, M]
     layout: Layout
-    labels: Tensor | None = None  # [M] below zero at filler
+    labels: Tensor | None = None  # [M] below zero at padding
 
 
-def strips(
+def pack(
     source: np.ndarray, source_real: np.ndarray, target: np.ndarray, real: np.ndarray, labels: np.ndarray
-) -> tuple[Strip, Strip]:
+) -> tuple[PackedSequence, PackedSequence]:
     """Padded ids and which are real, [B, S] and [B, T]; labels [N] at the real target places."""
     lengths = [seen.sum(1) for seen in (source_real, real)]
     rooms = [_round(int(count.sum())) for count in lengths]
-    tiles = [power(seen.shape[1]) for seen in (source_real, real)]
+    tiles = [max(16, _power(seen.shape[1])) for seen in (source_real, real)]
     spare = [_pieces(room - int(count.sum()), tile) for room, count, tile in zip(rooms, lengths, tiles, strict=True)]
     none = [np.zeros_like(other) for other in reversed(spare)]
     spans = [
         np.concatenate([lengths[0], spare[0], none[0]]),
         np.concatenate([lengths[1], none[1], spare[1]]),
-    ]  # a filler of one side has nothing on the other
+    ]  # a padding of one side has nothing on the other
     sides = [
-        _strip(ids[seen], count, tile, room, sum(rooms))
+        _packed(ids[seen], count, tile, room, sum(rooms))
         for ids, seen, count, tile, room in zip((source, target), (source_real, real), spans, tiles, rooms, strict=True)
     ]
     said = torch.from_numpy(np.pad(labels, (0, rooms[1] - len(labels)), constant_values=-1))
-    return Strip(*sides[0]), Strip(*sides[1], said)
+    return PackedSequence(*sides[0]), PackedSequence(*sides[1], said)
+
+
+def _power(count: int) -> int:
+    """The least power of two that has room for so many."""
+    return 1 << (count - 1).bit_length()
 
 
 def _round(count: int) -> int:
     """The next of `FINE` lengths between two powers of two."""
-    step = max(16, power(count, 1) // 2 // FINE)
+    step = max(16, _power(count) // 2 // FINE)
     return -(-count // step) * step
 
 
@@ -55,7 +59,7 @@ def _pieces(count: int, tile: int) -> np.ndarray:
     return np.diff(np.append(np.arange(0, count, tile), count)) if count else np.zeros(0, dtype=np.int64)
 
 
-def _strip(ids: np.ndarray, lengths: np.ndarray, tile: int, room: int, most: int) -> tuple[Tensor, Layout]:
+def _packed(ids: np.ndarray, lengths: np.ndarray, tile: int, room: int, most: int) -> tuple[Tensor, Layout]:
     start = np.cumsum(lengths) - lengths
     position = np.arange(room) - np.repeat(start, lengths)
     table = np.zeros((2, most), dtype=np.int32)

@@ -7,22 +7,20 @@ on a Hopper GPU; and it compiles again for other lengths.
 
 import math
 from functools import lru_cache
-from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from regard.accel.sparse_plan import KEYS, Plan, make_plan
 from regard.nn.backend.contract import Job, plain_choices
-from regard.nn.backend.tile_plan import KEYS, Plan, make_plan
 from regard.nn.layout import Call, Layout
 from regard.nn.pattern import And, Causal, Document, Full, Or, Padding, Pattern
 from regard.nn.pattern.sparse import Band, Drawn, Global
 
 STRIDE = 32  # tiles in one split of those that meet all others
 LOG2E = math.log2(math.e)  # exponentials are taken to the base 2
-TRITON = find_spec("triton") is not None
 OPTIONS: dict[str, dict[int, dict[str, int]]] = {  # how each kernel is compiled, by the queries in a tile
     "forward": {64: {"num_warps": 4, "num_stages": 3}, 128: {"num_warps": 8, "num_stages": 3}},
     "queries": {64: {"num_warps": 4, "num_stages": 3}, 128: {"num_warps": 8, "num_stages": 3}},
@@ -33,17 +31,17 @@ OPTIONS: dict[str, dict[int, dict[str, int]]] = {  # how each kernel is compiled
 
 
 def refuses(job: Job) -> str | None:
-    if job.q.device.type != "cuda" or not TRITON:
+    if job.q.device.type != "cuda":
         return ""
     plan = plan_of(job)
     if plan is None:
         return ""
     if plan.ids.shape[-1] * KEYS > job.k.shape[2]:
         return "the pattern hides too little of so short an input"
-    return plain_choices(job) or _foreign(job)
+    return plain_choices(job) or _unsupported_reason(job)
 
 
-def _foreign(job: Job) -> str | None:
+def _unsupported_reason(job: Job) -> str | None:
     """What is asked for that these kernels do not know."""
     if job.bias is not None or job.layer.position.mixes:
         return "the position adds to scores or output"
@@ -57,12 +55,12 @@ def _foreign(job: Job) -> str | None:
     return None
 
 
-def tiles(job: Job) -> Tensor:
+def sparse_attention(job: Job) -> Tensor:
     plan, keys = plan_of(job), job.call.keys
     assert plan is not None
     padded = keys.real is not None and Padding() in job.pattern.parts()
     q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (job.q, job.k, job.v))
-    return Tiles.apply(q, k, v, plan, keys.lengths().int() if padded else None, job.layer.score.scale)
+    return SparseAttention.apply(q, k, v, plan, keys.lengths().int() if padded else None, job.layer.score.scale)
 
 
 def plan_of(job: Job) -> Plan | None:
@@ -92,12 +90,12 @@ def _kept(parts: tuple[Pattern, ...], length: int, device: torch.device) -> Plan
     return make_plan(parts, Call(layout, layout))
 
 
-class Tiles(torch.autograd.Function):
+class SparseAttention(torch.autograd.Function):
     """softmax(scale · qᵀk) v over the tiles of a plan; q, k and v are [B, H, N, d]."""
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, plan: Plan, lengths: Tensor | None, scale: float) -> Tensor:
-        from regard.nn.backend.tile_kernels import forward_kernel, merge_kernel
+        from regard.accel.sparse_attention_kernels import forward_kernel, merge_kernel
 
         (rows, heads, n, _), d_v, splits = q.shape, v.shape[-1], -(-plan.asked // STRIDE)
         out = q.new_empty(rows, n, heads, d_v).transpose(1, 2)
@@ -123,7 +121,7 @@ class Tiles(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
-        from regard.nn.backend.tile_kernels import keys_kernel, queries_kernel
+        from regard.accel.sparse_attention_kernels import keys_kernel, queries_kernel
 
         (q, k, v, out, lse), plan, lengths, scale = ctx.saved_tensors, ctx.plan, ctx.lengths, ctx.scale
         (rows, heads, n, d_k), d_v = q.shape, v.shape[-1]
