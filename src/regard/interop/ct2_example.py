@@ -167,8 +167,9 @@ def _encoding(source: Tokenizer, end: str, longest: int) -> list[str]:
 
 def _decoding(translator: Translator, packages: list[str]) -> str:
     text = "target.decode([target.token_to_id(token) for token in result.hypotheses[0]])"
-    if "sentencepiece" in packages:
-        text = "target.decode(result.hypotheses[0])"
+    if "sentencepiece" in packages:  # which would print unknown pieces as ⁇
+        plain = "''.join(result.hypotheses[0]).replace('▁', ' ').strip(' ')"
+        text = "target.decode(result.hypotheses[0])" if translator.vocabulary.target.byte_ids else plain
     if translator.vocabulary.target.stages.moses:
         text = f"joiner.detokenize({text}.split(), unescape=False)"
     return text
