@@ -17,7 +17,7 @@ from regard.models.batch import Packed, pairs
 from regard.tasks.translator import Translator
 from regard.training.weights import weights_of, write_tensors
 from tests.interop import toy
-from tests.interop.opus import CODES, LINES, make_trained
+from tests.interop.opus import CODES, LINES, make_tokenizer, make_trained
 from tests.interop.test_export import HARD
 
 ctranslate2 = pytest.importorskip("ctranslate2")
@@ -280,3 +280,22 @@ def test_what_ctranslate2s_own_converter_makes_of_it(tmp_path: Path) -> None:
     send_out("hf", tmp_path / "ours", tmp_path / "out", "float32")
     with pytest.raises(ValueError, match="vocabulary 0 has size 200 but the model expected a vocabulary of size 199"):
         TransformersConverter(str(tmp_path / "out")).convert(str(tmp_path / "other"))
+
+
+@pytest.mark.parametrize("fallback", [False, True])
+def test_a_sentencepiece_file_goes_along(tmp_path: Path, fallback: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("sentencepiece")
+    make_tokenizer(tmp_path / "spm", size=450 if fallback else 220, byte_fallback=fallback)
+    said = {"kind": "sentencepiece", "path": str(tmp_path / "spm" / "source.spm"), "lower": True, "normalise": "nfkc"}
+    ours = toy.make(tmp_path / "run", said, {"kind": "greedy"})
+    send_out("ct2", tmp_path / "run", tmp_path / "out", "float32")
+    assert (tmp_path / "out" / "tokenizer.model").is_file()
+    assert "(its kind is sentencepiece), so example.py also needs sentencepiece\n" in capsys.readouterr().err
+    lines = [*(source for source, _ in LINES[:12]), "Ünïcödé ½ 東京", ""]
+    found, wanted = run_example(tmp_path / "out", lines), ours.translate(lines)
+    assert [a[: len(b)].rstrip("\ufffd") for a, b in zip(found, wanted, strict=True)] == [
+        text.rstrip("\ufffd") for text in wanted
+    ]
+    (tmp_path / "spm" / "source.spm").unlink()
+    send_out("ct2", tmp_path / "run", tmp_path / "without", "float32")
+    assert "example.py needs tokenizer.model beside it, which the run does not have\n" in capsys.readouterr().err
