@@ -19,7 +19,7 @@ from regard.text.marian import SPM
 
 EXAMPLE = "example.py"
 SIDES = ("source", "target")
-PROGRAM = '''"""Translates lines: python example.py < lines.en
+PROGRAM = '''"""Translates lines: python example.py < FILE
 {about}
 """
 
