@@ -88,7 +88,7 @@ def finished(ours: Translator, lines: list[str]) -> list[int]:
 
 
 def compare(run: Path, out: Path, lines: list[str]) -> None:
-    """Greedy and beam: the same words as `--engine ct2`, and as our own engine but where two beams are level."""
+    """Greedy and beam: the same words as `--engine ct2`; as our own engine too, but for a few beams."""
     for n, search in enumerate(SEARCHES):
         ours = searching(run, search)
         send_out("ct2", run, out / str(n), "float32")
