@@ -166,7 +166,7 @@ def by_ctranslate2(model: nn.Module, device: torch.device, kind: str, batch: int
     def run(rows: Rows, beam: int) -> Rows:
         length = max(map(len, rows)) + 1
         found = translator.translate_batch(
-            [[words[i] for i in row] for row in rows], max_batch_size=batch, beam_size=beam,
+            [[words[i] for i in (*row, EOS)] for row in rows], max_batch_size=batch, beam_size=beam,
             max_decoding_length=length, min_decoding_length=length)  # fmt: skip
         return [[int(word[1:]) if word[0] == "w" else EOS for word in row.hypotheses[0]] for row in found]
 
