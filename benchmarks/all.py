@@ -189,6 +189,8 @@ def current_commit() -> str:
         done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
         return done.stdout.strip() if done.returncode == 0 else ""
 
+    if shutil.which("git") is None:
+        return "unknown"
     head = git("rev-parse", "--short=7", "HEAD")
     changed = git("status", "--porcelain", "-uno", "--", ".", ":!docs", ":!benchmarks/results")
     return f"{head}-dirty" if head and changed else head or "unknown"

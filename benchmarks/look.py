@@ -10,7 +10,6 @@ long the page's own thread was busy with one, which does not depend on what else
 import argparse
 import random
 import statistics
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -59,7 +58,6 @@ def main() -> None:
         path = write(Path(folder), given.tokens)
         size, rows = path.stat().st_size, measure(path, given.chromium)
     write_json(given.json, {"page_bytes": size, "interactions": rows})
-    sys.exit(max(row["busy_ms"] for row in rows.values()) > 100)
 
 
 def write(folder: Path, tokens: int) -> Path:

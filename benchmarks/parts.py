@@ -142,8 +142,8 @@ def _serving(m: Any) -> Figures:
 
 def _look(found: Any) -> Figures:
     rows = found["interactions"].values()
-    return {"median_ms": max(row["median_ms"] for row in rows), "p95_ms": max(row["p95_ms"] for row in rows),
-            "page_mb": found["page_bytes"] / 1e6}  # fmt: skip
+    slowest = {key: max(row[key] for row in rows) for key in ("median_ms", "p95_ms", "busy_ms")}
+    return slowest | {"page_mb": found["page_bytes"] / 1e6}
 
 
 # --- the parts -----------------------------------------------------------------------------------------------------
@@ -229,6 +229,7 @@ PARTS = [
     Part("preparing", "Preparing 2,000,000 pairs", "{seconds:.0f} s, {peak_gib:.2f} GiB at most", "preparing.py", "",
          lambda found: {"seconds": found["seconds"], "peak_gib": found["peak_gib"]}, 4, gpu=False),
     Part("look", "The page of `regard look`, 60 × 60 tokens, 6 layers, 8 heads",
-         "slowest interaction: median {median_ms:.0f} ms, p95 {p95_ms:.0f} ms; page {page_mb:.1f} MB", "look.py", "",
-         _look, 2, gpu=False, libraries=("playwright",), program="/usr/bin/chromium"),
+         "slowest interaction: median {median_ms:.0f} ms, p95 {p95_ms:.0f} ms, of which the page computes "
+         "{busy_ms:.0f}; page {page_mb:.1f} MB", "look.py", "", _look, 2, gpu=False, libraries=("playwright",),
+         program="/usr/bin/chromium", targets=(Target("busy_ms", "<=", 100),)),
 ]  # fmt: skip

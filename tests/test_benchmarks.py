@@ -81,6 +81,60 @@ def test_published_figures_belong_to_a_part_and_to_a_commit(everything: ModuleTy
             assert target.figure in result["figures"]
 
 
+def decoded(work: str, beam: int, times: float) -> list[dict[str, Any]]:
+    """Rows of benchmarks/decoding.py: Hugging Face, and ours as many times as fast."""
+    rows = [("Hugging Face, bf16", 1.0), ("regard, float32", times), ("regard, bf16", 2 * times)]
+    return [{"work": work, "beam": beam, "engine": engine, "times": t, "tokens_per_second": 100 * t, "p50_ms": 8 / t}
+            for engine, t in rows]  # fmt: skip
+
+
+def scored(who: str, seconds: float, f1: float) -> dict[str, Any]:
+    return {"who": who, "seed": 1, "seconds_per_step": seconds, "f1": f1}
+
+
+SPEED = {"tokens/s": 900.0, "times": 2.0, "of peak": 0.5}
+WRITTEN = {  # what scripts write, and the cell that it becomes
+    "training-base": ({"regard": SPEED}, "900 target tokens/s, 2.00 × the fastest peer, 50% of peak"),
+    "bert": ({"bert": {"regard": SPEED}}, "900 tokens/s, 2.00 × the fastest peer, 50% of peak"),
+    "training-tiny": (
+        {"regard": SPEED, "regard, bf16": SPEED | {"times": 3.0}},
+        "float32: 900 target tokens/s, 2.00 × the fastest peer; bf16: 900, 3.00 ×",
+    ),
+    "sparse-attention": (
+        {"rows": [{"pattern": p, "n": n, "ms": ms * n} for n in (4096, 16_384, 65_536) for p, ms in
+                  (("full", 8), ("window", 2), ("bigbird", 4), ("bigbird, a quarter padded", 1))]},
+        "window(256) 4.0 × and 4.0 ×, BigBird 2.0 × and 2.0 × as fast",
+    ),
+    "decoding-1": (
+        [*decoded("batch 1", 1, 2.0), *decoded("batch 1", 4, 4.0)],
+        "beam 1: 400 tokens/s, 4.0 ×, p50 2.0 ms; beam 4: 800, 8.0 × Hugging Face generate, p50 1.0 ms",
+    ),
+    "decoding-cpu": (
+        [row for n in (1, 64) for beam in (1, 4) for row in decoded(f"batch {n}", beam, n + beam)],
+        "batch 1: beam 1 2.00 ×, bf16 4.00 ×, beam 4 5.00 ×, bf16 10.00 ×; "
+        "batch 64: beam 1 65.00 ×, bf16 130.00 ×, beam 4 68.00 ×, bf16 136.00 ×",
+    ),
+    "minilm-squad": (
+        {"tasks": {"squad": {"rows": [scored("transformers", 0.004, 65.0), scored("regard", 0.002, 66.0)]}}},
+        "F1: regard 66.00, transformers 65.00; a step 2.0 and 4.0 ms",
+    ),
+    "look": (
+        {"page_bytes": 6e6, "interactions": {"a": {"median_ms": 1, "p95_ms": 9, "busy_ms": 3},
+                                             "b": {"median_ms": 2, "p95_ms": 8, "busy_ms": 4}}},
+        "slowest interaction: median 2 ms, p95 9 ms, of which the page computes 4; page 6.0 MB",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_what_a_script_writes_becomes_figures(everything: ModuleType, name: str) -> None:
+    written, cell = WRITTEN[name]
+    part = next(part for part in everything.PARTS if part.name == name)
+    figures = part.read(written)
+    assert part.figure.format(**figures) == cell
+    assert {target.figure for target in part.targets} <= set(figures)
+
+
 @pytest.fixture
 def fake(everything: ModuleType, tmp_path: Path) -> Any:
     """A part with two seeds, whose speeds are 10 and 20, and what it takes to run it apart from the real ones."""
