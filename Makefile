@@ -17,9 +17,7 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 
 bench: $(VENV)/.dev
-	$(BIN)/python benchmarks/batches.py
-	$(BIN)/python benchmarks/preparing.py
-	$(BIN)/python benchmarks/sparse.py
+	$(BIN)/python benchmarks/all.py --device cpu
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
