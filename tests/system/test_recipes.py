@@ -35,12 +35,13 @@ MINILM = "runs/minilm"
 
 def small(recipe: recipes.Recipe) -> list[str]:
     """What makes a recipe small enough to be tried."""
-    keys = {f"model.{key}": value for key, value in SMALL[recipe.model.kind].items()}
-    keys |= {"training.steps": 1, "training.tokens_per_batch": 512, "training.validation.lines": 30}
-    if recipe.text.kind in SIZES:
-        keys["text.size"] = SIZES[recipe.text.kind]
-    if recipe.training.init == MINILM:
-        keys |= {f"model.{key}": value for key, value in BERT.items()} | {"text.size": 400}
+    keys: dict[str, Any] = {"training.steps": 1, "training.tokens_per_batch": 512, "training.validation.lines": 30}
+    from_bert = recipe.training.init == MINILM
+    if not from_bert or recipe.model.layers != BERT["layers"]:  # else the recipe leaves the model to the run
+        sizes = BERT if from_bert else SMALL[recipe.model.kind]
+        keys |= {f"model.{key}": value for key, value in sizes.items()}
+        if recipe.text.kind in SIZES:
+            keys["text.size"] = 400 if from_bert else SIZES[recipe.text.kind]
     if (recipe.data.train[0].set or "").startswith("embedded"):  # 1,000 lines would be translated
         keys |= {f"data.{split}": "[valid.en, valid.de]" for split in ("valid", "test")}
     return [f"{key}={value}" for key, value in keys.items()]
