@@ -236,7 +236,7 @@ def test_features_of_a_language_model_go_with_the_tagger(tmp_path: Path) -> None
         task = {"kind": "tag", "length": 16, "overlap": 6}
         return toys.recipe(tmp_path, task, ("train.conll", "valid.conll"), steps, model=model, training=keys)
 
-    with pytest.raises(RegardError, match="another body than the recipe's model"):
+    with pytest.raises(RegardError, match=r"another model: model\.features\.layers is 2 there and 1 here"):
         toys.trained(tagger(features | {"layers": 1}), tmp_path / "other")
     toys.trained(tagger(None, steps=2), tmp_path / "words")
     assert toys.value(toys.trained(tagger(features), tmp_path / "run"), "f1") > 90
