@@ -1,5 +1,8 @@
 """Filling and embedding: pooling by hand, order, gaps, and texts that are too long."""
 
+import io
+import os
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +13,7 @@ import regard
 from regard import recipe as recipes
 from regard.errors import RegardError
 from regard.models.texts import Texts
+from regard.tasks.embed import _save
 from regard.tasks.filler import Filler
 from regard.training.run import train
 from tests.tasks import bert_toy
@@ -106,3 +110,16 @@ def test_mistakes(filler: Filler) -> None:
     ):
         with pytest.raises(RegardError, match=message):
             call()
+
+
+def test_an_array_goes_through_a_pipe_too(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "v.npy")
+    found: list[bytes] = []
+    reader = threading.Thread(target=lambda: found.append((tmp_path / "v.npy").read_bytes()), daemon=True)
+    reader.start()
+    rows = np.arange(6, dtype=np.float32).reshape(3, 2)
+    _save(tmp_path / "v.npy", iter([([""] * 2, rows[:2]), ([""], rows[2:])]), 2)
+    reader.join(10)
+    assert np.load(io.BytesIO(found[0])).tolist() == rows.tolist()
+    _save(tmp_path / "none.npy", iter([]), 2)
+    assert np.load(tmp_path / "none.npy").shape == (0, 2)

@@ -19,7 +19,19 @@ from regard.folder import load, load_as
 from regard.tasks.alignment import pharaoh
 from regard.tasks.constraints import NOTHING, Wanted
 from regard.tasks.options import SPLITS, drawing, searching, with_beam
-from regard.tasks.streams import Soon, after, always, bar, chunks, mender, reading, standard_input, warn, writing
+from regard.tasks.streams import (
+    Soon,
+    after,
+    always,
+    bar,
+    chunks,
+    mender,
+    reading,
+    separate,
+    standard_input,
+    warn,
+    writing,
+)
 from regard.tasks.translator import Long, Options, Translation, Translator
 from regard.tasks.writer import Writer
 
@@ -55,6 +67,7 @@ def translate(
         raise RegardError("--layer and --head choose what --alignments shows; give --alignments FILE, too")
     if others and links:
         raise RegardError("--alignments shows the attention of one model; leave out --with")
+    separate([output, links], [source, parses, *asked.paths])
     translator = load_as(Translator, run, device, "translate", opener)
     if others:
         translator = translator.together([load_as(Translator, o, device, "translate", opener) for o in others])

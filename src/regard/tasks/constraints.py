@@ -159,6 +159,10 @@ class Wanted:
     phrases: Path | None = None
 
     @property
+    def paths(self) -> list[Path]:
+        return [path for path in (self.prefixes, self.phrases) if path]
+
+    @property
     def files(self) -> dict[str, str]:
         return {name: str(path) for name in ("prefixes", "phrases") if (path := getattr(self, name))}
 
