@@ -12,10 +12,24 @@ class RegardError(Exception):
     """One plain sentence: what is wrong, where, and what to write instead. Commands print it and exit with 2."""
 
 
-def listed(given: object, call: str, what: str = "texts") -> None:
-    """Refuses a string where a list belongs, which would be read letter by letter; `call` shows how it is written."""
-    if isinstance(given, str):
-        raise RegardError(f"{call.partition('(')[0]} takes a list of {what}, not one string; write {call}")
+def listed(given: object, call: str, what: str = "texts", nested: bool = False) -> None:
+    """Refuses what is no list of texts, or of groups of texts (`nested`); `call` shows how it is written.
+
+    A string would be read letter by letter.
+    """
+    name = call.partition("(")[0]
+    if isinstance(given, str) or not (hasattr(given, "__len__") and hasattr(given, "__iter__")):
+        shown = "one string" if isinstance(given, str) else given
+        if not isinstance(given, str | int | float | None):
+            shown = f"a {type(given).__name__}"
+        raise RegardError(f"{name} takes a list of {what}, not {shown}; write {call}")
+    for number, item in enumerate(given, 1):
+        if not _is_text(item, nested):
+            raise RegardError(f"{name} takes a list of {what}; number {number} is {item!r}, which is not text")
+
+
+def _is_text(item: object, nested: bool) -> bool:
+    return isinstance(item, str) or (nested and isinstance(item, Iterable) and all(_is_text(x, True) for x in item))
 
 
 def plural(count: int, noun: str) -> str:

@@ -104,7 +104,12 @@ def test_mistakes(filler: Filler) -> None:
         (lambda: filler.embed("one"), r"write embed\(\[text\]\)"),
         (lambda: filler.fill("one"), r"write fill\(\[text\]\)"),
         (lambda: filler.fill(["[MASK]"], top=0), "top must be at least 1"),
-        (lambda: filler.embed(["a"], pooling="sum"), "pooling is 'sum'; write mean, cls, max, pooler"),
+        (lambda: filler.embed(["a"], pooling="sum"), "embed: pooling is 'sum'; known: mean, cls, max, pooler"),
+        (lambda: filler.embed(["a"], pooling="mena"), r"embed: pooling is 'mena'; did you mean mean\?"),
+        (lambda: filler.embed(["a"], poling="mean"), r"embed has no option poling; did you mean pooling\?"),
+        (lambda: filler.embed(["a", 3]), "embed takes a list of texts; number 2 is 3, which is not text"),
+        (lambda: filler.fill(["a"], tpo=3), r"fill has no option tpo; did you mean top\?"),
+        (lambda: filler.fill([None]), "fill takes a list of texts; number 1 is None, which is not text"),
         (lambda: filler.embed(["a"], layer=2), "there is no layer 2; write 0 to 1, or -1 to -2"),
         (lambda: filler.embed(["a"], layer=0, pooling="pooler"), "the pooler reads the last layer"),
     ):

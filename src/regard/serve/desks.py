@@ -21,7 +21,7 @@ from regard.look.recording import has_attention, look
 from regard.serve.settings import letters
 from regard.tasks.long_lines import Segments
 from regard.tasks.open import OpenTranslator
-from regard.tasks.options import DRAWN, chosen, searching, with_beam
+from regard.tasks.options import DRAWN, chosen, translating
 from regard.tasks.translator import Translation, Translator, different
 
 TOGETHER = 64  # items that are computed at once …
@@ -202,8 +202,8 @@ class Translations:
 
 
 def search(base: DecodingConfig, options: dict[str, Any]) -> tuple[DecodingConfig, int]:
-    count, beam = options.get("nbest") or 1, options.get("beam")
-    return (searching(base, False, count) if beam is None else with_beam(base, beam)), count
+    count = options.get("nbest") or 1
+    return translating(base, {"beam": options.get("beam")}, False, count), count
 
 
 def translated(found: list[Translation]) -> dict[str, Any]:

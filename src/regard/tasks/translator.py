@@ -1,11 +1,10 @@
 """A model that translates: text in, text out, in batches by length with the order restored. Also scores given pairs."""
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Unpack, cast
+from typing import TYPE_CHECKING, Literal, Unpack, cast, overload
 
 import torch
 import torch.nn.functional as F
@@ -21,11 +20,12 @@ from regard.nn.frozen import frozen
 from regard.nn.layout import Tree
 from regard.nn.record import Record
 from regard.tasks.alignment import align, chosen
+from regard.tasks.arguments import checked, warn_caller
 from regard.tasks.batching import batches, by_length, lanes
 from regard.tasks.constraints import Asking, Constraints
 from regard.tasks.contract import Progress, Warn
 from regard.tasks.long_lines import Segments
-from regard.tasks.options import searching
+from regard.tasks.options import TranslationSearch, translating
 from regard.tasks.together import Joint, check_alike, shortest
 from regard.tasks.trees import Heads, check, trees
 from regard.tasks.vocabulary import Vocabulary
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 # Text for people, or as the tokenizer's own stage left it (Moses tokens, lower case).
 Form = Literal["plain", "prepared"]
 Long = Literal["truncate", "refuse", "translate", "segment"]
+Place = Literal["encoder", "decoder", "cross"]
 PRECISIONS: dict[str, torch.dtype | None] = {"float32": None, "bf16": torch.bfloat16}  # None: as the weights are
 
 
@@ -49,7 +50,7 @@ class Translation:
     attention: dict[str, Tensor] | None = field(default=None, repr=False)  # by place [layers, H, T, K], where asked for
 
 
-class Options(Asking, total=False):
+class Options(Asking, TranslationSearch, total=False):
     """What `translate` and `nbest` may be told besides the lines."""
 
     form: Form
@@ -59,7 +60,7 @@ class Options(Asking, total=False):
     progress: Progress | None
     before: int  # lines of the text that came earlier: messages count them, samples are drawn as if all came at once
     scores: bool  # whether they are looked at (true); else an engine to which they are work may leave them out, as NaN
-    attention: Sequence[str]  # places whose weights are recorded: encoder, decoder, cross
+    attention: Sequence[Place]  # places whose weights are recorded: encoder, decoder, cross
     heads: Heads | None  # for each line the head of each word in its dependency tree, for structural positions
 
 
@@ -109,13 +110,36 @@ class Translator:
 
     # --- translating -------------------------------------------------------------------------------------------
 
+    @overload
     def translate(
         self, lines: Sequence[str], decoding: DecodingConfig | None = None, **options: Unpack[Options]
-    ) -> list[str]:
-        """One output for each line, in order; an empty line gives an empty line."""
-        options["scores"] = False
-        return [found[0].text if found else "" for found in self.nbest(lines, 1, decoding, **options)]
+    ) -> list[str]: ...
 
+    @overload
+    def translate(
+        self, lines: Sequence[str], decoding: DecodingConfig | None = None, *, nbest: int, **options: Unpack[Options]
+    ) -> list[list[str]]: ...
+
+    @checked
+    def translate(
+        self,
+        lines: Sequence[str],
+        decoding: DecodingConfig | None = None,
+        *,
+        nbest: int | None = None,
+        **options: Unpack[Options],
+    ) -> list[str] | list[list[str]]:
+        """One output for each line, in order; an empty line gives an empty line. With `nbest`, a list for each line.
+
+        `beam` is the size of the beam, 1 for greedy search; `sample=True` draws words. Else the recipe says how.
+        """
+        options["scores"] = False
+        found = self.nbest(lines, 1 if nbest is None else nbest, decoding, **options)
+        if nbest is not None:
+            return [[each.text for each in best] for best in found]
+        return [best[0].text if best else "" for best in found]
+
+    @checked
     def nbest(
         self, lines: Sequence[str], count: int, decoding: DecodingConfig | None = None, **options: Unpack[Options]
     ) -> list[list[Translation]]:
@@ -124,9 +148,12 @@ class Translator:
         Of a beam no text is given twice, so there may be fewer than asked for; a wider beam finds more.
         """
         listed(lines, "translate([text])", "sentences")
-        decoding = decoding or searching(self.recipe.decoding, bool(options.get("phrases")))
+        asked = [key for key in TranslationSearch.__annotations__ if options.get(key) not in (None, False)]
+        if decoding and asked:
+            raise RegardError(f"decoding is a whole search; leave out {asked[0]}, or decoding")
+        decoding = decoding or translating(self.recipe.decoding, options, bool(options.get("phrases")), count)
         self._check(decoding, count, bool(options.get("phrases")))
-        options["warn"] = options.get("warn") or _warn
+        options["warn"] = options.get("warn") or warn_caller
         before = options.get("before", 0)
         searched = spare(decoding, count)
         if options.get("long") != "segment":
@@ -194,6 +221,8 @@ class Translator:
 
     @staticmethod
     def _check(decoding: DecodingConfig, count: int, phrases: bool) -> None:
+        if count < 1:
+            raise RegardError(f"of the best translations at least 1 is given, not {count}")
         if phrases and not isinstance(decoding, Beam):
             raise RegardError("phrases that must appear need a beam search; use a beam of 5 or so (--beam 5)")
         if isinstance(decoding, Beam) and count > decoding.size:
@@ -256,7 +285,7 @@ class Translator:
 
     def _encode(self, lines: Sequence[str], options: Options) -> list[list[int]]:
         limit, before = self.recipe.data.filters.max_length, options.get("before", 0)
-        long, heads, warn = options.get("long", "truncate"), options.get("heads"), options.get("warn") or _warn
+        long, heads, warn = options.get("long", "truncate"), options.get("heads"), options.get("warn") or warn_caller
         ids = self.vocabulary.source.encode_batch(list(lines))
         if heads is not None:
             check(heads, ids, self.vocabulary.source, before)
@@ -283,11 +312,16 @@ class Translator:
 
     # --- scoring -----------------------------------------------------------------------------------------------
 
+    @checked
     @torch.inference_mode()
     def score(
         self, given: Sequence[tuple[str, str]], batch_tokens: int = 8192, heads: Heads | None = None, before: int = 0
     ) -> list[tuple[float, int]]:
         """For each (source, target): the log-probability of saying exactly that, and its tokens, the end included."""
+        listed(given, "score([(source, target)])", "pairs", nested=True)
+        for n, pair in enumerate(given, before + 1):
+            if isinstance(pair, str) or len(pair) != 2:
+                raise RegardError(f"pair {n} is not a source and a target; write score([(source, target)])")
         v = self.vocabulary
         source = v.source.encode_batch([s for s, _ in given])
         target = v.target.encode_batch([t for _, t in given])
@@ -342,10 +376,6 @@ def different(found: list[Translation], decoding: DecodingConfig, count: int) ->
     for each in found:
         best.setdefault(each.text, each)
     return list(best.values())[:count]
-
-
-def _warn(sentence: str) -> None:
-    warnings.warn(sentence, stacklevel=5)
 
 
 def languages_of(recipe: "Recipe", run: Path) -> tuple[str, str]:
