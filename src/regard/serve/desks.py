@@ -216,7 +216,7 @@ def _translate(made: Any, items: list[Any], options: dict[str, Any]) -> list[Any
     if not options.get("alignments"):
         found = made.nbest(items, count, decoding, long="segment", warn=_unsaid)
         return [translated(each) for each in found]
-    found = made.nbest(items, count, decoding, long="refuse", attention=("cross",))
+    found = made.nbest(items, count, decoding, long="refuse", attention=("cross",), warn=_unsaid)
     return [
         translated(each) | {"alignments": made.alignment(line, each[0]) if each else []}
         for line, each in zip(items, found, strict=True)

@@ -32,6 +32,7 @@ from regard.tasks.streams import (
     writing,
 )
 from regard.tasks.translator import Long, Options, Translation, Translator
+from regard.tasks.unknown import sentence as unknown_sentence
 from regard.tasks.writer import Writer
 
 Opener = Callable[[Path, str], Any]  # (run, device): a model, in an engine
@@ -74,6 +75,8 @@ def translate(
     options: Options = {"batch_tokens": batch_tokens, "long": cast(Long, long), "warn": warn}
     options |= {"attention": ("cross",) if links else (), "files": asked.files}
     options["scores"] = scores or as_json or nbest > 1
+    unknown: list[int] = []
+    options["unknown"] = unknown
     name = str(source or "standard input")
     with contextlib.ExitStack() as files:
         lines, out = files.enter_context(reading(source, mend)), files.enter_context(writing(output))
@@ -97,6 +100,8 @@ def translate(
             start += len(chunk)
     if mend:
         mend.tell(name)
+    if unknown:
+        warn(unknown_sentence(unknown))
 
 
 def _together(made: Any, others: Sequence[Path], device: str, opener: Opener) -> Any:

@@ -28,6 +28,8 @@ from regard.tasks.long_lines import Segments
 from regard.tasks.options import TranslationSearch, translating
 from regard.tasks.together import Joint, check_alike, shortest
 from regard.tasks.trees import Heads, check, trees
+from regard.tasks.unknown import sentence as unknown_sentence
+from regard.tasks.unknown import unknown_lines
 from regard.tasks.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -61,6 +63,7 @@ class Options(Asking, TranslationSearch, total=False):
     before: int  # lines of the text that came earlier: messages count them, samples are drawn as if all came at once
     scores: bool  # whether they are looked at (true); else an engine to which they are work may leave them out, as NaN
     attention: Sequence[Place]  # places whose weights are recorded: encoder, decoder, cross
+    unknown: list[int] | None  # takes the numbers of lines that are mostly unknown; without it, `warn` is told of them
     heads: Heads | None  # for each line the head of each word in its dependency tree, for structural positions
 
 
@@ -153,15 +156,23 @@ class Translator:
             raise RegardError(f"decoding is a whole search; leave out {asked[0]}, or decoding")
         decoding = decoding or translating(self.recipe.decoding, options, bool(options.get("phrases")), count)
         self._check(decoding, count, bool(options.get("phrases")))
-        options["warn"] = options.get("warn") or warn_caller
+        options["warn"] = warn = options.get("warn") or warn_caller
         before = options.get("before", 0)
-        searched = spare(decoding, count)
+        searched, unknown = spare(decoding, count), options.get("unknown")
+        strange: list[int] = []
+        options["unknown"] = strange
         if options.get("long") != "segment":
             found = self._each(lines, searched, decoding, options, range(before, before + len(lines)))
-            return [different(each, decoding, count) for each in found]
-        parts = self.segments(lines)
-        found = self._each(parts.lines, searched, decoding, parts.options(options), parts.keys(before))
-        return [different(each, decoding, count) for each in parts.joined(found, decoding)]
+        else:
+            parts = self.segments(lines)
+            found = self._each(parts.lines, searched, decoding, parts.options(options), parts.keys(before))
+            found, strange = parts.joined(found, decoding), sorted({parts.order[n][0] for n in strange})
+        numbers = [before + n + 1 for n in strange]
+        if unknown is not None:
+            unknown += numbers
+        elif numbers:
+            warn(unknown_sentence(numbers))
+        return [different(each, decoding, count) for each in found]
 
     def segments(self, lines: Sequence[str]) -> Segments:
         """Those lines, the long ones in parts that the model knows."""
@@ -289,6 +300,8 @@ class Translator:
         ids = self.vocabulary.source.encode_batch(list(lines))
         if heads is not None:
             check(heads, ids, self.vocabulary.source, before)
+        if (unknown := options.get("unknown")) is not None:
+            unknown += unknown_lines(lines, ids, self.vocabulary.source)
         over = [n for n, row in enumerate(ids) if len(row) > limit]
         if over and long == "refuse":
             raise RegardError(
