@@ -30,6 +30,12 @@ def test_another_script_is_noticed_and_a_few_characters_are_not(kind: str) -> No
     assert found == [len(ORDINARY) + n for n in range(4)]
 
 
+def test_one_long_word_is_not_most_of_a_line() -> None:
+    tokenizer = train(text.Word(size=30), iter(ENGLISH), "en")
+    lines = ["a incomprehensibilities it", "what a newfangled contraption", "some other words"]
+    assert unknown_lines(lines, tokenizer.encode_batch(lines), tokenizer) == [2]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_vocabulary_of_that_script_knows_it(kind: str) -> None:
     tokenizer = train(KINDS[kind][0](size=KINDS[kind][2]), iter(CHINESE), "zh")

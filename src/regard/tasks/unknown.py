@@ -7,16 +7,21 @@ from regard.text import Tokenizer
 from regard.text.forms import Bytes, byte_of_symbol
 
 FEW = 0.15  # a share of unknown pieces below which a line is not looked at more closely
+WORDS = ("word", "wordpiece", "bert")  # vocabularies in which a whole word is known or not
 
 
 def unknown_lines(lines: Sequence[str], rows: Sequence[Sequence[int]], tokenizer: Tokenizer) -> list[int]:
-    """The indices of lines of whose characters more than half are in no piece that the vocabulary knows."""
+    """The indices of lines of whose characters more than half are in no piece that the vocabulary knows.
+
+    Of words as wholes, more than half must be unknown too: one long word is not enough.
+    """
     found, unknown = [], unknown_ids(tokenizer)
+    few = 0.5 if tokenizer.kind in WORDS else FEW
     for n, row in enumerate(rows):
         if unknown.isdisjoint(row):
             continue
         known = [i for i in row if i not in unknown]
-        if len(known) < (1 - FEW) * len(row):
+        if len(known) < (1 - few) * len(row):
             covered = len(tokenizer.decode(known).replace(" ", ""))
             if 2 * covered < len(lines[n]) - lines[n].count(" "):
                 found.append(n)
