@@ -56,6 +56,13 @@ def test_it_learns_and_is_used(run: Path) -> None:
     assert sum(said[0].probabilities.values()) == pytest.approx(1, abs=1e-6)
     alone = model.classify(["w3 awful"])[0].probabilities["no"]
     assert alone == pytest.approx(said[2].probabilities["no"], abs=1e-5)  # padding changes nothing
+    with pytest.raises(RegardError, match=r"classify has no option befor; did you mean before\?"):
+        model.classify(["w1"], befor=3)
+    for wrong in ([("w1", None)], [None]):
+        with pytest.raises(RegardError, match=r"number 1 is .*, which is not text"):
+            model.classify(wrong)
+    with pytest.raises(RegardError, match=r"classify takes a list of \w+, not None"):
+        model.classify(None)
     with pytest.raises(RegardError, match=r"classify takes a list of texts, not one string; write classify"):
         model.classify("w3 awful")
     with pytest.raises(RegardError, match="text 2: 3 texts; give one, or a pair"):

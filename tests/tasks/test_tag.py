@@ -66,6 +66,13 @@ def test_it_learns_and_is_used(run: Path) -> None:
     assert [tuple(e) for e in first.entities] == [("PER", "ann w2", 1, 3), ("LOC", "rome", 3, 4)]
     assert all(share > 0.5 for share in first.probabilities)
     assert (empty.tags, third.tags) == ([], ["B-LOC", "O"])
+    with pytest.raises(RegardError, match=r"tag has no option befor; did you mean before\?"):
+        model.tag(["w1"], befor=3)
+    for wrong in ([["w1", 3]], [None]):
+        with pytest.raises(RegardError, match=r"number 1 is .*, which is not text"):
+            model.tag(wrong)
+    with pytest.raises(RegardError, match=r"tag takes a list of \w+, not None"):
+        model.tag(None)
     with pytest.raises(RegardError, match="tag takes a list of sentences, not one string"):
         model.tag("w1 ann")
 
