@@ -37,3 +37,16 @@ def test_steps_of_a_frozen_model(dtype, off: float) -> None:
 def test_what_cannot_be_packed_stays() -> None:
     model = build()  # float64
     assert frozen(model) is model
+
+
+def test_batch_normalisation_in_half_precision() -> None:
+    """Its running averages stay float32, and torch refuses weights of another type beside them."""
+    model = build(norm="batch").float()
+    for norm in (m for m in model.modules() if isinstance(m, nn.BatchNorm1d)):
+        nn.init.uniform_(norm.running_mean, -1, 1)
+        nn.init.uniform_(norm.running_var, 0.5, 2)
+    given = batch([(5, 4), (3, 4)])
+    with torch.inference_mode():
+        found, exact = (m.encode(given)[0] for m in (frozen(model, torch.bfloat16), model))
+    assert found.dtype == torch.bfloat16
+    assert float((found.float() - exact).norm() / exact.norm()) < 0.05

@@ -98,8 +98,10 @@ def frozen(model: nn.Module, dtype: torch.dtype | None = None) -> nn.Module:
     if not packs and (dtype is None or all(p.dtype == dtype for p in weights)):
         return model
     memo: dict[int, object] = {}
+    norms = (m for m in model.modules() if isinstance(m, nn.BatchNorm1d))  # whose averages and weights have one type
+    apart = {id(p) for norm in norms for p in norm.parameters()}
     for p in weights:
-        kept = p.detach().to(dtype) if dtype and p.is_floating_point() else p.detach()
+        kept = p.detach().to(dtype) if dtype and p.is_floating_point() and id(p) not in apart else p.detach()
         memo[id(p)] = nn.Parameter(kept, requires_grad=False)
     exact = {id(memo[id(p)]): p for p in weights}
     made = copy.deepcopy(model, memo).eval()
