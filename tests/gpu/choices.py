@@ -83,7 +83,7 @@ class Choice:
         words = self.task == "translation" or self.model == "lstm_lm"
         return {
             "task": {"kind": self.task, **about["task"]},
-            "data": {**data, "filters": {"max_length": 128}},
+            "data": data,
             "text": WORDS if words else about.get("text", PIECES),
             "model": {"kind": self.model, **MODELS[self.model]},
             "training": {

@@ -164,7 +164,7 @@ def main() -> None:
     regard = Commands(given.work.absolute(), given.device)
     os.environ.update(regard.environment)
     recipe, run = MODELS[given.name][0], given.work / "runs" / f"serve-{given.name}"
-    few = ["training.steps=4", "training.validation.every=4", "training.validation.lines=8"]
+    few = ["training.steps=4", "training.validation.every=4"]
     few += ["training.init=null"] if given.name == "classifier" else []
     few += overrides(read(recipe), given.reduced)
     with step("train") as trained:
