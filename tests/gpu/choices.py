@@ -75,9 +75,9 @@ class Choice:
 
     def base(self, work: Path) -> dict[str, Any]:
         about = TASKS[self.task]
-        trees = any("structural" in each for each in self.overrides)
+        trees = self.task == "translation" and any("structural" in each for each in self.overrides)
         data = {split: f"{about['set']}:{split}" for split in ("train", "valid")}
-        if trees:
+        if trees:  # of the sentences: which the made sets lack
             keys = {"source": "en", "target": "de", "heads": "conllu"}
             data = {s: {k: str(work / f"{s}.{end}") for k, end in keys.items()} for s in data}  # type: ignore[misc]
         words = self.task == "translation" or self.model == "lstm_lm"
