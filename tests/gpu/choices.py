@@ -108,18 +108,25 @@ class Choice:
 def everything() -> list[Choice]:
     """Each different recipe once; a value that is the default anyway is the model as it is."""
     found: dict[str, Choice] = {}
-    for choice in _all():
-        for more in ((), *((each,) for each in WITH)):
-            able = dataclasses.replace(choice, overrides=(*more, *choice.overrides))
-            with contextlib.suppress(RegardError):
-                found.setdefault(config.dump(able.load(Path("work"))), able)
-                break
-        else:
-            found.setdefault(choice.what, choice)
+    for choice in listed():
+        able = accepted(choice)
+        key = choice.what if able is None else config.dump(able.load(Path("work")))
+        found.setdefault(key, able or choice)
     return list(found.values())
 
 
-def _all() -> Iterator[Choice]:
+def accepted(choice: Choice) -> Choice | None:
+    """As a recipe takes it, alone or with what makes it possible."""
+    for more in ((), *((each,) for each in WITH)):
+        able = dataclasses.replace(choice, overrides=(*more, *choice.overrides))
+        with contextlib.suppress(RegardError):
+            able.load(Path("work"))
+            return able
+    return None
+
+
+def listed() -> Iterator[Choice]:
+    """All there are, defaults too."""
     first: dict[str, str] = {}  # the task that a model's choices are tried on
     for task in config.kinds(recipe.TaskConfig):
         if task.kind not in NOT_LEARNED:

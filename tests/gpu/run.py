@@ -65,12 +65,10 @@ REDUCED = ("quickstart", "multi30k-en-de", "sst2-minilm")  # recipes on a CPU
 
 
 def collect(files: list[str]) -> list[str]:
+    """Ids of the tests of these files; a file that cannot be imported has none, and is left to fail as an item."""
     command = [sys.executable, "-m", "pytest", *PYTEST, "--collect-only", "-q", *files]
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
-    ids = [line for line in found.stdout.splitlines() if line.startswith("tests/") and "::" in line]
-    if found.returncode or not ids:
-        raise SystemExit(f"the tests cannot be collected:\n{found.stdout[-3000:]}{found.stderr[-3000:]}")
-    return ids
+    return [line for line in found.stdout.splitlines() if line.startswith("tests/") and "::" in line]
 
 
 def chunks(ids: list[str], known: dict[str, float]) -> list[list[str]]:
@@ -92,7 +90,7 @@ def test_items(areas: list[str], known: dict[str, float]) -> list[Item]:
     items = []
     ids = collect(files) if files else []
     for file in files:
-        parts = chunks([id for id in ids if id.startswith(f"{file}::")], known)
+        parts = chunks([id for id in ids if id.startswith(f"{file}::")] or [file], known)
         for n, part in enumerate(parts, 1):
             command = [sys.executable, "-m", "pytest", *PYTEST, "-q", "--tb=short", *part]
             name = f"{Path(file).stem} {n} of {len(parts)}"
