@@ -2,9 +2,10 @@
 
     python3 -m tests.gpu.choices --part 0 --of 8 --work FOLDER --device cuda
 
-The choices are read off the package's own config classes, so that a new one is tried without a word here: every kind of a
-union, every value of a literal, both of a boolean, for each kind of model, one at a time on top of a small model; patterns
-from their table; every dropout on; and every task with every model that can learn it. What a recipe refuses is told as refused.
+The choices are read off the package's own config classes, so that a new one is tried without a word here: every
+kind of a union, every value of a literal, both of a boolean, for each kind of model, one at a time on top of a
+small model; patterns from their table; every dropout on; and every task with every model that can learn it. What a
+recipe refuses is told as refused.
 """
 
 import argparse

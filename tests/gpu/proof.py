@@ -1,7 +1,7 @@
 """What was seen to work on a GPU, and of which source: `tests/gpu/proof.json`, written by a full run of `make gpu`.
 
-The source of every package and module of `src/regard` is known by a hash, so that a checkout without a GPU can say what has
-changed since. Imports no torch.
+The source of every package and module of `src/regard` is known by a hash, so that a checkout without a GPU can say
+what has changed since. Imports no torch.
 """
 
 import hashlib

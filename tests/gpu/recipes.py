@@ -1,10 +1,11 @@
-"""The shipped recipes by the commands that a user types, each in a process of its own: a few steps of training, killed in
-them and resumed, measured, and asked, in float32 and, where the command has it, in bf16.
+"""The shipped recipes by the commands that a user types, each in a process of its own: a few steps of training, killed
+in them and resumed, measured, and asked, in float32 and, where the command has it, in bf16.
 
     python3 -m tests.gpu.recipes quickstart --work FOLDER --device cuda
 
-Commands run in FOLDER, so that `training.init: runs/minilm` of a recipe means what it says. Sets that are not on the machine
-and the weights of MiniLM are made (`tests/made_data.py`). In the reduced form models are small, for a CPU.
+Commands run in FOLDER, so that `training.init: runs/minilm` of a recipe means what it says. Sets that are not on
+the machine and the weights of MiniLM are made (`tests/made_data.py`). In the reduced form models are small, for a
+CPU.
 """
 
 import argparse

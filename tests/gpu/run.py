@@ -2,15 +2,16 @@
 
     PYTHONPATH=src python3 tests/gpu/run.py [--only AREA …] [--device cpu]
 
-Areas: the tests of this folder (decoding, kernels, training), `recipes` (`recipes.py`), `choices` (`choices.py`) and `serve`
-(`server.py`). It needs torch, transformers' tokenizers and pytest without plugins; no network, no data sets, no weights.
-`--device cpu` runs the same commands with small models and a few choices, to try this machinery without a GPU. What each test
-shows that a CPU cannot is listed in README.md beside this file.
+Areas: the tests of this folder (decoding, kernels, training), `recipes` (`recipes.py`), `choices` (`choices.py`)
+and `serve` (`server.py`). It needs torch, transformers' tokenizers and pytest without plugins; no network, no data
+sets, no weights. `--device cpu` runs the same commands with small models and a few choices, to try this machinery
+without a GPU. What each test shows that a CPU cannot is listed in README.md beside this file.
 
-The time: 16 cores and one GPU, on which about 12 processes work side by side. A start of torch and of CUDA costs about 5 s.
-26 recipes of 6 to 7 commands are about 180 starts, or 1,000 s; 300 choices of about 1 s, in 8 processes, 350 s; the tests, most
-of which compile kernels, about 900 s in one process, cut up by their measured seconds; 5 servers 150 s. Together 2,400 s, by 12
-that is 200 s. Kernels are compiled once for all processes (Triton's cache is a folder), so the first run takes the longest.
+The time: 16 cores and one GPU, on which about 12 processes work side by side. A start of torch and of CUDA costs
+about 5 s. 26 recipes of 6 to 7 commands are about 180 starts, or 1,000 s; 300 choices of about 1 s, in 8 processes,
+350 s; the tests, most of which compile kernels, about 900 s in one process, cut up by their measured seconds; 5
+servers 150 s. Together 2,400 s, by 12 that is 200 s. Kernels are compiled once for all processes (Triton's cache is
+a folder), so the first run takes the longest.
 """
 
 import argparse
@@ -57,7 +58,10 @@ BUDGET, PART = 470.0, 175.0  # seconds of a whole run, and of a part of one
 CHUNK = 25.0  # seconds of tests that a process is given, by what they took before
 GUESS = 2.0  # seconds of a test that was never measured
 PARTIAL = ROOT / "build" / "gpu-partial.json"
-PYTEST = ("-p", "no:cacheprovider", "-p", "tests.gpu.report", "-o", "addopts=", "-W", "ignore::pytest.PytestConfigWarning")
+PYTEST = (
+    *("-p", "no:cacheprovider", "-p", "tests.gpu.report", "-o", "addopts="),
+    *("-W", "ignore::pytest.PytestConfigWarning"),  # of options of plugins that are not there
+)
 REDUCED = ("quickstart", "multi30k-en-de", "sst2-minilm")  # recipes on a CPU
 
 
@@ -189,8 +193,8 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
     begun, source = time.monotonic(), proof.hashes()
     os.environ.setdefault("OMP_NUM_THREADS", "1" if given.device == "cpu" else "2")
-    os.environ |= {"TOKENIZERS_PARALLELISM": "false", "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
-    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    path = [str(ROOT / "src"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ |= {"TOKENIZERS_PARALLELISM": "false", "PYTHONPATH": os.pathsep.join(path)}
     os.chdir(ROOT)
     known = known_seconds(proof.read())
     work = Path(given.work or tempfile.mkdtemp(prefix="regard-gpu-")).absolute()

@@ -1,7 +1,7 @@
 """Items of work as processes side by side: each with a time limit, all of them with a total one.
 
-An item is a command that reports rows (`report.py`). One that hangs is killed with all that it has started; what an item
-was expected to report and did not is named as "not run". Knows nothing of what the items do. Imports no torch.
+An item is a command that reports rows (`report.py`). One that hangs is killed with all that it has started; what an
+item was expected to report and did not is named as "not run". Knows nothing of what the items do. Imports no torch.
 """
 
 import contextlib
@@ -161,7 +161,8 @@ class Scheduler:
             found.append(Row(item.area, item.group or item.name, what, "failed", round(seconds, 2), why))
         for what in item.expects:
             if what not in done:
-                found.append(Row(item.area, item.group or item.name, what, "not run", 0.0, why or "it never came to it"))
+                note = why or "it never came to it"
+                found.append(Row(item.area, item.group or item.name, what, "not run", 0.0, note))
         for row in found:
             if row.status == "failed":
                 row.tail = _tail(one.log)

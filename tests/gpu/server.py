@@ -1,5 +1,5 @@
-"""The server's worker, driven over its socket as `serve/pool.py` drives it, without HTTP and its packages: a model is loaded
-and asked, all it can do, several requests at once, one is cancelled, and the worker ends with the socket.
+"""The server's worker, driven over its socket as `serve/pool.py` drives it, without HTTP and its packages: a model is
+loaded and asked, all it can do, several requests at once, one is cancelled, and the worker ends with the socket.
 
     python3 -m tests.gpu.server translator --work FOLDER --device cuda
 """
@@ -23,7 +23,8 @@ from tests.gpu.scheduler import Item
 PATIENCE = 90.0  # seconds with one answer
 PRECISIONS = {"float32": None, "bf16": "bf16"}
 TEXT = "Ba be bi bo."
-MODELS: dict[str, tuple[str, dict[str, tuple[list[Any], dict[str, Any]]]]] = {  # recipe, and what is asked: items, options
+Asked = dict[str, tuple[list[Any], dict[str, Any]]]  # by what is asked: items and options
+MODELS: dict[str, tuple[str, Asked]] = {  # by name: the recipe
     "translator": (
         "quickstart",
         {
@@ -34,10 +35,7 @@ MODELS: dict[str, tuple[str, dict[str, tuple[list[Any], dict[str, Any]]]]] = {  
             "look": ([TEXT], {}),
         },
     ),
-    "writer": (
-        "tinyshakespeare",
-        {"generate": (["Ba be"], {"max_tokens": 40, "seed": 1}), "look": (["Ba be bi"], {})},
-    ),
+    "writer": ("tinyshakespeare", {"generate": (["Ba be"], {"max_tokens": 40, "seed": 1}), "look": (["Ba be bi"], {})}),
     "chat": ("dailydialog-chat", {"chat": ([["Ba be bi .", "Bo ?"]], {"seed": 1}), "look": (["Ba be bi"], {})}),
     "bert": ("bert-tiny-wikitext2", {"fill": (["Ba [MASK] bi."], {"top": 3}), "embed": ([TEXT], {})}),
     "classifier": ("sst2-bert-small", {"classify": ([TEXT, "Bu be."], {}), "look": ([TEXT], {})}),
@@ -142,15 +140,17 @@ def drive(name: str, run: Path, device: str, label: str, precision: str | None) 
 
 def cancel(worker: Worker, op: str, items: list[Any]) -> None:
     """What is asked after it is answered, and nothing more is said of what was cancelled."""
-    gone = worker.ask(op, items, {"max_tokens": 100_000} if op == "generate" else {})
-    if op == "generate":
+    story = op == "generate"
+    short, options = ([TEXT], {"max_tokens": 8} if story else {})
+    gone = worker.ask(op, items, {"max_tokens": 100_000} if story else {})
+    if story:
         worker.next(gone)  # it has begun
     worker.send(cancel=gone)
-    worker.answer(worker.ask(op, items[:1] if op == "generate" else [TEXT], {"max_tokens": 8} if op == "generate" else {}))
+    worker.answer(worker.ask(op, short, options))
     said = [m for m in worker.messages if m.get("id") == gone]
     assert not any("done" in m or "results" in m for m in said), "it went on to its end"
     worker.messages.clear()
-    worker.answer(worker.ask(op, items[:1] if op == "generate" else [TEXT], {"max_tokens": 8} if op == "generate" else {}))
+    worker.answer(worker.ask(op, short, options))
     assert not any(m.get("id") == gone for m in worker.messages), "it was still being worked on"
 
 

@@ -1,4 +1,6 @@
-"""Training on a GPU by the whole run: repeatable, resumable, copied without waiting, and never with all scores in memory."""
+"""Training on a GPU by the whole run: repeatable, resumable, copied without waiting, and never with all scores in
+memory.
+"""
 
 import json
 from pathlib import Path
@@ -49,8 +51,10 @@ def test_resuming_goes_on_exactly(corpus: Path) -> None:
 
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 def test_resuming_with_recorded_launches(corpus: Path, precision: str) -> None:
-    """Which step is the first of its shape, and so runs as usual, is another one after a resumption: the same to rounding,
-    which Adam makes full steps of where there is no gradient. So what was learned is compared, not the weights."""
+    """The same to rounding, as other steps are the first of their shape, which run as usual, after a resumption.
+
+    Adam makes full steps of a rounding where there is no gradient: so losses are compared, not weights.
+    """
     weights(corpus, "a", 12, precision=precision, goal="loss")
     weights(corpus, "b", 6, 12, precision=precision, goal="loss")
     results = [json.loads((corpus / name / "results.json").read_text(encoding="utf-8")) for name in "ab"]

@@ -195,9 +195,7 @@ class Cache:
     places: Places = field(init=False, repr=False)  # the decoding state's
 
     @staticmethod
-    def empty(
-        rows: int, heads: int, length: int, d_k: int, d_v: int, like: Tensor, weighs: bool = False
-    ) -> "Cache":
+    def empty(rows: int, heads: int, length: int, d_k: int, d_v: int, like: Tensor, weighs: bool = False) -> "Cache":
         def room(size: int) -> Tensor:
             return torch.zeros(rows, heads, length, size, dtype=_kept(like, weighs), device=like.device)
 
