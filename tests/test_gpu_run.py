@@ -3,13 +3,15 @@ or lost.
 """
 
 import os
+import random
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.gpu import choices, recipes, run, server
+from tests.gpu import choices, recipes, run, server, stand_ins
 from tests.gpu.scheduler import Item, Row, Scheduler
 
 ROOT = Path(__file__).parents[1]
@@ -143,6 +145,18 @@ def test_every_choice_can_be_had_somewhere() -> None:
             able.add(name)
     assert len(every) > 80
     assert every == able
+
+
+def test_the_stand_in_measures_as_seqeval_does() -> None:
+    seqeval = pytest.importorskip("seqeval.metrics")
+    ours: dict[str, Any] = {}
+    exec(stand_ins.METRICS, ours)
+    draw = random.Random(0)
+    tags = ["O", "B-A", "I-A", "B-B", "I-B"]
+    right, said = ([[draw.choice(tags) for _ in range(8)] for _ in range(60)] for _ in range(2))
+    said = [a if n % 3 else b for n, (a, b) in enumerate(zip(right, said, strict=True))]
+    for name in ("accuracy_score", "precision_score", "recall_score", "f1_score"):
+        assert ours[name](right, said) == pytest.approx(getattr(seqeval, name)(right, said))
 
 
 def test_the_table_counts_and_names(tmp_path: Path) -> None:

@@ -80,6 +80,10 @@ def asks(recipe: dict[str, Any]) -> list[str]:
     return [COMMANDS.get(task, task), *MORE.get(task, [])]
 
 
+def tags(name: str) -> bool:
+    return read(name)["task"]["kind"] == "tag"
+
+
 def rows(recipe: dict[str, Any]) -> list[str]:
     asked = [row for name in asks(recipe) for row in (name, *([f"{name} bf16"] if name in PRECISE else []))]
     return ["train, killed", "resume", "evaluate", "evaluate bf16", *asked]

@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[2]
 sys.path[0] = str(ROOT)  # run as a script; this folder's own names would hide others'
 sys.path.insert(1, str(ROOT / "src"))
 
-from tests.gpu import proof  # noqa: E402
+from tests.gpu import proof, recipes, stand_ins  # noqa: E402
 from tests.gpu.scheduler import Item, Row, Scheduler  # noqa: E402
 
 AREAS = {  # of the tests in this folder, and of those elsewhere that run our kernels on whatever device there is
@@ -104,7 +104,7 @@ def test_items(areas: list[str], known: dict[str, float]) -> list[Item]:
 
 
 def planned(given: argparse.Namespace, work: Path, known: dict[str, float]) -> list[Item]:
-    from tests.gpu import choices, recipes, server
+    from tests.gpu import choices, server
 
     areas = given.only or [*dict.fromkeys(AREAS.values()), *OTHERS]
     reduced = given.device == "cpu"
@@ -199,7 +199,12 @@ def main() -> int:
     known = known_seconds(proof.read())
     work = Path(given.work or tempfile.mkdtemp(prefix="regard-gpu-")).absolute()
     try:
+        stands = stand_ins.provide(work / "packages")
+        os.environ["PYTHONPATH"] += f"{os.pathsep}{work / 'packages'}" if stands else ""
         items = planned(given, work, known)
+        for item in items:
+            if stands and item.area == "recipes" and item.name in recipes.names() and recipes.tags(item.name):
+                item.note = f"{item.note}, {stands}"
         for item in items:
             item.estimate = known.get(item.name, item.estimate)
         print(f"{len(items)} items, {given.workers} at once, {given.budget:.0f} s at most; in {work}", flush=True)
