@@ -8,7 +8,7 @@ sets, no weights. `--device cpu` runs the same commands with small models and a 
 without a GPU. What each test shows that a CPU cannot is listed in README.md beside this file.
 
 The time: 16 cores and one GPU, on which about 12 processes work side by side. A start of torch and of CUDA costs
-about 5 s. 26 recipes of 6 to 7 commands are about 180 starts, or 1,000 s; 300 choices of about 1 s, in 8 processes,
+about 5 s. 26 recipes of 6 to 7 commands are about 180 starts, or 1,000 s; 300 choices of about 1 s, in 12 processes,
 350 s; the tests, most of which compile kernels, about 900 s in one process, cut up by their measured seconds; 5
 servers 150 s. Together 2,400 s, by 12 that is 200 s. Kernels are compiled once for all processes (Triton's cache is
 a folder), so the first run takes the longest.
@@ -115,7 +115,7 @@ def planned(given: argparse.Namespace, work: Path, known: dict[str, float]) -> l
         chosen = given.recipes or (list(REDUCED) if reduced else None)
         items += recipes.plan(work, given.device, reduced, made, chosen)
     if "choices" in areas:
-        items += choices.plan(work, given.device, 2 if reduced else 8, given.few or (1 if reduced else None))
+        items += choices.plan(work, given.device, given.workers, given.few or (1 if reduced else None))
     if "serve" in areas:
         items += server.plan(work, given.device, reduced)
     return items + test_items(areas, known)

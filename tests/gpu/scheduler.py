@@ -59,7 +59,7 @@ class Running:
 
     def kill(self, why: str) -> None:
         self.killed = self.killed or why
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
 
 

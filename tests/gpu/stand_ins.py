@@ -1,4 +1,4 @@
-"""A stand-in for seqeval, which measures tags, where it is not installed: what trains and decodes is tried all the same.
+"""A stand-in for seqeval, which measures tags, where it is not installed: tags are learned and said all the same.
 
 Its figures are right for BIO tags, but the table says that they are not seqeval's.
 """
