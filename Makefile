@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: quickstart test lint bench clean
+.PHONY: quickstart test lint bench gpu clean
 
 quickstart: $(VENV)/.core
 	$(BIN)/regard quickstart
@@ -17,9 +17,11 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 
 bench: $(VENV)/.dev
-	$(BIN)/python benchmarks/batches.py
-	$(BIN)/python benchmarks/preparing.py
-	$(BIN)/python benchmarks/sparse.py
+	$(BIN)/python benchmarks/all.py --device cpu
+
+# On a machine with a GPU, with its own Python: at most 8 minutes; 3 for one area. ONLY=decoding, COMMIT=…, ARGS=…
+gpu:
+	PYTHONPATH=src $(PYTHON) tests/gpu/run.py $(if $(ONLY),--only $(ONLY)) $(if $(COMMIT),--commit $(COMMIT)) $(ARGS)
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

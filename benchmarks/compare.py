@@ -11,11 +11,11 @@ failed says why.
 import argparse
 import json
 import statistics
-import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+from common import train_recipe
 
 QUIET = "training.validation.every=100000"  # measured once, at the end
 ROWS: dict[str, dict[str, tuple[str, list[str]]]] = {
@@ -75,20 +75,15 @@ def slug(text: str) -> str:
 
 def train(name: str, recipe: str, overrides: list[str], seed: int, options: argparse.Namespace) -> dict:
     """One training in a process of its own; its results, or why there are none."""
-    out = options.out / f"{slug(name)}-{seed}"
-    measured = out / "test.json"
-    if not measured.exists():
-        changed = [*overrides, *options.set, QUIET, f"seed={seed}"]
-        for command in (["train", recipe, *changed, "--out", str(out)], ["evaluate", str(out), "--json"]):
-            whole = [sys.executable, "-m", "regard.cli", *command, "--device", options.device]
-            done = subprocess.run(whole, capture_output=True, text=True, check=False)
-            if done.returncode:
-                return {"row": name, "seed": seed, "error": done.stderr.strip().splitlines()[-1:]}
-        measured.write_text(done.stdout)
-    found, test = json.loads((out / "results.json").read_text()), json.loads(measured.read_text())
     row = {"row": name, "seed": seed}
+    keys = [*overrides, *options.set, QUIET, f"seed={seed}"]
+    try:
+        found = train_recipe(recipe, keys, options.out / f"{slug(name)}-{seed}", options.device)
+    except RuntimeError as problem:
+        return row | {"error": str(problem)}
     row |= {key: found[key] for key in ("device", "parameters", "steps", "seconds", "tokens_per_second")}
-    return row | {key: test["metrics"][key]["value"] for key in ("exact_match", "pronouns", "bleu", "perplexity")}
+    test = found["test"]["metrics"]
+    return row | {key: test[key]["value"] for key in ("exact_match", "pronouns", "bleu", "perplexity")}
 
 
 def speeds(names: list[str], rounds: int = 5) -> None:

@@ -50,7 +50,7 @@ def direct(translator: FastTranslator, decoding: DecodingConfig, batch: int) -> 
     size, power = (decoding.size, decoding.length_penalty) if isinstance(decoding, Beam) else (1, 0.0)
 
     def run(lines: list[str]) -> list[str]:
-        pieces = [[names[i] for i in row] for row in source.encode_batch(lines)]
+        pieces = [[names[i] for i in (*row, source.eos)] for row in source.encode_batch(lines)]
         found = translator.ct2.translate_batch(
             pieces, beam_size=size, length_penalty=power, max_batch_size=batch, batch_type="tokens",
             max_decoding_length=decoding.limit(max(map(len, pieces))), min_decoding_length=0)  # fmt: skip

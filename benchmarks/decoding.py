@@ -6,13 +6,12 @@ Engines take turns; figures are medians over rounds: target tokens a second, lat
 percentile), and the most memory that a call took beyond what was held before. `same` is the share of sentences whose
 words are those of Hugging Face.
 
-    python benchmarks/decoding.py [--device cpu] [--beam 1 4] [--batch 1 64] [--file 128] [--rounds 2] [--out FILE]
+    python benchmarks/decoding.py [--device cpu] [--beam 1 4] [--batch 1 64] [--file 128] [--rounds 2] [--json FILE]
     python benchmarks/decoding.py --device cuda --file 0 --profile    # and what a GPU does in a step
 """
 
 import regard  # noqa: F401, I001  (before torch: it settles how OpenMP's threads wait)
 import argparse
-import json
 import statistics
 import tempfile
 import time
@@ -20,10 +19,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
+from common import arguments, process_status, write_json
+from common import marian as marian_of
 from torch import Tensor, nn
 
 from regard import config
@@ -41,17 +43,10 @@ Run = Callable[[Rows, int], Rows]  # sources without their end, and the size of 
 
 
 def marian(preset: dict[str, Any]) -> nn.Module:
-    from transformers import MarianConfig, MarianMTModel
-
     torch.manual_seed(0)
-    sides = {f"{side}_{key}": value for side in ("encoder", "decoder")
-             for key, value in (("layers", preset["layers"]), ("ffn_dim", preset["inner"]),
-                                ("attention_heads", preset["heads"]))}  # fmt: skip
-    model = MarianMTModel(MarianConfig(
-        vocab_size=ENTRIES, d_model=preset["size"], **sides, dropout=0.0, activation_function="relu",
-        scale_embedding=True, max_position_embeddings=512, pad_token_id=PAD, eos_token_id=EOS,
-        decoder_start_token_id=BOS, forced_eos_token_id=None, tie_word_embeddings=True,
-        share_encoder_decoder_embeddings=True, init_std=0.15)).eval()  # fmt: skip
+    model = marian_of(
+        SimpleNamespace(**preset), ENTRIES, dropout=0.0, activation_function="relu", init_std=0.15,
+        forced_eos_token_id=None, tie_word_embeddings=True, share_encoder_decoder_embeddings=True).eval()  # fmt: skip
     with torch.no_grad():  # wild enough that what is said depends on the source, and on what was said before
         table = model.model.shared.weight
         table.copy_(3 * nn.functional.normalize(torch.randn_like(table), dim=-1))
@@ -166,7 +161,7 @@ def by_ctranslate2(model: nn.Module, device: torch.device, kind: str, batch: int
     def run(rows: Rows, beam: int) -> Rows:
         length = max(map(len, rows)) + 1
         found = translator.translate_batch(
-            [[words[i] for i in row] for row in rows], max_batch_size=batch, beam_size=beam,
+            [[words[i] for i in (*row, EOS)] for row in rows], max_batch_size=batch, beam_size=beam,
             max_decoding_length=length, min_decoding_length=length)  # fmt: skip
         return [[int(word[1:]) if word[0] == "w" else EOS for word in row.hypotheses[0]] for row in found]
 
@@ -190,21 +185,13 @@ class Memory:
         else:
             with suppress(OSError):
                 Path("/proc/self/clear_refs").write_text("5")
-            self.start = self._status("VmRSS")
+            self.start = process_status("VmRSS")
 
     def most(self) -> float:
         if self.cuda:
             torch.cuda.synchronize()
             return torch.cuda.max_memory_allocated() / 2**20 - self.start
-        return self._status("VmHWM") - self.start
-
-    @staticmethod
-    def _status(key: str) -> float:
-        with suppress(OSError):
-            for line in Path("/proc/self/status").read_text().splitlines():
-                if line.startswith(key):
-                    return int(line.split()[1]) / 1024
-        return float("nan")
+        return process_status("VmHWM") - self.start
 
 
 def measure(
@@ -292,8 +279,8 @@ def profile(device: torch.device, preset: dict[str, Any], rows: Rows, beam: int)
 HEAD = f"{'work':21} {'engine':22} {'tokens/s':>9} {'× HF':>6} {'p50, ms':>9} {'p99, ms':>9} {'MiB':>6} {'same':>5}"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parser() -> argparse.ArgumentParser:
+    parser = arguments(__doc__)
     cuda = torch.cuda.is_available()
     parser.add_argument("--device", default="cuda" if cuda else "cpu")
     parser.add_argument("--beam", type=int, nargs="+", default=[1, 4])
@@ -303,8 +290,11 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--rounds", type=int, default=3 if cuda else 2)
     parser.add_argument("--profile", action="store_true", help="on a GPU: show the kernels of the largest batch too")
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    options = parser().parse_args()
     device = torch.device(options.device)
     preset = {"layers": options.layers, "size": 512, "inner": 2048, "heads": 8}
     draw = np.random.default_rng(0)
@@ -326,8 +316,7 @@ def main() -> None:
     if options.profile:
         for beam in options.beam:
             profile(device, preset, rows[: max(options.batch)], beam)
-    if options.out:
-        options.out.write_text(json.dumps(results, indent=1))
+    write_json(options.json, results)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 All three share the biLM's vocabulary, steps and rates; what is measured is the last step of each, on the validation
 split: nothing is chosen by it.
 
-    python benchmarks/elmo.py --folder runs/elmo [--seeds 3] [--parallel 10] [--out elmo.json]
+    python benchmarks/elmo.py --folder runs/elmo [--seeds 3] [--parallel 10] [--json FILE]
 
 REGARD_DATA names the data.
 """
@@ -28,7 +28,7 @@ def main() -> None:
     train_all([random, bilm, *(run for runs in arms.values() for run in runs)], given.parallel)
     found = table(arms, "f1")
     print(f"biLM: perplexity {bilm.results['valid']['metrics']['perplexity']['value']:.2f} (forward half)")
-    write(given.out, {"f1": found, "bilm": bilm.results})
+    write(given.json, {"f1": found, "bilm": bilm.results})
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ The recipes of MiniLM are run as they are, by regard's loop, and by `transformer
 own examples: fused AdamW without decay of biases and norms, a linear schedule, clipping, bf16 on a GPU. Both
 begin with the same weights, heads included, and take turns. What they say is measured by the same code.
 
-    python benchmarks/finetuning.py runs/minilm [--task sst2 mrpc] [--seeds 1 2 3] [--steps 100] [--out finetuning.json]
+    python benchmarks/finetuning.py runs/minilm [--task sst2 mrpc] [--seeds 1 2 3] [--steps 100] [--json FILE]
 
 runs/minilm is the folder that Hugging Face's weights were brought into. REGARD_DATA names the data.
 """
@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from common import arguments, hardware, write_json
 from torch import Tensor, nn
 
 from regard import recipe as recipes
@@ -235,8 +236,8 @@ def summary(name: str, rows: list[dict[str, Any]]) -> None:
         print(f"{name:10} {who:13} {1000 * speed:8.2f} ms a step  {'  '.join(parts)}")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parser() -> argparse.ArgumentParser:
+    parser = arguments(__doc__)
     parser.add_argument("init", type=Path, help="the folder with the weights to begin from")
     parser.add_argument("--task", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
@@ -245,8 +246,11 @@ def main() -> None:
     parser.add_argument("--lines", type=int, default=0, help="validation examples; 0: all")
     parser.add_argument("--set", nargs="+", default=[], help="keys of the recipes to change, as task.batch=16")
     parser.add_argument("--predictions", type=Path, help="a folder for what was said, line by line")
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    options = parser().parse_args()
     options.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.set_float32_matmul_precision("high")
     for settings in (ClassifyConfig, ChooseConfig, TagConfig):
@@ -254,9 +258,7 @@ def main() -> None:
     found = {name: compare(name, options) for name in options.task}
     for name, result in found.items():
         summary(name, result["rows"])
-    if options.out:
-        device = torch.cuda.get_device_name() if options.device.type == "cuda" else "CPU"
-        options.out.write_text(json.dumps({"device": device, "torch": torch.__version__, "tasks": found}, indent=1))
+    write_json(options.json, {"device": hardware(), "torch": torch.__version__, "tasks": found})
 
 
 if __name__ == "__main__":

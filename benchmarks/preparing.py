@@ -1,6 +1,6 @@
 """Time and peak memory of preparing a large corpus: synthetic pairs from a Zipf vocabulary, the real tokenizer class.
 
-python benchmarks/preparing.py [--pairs 2000000]
+python benchmarks/preparing.py [--pairs 2000000] [--json FILE]
 """
 
 import argparse
@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from common import arguments, process_status, write_json
 
 from regard.data.config import Corpus, Filters
 from regard.data.prepared import prepare
@@ -17,9 +18,8 @@ from regard.text import Bpe, train
 
 
 def peak() -> float:
-    """GiB; VmHWM, since getrusage also counts what the parent had."""
-    status = Path("/proc/self/status").read_text(encoding="utf-8")
-    return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) / 2**20
+    """GiB, so far."""
+    return process_status("VmHWM") / 1024
 
 
 def write(path: Path, pairs: int, seed: int) -> None:
@@ -33,10 +33,15 @@ def write(path: Path, pairs: int, seed: int) -> None:
                 file.write(" ".join(row[:length]) + "\n")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def parser() -> argparse.ArgumentParser:
+    parser = arguments(__doc__)
     parser.add_argument("--pairs", type=int, default=2_000_000)
-    pairs = parser.parse_args().pairs
+    return parser
+
+
+def main() -> None:
+    options = parser().parse_args()
+    pairs = options.pairs
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for side, seed in (("source", 1), ("target", 2)):
@@ -48,7 +53,9 @@ def main() -> None:
         began = time.monotonic()
         corpus = Corpus(source=str(folder / "source"), target=str(folder / "target"))
         found = prepare([corpus], {"source": tokenizer, "target": tokenizer}, Filters(), folder / "cache")
-        print(f"prepared: {time.monotonic() - began:.0f} s, peak {peak():.2f} GiB; {found.report_lines()[0][-60:]}")
+        seconds = time.monotonic() - began
+        print(f"prepared: {seconds:.0f} s, peak {peak():.2f} GiB; {found.report_lines()[0][-60:]}")
+    write_json(options.json, {"pairs": pairs, "seconds": seconds, "peak_gib": peak()})
 
 
 if __name__ == "__main__":

@@ -3,19 +3,19 @@
 GPT-2 small (124M, 1,024 tokens) predicts every next word; BERT base (512 tokens) 15% of the words, and whether the
 second sentence follows. bf16, dropout 0.1 but none on attention weights, fused Adam; tokens read a second.
 
-    python benchmarks/pretraining.py [--model lm bert] [--rows 32] [--out speed.json]
+    python benchmarks/pretraining.py [--model lm bert] [--rows 32] [--json FILE]
 """
 
 import regard  # noqa: F401, I001  (before torch: it settles how OpenMP's threads wait)
 import argparse
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from common import arguments, write_json
 from torch import Tensor, nn
-from training import Learn, Loop, Peer, compare, report
+from training import Learn, Loop, Peer, compare
 
 from regard import config
 from regard.models.bert import BertConfig
@@ -105,15 +105,18 @@ def operations(model: nn.Module, batch: Texts, vocabulary: Tensor) -> float:
     return 6.0 * (inside * batch.ids.numel() + vocabulary.numel() * len(batch.places))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parser() -> argparse.ArgumentParser:
+    parser = arguments(__doc__)
     parser.add_argument("--model", nargs="+", choices=list(THEIRS), default=list(THEIRS))
     parser.add_argument("--rows", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--batches", type=int, default=4)
     parser.add_argument("--only", nargs="*", help="rows to run, by their first words")
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    options = parser().parse_args()
     cuda = torch.cuda.is_available()
     options.device, options.bf16 = torch.device("cuda" if cuda else "cpu"), cuda
     torch.set_float32_matmul_precision("high")
@@ -139,7 +142,7 @@ def main() -> None:
         work = sum(operations(example, b, output.weight) for b in given)
         print(f"{kind}: {len(given)} batches of {options.rows} rows of {given[0].ids.shape[1]}")
         found[kind] = compare(rows, given, tokens, work, options)
-    report(found, options)
+    write_json(options.json, found)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from collections import Counter
 from pathlib import Path
 
 import psutil
+from common import arguments, write_json
 
 from regard.data.config import Corpus
 from regard.data.readers import read
@@ -141,7 +142,7 @@ async def soak(port: int, minutes: float, lines: list[str], process: psutil.Proc
     print(f"| answers | {', '.join(f'{n:,} × {status}' for status, n in sorted(statuses.items()))} |")
 
 
-async def measure(port: int, given: argparse.Namespace, lines: list[str], process: psutil.Process, run: str) -> None:
+async def measure(port: int, given: argparse.Namespace, lines: list[str], process: psutil.Process) -> None:
     await closed(port, 32, 1, 3, lines)  # warm
     rounds: dict[str, list[float]] = {}
 
@@ -151,7 +152,7 @@ async def measure(port: int, given: argparse.Namespace, lines: list[str], proces
 
     for _ in range(given.rounds):
         file = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", FILE, run, given.engine, str(given.file), "3", stdout=subprocess.PIPE
+            sys.executable, "-c", FILE, given.run, given.engine, str(given.file), "3", stdout=subprocess.PIPE
         )
         speed, computed = map(float, (await file.communicate())[0].split())
         note(file=speed, file_work=computed)
@@ -188,10 +189,11 @@ async def measure(port: int, given: argparse.Namespace, lines: list[str], proces
     shares += f", from {CROWD} clients {m['crowd'] / m['file']:.2f}"
     print(f"| the server's share of the file's speed | {shares} | |")
     print(f"| memory | {memory(process):.0f} MB | |")
+    write_json(given.json, m | {"memory_mb": memory(process)})
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
+def parser() -> argparse.ArgumentParser:
+    parser = arguments(__doc__)
     parser.add_argument("run")
     parser.add_argument("--engine", default="own")
     parser.add_argument("--seconds", type=float, default=10)
@@ -199,8 +201,12 @@ def main() -> None:
     parser.add_argument("--texts", type=int, default=16)
     parser.add_argument("--soak", type=float, default=0)
     parser.add_argument("--file", type=Path, default=Path("/tmp/serving.txt"))
+    return parser
+
+
+def main() -> None:
     cut = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)  # what follows is for `regard serve`
-    given = parser.parse_args(sys.argv[1:cut])
+    given = parser().parse_args(sys.argv[1:cut])
     lines = [record.fields[0] for record in read(Corpus(set="embedded:test"), languages=("en", "de"))]
     given.file.write_text("\n".join(lines) + "\n", encoding="utf-8")
     command = [sys.executable, "-m", "regard", "serve", given.run, "--port", "0", "--engine", given.engine]
@@ -213,7 +219,7 @@ def main() -> None:
         if given.soak:
             asyncio.run(soak(port, given.soak, lines, process))
         else:
-            asyncio.run(measure(port, given, lines, process, given.run))
+            asyncio.run(measure(port, given, lines, process))
     finally:
         server.terminate()
         server.wait(30)

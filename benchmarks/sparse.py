@@ -1,6 +1,6 @@
 """Long sequences: full attention, a window of 513 keys and BigBird, forward and backward, side by side.
 
-python benchmarks/sparse.py [--out FILE.json] [--tune]
+python benchmarks/sparse.py [--json FILE] [--tune]
 
 Through the layer's own `attend`, a new call each time as in training. On a GPU: bf16, 12 heads of 64, n up to 65,536.
 On a CPU: float32, 2 heads of 64, n up to 16,384. --tune tries how the GPU kernels are compiled.
@@ -8,13 +8,12 @@ On a CPU: float32, 2 heads of 64, n up to 16,384. --tune tries how the GPU kerne
 
 import argparse
 import itertools
-import json
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
+from common import arguments, hardware, write_json
 from torch import Tensor
 
 from regard.accel.sparse_attention import OPTIONS, plan_of
@@ -155,12 +154,15 @@ def tune(n: int = 65536) -> None:
             print(f"{name} {kernel} {rows}: {ways[rows]}   ({shown})", flush=True)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path)
+def parser() -> argparse.ArgumentParser:
+    parser = arguments(__doc__)
     parser.add_argument("--tune", action="store_true")
-    options = parser.parse_args()
-    where = torch.cuda.get_device_name() if GPU else f"CPU, {torch.get_num_threads()} threads"
+    return parser
+
+
+def main() -> None:
+    options = parser().parse_args()
+    where = hardware()
     print(f"{where}, torch {torch.__version__}, {str(DTYPE).removeprefix('torch.')}, {HEADS} heads of {SIZE}, batch 1")
     errors = {name: error(layer_of(pattern)) for name, pattern in PATTERNS.items()}
     for name, (ours, plain) in errors.items():
@@ -170,8 +172,7 @@ def main() -> None:
     rows = [measure(name, n) for n in LENGTHS for name in PATTERNS]
     rows += [measure("bigbird", LENGTHS[1], 3 * LENGTHS[1] // 4)]
     table(rows)
-    if options.out:
-        options.out.write_text(json.dumps({"where": where, "torch": torch.__version__, "errors": errors, "rows": rows}))
+    write_json(options.json, {"where": where, "torch": torch.__version__, "errors": errors, "rows": rows})
 
 
 if __name__ == "__main__":

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from common import arguments, hardware, write_json
+
 
 @dataclass
 class Run:
@@ -78,21 +80,18 @@ def table(arms: dict[str, list[Run]], metric: str) -> dict[str, Any]:
 
 
 def options(about: str | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(about)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--parallel", type=int, default=10, help="trainings at a time")
     parser.add_argument("--folder", type=Path, required=True, help="for the runs; those that are finished are kept")
     parser.add_argument("--set", nargs="+", default=[], help="keys to change in all recipes, as training.steps=100")
-    parser.add_argument("--out", type=Path)
     return parser.parse_args()
 
 
 def write(path: Path | None, found: dict[str, Any]) -> None:
     import torch
 
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
-    if path:
-        path.write_text(json.dumps({"device": device, "torch": torch.__version__, **found}, indent=1))
+    write_json(path, {"device": hardware(), "torch": torch.__version__, **found})
 
 
 def child(recipe: str, out: str, *overrides: str) -> None:

@@ -2,7 +2,7 @@
 
 Both see the same prepared data, schedule, label smoothing and number of steps, and are decoded with the same beam.
 
-    python benchmarks/tatoeba_vs_marian.py --out runs/versus [override ...]
+    python benchmarks/tatoeba_vs_marian.py --out runs/versus [--json FILE] [override ...]
 """
 
 import regard  # noqa: F401, I001  (before torch: it settles how OpenMP's threads wait)
@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 
 import torch
+from common import arguments, marian, write_json
 from torch import Tensor, nn
-from transformers import MarianConfig, MarianMTModel
 
 from regard import recipe as recipes
 from regard.models.batch import Packed, Pairs, sources
@@ -30,31 +30,9 @@ class Marian(nn.Module):
         super().__init__()
         m = recipe.model
         self.config = m
-        self.net = MarianMTModel(
-            MarianConfig(
-                vocab_size=entries,
-                d_model=m.size,
-                encoder_layers=m.layers,
-                decoder_layers=m.layers,
-                encoder_ffn_dim=m.inner,
-                decoder_ffn_dim=m.inner,
-                encoder_attention_heads=m.heads,
-                decoder_attention_heads=m.heads,
-                dropout=m.dropout,
-                attention_dropout=0.0,
-                activation_dropout=0.0,
-                activation_function=m.activation,
-                scale_embedding=True,
-                max_position_embeddings=512,
-                pad_token_id=0,
-                bos_token_id=2,
-                eos_token_id=3,
-                decoder_start_token_id=2,
-                forced_eos_token_id=None,
-                share_encoder_decoder_embeddings=True,
-                tie_word_embeddings=True,
-            )
-        )
+        self.net = marian(m, entries, dropout=m.dropout, attention_dropout=0.0, activation_dropout=0.0,
+                          activation_function=m.activation, bos_token_id=2, forced_eos_token_id=None,
+                          share_encoder_decoder_embeddings=True, tie_word_embeddings=True)  # fmt: skip
 
     def forward(self, batch: Pairs, record: None = None, smoothing: float | None = None) -> Tensor:
         real = torch.ones_like(batch.source) if batch.source_real is None else batch.source_real.long()
@@ -101,13 +79,17 @@ class MarianTask(TranslationTask):
         return {"data": ["valid"], "lines": len(given), "metrics": metrics}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def parser() -> argparse.ArgumentParser:
+    parser = arguments(__doc__)
     parser.add_argument("overrides", nargs="*")
     parser.add_argument("--recipe", default="tatoeba-en-de")
     parser.add_argument("--out", type=Path, default=Path("runs/versus"))
     parser.add_argument("--only", choices=["regard", "marian"])
-    options = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    options = parser().parse_args()
     table = {}
     for name in ("regard", "marian") if options.only is None else (options.only,):
         began = time.monotonic()
@@ -119,6 +101,7 @@ def main() -> None:
         r = outcome.results
         table[name] = {m: round(r["valid"]["metrics"][m]["value"], 3) for m in ("bleu", "chrf", "ter", "perplexity")}
         table[name] |= {
+            "signature": r["valid"]["metrics"]["bleu"]["signature"],
             "parameters": r["parameters"],
             "training_s": r["seconds"],
             "tok/s": r["tokens_per_second"],
@@ -126,6 +109,7 @@ def main() -> None:
             "device": r["device"],
         }
     print(json.dumps(table, indent=1))
+    write_json(options.json, table)
 
 
 if __name__ == "__main__":

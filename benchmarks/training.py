@@ -4,12 +4,11 @@ Each step is forward, backward and update (fused Adam, label smoothing 0.1). The
 the median over rounds in which all take turns. On a GPU: base with WMT-like lengths and bf16; on a CPU: tiny with
 caption-like lengths, float32, and bf16 products where the processor has them.
 
-    python benchmarks/training.py [--preset base] [--attention-dropout 0.1] [--only regard Marian] [--out speed.json]
+    python benchmarks/training.py [--preset base] [--attention-dropout 0.1] [--only regard Marian] [--json FILE]
 """
 
 import regard  # noqa: F401, I001  (before torch: it settles how OpenMP's threads wait)
 import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from common import arguments, hardware, marian, write_json
 from torch import Tensor, nn
 
 from regard import config
@@ -76,14 +76,8 @@ class Torch(nn.Module):
 class Marian(nn.Module):
     def __init__(self, c: TransformerConfig, entries: int) -> None:
         super().__init__()
-        from transformers import MarianConfig, MarianMTModel
-
-        self.net = MarianMTModel(MarianConfig(
-            vocab_size=entries, d_model=c.size, dropout=c.dropout, encoder_layers=c.layers, decoder_layers=c.layers,
-            encoder_ffn_dim=c.inner, decoder_ffn_dim=c.inner, encoder_attention_heads=c.heads,
-            decoder_attention_heads=c.heads, attention_dropout=c.attention.encoder.dropout, activation_dropout=0.0,
-            activation_function="relu", scale_embedding=True,
-            max_position_embeddings=512, pad_token_id=0, eos_token_id=3, decoder_start_token_id=2))  # fmt: skip
+        dropouts = {"dropout": c.dropout, "attention_dropout": c.attention.encoder.dropout, "activation_dropout": 0.0}
+        self.net = marian(c, entries, activation_function="relu", **dropouts)
 
     def forward(self, batch: Pairs) -> Tensor:
         real = torch.ones_like(batch.source) if batch.source_real is None else batch.source_real.long()
@@ -172,8 +166,8 @@ def peak(size: int = 8192) -> float:
     return 2 * size**3 / statistics.median(times[3:])
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parser() -> argparse.ArgumentParser:
+    parser = arguments(__doc__)
     cuda = torch.cuda.is_available()
     parser.add_argument("--preset", default="base" if cuda else "tiny")
     parser.add_argument("--budget", type=int, default=25_000 if cuda else 4096)
@@ -182,8 +176,11 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=12 if cuda else 2)
     parser.add_argument("--attention-dropout", type=float, default=0.0, help="the same for all")
     parser.add_argument("--only", nargs="*", help="rows to run, by their first words")
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    options, cuda = parser().parse_args(), torch.cuda.is_available()
     options.device, options.bf16 = torch.device("cuda" if cuda else "cpu"), cuda
     attention = {"dropout": options.attention_dropout}
     c = config.parse(TransformerConfig, {"preset": options.preset, "dropout": 0.1, "attention": attention})
@@ -211,12 +208,7 @@ def main() -> None:
     tokens, work = sum(len(b.labels) for b in given), sum(operations(c, options.entries, b) for b in given)
     print(f"{options.preset}, {len(given)} batches of {options.budget:,}, {tokens / padded:.0%} real, "
           f"attention dropout {options.attention_dropout}")  # fmt: skip
-    report(compare(rows, given, tokens, work, options), options)
-
-
-def report(found: dict[str, dict[str, float]], options: argparse.Namespace) -> None:
-    if options.out:
-        options.out.write_text(json.dumps(found, indent=1))
+    write_json(options.json, compare(rows, given, tokens, work, options))
 
 
 def compare(
@@ -242,8 +234,7 @@ def compare(
                 found[name]["GiB"] = torch.cuda.max_memory_allocated() / 2**30
             times[name].append(time.perf_counter() - began)
     top = peak() if cuda else float("nan")
-    print(f"torch {torch.__version__}, "
-          f"{torch.cuda.get_device_name() if cuda else f'CPU, {torch.get_num_threads()} threads'}"
+    print(f"torch {torch.__version__}, {hardware()}"
           + (f", peak {top / 1e12:.0f} TFLOP/s" if cuda else ""))  # fmt: skip
     best = min((statistics.median(t[2:]) for n, t in times.items()
                 if not (n.startswith("regard") or n.endswith("bf16"))), default=0.0)  # fmt: skip
@@ -251,7 +242,7 @@ def compare(
         usual = statistics.median(spent[2:])
         first = sum(spent[:2]) - 2 * usual
         found[name] |= {"tokens/s": tokens / usual, "of peak": work / usual / top, "compiling": first,
-                        "spread": (max(spent[2:]) - min(spent[2:])) / usual}  # fmt: skip
+                        "times": best / usual, "spread": (max(spent[2:]) - min(spent[2:])) / usual}  # fmt: skip
         print(f"{name:28} {tokens / usual:10,.0f} target tokens/s  {best / usual:5.2f} x the fastest peer"
               + (f"  {work / usual / top:4.0%} of peak  {found[name]['GiB']:5.1f} GiB  {first:5.1f} s of compiling"
                  f"  ±{found[name]['spread'] / 2:.0%}" if cuda else ""), flush=True)  # fmt: skip

@@ -4,7 +4,7 @@ All share a vocabulary, steps and the head. The highest rate of each way is chos
 examples that follow; then seeds are run, and the last step of each is measured on the validation split, by which
 nothing is chosen. The last two arms have the paper's rates by depth, and its gradual unfreezing.
 
-    python benchmarks/ulmfit.py --folder runs/ulmfit [--seeds 3] [--parallel 10] [--out ulmfit.json]
+    python benchmarks/ulmfit.py --folder runs/ulmfit [--seeds 3] [--parallel 10] [--json FILE]
 
 REGARD_DATA names the data.
 """
@@ -75,7 +75,7 @@ def main() -> None:
     found = table(arms, "accuracy")
     for run in (general, tuned):
         print(f"{run.out.name}: perplexity {run.results['valid']['metrics']['perplexity']['value']:.2f}")
-    write(given.out, {"accuracy": found, "peaks": peaks, "wikitext2": general.results, "sst2-lm": tuned.results})
+    write(given.json, {"accuracy": found, "peaks": peaks, "wikitext2": general.results, "sst2-lm": tuned.results})
 
 
 if __name__ == "__main__":

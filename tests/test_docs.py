@@ -1,5 +1,6 @@
 """The documents are run: recipes parse, commands and links exist, languages are in step, an example runs."""
 
+import ast
 import re
 import shlex
 from pathlib import Path
@@ -196,7 +197,8 @@ def test_the_python_example_runs(toy_run: Path, capsys: pytest.CaptureFixture[st
     names: dict[str, object] = {}
     exec(example.replace('"runs/my"', repr(str(toy_run))), names)
     printed = capsys.readouterr().out.splitlines()
-    assert len(printed) == 3  # two translations and a score
+    assert len(printed) == 4  # two translations, several of one line, and a score
+    assert len(ast.literal_eval(printed[2])[0]) > 1
     assert re.fullmatch(r"-\d+\.\d\d for \d+ tokens", printed[-1])
     assert float(printed[-1].split()[0]) == pytest.approx(names["log_probability"], abs=0.01)
 

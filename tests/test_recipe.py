@@ -74,3 +74,45 @@ def test_every_model_has_a_task_and_every_task_a_model() -> None:
     for cls in kinds(TaskConfig):
         defaults = cls.defaults.get("training", {})
         assert defaults.get("goal", "bleu") in cls.metrics
+
+
+# --- versions ----------------------------------------------------------------------------------------------------
+
+
+def test_a_run_says_which_format_it_is_written_in() -> None:
+    made = recipe.load(LM)
+    text = recipe.dump(made)
+    assert text.startswith("format: 1\n")
+    assert recipe.parse(config.read_text(text, "config.yaml")) == made
+    assert recipe.parse(config.read_text(config.dump(made), "config.yaml")) == made  # of before there was one
+    with pytest.raises(RegardError, match=r"line 1: format is a number from 1 to 1, not 'two'"):
+        recipe.parse(config.read_text(text.replace("format: 1", "format: two"), "config.yaml"))
+
+
+def test_what_a_newer_version_wrote_is_said_to_be_so() -> None:
+    text = recipe.dump(recipe.load(LM)).replace("format: 1", "format: 2")
+    assert recipe.parse(config.read_text(text, "c.yaml")) == recipe.load(LM)  # nothing in it is unknown
+    text += "steering: left\n"
+    newer = r"steering is not a known key.*written by a newer regard, format 2, and this one reads up to 1; update"
+    with pytest.raises(RegardError, match=newer):
+        recipe.parse(config.read_text(text, "c.yaml"))
+
+
+def test_a_renamed_key_is_read_by_its_old_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(recipe, "RENAMED", {"training.passes": "training.steps", "model.attn": "model.attention"})
+    path = tmp_path / "r.yaml"
+    path.write_text("data: {train: [a, b]}\nmodel: {attn: {dropout: 0.3}}\ntraining:\n  passes: 7\n", encoding="utf-8")
+    made = recipe.load(path)
+    assert (made.training.steps, made.model.attention.encoder.dropout) == (7, 0.3)
+    assert f"{path}, line 4: training.passes is called training.steps now" in capsys.readouterr().err.splitlines()
+    assert recipe.load(path, ["training.passes=9"]).training.steps == 9  # the command line wins, by either name
+    assert recipe.load(path, ["training.steps=9"]).training.steps == 9
+    assert "command line: training.passes is called training.steps now" in capsys.readouterr().err
+    path.write_text("data: {train: [a, b]}\ntraining: {passes: 7, steps: 8}\n", encoding="utf-8")
+    with pytest.raises(RegardError, match=r"training\.passes is called training\.steps now, which is given too"):
+        recipe.load(path)
+    old = config.dump(recipe.load(LM)).replace("steps: 100000", "passes: 5")  # a run's own
+    assert recipe.parse(config.read_text(old, "config.yaml")).training.steps == 5
+    assert capsys.readouterr().err == ""

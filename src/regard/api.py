@@ -27,4 +27,5 @@ def train(
     if isinstance(overrides, dict):
         overrides = [f"{key}={json.dumps(value)}" for key, value in overrides.items()]
     name = "model" if isinstance(recipe, dict) else Path(recipe).stem
-    return run(recipes.load(recipe, overrides), out or Path("runs") / name, device, minutes)
+    folder = Path(out or Path("runs") / name)
+    return run(recipes.load(recipe, overrides, folder), folder, device, minutes)

@@ -64,6 +64,10 @@ Engine = Annotated[str, Option(help="own, or ct2: CTranslate2, which is fastest 
 Precision = Annotated[
     str | None, Option(help="Of decoding: float32 or bf16; with --engine ct2 int8, which is its default, or float32.")
 ]
+Others = Annotated[
+    list[Path] | None,
+    Option("--with", metavar="RUN", help="Another model that decides together with RUN; may be repeated."),
+]
 Input = Annotated[Path | None, Option("--input", "-i", help="Text, one sentence a line. Default: stdin.")]
 Output = Annotated[Path | None, Option("--output", "-o", help="Default: stdout.")]
 BatchTokens = Annotated[int, Option(min=1, help="Padded tokens computed at once.")]
@@ -120,6 +124,7 @@ def evaluate(
     reference: Annotated[Path | None, Option(help="What the translations should be, line by line.")] = None,
     heads: Heads = None,
     beam: Beam = None,
+    others: Others = None,
     engine: Engine = "own",
     precision: Precision = None,
     text: Annotated[Path | None, Option(help="Not for translation: measure on this file instead.")] = None,
@@ -135,7 +140,8 @@ def evaluate(
     from regard.tasks.command import evaluate as body
 
     asked = {"source": source, "reference": reference, "heads": heads, "beam": beam}
-    body(run, split, device, as_json, opener(engine, precision), **asked, text=text, context=context, stride=stride)
+    asked |= {"text": text, "context": context, "stride": stride}
+    body(run, split, device, as_json, opener(engine, precision), others or (), **asked)
 
 
 @app.command()
@@ -251,10 +257,10 @@ def translate(
         bool, Option(help="Put the score that ranks and a tab first: log-probability, by length under a beam.")
     ] = False,
     sample: Annotated[bool, Option(help="Draw words at random instead of searching.")] = False,
-    temperature: Annotated[float, Option(help="For --sample: below 1 sharpens; 0 is greedy.")] = 1.0,
-    top_k: Annotated[int, Option(help="For --sample: from the k likeliest only.")] = 0,
-    top_p: Annotated[float, Option(help="For --sample: from the likeliest with this much probability.")] = 1.0,
-    seed: Annotated[int, Option(help="For --sample.")] = 1,
+    temperature: Annotated[float | None, Option(help="For --sample: below 1 sharpens; 0: greedy. Default: 1.")] = None,
+    top_k: Annotated[int | None, Option(help="For --sample: from the k likeliest only.")] = None,
+    top_p: Annotated[float | None, Option(help="For --sample: from the likeliest with this much probability.")] = None,
+    seed: Annotated[int | None, Option(help="For --sample. Default: 1.")] = None,
     alignments: Annotated[
         Path | None, Option(help="Also write word alignments here, a line for each output: 0-0 1-2 … (Pharaoh).")
     ] = None,
@@ -264,10 +270,7 @@ def translate(
     long: Annotated[
         str, Option(help="Lines longer than the model knows: truncate, refuse, translate, or segment: cut, then join.")
     ] = "truncate",
-    others: Annotated[
-        list[Path] | None,
-        Option("--with", metavar="RUN", help="Another model that decides together with RUN; may be repeated."),
-    ] = None,
+    others: Others = None,
     prefixes: Annotated[
         Path | None, Option(help="A file whose line i says how output i must begin; empty: nothing asked.")
     ] = None,
@@ -287,9 +290,12 @@ def translate(
     from regard.interop.engines import opener
     from regard.tasks.command import translate as body
     from regard.tasks.constraints import Wanted
+    from regard.tasks.options import TranslationSearch
 
-    drawn, shown = (sample, temperature, top_k, top_p, seed), (alignments, layer, head)
-    body(run, input, output, beam, nbest, scores, drawn, shown, heads, long, batch_tokens, device, as_json,
+    search: TranslationSearch = {"beam": beam, "sample": sample, "temperature": temperature, "top_k": top_k}
+    search |= {"top_p": top_p, "seed": seed}
+    shown = (alignments, layer, head)
+    body(run, input, output, search, nbest, scores, shown, heads, long, batch_tokens, device, as_json,
          opener(engine, precision), others or (), Wanted(prefixes, phrases), errors)  # fmt: skip
 
 

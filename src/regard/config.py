@@ -152,6 +152,40 @@ def override(root: Node, assignments: typing.Sequence[str]) -> Node:
     return root
 
 
+def rename(root: Node, table: typing.Mapping[str, str]) -> list[str]:
+    """Put what stands under old keys under their new ones (dotted, old → new); a sentence for each."""
+    sentences = []
+    for old, new in table.items():
+        if (child := _removed(root, old.split("."))) is None:
+            continue
+        *parents, last = new.split(".")
+        node = root
+        for key in parents:
+            node = _descend(node, key, child.where)
+        if last in _as_mapping(node):
+            raise RegardError(f"{child.where}: {old} is called {new} now, which is given too; leave {old} out")
+        node.value[last] = child
+        sentences.append(f"{child.where}: {old} is called {new} now")
+    return sentences
+
+
+def _removed(node: Node, path: list[str]) -> Node | None:
+    for key in path[:-1]:
+        if not isinstance(node.value, dict) or key not in node.value:
+            return None
+        node = node.value[key]
+    return node.value.pop(path[-1], None) if isinstance(node.value, dict) else None
+
+
+def rename_assignment(text: str, table: typing.Mapping[str, str]) -> str:
+    """`old.key=value` as `new.key=value`."""
+    path, equals, value = text.partition("=")
+    for old, new in table.items():
+        if f"{path.strip()}.".startswith(f"{old}."):
+            return f"{new}{path.strip()[len(old) :]}{equals}{value}"
+    return text
+
+
 def _begin_anew(keys: dict[str, Node]) -> None:
     """Another kind has other keys: what the file said about the old one goes, what the command line says stays."""
     for key in [key for key, child in keys.items() if not child.where.startswith(CLI)]:
@@ -317,6 +351,21 @@ def beneath(given: Any, defaults: Any) -> Any:
     return kept | {key: value for key, value in defaults.items() if key not in given}
 
 
+def complete(node: Node, defaults: dict[str, Any], where: str) -> None:
+    """Give a mapping the defaults of what it does not say, however deep, in place.
+
+    A part of another `kind`, and one in a short form (it has keys that the defaults do not have), takes none.
+    """
+    keys = _as_mapping(node)
+    if any(key not in defaults for key in keys) or ("kind" in keys and keys["kind"].value != defaults["kind"]):
+        return
+    for key, value in defaults.items():
+        if key not in keys:
+            keys[key] = wrap(value, where)
+        elif isinstance(value, dict) and isinstance(keys[key].value, dict):
+            complete(keys[key], value, where)
+
+
 def kinds(union: Any) -> tuple[Any, ...]:
     """The classes of a choice, be it a union or a single one."""
     return get_args(union) or (union,)
@@ -429,13 +478,18 @@ def dump(value: Any) -> str:
     return yaml.safe_dump(to_plain(value), sort_keys=False, allow_unicode=True, width=110)
 
 
-def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
-    """`key: old → new` for every place where two plain trees differ."""
+def changes(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """(key, old, new) of every place where two plain trees differ."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in [*old, *(k for k in new if k not in old)]:
-            yield from differences(old.get(key), new.get(key), _join(path, key))
+            yield from changes(old.get(key), new.get(key), _join(path, key))
     elif old != new:
-        yield f"{path}: {old} → {new}"
+        yield path, old, new
+
+
+def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
+    """`key: old → new` for every place where two plain trees differ."""
+    return (f"{key}: {before} → {after}" for key, before, after in changes(old, new, path))
 
 
 def describe(cls: Any, path: str = "", known: set[Any] | None = None) -> Iterator[tuple[str, str, str, str]]:

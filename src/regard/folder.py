@@ -24,13 +24,13 @@ PARTS = ("tokenizer", "labels.json")  # what a task writes there; not every task
 
 def read_recipe(folder: Path) -> "Recipe":
     """The folder's recipe, complete and resolved."""
-    from regard.recipe import Recipe
+    from regard.recipe import parse
 
     if not folder.is_dir():
         raise RegardError(f"{folder}: there is no such folder")
     if not (folder / CONFIG).exists():
         raise RegardError(f"{folder}: not a trained model ({CONFIG} is missing)")
-    return config.parse(Recipe, config.read(folder / CONFIG))
+    return parse(config.read(folder / CONFIG))
 
 
 def home_of(folder: Path) -> Path:

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from regard import config
-from regard.config import option
+from regard.config import Node, option
+from regard.console import Console
 from regard.data.config import Data
 from regard.decoding.config import Beam, DecodingConfig
-from regard.errors import RegardError
+from regard.errors import RegardError, listed
+from regard.folder import CONFIG
 from regard.models.bert import BertConfig
 from regard.models.bytenet import ByteNetConfig
 from regard.models.conv import ConvConfig
@@ -34,6 +36,8 @@ from regard.training.config import Training
 Attending = TransformerConfig | RnnConfig | ConvConfig | ByteNetConfig | LanguageModelConfig | BertConfig
 ModelConfig = Attending | LstmConfig | BiLstmConfig | ElmoConfig
 Finetuned = ClassifyConfig | RegressConfig | TagConfig | AnswerConfig | ChooseConfig
+FORMAT = 1  # of the config.yaml in a run folder; raised where a version before could misread what is written
+RENAMED: dict[str, str] = {}  # keys that had another name, dotted: old → new
 TaskConfig = TranslationConfig | LanguageModellingConfig | ChatConfig | PretrainingConfig | EmbeddingConfig | Finetuned
 
 
@@ -103,10 +107,62 @@ def shipped_recipes() -> dict[str, Path]:
     return {}
 
 
-def load(source: str | Path | dict, overrides: Sequence[str] = ()) -> Recipe:
-    """From a file, a shipped recipe's name, or a mapping: a recipe to learn by, which names what it learns from."""
+def load(source: str | Path | dict, overrides: Sequence[str] = (), run: Path | None = None) -> Recipe:
+    """From a file, a shipped recipe's name, or a mapping: a recipe to learn by, which names what it learns from.
+
+    `run` is the folder that it will be trained in, which knows what it began with even where that is gone.
+    """
+    listed(overrides, 'overrides=["model.layers=4"]', "assignments")
     root = config.wrap(source, "config") if isinstance(source, dict) else config.read(find(source))
-    recipe = config.parse(Recipe, config.override(root, overrides))
+    notices = config.rename(root, RENAMED)
+    for text in overrides:
+        if (renamed := config.rename_assignment(text, RENAMED)) != text:
+            notices.append(f"{config.CLI}: {text.partition('=')[0]} is called {renamed.partition('=')[0]} now")
+        config.override(root, [renamed])
+    for sentence in notices:
+        Console(stderr=True).print(sentence, highlight=False, markup=False, soft_wrap=True)
+    _inherit(root, run)
+    recipe = parse(root)
     if not recipe.data.train:
         raise RegardError(f"{root.where}: data.train names no corpus; name what is to be learned from")
     return recipe
+
+
+def parse(root: Node) -> Recipe:
+    """A recipe, or the config.yaml of a run: of this version, or of one before."""
+    written = root.value.pop("format", None) if isinstance(root.value, dict) else None
+    number = FORMAT if written is None else written.value
+    if type(number) is not int or number < 1:
+        raise RegardError(f"{written.where}: format is a number from 1 to {FORMAT}, not {written.raw!r}")  # type: ignore[union-attr]
+    config.rename(root, RENAMED)
+    try:
+        return config.parse(Recipe, root)
+    except RegardError as error:
+        if number <= FORMAT:
+            raise
+        newer = f"written by a newer regard, format {number}, and this one reads up to {FORMAT}; update regard"
+        raise RegardError(f"{error} ({newer})") from None
+
+
+def dump(recipe: Recipe) -> str:
+    """The text of a run's config.yaml."""
+    return f"format: {FORMAT}\n{config.dump(recipe)}"
+
+
+def _inherit(root: Node, run: Path | None) -> None:
+    """What sections text and model leave open is as in the run that training.init names.
+
+    A section that names its kind or preset leaves nothing open.
+    """
+    training = root.value.get("training") if isinstance(root.value, dict) else None
+    init = training.value.get("init") if training and isinstance(training.value, dict) else None
+    if init is None or not isinstance(init.value, str):
+        return
+    origin = next((home for home in (Path(init.value), run) if home and (home / CONFIG).is_file()), None)
+    for name in ("text", "model"):
+        section = root.value.get(name)
+        said = section.value if section else {}
+        if origin and isinstance(said, dict) and not {"kind", "preset"} & set(said):
+            section = root.value.setdefault(name, Node({}, init.where))
+            theirs = parse(config.read(origin / CONFIG))
+            config.complete(section, config.to_plain(getattr(theirs, name)), str(origin / CONFIG))

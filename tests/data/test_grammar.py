@@ -316,7 +316,7 @@ def test_the_corpus_is_large_varied_and_even(everything: list[Pair]) -> None:
     known = {*NOUNS, *ADJECTIVES, *ALL_VERBS, *MASCULINE_NAMES, *FEMININE_NAMES, *NUMBERS, *WEEKDAYS, *UNITS}
     used = {lemma for p in everything for lemma in p.lemmas}
     shares = Counter(p.construction for p in everything)
-    assert (len(known & used) + len(FUNCTION_LEMMAS.split()), len(shares)) == (443, 111)  # as docs/results.md says
+    assert (len(known & used) + len(FUNCTION_LEMMAS.split()), len(shares)) == (443, 111)  # docs/notes/translation.md
     assert max(shares.values()) <= 0.05 * len(everything)
     assert set(shares) == set(TABLE) == {p.construction for p in pairs("test")}
 

@@ -52,7 +52,8 @@ EXPRESSED: dict[str, dict[str, Any]] = {
 def scored(translator: Any, lines: list[tuple[str, str]]) -> torch.Tensor:
     """What CTranslate2 gives to each pair, without the search."""
     v = translator.vocabulary
-    source = [[translator.source_names[i] for i in row] for row in v.source.encode_batch([s for s, _ in lines])]
+    rows = v.source.encode_batch([s for s, _ in lines])
+    source = [[translator.source_names[i] for i in (*row, v.source.eos)] for row in rows]
     target = [[translator.target_names[i] for i in row] for row in v.target.encode_batch([t for _, t in lines])]
     return torch.tensor([sum(result.log_probs) for result in translator.ct2.score_batch(source, target)])
 
@@ -74,7 +75,7 @@ def test_log_probabilities_step_by_step(tmp_path: Path, name: str) -> None:
     v = ours.vocabulary
     source = v.source.encode_batch(SOURCES)
     results = fast.ct2.translate_batch(
-        [[fast.source_names[i] for i in row] for row in source],
+        [[fast.source_names[i] for i in (*row, v.source.eos)] for row in source],
         beam_size=4,
         length_penalty=0,
         return_scores=True,

@@ -47,6 +47,11 @@ def test_a_picture(toy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert sorted(path.name for path in tmp_path.iterdir()) == ["all.png", "one.svg"]
     assert (tmp_path / "all.png").read_bytes().startswith(b"\x89PNG")
     assert "encoder self-attention, layer 1, head 2" in (tmp_path / "one.svg").read_text(encoding="utf-8")
+    (tmp_path / "link").symlink_to("all.png")
+    command("look", toy_run, "w1", "--png", "link")
+    assert (tmp_path / "link").is_symlink()
+    with pytest.raises(RegardError, match=r"link would overwrite the output all.png"):
+        command("look", toy_run, "w1", "--out", "all.png", "--png", "link")
     for options, said in (
         (("--head", "3"), "there is no head 3; write 1 to 2"),
         (("--layer", "2"), "there is no layer 2; write 1 to 1"),

@@ -253,14 +253,15 @@ def walk_is_right(page: Any, data: dict[str, Any], place: str, layer: int, head:
     assert len(scores) == len(recorded["keys"]) == k.shape[0]
     final = numbers([row[-1] for row in scores])
     np.testing.assert_allclose(final, own, atol=HALF)
+    assert told(page) == sorted(final, reverse=True)[: len(told(page))]  # above the tables stands what they show
     np.testing.assert_allclose(final, np.nan_to_num(weights(recorded["weights"])[layer, head, query]), atol=5e-4)
     raw = numbers([row[1] for row in scores])
     assert raw[key] == pytest.approx(total, abs=1e-9)
     if step["score"]["kind"] == "scaled_dot":
         assert head_row[2] == f"÷ √{step['d_k']}"
-        told = page.locator(".steps").inner_text()
-        assert f"√d_k = {step['d_k'] ** 0.5:.4f}" in told
-        assert re.search(rf"× {step['d_k']} and \d+ × {step['d_v']}\) are not shown", told)
+        text = page.locator(".steps").inner_text()
+        assert f"√d_k = {step['d_k'] ** 0.5:.4f}" in text
+        assert re.search(rf"× {step['d_k']} and \d+ × {step['d_v']}\) are not shown", text)
         np.testing.assert_allclose(numbers([row[2] for row in scores]), raw / step["d_k"] ** 0.5, atol=2 * HALF)
     if "bias" in step:
         place_of = head_row.index("+ position")

@@ -141,3 +141,8 @@ def test_lengths_and_choices_are_checked_before_any_data() -> None:
         config.parse(BertConfig, {"segments": -1})
     with pytest.raises(RegardError, match="epsilon must be above 0"):
         config.parse(BertConfig, {"epsilon": 0.0})
+
+
+def test_positions_in_trees_are_refused_before_any_text_is_read() -> None:
+    with pytest.raises(RegardError, match="translation alone reads"):
+        config.parse(BertConfig, {"position": "structural"})

@@ -37,3 +37,38 @@ def test_steps_of_a_frozen_model(dtype, off: float) -> None:
 def test_what_cannot_be_packed_stays() -> None:
     model = build()  # float64
     assert inference_weights(model) is model
+
+
+def test_batch_normalisation_in_half_precision() -> None:
+    """Its running averages stay float32, and torch refuses weights of another type beside them."""
+    model = build(norm="batch").float()
+    for norm in (m for m in model.modules() if isinstance(m, nn.BatchNorm1d)):
+        nn.init.uniform_(norm.running_mean, -1, 1)
+        nn.init.uniform_(norm.running_var, 0.5, 2)
+    given = batch([(5, 4), (3, 4)])
+    with torch.inference_mode():
+        found, exact = (m.encode(given)[0] for m in (inference_weights(model, torch.bfloat16), model))
+    assert found.dtype == torch.bfloat16
+    assert float((found.float() - exact).norm() / exact.norm()) < 0.05
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"position": {"decoder": "relative"}},
+        {"attention": {"decoder": {"score": "general"}}},
+        {"attention": {"score": "additive"}},
+        {"attention": {"cross": {"pattern": "local_p(2)"}}},
+        {"attention": {"decoder": {"compress": "strided_conv"}, "cross": {"compress": "strided_conv"}}},
+    ],
+    ids=str,
+)
+def test_choices_with_weights_decode_in_half_precision(keys) -> None:
+    """A CPU keeps keys in float32 for speed; the weights of a choice are bf16, and so must be what they meet."""
+    model = build(**keys).float()
+    fast, given = inference_weights(model, torch.bfloat16), batch([(5, 4), (3, 4)])
+    with torch.inference_mode():
+        exact = model.step(given.target[:, :1], model.start(given, 8))[0]
+        for each in (fast, fast.prepared()):
+            found = each.step(given.target[:, :1], each.start(given, 8))[0]
+            torch.testing.assert_close(found.float(), exact, atol=0.2, rtol=0.2)

@@ -124,6 +124,19 @@ def variance(score: object, **keys: object) -> float:
         return float(layer.score(q, layer.prepare(k)).var())
 
 
+@pytest.mark.parametrize("init, expected", [("xavier", 1.0), ("normal", (512 * 0.02**2) ** 2)])
+def test_how_large_scores_of_base_begin(init: str, expected: float) -> None:
+    """docs/mechanisms.md says so: 1.0 and 0.042."""
+    torch.manual_seed(0)
+    layer = (
+        config.parse(TransformerConfig, {"preset": "base", "init": init, "layers": 1}).build(9, 9).encoder[0].attention
+    )
+    x = torch.randn(8, 100, 512)
+    with torch.no_grad():
+        q, (k, _) = layer._split(layer.query(x)), layer.project(x)
+        assert float(layer.score(q, layer.prepare(k)).var()) == pytest.approx(expected, rel=0.1)
+
+
 def test_compensated_begins_as_the_scaled_product_does() -> None:
     """T5's unscaled score: the query projection carries 1/√d_k, so that variance is 1 and not d_k = 128."""
     plain, scaled, compensated = (

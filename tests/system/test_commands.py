@@ -19,12 +19,14 @@ from safetensors.torch import load_file
 import regard
 from regard import __version__, cli
 from regard.decoding import Beam
+from regard.errors import RegardError
 from regard.folder import load
 from tests.training import toy
 
 COMMANDS = ["quickstart", "train", "evaluate", "translate", "score", "average", "import", "export", "info"]
 COMMANDS += ["data list", "data get", "generate", "chat", "fill", "embed", "classify", "tag", "answer", "choose"]
 COMMANDS += ["look", "serve"]
+ARGUMENTS = [("input", "text"), ("output", "link")]
 
 
 @pytest.fixture
@@ -161,7 +163,7 @@ def test_samples_follow_their_seed(toy_run: Path, command: Any) -> None:
 @pytest.mark.parametrize(
     "options, said",
     [
-        (["--temperature", "0.5"], "--temperature, --top-k and --top-p are for drawing words at random; add --sample"),
+        (["--temperature", "0.5"], "--temperature is for drawing words at random; add --sample"),
         (["--sample", "--beam", "4"], "--sample draws words and --beam searches; give one of them"),
         (["--layer", "1"], "--layer and --head choose what --alignments shows; give --alignments FILE, too"),
     ],
@@ -346,16 +348,37 @@ def test_ctrl_c_while_translating(toy_run: Path) -> None:
     assert (out, err) in (("", ""), ("", "regard: interrupted\n"))
 
 
-def test_output_may_be_the_input_and_a_mistake_empties_nothing(toy_run: Path, tmp_path: Path) -> None:
+def test_output_is_never_the_input_and_a_mistake_empties_nothing(toy_run: Path, tmp_path: Path) -> None:
     text = tmp_path / "text"
     text.write_text("w1 w2\n\nw3\n", encoding="utf-8")
-    assert toy.regard("translate", toy_run, "-i", text, "-o", text).returncode == 0
-    lines = text.read_text(encoding="utf-8").split("\n")
-    assert len(lines) == 4
-    assert lines[1] == ""
+    found = toy.regard("translate", toy_run, "-i", text, "-o", text)
+    assert found.returncode == 2
+    assert found.stderr == f"regard: {text} would overwrite the input {text}; give another name\n"
     assert toy.regard("translate", toy_run, "-i", tmp_path / "missing", "-o", text).returncode == 2
-    assert text.read_text(encoding="utf-8").split("\n") == lines
+    assert text.read_text(encoding="utf-8") == "w1 w2\n\nw3\n"
     assert [p.name for p in tmp_path.iterdir()] == ["text"]
+
+
+@pytest.mark.parametrize("name", ["translate", "fill", "embed", "classify", "tag", "answer", "choose"])
+def test_every_command_refuses_it_before_the_model_is_loaded(name: str, tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "text").write_text("w1\n", encoding="utf-8")
+    (tmp_path / "link").symlink_to("text")
+    monkeypatch.setattr(sys, "argv", ["regard", name, "run", *(f"--{k}={tmp_path / v}" for k, v in ARGUMENTS)])
+    with pytest.raises(RegardError, match="would overwrite the input"):
+        cli.app(standalone_mode=False)
+
+
+def test_a_shell_may_give_pipes_for_files(toy_run: Path, tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("w1 w2\nw3\n", encoding="utf-8")
+    asked = f"'{sys.executable}' -m regard.cli translate '{toy_run}' -i in --device cpu"
+    line = f"{asked} -o >(cat > hyp) --alignments >(cat > links) && {asked} -o /dev/stdout && {asked} -o /dev/full"
+    found = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert found.stderr == "regard: /dev/full: cannot be written (No space left on device)\n"
+    assert found.returncode == 2
+    assert Path("/dev/full").is_char_device()
+    assert found.stdout == (tmp_path / "hyp").read_text(encoding="utf-8")
+    assert found.stdout.count("\n") == 2
+    assert (tmp_path / "links").read_text(encoding="utf-8").count("\n") == 2
 
 
 def test_average_refuses_a_folder_with_something_in_it(toy_run: Path, tmp_path: Path) -> None:

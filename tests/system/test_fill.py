@@ -93,7 +93,7 @@ def test_mistakes_are_sentences(run: Path, toy_run: Path, tmp_path: Path, regard
     for arguments, said in (
         (["fill", toy_run], "a model of the task translation, which `regard fill` is not for"),
         (["embed", toy_run], "a model of the task translation, which `regard embed` is not for"),
-        (["embed", run, "--pooling", "sum"], "pooling is 'sum'; write mean, cls, max, pooler"),
+        (["embed", run, "--pooling", "sum"], "pooling is 'sum'; known: mean, cls, max, pooler"),
         (["embed", run, "--layer", "9"], "there is no layer 9; write 0 to 1"),
         (["embed", run, "--json", "-o", tmp_path / "x.npy"], "--json writes lines"),
         (["evaluate", run, "--beam", "2"], "--beam means nothing to a model of the task pretraining"),

@@ -68,6 +68,13 @@ def test_it_learns_and_is_used(run: Path) -> None:
     assert (found.text, context[found.start : found.end], thing.text) == ("blue", "blue", "cat")
     assert 0.3 < found.probability <= 1
     assert (empty.text, none.text) == ("", "")
+    with pytest.raises(RegardError, match=r"answer has no option befor; did you mean before\?"):
+        model.answer([("w1", "w2")], befor=3)
+    for wrong in ([("w1", None)], [None]):
+        with pytest.raises(RegardError, match=r"number 1 is .*, which is not text"):
+            model.answer(wrong)
+    with pytest.raises(RegardError, match=r"answer takes a list of \w+, not None"):
+        model.answer(None)
     with pytest.raises(RegardError, match=r"answer takes a list of pairs, not one string; write answer"):
         model.answer("colour")
     for wrong in ("ab", ("which",)):

@@ -307,12 +307,14 @@ def test_options_of_a_reply(talker: Talker) -> None:
         ({"temperature": -1.0}, "temperature must be 0 or more"),
         ({"temperature": float("inf")}, "temperature must be 0 or more, and less than a million, not inf"),
         ({"max_tokens": 0}, "max_tokens must be at least 1"),
-        ({"temprature": 1.0}, "reply has no option temprature"),
+        ({"temprature": 1.0}, r"reply has no option temprature; did you mean temperature\?"),
     ):
         with pytest.raises(RegardError, match=said):
             talker.reply(["do you like tea"], **options)
     with pytest.raises(RegardError, match="a list of turns, not one string"):
         talker.reply("do you like tea")
+    with pytest.raises(RegardError, match="reply takes a list of turns; number 2 is None, which is not text"):
+        list(talker.stream(["tea", None]))
 
 
 def test_an_empty_history(talker: Talker, folder: Path) -> None:

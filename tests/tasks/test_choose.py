@@ -56,6 +56,13 @@ def test_it_learns_and_is_used(run: Path) -> None:
     assert all(sum(c.probabilities) == pytest.approx(1, abs=1e-5) for c in found)
     with pytest.raises(RegardError, match="question 1: 1 options"):
         model.choose([("a", "b", ["c"])])
+    with pytest.raises(RegardError, match=r"choose has no option befor; did you mean before\?"):
+        model.choose([("a", "b", ["c", "d"])], befor=3)
+    for wrong in ([("a", "b", ["c", None])], [None]):
+        with pytest.raises(RegardError, match=r"number 1 is .*, which is not text"):
+            model.choose(wrong)
+    with pytest.raises(RegardError, match=r"choose takes a list of \w+, not None"):
+        model.choose(None)
     with pytest.raises(RegardError, match="choose takes a list of questions, not one string"):
         model.choose("colour")
     for wrong in ("abc", ("a", "b"), ("a", "b", "cd")):

@@ -56,6 +56,13 @@ def test_it_learns_and_is_used(run: Path) -> None:
     assert sum(said[0].probabilities.values()) == pytest.approx(1, abs=1e-6)
     alone = model.classify(["w3 awful"])[0].probabilities["no"]
     assert alone == pytest.approx(said[2].probabilities["no"], abs=1e-5)  # padding changes nothing
+    with pytest.raises(RegardError, match=r"classify has no option befor; did you mean before\?"):
+        model.classify(["w1"], befor=3)
+    for wrong in ([("w1", None)], [None]):
+        with pytest.raises(RegardError, match=r"number 1 is .*, which is not text"):
+            model.classify(wrong)
+    with pytest.raises(RegardError, match=r"classify takes a list of \w+, not None"):
+        model.classify(None)
     with pytest.raises(RegardError, match=r"classify takes a list of texts, not one string; write classify"):
         model.classify("w3 awful")
     with pytest.raises(RegardError, match="text 2: 3 texts; give one, or a pair"):
@@ -145,7 +152,7 @@ def test_what_does_not_go_together_is_said(run: Path) -> None:
         recipes.load(made)
     made = toys.recipe(run.parent, {"kind": "classify"}, ("train.tsv", "valid.tsv"), model=toys.MODEL | {"layers": 2})
     made["training"] |= {"init": str(run)}
-    with pytest.raises(RegardError, match=r"another body than the recipe's model \(body\.layers\.1"):
+    with pytest.raises(RegardError, match=r"another model: model\.layers is 1 there and 2 here"):
         toys.trained(made, run.parent / "other")
 
 

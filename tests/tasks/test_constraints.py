@@ -74,7 +74,7 @@ def test_phrases_appear_with_a_beam_or_a_greedy_recipe(translator: Translator) -
         ({"prefixes": ["W1"]}, "4 lines, but prefixes for 1; give one for each, empty for nothing"),
         ({"phrases": []}, "4 lines, but phrases for 0"),
         ({"phrases": ["W1", "", "", ""]}, "phrases a list of strings for each line"),
-        ({"prefixes": "W1 W"}, "prefixes takes a string for each line"),
+        ({"prefixes": "W1 W"}, r"translate: prefixes is 'W1 W'; write a list: \['W1 W'\]"),
     ],
 )
 def test_what_cannot_be_met_is_named(translator: Translator, keys, message: str) -> None:

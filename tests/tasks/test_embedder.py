@@ -1,5 +1,8 @@
 """Filling and embedding: pooling by hand, order, gaps, and texts that are too long."""
 
+import io
+import os
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +13,7 @@ import regard
 from regard import recipe as recipes
 from regard.errors import RegardError
 from regard.models.texts import Texts
+from regard.tasks.embed import _save
 from regard.tasks.filler import Filler
 from regard.training.run import train
 from tests.tasks import bert_toy
@@ -100,9 +104,27 @@ def test_mistakes(filler: Filler) -> None:
         (lambda: filler.embed("one"), r"write embed\(\[text\]\)"),
         (lambda: filler.fill("one"), r"write fill\(\[text\]\)"),
         (lambda: filler.fill(["[MASK]"], top=0), "top must be at least 1"),
-        (lambda: filler.embed(["a"], pooling="sum"), "pooling is 'sum'; write mean, cls, max, pooler"),
+        (lambda: filler.embed(["a"], pooling="sum"), "embed: pooling is 'sum'; known: mean, cls, max, pooler"),
+        (lambda: filler.embed(["a"], pooling="mena"), r"embed: pooling is 'mena'; did you mean mean\?"),
+        (lambda: filler.embed(["a"], poling="mean"), r"embed has no option poling; did you mean pooling\?"),
+        (lambda: filler.embed(["a", 3]), "embed takes a list of texts; number 2 is 3, which is not text"),
+        (lambda: filler.fill(["a"], tpo=3), r"fill has no option tpo; did you mean top\?"),
+        (lambda: filler.fill([None]), "fill takes a list of texts; number 1 is None, which is not text"),
         (lambda: filler.embed(["a"], layer=2), "there is no layer 2; write 0 to 1, or -1 to -2"),
         (lambda: filler.embed(["a"], layer=0, pooling="pooler"), "the pooler reads the last layer"),
     ):
         with pytest.raises(RegardError, match=message):
             call()
+
+
+def test_an_array_goes_through_a_pipe_too(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "v.npy")
+    found: list[bytes] = []
+    reader = threading.Thread(target=lambda: found.append((tmp_path / "v.npy").read_bytes()), daemon=True)
+    reader.start()
+    rows = np.arange(6, dtype=np.float32).reshape(3, 2)
+    _save(tmp_path / "v.npy", iter([([""] * 2, rows[:2]), ([""], rows[2:])]), 2)
+    reader.join(10)
+    assert np.load(io.BytesIO(found[0])).tolist() == rows.tolist()
+    _save(tmp_path / "none.npy", iter([]), 2)
+    assert np.load(tmp_path / "none.npy").shape == (0, 2)

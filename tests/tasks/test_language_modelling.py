@@ -259,7 +259,7 @@ def test_the_search_by_keywords(writer: Writer) -> None:
     assert writer.search(greedy=True) == Greedy()
     assert writer.search(Sample(top_k=5), temperature=0.7) == Sample(top_k=5, temperature=0.7)
     assert len(writer.generate("the", 2, beam=2, max_tokens=4)) == 2
-    with pytest.raises(RegardError, match="generate has no option temprature; there are temperature, "):
+    with pytest.raises(RegardError, match=r"generate has no option temprature; did you mean temperature\?"):
         writer.generate("the", temprature=0.7)
 
 
@@ -268,6 +268,16 @@ def test_what_cannot_be_written(writer: Writer) -> None:
         writer.generate("a", 2, Greedy())
     with pytest.raises(RegardError, match="a beam of 2 has no 3 best"):
         writer.generate("a", 3, Beam(size=2))
+    with pytest.raises(RegardError, match="generate: prompt is None; write a string"):
+        writer.generate(None)
+    with pytest.raises(RegardError, match=r"generate: stop is 'end'; write a list: \['end'\]"):
+        writer.generate("a", stop="end")
+    with pytest.raises(RegardError, match="generate: top_k is 'all'; write a whole number"):
+        writer.generate("a", top_k="all")
+    with pytest.raises(RegardError, match="a beam has a size of at least 1, not 0"):
+        writer.generate("a", beam=0)
+    with pytest.raises(RegardError, match="score takes a list of texts; number 1 is None, which is not text"):
+        writer.score([None])
     with pytest.raises(RegardError, match=r"score takes a list of texts, not one string"):
         writer.score("a cat")
     with pytest.raises(RegardError, match="must be at least 1"):

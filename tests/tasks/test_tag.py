@@ -66,6 +66,13 @@ def test_it_learns_and_is_used(run: Path) -> None:
     assert [tuple(e) for e in first.entities] == [("PER", "ann w2", 1, 3), ("LOC", "rome", 3, 4)]
     assert all(share > 0.5 for share in first.probabilities)
     assert (empty.tags, third.tags) == ([], ["B-LOC", "O"])
+    with pytest.raises(RegardError, match=r"tag has no option befor; did you mean before\?"):
+        model.tag(["w1"], befor=3)
+    for wrong in ([["w1", 3]], [None]):
+        with pytest.raises(RegardError, match=r"number 1 is .*, which is not text"):
+            model.tag(wrong)
+    with pytest.raises(RegardError, match=r"tag takes a list of \w+, not None"):
+        model.tag(None)
     with pytest.raises(RegardError, match="tag takes a list of sentences, not one string"):
         model.tag("w1 ann")
 
@@ -236,7 +243,7 @@ def test_features_of_a_language_model_go_with_the_tagger(tmp_path: Path) -> None
         task = {"kind": "tag", "length": 16, "overlap": 6}
         return toys.recipe(tmp_path, task, ("train.conll", "valid.conll"), steps, model=model, training=keys)
 
-    with pytest.raises(RegardError, match="another body than the recipe's model"):
+    with pytest.raises(RegardError, match=r"another model: model\.features\.layers is 2 there and 1 here"):
         toys.trained(tagger(features | {"layers": 1}), tmp_path / "other")
     toys.trained(tagger(None, steps=2), tmp_path / "words")
     assert toys.value(toys.trained(tagger(features), tmp_path / "run"), "f1") > 90

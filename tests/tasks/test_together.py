@@ -1,5 +1,7 @@
 """Models that translate together: one twice is itself; two score text by the mean of what they think."""
 
+import json
+import random
 from collections import Counter
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from regard.errors import RegardError
 from regard.models.batch import Packed, pairs
 from regard.tasks.translator import Translator
 from regard.training.run import train
+from tests.tasks.toys import command
 from tests.training import toy
 
 LINES = ["w1 w2 w3", "", "w7", "w4 w4 w9 w2 w11"]
@@ -66,6 +69,21 @@ def test_scores_of_given_text_nbest_and_mode(both: tuple[Translator, Translator]
     if "<unk>" not in best.text:
         assert together.score([("w1 w2", best.text)])[0][0] == pytest.approx(best.log_probability, abs=1e-6)
     assert not any(module.training for t in both for module in t.model.modules())  # no dropout afterwards
+
+
+def test_the_command_measures_them_together(toy_run: Path, other: Path, tmp_path: Path) -> None:
+    """What the ensemble says is the reference: it is right there, and one model alone is not."""
+    draw = random.Random(3)
+    lines = [" ".join(draw.choices(toy.WORDS, k=6)) for _ in range(40)]
+    first, second = (regard.load(run, "cpu") for run in (toy_run, other))
+    together = first.together([second]).translate(lines)
+    assert together != first.translate(lines)
+    (tmp_path / "source").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    (tmp_path / "reference").write_text("".join(f"{line}\n" for line in together), encoding="utf-8")
+    asked = ["evaluate", toy_run, "--source", tmp_path / "source", "--reference", tmp_path / "reference", "--json"]
+    found = json.loads(command(*asked, "--with", other, "--device", "cpu"))
+    assert found["metrics"]["exact_match"]["value"] == 100
+    assert json.loads(command(*asked, "--device", "cpu"))["metrics"]["exact_match"]["value"] < 100
 
 
 def test_alignments_are_refused(both: tuple[Translator, Translator]) -> None:

@@ -2,7 +2,9 @@
 
 import json
 import random
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -139,6 +141,75 @@ def test_a_string_instead_of_a_list(translator: Translator) -> None:
     for ask in (translator.translate, lambda text: translator.nbest(text, 1)):
         with pytest.raises(RegardError, match=r"a list of sentences, not one string; write translate\(\[text\]\)"):
             ask("w1 w2")
+
+
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        ({"bem": 3}, "translate has no option bem; did you mean beam?"),
+        ({"long": "foo"}, "translate: long is 'foo'; known: truncate, refuse, translate, segment"),
+        ({"long": "segmnt"}, "translate: long is 'segmnt'; did you mean segment?"),
+        ({"attention": ("cros",)}, "translate: attention is ('cros',); did you mean cross?"),
+        ({"attention": "cross"}, "translate: attention is 'cross'; write a list: ['cross']"),
+        ({"beam": 2.5}, "translate: beam is 2.5; write a whole number"),
+        ({"beam": True}, "translate: beam is True; write a whole number"),
+        ({"beam": 0}, "a beam has a size of at least 1, not 0"),
+        ({"nbest": 0}, "of the best translations at least 1 is given, not 0"),
+        ({"beam": 2, "nbest": 3}, "a beam of 2 has no 3 best; raise the beam to 3"),
+        ({"form": "raw"}, "translate: form is 'raw'; known: plain, prepared"),
+        ({"decoding": "beam"}, "translate: decoding is 'beam'; write Greedy or Beam or Sample"),
+        ({"decoding": Greedy(), "beam": 3}, "decoding is a whole search; leave out beam, or decoding"),
+        ({"temperature": 0.5}, "temperature is for drawing words at random; add sample=True"),
+        ({"beam": 3, "sample": True}, "sample draws words and beam searches; give one of them"),
+    ],
+)
+def test_options_that_are_not_there(translator: Translator, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(RegardError, match=f"^{re.escape(said)}$"):
+        translator.translate(["w1"], **options)
+
+
+@pytest.mark.parametrize(
+    "lines, said",
+    [
+        (None, "translate takes a list of sentences, not None; write translate([text])"),
+        (3, "translate takes a list of sentences, not 3; write translate([text])"),
+        (iter(["w1"]), "translate takes a list of sentences, not a list_iterator; write translate([text])"),
+        (["w1", None], "translate takes a list of sentences; number 2 is None, which is not text"),
+        ([3], "translate takes a list of sentences; number 1 is 3, which is not text"),
+        ([b"w1"], "translate takes a list of sentences; number 1 is b'w1', which is not text"),
+        ([["w1"]], "translate takes a list of sentences; number 1 is ['w1'], which is not text"),
+    ],
+)
+def test_what_is_no_list_of_texts(translator: Translator, lines: Any, said: str) -> None:
+    with pytest.raises(RegardError, match=f"^{re.escape(said)}$"):
+        translator.translate(lines)
+
+
+def test_pairs_that_are_not_of_text(translator: Translator) -> None:
+    with pytest.raises(RegardError, match=r"score takes a list of pairs; number 1 is \('w1', None\)"):
+        translator.score([("w1", None)])  # type: ignore[list-item]
+    with pytest.raises(RegardError, match=r"pair 2 is not a source and a target; write score\("):
+        translator.score([("w1", "W1"), "w1"])  # type: ignore[list-item]
+    with pytest.raises(RegardError, match=r"score has no option batch_token; did you mean batch_tokens\?"):
+        translator.score([("w1", "W1")], batch_token=3)  # type: ignore[call-arg]
+
+
+def test_the_search_of_a_call_is_that_of_the_command(exact: Translator) -> None:
+    lines = [*sentences(4), ""]
+    best = exact.nbest(lines, 1, Beam(size=3))
+    assert exact.translate(lines, beam=3) == [found[0].text if found else "" for found in best]
+    assert exact.translate(lines, beam=1) == exact.translate(lines, Greedy())
+    several = exact.translate(lines, nbest=3)  # the recipe is greedy: a beam of 3
+    assert several == [[t.text for t in found] for found in exact.nbest(lines, 3, Beam(size=3))]
+    assert several == [[t.text for t in found] for found in exact.nbest(lines, 3)]
+    drawn = exact.translate(lines, sample=True, temperature=0.7, seed=4)
+    assert drawn == exact.translate(lines, Sample(temperature=0.7, seed=4))
+
+
+def test_warnings_name_the_line_of_the_caller(translator: Translator) -> None:
+    with pytest.warns(UserWarning, match="were cut") as found:
+        translator.translate(["w2 " * 300])
+    assert found[0].filename == __file__
 
 
 def test_long_lines_by_policy_and_never_silently(translator: Translator) -> None:

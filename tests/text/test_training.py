@@ -75,6 +75,18 @@ def test_a_size_the_text_does_not_allow(kind):
     assert train(kind(size=allowed), corpus.ENGLISH).size == allowed
 
 
+@pytest.mark.parametrize("kind", [Bpe, WordPiece, Unigram])
+def test_more_characters_than_pieces(kind):
+    """The least size that is named works, and one less does not; Chinese has thousands of characters."""
+    lines = ["".join(chr(0x4E00 + (7 * n + i) % 400) for i in range(20)) + f" {n}" for n in range(200)]
+    with pytest.raises(RegardError, match=r"200 pieces are too few; write text\.size=(\d+) or more") as e:
+        train(kind(size=200), lines)
+    least = int(str(e.value).split("size=")[1].split()[0])
+    assert train(kind(size=least), lines).size == least
+    with pytest.raises(RegardError, match=f"size={least} or more"):
+        train(kind(size=least - 1), lines)
+
+
 def test_no_text():
     with pytest.raises(RegardError, match="no text"):
         train(Bpe(), ["", "  ", "\t"])

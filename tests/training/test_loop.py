@@ -5,6 +5,7 @@ import math
 import os
 import shutil
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -299,7 +300,7 @@ def test_init_continues_on_new_data(folder: Path) -> None:
         folder / "run/tokenizer/tokenizer.json"
     ).read_bytes()
     keys["model"]["size"] = 32
-    with pytest.raises(RegardError, match=r"is \[\d+, 16\] in the file, \[\d+, 32\] in the model"):
+    with pytest.raises(RegardError, match=r"has another model: model\.size is 16 there and 32 here"):
         train(recipes.load(keys), folder / "other", "cpu")
 
 
@@ -375,15 +376,39 @@ def test_init_refuses_another_vocabulary(folder: Path) -> None:
     run(folder)
     keys = toy.recipe(folder, init=str(folder / "run"))
     keys["text"]["lower"] = True
-    with pytest.raises(RegardError, match=r"another vocabulary .text\.lower: False → True"):
+    with pytest.raises(RegardError, match=r"another vocabulary: text\.lower is False there and True here"):
         train(recipes.load(keys), folder / "next", "cpu")
+
+
+def test_init_gives_the_sections_that_the_recipe_leaves_out(folder: Path) -> None:
+    run(folder)
+    keys = toy.recipe(folder, steps=6, init=str(folder / "run"))
+    before = recipes.load(toy.recipe(folder))
+    del keys["model"], keys["text"]
+    made = recipes.load(keys)
+    assert (made.model, made.text) == (before.model, before.text)
+    made = recipes.load(keys, ["model.dropout=0.4"])  # one key of a section leaves the others open
+    assert made.model == replace(before.model, dropout=0.4)
+    assert recipes.load(keys, ["model.kind=transformer"]).model.layers == 6  # a section that names its kind is whole
+    assert not train(recipes.load(keys), folder / "next", "cpu", minutes=0.0).finished
+    shutil.rmtree(folder / "run")
+    assert train(recipes.load(keys, run=folder / "next"), folder / "next", "cpu").finished
+
+
+def test_a_run_from_before_formats_goes_on(folder: Path) -> None:
+    assert not train(recipes.load(toy.recipe(folder)), folder / "run", "cpu", minutes=0.0).finished
+    path = folder / "run" / "config.yaml"
+    text = path.read_text(encoding="utf-8")
+    assert text.startswith("format: 1\n")
+    path.write_text(text.removeprefix("format: 1\n"), encoding="utf-8")
+    assert train(recipes.load(path), folder / "run", "cpu").finished
 
 
 def test_a_start_that_failed_does_not_keep_its_folder(folder: Path) -> None:
     run(folder)
     keys = toy.recipe(folder, init=str(folder / "run"))
     keys["model"]["inner"] = 24
-    with pytest.raises(RegardError, match=r"is .* in the model"):
+    with pytest.raises(RegardError, match=r"has another model: model\.inner is 32 there and 24 here"):
         train(recipes.load(keys), folder / "next", "cpu")
     assert (folder / "next" / "config.yaml").exists()
     (folder / "next" / ".config.yaml.99").write_text("half of i")  # of one that was killed

@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard import config, folder
+from regard import folder
 from regard.errors import RegardError, telling
-from regard.recipe import Recipe
+from regard.recipe import Recipe, dump
 from regard.training.weights import read_tensors, write_tensors
 
 NAME = re.compile(r"[\w.-]+/[\w.-]+")  # on the hub: organisation/model
@@ -97,7 +97,7 @@ class Imported:
 
     def write(self, out: Path) -> None:
         self.save(out)
-        (out / folder.CONFIG).write_text(config.dump(self.recipe), encoding="utf-8")
+        (out / folder.CONFIG).write_text(dump(self.recipe), encoding="utf-8")
         write_tensors(out / folder.WEIGHTS, self.weights)
 
 

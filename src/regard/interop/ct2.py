@@ -94,7 +94,7 @@ def specification(model: Transformer, places: int) -> Any:
     )
     spec = specs.TransformerSpec(encoder, decoder)
     spec.config.layer_norm_epsilon = c.epsilon
-    spec.config.add_source_eos = True
+    spec.config.add_source_eos = False  # the tokenizer does, as those of Hugging Face do
     _side(encoder, model.encoder, model.encoder_position, model.encoder_norm, places, c)
     _side(decoder, model.decoder, model.decoder_position, model.decoder_norm, places, c)
     encoder.embeddings[0].weight = _array(model.source_embedding.weight)

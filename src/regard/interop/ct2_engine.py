@@ -14,7 +14,8 @@ from regard.decoding import Beam, DecodingConfig, Sample, Symbols
 from regard.device import pick_device
 from regard.errors import RegardError
 from regard.interop import ct2
-from regard.interop.ct2_folder import cached, check_precision, names, places
+from regard.interop.ct2_folder import cached, check_precision, places
+from regard.interop.tokenizers_file import spellings
 from regard.tasks.batching import lanes
 from regard.tasks.constraints import Constraints
 from regard.tasks.translator import Options, Translation, Translator, languages_of
@@ -66,7 +67,7 @@ class FastTranslator(Translator):
         self.vocabulary, self.recipe, self.ct2, self.run = vocabulary, recipe, engine, run
         target = vocabulary.target
         self.symbols = Symbols(target.bos, target.eos, (target.pad, target.bos))
-        self.source_names, self.target_names = names(vocabulary.source), names(target)
+        self.source_names, self.target_names = spellings(vocabulary)
         self.ids = {name: i for i, name in enumerate(self.target_names)}
         self.rooms = ct2.rooms(recipe.model, places(recipe))  # type: ignore[arg-type]
 
@@ -188,8 +189,8 @@ class _Search:
         return self._begin(rows, self._sources(rows), None)
 
     def _sources(self, rows: list[int]) -> list[list[str]]:
-        names = self.translator.source_names
-        return [[names[i] for i in self.sources[row]] for row in rows]
+        names, end = self.translator.source_names, self.translator.vocabulary.source.eos
+        return [[names[i] for i in (*self.sources[row], end)] for row in rows]
 
     def _begin(self, rows: list[int], sources: list[list[str]], prefixes: list[list[str]] | None) -> list[Any]:
         most = self.limits[rows[0]] + 1  # and the end

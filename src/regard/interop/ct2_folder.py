@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 from regard import folder
 from regard.data.fingerprint import file_hash
 from regard.errors import RegardError
-from regard.interop import ct2
+from regard.interop import ct2, ct2_example
 from regard.interop.choices import reasons, refuse
+from regard.interop.tokenizers_file import spellings
 from regard.interop.writing import new_folder
 from regard.tasks.translator import Translator
-from regard.text import Tokenizer
 
 if TYPE_CHECKING:
     from regard.recipe import Recipe
 
 PRECISIONS = ("float32", "int8")
 ABOUT = "regard.json"  # what the export was made from
-VERSION = 1
+VERSION = 2
 
 
 def check_precision(precision: str) -> None:
@@ -30,14 +30,14 @@ def check_precision(precision: str) -> None:
 
 
 def write(translator: Translator, run: Path, out: Path, precision: str) -> str:
-    """A CTranslate2 model in an empty folder."""
+    """A CTranslate2 model in an empty folder, with the tokenizers that it needs and an example of its use."""
     check_precision(precision)
     model: Any = translator.recipe.model
     refuse(reasons(model, ct2.HAS, "CTranslate2") or ct2.more_reasons(model), run, "CTranslate2")
     spec = ct2.specification(translator.model, places(translator.recipe))  # type: ignore[arg-type]
-    source, target = translator.vocabulary
-    words = names(target)
-    spec.register_source_vocabulary(names(source))
+    target, names = translator.vocabulary.target, spellings(translator.vocabulary)
+    words = names[1]
+    spec.register_source_vocabulary(names[0])
     spec.register_target_vocabulary(words)
     for key, i in (("unk", target.unk), ("bos", target.bos), ("eos", target.eos), ("decoder_start", target.bos)):
         setattr(spec.config, f"{key}_token", words[i])
@@ -45,23 +45,14 @@ def write(translator: Translator, run: Path, out: Path, precision: str) -> str:
     spec.optimize(quantization=precision)
     spec.save(str(out))
     (out / ABOUT).write_text(json.dumps({"made_from": origin(run)}), encoding="utf-8")
-    return f"a CTranslate2 model in {precision}"
+    said = ct2_example.write(translator, names, folder.home_of(run) / "tokenizer", out)
+    return f"a CTranslate2 model in {precision}; {said}"
 
 
 def places(recipe: "Recipe") -> int:
     """How many places the exported position vectors can tell apart: enough for the longest that is translated."""
     longest = recipe.data.filters.max_length
     return max(1024, longest + 1, recipe.decoding.limit(longest) + 2)
-
-
-def names(tokenizer: Tokenizer) -> list[str]:
-    """Pieces as CTranslate2 is to know them: special tokens by their plain names, where no piece has those."""
-    taken = set(tokenizer.pieces)
-    special = set(tokenizer.special.values())
-    return [
-        bare if i in special and (bare := piece.strip(" ")) not in taken else piece
-        for i, piece in enumerate(tokenizer.pieces)
-    ]
 
 
 def origin(run: Path) -> str:

@@ -5,14 +5,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from regard import config, folder
-from regard.recipe import Recipe
+from regard import folder
+from regard.recipe import Recipe, dump
 from regard.training.weights import weights_of, write_tensors
 
 
 def write(made: Any, run: Path, out: Path) -> str:
     """`regard.load` reads the folder. Where the data lay, and what training began from, stays behind."""
-    (out / folder.CONFIG).write_text(config.dump(bare(made.recipe)), encoding="utf-8")
+    (out / folder.CONFIG).write_text(dump(bare(made.recipe)), encoding="utf-8")
     home = folder.home_of(run)
     shutil.copytree(home / "tokenizer", out / "tokenizer")
     if (home / "labels.json").is_file():

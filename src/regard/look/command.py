@@ -10,7 +10,7 @@ from regard.folder import load
 from regard.look.html import LANGUAGES, page
 from regard.look.pack import lists
 from regard.look.recording import look as recorded
-from regard.tasks.streams import decode, warn, writing
+from regard.tasks.streams import decode, separate, warn, writing
 
 DEFAULT = Path("look.html")
 
@@ -30,6 +30,7 @@ def look(
         raise RegardError(f"--language is {language!r}; write {' or '.join(filter(None, LANGUAGES))}")
     if any(choice is not None for choice in chosen) and png is None:
         raise RegardError("--place, --layer and --head choose what --png draws; the page shows all of them")
+    separate([out, png], [None] if text is None else [])
     if text is None:
         text = "\n".join(decode(sys.stdin.buffer, "standard input"))
     data = recorded(load(run, device), text.strip("\r\n"), target)

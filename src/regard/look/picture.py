@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from regard.errors import RegardError
+from regard.errors import RegardError, whole
 from regard.look.pack import lists
 
 FONTS = ("DejaVu Sans", "Noto Sans CJK SC", "Noto Serif CJK SC", "PingFang SC", "Microsoft YaHei", "SimHei")
@@ -44,9 +44,10 @@ def draw(
         which = "mean of heads" if head is None else f"head {head}"
         axes.set_xlabel(f"{found['title']}, layer {layer or found['layers']}, {which}")
         try:
-            figure.savefig(path, dpi=200, bbox_inches="tight")  # a few words are narrower than what is said below
-        except (OSError, ValueError) as error:
-            raise RegardError(f"{path}: cannot be written ({getattr(error, 'strerror', None) or error})") from None
+            with whole(path, "wb") as file:  # a few words are narrower than what is said below them: tight
+                figure.savefig(file, format=path.suffix[1:] or "png", dpi=200, bbox_inches="tight")
+        except ValueError as error:  # a format that is not known
+            raise RegardError(f"{path}: cannot be written ({error})") from None
         finally:
             pyplot.close(figure)
 

@@ -67,6 +67,8 @@ class BertConfig(StackConfig):
         if self.segments < 0:
             raise ValueError(f"segments must be 0 or more, not {self.segments}")
         stack.check_positions(self.position, "encoder", self.attention.sizes(self.size, self.heads))
+        if "structural" in {position.kind for position in stack.listed(self.position)}:
+            raise ValueError("structural positions need dependency trees, which translation alone reads")
 
     def check(self, longest: int) -> None:
         """Raise ValueError where sequences of at most so many places are more than the choices can serve."""

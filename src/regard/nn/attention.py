@@ -262,12 +262,18 @@ class MultiHeadAttention(Attention):
     def empty_cache(self, position: Tensor, length: int, like: Tensor) -> Cache:
         """Room for the keys and values of `length` places a row."""
         d_k = self.sizes.d_k if self.compress.shortens else self.score.key_size  # as `prepare` leaves keys
-        return Cache.empty(len(position), self.heads, length, d_k, self.sizes.d_v, like)
+        return Cache.empty(len(position), self.heads, length, d_k, self.sizes.d_v, like, self._weighs())
 
     def full_cache(self, memory: Tensor) -> Memory:
         """The keys and values of a memory that does not change."""
         k, v = self.project(memory)
-        return Memory.of(self.prepare(k), v)
+        return Memory.of(self.prepare(k), v, self._weighs())
+
+    def _weighs(self) -> bool:
+        """Whether a choice multiplies queries or keys with weights of its own."""
+        biased = type(self.position).bias is not Position.bias
+        parts = (self.score, self.compress, self.learned, *([self.position] if biased else []))
+        return any(next(part.parameters(), None) is not None for part in parts)
 
     def _split(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # [B, N, H·d] -> [B, H, N, d]

@@ -167,9 +167,12 @@ class Places:
         return torch.arange(self.length, device=self.position.device) < self.position.view(-1, self.beams, 1)
 
 
-def _kept(x: Tensor) -> torch.dtype:
-    """In what keys and values are kept: a CPU attends in float32 several times as fast as in half precision."""
-    return torch.promote_types(x.dtype, torch.float32) if dispatch.on_cpu(x.device) else x.dtype
+def _kept(x: Tensor, weighs: bool) -> torch.dtype:
+    """In what keys and values are kept: a CPU attends in float32 several times as fast as in half precision.
+
+    Where a choice `weighs`, they meet weights of its own, which have the type of x.
+    """
+    return torch.promote_types(x.dtype, torch.float32) if dispatch.on_cpu(x.device) and not weighs else x.dtype
 
 
 def moved(index: Tensor, places: Places, filled: int, *kept: Tensor) -> list[Tensor]:
@@ -193,9 +196,9 @@ class Cache:
     places: Places = field(init=False, repr=False)  # the decoding state's
 
     @staticmethod
-    def empty(rows: int, heads: int, length: int, d_k: int, d_v: int, like: Tensor) -> "Cache":
+    def empty(rows: int, heads: int, length: int, d_k: int, d_v: int, like: Tensor, weighs: bool = False) -> "Cache":
         def room(size: int) -> Tensor:
-            return torch.zeros(rows, heads, length, size, dtype=_kept(like), device=like.device)
+            return torch.zeros(rows, heads, length, size, dtype=_kept(like, weighs), device=like.device)
 
         return Cache(room(d_k), room(d_v))
 
@@ -274,9 +277,9 @@ class Memory:
     places: Places = field(init=False, repr=False)
 
     @staticmethod
-    def of(k: Tensor, v: Tensor) -> "Memory":
+    def of(k: Tensor, v: Tensor, weighs: bool = False) -> "Memory":
         """Head by head, as they are read again and again, in storage of their own."""
-        return Memory(*(x.to(_kept(x)).clone(memory_format=torch.contiguous_format) for x in (k, v)))
+        return Memory(*(x.to(_kept(x, weighs)).clone(memory_format=torch.contiguous_format) for x in (k, v)))
 
     @staticmethod
     def joined(memories: "Sequence[Memory]") -> "Memory":

@@ -21,7 +21,7 @@ from regard.look.recording import has_attention, look
 from regard.serve.settings import letters
 from regard.tasks.long_lines import Segments
 from regard.tasks.open import OpenTranslator
-from regard.tasks.options import DRAWN, chosen, searching, with_beam
+from regard.tasks.options import DRAWN, chosen, translating
 from regard.tasks.translator import Translation, Translator, different
 
 TOGETHER = 64  # items that are computed at once …
@@ -202,8 +202,8 @@ class Translations:
 
 
 def search(base: DecodingConfig, options: dict[str, Any]) -> tuple[DecodingConfig, int]:
-    count, beam = options.get("nbest") or 1, options.get("beam")
-    return (searching(base, False, count) if beam is None else with_beam(base, beam)), count
+    count = options.get("nbest") or 1
+    return translating(base, {"beam": options.get("beam")}, False, count), count
 
 
 def translated(found: list[Translation]) -> dict[str, Any]:
@@ -216,7 +216,7 @@ def _translate(made: Any, items: list[Any], options: dict[str, Any]) -> list[Any
     if not options.get("alignments"):
         found = made.nbest(items, count, decoding, long="segment", warn=_unsaid)
         return [translated(each) for each in found]
-    found = made.nbest(items, count, decoding, long="refuse", attention=("cross",))
+    found = made.nbest(items, count, decoding, long="refuse", attention=("cross",), warn=_unsaid)
     return [
         translated(each) | {"alignments": made.alignment(line, each[0]) if each else []}
         for line, each in zip(items, found, strict=True)

@@ -18,6 +18,7 @@ from regard.data.questions import Question, questions
 from regard.errors import RegardError, characters, listed
 from regard.evaluation.squad import answer_metrics
 from regard.models.heads import Answerer
+from regard.tasks.arguments import checked
 from regard.tasks.contract import Warn
 from regard.tasks.finetuning import Finetuning, defaults
 from regard.tasks.reading import Notes, Reader, Reading
@@ -49,12 +50,13 @@ class Answer:
 class SpanReader(Reader):
     """`regard.load(folder)` gives one of these for the task answer."""
 
+    @checked
     def answer(self, asked: Sequence[tuple[str, str]], warn: Warn | None = None, before: int = 0) -> list[Answer]:
         """The answers to pairs of a question and a text; an empty question or text has an empty one.
 
         Messages count the pairs from `before` + 1 on.
         """
-        listed(asked, "answer([(question, text)])", "pairs")
+        listed(asked, "answer([(question, text)])", "pairs", nested=True)
         for n, pair in enumerate(asked, 1):
             if isinstance(pair, str) or len(pair) != 2:
                 raise RegardError(f"question {before + n}: not a pair of a question and a text")

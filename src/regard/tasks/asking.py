@@ -12,7 +12,7 @@ from regard.folder import load_as
 from regard.tasks.answer import Answer, SpanReader
 from regard.tasks.choose import Chosen, OptionChooser
 from regard.tasks.classify import TextClassifier
-from regard.tasks.streams import bar, chunks, reading, warn, writing
+from regard.tasks.streams import bar, chunks, reading, separate, warn, writing
 from regard.tasks.tag import WordTagger
 
 
@@ -41,6 +41,7 @@ def _name(source: Path | None) -> str:
 
 
 def classify(run: Path, source: Path | None, output: Path | None, device: str, as_json: bool) -> None:
+    separate([output], [source])
     classifier = load_as(TextClassifier, run, device, "classify")
 
     def ask(lines: list[str], before: int) -> Sequence[Any]:
@@ -56,6 +57,7 @@ def classify(run: Path, source: Path | None, output: Path | None, device: str, a
 
 
 def tag(run: Path, source: Path | None, output: Path | None, device: str, as_json: bool) -> None:
+    separate([output], [source])
     tagger = load_as(WordTagger, run, device, "tag")
 
     def ask(lines: list[str], before: int) -> Sequence[Any]:
@@ -65,6 +67,7 @@ def tag(run: Path, source: Path | None, output: Path | None, device: str, as_jso
 
 
 def answer(run: Path, source: Path | None, output: Path | None, device: str, as_json: bool) -> None:
+    separate([output], [source])
     reader = load_as(SpanReader, run, device, "answer")
 
     def ask(lines: list[str], before: int) -> Sequence[Answer]:
@@ -77,6 +80,7 @@ def answer(run: Path, source: Path | None, output: Path | None, device: str, as_
 
 
 def choose(run: Path, source: Path | None, output: Path | None, device: str, as_json: bool) -> None:
+    separate([output], [source])
     chooser = load_as(OptionChooser, run, device, "choose")
     earlier = 0
 

@@ -19,6 +19,7 @@ from regard.errors import RegardError, listed
 from regard.evaluation.labels import accuracy
 from regard.models.heads import Chooser, Options
 from regard.models.texts import Texts
+from regard.tasks.arguments import checked
 from regard.tasks.contract import Warn
 from regard.tasks.finetuning import Finetuning, defaults
 from regard.tasks.reading import Notes, Reader, Reading
@@ -41,9 +42,10 @@ Asked = tuple[str, str, Sequence[str]]
 class OptionChooser(Reader):
     """`regard.load(folder)` gives one of these for the task choose."""
 
+    @checked
     def choose(self, asked: Sequence[Asked], warn: Warn | None = None, before: int = 0) -> list[Chosen]:
         """Which option is right, for each (text, question, options); messages count them from `before` + 1 on."""
-        listed(asked, "choose([(text, question, options)])", "questions")
+        listed(asked, "choose([(text, question, options)])", "questions", nested=True)
         for n, each in enumerate(asked, 1):
             if isinstance(each, str) or len(each) != 3 or isinstance(each[2], str):
                 raise RegardError(f"question {before + n}: not a text, a question and a list of options")

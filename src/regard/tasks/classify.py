@@ -14,6 +14,7 @@ from regard.data.labelled import Labelled, labelled
 from regard.errors import RegardError, listed
 from regard.evaluation.labels import class_metrics, number_metrics
 from regard.models.heads import Classifier, Regressor
+from regard.tasks.arguments import checked
 from regard.tasks.contract import Warn
 from regard.tasks.finetuning import Finetuning, defaults
 from regard.tasks.reading import Notes, Reader, Reading
@@ -50,6 +51,7 @@ class Number:
 class TextClassifier(Reader):
     """`regard.load(folder)` gives one of these for the tasks classify and regress."""
 
+    @checked
     def classify(
         self, texts: Sequence[Text], warn: Warn | None = None, before: int = 0
     ) -> "list[Label] | list[Number]":
@@ -57,7 +59,7 @@ class TextClassifier(Reader):
 
         `warn` is told which texts are cut, by their numbers (from `before` + 1 on).
         """
-        listed(texts, "classify([text])")
+        listed(texts, "classify([text])", nested=True)
         pairs = [(text,) if isinstance(text, str) else tuple(text) for text in texts]
         for n, pair in enumerate(pairs, before + 1):
             if len(pair) not in (1, 2):

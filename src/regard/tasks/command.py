@@ -13,14 +13,26 @@ from regard.console import Console
 from regard.data.config import Corpus
 from regard.data.conllu import beside
 from regard.data.readers import Record, read
-from regard.decoding import DecodingConfig
 from regard.errors import RegardError
 from regard.folder import load, load_as
 from regard.tasks.alignment import pharaoh
 from regard.tasks.constraints import NOTHING, Wanted
-from regard.tasks.options import SPLITS, drawing, searching, with_beam
-from regard.tasks.streams import Soon, after, always, bar, chunks, mender, reading, standard_input, warn, writing
+from regard.tasks.options import SPLITS, TranslationSearch, translating
+from regard.tasks.streams import (
+    Soon,
+    after,
+    always,
+    bar,
+    chunks,
+    mender,
+    reading,
+    separate,
+    standard_input,
+    warn,
+    writing,
+)
 from regard.tasks.translator import Long, Options, Translation, Translator
+from regard.tasks.unknown import sentence as unknown_sentence
 from regard.tasks.writer import Writer
 
 Opener = Callable[[Path, str], Any]  # (run, device): a model, in an engine
@@ -32,10 +44,9 @@ def translate(
     run: Path,
     source: Path | None,
     output: Path | None,
-    beam: int | None,
+    search: TranslationSearch,
     nbest: int,
     scores: bool,
-    sampling: tuple[bool, float, int, float, int],
     alignments: tuple[Path | None, int | None, list[int] | None],
     parses: Path | None,
     long: str,
@@ -55,15 +66,17 @@ def translate(
         raise RegardError("--layer and --head choose what --alignments shows; give --alignments FILE, too")
     if others and links:
         raise RegardError("--alignments shows the attention of one model; leave out --with")
+    separate([output, links], [source, parses, *asked.paths])
     translator = load_as(Translator, run, device, "translate", opener)
-    if others:
-        translator = translator.together([load_as(Translator, o, device, "translate", opener) for o in others])
+    translator = _together(translator, others, device, opener)
     if links:
         translator.check_alignment(layer, heads)
-    decoding = _search(translator.recipe.decoding, beam, asked.phrases is not None, nbest, sampling)
+    decoding = translating(translator.recipe.decoding, search, asked.phrases is not None, nbest, "--")
     options: Options = {"batch_tokens": batch_tokens, "long": cast(Long, long), "warn": warn}
     options |= {"attention": ("cross",) if links else (), "files": asked.files}
     options["scores"] = scores or as_json or nbest > 1
+    unknown: list[int] = []
+    options["unknown"] = unknown
     name = str(source or "standard input")
     with contextlib.ExitStack() as files:
         lines, out = files.enter_context(reading(source, mend)), files.enter_context(writing(output))
@@ -87,20 +100,18 @@ def translate(
             start += len(chunk)
     if mend:
         mend.tell(name)
+    if unknown:
+        warn(unknown_sentence(unknown))
 
 
-def _search(
-    base: DecodingConfig, beam: int | None, phrases: bool, nbest: int, sampling: tuple[bool, float, int, float, int]
-) -> DecodingConfig:
-    """How to search: as the options say, else as the recipe does, where that gives what is asked."""
-    sample, temperature, top_k, top_p, seed = sampling
-    if not sample and (temperature, top_k, top_p) != (1.0, 0, 1.0):
-        raise RegardError("--temperature, --top-k and --top-p are for drawing words at random; add --sample")
-    if sample and beam is not None:
-        raise RegardError("--sample draws words and --beam searches; give one of them")
-    if sample:
-        return drawing(base, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
-    return searching(base, phrases, nbest) if beam is None else with_beam(base, beam)
+def _together(made: Any, others: Sequence[Path], device: str, opener: Opener) -> Any:
+    """A model, or if `--with` names others one of them all."""
+    if others and not isinstance(made, Translator):
+        kind = made.recipe.task.kind
+        raise RegardError(
+            f"--with is for models that translate together, and this is one of the task {kind}; leave it out"
+        )
+    return made.together([load_as(Translator, run, device, "translate", opener) for run in others]) if others else made
 
 
 def _parsed(texts: Iterator[tuple[str, ...]], parses: Path | None, source: Path | None) -> Iterator[Record]:
@@ -186,10 +197,18 @@ def _split(line: str, number: int) -> tuple[str, str]:
 # --- evaluate ------------------------------------------------------------------------------------------------------
 
 
-def evaluate(run: Path, split: str | None, device: str, as_json: bool, opener: Opener = load, **given: Any) -> None:
+def evaluate(
+    run: Path,
+    split: str | None,
+    device: str,
+    as_json: bool,
+    opener: Opener = load,
+    others: Sequence[Path] = (),
+    **given: Any,
+) -> None:
     if split not in (None, *SPLITS):
         raise RegardError(f"--split is {split!r}; write {' or '.join(SPLITS)}")
-    made = opener(run, device)
+    made = _together(opener(run, device), others, device, opener)
     task, given = made.recipe.task, {name: value for name, value in given.items() if value is not None}
     strange = [name for name in given if name not in task.asks]
     if strange:

@@ -59,7 +59,7 @@ class Constraints:
         for name, each in zip(("prefixes", "phrases"), given, strict=True):
             if len(each) != count:
                 raise RegardError(f"{count} lines, but {name} for {len(each)}; give one for each, empty for nothing")
-        if isinstance(given[0], str) or any(isinstance(asked, str) for asked in given[1]):
+        if any(isinstance(asked, str) for asked in given[1]):
             raise RegardError("prefixes takes a string for each line, and phrases a list of strings for each line")
         if not any(given[0]) and not any(given[1]):
             return Constraints([NOTHING_ASKED] * count, options.get("files") or {}, before)
@@ -157,6 +157,10 @@ class Wanted:
 
     prefixes: Path | None = None
     phrases: Path | None = None
+
+    @property
+    def paths(self) -> list[Path]:
+        return [path for path in (self.prefixes, self.phrases) if path]
 
     @property
     def files(self) -> dict[str, str]:

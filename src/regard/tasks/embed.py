@@ -10,7 +10,7 @@ import numpy as np
 from regard.errors import RegardError, whole
 from regard.folder import load_as
 from regard.tasks.embedder import Embedder, Pooling
-from regard.tasks.streams import Lines, after, bar, chunks, reading, warn, writing
+from regard.tasks.streams import Lines, after, bar, chunks, reading, separate, warn, writing
 
 Made = Iterator[tuple[list[str], np.ndarray]]  # texts and their vectors, some at a time
 
@@ -26,6 +26,7 @@ def embed(
     device: str,
     as_json: bool,
 ) -> None:
+    separate([output], [source])
     embedder = load_as(Embedder, run, device, "embed")
     binary = output is not None and output.suffix == ".npy"
     if binary and as_json:
@@ -62,4 +63,6 @@ def _write(output: Path | None, made: Made, as_json: bool) -> None:
 def _save(path: Path, made: Made, size: int) -> None:
     parts = [vectors for _, vectors in made]
     with whole(path, "wb") as file:
-        np.save(file, np.concatenate(parts) if parts else np.zeros((0, size), dtype=np.float32))
+        array = np.concatenate(parts) if parts else np.zeros((0, size), dtype=np.float32)
+        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
+        file.write(array.data)  # np.save would ask a pipe for its position

@@ -1,8 +1,7 @@
 """Texts as vectors: what a BERT makes of a text, pooled to one vector."""
 
-import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 import torch
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 from regard.errors import RegardError, listed
 from regard.models.bert import Bert
 from regard.models.texts import Texts, texts
+from regard.tasks.arguments import checked, warn_caller
 from regard.tasks.batching import by_length
 from regard.tasks.contract import Progress, Warn
 from regard.tasks.sentences import Sentences
@@ -46,6 +46,7 @@ class Embedder:
         length: int = cast(Any, self.recipe.task).length
         return min(length, self.body.longest or length)
 
+    @checked
     def embed(
         self,
         given: Sequence[str],
@@ -86,7 +87,7 @@ class Embedder:
         long = sum(len(row) > room for row in pieces)
         if long:
             said = f"{long:,} of {len(pieces):,} texts have more than {room} tokens: their beginnings are kept"
-            (warn or (lambda sentence: warnings.warn(sentence, stacklevel=4)))(said)
+            (warn or warn_caller)(said)
         return [[t.bos, *row[:room], t.eos] if row else [] for row in pieces]
 
     def _depth(self, layer: int | None) -> int:
@@ -99,8 +100,6 @@ class Embedder:
         return depth
 
     def _pooled(self, name: str, layer: int | None) -> Callable[[Tensor, Texts], Tensor]:
-        if name not in get_args(Pooling):
-            raise RegardError(f"pooling is {name!r}; write {', '.join(get_args(Pooling))}")
         if name != "pooler":
             return POOLS[name]
         pooler = getattr(self.model, "pooler", None)

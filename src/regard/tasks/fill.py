@@ -5,7 +5,7 @@ from pathlib import Path
 
 from regard.folder import load_as
 from regard.tasks.filler import MASK, Filler, Guess
-from regard.tasks.streams import chunks, reading, warn, writing
+from regard.tasks.streams import chunks, reading, separate, warn, writing
 
 NAMED = 5  # lines that are left empty and told of one by one
 
@@ -13,6 +13,7 @@ NAMED = 5  # lines that are left empty and told of one by one
 def fill(
     run: Path, source: Path | None, output: Path | None, top: int, batch_tokens: int, device: str, as_json: bool
 ) -> None:
+    separate([output], [source])
     filler = load_as(Filler, run, device, "fill")
     start, without, apart = 0, 0, 0
 

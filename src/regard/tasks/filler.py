@@ -8,6 +8,7 @@ import torch
 from regard.errors import RegardError, listed
 from regard.models.bert import MaskedLanguage
 from regard.models.texts import texts
+from regard.tasks.arguments import checked
 from regard.tasks.batching import by_length
 from regard.tasks.contract import Warn
 from regard.tasks.embedder import Embedder
@@ -23,6 +24,7 @@ class Guess(NamedTuple):
 class Filler(Embedder):
     """`regard.load(folder)` gives one of these for a pretrained BERT; it embeds too."""
 
+    @checked
     def fill(
         self, given: Sequence[str], top: int = 5, batch_tokens: int = 4096, before: int = 0, warn: Warn | None = None
     ) -> list[list[list[Guess]]]:

@@ -1,7 +1,7 @@
 """What commands change of a recipe: the search, and which of its data are measured on. Knows no task."""
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from regard.data.config import Corpus
 from regard.decoding import Beam, DecodingConfig, Greedy, Sample
@@ -12,6 +12,30 @@ if TYPE_CHECKING:
 
 SPLITS = ("test", "valid")
 DRAWN = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")  # what may be said of drawing words
+
+
+class SearchOptions(TypedDict, total=False):
+    """What a call in Python may say of how text is written; what is not said, or None, is as in the recipe."""
+
+    greedy: bool
+    beam: int | None
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    min_p: float | None
+    repetition_penalty: float | None
+    seed: int | None
+
+
+class TranslationSearch(TypedDict, total=False):
+    """How translations are searched for, as the command, a call in Python and a request say it; None: not said."""
+
+    beam: int | None  # 1 is greedy
+    sample: bool  # draw words at random
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    seed: int | None
 
 
 def split_of(recipe: "Recipe", split: str | None, instead: str) -> list[Corpus]:
@@ -31,6 +55,8 @@ def with_beam(base: DecodingConfig, size: int | None) -> DecodingConfig:
     """The recipe's search, or one with a beam of another size; 1 is greedy."""
     if size is None:
         return base
+    if size < 1:
+        raise RegardError(f"a beam has a size of at least 1, not {size}")
     if size == 1:
         return Greedy(**_limits(base))
     kept: dict[str, Any] = {}
@@ -43,6 +69,23 @@ def searching(base: DecodingConfig, phrases: bool, outputs: int = 1) -> Decoding
     """The recipe's search, or a beam where a greedy one cannot give what is asked: phrases, or several outputs."""
     size = max(Beam().size if phrases else 1, outputs)
     return with_beam(base, size) if isinstance(base, Greedy) and size > 1 else base
+
+
+def translating(
+    base: DecodingConfig, asked: TranslationSearch, phrases: bool, outputs: int, dashes: str = ""
+) -> DecodingConfig:
+    """The search that is asked for, else the recipe's, where that gives phrases or so many outputs."""
+    beam = asked.get("beam")
+    drawn = {key: asked[key] for key in DRAWN if asked.get(key) is not None}  # type: ignore[literal-required]
+    if not asked.get("sample"):
+        if drawn:
+            name, add = next(iter(drawn)), "--sample" if dashes else "sample=True"
+            shown = f"{dashes}{name.replace('_', '-') if dashes else name}"
+            raise RegardError(f"{shown} is for drawing words at random; add {add}")
+        return searching(base, phrases, outputs) if beam is None else with_beam(base, beam)
+    if beam is not None:
+        raise RegardError(f"{dashes}sample draws words and {dashes}beam searches; give one of them")
+    return drawing(base, **drawn)
 
 
 def drawing(base: DecodingConfig, **choices: Any) -> DecodingConfig:
@@ -66,17 +109,13 @@ def chosen(
     if beam is not None:
         if drawn:
             raise RegardError(f"{named(next(iter(drawn)))} is about drawing words, not about searching")
-        return with_beam(base, beam or 1)
+        return with_beam(base, beam)
     kept = {key: getattr(base, key) for key in DRAWN} if isinstance(base, Sample) else {}
     return drawing(base, **(kept | drawn)) if drawn else base
 
 
-def asked(
-    base: DecodingConfig, call: str, others: str, drawn: Mapping[str, Any], greedy: bool, beam: int | None
-) -> DecodingConfig:
-    """The same, from the keywords of a call in Python; `others` are those that are not about the search."""
-    if strange := [key for key in drawn if key not in DRAWN]:
-        raise RegardError(f"{call} has no option {strange[0]}; there are {', '.join(DRAWN)}, greedy, beam, {others}")
+def asked(base: DecodingConfig, drawn: Mapping[str, Any], greedy: bool, beam: int | None) -> DecodingConfig:
+    """The same, from the keywords of a call in Python."""
     return chosen(base, either(greedy, beam), drawn)
 
 

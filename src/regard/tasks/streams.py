@@ -4,10 +4,11 @@ import contextlib
 import io
 import os
 import select
+import stat
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -145,8 +146,31 @@ def writing(path: Path | None) -> Iterator[IO[str]]:
         sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
         yield sys.stdout
         return
-    with whole(path) as file:  # the input may be the same file
+    with whole(path) as file:
         yield file
+
+
+def separate(outputs: Sequence[Path | None], inputs: Sequence[Path | None]) -> None:
+    """Refuses an output that is an input, or another output, by whatever name; None is standard input, or no file."""
+    known = {_identity(path): "standard input" if path is None else f"the input {path}" for path in inputs}
+    known.pop(None, None)
+    for output in filter(None, outputs):
+        own = _identity(output)
+        if own in known:
+            raise RegardError(f"{output} would overwrite {known[own]}; give another name")
+        if own is not None:
+            known[own] = f"the output {output}"
+
+
+def _identity(path: Path | None) -> tuple[Any, ...] | None:
+    """What is the same for all names of a regular file, one that is not there yet included; None: not such a file."""
+    try:
+        found = os.fstat(sys.stdin.fileno()) if path is None else path.stat()
+    except FileNotFoundError:
+        return (os.path.realpath(str(path)),)
+    except (OSError, ValueError, AttributeError):  # what cannot be looked at is told by whoever opens it
+        return None
+    return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else None
 
 
 def chunks(lines: Iterator[Any], soon: Soon = always) -> Iterator[list[Any]]:

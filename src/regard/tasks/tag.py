@@ -19,6 +19,7 @@ from regard.errors import listed
 from regard.evaluation.labels import tag_metrics
 from regard.models.heads import NOT_LEARNED, Tagger
 from regard.models.texts import Texts
+from regard.tasks.arguments import checked
 from regard.tasks.contract import Warn
 from regard.tasks.finetuning import Finetuning, defaults
 from regard.tasks.reading import Notes, Reader, Reading
@@ -70,12 +71,13 @@ class Part(NamedTuple):
 class WordTagger(Reader):
     """`regard.load(folder)` gives one of these for the task tag."""
 
+    @checked
     def tag(self, sentences: Sequence[str | Sequence[str]], warn: Warn | None = None, before: int = 0) -> list[Tags]:
         """The tags of each sentence: a list of words, or a text whose words are what stands between spaces.
 
         Messages count the sentences from `before` + 1 on.
         """
-        listed(sentences, "tag([sentence])", "sentences")
+        listed(sentences, "tag([sentence])", "sentences", nested=True)
         cut = [text.split() if isinstance(text, str) else list(text) for text in sentences]
         return self.say([Tagged(f"sentence {n}", words, []) for n, words in enumerate(cut, before + 1)], warn)
 

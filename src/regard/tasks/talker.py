@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 import numpy as np
 import torch
@@ -10,12 +10,13 @@ from torch import Tensor, nn
 
 from regard.decoding import Beam, DecodingConfig, Drawn, Engine, Feed, Generator, Greedy, Sample, Symbols, likeliest
 from regard.decoding.stream import Stream
-from regard.errors import RegardError
+from regard.errors import RegardError, listed
 from regard.evaluation.metrics import Metric, distinct, perplexity, text_metrics
 from regard.nn.record import Record
+from regard.tasks.arguments import checked
 from regard.tasks.batching import by_length
 from regard.tasks.contract import Progress
-from regard.tasks.options import asked
+from regard.tasks.options import SearchOptions, asked
 from regard.tasks.speech import Speech
 from regard.tasks.turns import Turns, form_of
 
@@ -29,6 +30,13 @@ class Reply:
     text: str
     log_probability: float  # of its tokens, and of its end
     tokens: list[int] = field(default_factory=list, repr=False)
+
+
+class ReplyOptions(SearchOptions, total=False):
+    """What `reply` and `stream` may be told besides the history."""
+
+    decoding: DecodingConfig | None  # a whole search
+    max_tokens: int | None
 
 
 class Talker:
@@ -47,7 +55,8 @@ class Talker:
 
     # --- talking -----------------------------------------------------------------------------------------------
 
-    def reply(self, history: Sequence[str], **options: Any) -> str:
+    @checked
+    def reply(self, history: Sequence[str], **options: Unpack[ReplyOptions]) -> str:
         """What it says when these turns were said, the last of them by the other; of a long history the end is read.
 
         Options: temperature, top_k, top_p, min_p, repetition_penalty, seed; greedy (True) or beam (a size);
@@ -55,7 +64,8 @@ class Talker:
         """
         return self.replies([history], self.search(**options), keys=[len(history)])[0].text
 
-    def stream(self, history: Sequence[str], **options: Any) -> Iterator[str]:
+    @checked
+    def stream(self, history: Sequence[str], **options: Unpack[ReplyOptions]) -> Iterator[str]:
         """The same, piece by piece as it is being said; a beam says it all at once."""
         decoding = self.search(**options)
         if isinstance(decoding, Beam):
@@ -119,12 +129,11 @@ class Talker:
             if max_tokens < 1:
                 raise RegardError(f"max_tokens must be at least 1, not {max_tokens}")
             base = replace(base, max_ratio=0.0, max_extra=max_tokens)
-        return asked(base, "reply", "max_tokens", drawn, greedy, beam)
+        return asked(base, drawn, greedy, beam)
 
     def _prompt(self, history: Sequence[str], decoding: DecodingConfig) -> tuple[list[int], int]:
         """What is read of a history, and how many tokens may be said."""
-        if isinstance(history, str):
-            raise RegardError("a history is a list of turns, not one string; write reply([text])")
+        listed(history, "reply([text])", "turns")
         turns = [turn for text in history if (turn := self.task.reader.turn(text))]
         if not turns and self.task.learn == "replies":
             raise RegardError("nothing was said yet: this model has learned to reply, not to begin")

@@ -1,11 +1,10 @@
 """A model that translates: text in, text out, in batches by length with the order restored. Also scores given pairs."""
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Unpack, cast
+from typing import TYPE_CHECKING, Literal, Unpack, cast, overload
 
 import torch
 import torch.nn.functional as F
@@ -22,13 +21,16 @@ from regard.nn.dispatch import autocast_dtype
 from regard.nn.layout import Tree
 from regard.nn.record import Record
 from regard.tasks.alignment import align, chosen
+from regard.tasks.arguments import checked, warn_caller
 from regard.tasks.batching import batches, by_length, lanes
 from regard.tasks.constraints import Asking, Constraints
 from regard.tasks.contract import Progress, Warn
 from regard.tasks.long_lines import Segments
-from regard.tasks.options import searching
+from regard.tasks.options import TranslationSearch, translating
 from regard.tasks.together import Joint, check_alike, shortest
 from regard.tasks.trees import Heads, check, trees
+from regard.tasks.unknown import sentence as unknown_sentence
+from regard.tasks.unknown import unknown_lines
 from regard.tasks.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 # Text for people, or as the tokenizer's own stage left it (Moses tokens, lower case).
 Form = Literal["plain", "prepared"]
 Long = Literal["truncate", "refuse", "translate", "segment"]
+Place = Literal["encoder", "decoder", "cross"]
 PRECISIONS: dict[str, torch.dtype | None] = {"float32": None, "bf16": torch.bfloat16}  # None: as the weights are
 
 
@@ -50,7 +53,7 @@ class Translation:
     attention: dict[str, Tensor] | None = field(default=None, repr=False)  # by place [layers, H, T, K], where asked for
 
 
-class Options(Asking, total=False):
+class Options(Asking, TranslationSearch, total=False):
     """What `translate` and `nbest` may be told besides the lines."""
 
     form: Form
@@ -60,7 +63,8 @@ class Options(Asking, total=False):
     progress: Progress | None
     before: int  # lines of the text that came earlier: messages count them, samples are drawn as if all came at once
     scores: bool  # whether they are looked at (true); else an engine to which they are work may leave them out, as NaN
-    attention: Sequence[str]  # places whose weights are recorded: encoder, decoder, cross
+    attention: Sequence[Place]  # places whose weights are recorded: encoder, decoder, cross
+    unknown: list[int] | None  # takes the numbers of lines that are mostly unknown; without it, `warn` is told of them
     heads: Heads | None  # for each line the head of each word in its dependency tree, for structural positions
 
 
@@ -111,13 +115,36 @@ class Translator:
 
     # --- translating -------------------------------------------------------------------------------------------
 
+    @overload
     def translate(
         self, lines: Sequence[str], decoding: DecodingConfig | None = None, **options: Unpack[Options]
-    ) -> list[str]:
-        """One output for each line, in order; an empty line gives an empty line."""
-        options["scores"] = False
-        return [found[0].text if found else "" for found in self.nbest(lines, 1, decoding, **options)]
+    ) -> list[str]: ...
 
+    @overload
+    def translate(
+        self, lines: Sequence[str], decoding: DecodingConfig | None = None, *, nbest: int, **options: Unpack[Options]
+    ) -> list[list[str]]: ...
+
+    @checked
+    def translate(
+        self,
+        lines: Sequence[str],
+        decoding: DecodingConfig | None = None,
+        *,
+        nbest: int | None = None,
+        **options: Unpack[Options],
+    ) -> list[str] | list[list[str]]:
+        """One output for each line, in order; an empty line gives an empty line. With `nbest`, a list for each line.
+
+        `beam` is the size of the beam, 1 for greedy search; `sample=True` draws words. Else the recipe says how.
+        """
+        options["scores"] = False
+        found = self.nbest(lines, 1 if nbest is None else nbest, decoding, **options)
+        if nbest is not None:
+            return [[each.text for each in best] for best in found]
+        return [best[0].text if best else "" for best in found]
+
+    @checked
     def nbest(
         self, lines: Sequence[str], count: int, decoding: DecodingConfig | None = None, **options: Unpack[Options]
     ) -> list[list[Translation]]:
@@ -126,17 +153,28 @@ class Translator:
         Of a beam no text is given twice, so there may be fewer than asked for; a wider beam finds more.
         """
         listed(lines, "translate([text])", "sentences")
-        decoding = decoding or searching(self.recipe.decoding, bool(options.get("phrases")))
+        asked = [key for key in TranslationSearch.__annotations__ if options.get(key) not in (None, False)]
+        if decoding and asked:
+            raise RegardError(f"decoding is a whole search; leave out {asked[0]}, or decoding")
+        decoding = decoding or translating(self.recipe.decoding, options, bool(options.get("phrases")), count)
         self._check(decoding, count, bool(options.get("phrases")))
-        options["warn"] = options.get("warn") or _warn
+        options["warn"] = warn = options.get("warn") or warn_caller
         before = options.get("before", 0)
-        searched = spare(decoding, count)
+        searched, unknown = spare(decoding, count), options.get("unknown")
+        strange: list[int] = []
+        options["unknown"] = strange
         if options.get("long") != "segment":
             found = self._each(lines, searched, decoding, options, range(before, before + len(lines)))
-            return [different(each, decoding, count) for each in found]
-        parts = self.segments(lines)
-        found = self._each(parts.lines, searched, decoding, parts.options(options), parts.keys(before))
-        return [different(each, decoding, count) for each in parts.joined(found, decoding)]
+        else:
+            parts = self.segments(lines)
+            found = self._each(parts.lines, searched, decoding, parts.options(options), parts.keys(before))
+            found, strange = parts.joined(found, decoding), sorted({parts.order[n][0] for n in strange})
+        numbers = [before + n + 1 for n in strange]
+        if unknown is not None:
+            unknown += numbers
+        elif numbers:
+            warn(unknown_sentence(numbers))
+        return [different(each, decoding, count) for each in found]
 
     def segments(self, lines: Sequence[str]) -> Segments:
         """Those lines, the long ones in parts that the model knows."""
@@ -196,6 +234,8 @@ class Translator:
 
     @staticmethod
     def _check(decoding: DecodingConfig, count: int, phrases: bool) -> None:
+        if count < 1:
+            raise RegardError(f"of the best translations at least 1 is given, not {count}")
         if phrases and not isinstance(decoding, Beam):
             raise RegardError("phrases that must appear need a beam search; use a beam of 5 or so (--beam 5)")
         if isinstance(decoding, Beam) and count > decoding.size:
@@ -258,10 +298,12 @@ class Translator:
 
     def _encode(self, lines: Sequence[str], options: Options) -> list[list[int]]:
         limit, before = self.recipe.data.filters.max_length, options.get("before", 0)
-        long, heads, warn = options.get("long", "truncate"), options.get("heads"), options.get("warn") or _warn
+        long, heads, warn = options.get("long", "truncate"), options.get("heads"), options.get("warn") or warn_caller
         ids = self.vocabulary.source.encode_batch(list(lines))
         if heads is not None:
             check(heads, ids, self.vocabulary.source, before)
+        if (unknown := options.get("unknown")) is not None:
+            unknown += unknown_lines(lines, ids, self.vocabulary.source)
         over = [n for n, row in enumerate(ids) if len(row) > limit]
         if over and long == "refuse":
             raise RegardError(
@@ -285,11 +327,16 @@ class Translator:
 
     # --- scoring -----------------------------------------------------------------------------------------------
 
+    @checked
     @torch.inference_mode()
     def score(
         self, given: Sequence[tuple[str, str]], batch_tokens: int = 8192, heads: Heads | None = None, before: int = 0
     ) -> list[tuple[float, int]]:
         """For each (source, target): the log-probability of saying exactly that, and its tokens, the end included."""
+        listed(given, "score([(source, target)])", "pairs", nested=True)
+        for n, pair in enumerate(given, before + 1):
+            if isinstance(pair, str) or len(pair) != 2:
+                raise RegardError(f"pair {n} is not a source and a target; write score([(source, target)])")
         v = self.vocabulary
         source = v.source.encode_batch([s for s, _ in given])
         target = v.target.encode_batch([t for _, t in given])
@@ -344,10 +391,6 @@ def different(found: list[Translation], decoding: DecodingConfig, count: int) ->
     for each in found:
         best.setdefault(each.text, each)
     return list(best.values())[:count]
-
-
-def _warn(sentence: str) -> None:
-    warnings.warn(sentence, stacklevel=5)
 
 
 def languages_of(recipe: "Recipe", run: Path) -> tuple[str, str]:

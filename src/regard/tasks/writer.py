@@ -1,9 +1,8 @@
 """A language model that writes: continues a prompt, as a stream or at once, and says how likely given texts are."""
 
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack, cast
 
 import numpy as np
 import torch
@@ -13,8 +12,9 @@ from regard.data.documents import ended
 from regard.decoding import Beam, DecodingConfig, Drawn, Engine, Feed, Generator, Sample, Stream, Symbols, likeliest
 from regard.errors import RegardError, listed
 from regard.models.texts import texts
+from regard.tasks.arguments import checked, warn_caller
 from regard.tasks.contract import Progress, Warn
-from regard.tasks.options import asked
+from regard.tasks.options import SearchOptions, asked
 from regard.tasks.running import Running
 from regard.tasks.speech import Speech
 from regard.tasks.windows import Reach, negative_log_likelihoods
@@ -65,6 +65,7 @@ class Writer:
 
     # --- writing -----------------------------------------------------------------------------------------------
 
+    @checked
     def generate(
         self,
         prompt: str = "",
@@ -74,7 +75,7 @@ class Writer:
         stop: Sequence[str] = (),
         strict: bool = False,
         warn: Warn | None = None,
-        **search: Any,
+        **search: Unpack[SearchOptions],
     ) -> list[Continuation]:
         """So many continuations of a prompt, those of a beam best first; the options are those of `stream`."""
         decoding = self.search(decoding, **search)
@@ -84,6 +85,7 @@ class Writer:
         found = {piece.sample: piece.whole for piece in pieces if piece.whole}
         return [found[n] for n in range(count)]
 
+    @checked
     def stream(
         self,
         prompt: str = "",
@@ -93,7 +95,7 @@ class Writer:
         stop: Sequence[str] = (),
         strict: bool = False,
         warn: Warn | None = None,
-        **search: Any,
+        **search: Unpack[SearchOptions],
     ) -> Iterator[Piece]:
         """The same, piece by piece as they are written. What follows a stop string, and the string, is not written.
 
@@ -114,7 +116,7 @@ class Writer:
         self, decoding: DecodingConfig | None = None, greedy: bool = False, beam: int | None = None, **drawn: Any
     ) -> DecodingConfig:
         """The recipe's search, with what is said of it; one key of sampling is enough to sample."""
-        return asked(decoding or self.recipe.decoding, "generate", "max_tokens, stop, strict", drawn, greedy, beam)
+        return asked(decoding or self.recipe.decoding, drawn, greedy, beam)
 
     def _stream(
         self, ids: list[int], count: int, decoding: DecodingConfig, limit: int, stop: Sequence[str]
@@ -185,7 +187,7 @@ class Writer:
     def _prompt(self, prompt: str, strict: bool, warn: Warn | None, kept: int | None = None) -> list[int]:
         """Its tokens, of which the last are kept where there are more than the context, or than `kept`."""
         ids, most = self.running.prompt(prompt), kept or self.context
-        warn = warn or (lambda sentence: warnings.warn(sentence, stacklevel=4))
+        warn = warn or warn_caller
         t = self.tokenizer
         if t.unk != t.eos and (strange := ids.count(t.unk)):  # GPT-2 has one mark for all
             warn(f"unknown to this model: {strange:,} of the prompt's {len(ids):,} tokens")
@@ -200,6 +202,7 @@ class Writer:
 
     # --- scoring -----------------------------------------------------------------------------------------------
 
+    @checked
     def score(self, given: Sequence[str], reach: Reach | None = None) -> list[tuple[float, int]]:
         """For each text, as a document of its own: its log-probability and its tokens, ends of lines included."""
         listed(given, "score([text])")

@@ -9,7 +9,7 @@ import json
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -189,6 +189,9 @@ def _bert(config: kinds.BertPieces, lines: Iterable[str]) -> Tokenizer:
 def _unigram(config: kinds.Unigram, texts: list[str], specials: list[str]) -> Inner:
     inner = Inner(models.Unigram())
     inner.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_next")
+    least = len(specials) + len(set().union(*_short(texts))) + 1  # the library wants every character and one more
+    if config.size < least:
+        raise _too_few(config.size, least)
     inner = _train(inner, texts, trainers.UnigramTrainer, config.size, specials, unk_token=UNK)
     document = json.loads(inner.to_str())
     pieces = document["model"]["vocab"][len(specials) :]
@@ -213,8 +216,8 @@ _TRAINERS: dict[type, Callable[..., Inner]] = {
 
 def _train(inner: Inner, texts: Iterable[str], trainer: Any, size: int, specials: list[str], **options: Any) -> Inner:
     """A vocabulary of exactly this size, or a refusal that names the size that the text allows."""
-    short = (_TOO_LONG.sub(r"\1 ", text) if len(text) > LONGEST_WORD else text for text in texts)
-    inner.train_from_iterator(short, trainer(vocab_size=size, special_tokens=specials, show_progress=False, **options))
+    asked = trainer(vocab_size=size, special_tokens=specials, show_progress=False, **options)
+    inner.train_from_iterator(_short(texts), asked)
     document = json.loads(inner.to_str())
     document["added_tokens"] = []  # else the names of special tokens would be found in text
     trained = Inner.from_str(json.dumps(document))
@@ -222,8 +225,16 @@ def _train(inner: Inner, texts: Iterable[str], trainer: Any, size: int, specials
     if reached < size:
         raise RegardError(f"the text allows at most {reached} pieces; write text.size={reached} or less")
     if reached > size:
-        raise RegardError(
-            f"the text has so many different characters that {size} pieces are too few; "
-            f"write text.size={reached} or more, or text.kind=byte_bpe"
-        )
+        raise _too_few(size, reached)
     return trained
+
+
+def _short(texts: Iterable[str]) -> Iterator[str]:
+    return (_TOO_LONG.sub(r"\1 ", text) if len(text) > LONGEST_WORD else text for text in texts)
+
+
+def _too_few(size: int, least: int) -> RegardError:
+    return RegardError(
+        f"the text has so many different characters that {size} pieces are too few; "
+        f"write text.size={least} or more, or text.kind=byte_bpe"
+    )

@@ -28,7 +28,8 @@ def train(
         raise RegardError(
             f"the first argument is the recipe, and {recipe} is an override; write regard train RECIPE {recipe}"
         )
-    outcome = run(recipes.load(recipe, overrides), out or Path("runs") / Path(recipe).stem, device, minutes)
+    out = out or Path("runs") / Path(recipe).stem
+    outcome = run(recipes.load(recipe, overrides, out), out, device, minutes)
     if not outcome.main:
         return outcome.exit_code
     if as_json:

@@ -24,7 +24,7 @@ from regard.data.loader import cuts
 from regard.device import device_name, has_bf16, pick_device
 from regard.errors import RegardError, whole
 from regard.folder import CONFIG, LOG, PARTS, RESULTS, WEIGHTS, read_recipe
-from regard.recipe import Recipe
+from regard.recipe import Recipe, dump
 from regard.tasks.contract import Progress as Note
 from regard.tasks.contract import Task
 from regard.training.checkpoint import Progress, json_safe
@@ -167,7 +167,11 @@ def _train(
         origin = Path(recipe.training.init) / WEIGHTS
         inherit = getattr(task, "inherit", None)  # a task may begin with a part of another model
         tensors = read_tensors(origin)
-        load_weights(model, inherit(model, tensors, origin) if inherit else tensors, origin)
+        try:
+            load_weights(model, inherit(model, tensors, origin) if inherit else tensors, origin)
+        except RegardError:
+            _same_model(recipe)
+            raise
     trainer = Trainer(task, model, recipe.training, recipe.seed, run, device, world)
     trainer.resume()
     begun, done = trainer.progress.step, world.told(_results(run, trainer.progress, recipe))
@@ -203,7 +207,7 @@ def _task(recipe: Recipe, run: Path, interrupt: Interrupt, console: Console, wor
         made.append(_prepare(recipe, _home(recipe, run), console, interrupt.wrap))
         made[0].save(run)
         with whole(run / CONFIG) as file:  # last: with it the folder is a run
-            file.write(config.dump(recipe))
+            file.write(dump(recipe))
 
     world.first(begin)
     if not (run / CONFIG).exists():
@@ -262,12 +266,34 @@ def _home(recipe: Recipe, run: Path) -> Path | None:
     origin = Path(recipe.training.init)
     if not origin.is_dir():
         raise RegardError(f"training.init is {origin}, and there is no such folder; it is the model to begin with")
-    changed = list(config.differences(config.to_plain(read_recipe(origin).text), config.to_plain(recipe.text), "text"))
-    if changed:
+    if changed := _apart(read_recipe(origin).text, recipe.text, "text"):
         raise RegardError(
-            f"{origin} has another vocabulary ({changed[0]}); training.init goes on with its own text section"
+            f"training.init: {origin} has another vocabulary: {changed}; leave out the section text to take it from there"
         )
     return origin
+
+
+HARMLESS = ("dropout", "dropped", "init", "preset", "epsilon")  # ends of keys that change no tensor
+
+
+def _same_model(recipe: Recipe) -> None:
+    """Raise RegardError where the run that training.init names has a model of another shape: by keys, not tensors."""
+    origin = Path(str(recipe.training.init))
+    theirs, ours, path = read_recipe(origin).model, recipe.model, "model"
+    if theirs.kind != ours.kind and getattr(ours, "features", None) is not None:  # the part that is taken from there
+        ours, path = getattr(ours, "features"), "model.features"  # noqa: B009
+    if changed := _apart(theirs, ours, path, HARMLESS):
+        raise RegardError(
+            f"training.init: {origin} has another model: {changed}; write what it has, or leave that out of the recipe"
+        )
+
+
+def _apart(there: Any, here: Any, path: str, harmless: tuple[str, ...] = ()) -> str:
+    """Where two sections differ, in words; nothing where they do not."""
+    found = list(config.changes(config.to_plain(there), config.to_plain(here), path))
+    kinds = [change for change in found if change[0] == f"{path}.kind"]  # another kind has other keys
+    told = [f"{key} is {old} there and {new} here" for key, old, new in kinds or found if not key.endswith(harmless)]
+    return ", ".join(told[:4]) + (f", and {len(told) - 4} more" if len(told) > 4 else "")
 
 
 def _results(run: Path, progress: Progress, recipe: Recipe) -> dict[str, Any] | None:

@@ -492,6 +492,8 @@ data goes in as text nodes. Heat maps are canvases; hovering moves marks over th
       }
       const i = Math.max(at.query, 0), layer = walk[place.name][at.layer];
       const hidden = place.keys.map((_, j) => this.source.at(i, j) === null), found = steps(layer, hidden, at.head, i);
+      const recorded = this.source.at; // rounded in another way: what stands above the tables is what they show
+      this.source = {...this.source, at: (q, k) => (q === i && !hidden[k] ? found.final[k] : recorded(q, k))};
       const j = at.key < 0 ? found.final.indexOf(Math.max(...found.final)) : at.key;
       this.shown = {query: i, key: j}; // what keys go on from, though nobody may have chosen it
       const chip = (text, n) => el("button", {type: "button", dir: "auto", tabindex: n === i ? "0" : "-1",

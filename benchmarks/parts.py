@@ -1,0 +1,235 @@
+"""The parts of `all.py`, a row of the table in docs/results.md each: what is run, what it needs, how its figures read.
+
+A part with seeds is one run for each; its row is their mean. No run takes longer than nine minutes. `read` makes
+figures of what a script wrote with `--json`. Imports nothing of regard or torch.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+Figures = dict[str, Any]  # numbers by name; "signature" is that of a metric
+
+
+class Target(NamedTuple):
+    figure: str
+    sign: str  # >= or <=
+    value: float
+
+    def __str__(self) -> str:
+        return f"{self.figure} {self.sign} {self.value:,g}"
+
+    def reached(self, figures: Figures) -> bool:
+        return figures[self.figure] >= self.value if self.sign == ">=" else figures[self.figure] <= self.value
+
+
+@dataclass(frozen=True)
+class Part:
+    name: str
+    title: str
+    figure: str  # the cell of the table, a format string over the figures
+    script: str
+    arguments: str  # {folder}: a run folder of its own, {seed}, {after}: the run folder of the part `after`
+    read: Callable[[Any], Figures]
+    minutes: float  # that a run is expected to take
+    gpu: bool = True
+    seeds: tuple[int, ...] = ()
+    data: tuple[str, ...] = ()  # sets of the catalog
+    libraries: tuple[str, ...] = ()
+    folder: str = ""  # must be there
+    program: str = ""
+    after: str = ""  # another part that must have been run at this commit
+    targets: tuple[Target, ...] = ()
+
+    def needs(self) -> list[str]:
+        found = ["GPU"] if self.gpu else []
+        found += [f"data {name}" for name in self.data] + list(self.libraries)
+        found += [f"folder {self.folder}"] if self.folder else []
+        found += [self.program] if self.program else []
+        return found + ([f"part {self.after} before it"] if self.after else [])
+
+    def runs(self) -> list["Run"]:
+        return [Run(self, seed) for seed in self.seeds] or [Run(self)]
+
+
+class Run(NamedTuple):
+    part: Part
+    seed: int | None = None
+
+    @property
+    def name(self) -> str:
+        return self.part.name if self.seed is None else f"{self.part.name}-{self.seed}"
+
+    def words(self, folder: str, after: str) -> list[str]:
+        """The arguments of its script."""
+        return self.part.arguments.format(folder=folder, seed=self.seed, after=after).split()
+
+    def command(self) -> str:
+        """As a person types it."""
+        return " ".join(
+            ["python", f"benchmarks/{self.part.script}", *self.words(f"runs/{self.name}", f"runs/{self.part.after}")]
+        )
+
+
+# --- what the scripts write, as figures ----------------------------------------------------------------------------
+
+
+def _recipe(split: str, *metrics: str) -> Callable[[Any], Figures]:
+    def read(found: Any) -> Figures:
+        measured = found[split]["metrics"]
+        figures: Figures = {name: measured[name]["value"] for name in metrics}
+        figures |= {"minutes": found["seconds"] / 60, "tokens_per_second": found.get("tokens_per_second")}
+        signature = measured[metrics[0]].get("signature")
+        return figures | ({"signature": signature} if signature else {})
+
+    return read
+
+
+def _marian(found: Any) -> Figures:
+    row = found["marian"]
+    return {"bleu": row["bleu"], "minutes": row["training_s"] / 60, "signature": row["signature"]}
+
+
+def _speed(found: Any) -> Figures:
+    row = found["regard"]
+    return {"tokens_per_second": row["tokens/s"], "times": row["times"], "of_peak": row["of peak"]}
+
+
+def _speed_on_a_cpu(found: Any) -> Figures:
+    figures = {"tokens_per_second": found["regard"]["tokens/s"], "times": found["regard"]["times"]}
+    half = found.get("regard, bf16", {})  # not every processor has it
+    return figures | {"bf16": half.get("tokens/s", 0.0), "bf16_times": half.get("times", 0.0)}
+
+
+def _sparse(found: Any) -> Figures:
+    took = {(row["pattern"], row["n"]): row["ms"] for row in found["rows"]}
+    return {f"{pattern}_{n}": took["full", n] / took[pattern, n] for pattern in ("window", "bigbird")
+            for n in (16_384, 65_536)}  # fmt: skip
+
+
+def _decoding(engine: str, *keys: str) -> Callable[[Any], Figures]:
+    def read(found: Any) -> Figures:
+        return {f"beam{row['beam']}_{key}": row[key] for row in found if row["engine"] == engine for key in keys}
+
+    return read
+
+
+def _decoding_on_a_cpu(found: Any) -> Figures:
+    ours = [row for row in found if row["engine"].startswith("regard")]
+    names = [f"{row['work']} beam {row['beam']} {row['engine'].split()[-1]}".replace(" ", "_") for row in ours]
+    return dict(zip(names, [row["times"] for row in ours], strict=True))
+
+
+def _minilm(task: str, metric: str) -> Callable[[Any], Figures]:
+    def read(found: Any) -> Figures:
+        rows = {row["who"]: row for row in found["tasks"][task]["rows"]}
+        quality = {"regard": rows["regard"][metric], "transformers": rows["transformers"][metric]}
+        return quality | {
+            "step_ms": 1000 * rows["regard"]["seconds_per_step"],
+            "their_step_ms": 1000 * rows["transformers"]["seconds_per_step"],
+        }
+
+    return read
+
+
+def _serving(m: Any) -> Figures:
+    return {
+        "texts_32": m["many"], "texts_1": m["one"], "times": m["many"] / m["one"], "p50_ms": 1000 * m["alone"],
+        "p99_ms": 1000 * m["alone99"], "loaded_p99_ms": 1000 * m["load99"], "texts_lists": m["lists"],
+        "of_file": m["lists"] / m["file"],
+    }  # fmt: skip
+
+
+def _look(found: Any) -> Figures:
+    rows = found["interactions"].values()
+    slowest = {key: max(row[key] for row in rows) for key in ("median_ms", "p95_ms", "busy_ms")}
+    return slowest | {"page_mb": found["page_bytes"] / 1e6}
+
+
+# --- the parts -----------------------------------------------------------------------------------------------------
+
+
+def _minilm_part(task: str, title: str, metric: str, data: str, minutes: float) -> Part:
+    shown = "regard {regard:.2f}, transformers {transformers:.2f}; a step {step_ms:.1f} and {their_step_ms:.1f} ms"
+    return Part(
+        f"minilm-{task}", f"Fine-tuning MiniLM on {title}, beside `transformers`",
+        f"{metric.replace('f1', 'F1')}: {shown}", "finetuning.py", f"runs/minilm --task {task} --seeds {{seed}}",
+        _minilm(task, metric), minutes, seeds=(1, 2, 3), data=(data,), libraries=("transformers",),
+        folder="runs/minilm",
+    )  # fmt: skip
+
+
+_PRETRAINING = "{tokens_per_second:,.0f} tokens/s, {times:.2f} × the fastest peer, {of_peak:.0%} of peak"
+
+PARTS = [
+    Part("tatoeba", "Tatoeba en→de, `valid`, small (13.1M parameters)",
+         "{bleu:.2f} BLEU; {minutes:.1f} minutes of training", "recipe.py", "tatoeba-en-de seed={seed} --out {folder}",
+         _recipe("valid", "bleu", "chrf"), 4, seeds=(1, 2), data=("tatoeba-en-de",),
+         targets=(Target("bleu", ">=", 44.3), Target("minutes", "<=", 4))),
+    Part("tatoeba-marian", "Tatoeba en→de, Hugging Face's Marian on the same batches",
+         "{bleu:.2f} BLEU; {minutes:.1f} minutes of training", "tatoeba_vs_marian.py",
+         "--only marian --out {folder} seed={seed}", _marian, 6, seeds=(1, 2), data=("tatoeba-en-de",),
+         libraries=("transformers",)),
+    Part("training-base", "Training, Transformer base",
+         "{tokens_per_second:,.0f} target tokens/s, {times:.2f} × the fastest peer, {of_peak:.0%} of peak",
+         "training.py", "--preset base", _speed, 3, libraries=("transformers",),
+         targets=(Target("tokens_per_second", ">=", 900_000), Target("times", ">=", 2.2))),
+    Part("training-big", "Training, Transformer big", "{tokens_per_second:,.0f} target tokens/s, {of_peak:.0%} of peak",
+         "training.py", "--preset big --only regard", _speed, 2, targets=(Target("of_peak", ">=", 0.57),)),
+    Part("language-model", "Training, GPT-2 small (124M), 1,024 tokens", _PRETRAINING, "pretraining.py", "--model lm",
+         lambda found: _speed(found["lm"]), 3, libraries=("transformers",)),
+    Part("bert", "Pretraining, BERT base, 512 tokens", _PRETRAINING, "pretraining.py", "--model bert",
+         lambda found: _speed(found["bert"]), 3, libraries=("transformers",)),
+    Part("sparse-attention", "Sparse against full attention, 16,384 and 65,536 tokens",
+         "window(256) {window_16384:.1f} × and {window_65536:.1f} ×, BigBird {bigbird_16384:.1f} × and "
+         "{bigbird_65536:.1f} × as fast", "sparse.py", "", _sparse, 1),
+    Part("decoding-64", "Decoding, base, batch 64, beam 4",
+         "{beam4_tokens_per_second:,.0f} tokens/s, {beam4_times:.1f} × Hugging Face generate", "decoding.py",
+         "--device cuda --beam 4 --batch 64 --file 0", _decoding("regard, bf16", "tokens_per_second", "times"), 2,
+         libraries=("transformers",),
+         targets=(Target("beam4_tokens_per_second", ">=", 28_000), Target("beam4_times", ">=", 5.5))),
+    Part("decoding-1", "Decoding, base, one sentence at a time",
+         "beam 1: {beam1_tokens_per_second:,.0f} tokens/s, {beam1_times:.1f} ×, p50 {beam1_p50_ms:.1f} ms; "
+         "beam 4: {beam4_tokens_per_second:,.0f}, {beam4_times:.1f} × Hugging Face generate, p50 {beam4_p50_ms:.1f} ms",
+         "decoding.py", "--device cuda --beam 1 4 --batch 1 --file 0",
+         _decoding("regard, bf16", "tokens_per_second", "times", "p50_ms"), 4, libraries=("transformers",)),
+    Part("multi30k", "Multi30k en→de, `test_2016_flickr`, 7.8M parameters",
+         "{bleu:.2f} BLEU, {chrf:.2f} chrF, {ter:.2f} TER; {minutes:.1f} minutes of training", "recipe.py",
+         "multi30k-en-de seed={seed} --out {folder}", _recipe("test", "bleu", "chrf", "ter"), 5, seeds=(1, 2, 3),
+         data=("multi30k",)),
+    Part("tinyshakespeare", "tinyshakespeare, 10.7M parameters", "{loss:.3f} nats a character", "recipe.py",
+         "tinyshakespeare --out {folder}", _recipe("valid", "loss"), 3, data=("tinyshakespeare",)),
+    _minilm_part("sst2", "SST-2", "accuracy", "glue/SST-2", 4),
+    _minilm_part("mrpc", "MRPC", "accuracy", "glue/MRPC", 1),
+    _minilm_part("conll2003", "CoNLL-2003", "f1", "conll2003", 2),
+    _minilm_part("squad", "SQuAD's shared split", "f1", "squad-dev-split", 3),
+    _minilm_part("dream", "DREAM", "accuracy", "dream", 2),
+    Part("quickstart", "Quickstart, the embedded corpus",
+         "{exact_match:.2f}% exact match, {pronouns:.2f}% of pronouns; {tokens_per_second:,.0f} tokens/s in training",
+         "recipe.py", "quickstart --device cpu --out {folder}", _recipe("test", "exact_match", "pronouns"), 3,
+         gpu=False),
+    Part("training-tiny", "Training, Transformer tiny",
+         "float32: {tokens_per_second:,.0f} target tokens/s, {times:.2f} × the fastest peer; "
+         "bf16: {bf16:,.0f}, {bf16_times:.2f} ×", "training.py", "--preset tiny", _speed_on_a_cpu, 2, gpu=False,
+         libraries=("transformers",)),
+    Part("decoding-cpu", "Decoding, base, × Hugging Face generate in float32",
+         "batch 1: beam 1 {batch_1_beam_1_float32:.2f} ×, bf16 {batch_1_beam_1_bf16:.2f} ×, beam 4 "
+         "{batch_1_beam_4_float32:.2f} ×, bf16 {batch_1_beam_4_bf16:.2f} ×; batch 64: beam 1 "
+         "{batch_64_beam_1_float32:.2f} ×, bf16 {batch_64_beam_1_bf16:.2f} ×, beam 4 {batch_64_beam_4_float32:.2f} ×, "
+         "bf16 {batch_64_beam_4_bf16:.2f} ×", "decoding.py", "--device cpu", _decoding_on_a_cpu, 6.5, gpu=False,
+         libraries=("transformers",)),
+    Part("serving", "Serving the quickstart's model",
+         "one client {texts_1:,.0f} texts/s, p50 {p50_ms:.0f}, p99 {p99_ms:.0f} ms; 32 clients {texts_32:,.0f}, "
+         "{times:.1f} ×; 70% of that: p99 {loaded_p99_ms:.0f} ms; 16 texts a request: {texts_lists:,.0f}, "
+         "{of_file:.2f} of `regard translate`", "serving.py", "{after} --seconds 4 --rounds 5", _serving, 4, gpu=False,
+         libraries=("psutil", "fastapi", "uvicorn", "prometheus_client"), after="quickstart"),
+    Part("batches", "Batches of 4,096 tokens, Multi30k",
+         "{target:.1%} of target tokens are real, {both:.1%} of both sides", "batches.py", "",
+         lambda found: {"target": found["target"], "both": found["both"]}, 1, gpu=False, data=("multi30k",)),
+    Part("preparing", "Preparing 2,000,000 pairs", "{seconds:.0f} s, {peak_gib:.2f} GiB at most", "preparing.py", "",
+         lambda found: {"seconds": found["seconds"], "peak_gib": found["peak_gib"]}, 4, gpu=False),
+    Part("look", "The page of `regard look`, 60 × 60 tokens, 6 layers, 8 heads",
+         "slowest interaction: median {median_ms:.0f} ms, p95 {p95_ms:.0f} ms, of which the page computes "
+         "{busy_ms:.0f}; page {page_mb:.1f} MB", "look.py", "", _look, 2, gpu=False, libraries=("playwright",),
+         program="/usr/bin/chromium", targets=(Target("busy_ms", "<=", 100),)),
+]  # fmt: skip
