@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from regard import recipe as recipes
+from regard.accel.training_graph import leaves
 from regard.models.batch import Packed, pairs
 from regard.nn.loss import vocabulary_loss
-from regard.training.replay import leaves
 from regard.training.run import train
 from regard.training.weights import read_tensors
 from tests.gpu.test_replay import MARKS

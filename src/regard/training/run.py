@@ -268,7 +268,7 @@ def _home(recipe: Recipe, run: Path) -> Path | None:
         raise RegardError(f"training.init is {origin}, and there is no such folder; it is the model to begin with")
     if changed := _apart(read_recipe(origin).text, recipe.text, "text"):
         raise RegardError(
-            f"training.init: {origin} has another vocabulary: {changed}; leave out the section text to take it from there"
+            f"training.init: {origin} has another vocabulary: {changed}; leave out text to take it from there"
         )
     return origin
 
