@@ -74,7 +74,7 @@ def train_recipe(recipe: str, overrides: list[str], out: Path, device: str = "au
     for name, given in commands.items():
         if (measured if name == "evaluate" else out / "results.json").exists():
             continue
-        whole = [sys.executable, "-m", "regard.cli", name, *given, "--device", device]
+        whole = [sys.executable, "-m", "regard", name, *given, "--device", device]
         with log.open("ab") as file:
             done = subprocess.run(whole, stdout=subprocess.PIPE, stderr=file, check=False, env=os.environ)
         if done.returncode:

@@ -20,11 +20,12 @@ from pathlib import Path
 
 import torch
 
-from regard import config, folder
+from regard import config
+from regard.io import run_folder as folder
 from regard.data.readers import lines as read
 from regard.decoding import Beam, DecodingConfig, Greedy
 from regard.interop.ct2_engine import FastTranslator, load
-from regard.training.weights import weights_of, write_tensors
+from regard.io.tensors import weights_of, write_tensors
 
 Run = Callable[[list[str]], list[str]]
 BATCHES = (256, 512, 1024, 2048)  # source tokens a batch

@@ -37,7 +37,7 @@ from regard.tasks.classify import ClassifyConfig
 from regard.tasks.finetuning import FinetuningTask
 from regard.tasks.tag import TagConfig
 from regard.training.loop import Epoch, Trainer
-from regard.training.weights import load_weights, read_tensors, weights_of
+from regard.io.tensors import load_weights, read_tensors, weights_of
 
 TASKS = ("sst2", "mrpc", "conll2003", "dream", "squad")
 WHO = ("regard", "transformers")

@@ -99,8 +99,8 @@ def child(recipe: str, out: str, *overrides: str) -> None:
     from finetuning import fallback
 
     from regard import recipe as recipes
+    from regard.run import train
     from regard.tasks.tag import TagConfig
-    from regard.training.run import train
 
     try:
         import seqeval  # noqa: F401

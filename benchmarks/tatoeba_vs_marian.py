@@ -18,9 +18,10 @@ from torch import Tensor, nn
 from regard import recipe as recipes
 from regard.models.batch import Packed, Pairs, sources
 from regard.recipe import Recipe
-from regard.tasks.translation import TranslationTask, read_pairs
-from regard.tasks.translator import by_length
-from regard.training.run import train
+from regard.tasks.translation import TranslationTask
+from regard.examples.pairs import read_pairs
+from regard.predict.translation import by_length
+from regard.run import train
 
 
 class Marian(nn.Module):

@@ -13,7 +13,7 @@ from regard import recipe as recipes
 from regard.accel import linear, norm
 from regard.accel import packed_attention as short
 from regard.nn import dispatch
-from regard.training.run import train
+from regard.run import train
 from tests.cuda_types import products_to_float32
 from tests.training import toy
 

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 PRELOAD = [
-    "regard.cli",
-    "regard.training.run",
+    "regard",
+    "regard.run",
     "tests.training.toy",
     "pytest",
     "torch.distributed.fsdp",

@@ -12,7 +12,7 @@ import typer
 import yaml
 
 from regard import recipe as recipes
-from regard.cli import app
+from regard.cli.main import app
 from regard.errors import RegardError
 from regard.models.batch import Packed, pairs
 from regard.models.transformer import PositionsConfig, TransformerConfig

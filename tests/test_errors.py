@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from regard.cli.streams import separate
 from regard.errors import RegardError, whole
-from regard.tasks.streams import separate
 
 
 def write(path: Path, text: str = "new\n") -> None:

@@ -15,11 +15,10 @@ __version__ = "0.1.0"
 __all__ = ["RegardError", "__version__", "load", "train"]
 
 if TYPE_CHECKING:
-    from regard.api import train
+    from regard.api import load, train
     from regard.errors import RegardError
-    from regard.folder import load
 
-_HOMES = {"load": "regard.folder", "train": "regard.api", "RegardError": "regard.errors"}
+_HOMES = {"load": "regard.api", "train": "regard.api", "RegardError": "regard.errors"}
 
 
 def __getattr__(name: str) -> Any:

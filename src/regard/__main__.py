@@ -1,5 +1,5 @@
 """`python -m regard`, and `torchrun -m regard`."""
 
-from regard.cli import main
+from regard.cli.main import main
 
 main()

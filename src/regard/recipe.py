@@ -11,7 +11,7 @@ from regard.console import Console
 from regard.data.config import Data
 from regard.decoding.config import Beam, DecodingConfig
 from regard.errors import RegardError, listed
-from regard.folder import CONFIG
+from regard.io.run_folder import CONFIG
 from regard.models.bert import BertConfig
 from regard.models.bytenet import ByteNetConfig
 from regard.models.conv import ConvConfig
@@ -166,3 +166,12 @@ def _inherit(root: Node, run: Path | None) -> None:
             section = root.value.setdefault(name, Node({}, init.where))
             theirs = parse(config.read(origin / CONFIG))
             config.complete(section, config.to_plain(getattr(theirs, name)), str(origin / CONFIG))
+
+
+def read_recipe(folder: Path) -> Recipe:
+    """The folder's recipe, complete and resolved."""
+    if not folder.is_dir():
+        raise RegardError(f"{folder}: there is no such folder")
+    if not (folder / CONFIG).exists():
+        raise RegardError(f"{folder}: not a trained model ({CONFIG} is missing)")
+    return parse(config.read(folder / CONFIG))

@@ -7,7 +7,7 @@ import torch
 from regard import config
 from regard.decoding import Drawn, Greedy, Sample, Stream, Symbols, likeliest
 from regard.decoding.contract import log_probabilities
-from regard.decoding.shape import Said, ranked
+from regard.decoding.logits_processors import Said, ranked
 from regard.models.lm import LanguageModel, LanguageModelConfig
 from regard.models.texts import Texts, texts
 from tests.searches import greedy_search, sample

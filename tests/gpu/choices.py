@@ -211,8 +211,8 @@ def select(few: int | None) -> list[Choice]:
 
 def try_out(choice: Choice, work: Path, folder: Path, device: str) -> str:
     """Trained, loaded again in bf16, measured and asked; what was asked."""
-    from regard.folder import load
-    from regard.training.run import train
+    from regard.api import load
+    from regard.run import train
 
     try:
         chosen = choice.load(work)

@@ -19,8 +19,8 @@ from typing import Any
 
 import yaml
 
+from regard.api import COMMANDS
 from regard.data.sets import SETS
-from regard.folder import COMMANDS
 from tests import made_data
 from tests.gpu.report import step
 from tests.gpu.scheduler import Item

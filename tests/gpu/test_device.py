@@ -13,10 +13,10 @@ from torch import Tensor
 
 from regard import recipe as recipes
 from regard.accel.training_graph import leaves
+from regard.io.tensors import read_tensors
 from regard.models.batch import Packed, pairs
 from regard.nn.loss import vocabulary_loss
-from regard.training.run import train
-from regard.training.weights import read_tensors
+from regard.run import train
 from tests.gpu.test_replay import MARKS
 from tests.training import toy
 

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from regard import config
 from regard.data.loader import Step
+from regard.examples.features import Row, Unit, padded
 from regard.models.bert import BertConfig
 from regard.models.heads import NOT_LEARNED, Answerer, Chooser, Classifier, Options, Regressor, Tagger
 from regard.models.texts import Texts
 from regard.nn import dispatch
-from regard.tasks.units import Row, Unit, padded
 from regard.training.config import Training
 from regard.training.loop import Trainer
 

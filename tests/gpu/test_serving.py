@@ -7,7 +7,7 @@ import torch
 
 import regard
 from regard.decoding import Beam, Greedy
-from regard.tasks.open import OpenTranslator
+from regard.predict.continuous import OpenTranslator
 
 DEVICE = "cuda"
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]

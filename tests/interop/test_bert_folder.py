@@ -10,16 +10,17 @@ import pytest
 import torch
 
 import regard
-from regard import config, folder
+from regard import config
+from regard.cli.interop import bring_in, send_out
 from regard.errors import RegardError
+from regard.examples.codec import Reading
 from regard.interop.bert_folder import import_bert
-from regard.interop.command import bring_in, send_out
+from regard.io import run_folder as folder
+from regard.io.tensors import weights_of, write_tensors
 from regard.models.heads import Options
 from regard.models.texts import Texts
 from regard.recipe import Recipe
-from regard.tasks.reading import Reading
 from regard.text.pretrained import bert_pieces
-from regard.training.weights import weights_of, write_tensors
 from tests.parity.test_bert import SHAPES
 
 transformers = pytest.importorskip("transformers")

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import torch
 
-from regard import folder
+from regard.cli.interop import bring_in, send_out
 from regard.decoding import Beam, Greedy, Sample
 from regard.errors import RegardError
 from regard.interop import ct2_engine, ct2_folder
-from regard.interop.command import bring_in, send_out
+from regard.io import run_folder as folder
 from regard.models.batch import Packed, pairs
-from regard.tasks.translator import Translator
+from regard.predict.translation import Translator
 from tests.interop import toy
 from tests.interop.opus import LINES, make_trained
 
@@ -292,7 +292,7 @@ def test_made_once_and_anew_when_the_model_changes(tmp_path: Path, monkeypatch: 
     assert made == ["int8", "float32"]
     before = folder.load(run, "cpu").translate(SOURCES[:3])
     tensors = {name: -tensor for name, tensor in folder.load(run, "cpu").model.state_dict().items()}
-    from regard.training.weights import weights_of, write_tensors
+    from regard.io.tensors import weights_of, write_tensors
 
     changed = folder.load(run, "cpu")
     changed.model.load_state_dict(tensors)

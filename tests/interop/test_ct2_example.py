@@ -10,12 +10,13 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from regard import config, folder
-from regard.interop.command import bring_in, send_out
+from regard import config
+from regard.cli.interop import bring_in, send_out
 from regard.interop.ct2_engine import load
+from regard.io import run_folder as folder
+from regard.io.tensors import weights_of, write_tensors
 from regard.models.batch import Packed, pairs
-from regard.tasks.translator import Translator
-from regard.training.weights import weights_of, write_tensors
+from regard.predict.translation import Translator
 from tests.interop import toy
 from tests.interop.opus import CODES, LINES, make_tokenizer, make_trained
 from tests.interop.test_export import HARD

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 import torch
 
-from regard import config, folder
+from regard import config
+from regard.cli.interop import send_out
 from regard.errors import RegardError
-from regard.interop.command import send_out
 from regard.interop.stream import permuted, sines_first
+from regard.io import run_folder as folder
 from regard.nn.position import sinusoids
 from tests.interop import toy
 from tests.interop.opus import LINES

@@ -10,14 +10,15 @@ import transformers
 from tokenizers import ByteLevelBPETokenizer
 
 import regard
-from regard import config, folder, text
+from regard import config, text
+from regard.cli.interop import bring_in, send_out
 from regard.decoding import Greedy
 from regard.errors import RegardError
-from regard.interop.command import bring_in, send_out
+from regard.io import run_folder as folder
+from regard.io.tensors import weights_of, write_tensors
 from regard.models.texts import Texts
+from regard.predict.generation import Writer
 from regard.recipe import Recipe
-from regard.tasks.writer import Writer
-from regard.training.weights import weights_of, write_tensors
 from tests.parity.test_gpt2 import SHAPES
 
 TEXT = ["The small cat sat on the mat.", "A cat, two cats; the mat was small."] * 30

@@ -11,10 +11,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from regard import folder
-from regard.cli import main
+from regard.cli.interop import bring_in
+from regard.cli.main import main
 from regard.errors import RegardError
-from regard.interop.command import bring_in
+from regard.io import run_folder as folder
 from tests.interop.opus import LINES, make_checkpoint
 
 pytest.importorskip("transformers")

@@ -5,11 +5,12 @@ from typing import Any
 
 import torch
 
-from regard import config, folder, text
+from regard import config, text
+from regard.examples.vocabulary import Vocabulary
+from regard.io import run_folder as folder
+from regard.io.tensors import weights_of, write_tensors
+from regard.predict.translation import Translator
 from regard.recipe import Recipe
-from regard.tasks.translator import Translator
-from regard.tasks.vocabulary import Vocabulary
-from regard.training.weights import weights_of, write_tensors
 from tests.interop.opus import LINES
 
 SHAPE = {"kind": "transformer", "layers": 2, "decoder_layers": 3, "size": 16, "inner": 24, "heads": 4, "dropout": 0.1}

@@ -6,6 +6,7 @@ import torch
 
 from regard import config
 from regard.errors import RegardError
+from regard.io.tensors import read_tensors, weights_of, write_tensors
 from regard.models.transformer import TransformerConfig
 from regard.nn.attention import AttentionConfig
 from regard.nn.compress import LinformerConfig, StridedConvolutionConfig
@@ -13,7 +14,6 @@ from regard.nn.layout import Call, Layout
 from regard.nn.pattern import Causal, Full, Padding
 from regard.nn.position import Position
 from regard.nn.sizes import Sizes
-from regard.training.weights import read_tensors, weights_of, write_tensors
 from tests.models.promises import rows_move
 from tests.models.test_transformer import batch, build
 from tests.nn.test_score import same_alone_and_stepwise

@@ -8,11 +8,11 @@ import torch
 
 from regard.errors import RegardError
 from regard.interop import bert
+from regard.io.tensors import load_weights, weights_of
 from regard.models.batch import Packed
 from regard.models.bert import BertConfig, Pretraining
 from regard.models.texts import Texts, texts
 from regard.nn.attention import AttentionConfig
-from regard.training.weights import load_weights, weights_of
 
 transformers = pytest.importorskip("transformers")
 

@@ -7,10 +7,10 @@ import torch
 from regard.decoding import Greedy, Symbols
 from regard.errors import RegardError
 from regard.interop import gpt2
+from regard.io.tensors import load_weights, weights_of
 from regard.models.lm import LanguageModel, LanguageModelConfig
 from regard.models.texts import Texts, texts
 from regard.nn.position import RotaryConfig
-from regard.training.weights import load_weights, weights_of
 from tests.models.test_lm import to_continue
 from tests.searches import greedy_search
 

@@ -10,16 +10,16 @@ from torch import nn
 
 from regard.config import parse
 from regard.data.loader import Step
+from regard.examples.features import Marks
 from regard.interop import bert
 from regard.interop.keys import KeyMap
+from regard.io.tensors import load_weights, weights_of
 from regard.models.batch import Packed
 from regard.models.heads import Answerer, Chooser, Classifier, Headed, Options, Regressor, Tagger
 from regard.models.texts import Texts, texts
-from regard.tasks.units import Marks
 from regard.text import from_bert
 from regard.training.config import Training
 from regard.training.loop import Trainer
-from regard.training.weights import load_weights, weights_of
 from tests.parity.test_bert import asked
 
 transformers = pytest.importorskip("transformers")

@@ -9,9 +9,9 @@ import torch
 
 from regard import config
 from regard.decoding import Greedy, Symbols
+from regard.io.tensors import load_weights
 from regard.models.batch import Packed, Pairs, pairs, sources
 from regard.models.transformer import Transformer, TransformerConfig
-from regard.training.weights import load_weights
 from tests.searches import greedy_search
 
 transformers = pytest.importorskip("transformers")

@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 import torch
 
-from regard import config, folder
+from regard import config
+from regard.cli.interop import bring_in, send_out
 from regard.decoding import Beam, Greedy
-from regard.interop.command import bring_in, send_out
+from regard.io import run_folder as folder
 from regard.models.batch import Packed, pairs
-from regard.tasks.translator import Translator
+from regard.predict.translation import Translator
 from tests.interop import toy
 from tests.interop.opus import LINES, make_checkpoint, make_trained
 

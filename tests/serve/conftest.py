@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from regard import recipe as recipes
-from regard.training.run import train
+from regard.run import train
 from tests.serve.live import Server
 from tests.tasks import bert_toy, chat_toy, lm_toy, toys
 

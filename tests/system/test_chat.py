@@ -14,7 +14,7 @@ import pytest
 
 from regard import load
 from regard import recipe as recipes
-from regard.training.run import train
+from regard.run import train
 from tests.tasks import chat_toy
 from tests.training import toy
 
@@ -153,7 +153,7 @@ class Terminal:
 def terminal(run: Path) -> Iterator[Terminal]:
     pytest.importorskip("readline")
     pytest.importorskip("pty")
-    command = [sys.executable, "-m", "regard.cli", "chat", str(run), "--greedy", "--device", "cpu"]
+    command = [sys.executable, "-m", "regard", "chat", str(run), "--greedy", "--device", "cpu"]
     made = Terminal(*command)
     yield made
     made.process.kill()

@@ -18,9 +18,9 @@ from safetensors.torch import load_file
 
 import regard
 from regard import __version__, cli
+from regard.api import load
 from regard.decoding import Beam
 from regard.errors import RegardError
-from regard.folder import load
 from tests.training import toy
 
 COMMANDS = ["quickstart", "train", "evaluate", "translate", "score", "average", "import", "export", "info"]
@@ -269,7 +269,7 @@ def test_train_as_a_script_sees_it(tmp_path: Path) -> None:
 
 def piped(arguments: list[str], stdin: int) -> subprocess.Popen:
     return subprocess.Popen(
-        [sys.executable, "-m", "regard.cli", *arguments],
+        [sys.executable, "-m", "regard", *arguments],
         stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -297,7 +297,7 @@ def test_a_pipe_that_closes_early(toy_run: Path, tmp_path: Path, source: str) ->
 @pytest.mark.parametrize(("name", "line"), [("translate", b"w1 w2\n"), ("score", b"w1\tW1\n")])
 def test_a_program_that_waits_for_each_answer(toy_run: Path, name: str, line: bytes) -> None:
     """A line, its answer, the next line; a line that cannot be read takes back no answer, and has its number."""
-    command = [sys.executable, "-m", "regard.cli", name, str(toy_run), "--device", "cpu"]
+    command = [sys.executable, "-m", "regard", name, str(toy_run), "--device", "cpu"]
     ends = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, bufsize=0, **ends) as process:  # type: ignore[call-overload]
         answers = []
@@ -317,14 +317,14 @@ def test_a_program_that_waits_for_each_answer(toy_run: Path, name: str, line: by
 def test_tables_to_a_closed_pipe(arguments: list[str]) -> None:
     read, write = os.pipe()
     os.close(read)
-    command = [sys.executable, "-m", "regard.cli", *arguments]
+    command = [sys.executable, "-m", "regard", *arguments]
     found = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
     os.close(write)
     assert (found.returncode, found.stderr) == (141, "")
 
 
 def test_no_stdout_at_all() -> None:
-    command = f"exec {sys.executable} -m regard.cli info >&-"
+    command = f"exec {sys.executable} -m regard info >&-"
     found = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True, check=False)
     assert (found.returncode, found.stderr) == (0, "")
 
@@ -370,7 +370,7 @@ def test_every_command_refuses_it_before_the_model_is_loaded(name: str, tmp_path
 
 def test_a_shell_may_give_pipes_for_files(toy_run: Path, tmp_path: Path) -> None:
     (tmp_path / "in").write_text("w1 w2\nw3\n", encoding="utf-8")
-    asked = f"'{sys.executable}' -m regard.cli translate '{toy_run}' -i in --device cpu"
+    asked = f"'{sys.executable}' -m regard translate '{toy_run}' -i in --device cpu"
     line = f"{asked} -o >(cat > hyp) --alignments >(cat > links) && {asked} -o /dev/stdout && {asked} -o /dev/full"
     found = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert found.stderr == "regard: /dev/full: cannot be written (No space left on device)\n"

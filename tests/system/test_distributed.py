@@ -18,12 +18,12 @@ import yaml
 from safetensors.torch import load_file
 
 from regard import cli
+from regard.api import load
+from regard.cli.train import average
 from regard.errors import RegardError
-from regard.folder import load
+from regard.io.tensors import read_whole, weights_of
 from regard.tasks.translation import TranslationTask
-from regard.training.command import average
 from regard.training.loop import Trainer
-from regard.training.weights import read_whole, weights_of
 from tests.processes import Processes
 from tests.training import toy
 

@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 from regard import cli
 from regard import recipe as recipes
 from regard.errors import RegardError
-from regard.training.run import train
+from regard.run import train
 from tests.training import toy
 
 
@@ -337,7 +337,7 @@ def test_a_damaged_checkpoint_is_named_when_a_run_goes_on(folder: Path) -> None:
 
 
 def test_a_model_that_has_not_finished(folder: Path) -> None:
-    from regard.folder import load
+    from regard.api import load
 
     train(recipes.load(toy.recipe(folder)), folder / "run", "cpu", minutes=0.0)
     with pytest.raises(RegardError, match=r"training has not finished; resume it, or give .*last, its last checkpoint"):
@@ -436,7 +436,7 @@ def test_a_signal_saves_and_says_how_to_resume(folder: Path, number: int, code: 
     keys = toy.recipe(folder, steps=160, validation={"every": 50, "lines": 5}, checkpoints={"every": 50})
     path, run = write(folder, keys), folder / "run"
     process = subprocess.Popen(
-        [sys.executable, "-m", "regard.cli", "train", str(path), "--out", str(run), "--device", "cpu"],
+        [sys.executable, "-m", "regard", "train", str(path), "--out", str(run), "--device", "cpu"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

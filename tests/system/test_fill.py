@@ -12,8 +12,8 @@ import pytest
 
 import regard
 from regard import recipe as recipes
-from regard.cli import main
-from regard.training.run import train
+from regard.cli.main import main
+from regard.run import train
 from tests.tasks import bert_toy
 from tests.training import toy
 

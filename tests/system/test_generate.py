@@ -10,7 +10,7 @@ import pytest
 
 from regard import load
 from regard import recipe as recipes
-from regard.training.run import train
+from regard.run import train
 from tests.tasks import lm_toy
 from tests.training import toy
 
@@ -51,7 +51,7 @@ def test_several_samples_and_json_are_the_same_texts(run: Path) -> None:
 
 def test_text_is_shown_as_it_is_written(run: Path) -> None:
     """The first piece comes long before the last: `| head` gets its bytes while the command still writes."""
-    command = [sys.executable, "-m", "regard.cli", "generate", str(run), "the", "--device", "cpu"]
+    command = [sys.executable, "-m", "regard", "generate", str(run), "the", "--device", "cpu"]
     with subprocess.Popen(
         [*command, "--max-tokens", "100000", "--min-p", "0.1", "--samples", "4"], stdout=subprocess.PIPE, env=os.environ
     ) as process:

@@ -21,7 +21,7 @@ from regard.accel import inference_weights as frozen
 from regard.accel import linear, norm
 from regard.accel import packed_attention as short
 from regard.nn import dispatch
-from regard.training.run import train
+from regard.run import train
 from tests.cuda_types import cuda_types
 from tests.tasks import bert_toy, chat_toy, lm_toy, test_answer, test_classify, test_tag
 from tests.training import toy

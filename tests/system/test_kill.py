@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch import equal
 
 from regard import recipe as recipes
-from regard.training.run import train
+from regard.run import train
 from tests.training import toy
 
 STEPS, KILLS, ANYWHERE = 110, 20, 5  # ANYWHERE: kills at any moment of a process's life, its beginning included
@@ -36,7 +36,7 @@ class Runs:
 
     def __init__(self) -> None:
         self.context = multiprocessing.get_context("forkserver")
-        self.context.set_forkserver_preload(["regard.training.run", "torch.utils.tensorboard"])
+        self.context.set_forkserver_preload(["regard.run", "torch.utils.tensorboard"])
 
     def start(self, folder: Path, name: str) -> Any:
         process = self.context.Process(target=train, args=(recipe(folder), folder / name, "cpu"))

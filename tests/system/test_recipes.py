@@ -10,9 +10,9 @@ import pytest
 
 import regard
 from regard import recipe as recipes
-from regard.folder import RESULTS
 from regard.interop.bert_folder import import_bert
-from regard.training.run import train
+from regard.io.run_folder import RESULTS
+from regard.run import train
 from tests import made_data
 from tests.test_docs import Block, everywhere, named, without_comments
 

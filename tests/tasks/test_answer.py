@@ -14,9 +14,9 @@ from regard import recipe as recipes
 from regard.data.config import Corpus
 from regard.data.questions import Question, Span, questions
 from regard.errors import RegardError
+from regard.examples.codec import Notes, Reading
 from regard.tasks.answer import AnswerConfig, located
 from regard.tasks.finetuning import FinetuningTask
-from regard.tasks.reading import Notes, Reading
 from regard.text import from_bert
 from tests.parity.test_heads import write_vocabulary
 from tests.tasks import toys

@@ -17,17 +17,17 @@ import torch.nn.functional as F
 
 import regard
 from regard import recipe as recipes
+from regard.cli.chat import Conversation, terminal
 from regard.data.config import Corpus
 from regard.data.dialogues import Dialogues, closed
 from regard.decoding import Beam, Greedy, Sample
 from regard.errors import RegardError
 from regard.evaluation.metrics import distinct
+from regard.io.tensors import read_tensors
 from regard.nn.record import Record
+from regard.predict.chat import Talker, forced
+from regard.run import train
 from regard.tasks.chat import ChatTask, read_dialogues
-from regard.tasks.talk import Conversation, terminal
-from regard.tasks.talker import Talker, forced
-from regard.training.run import train
-from regard.training.weights import read_tensors
 from tests.tasks import chat_toy
 
 KINDS = ("transformer", "lm")

@@ -13,8 +13,8 @@ from regard import recipe as recipes
 from regard.data.choices import Choice, choices
 from regard.data.config import Corpus
 from regard.errors import RegardError
+from regard.examples.codec import Notes, Reading
 from regard.tasks.choose import ChooseConfig
-from regard.tasks.reading import Notes, Reading
 from regard.text import from_bert
 from tests.parity.test_heads import write_vocabulary
 from tests.tasks import toys

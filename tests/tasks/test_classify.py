@@ -13,10 +13,10 @@ from regard import recipe as recipes
 from regard.data.config import Corpus
 from regard.data.labelled import labelled
 from regard.errors import RegardError
+from regard.io.tensors import read_tensors
+from regard.run import train
 from regard.tasks.classify import ordered
 from regard.tasks.finetuning import FinetuningTask
-from regard.training.run import train
-from regard.training.weights import read_tensors
 from tests.tasks import toys
 
 GOOD, BAD = ("good", "fine", "great"), ("bad", "poor", "awful")

@@ -15,12 +15,12 @@ import regard
 from regard import recipe as recipes
 from regard.decoding import Beam, Greedy, Sample
 from regard.errors import RegardError
+from regard.examples.preparing import read_documents
+from regard.examples.windows import Reach
 from regard.models.texts import Texts
+from regard.predict.generation import Writer
+from regard.run import train
 from regard.tasks.language_modelling import LanguageModellingTask
-from regard.tasks.texts import read_documents
-from regard.tasks.windows import Reach
-from regard.tasks.writer import Writer
-from regard.training.run import train
 from tests.tasks import lm_toy
 
 

@@ -13,12 +13,12 @@ import torch.nn.functional as F
 import regard
 from regard import recipe as recipes
 from regard.errors import RegardError
+from regard.io.tensors import read_tensors
 from regard.models.texts import Texts
 from regard.nn import dispatch
-from regard.tasks.held_out import guesses
+from regard.run import train
+from regard.tasks.mlm_metrics import guesses
 from regard.tasks.pretraining import PretrainingTask
-from regard.training.run import train
-from regard.training.weights import read_tensors
 from tests.tasks import bert_toy
 
 

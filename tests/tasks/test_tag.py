@@ -19,10 +19,10 @@ from regard import recipe as recipes
 from regard.data.config import Corpus
 from regard.data.tagged import Scheme, Tagged, tagged
 from regard.errors import RegardError
+from regard.examples.codec import Notes, Reading
+from regard.examples.features import windows
 from regard.models.heads import NOT_LEARNED
-from regard.tasks.reading import Notes, Reading
 from regard.tasks.tag import TagConfig, Tags
-from regard.tasks.units import windows
 from regard.text import from_bert
 from tests.parity.test_heads import write_vocabulary
 from tests.tasks import toys

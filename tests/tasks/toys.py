@@ -6,8 +6,8 @@ from typing import Any
 from typer.testing import CliRunner
 
 from regard import recipe as recipes
-from regard.cli import app
-from regard.training.run import Outcome, train
+from regard.cli.main import app
+from regard.run import Outcome, train
 
 MODEL = {
     "kind": "bert",

@@ -11,11 +11,12 @@ from safetensors.torch import load_file, save_file
 from regard import config
 from regard import recipe as recipes
 from regard.errors import RegardError
+from regard.io import tensors as weights
+from regard.io.tensors import average, load_weights, read_tensors, weights_of, write_tensors
 from regard.models.transformer import Transformer, TransformerConfig
-from regard.training import checkpoint, weights
+from regard.run import train
+from regard.training import checkpoint
 from regard.training.checkpoint import Checkpoints, Progress
-from regard.training.run import train
-from regard.training.weights import average, load_weights, read_tensors, weights_of, write_tensors
 from tests.training import toy
 
 

@@ -11,9 +11,9 @@ from safetensors.torch import load_file
 import regard
 from regard import recipe as recipes
 from regard.errors import RegardError
+from regard.run import train
 from regard.training.config import Layerwise, Training
 from regard.training.loop import by_depth, make_optimiser
-from regard.training.run import train
 from tests.tasks import toys
 
 MODEL = {"kind": "lstm_lm", "layers": 2, "size": 12, "hidden": 16, "dropout": 0.1}

@@ -16,16 +16,16 @@ from safetensors.torch import load_file
 
 from regard import config
 from regard import recipe as recipes
+from regard.api import load
 from regard.data.loader import Step
 from regard.errors import RegardError
-from regard.folder import load
+from regard.io.tensors import weights_of
 from regard.nn.loss import vocabulary_loss
+from regard.run import train
 from regard.tasks.translation import TranslationTask
 from regard.training.checkpoint import Checkpoints
 from regard.training.config import Adam, Training
 from regard.training.loop import Trainer, make_optimiser
-from regard.training.run import train
-from regard.training.weights import weights_of
 from tests.training import toy
 
 
@@ -315,7 +315,7 @@ def test_a_processor_without_bf16_is_told(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for has in (True, False):
-        monkeypatch.setattr("regard.training.run.has_bf16", lambda device, has=has: has)
+        monkeypatch.setattr("regard.run.has_bf16", lambda device, has=has: has)
         run(folder, f"has-{has}", steps=1, precision="bf16")
         said = "".join(capsys.readouterr())
         assert ("bf16, for which" in said) != has, said

@@ -57,7 +57,7 @@ def regard(
     given = stdin.encode() if isinstance(stdin, str) else stdin
     environment = {**os.environ, **options.pop("env", {})}
     found = subprocess.run(
-        [sys.executable, "-m", "regard.cli", *map(str, arguments)],
+        [sys.executable, "-m", "regard", *map(str, arguments)],
         input=given,
         capture_output=True,
         timeout=timeout,

@@ -8,7 +8,7 @@ from typing import Any
 
 from regard.config import nearest
 from regard.data.formats import LAYOUTS, PARALLEL
-from regard.data.places import data_folders
+from regard.data.paths import data_folders
 from regard.data.readers import Record
 from regard.data.sets import ALIASES, SETS, Set
 from regard.errors import RegardError

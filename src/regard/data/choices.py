@@ -8,7 +8,7 @@ from typing import NamedTuple
 from regard.data.config import Corpus
 from regard.data.formats import whole_json
 from regard.data.items import Item, items, misplaced
-from regard.data.places import find
+from regard.data.paths import find
 from regard.data.readers import suffix
 from regard.errors import RegardError
 

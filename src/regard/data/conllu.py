@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from regard.data.places import find
+from regard.data.paths import find
 from regard.data.readers import Record, lines
 from regard.errors import RegardError, plural
 

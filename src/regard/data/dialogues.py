@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from regard.data.config import Corpus
-from regard.data.places import find
+from regard.data.paths import find
 from regard.data.readers import Record, files, lines, parse_json, suffix
 from regard.errors import RegardError
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from regard.data.catalog import lookup
-from regard.data.places import cache_root
+from regard.data.paths import cache_root
 from regard.data.sets import Fetch, Set
 from regard.errors import RegardError, telling
 

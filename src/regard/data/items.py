@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from regard.config import nearest
 from regard.data.config import Corpus
-from regard.data.places import find
+from regard.data.paths import find
 from regard.data.readers import lines, parse_json, suffix
 from regard.errors import RegardError, whole_characters
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from regard.data.places import find
+from regard.data.paths import find
 from regard.data.readers import Record, lines
 from regard.errors import RegardError
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from regard.config import nearest
 from regard.data.config import Corpus
-from regard.data.places import find, find_texts
+from regard.data.paths import find, find_texts
 from regard.errors import RegardError, whole_characters
 
 LONGEST_LINE = 1 << 26  # bytes: what looks like one endless line is not text, and must not fill the memory

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from regard.data.config import Corpus
 from regard.data.items import items
-from regard.data.places import find
+from regard.data.paths import find
 from regard.data.readers import lines, suffix
 from regard.errors import RegardError
 

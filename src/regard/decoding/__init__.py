@@ -5,7 +5,7 @@ from regard.decoding.config import Beam, DecodingConfig, Greedy, Sample
 from regard.decoding.contract import Generator, Hypothesis, Symbols
 from regard.decoding.engine import Engine, Feed
 from regard.decoding.ensemble import Ensemble
-from regard.decoding.shape import Drawn, likeliest
+from regard.decoding.logits_processors import Drawn, likeliest
 from regard.decoding.stream import Stream
 
 __all__ = [

@@ -8,7 +8,7 @@ from torch import Tensor
 from regard.decoding.best import best
 from regard.decoding.config import Beam
 from regard.decoding.contract import Asked, Hypothesis, Symbols, fetched
-from regard.decoding.forced import Forced
+from regard.decoding.forced_tokens import Forced
 
 
 def penalty(length: int, config: Beam) -> float:

@@ -20,10 +20,10 @@ from regard.accel.inference_weights import inference_weights
 from regard.decoding.beam import BeamSearch
 from regard.decoding.config import Beam, DecodingConfig, Sample
 from regard.decoding.contract import NO_SEAMS, Asked, Generator, Hypothesis, Seams, Search, Symbols, Words
-from regard.decoding.forced import Forced, Prefixed
-from regard.decoding.lane import FREE, Lane, Step
+from regard.decoding.forced_tokens import Forced, Prefixed
 from regard.decoding.phrases import PhraseSearch, impossible
-from regard.decoding.single import Choice, Draw, SingleSearch
+from regard.decoding.sampling import Choice, Draw, SingleSearch
+from regard.decoding.slots import FREE, Lane, Step
 from regard.errors import RegardError
 from regard.nn.dispatch import autocast_dtype, no_autocast
 

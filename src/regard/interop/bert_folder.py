@@ -11,22 +11,22 @@ from torch import Tensor, nn
 
 from regard import config
 from regard.errors import RegardError, telling
+from regard.examples.codec import Reader, Reading
+from regard.examples.preparing import TOKENIZER
 from regard.interop import bert
 from regard.interop.checkpoint import Checkpoint, Imported
 from regard.interop.choices import demand, reasons, refuse
 from regard.interop.hf_tokenizer import read_one, write_one
 from regard.interop.keys import KeyMap
 from regard.interop.plain import bare
-from regard.interop.writing import write_json
+from regard.io.atomic import write_json
+from regard.io.tensors import weights_of, write_tensors
 from regard.models.bert import BertConfig
+from regard.predict.embedding import Embedder
 from regard.recipe import Recipe
-from regard.tasks.embedder import Embedder
 from regard.tasks.finetuning import Finetuning
-from regard.tasks.reading import Reader, Reading
-from regard.tasks.texts import TOKENIZER
 from regard.text import Tokenizer
 from regard.text.pretrained import bert_lines, bert_pieces
-from regard.training.weights import weights_of, write_tensors
 
 FORMS = {  # by what a model is for: their class, and the names of its weights
     "pairs": ("BertForPreTraining", bert.PRETRAINING),

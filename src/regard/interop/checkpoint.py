@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard import folder
 from regard.errors import RegardError, telling
+from regard.io import run_folder as folder
+from regard.io.tensors import read_tensors, write_tensors
 from regard.recipe import Recipe, dump
-from regard.training.weights import read_tensors, write_tensors
 
 NAME = re.compile(r"[\w.-]+/[\w.-]+")  # on the hub: organisation/model
 WANTED = ["*.json", "*.safetensors", "pytorch_model*.bin", "*.spm", "*.txt", "*.model", "tokenizer/*"]

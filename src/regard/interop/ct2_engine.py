@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from regard import folder
+from regard import api
 from regard.decoding import Beam, DecodingConfig, Sample, Symbols
 from regard.device import pick_device
 from regard.errors import RegardError
+from regard.examples.batching import lanes
+from regard.examples.vocabulary import Vocabulary
 from regard.interop import ct2
 from regard.interop.ct2_folder import cached, check_precision, places
 from regard.interop.tokenizers_file import spellings
-from regard.tasks.batching import lanes
-from regard.tasks.constraints import Constraints
-from regard.tasks.translator import Options, Translation, Translator, languages_of
-from regard.tasks.vocabulary import Vocabulary
+from regard.io import run_folder as folder
+from regard.predict.constraints import Constraints
+from regard.predict.translation import Options, Translation, Translator, languages_of
 
 if TYPE_CHECKING:
     from regard.recipe import Recipe
@@ -34,7 +35,7 @@ def load(run: Path, device: str = "auto", precision: str = "int8") -> "FastTrans
     library = ct2.library()
     check_precision(precision)
     home = folder.home_of(run)
-    recipe = folder.read_recipe(home)
+    recipe = read_recipe(home)
     languages = languages_of(recipe, run)
     place = cached(run, precision)
     chosen = pick_device(device)
@@ -74,7 +75,7 @@ class FastTranslator(Translator):
     @cached_property
     def model(self) -> nn.Module:  # type: ignore[override]
         assert self.run is not None
-        return folder.load(self.run, "cpu").model
+        return api.load(self.run, "cpu").model
 
     def together(self, others: Sequence[Translator]) -> Translator:
         raise RegardError("--engine ct2 translates with one model; for several (--with), use the own engine")

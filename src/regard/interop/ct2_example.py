@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from regard.decoding import Beam, DecodingConfig, Sample
+from regard.examples.vocabulary import Vocabulary
 from regard.interop.tokenizers_file import FORMS, build, unsupported_reason
-from regard.tasks.translator import Translator
-from regard.tasks.vocabulary import Vocabulary
+from regard.predict.translation import Translator
 from regard.text import Tokenizer
 from regard.text.marian import SPM
 

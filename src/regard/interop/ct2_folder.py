@@ -7,14 +7,15 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard import folder
+from regard import api
 from regard.data.fingerprint import file_hash
 from regard.errors import RegardError
 from regard.interop import ct2, ct2_example
 from regard.interop.choices import reasons, refuse
 from regard.interop.tokenizers_file import spellings
-from regard.interop.writing import new_folder
-from regard.tasks.translator import Translator
+from regard.io import run_folder as folder
+from regard.io.atomic import new_folder
+from regard.predict.translation import Translator
 
 if TYPE_CHECKING:
     from regard.recipe import Recipe
@@ -69,7 +70,7 @@ def cached(run: Path, precision: str) -> Path:
             return place
     except (OSError, ValueError, KeyError, TypeError):
         pass  # absent, or damaged: made anew
-    translator = folder.load(run, "cpu")
+    translator = api.load(run, "cpu")
     if not os.access(run, os.W_OK):
         place = Path(tempfile.mkdtemp(prefix="regard-")) / place.name
     shutil.rmtree(place, ignore_errors=True)

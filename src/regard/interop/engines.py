@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from functools import partial
 
+from regard.api import Opener
 from regard.config import nearest
 from regard.errors import RegardError
-from regard.tasks.command import Opener
 
 
 def opener(engine: str, precision: str | None) -> Opener:
@@ -15,8 +15,8 @@ def opener(engine: str, precision: str | None) -> Opener:
 
 
 def _own(precision: str | None) -> Opener:
-    from regard.folder import load
-    from regard.tasks.translator import PRECISIONS
+    from regard.api import load
+    from regard.predict.translation import PRECISIONS
 
     if precision is not None and precision not in PRECISIONS:
         raise RegardError(f"--precision is {precision!r}; write {' or '.join(PRECISIONS)}, or --engine ct2 for int8")

@@ -4,18 +4,18 @@ from pathlib import Path
 from typing import Any
 
 from regard import config
+from regard.examples.preparing import TOKENIZER
 from regard.interop import gpt2
 from regard.interop.checkpoint import Checkpoint, Imported
 from regard.interop.choices import reasons, refuse
 from regard.interop.hf_tokenizer import check_size, read_one, write_one
-from regard.interop.writing import write_json
+from regard.io.atomic import write_json
+from regard.io.tensors import weights_of, write_tensors
 from regard.models.lm import LanguageModelConfig
+from regard.predict.generation import Writer
 from regard.recipe import Recipe
-from regard.tasks.texts import TOKENIZER
-from regard.tasks.writer import Writer
 from regard.text import Tokenizer
 from regard.text.pretrained import from_gpt2
-from regard.training.weights import weights_of, write_tensors
 
 # --- in -------------------------------------------------------------------------------------------------------------
 

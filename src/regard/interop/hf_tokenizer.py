@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from regard import config
 from regard.errors import RegardError
+from regard.examples.preparing import TOKENIZER
+from regard.examples.vocabulary import Vocabulary
 from regard.interop.tokenizers_file import Marks, build, spellings, unsupported_reason
-from regard.interop.writing import write_json
-from regard.tasks.texts import TOKENIZER
-from regard.tasks.translator import languages_of
-from regard.tasks.vocabulary import Vocabulary
+from regard.io.atomic import write_json
+from regard.predict.translation import languages_of
 from regard.text import Tokenizer
 
 if TYPE_CHECKING:

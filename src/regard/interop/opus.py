@@ -7,22 +7,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard import config, folder
+from regard import config
 from regard.decoding import Beam
 from regard.errors import RegardError
+from regard.examples.vocabulary import Vocabulary
 from regard.interop import marian
 from regard.interop.checkpoint import Checkpoint, Imported
 from regard.interop.choices import reasons, refuse
 from regard.interop.hf_tokenizer import TEXT, write_tokenizer
 from regard.interop.stream import permuted, sines_first
-from regard.interop.writing import write_json
+from regard.io import run_folder as folder
+from regard.io.atomic import write_json
+from regard.io.tensors import weights_of, write_tensors
 from regard.models.transformer import TransformerConfig
 from regard.nn.attention import SharedQueryKey
+from regard.predict.translation import Translator
 from regard.recipe import Recipe
-from regard.tasks.translator import Translator
-from regard.tasks.vocabulary import Vocabulary
 from regard.text.marian import SPM, Marks, from_marian, read_table
-from regard.training.weights import weights_of, write_tensors
 
 TOKENIZER = "tokenizer"  # in a model folder, and in one that was exported: the vocabulary as regard keeps it
 MATRICES = ("query", "key_value")

@@ -5,9 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from regard import folder
+from regard.io import run_folder as folder
+from regard.io.tensors import weights_of, write_tensors
 from regard.recipe import Recipe, dump
-from regard.training.weights import weights_of, write_tensors
 
 
 def write(made: Any, run: Path, out: Path) -> str:

@@ -11,22 +11,22 @@ import torch
 
 from regard.data.choices import Choice
 from regard.data.labelled import Labelled
+from regard.data.question_lines import pair_of, question_of
 from regard.data.questions import Question
 from regard.data.tagged import Tagged
 from regard.errors import RegardError
+from regard.examples.codec import Reader
 from regard.models.batch import Packed, pairs
 from regard.models.texts import texts
+from regard.predict.chat import Talker
+from regard.predict.embedding import Embedder
+from regard.predict.filling import MASK, Filler
+from regard.predict.generation import Writer
+from regard.predict.translation import Translator
 from regard.tasks.answer import SpanReader
-from regard.tasks.asking import pair_of, question_of
 from regard.tasks.choose import OptionChooser
 from regard.tasks.classify import TextClassifier
-from regard.tasks.embedder import Embedder
-from regard.tasks.filler import MASK, Filler
-from regard.tasks.reading import Reader
 from regard.tasks.tag import WordTagger
-from regard.tasks.talker import Talker
-from regard.tasks.translator import Translator
-from regard.tasks.writer import Writer
 from regard.text import Tokenizer
 
 LIMIT = 200  # tokens of a side: weights grow with their square

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from regard.config import at_least, below_one, mechanism, option
 from regard.models.batch import Pairs
+from regard.models.embeddings import SHARE, Share, embeddings
 from regard.models.state import Rows, State
-from regard.models.words import SHARE, Share, embeddings
 from regard.nn.convolution import Convolution
 from regard.nn.dropout import Dropout
 from regard.nn.embedding import Output

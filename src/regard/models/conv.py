@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from regard.config import at_least, below_one, mechanism, option
 from regard.models.batch import Pairs
+from regard.models.embeddings import SHARE, Share, embeddings
 from regard.models.stack import check_room
 from regard.models.state import Rows, State
-from regard.models.words import SHARE, Share, embeddings
 from regard.nn.attention import Attention, AttentionConfig
 from regard.nn.cache import Memory
 from regard.nn.convolution import Convolution, halved, keep_variance, scale_gradient

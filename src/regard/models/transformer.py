@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from regard.config import at_least, mechanism, option
 from regard.models import stack
 from regard.models.batch import Pairs
+from regard.models.embeddings import SHARE, Share, embeddings
 from regard.models.stack import EncoderLayer, Positions, StackConfig
 from regard.models.state import State
-from regard.models.words import SHARE, Share, embeddings
 from regard.nn import dispatch
 from regard.nn.attention import AttentionConfig, MultiHeadAttention
 from regard.nn.cache import Cache, Memory

@@ -15,9 +15,9 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 import regard
-from regard.serve.asked import PLAIN, STORIES, Asked, Look, Story
 from regard.serve.http import Journal, ending
 from regard.serve.pool import Messages, Model, Pool
+from regard.serve.schemas import PLAIN, STORIES, Asked, Look, Story
 from regard.serve.settings import Refused, Settings, letters
 
 PAGE = Path(__file__).parent / "page"

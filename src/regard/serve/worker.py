@@ -46,7 +46,7 @@ def main(told: dict[str, Any], line: Line) -> None:
 
     from regard.errors import RegardError
     from regard.interop.engines import opener
-    from regard.serve.desks import Job, desks, portrait
+    from regard.serve.schedulers import Job, desks, portrait
 
     torch.set_num_threads(told["threads"])
     try:
@@ -79,7 +79,7 @@ if __name__ == "__main__":
     try:
         main(json.loads(sys.argv[1]), Line(socket.socket(fileno=int(sys.argv[2]))))
     except Exception as error:
-        from regard.serve.desks import confess
+        from regard.serve.schedulers import confess
 
         confess(error)
         failed = 1

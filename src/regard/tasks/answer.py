@@ -17,12 +17,12 @@ from regard.data.config import Corpus
 from regard.data.questions import Question, questions
 from regard.errors import RegardError, characters, listed
 from regard.evaluation.squad import answer_metrics
+from regard.examples.codec import Notes, Reader, Reading
+from regard.examples.features import Unit, windows
 from regard.models.heads import Answerer
-from regard.tasks.arguments import checked
-from regard.tasks.contract import Warn
+from regard.predict.arguments import checked
+from regard.reporting import Warn
 from regard.tasks.finetuning import Finetuning, defaults
-from regard.tasks.reading import Notes, Reader, Reading
-from regard.tasks.units import Unit, windows
 from regard.text import Tokenizer
 
 BEST = 20  # begins and ends of a window that are considered, as usual

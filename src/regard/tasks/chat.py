@@ -14,13 +14,14 @@ from regard.config import at_least, option
 from regard.data.config import Corpus
 from regard.data.dialogues import EOU, Dialogues, Spacing
 from regard.data.prepared import Prepared, weighted_index
-from regard.tasks.contract import BaseTask, Progress
-from regard.tasks.fit import fits, refuse_sampling
-from regard.tasks.options import texts_of, with_beam
-from regard.tasks.talker import Talker, measure
-from regard.tasks.texts import TOKENIZER, prepared_from, tokenizer_for
-from regard.tasks.turns import Turns
-from regard.tasks.vocabulary import single
+from regard.examples.dialogues import Turns
+from regard.examples.preparing import TOKENIZER, prepared_from, tokenizer_for
+from regard.examples.vocabulary import single
+from regard.predict.chat import Talker, measure
+from regard.predict.options import texts_of, with_beam
+from regard.reporting import Progress
+from regard.tasks.contract import BaseTask
+from regard.tasks.recipe_checks import fits, refuse_sampling
 from regard.text import Tokenizer
 
 if TYPE_CHECKING:

@@ -17,13 +17,13 @@ from regard.data.choices import Choice, choices
 from regard.data.config import Corpus
 from regard.errors import RegardError, listed
 from regard.evaluation.labels import accuracy
+from regard.examples.codec import Notes, Reader, Reading
+from regard.examples.features import Unit, padded
 from regard.models.heads import Chooser, Options
 from regard.models.texts import Texts
-from regard.tasks.arguments import checked
-from regard.tasks.contract import Warn
+from regard.predict.arguments import checked
+from regard.reporting import Warn
 from regard.tasks.finetuning import Finetuning, defaults
-from regard.tasks.reading import Notes, Reader, Reading
-from regard.tasks.units import Unit, padded
 
 
 @dataclass(frozen=True)

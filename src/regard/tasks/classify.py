@@ -13,12 +13,12 @@ from regard.data.config import Corpus
 from regard.data.labelled import Labelled, labelled
 from regard.errors import RegardError, listed
 from regard.evaluation.labels import class_metrics, number_metrics
+from regard.examples.codec import Notes, Reader, Reading
+from regard.examples.features import Unit
 from regard.models.heads import Classifier, Regressor
-from regard.tasks.arguments import checked
-from regard.tasks.contract import Warn
+from regard.predict.arguments import checked
+from regard.reporting import Warn
 from regard.tasks.finetuning import Finetuning, defaults
-from regard.tasks.reading import Notes, Reader, Reading
-from regard.tasks.units import Unit
 
 Text = str | tuple[str, str]
 UNLIKE = {

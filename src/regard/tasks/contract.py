@@ -1,6 +1,6 @@
 """What a task must offer: its section of a recipe to the commands, and what that prepares to the one training loop."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -9,12 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from regard.nn.attention import slow_paths
+from regard.reporting import Progress
 
 if TYPE_CHECKING:
     from regard.recipe import Recipe
 
-Progress = Callable[[str, int, int], None]  # (what is being done, how many so far, of how many; 0: unknown)
-Warn = Callable[[str], None]  # given a sentence
 Carry = dict[str, Tensor] | None  # named, so that a checkpoint can hold it
 
 

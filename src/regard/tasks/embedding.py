@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from regard.config import option
 from regard.errors import RegardError
+from regard.examples.preparing import TOKENIZER
+from regard.examples.sentences import Sentences
 from regard.models.bert import BertConfig, Encoder
-from regard.tasks.contract import Progress, Task
-from regard.tasks.embedder import Embedder, Pooling
-from regard.tasks.sentences import Sentences
-from regard.tasks.texts import TOKENIZER
+from regard.predict.embedding import Embedder, Pooling
+from regard.reporting import Progress
+from regard.tasks.contract import Task
 from regard.text import Tokenizer
 
 if TYPE_CHECKING:

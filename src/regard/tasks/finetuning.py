@@ -19,14 +19,15 @@ from regard.config import at_least, option
 from regard.data.config import Corpus
 from regard.errors import RegardError
 from regard.evaluation.labels import require
+from regard.examples.codec import Notes, Reader, Reading
+from regard.examples.features import Unit, UnitsView, padded
+from regard.examples.preparing import TOKENIZER
+from regard.examples.vocabulary import single
 from regard.models.texts import Texts
-from regard.tasks.contract import BaseTask, Progress
-from regard.tasks.fit import fits, refuse_sampling
-from regard.tasks.options import texts_of
-from regard.tasks.reading import Notes, Reader, Reading
-from regard.tasks.texts import TOKENIZER
-from regard.tasks.units import Unit, UnitsView, padded
-from regard.tasks.vocabulary import single
+from regard.predict.options import texts_of
+from regard.reporting import Progress
+from regard.tasks.contract import BaseTask
+from regard.tasks.recipe_checks import fits, refuse_sampling
 from regard.text import Tokenizer
 
 if TYPE_CHECKING:

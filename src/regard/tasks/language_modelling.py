@@ -16,16 +16,17 @@ from regard.data.documents import Extent, Form
 from regard.data.prepared import Prepared
 from regard.errors import RegardError
 from regard.evaluation.metrics import Metric, perplexity
+from regard.examples.blocks import BlocksView, Streams, along
+from regard.examples.document_encoder import Running
+from regard.examples.preparing import TOKENIZER, lines_of, prepared_documents, read_documents, tokenizer_for
+from regard.examples.vocabulary import single
+from regard.examples.windows import Reach
 from regard.models.texts import Texts
-from regard.tasks.blocks import BlocksView, Streams, along
-from regard.tasks.contract import BaseTask, Carry, Progress
-from regard.tasks.fit import fits, refuse_sampling
-from regard.tasks.options import texts_of
-from regard.tasks.running import Running
-from regard.tasks.texts import TOKENIZER, lines_of, prepared_documents, read_documents, tokenizer_for
-from regard.tasks.vocabulary import single
-from regard.tasks.windows import Reach
-from regard.tasks.writer import Writer
+from regard.predict.generation import Writer
+from regard.predict.options import texts_of
+from regard.reporting import Progress
+from regard.tasks.contract import BaseTask, Carry
+from regard.tasks.recipe_checks import fits, refuse_sampling
 from regard.text import Tokenizer
 
 if TYPE_CHECKING:

@@ -14,21 +14,22 @@ from torch import nn
 from regard.config import at_least, option
 from regard.data.documents import Form
 from regard.data.prepared import Prepared, weighted_index
+from regard.examples.masked_lm import ExamplesView
+from regard.examples.masking import Masking, Masks
+from regard.examples.preparing import TOKENIZER, lines_of, prepared_documents, tokenizer_for
+from regard.examples.segments import Book, ExamplesConfig, Pairs
+from regard.examples.sentences import Sentences
+from regard.examples.vocabulary import single
 from regard.models.bert import BertConfig, MaskedLanguage
 from regard.models.texts import Texts
 from regard.nn import dispatch
-from regard.tasks.contract import BaseTask, Progress
-from regard.tasks.embedder import Pooling
-from regard.tasks.examples import ExamplesView
-from regard.tasks.filler import Filler
-from regard.tasks.fit import fits, refuse_sampling
-from regard.tasks.held_out import HeldOut, guesses, measure
-from regard.tasks.masking import Masking, Masks
-from regard.tasks.options import texts_of
-from regard.tasks.segments import Book, ExamplesConfig, Pairs
-from regard.tasks.sentences import Sentences
-from regard.tasks.texts import TOKENIZER, lines_of, prepared_documents, tokenizer_for
-from regard.tasks.vocabulary import single
+from regard.predict.embedding import Pooling
+from regard.predict.filling import Filler
+from regard.predict.options import texts_of
+from regard.reporting import Progress
+from regard.tasks.contract import BaseTask
+from regard.tasks.mlm_metrics import HeldOut, guesses, measure
+from regard.tasks.recipe_checks import fits, refuse_sampling
 from regard.text import Tokenizer
 
 if TYPE_CHECKING:

@@ -17,13 +17,13 @@ from regard.data.config import Corpus
 from regard.data.tagged import Scheme, Tagged, tagged
 from regard.errors import listed
 from regard.evaluation.labels import tag_metrics
+from regard.examples.codec import Notes, Reader, Reading
+from regard.examples.features import Unit, windows
 from regard.models.heads import NOT_LEARNED, Tagger
 from regard.models.texts import Texts
-from regard.tasks.arguments import checked
-from regard.tasks.contract import Warn
+from regard.predict.arguments import checked
+from regard.reporting import Warn
 from regard.tasks.finetuning import Finetuning, defaults
-from regard.tasks.reading import Notes, Reader, Reading
-from regard.tasks.units import Unit, windows
 
 if TYPE_CHECKING:
     from regard.recipe import Recipe

@@ -1,7 +1,7 @@
 """Translation: pairs of sentences in, a model that says the second when it reads the first."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
@@ -10,31 +10,27 @@ import torch
 from torch import Tensor, nn
 
 from regard.config import option
-from regard.data.batches import plan
 from regard.data.config import Corpus
-from regard.data.conllu import beside, check_words
 from regard.data.prepared import Prepared, weighted_index
 from regard.data.ragged import Rows
-from regard.data.readers import files, read
+from regard.data.readers import files
 from regard.decoding import DecodingConfig
 from regard.errors import RegardError
-from regard.models.batch import Packed, Pairs, pairs
-from regard.nn.layout import Tree
+from regard.examples.pairs import COLUMNS, PairsView, read_heads, read_pairs
+from regard.examples.preparing import prepared_from
+from regard.examples.vocabulary import Vocabulary
+from regard.models.batch import Pairs
 from regard.nn.record import Record
-from regard.tasks.contract import BaseTask, Carry, Progress
-from regard.tasks.fit import check
-from regard.tasks.guide import Guide, links_of
-from regard.tasks.options import split_of, with_beam
-from regard.tasks.texts import prepared_from
-from regard.tasks.translator import Translator
-from regard.tasks.trees import trees
-from regard.tasks.vocabulary import Vocabulary
-from regard.text import Tokenizer
+from regard.predict.options import split_of, with_beam
+from regard.predict.translation import Translator
+from regard.reporting import Progress
+from regard.tasks.contract import BaseTask, Carry
+from regard.tasks.guided_alignment import Guide
+from regard.tasks.recipe_checks import check
 
 if TYPE_CHECKING:
     from regard.recipe import Recipe
 
-COLUMNS = ("source", "target")
 
 
 @dataclass(frozen=True)
@@ -178,73 +174,6 @@ class TranslationTask(BaseTask):
 
     def save(self, folder: Path) -> None:
         self.vocabulary.save(folder / "tokenizer")
-
-
-class PairsView:
-    """Pairs of one epoch; lengths count the end of the sentence."""
-
-    def __init__(
-        self,
-        vocabulary: Vocabulary,
-        source: Any,
-        target: Any,
-        rows: np.ndarray,
-        beside: Mapping[str, Rows] | None = None,
-    ) -> None:
-        self.vocabulary, self.source, self.target, self.rows = vocabulary, source, target, rows
-        self.beside = beside or {}  # heads of the source's words, links of words, where they are given
-        self.source_lengths: np.ndarray | None = source.lengths[rows] + 1
-        self.target_lengths: np.ndarray = target.lengths[rows] + 1
-
-    def plan(self, budget: int, seed: int, epoch: int) -> list[np.ndarray]:
-        return plan(self.source_lengths, self.target_lengths, budget, seed, epoch)
-
-    def targets(self, indices: np.ndarray) -> int:
-        return int(self.target_lengths[indices].sum())
-
-    def collate(self, indices: np.ndarray) -> Pairs:
-        rows = self.rows[indices]
-        source, target = Packed(*self.source.take(rows)), Packed(*self.target.take(rows))
-        batch = pairs(source, target, self.vocabulary.source, self.vocabulary.target, tuple(rows.tolist()))
-        if "heads" in self.beside:
-            batch = replace(batch, tree=self._tree(rows, self.beside["heads"]))
-        if "links" in self.beside:
-            batch = replace(batch, links=self._links(rows, self.beside["links"]))
-        return batch
-
-    def _tree(self, rows: np.ndarray, heads: Rows) -> Tree:
-        given, pieces = ([column[row].tolist() for row in rows] for column in (heads, self.source))
-        return trees(given, pieces, self.vocabulary.source)
-
-    def _links(self, rows: np.ndarray, links: Rows) -> Tensor:
-        found = []
-        for n, row in enumerate(rows):
-            source = self.vocabulary.source.words(self.source[row].tolist())
-            target = self.vocabulary.target.words(self.target[row].tolist())
-            found.append(links_of(n, links[row].reshape(-1, 2), np.array(source), np.array(target)))
-        return torch.from_numpy(np.concatenate(found))
-
-
-def read_pairs(corpora: list[Corpus], languages: tuple[str, str]) -> list[tuple[str, str]]:
-    """All pairs of a validation or test set, empty lines included."""
-    records = (record for corpus in corpora for record in read(corpus, COLUMNS, languages))
-    found = [(record.fields[0], record.fields[1]) for record in records]
-    if corpora and not found:
-        raise RegardError(f"{', '.join(c.name for c in corpora)}: no pairs to measure on")
-    return found
-
-
-def read_heads(corpora: list[Corpus], languages: tuple[str, str], tokenizer: Tokenizer) -> list[list[int]] | None:
-    """The heads of the words of every source of these pairs; None unless all corpora have them."""
-    if not all(corpus.heads for corpus in corpora):
-        return None
-    found = []
-    for corpus in corpora:
-        for record in beside(read(corpus, COLUMNS, languages), corpus.heads, corpus.name):
-            words = tokenizer.words(tokenizer.encode(record.fields[0]))
-            check_words(words, record.heads or [], f"{corpus.name}, line {record.number}")
-            found.append(record.heads or [])
-    return found
 
 
 def evaluate(

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import RegardError
-from regard.training.weights import (
+from regard.io.tensors import (
     fill,
     flush,
     load_weights,
@@ -22,7 +22,7 @@ from regard.training.weights import (
     write_parts,
     write_tensors,
 )
-from regard.training.world import World
+from regard.training.distributed import World
 
 
 @dataclass

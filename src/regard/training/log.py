@@ -11,7 +11,7 @@ from rich.progress import Progress as Bar
 
 from regard.console import Console
 from regard.errors import whole
-from regard.folder import LOG
+from regard.io.run_folder import LOG
 from regard.training.checkpoint import json_safe
 
 QUIET = 15.0  # seconds between plain lines where there is no terminal

@@ -15,15 +15,15 @@ from regard.accel import launch
 from regard.accel.training_graph import Recorded, Replay
 from regard.data.loader import Loader, Step
 from regard.errors import RegardError
+from regard.io.tensors import is_part, weights_of
 from regard.nn import dispatch
 from regard.tasks.contract import Task, View
 from regard.training.checkpoint import Checkpoints, Progress
 from regard.training.config import Training
+from regard.training.distributed import World, quietly, spread, whole
+from regard.training.ema import RunningMean
 from regard.training.interrupt import Interrupt
 from regard.training.log import Log
-from regard.training.mean import RunningMean
-from regard.training.weights import is_part, weights_of
-from regard.training.world import World, quietly, spread, whole
 
 accel.register()
 

@@ -1,0 +1,82 @@
+"""`regard data list` and `regard data get`: the catalog for people and, with JSON, for programs."""
+
+import json as json_module
+import sys
+from typing import Any
+
+from regard.data.catalog import locate, lookup
+from regard.data.fetch import fetch
+from regard.data.paths import cache_root
+from regard.data.sets import SETS
+
+
+def describe() -> list[dict[str, Any]]:
+    """Every set of the catalog, and where it is on this machine."""
+    rows = []
+    for entry in SETS.values():
+        folder = locate(entry)
+        found = "built in" if entry.layout == "grammar" else str(folder) if folder else None
+        rows.append(
+            {
+                "name": entry.name,
+                "what": entry.what,
+                "languages": list(entry.languages),
+                "splits": list(entry.splits),
+                "size": entry.size,
+                "terms": entry.terms,
+                "home": entry.home,
+                "get": bool(entry.fetch),
+                "note": entry.by_hand,
+                "found": found,
+            }
+        )
+    return rows
+
+
+def list_sets(json: bool = False) -> None:
+    rows = describe()
+    if json:
+        print(json_module.dumps(rows, ensure_ascii=False, indent=1))
+        return
+    from rich.table import Table
+
+    from regard.console import Console
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in ("name", "what", "languages", "splits", "size", "where"):
+        table.add_column(name, no_wrap=name in ("name", "size"), overflow="fold")
+    for row in rows:
+        where = _where(row["found"]) if row["found"] else "get" if row["get"] else "by hand"
+        lists = [" ".join(row[key]) for key in ("languages", "splits")]
+        table.add_row(row["name"], row["what"], *lists, row["size"], where)
+    Console().print(table)
+    print("get: regard data get NAME; by hand, terms and addresses: regard data list --json")
+
+
+def _where(found: str) -> str:
+    return "built in" if found == "built in" else "in the cache" if found.startswith(str(cache_root())) else "found"
+
+
+def get(name: str, json: bool = False) -> None:
+    """Download a set into the cache and say where it is."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
+
+    from regard.console import Console
+
+    entry = lookup(name)
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    tasks: dict[str, TaskID] = {}
+    with Progress(*columns, console=Console(file=sys.stderr), disable=not sys.stderr.isatty()) as bar:
+
+        def progress(file: str, done: int, size: int | None) -> None:
+            if file not in tasks:
+                tasks[file] = bar.add_task(file, total=size)
+            bar.update(tasks[file], completed=done)
+
+        folder = fetch(name, progress)
+    if json:
+        print(json_module.dumps({"name": entry.name, "folder": str(folder)}))
+        return
+    print(f"{entry.name} is in {folder}; terms: {entry.terms}")
+    if entry.by_hand:
+        print(entry.by_hand)

@@ -1,0 +1,519 @@
+"""The command line: one table of commands. Bodies live beside their features and are imported when they run."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer import Argument, Option
+from typer.core import TyperCommand, TyperGroup
+
+
+class Commands(TyperGroup):
+    """Ends as other tools do when the reader of its output has seen enough (`| head`); click would exit with 1."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            result = super().invoke(ctx)
+            if sys.stdout:  # `>&-` leaves none
+                sys.stdout.flush()
+            return result
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left has nowhere to go
+            raise SystemExit(141) from None  # 128 + SIGPIPE
+
+
+app = typer.Typer(
+    name="regard",
+    cls=Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="The Transformer, complete: train and measure attention models, translate and write.\n\n"
+    "First steps:  regard quickstart  trains a small translator in minutes and shows what to try next.",
+)
+data = typer.Typer(no_args_is_help=True, help="The catalog of public data sets.")
+app.add_typer(data, name="data")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from regard import __version__
+
+        print(f"regard {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[bool, Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
+) -> None:
+    pass
+
+
+Device = Annotated[str, Option(help="auto, cpu, cuda, cuda:1 …")]
+Json = Annotated[bool, Option("--json", help="Print JSON for programs.")]
+Run = Annotated[Path, Argument(help="A trained model: the folder that `regard train --out` wrote.")]
+Heads = Annotated[
+    Path | None, Option(help="A CoNLL-U file of the source, sentence i for line i: for structural positions.")
+]
+Engine = Annotated[str, Option(help="own, or ct2: CTranslate2, which is fastest on a CPU; see docs/interop.md.")]
+Precision = Annotated[
+    str | None, Option(help="Of decoding: float32 or bf16; with --engine ct2 int8, which is its default, or float32.")
+]
+Others = Annotated[
+    list[Path] | None,
+    Option("--with", metavar="RUN", help="Another model that decides together with RUN; may be repeated."),
+]
+Input = Annotated[Path | None, Option("--input", "-i", help="Text, one sentence a line. Default: stdin.")]
+Output = Annotated[Path | None, Option("--output", "-o", help="Default: stdout.")]
+BatchTokens = Annotated[int, Option(min=1, help="Padded tokens computed at once.")]
+Beam = Annotated[int | None, Option(min=1, help="Beam size; 1 is greedy. Default: as the recipe says.")]
+SlowBeam = Annotated[int | None, Option(min=1, help="Search with a beam; shown when it is done.")]
+Greedy = Annotated[bool, Option("--greedy", help="The likeliest word every time.")]
+Temperature = Annotated[float | None, Option(help="Below 1 sharpens, above 1 flattens; 0: the likeliest word.")]
+TopK = Annotated[int | None, Option(help="Draw from the k likeliest words only.")]
+TopP = Annotated[float | None, Option(help="Draw from the likeliest with this much probability.")]
+MinP = Annotated[float | None, Option(help="Draw from those with this share of the likeliest's.")]
+
+
+class TrainCommand(TyperCommand):
+    """`regard train --help` also lists every key of a recipe, from the same classes that parse it."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        super().format_help(ctx, formatter)
+        from regard.cli.train import recipe_help
+
+        formatter.write(recipe_help())
+
+
+@app.command()
+def quickstart(
+    out: Annotated[Path, Option(help="Where the trained model goes.")] = Path("runs/quickstart"),
+    device: Device = "auto",
+) -> None:
+    """Train a small English→German translator on the embedded corpus, measure it, and show what it can do."""
+    from regard.cli.quickstart import quickstart as body
+
+    body(out, device)
+
+
+@app.command(cls=TrainCommand)
+def train(
+    recipe: Annotated[str, Argument(help="A YAML file, or the name of a shipped recipe (see `regard info`).")],
+    overrides: Annotated[list[str] | None, Argument(help="Keys to change, as model.layers=4.")] = None,
+    out: Annotated[Path | None, Option(help="The run folder. Default: runs/NAME of the recipe.")] = None,
+    device: Device = "auto",
+    minutes: Annotated[float | None, Option(help="Stop and save after so long; run again to go on.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Train a model. The same command on an existing run folder goes on where it stopped."""
+    from regard.cli.train import train as body
+
+    raise typer.Exit(body(recipe, overrides or [], out, device, minutes, as_json))
+
+
+@app.command()
+def evaluate(
+    run: Run,
+    split: Annotated[str | None, Option(help="test or valid of the recipe. Default: test if there is one.")] = None,
+    source: Annotated[Path | None, Option(help="Measure on this file instead, with --reference.")] = None,
+    reference: Annotated[Path | None, Option(help="What the translations should be, line by line.")] = None,
+    heads: Heads = None,
+    beam: Beam = None,
+    others: Others = None,
+    engine: Engine = "own",
+    precision: Precision = None,
+    text: Annotated[Path | None, Option(help="Not for translation: measure on this file instead.")] = None,
+    context: Annotated[int | None, Option(min=1, help="A language model: tokens of a window.")] = None,
+    stride: Annotated[
+        int | None, Option(min=1, help="A language model: tokens from window to window; less is slower.")
+    ] = None,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Measure a model, as its task is measured: BLEU, chrF and TER with signatures, perplexity, accuracy, F1."""
+    from regard.cli.translate import evaluate as body
+    from regard.interop.engines import opener
+
+    asked = {"source": source, "reference": reference, "heads": heads, "beam": beam}
+    asked |= {"text": text, "context": context, "stride": stride}
+    body(run, split, device, as_json, opener(engine, precision), others or (), **asked)
+
+
+@app.command()
+def generate(
+    run: Run,
+    prompt: Annotated[str | None, Argument(help="What the text begins with. Default: all of stdin.")] = None,
+    max_tokens: Annotated[int, Option(min=1, help="Write at most so many tokens.")] = 256,
+    temperature: Temperature = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    min_p: MinP = None,
+    repetition_penalty: Annotated[
+        float | None, Option(help="Above 1: words that were there before are less likely.")
+    ] = None,
+    seed: Annotated[int | None, Option(help="The same seed writes the same text.")] = None,
+    greedy: Greedy = False,
+    beam: SlowBeam = None,
+    samples: Annotated[int, Option(min=1, help="So many texts.")] = 1,
+    stop: Annotated[list[str] | None, Option(help="End before this string; may be repeated.")] = None,
+    echo: Annotated[bool, Option("--echo", help="Write the prompt too.")] = False,
+    strict: Annotated[
+        bool, Option("--strict", help="Refuse a prompt longer than the context, instead of keeping its end.")
+    ] = False,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Continue a text with a language model, as it is being written."""
+    from regard.cli.generate import generate as body
+
+    drawn = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p, "seed": seed}
+    drawn["repetition_penalty"] = repetition_penalty
+    options = {"max_tokens": max_tokens, "stop": stop or [], "strict": strict}
+    body(run, prompt, "greedy" if greedy else None, beam, drawn, samples, echo, device, as_json, **options)
+
+
+@app.command()
+def chat(
+    run: Run,
+    max_tokens: Annotated[int | None, Option(help="A reply has at most so many tokens.")] = None,
+    temperature: Temperature = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    min_p: MinP = None,
+    repetition_penalty: Annotated[
+        float | None, Option(help="Above 1: words that the reply has already are less likely.")
+    ] = None,
+    seed: Annotated[int | None, Option(help="The same seed gives the same replies to the same turns.")] = None,
+    greedy: Greedy = False,
+    beam: SlowBeam = None,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Talk with a model: in a terminal line by line (/help), else one turn a line in, one reply a line out."""
+    from regard.cli.chat import chat as body
+
+    options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p, "seed": seed}
+    options |= {"repetition_penalty": repetition_penalty, "greedy": greedy, "beam": beam, "max_tokens": max_tokens}
+    body(run, options, device, as_json)
+
+
+@app.command()
+def fill(
+    run: Run,
+    input: Input = None,
+    output: Output = None,
+    top: Annotated[int, Option(min=1, help="So many words for each gap.")] = 5,
+    batch_tokens: BatchTokens = 4096,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Fill gaps with a pretrained BERT: text with [MASK] in, the likeliest words and their probabilities out.
+
+    One line for one line: word and probability in turn, a tab between gaps. A line without [MASK] gives an empty line
+    and a note.
+    """
+    from regard.cli.fill import fill as body
+
+    body(run, input, output, top, batch_tokens, device, as_json)
+
+
+@app.command()
+def embed(
+    run: Run,
+    input: Input = None,
+    output: Annotated[
+        Path | None, Option("--output", "-o", help="A name that ends in .npy holds an array. Default: stdout.")
+    ] = None,
+    pooling: Annotated[str | None, Option(help="mean, cls, max or pooler. Default: as the model's task says.")] = None,
+    layer: Annotated[
+        int | None, Option(help="0: what goes into the first layer; -1, the default: the last one's output.")
+    ] = None,
+    normalise: Annotated[bool | None, Option(help="Vectors of length 1. Default: as the model's task says.")] = None,
+    batch_tokens: BatchTokens = 4096,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Turn texts into vectors with a BERT: one line in, one vector out, tabs between its numbers, empty lines kept."""
+    from regard.cli.embed import embed as body
+
+    body(run, input, output, pooling, layer, normalise, batch_tokens, device, as_json)
+
+
+@app.command()
+def translate(
+    run: Run,
+    input: Input = None,
+    output: Output = None,
+    beam: Beam = None,
+    nbest: Annotated[
+        int, Option(min=1, help="Up to so many translations of each line, all different, as number, score, text.")
+    ] = 1,
+    scores: Annotated[
+        bool, Option(help="Put the score that ranks and a tab first: log-probability, by length under a beam.")
+    ] = False,
+    sample: Annotated[bool, Option(help="Draw words at random instead of searching.")] = False,
+    temperature: Annotated[float | None, Option(help="For --sample: below 1 sharpens; 0: greedy. Default: 1.")] = None,
+    top_k: Annotated[int | None, Option(help="For --sample: from the k likeliest only.")] = None,
+    top_p: Annotated[float | None, Option(help="For --sample: from the likeliest with this much probability.")] = None,
+    seed: Annotated[int | None, Option(help="For --sample. Default: 1.")] = None,
+    alignments: Annotated[
+        Path | None, Option(help="Also write word alignments here, a line for each output: 0-0 1-2 … (Pharaoh).")
+    ] = None,
+    layer: Annotated[int | None, Option(min=1, help="For --alignments. Default: the one before the last.")] = None,
+    head: Annotated[list[int] | None, Option(min=1, help="For --alignments, may be repeated. Default: all.")] = None,
+    heads: Heads = None,
+    long: Annotated[
+        str, Option(help="Lines longer than the model knows: truncate, refuse, translate, or segment: cut, then join.")
+    ] = "truncate",
+    others: Others = None,
+    prefixes: Annotated[
+        Path | None, Option(help="A file whose line i says how output i must begin; empty: nothing asked.")
+    ] = None,
+    phrases: Annotated[
+        Path | None, Option(help="A file whose line i has phrases, with tabs between, that output i must hold.")
+    ] = None,
+    errors: Annotated[
+        str, Option(help="Input that is not UTF-8: strict stops at it, replace puts U+FFFD there and counts.")
+    ] = "strict",
+    batch_tokens: BatchTokens = 4096,
+    engine: Engine = "own",
+    precision: Precision = None,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Translate text: one line in, one line out, empty lines kept."""
+    from regard.cli.translate import translate as body
+    from regard.interop.engines import opener
+    from regard.predict.constraints import Wanted
+    from regard.predict.options import TranslationSearch
+
+    search: TranslationSearch = {"beam": beam, "sample": sample, "temperature": temperature, "top_k": top_k}
+    search |= {"top_p": top_p, "seed": seed}
+    shown = (alignments, layer, head)
+    body(run, input, output, search, nbest, scores, shown, heads, long, batch_tokens, device, as_json,
+         opener(engine, precision), others or (), Wanted(prefixes, phrases), errors)  # fmt: skip
+
+
+@app.command()
+def look(
+    run: Run,
+    text: Annotated[str | None, Argument(help="What the model reads. Default: all of stdin.")] = None,
+    target: Annotated[str | None, Option(help="What it should say, or go on with, instead of its own output.")] = None,
+    out: Annotated[Path | None, Option(help="The page. Default: look.html.")] = None,
+    png: Annotated[Path | None, Option(help="A picture for a paper; the name may end in .pdf or .svg.")] = None,
+    place: Annotated[
+        str | None, Option(help="For --png: encoder, decoder or cross. Default: the last there is.")
+    ] = None,
+    layer: Annotated[int | None, Option(min=1, help="For --png. Default: the last.")] = None,
+    head: Annotated[int | None, Option(min=1, help="For --png. Default: the mean of all.")] = None,
+    language: Annotated[str, Option(help="Of the page: en or zh. Default: the browser's.")] = "",
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Show what a model's attention does with a text: one page that needs no network, a picture, or JSON."""
+    from regard.cli.look import look as body
+
+    body(run, text, target, out, png, (place, layer, head), language, device, as_json)
+
+
+@app.command()
+def classify(
+    run: Run, input: Input = None, output: Output = None, device: Device = "auto", as_json: Json = False
+) -> None:
+    """Label texts, one a line, or pairs, as first TAB second: a label a line, or a number; empty lines are kept."""
+    from regard.cli.finetuned import classify as body
+
+    body(run, input, output, device, as_json)
+
+
+@app.command()
+def tag(run: Run, input: Input = None, output: Output = None, device: Device = "auto", as_json: Json = False) -> None:
+    """Tag words, a sentence a line, with spaces between words: the tags of a line, with spaces between them."""
+    from regard.cli.finetuned import tag as body
+
+    body(run, input, output, device, as_json)
+
+
+@app.command()
+def answer(
+    run: Run, input: Input = None, output: Output = None, device: Device = "auto", as_json: Json = False
+) -> None:
+    """Answer questions by parts of texts: question TAB text a line, or JSON with question and context."""
+    from regard.cli.finetuned import answer as body
+
+    body(run, input, output, device, as_json)
+
+
+@app.command()
+def choose(
+    run: Run, input: Input = None, output: Output = None, device: Device = "auto", as_json: Json = False
+) -> None:
+    """Choose an option: text TAB question TAB options a line, or JSON with context, question and options."""
+    from regard.cli.finetuned import choose as body
+
+    body(run, input, output, device, as_json)
+
+
+@app.command()
+def score(
+    run: Run,
+    source: Annotated[
+        Path | None, Option(help="Source sentences, or texts. Default: stdin, pairs as source TAB target.")
+    ] = None,
+    target: Annotated[Path | None, Option(help="Their translations, line by line.")] = None,
+    heads: Heads = None,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """How likely a model finds given translations, or texts: the log-probability of each, one a line."""
+    from regard.cli.translate import score as body
+
+    body(run, source, target, heads, device, as_json)
+
+
+@app.command()
+def average(
+    runs: Annotated[list[Path], Argument(help="One run with --last, or several models or checkpoints.")],
+    out: Annotated[Path, Option(help="Where the averaged model goes.")],
+    last: Annotated[int, Option(min=0, help="Average the last so many checkpoints of one run.")] = 0,
+) -> None:
+    """Average the weights of checkpoints into one model."""
+    from regard.cli.train import average as body
+
+    body(runs, out, last)
+
+
+@app.command("import")
+def bring_in(
+    form: Annotated[str, Argument(metavar="hf", help="Whose form: hf, Hugging Face.")],
+    name: Annotated[str, Argument(metavar="PATH_OR_NAME", help="A folder, or a name on the hub.")],
+    out: Annotated[Path, Argument(help="Where the model goes.")],
+) -> None:
+    """Bring in a model of another library: OPUS-MT's Marian models, the BERT family, GPT-2."""
+    from regard.cli.interop import bring_in as body
+
+    body(form, name, out)
+
+
+@app.command("export")
+def send_out(
+    form: Annotated[str, Argument(metavar="hf|ct2|safetensors", help="Whose form; see docs/interop.md.")],
+    run: Run,
+    out: Annotated[Path, Argument(help="Where the folder goes.")],
+    precision: Annotated[str, Option(help="For ct2: float32 or int8.")] = "int8",
+) -> None:
+    """Take a model to another library: Hugging Face, CTranslate2, or bare safetensors."""
+    from regard.cli.interop import send_out as body
+
+    body(form, run, out, precision)
+
+
+@app.command()
+def info(
+    run: Annotated[Path | None, Argument(help="A trained model. Without it: this installation.")] = None,
+    mechanisms: Annotated[
+        bool, Option("--mechanisms", help="List every attention, position, block and model: meaning, formula, paper.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """What this installation has, or what a trained model is and how well it did."""
+    if mechanisms:
+        from regard.mechanisms import listing
+
+        listing(as_json)
+    else:
+        from regard.cli.train import info as body
+
+        body(run, as_json)
+
+
+@app.command()
+def serve(
+    runs: Annotated[list[str], Argument(metavar="RUN…", help="Trained models, each as RUN or NAME=RUN.")],
+    host: Annotated[str, Option(help="Where to listen; 0.0.0.0 is everywhere.")] = "127.0.0.1",
+    port: Annotated[int, Option(min=0, max=65535, help="0: any that is free.")] = 8000,
+    engine: Engine = "own",
+    precision: Precision = None,
+    workers: Annotated[int, Option(min=1, help="Processes of each model.")] = 1,
+    threads: Annotated[int, Option(min=1, help="Of each process.")] = 1,
+    places: Annotated[int, Option(min=1, help="Sentences that a process translates at once.")] = 256,
+    api_key: Annotated[str | None, Option(help="Callers must show it; better in a file, or in REGARD_API_KEY.")] = None,
+    api_key_file: Annotated[Path | None, Option(help="Keys, one a line.")] = None,
+    max_length: Annotated[int, Option(min=1, help="Characters of a text.")] = 5_000,
+    max_texts: Annotated[int, Option(min=1, help="Texts of a request.")] = 256,
+    max_body: Annotated[int, Option(min=1, help="Bytes of a request.")] = 1 << 20,
+    max_tokens: Annotated[int, Option(min=1, help="Tokens of a text that is written.")] = 1_024,
+    queue: Annotated[int, Option(min=1, help="Texts of a model that may wait or be worked on.")] = 1_024,
+    timeout: Annotated[float, Option(min=0.01, help="Seconds that a request may take.")] = 60.0,
+    patience: Annotated[float, Option(min=0.01, help="Seconds for a client to send a request.")] = 10.0,
+    drain: Annotated[float, Option(min=0, help="Seconds for requests that run when the server ends.")] = 30.0,
+    log_text: Annotated[bool, Option("--log-text", help="Write what users send into the log.")] = False,
+    device: Device = "auto",
+) -> None:
+    """Put trained models behind an HTTP API and a page; see docs/serving.md."""
+    from regard.cli.serve import keys, named
+    from regard.cli.serve import serve as body
+    from regard.serve.settings import Settings
+
+    limits = {"max_length": max_length, "max_texts": max_texts, "max_body": max_body, "max_tokens": max_tokens}
+    times = {"timeout": timeout, "patience": patience, "drain": drain}
+    work = {"engine": engine, "precision": precision, "workers": workers, "threads": threads, "places": places}
+    known = keys(api_key, api_key_file)
+    body(Settings(named(runs), host, port, device=device, keys=known, queue=queue, log_text=log_text,
+                  **limits, **times, **work))  # type: ignore[arg-type]  # fmt: skip
+
+
+@data.command("list")
+def data_list(as_json: Json = False) -> None:
+    """Every set of the catalog: what it is, and whether it is here."""
+    from regard.cli.data import list_sets
+
+    list_sets(as_json)
+
+
+@data.command("get")
+def data_get(name: Annotated[str, Argument(help="A name from `regard data list`.")]) -> None:
+    """Download a set from its public address."""
+    from regard.cli.data import get
+
+    get(name)
+
+
+def main() -> None:
+    """Errors a user can mend are one sentence and exit code 2; --debug, anywhere, shows the traceback instead."""
+    from regard.errors import RegardError
+
+    debug = "--debug" in sys.argv
+    sys.argv = [argument for argument in sys.argv if argument != "--debug"]
+    try:
+        app()
+    except RegardError as error:
+        if debug:
+            raise
+        print(f"regard: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except OSError as error:
+        if debug:
+            raise
+        print(f"regard: {error.filename or 'output'}: {error.strerror or error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except RuntimeError as error:  # torch's own words for a full or absent GPU
+        if debug or "CUDA" not in str(error):
+            raise
+        print(
+            f"regard: {str(error).splitlines()[0]}; try a smaller training.tokens_per_batch or --batch-tokens",
+            file=sys.stderr,
+        )
+        raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        print("regard: interrupted", file=sys.stderr)
+        raise SystemExit(130) from None
+
+
+if __name__ == "__main__":
+    main()

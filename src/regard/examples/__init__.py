@@ -1,0 +1,1 @@
+"""From rows of files to batches of examples: features, masking, segments, dialogues, packing. Knows no loss."""

@@ -1,0 +1,118 @@
+"""The tokenizers of a task: one, or those of a pair of languages, trained, saved and loaded together."""
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from regard import text
+from regard.config import to_plain
+from regard.data.fingerprint import file_hash
+from regard.data.paths import cache_root
+from regard.data.readers import files, read
+from regard.errors import RegardError
+from regard.reporting import Progress
+from regard.text import Tokenizer
+from regard.text.tokenizer import VERSION
+
+if TYPE_CHECKING:
+    from regard.recipe import Recipe
+
+
+def _kept(recipe: "Recipe", languages: Sequence[str] | None, how: Any) -> Path:
+    """Where what is learned from these texts is kept; `how` is what it depends on besides the recipe's text section."""
+    contents = [
+        [corpus.set, corpus.columns, [file_hash(path) for path in files(corpus, languages)]]
+        for corpus in recipe.data.train
+    ]
+    given = [file_hash(Path(path)) for path in recipe.text.files()]
+    key = json.dumps([to_plain(recipe.text), given, how, contents, VERSION])
+    cache = Path(recipe.data.cache) if recipe.data.cache else cache_root()
+    return cache / "tokenizers" / hashlib.blake2b(key.encode(), digest_size=12).hexdigest()
+
+
+def single(
+    recipe: "Recipe", lines: Callable[[], Iterator[str]], language: str, how: str, specials: Sequence[str] = ()
+) -> Tokenizer:
+    """One tokenizer for texts of one kind, learned from the lines, or found in the cache if that was done before.
+
+    `how` names the way in which the lines come from the training text; `specials` are tokens beside the usual four.
+    """
+    path = _kept(recipe, None, [how, language, *specials]) / "tokenizer.json"
+    if path.exists():
+        with contextlib.suppress(RegardError):  # damaged: learn it again
+            return Tokenizer.load(path)
+    tokenizer = text.train(recipe.text, lines(), language, specials=specials)
+    tokenizer.save(path)
+    return tokenizer
+
+
+class Vocabulary:
+    """`shared` means one vocabulary that both sides see by their own language's rules."""
+
+    def __init__(self, source: Tokenizer, target: Tokenizer, shared: bool) -> None:
+        self.source, self.target, self.shared = source, target, shared
+
+    @staticmethod
+    def of(tokenizer: Tokenizer, languages: tuple[str, str]) -> "Vocabulary":
+        return Vocabulary(tokenizer.in_language(languages[0]), tokenizer.in_language(languages[1]), shared=True)
+
+    def __iter__(self) -> Iterator[Tokenizer]:
+        return iter((self.source, self.target))
+
+    @property
+    def samples(self) -> bool:
+        """Whether training draws a new segmentation of the text in every epoch."""
+        return bool(self.source.sampling or self.target.sampling)
+
+    @staticmethod
+    def train(recipe: "Recipe", languages: tuple[str, str], progress: Progress) -> "Vocabulary":
+        """Learned from a sample of the training text, or found in the cache if that was done before."""
+        folder = _kept(recipe, languages, languages)
+        if folder.is_dir():
+            with contextlib.suppress(RegardError):  # damaged: learn it again
+                return Vocabulary.load(folder, languages)
+        vocabulary = Vocabulary._learn(recipe, languages, progress)
+        vocabulary.save(folder)
+        return vocabulary
+
+    @staticmethod
+    def _learn(recipe: "Recipe", languages: tuple[str, str], progress: Progress) -> "Vocabulary":
+        def lines(side: int) -> Iterator[str]:
+            count = 0
+            for corpus in recipe.data.train:
+                for record in read(corpus, ("source", "target"), languages):
+                    count += 1
+                    if count % 10_000 == 0:
+                        progress("Reading lines for the vocabulary", count, 0)
+                    yield record.fields[side]
+
+        source, target = languages
+        if recipe.text.shared and recipe.text.one_tokenizer:
+            groups = {source: lines(0), target: lines(1)} if source != target else chain(lines(0), lines(1))
+            return Vocabulary.of(text.train(recipe.text, groups, source), languages)
+        return Vocabulary(
+            text.train(recipe.text, lines(0), source, "source"),
+            text.train(recipe.text, lines(1), target, "target"),
+            False,
+        )
+
+    def save(self, folder: Path) -> None:
+        """`tokenizer.json` when shared, else `source.json` and `target.json`."""
+        if self.shared:
+            self.source.save(folder / "tokenizer.json")
+        else:
+            self.source.save(folder / "source.json")
+            self.target.save(folder / "target.json")
+
+    @staticmethod
+    def load(folder: Path, languages: tuple[str, str]) -> "Vocabulary":
+        if (folder / "tokenizer.json").exists():
+            return Vocabulary.of(Tokenizer.load(folder / "tokenizer.json"), languages)
+        missing = [n for n in ("source.json", "target.json") if not (folder / n).exists()]
+        if missing:
+            raise RegardError(f"{folder}: there is no tokenizer.json, nor {' and '.join(missing)}")
+        return Vocabulary(Tokenizer.load(folder / "source.json"), Tokenizer.load(folder / "target.json"), False)

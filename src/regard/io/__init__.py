@@ -1,0 +1,1 @@
+"""Files: atomic writes, safetensors, the run folder. Knows no task and no model."""

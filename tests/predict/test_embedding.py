@@ -1,0 +1,130 @@
+"""Filling and embedding: pooling by hand, order, gaps, and texts that are too long."""
+
+import io
+import os
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import regard
+from regard import recipe as recipes
+from regard.cli.embed import _save
+from regard.errors import RegardError
+from regard.models.texts import Texts
+from regard.predict.filling import Filler
+from regard.run import train
+from tests.tasks import bert_toy
+
+TEXTS = ["The cat sat on the mat .", "", "A king .", "   ", "the wind and the sea and a boat sails", "unhappily"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("embed")
+    bert_toy.write_text(folder)
+    train(recipes.load(bert_toy.recipe(folder, steps=30)), folder / "run", "cpu")
+    return folder / "run"
+
+
+@pytest.fixture
+def filler(run: Path) -> Filler:
+    return regard.load(run, device="cpu")
+
+
+def hidden(filler: Filler, text: str, layers: int | None = None) -> torch.Tensor:
+    t = filler.tokenizer
+    ids = torch.tensor([[t.bos, *t.encode(text), t.eos]])
+    with torch.inference_mode():
+        return filler.body(Texts(ids), layers=layers)[0]  # [T, D]
+
+
+def test_pooling_is_that_of_each_text_alone(filler: Filler) -> None:
+    for layer, depth in ((None, None), (-1, 1), (0, 0), (-2, 0)):
+        for name, pool in (("mean", lambda h: h.mean(0)), ("cls", lambda h: h[0]), ("max", lambda h: h.amax(0))):
+            found = filler.embed(TEXTS, pooling=name, layer=layer, batch_tokens=20)  # type: ignore[arg-type]
+            for text, vector in zip(TEXTS, found, strict=True):
+                expected = pool(hidden(filler, text, depth)) if text.strip() else torch.zeros(16)
+                np.testing.assert_allclose(vector, expected, atol=1e-5)
+    pooled = filler.embed(TEXTS[:1], pooling="pooler")[0]
+    np.testing.assert_allclose(
+        pooled, filler.model.pooler(hidden(filler, TEXTS[0])[None].clone())[0].detach(), atol=1e-5
+    )
+    short = np.linalg.norm(filler.embed(TEXTS, normalise=True), axis=1)
+    np.testing.assert_allclose(short, [1, 0, 1, 0, 1, 1], atol=1e-5)
+
+
+def test_long_texts_keep_their_beginnings(filler: Filler) -> None:
+    said: list[str] = []
+    long = "sea cat " * 40
+    found = filler.embed([long, "a cat"], warn=said.append)
+    assert said == ["1 of 2 texts have more than 30 tokens: their beginnings are kept"]
+    np.testing.assert_allclose(found[0], filler.embed(["sea cat " * 15])[0], atol=1e-5)
+    with pytest.warns(UserWarning, match="their beginnings are kept"):
+        filler.embed([long])
+
+
+def test_gaps_are_filled_by_the_scores_of_their_places(filler: Filler) -> None:
+    t = filler.tokenizer
+    lines = ["sea [MASK] cat mat [MASK] .", "no gap", "", "[MASK]", "Sea[MASK]Cat"]
+    found = filler.fill(lines, top=4)
+    assert [len(gaps) for gaps in found] == [2, 0, 0, 1, 1]
+    sea, cat = t.encode("sea"), t.encode("cat")
+    for line, ids in ((0, None), (4, [t.bos, *sea, t.mask, *cat, t.eos])):
+        ids = ids or [t.bos, *sea, t.mask, *t.encode("cat mat"), t.mask, *t.encode("."), t.eos]
+        places = torch.tensor([n for n, i in enumerate(ids) if i == t.mask])
+        with torch.inference_mode():
+            words, _ = filler.model.scores(Texts(torch.tensor([ids]), places=places))  # type: ignore[operator]
+        for gap, scores in zip(found[line], words.softmax(-1), strict=True):
+            order = [i for i in scores.argsort(descending=True).tolist() if i not in t.special.values()][:4]
+            assert [guess.word for guess in gap] == t.tokens(order)
+            np.testing.assert_allclose([guess.probability for guess in gap], scores[order], atol=1e-6)
+    everything = filler.fill(["a [MASK]"], top=1000)[0][0]
+    assert len(everything) == t.size - len(set(t.special.values()))
+
+
+def test_a_long_text_is_cut_to_what_stands_around_its_gaps(filler: Filler) -> None:
+    before, after = "sea cat " * 30, " sea king" * 30
+    ((gap,),) = filler.fill([before + "[MASK]" + after])
+    ((same,),) = filler.fill(["cat " + "sea cat " * 7 + "[MASK]" + " sea king" * 7])  # 30 places: 15, the gap, 14
+    assert [g.word for g in gap] == [g.word for g in same]
+    np.testing.assert_allclose([g.probability for g in gap], [g.probability for g in same], atol=1e-5)
+    with pytest.raises(RegardError, match="line 7: its gaps lie 62 tokens apart; 30 can be read at once"):
+        filler.fill(["[MASK]" + after + "[MASK]"], before=6)
+    told: list[str] = []
+    found = filler.fill(["a [MASK]", "[MASK]" + after + "[MASK]", "[MASK]"], warn=told.append)
+    assert [len(gaps) for gaps in found] == [1, 0, 1]
+    assert told == ["line 2: its gaps lie 62 tokens apart; 30 can be read at once, so it is left empty"]
+
+
+def test_mistakes(filler: Filler) -> None:
+    for call, message in (
+        (lambda: filler.embed("one"), r"write embed\(\[text\]\)"),
+        (lambda: filler.fill("one"), r"write fill\(\[text\]\)"),
+        (lambda: filler.fill(["[MASK]"], top=0), "top must be at least 1"),
+        (lambda: filler.embed(["a"], pooling="sum"), "embed: pooling is 'sum'; known: mean, cls, max, pooler"),
+        (lambda: filler.embed(["a"], pooling="mena"), r"embed: pooling is 'mena'; did you mean mean\?"),
+        (lambda: filler.embed(["a"], poling="mean"), r"embed has no option poling; did you mean pooling\?"),
+        (lambda: filler.embed(["a", 3]), "embed takes a list of texts; number 2 is 3, which is not text"),
+        (lambda: filler.fill(["a"], tpo=3), r"fill has no option tpo; did you mean top\?"),
+        (lambda: filler.fill([None]), "fill takes a list of texts; number 1 is None, which is not text"),
+        (lambda: filler.embed(["a"], layer=2), "there is no layer 2; write 0 to 1, or -1 to -2"),
+        (lambda: filler.embed(["a"], layer=0, pooling="pooler"), "the pooler reads the last layer"),
+    ):
+        with pytest.raises(RegardError, match=message):
+            call()
+
+
+def test_an_array_goes_through_a_pipe_too(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "v.npy")
+    found: list[bytes] = []
+    reader = threading.Thread(target=lambda: found.append((tmp_path / "v.npy").read_bytes()), daemon=True)
+    reader.start()
+    rows = np.arange(6, dtype=np.float32).reshape(3, 2)
+    _save(tmp_path / "v.npy", iter([([""] * 2, rows[:2]), ([""], rows[2:])]), 2)
+    reader.join(10)
+    assert np.load(io.BytesIO(found[0])).tolist() == rows.tolist()
+    _save(tmp_path / "none.npy", iter([]), 2)
+    assert np.load(tmp_path / "none.npy").shape == (0, 2)
