@@ -22,10 +22,11 @@ def train(
     {"model.layers": 4}.
     """
     from regard import recipe as recipes
+    from regard.training.interrupt import checked_minutes
     from regard.training.run import train as run
 
     if isinstance(overrides, dict):
         overrides = [f"{key}={json.dumps(value)}" for key, value in overrides.items()]
     name = "model" if isinstance(recipe, dict) else Path(recipe).stem
     folder = Path(out or Path("runs") / name)
-    return run(recipes.load(recipe, overrides, folder), folder, device, minutes)
+    return run(recipes.load(recipe, overrides, folder), folder, device, checked_minutes(minutes))

@@ -22,6 +22,7 @@ def train(
 ) -> int:
     from regard import recipe as recipes
     from regard.tasks.command import print_metrics
+    from regard.training.interrupt import checked_minutes
     from regard.training.run import train as run
 
     if recipe and "=" in recipe:
@@ -29,7 +30,7 @@ def train(
             f"the first argument is the recipe, and {recipe} is an override; write regard train RECIPE {recipe}"
         )
     out = out or Path("runs") / Path(recipe).stem
-    outcome = run(recipes.load(recipe, overrides, out), out, device, minutes)
+    outcome = run(recipes.load(recipe, overrides, out), out, device, checked_minutes(minutes))
     if not outcome.main:
         return outcome.exit_code
     if as_json:
