@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+import regard
 from regard import config, recipe
 from regard.config import kinds
 from regard.errors import RegardError
@@ -116,3 +117,22 @@ def test_a_renamed_key_is_read_by_its_old_name(
     old = config.dump(recipe.load(LM)).replace("steps: 100000", "passes: 5")  # a run's own
     assert recipe.parse(config.read_text(old, "config.yaml")).training.steps == 5
     assert capsys.readouterr().err == ""
+
+
+# --- mistakes -----------------------------------------------------------------------------------------------------
+
+
+def test_one_file_for_both_sides() -> None:
+    with pytest.raises(RegardError, match=r"data\.train has train\.en for both source and target; give two files"):
+        recipe.load({"data": {"train": ["train.en", "./train.en"]}})
+
+
+def test_overrides_are_a_list() -> None:
+    with pytest.raises(RegardError, match=r'takes a list of assignments, not one string; write .*overrides=\["model'):
+        regard.train({"data": {"train": ["a", "b"]}}, overrides="model.layers=4")
+
+
+@pytest.mark.parametrize("minutes", [-1, 0, float("nan")])
+def test_a_time_limit_leaves_some_time(minutes: float) -> None:
+    with pytest.raises(RegardError, match="minutes must be more than 0, not"):
+        regard.train({"data": {"train": ["a", "b"]}}, minutes=minutes)

@@ -36,12 +36,13 @@ def train(
     """
     from regard import recipe as recipes
     from regard.run import train as run
+    from regard.training.interrupt import checked_minutes
 
     if isinstance(overrides, dict):
         overrides = [f"{key}={json.dumps(value)}" for key, value in overrides.items()]
     name = "model" if isinstance(recipe, dict) else Path(recipe).stem
     folder = Path(out or Path("runs") / name)
-    return run(recipes.load(recipe, overrides, folder), folder, device, minutes)
+    return run(recipes.load(recipe, overrides, folder), folder, device, checked_minutes(minutes))
 
 
 def load(folder: str | Path, device: str = "auto", precision: str = "float32") -> Any:
@@ -50,20 +51,22 @@ def load(folder: str | Path, device: str = "auto", precision: str = "float32") -
     What it can do is its task's affair: a Translator translates. A checkpoint of a run (RUN/checkpoints/step-N,
     RUN/last) can be loaded too. `precision` is that of decoding: float32, or bf16, which is faster.
     """
-    from regard.device import pick_device
+    from regard.device import check_bf16, pick_device
     from regard.io.tensors import load_weights, read_whole
     from regard.recipe import read_recipe
 
     weights = Path(folder)
     home = home_of(weights)
-    recipe = read_recipe(home)
+    recipe, chosen = read_recipe(home), pick_device(device)
+    if precision == "bf16":
+        check_bf16(chosen, "precision")
     if home == weights and not (weights / WEIGHTS).exists() and (home / "last").exists():
         raise RegardError(
             f"{folder}: training has not finished; resume it, or give {home / 'last'}, its last checkpoint"
         )
     made: Any = recipe.task.open(recipe, home)
     load_weights(made.model, read_whole(weights, "model"), weights / WEIGHTS)
-    made.model.to(pick_device(device)).eval()
+    made.model.to(chosen).eval()
     made.precision, made.run = precision, weights
     return made
 

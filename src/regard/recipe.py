@@ -38,6 +38,7 @@ ModelConfig = Attending | LstmConfig | BiLstmConfig | ElmoConfig
 Finetuned = ClassifyConfig | RegressConfig | TagConfig | AnswerConfig | ChooseConfig
 FORMAT = 1  # of the config.yaml in a run folder; raised where a version before could misread what is written
 RENAMED: dict[str, str] = {}  # keys that had another name, dotted: old → new
+MOST_LAYERS = 2000  # a thousand have been trained (arXiv:2203.00555)
 TaskConfig = TranslationConfig | LanguageModellingConfig | ChatConfig | PretrainingConfig | EmbeddingConfig | Finetuned
 
 
@@ -65,6 +66,9 @@ class Recipe:
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**31:
             raise ValueError(f"seed must be from 0 to 2147483647, not {self.seed}")
+        for name in ("layers", "decoder_layers", "sets"):
+            if (getattr(self.model, name, None) or 0) > MOST_LAYERS:
+                raise ValueError(f"model.{name} is {getattr(self.model, name)}; it can be at most {MOST_LAYERS}")
         if self.model.kind not in self.task.models:
             raise ValueError(
                 f"model.kind is {self.model.kind}, but the task {self.task.kind} learns with "
@@ -112,7 +116,7 @@ def load(source: str | Path | dict, overrides: Sequence[str] = (), run: Path | N
 
     `run` is the folder that it will be trained in, which knows what it began with even where that is gone.
     """
-    listed(overrides, 'overrides=["model.layers=4"]', "assignments")
+    listed(overrides, 'regard.train(..., overrides=["model.layers=4"])', "assignments")
     root = config.wrap(source, "config") if isinstance(source, dict) else config.read(find(source))
     notices = config.rename(root, RENAMED)
     for text in overrides:
@@ -125,6 +129,11 @@ def load(source: str | Path | dict, overrides: Sequence[str] = (), run: Path | N
     recipe = parse(root)
     if not recipe.data.train:
         raise RegardError(f"{root.where}: data.train names no corpus; name what is to be learned from")
+    for corpus in recipe.data.train:
+        if corpus.source is not None and Path(corpus.source) == Path(str(corpus.target)):
+            raise RegardError(
+                f"{root.where}: data.train has {corpus.source} for both source and target; give two files"
+            )
     return recipe
 
 

@@ -18,10 +18,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from regard import __version__, config
+from regard import __version__, accel, config
 from regard.console import Console
 from regard.data.loader import cuts
-from regard.device import device_name, has_bf16, pick_device
+from regard.device import check_bf16, device_name, has_bf16, memory, pick_device
 from regard.errors import RegardError, whole
 from regard.io.run_folder import CONFIG, LOG, PARTS, RESULTS, WEIGHTS
 from regard.io.tensors import average, load_weights, read_tensors, read_whole, write_tensors
@@ -68,14 +68,42 @@ def train(
     """
     run, recipe = Path(out), replace(recipe, data=recipe.data.absolute())
     chosen = pick_device(device)
+    if recipe.training.precision == "bf16":
+        check_bf16(chosen, "training.precision")
     try:
         with launched(chosen) as world, contextlib.ExitStack() as claim, Interrupt(minutes) as interrupt:
             console = console or Console(stderr=True, quiet=not world.main)
             world.first(lambda: claim.enter_context(_claim(run, recipe, console)))
             with _numerics(recipe.training.deterministic):
                 return _train(recipe, run, world.device(chosen), interrupt, console, world)
+    except (torch.OutOfMemoryError, MemoryError):
+        raise RegardError(f"{device_name(chosen)}: out of memory; {_less(recipe)}") from None
     except OSError as error:
         raise RegardError(f"{error.filename or run}: cannot be written ({error.strerror or error})") from None
+
+
+def _less(recipe: Recipe) -> str:
+    """How a step takes less memory, and learns the same."""
+    batch = getattr(recipe.task, "batch", None)
+    key, value = ("task.batch", batch) if batch else ("training.tokens_per_batch", recipe.training.tokens_per_batch)
+    return f"lower {key} (it is {value}) and raise training.accumulate as much, or choose a smaller model"
+
+
+def _fits(task: Task, device: torch.device, parts: int) -> None:
+    """Raise RegardError where the device cannot hold the weights, their gradients and Adam's two means of each."""
+    try:
+        with torch.device("meta"):  # shapes without memory
+            count = sum(p.numel() for p in task.build_model().parameters())
+    except (RuntimeError, OverflowError, TypeError) as error:
+        if "overflow" not in str(error).lower():  # a model that looks at its numbers while it is built
+            return
+        raise RegardError("the model has more parameters than can be counted; lower model.size") from None
+    have, need = memory(device), 16 * count // parts
+    if have is not None and need > have:
+        raise RegardError(
+            f"the model has {count:,} parameters, which take {need / 2**30:,.0f} GiB to learn, and {device} has "
+            f"{have / 2**30:,.0f} GiB; lower model.size or model.layers"
+        )
 
 
 @contextlib.contextmanager
@@ -161,6 +189,7 @@ def _train(
     except Interrupt.Now:
         console.print("stopped while reading the data; the same command begins again", highlight=False)
         return Outcome(run, Progress(), {}, False, world.most(interrupt.signal or 0) or None, world.main)
+    _fits(task, device, world.size if recipe.training.parallel == "fsdp" else 1)
     torch.manual_seed(recipe.seed)
     model = task.build_model().to(device)
     if recipe.training.init and not world.told((run / "last").exists()):
@@ -181,8 +210,8 @@ def _train(
     log = Log(run, begun, recipe.training.steps, console) if world.main else Silence()
     try:
         _greet(log, task, model, device, begun)
-        if recipe.training.precision == "bf16" and not has_bf16(device):
-            log.say(f"training.precision is bf16, for which {device_name(device)} may be slow: try float32 too")
+        for sentence in slower(recipe.training, device):
+            log.say(sentence)
         for sentence in shared_out(recipe.training, model, world, trainer.progress.processes if begun else world.size):
             log.say(sentence)
         progress = trainer.run(log, interrupt)
@@ -242,6 +271,20 @@ def _prepare(
         return recipe.task.prepare(recipe, home, wrap(note))
 
 
+def slower(settings: Training, device: torch.device) -> list[str]:
+    """What this device does without, in sentences."""
+    sentences = []
+    if settings.precision == "bf16" and not has_bf16(device):
+        sentences.append(f"training.precision is bf16, for which {device_name(device)} may be slow: try float32 too")
+    if device.type == "cuda" and settings.fast and not accel.TRITON:
+        sentences.append(
+            "Triton is not installed: torch's own operations are used instead of our kernels, which are faster"
+        )
+    elif device.type == "cuda" and settings.fast and torch.cuda.get_device_capability(device) < (8, 0):
+        sentences.append(f"{device_name(device)} is older than our kernels: torch's own operations are used")
+    return sentences
+
+
 def shared_out(settings: Training, model: nn.Module, world: World, before: int) -> list[str]:
     """How a step's micro-batches are dealt out to several processes, or to other ones than before, in sentences."""
     if world.size == before == 1:
@@ -268,7 +311,7 @@ def _home(recipe: Recipe, run: Path) -> Path | None:
         raise RegardError(f"training.init is {origin}, and there is no such folder; it is the model to begin with")
     if changed := _apart(read_recipe(origin).text, recipe.text, "text"):
         raise RegardError(
-            f"training.init: {origin} has another vocabulary: {changed}; leave out text to take it from there"
+            f"training.init: {origin} has another vocabulary: {changed}; write what it has, or leave that out"
         )
     return origin
 

@@ -505,10 +505,9 @@ def main() -> None:
     except RuntimeError as error:  # torch's own words for a full or absent GPU
         if debug or "CUDA" not in str(error):
             raise
-        print(
-            f"regard: {str(error).splitlines()[0]}; try a smaller training.tokens_per_batch or --batch-tokens",
-            file=sys.stderr,
-        )
+        full = "out of memory" in str(error)
+        what = "the GPU is out of memory" if full else str(error).splitlines()[0]
+        print(f"regard: {what}; give less at a time (--batch-tokens), or --device cpu", file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt:
         print("regard: interrupted", file=sys.stderr)

@@ -24,13 +24,14 @@ def train(
     from regard import recipe as recipes
     from regard.cli.translate import print_metrics
     from regard.run import train as run
+    from regard.training.interrupt import checked_minutes
 
     if recipe and "=" in recipe:
         raise RegardError(
             f"the first argument is the recipe, and {recipe} is an override; write regard train RECIPE {recipe}"
         )
     out = out or Path("runs") / Path(recipe).stem
-    outcome = run(recipes.load(recipe, overrides, out), out, device, minutes)
+    outcome = run(recipes.load(recipe, overrides, out), out, device, checked_minutes(minutes))
     if not outcome.main:
         return outcome.exit_code
     if as_json:

@@ -21,6 +21,7 @@ from regard.interop.tokenizers_file import spellings
 from regard.io import run_folder as folder
 from regard.predict.constraints import Constraints
 from regard.predict.translation import Options, Translation, Translator, languages_of
+from regard.recipe import read_recipe
 
 if TYPE_CHECKING:
     from regard.recipe import Recipe

@@ -7,6 +7,15 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+from regard.errors import RegardError
+
+
+def checked_minutes(minutes: float | None) -> float | None:
+    """A user's time limit, or RegardError where no step fits into it."""
+    if minutes is not None and not minutes > 0:  # which nan is not, either
+        raise RegardError(f"minutes must be more than 0, not {minutes:g}")
+    return minutes
+
 
 class Interrupt:
     """While active, the first signal asks to stop and save; a second one stops at once, as usual."""

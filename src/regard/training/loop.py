@@ -125,17 +125,16 @@ class Trainer:
 
     def step(self, step: Step) -> tuple[Tensor, int, float]:
         """One optimiser step: gradients of all its micro-batches, divided by the targets they have together."""
-        number = self.progress.step + 1
-        # Dropout is a function of (seed, rank, step): resuming needs no state.
-        torch.manual_seed((self.seed << 32) + (self.world.rank << 24) + number)
-        targets, last = max(1, step.targets), len(step.batches) - 1
-        total = torch.zeros((), device=self.device)
-        for n, batch in enumerate(step.batches):
-            counts = n <= last - step.idle
-            share = self.world.size / targets * counts  # gradients of all processes are averaged, not added
-            with quietly(self.spread, n < last):
-                total = total + self._learn(batch, share) * counts
-        total = self.world.sum(total) / targets
+        number, targets, carry = self.progress.step + 1, max(1, step.targets), self.carry
+        try:
+            total = self._total(step, number, targets)
+        except torch.OutOfMemoryError:
+            if self.world.size > 1:  # the others would wait
+                raise
+            total = None
+        if total is None:  # once more: not inside `except`, which would hold what was computed
+            self._make_room(carry)
+            total = self._total(step, number, targets)
         rate = self.settings.schedule.rate(number, self.size, self.settings.steps)
         self._set_rates(rate, number)
         norm = self.update()
@@ -145,6 +144,27 @@ class Trainer:
         self.bad = torch.where((self.bad < 0) & ~healthy, number, self.bad)
         self.recent[number] = step
         return total, targets, rate
+
+    def _total(self, step: Step, number: int, targets: int) -> Tensor:
+        """The loss of a step; its gradients are the parameters'."""
+        # Dropout is a function of (seed, rank, step): resuming needs no state.
+        torch.manual_seed((self.seed << 32) + (self.world.rank << 24) + number)
+        total, last = torch.zeros((), device=self.device), len(step.batches) - 1
+        for n, batch in enumerate(step.batches):
+            counts = n <= last - step.idle
+            share = self.world.size / targets * counts  # gradients of all processes are averaged, not added
+            with quietly(self.spread, n < last):
+                total = total + self._learn(batch, share) * counts
+        return self.world.sum(total) / targets
+
+    def _make_room(self, carry: dict[str, Tensor] | None) -> None:
+        """Forget half a step, recorded launches and what torch keeps for later."""
+        self.carry = carry
+        self.optimiser.zero_grad(set_to_none=self.replay is None)
+        if self.replay:
+            self.replay.recorded.clear()
+            self.replay.full = True
+        torch.cuda.empty_cache()
 
     def _set_rates(self, rate: float, number: int) -> None:
         """A function of the step alone, frozen layers too: resuming needs no state."""
