@@ -44,7 +44,7 @@ def test_what_passes_fails_hangs_and_dies(tmp_path: Path) -> None:
     began = time.monotonic()
     rows = ran(
         tmp_path,
-        item("good", "done('a', seconds=1.5); done('b', 'skipped'); done('c', 'refused')", "a", "b", "c"),
+        item("good", "done('a', seconds=1.5); done('b', 'skipped'); done('c', 'refused', group='own')", "a", "b", "c"),
         item("bad", "done('a'); done('b', 'failed', note='no'); print('the end'); sys.exit(1)", "a", "b", "c"),
         item("hangs", "done('a'); write(begin='b'); time.sleep(60)", "a", "b", "c", limit=1.0),
         item("killed", "write(begin='a'); os.kill(os.getpid(), 9)", "a"),
@@ -52,7 +52,7 @@ def test_what_passes_fails_hangs_and_dies(tmp_path: Path) -> None:
         item("no start", "raise SystemExit('broken')", "a"),
     )
     assert time.monotonic() - began < 15
-    assert all(rows[f"good: {what}"].fine for what in "abc")
+    assert all(rows[name].fine for name in ("good: a", "good: b", "own: c"))
     assert rows["good: a"].seconds == 1.5
     assert rows["bad: b"].status == "failed"
     assert "the end" in rows["bad: b"].tail

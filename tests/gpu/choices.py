@@ -57,7 +57,7 @@ TASKS: dict[str, dict[str, Any]] = {  # a set for each, and how its text is cut
 NOT_LEARNED = ("embedding",)  # a task that is only imported
 NUMBERS = {"d_k": "16", "d_v": "16", "decoder_layers": "1", "accumulate": "2", "ema": "0.9", "clip": "0.5"}
 NO_SLOTS = {"parallel"}  # for several GPUs
-ROOMY = {"learned": ["length=256"], "linformer": ["length=256", "size=16"]}  # what a kind needs to serve our lengths
+ROOMY = {"learned": ["length=300"], "linformer": ["length=300", "size=16"]}  # what a kind needs to serve our lengths
 WITH = ("model.attends=current", "training.goal=loss")  # what makes possible what is refused alone
 PIECES, WORDS = {"kind": "bert", "size": 150}, {"kind": "word", "size": 400}
 
@@ -247,7 +247,7 @@ def main() -> None:
     for number, choice in enumerate(mine[given.after :], given.after):
         folder = given.work / "choices" / f"{given.part}-{number}"
         print(f"== {choice.what}", flush=True)
-        with step(choice.what) as row:
+        with step(choice.what, group=choice.slot) as row:
             row.note = try_out(choice, given.work, folder, given.device)
         shutil.rmtree(folder, ignore_errors=True)
         if not row.ok and "CUDA" in row.note:  # nothing more can be asked of the device by this process

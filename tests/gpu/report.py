@@ -32,8 +32,11 @@ class Step:
 
 
 @contextlib.contextmanager
-def step(what: str, note: str = "") -> Iterator[Step]:
-    """A row named `what`: passed, or failed where an exception is raised, which goes no further; `ok` says which."""
+def step(what: str, note: str = "", **more: str) -> Iterator[Step]:
+    """A row named `what`: passed, or failed where an exception is raised, which goes no further; `ok` says which.
+
+    `more` may name the `group` of the table that it is counted in.
+    """
     now, found = time.monotonic(), Step(note)
     write(begin=what)
     try:
@@ -45,7 +48,7 @@ def step(what: str, note: str = "") -> Iterator[Step]:
         traceback.print_exc()
         lines = str(error).strip().splitlines()
         status, found.note = "failed", f"{type(error).__name__}: {lines[-1] if lines else ''}"
-    write(what=what, status=status, seconds=round(time.monotonic() - now, 2), note=found.note)
+    write(what=what, status=status, seconds=round(time.monotonic() - now, 2), note=found.note, **more)
 
 
 # --- as a plugin of pytest -----------------------------------------------------------------------------------------

@@ -148,7 +148,7 @@ class Scheduler:
         item, seconds = one.item, time.monotonic() - one.begun
         code, lines = one.process.returncode, list(_lines(one.results))
         ended = [line for line in lines if "what" in line]
-        found = [Row(item.area, item.group or item.name, **line) for line in ended]
+        found = [Row(**{"area": item.area, "group": item.group or item.name, **line}) for line in ended]
         done = {row.what for row in found}
         for row in found:
             if row.note == "" and row.fine:
@@ -172,7 +172,8 @@ class Scheduler:
             self.seconds[item.name] = round(seconds, 1)
         bad = [row for row in found if not row.fine]
         first = f": {bad[0].what}: {bad[0].note}" if bad else ""
-        state = f"{len(bad)} of {len(found)} not passed{first}" if bad else f"{len(found)} passed"
+        fine = ", ".join(f"{sum(row.status == name for row in found)} {name}" for name in FINE)
+        state = f"{len(bad)} of {len(found)} not passed{first}" if bad else fine
         self.say(f"[{time.monotonic() - self.begun:5.0f} s] {item.area:10} {item.name}: {state}, {seconds:.0f} s")
 
     def _give_up(self, item: Item, why: str) -> None:
