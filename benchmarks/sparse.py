@@ -18,8 +18,8 @@ from torch import Tensor
 
 from regard.accel.sparse_attention import OPTIONS, plan_of
 from regard.nn.attention import Attention, AttentionConfig
-from regard.nn.backend.contract import Job
-from regard.nn.layout import Call, Layout
+from regard.nn.backend.contract import AttentionInputs
+from regard.nn.layout import AttentionContext, Layout
 from regard.nn.pattern import Document, Padding
 from regard.nn.position import Position
 from regard.nn.sizes import Sizes
@@ -36,10 +36,10 @@ def layer_of(pattern: str) -> Attention:
     return Attention(Sizes.of(HEADS * SIZE, HEADS), config, Position(), Padding() & Document()).to(DEVICE)
 
 
-def call_of(n: int, length: int | None = None) -> Call:
+def call_of(n: int, length: int | None = None) -> AttentionContext:
     real = None if length is None else (torch.arange(n, device=DEVICE) < length)[None]
     layout = Layout.of(n, real, torch.device(DEVICE))
-    return Call(layout, layout)
+    return AttentionContext(layout, layout)
 
 
 def inputs(n: int) -> list[Tensor]:
@@ -99,8 +99,8 @@ def error(layer: Attention, n: int = 2048) -> tuple[float, float]:
     return tuple(float((x - exact).norm() / exact.norm()) for x in (layer.attend(q, k, v, call), plain))
 
 
-def job(layer: Attention, q: Tensor, k: Tensor, v: Tensor, call: Call) -> Job:
-    return Job(layer, q, k, v, call, layer.pattern.bind(q, call, layer.layer), None)
+def job(layer: Attention, q: Tensor, k: Tensor, v: Tensor, call: AttentionContext) -> AttentionInputs:
+    return AttentionInputs(layer, q, k, v, call, layer.pattern.bind(q, call, layer.layer), None)
 
 
 def measure(name: str, n: int, length: int | None = None) -> dict:

@@ -6,8 +6,8 @@ from torch import Tensor
 
 from regard.accel.sparse_attention import sparse_attention as tiles
 from regard.nn.attention import Attention, AttentionConfig
-from regard.nn.backend.contract import Job
-from regard.nn.layout import Call, Layout
+from regard.nn.backend.contract import AttentionInputs
+from regard.nn.layout import AttentionContext, Layout
 from regard.nn.pattern import Document, Padding
 from regard.nn.position import Position
 from regard.nn.sizes import Sizes
@@ -40,19 +40,19 @@ def build(pattern: str, heads: int, d_k: int = 64, d_v: int = 64) -> Attention:
     return Attention(Sizes(heads * d_k, heads, d_k, d_v), AttentionConfig(pattern=pattern), Position(), always, layer=1)
 
 
-def call_of(lengths: list[int], documents: bool = False) -> Call:
+def call_of(lengths: list[int], documents: bool = False) -> AttentionContext:
     n = max(lengths)
     real = (torch.arange(n) < torch.tensor(lengths)[:, None]).cuda()
     document = (torch.arange(n).cuda() // 150).expand(len(lengths), n) if documents else None
     padding = None if min(lengths) == n else real
     layout = Layout(torch.arange(n).cuda()[None], n, padding, document, right_padded=True)
-    return Call(layout, layout)
+    return AttentionContext(layout, layout)
 
 
-def results(layer: Attention, inputs: list[Tensor], weight: Tensor, call: Call, path) -> list[Tensor]:
+def results(layer: Attention, inputs: list[Tensor], weight: Tensor, call: AttentionContext, path) -> list[Tensor]:
     """The output at real places, and the gradients of queries, keys and values there."""
     q, k, v = (x.detach().requires_grad_() for x in inputs)
-    out = path(Job(layer, q, k, v, call, layer.pattern.bind(q, call, layer.layer), None))
+    out = path(AttentionInputs(layer, q, k, v, call, layer.pattern.bind(q, call, layer.layer), None))
     real = (
         torch.ones(out.shape[0], out.shape[2], dtype=torch.bool, device="cuda")
         if call.keys.real is None
@@ -70,7 +70,7 @@ def check(
     inputs = [torch.randn(len(lengths), heads, max(lengths), d, device="cuda", dtype=dtype) for d in (sizes[0], *sizes)]
     weight = torch.randn(len(lengths), heads, max(lengths), sizes[1], device="cuda", dtype=dtype)
 
-    def plain(job: Job) -> Tensor:
+    def plain(job: AttentionInputs) -> Tensor:
         return layer.reference(job)[0]
 
     exact = results(layer, [x.double() for x in inputs], weight, call, plain)

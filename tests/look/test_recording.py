@@ -12,7 +12,7 @@ from regard import text
 from regard.decoding import Greedy
 from regard.errors import RegardError
 from regard.look import look
-from regard.look.pack import lists, packed, shares
+from regard.look.pack import pack_vectors, pack_weights, unpack_weights
 from regard.look.reading import LIMIT
 from regard.nn.attention import Attention
 from regard.text.config import Bpe, ByteBpe
@@ -283,11 +283,11 @@ def test_packed_numbers_come_back() -> None:
     x = torch.randn(3, 5, 7, dtype=torch.float64) * torch.tensor([1e-3, 1.0, 50.0])[:, None, None]
     x[2, 0, 0] = 0.0
     largest = x.abs().amax((1, 2), keepdim=True).numpy()
-    assert (np.abs(vectors(packed(x)) - x.numpy()) <= largest / 65000).all()
-    assert vectors(packed(torch.zeros(1, 2))).tolist() == [[0.0, 0.0]]
+    assert (np.abs(vectors(pack_vectors(x)) - x.numpy()) <= largest / 65000).all()
+    assert vectors(pack_vectors(torch.zeros(1, 2))).tolist() == [[0.0, 0.0]]
     w = torch.tensor([[0.0, 1.0, 0.12341]])
-    assert lists(shares(w)) == [[0.0, 1.0, 0.1234]]
-    assert lists(shares(w, torch.tensor([[True, False, False]])))[0][0] is None
+    assert unpack_weights(pack_weights(w)) == [[0.0, 1.0, 0.1234]]
+    assert unpack_weights(pack_weights(w, torch.tensor([[True, False, False]])))[0][0] is None
 
 
 def test_pieces_are_shown_as_people_read_them(made: Any) -> None:

@@ -16,11 +16,11 @@ from regard.models.transformer import TransformerConfig
 from regard.nn.attention import AttentionConfig, MultiHeadAttention, SharedQueryKey
 from regard.nn.dropout import Dropout, RowDropout
 from regard.nn.feed_forward import feed_forward
-from regard.nn.layout import Call, Layout
+from regard.nn.layout import AttentionContext, Layout
 from regard.nn.norm import BatchNorm, LayerNorm
 from regard.nn.pattern import Padding
 from regard.nn.position import Position
-from regard.nn.record import Sink
+from regard.nn.record import LayerRecord
 from regard.nn.residual import NoResidual, PostNorm, PreNorm
 from tests.models.test_transformer import batch, build
 
@@ -34,7 +34,7 @@ def test_free_head_sizes_by_a_numpy_loop() -> None:
     torch.manual_seed(0)
     layer = AttentionConfig(d_k=3, d_v=5).build(8, 3, Position(), Padding()).double()
     x = np.random.default_rng(0).normal(size=(4, 8))
-    call = Call(Layout.of(4), Layout.of(4))
+    call = AttentionContext(Layout.of(4), Layout.of(4))
     out = layer(torch.tensor(x)[None], torch.tensor(x)[None], call)[0].detach().numpy()
     (wq, bq), (wkv, bkv), (wo, bo) = map(numpy_of, (layer.query, layer.key_value, layer.output))
     q, k, v = x @ wq.T + bq, x @ wkv[:9].T + bkv[:9], x @ wkv[9:].T + bkv[9:]
@@ -93,7 +93,7 @@ def test_dropout_inside_sub_layers(dropout: Dropout) -> None:
     x = torch.randn(3, 5, 8, dtype=torch.float64)
     network = feed_forward(8, 6, "relu", dropout).double()
     layer = AttentionConfig().build(8, 2, Position(), Padding()).double()
-    call = Call(Layout.of(5), Layout.of(5))
+    call = AttentionContext(Layout.of(5), Layout.of(5))
 
     def seeded(function: Callable[[], Any]) -> Any:
         torch.manual_seed(1)
@@ -230,9 +230,9 @@ def test_recording_beside_every_choice_changes_nothing() -> None:
         choices = config.parse(AttentionConfig, keys)
         layer = choices.build(8, 2, Position(), Padding()).double()
         real = torch.tensor([[True] * 4, [True, True, False, False]])
-        call = Call(Layout.of(4, real), Layout.of(4, real))
+        call = AttentionContext(Layout.of(4, real), Layout.of(4, real))
         x = torch.randn(2, 4, 8, dtype=torch.float64)
-        seen = Sink(graph=False)
+        seen = LayerRecord(graph=False)
         assert torch.equal(layer(x, x, call), layer(x, x, call, record=seen))
         assert (seen.steps[0][1, :, :, 2:] == 0).all()
         torch.testing.assert_close(seen.steps[0].sum(-1)[0], torch.ones(2, 4, dtype=torch.float64))

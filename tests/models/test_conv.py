@@ -11,7 +11,7 @@ from regard import config
 from regard.models.conv import ConvConfig, ConvS2S
 from regard.nn.convolution import Convolution, scale_gradient
 from regard.nn.layout import Layout
-from regard.nn.record import Record
+from regard.nn.record import AttentionRecorder
 from tests.models import promises
 from tests.models.promises import MARKS, batch, sentences
 
@@ -150,7 +150,7 @@ def test_state_moves_and_replaces_rows(choices: dict) -> None:
 
 def test_weights_are_recorded_for_every_decoder_layer() -> None:
     model, b = build(decoder_layers=3), batch([(4, 3), (2, 5)])
-    parallel, stepped = Record(), Record()
+    parallel, stepped = AttentionRecorder(), AttentionRecorder()
     with torch.no_grad():
         model(b, parallel)
         state = model.start(b, 6, stepped)

@@ -4,15 +4,15 @@ import math
 
 import torch
 
-from regard.models.elmo import ElmoConfig, Mix
-from regard.models.heads import Tagger
+from regard.models.elmo import ElmoConfig, ScalarMix
+from regard.models.heads import TokenClassifier
 from regard.models.lstm import BiLstmConfig
-from regard.models.texts import Texts
+from regard.models.texts import TextBatch
 from regard.training.loop import by_decay
 
 
 def test_the_mix_by_hand() -> None:
-    mix = Mix(3)
+    mix = ScalarMix(3)
     with torch.no_grad():
         mix.weights.copy_(torch.tensor([0.0, math.log(2.0), math.log(5.0)]))
         mix.gamma.fill_(0.5)
@@ -23,8 +23,8 @@ def test_the_mix_by_hand() -> None:
 def test_features_are_frozen_and_drop_nothing() -> None:
     torch.manual_seed(0)
     config = ElmoConfig(embedding=4, size=8, dropout=0.0, features=BiLstmConfig(size=6, dropout=0.5))
-    model = Tagger(config.build(20), 3).train()
-    batch = Texts(torch.tensor([[4, 5, 6], [7, 8, 0]]), torch.tensor([[True] * 3, [True, True, False]]))
+    model = TokenClassifier(config.build(20), 3).train()
+    batch = TextBatch(torch.tensor([[4, 5, 6], [7, 8, 0]]), torch.tensor([[True] * 3, [True, True, False]]))
     model.scores(batch).sum().backward()
     named = dict(model.named_parameters())
     frozen = {name for name, p in named.items() if p.grad is None}

@@ -6,7 +6,7 @@ import torch
 
 from regard import config
 from regard.errors import RegardError
-from regard.models.batch import Pairs
+from regard.models.batch import PairBatch
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.nn import backend
 from regard.nn.layout import Layout
@@ -47,7 +47,7 @@ def test_order_matters_in_both(position: object) -> None:
     model = build(position)
     b, swap = batch([(6, 6)]), [0, 2, 1, 3, 4, 5, 6]
     memory, layout = model.encode(b)
-    assert (model.encode(Pairs(b.source[:, swap], None))[0][:, swap] - memory).abs().max() > 0.01
+    assert (model.encode(PairBatch(b.source[:, swap], None))[0][:, swap] - memory).abs().max() > 0.01
     places = Layout.of(b.target.shape[1])
     last = [model.decode(target, places, memory, layout)[0, -1] for target in (b.target, b.target[:, swap])]
     assert (last[0] - last[1]).abs().max() > 0.01
@@ -56,14 +56,14 @@ def test_order_matters_in_both(position: object) -> None:
 def test_order_is_nothing_without_positions() -> None:
     model, swap = build("none"), [0, 2, 1, 3, 4, 5, 6]
     b = batch([(6, 6)])
-    close(model.encode(Pairs(b.source[:, swap], None))[0][:, swap], model.encode(b)[0])
+    close(model.encode(PairBatch(b.source[:, swap], None))[0][:, swap], model.encode(b)[0])
 
 
 def test_alibi_alone_does_not_know_left_from_right() -> None:
     b = batch([(6, 6)])
     for position, same in (("alibi", True), ("t5", False), ("rotary", False)):
         model = build(position)
-        there, back = model.encode(b)[0], model.encode(Pairs(b.source.flip(1), None))[0].flip(1)
+        there, back = model.encode(b)[0], model.encode(PairBatch(b.source.flip(1), None))[0].flip(1)
         assert torch.allclose(there, back, atol=1e-9) == same
 
 
@@ -106,11 +106,11 @@ def test_a_sentence_alone_and_in_a_padded_batch(position: object) -> None:
     for row, (n, expected) in enumerate(zip((4, 10, 2), model(many).split([3, 9, 2]), strict=True)):
         target = many.target[row : row + 1, : len(expected)]
         places = torch.from_numpy(np.arange(len(expected)))
-        alone = Pairs(many.source[row : row + 1, :n], None, target, places=places)
+        alone = PairBatch(many.source[row : row + 1, :n], None, target, places=places)
         torch.testing.assert_close(model(alone), expected, atol=1e-12, rtol=1e-12)
 
 
-def gradients(model: Transformer, b: Pairs) -> list[torch.Tensor]:
+def gradients(model: Transformer, b: PairBatch) -> list[torch.Tensor]:
     """The logits, then the gradient of every parameter."""
     model.zero_grad()
     logits = model(b)

@@ -7,8 +7,8 @@ import torch
 
 from regard.accel.fused_step import Cross, Own, fused
 from regard.models import transformer
-from regard.models.texts import texts
-from regard.nn.record import Record
+from regard.models.texts import collate_texts
+from regard.nn.record import AttentionRecorder
 from tests.models.test_lm import build as build_lm
 from tests.models.test_transformer import batch, build
 
@@ -100,7 +100,7 @@ def test_what_is_known_is_prepared() -> None:
 
 def test_weights_that_are_recorded_are_recorded() -> None:
     model = build()
-    record = Record()
+    record = AttentionRecorder()
     with torch.inference_mode():
         state = model.start(batch([(5, 4), (3, 4)]), 9, record)
         record.begin()
@@ -112,7 +112,7 @@ def test_weights_that_are_recorded_are_recorded() -> None:
 def test_steps_of_a_language_model(beams: int) -> None:
     """Prompts of several lengths: rows begin at several places, and the longer ones' keys stay hidden."""
     model = build_lm()
-    given = texts([[5, 6, 7, 8], [9, 4], [3, 5, 6]], 0)
+    given = collate_texts([[5, 6, 7, 8], [9, 4], [3, 5, 6]], 0)
     same_steps(model, lambda: model.start(given, 9), beams=beams)
 
 

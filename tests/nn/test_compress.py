@@ -10,7 +10,7 @@ from regard.io.tensors import read_tensors, weights_of, write_tensors
 from regard.models.transformer import TransformerConfig
 from regard.nn.attention import AttentionConfig
 from regard.nn.compress import LinformerConfig, StridedConvolutionConfig
-from regard.nn.layout import Call, Layout
+from regard.nn.layout import AttentionContext, Layout
 from regard.nn.pattern import Causal, Full, Padding
 from regard.nn.position import Position
 from regard.nn.sizes import Sizes
@@ -163,7 +163,7 @@ def test_a_block_is_seen_once_its_last_place_is() -> None:
     layer = choices.build(8, 2, Position(), Causal() & Padding()).double()
     q, k, v = (torch.randn(1, 2, 8, 4, dtype=torch.float64, requires_grad=True) for _ in range(3))
     layout = Layout.of(8)
-    out = layer.attend(q, k, v, Call(layout, layout))
+    out = layer.attend(q, k, v, AttentionContext(layout, layout))
     assert (out[:, :, :2] == 0).all()
     for t in range(8):
         for g in torch.autograd.grad(out[:, :, t].sum(), (k, v), retain_graph=True):
@@ -206,7 +206,7 @@ def test_packed_documents_are_refused(choice) -> None:
     layer = AttentionConfig(compress=choice).build(8, 2, Position(), Full())
     x = torch.randn(1, 4, 8)
     with pytest.raises(RegardError, match="would mix the documents"):
-        layer(x, x, Call(layout, layout))
+        layer(x, x, AttentionContext(layout, layout))
 
 
 def test_a_factor_of_one_is_refused() -> None:

@@ -8,7 +8,7 @@ import torch
 
 from regard import config
 from regard.errors import RegardError
-from regard.models.batch import Packed, Pairs, pairs
+from regard.models.batch import PairBatch, RaggedRows, collate_pairs
 from regard.models.transformer import TransformerConfig
 from regard.nn.score import (
     AdditiveConfig,
@@ -179,14 +179,14 @@ SCORES = [
 NORMALISERS = ["softmax", "hard", "sparsemax", "entmax"]
 
 
-def alone(b: Pairs, row: int) -> Pairs:
+def alone(b: PairBatch, row: int) -> PairBatch:
     """One sentence of a batch without its padding."""
     source = b.source[row] if b.source_real is None else b.source[row][b.source_real[row]]
     target = b.target[row][b.target_real[row]]
-    return pairs(Packed.of([source[:-1].tolist()]), Packed.of([target[1:].tolist()]), MARKS, MARKS)
+    return collate_pairs(RaggedRows.of([source[:-1].tolist()]), RaggedRows.of([target[1:].tolist()]), MARKS, MARKS)
 
 
-def stepwise(model: torch.nn.Module, b: Pairs, prompt: int = 2) -> torch.Tensor:
+def stepwise(model: torch.nn.Module, b: PairBatch, prompt: int = 2) -> torch.Tensor:
     """What the model says when it reads a prompt at once and then token by token."""
     with torch.no_grad():
         state = model.start(b, b.target.shape[1])

@@ -10,9 +10,9 @@ from regard.accel import launch
 from regard.accel import packed_attention as short
 from regard.nn import dispatch
 from regard.nn.attention import Attention, AttentionConfig, attention
-from regard.nn.backend.contract import Job, views
+from regard.nn.backend.contract import AttentionInputs, split_heads
 from regard.nn.compress import StridedConvolutionConfig
-from regard.nn.layout import Call, Layout, Spans
+from regard.nn.layout import AttentionContext, Layout, SequenceSpans
 from regard.nn.normalise import EntmaxConfig
 from regard.nn.pattern import Causal, Document, Padding
 from regard.nn.position import AlibiConfig, Position, RelativeConfig
@@ -33,20 +33,20 @@ def end_to_end(lengths: list[int], device: torch.device, longest: int | None = N
     start = length.cumsum(0, dtype=torch.int32) - length
     position = torch.cat([torch.arange(n) for n in lengths])
     count, longest = torch.tensor([len(lengths)], dtype=torch.int32), longest or max(lengths)
-    spans = Spans(start.to(device), length.to(device), count.to(device), longest)
+    spans = SequenceSpans(start.to(device), length.to(device), count.to(device), longest)
     return Layout(position[None].to(device), longest, spans=spans)
 
 
-def job_of(layer: Attention, parts: tuple[Tensor, ...], call: Call) -> Job:
-    q, k, v = views(parts, layer.sizes.heads, layer.sizes.d_k, layer.sizes.d_k, layer.sizes.d_v)
-    return Job(layer, q, k, v, call, layer.pattern.bind(q, call, 0), None, parts)
+def job_of(layer: Attention, parts: tuple[Tensor, ...], call: AttentionContext) -> AttentionInputs:
+    q, k, v = split_heads(parts, layer.sizes.heads, layer.sizes.d_k, layer.sizes.d_k, layer.sizes.d_v)
+    return AttentionInputs(layer, q, k, v, call, layer.pattern.bind(q, call, 0), None, parts)
 
 
 def each(length: Tensor, count: Tensor) -> list[int]:
     return length[: int(count)].tolist()
 
 
-def one_by_one(job: Job, masks: list[Tensor] | None = None) -> Tensor:
+def one_by_one(job: AttentionInputs, masks: list[Tensor] | None = None) -> Tensor:
     """Each sequence by itself, by the plain function; `masks` [H, q, k] are what its weights are multiplied with."""
     q, k = job.call.queries.spans, job.call.keys.spans
     assert q is not None
@@ -61,7 +61,7 @@ def one_by_one(job: Job, masks: list[Tensor] | None = None) -> Tensor:
     return torch.cat(outs, 2)
 
 
-def with_gradients(path, layer: Attention, parts: tuple[Tensor, ...], call: Call) -> list[Tensor]:
+def with_gradients(path, layer: Attention, parts: tuple[Tensor, ...], call: AttentionContext) -> list[Tensor]:
     parts = tuple(part.detach().clone().requires_grad_() for part in parts)
     out = path(job_of(layer, parts, call))
     torch.manual_seed(7)
@@ -69,7 +69,7 @@ def with_gradients(path, layer: Attention, parts: tuple[Tensor, ...], call: Call
     return [out.detach(), *(part.grad for part in parts)]
 
 
-def random_parts(layer: Attention, call: Call, shape: str) -> tuple[Tensor, ...]:
+def random_parts(layer: Attention, call: AttentionContext, shape: str) -> tuple[Tensor, ...]:
     """Queries, keys and values in one tensor, in two, or each in its own."""
     torch.manual_seed(3)
     s = layer.sizes
@@ -80,7 +80,7 @@ def random_parts(layer: Attention, call: Call, shape: str) -> tuple[Tensor, ...]
 
 
 def compare(layer: Attention, asks: Layout, asked: Layout, shape: str) -> None:
-    call = Call(asks, asked)
+    call = AttentionContext(asks, asked)
     parts = random_parts(layer, call, shape)
     ours = with_gradients(short.packed_attention, layer, parts, call)
     plain = with_gradients(one_by_one, layer.double(), tuple(part.double() for part in parts), call)
@@ -108,7 +108,7 @@ def test_sequences_that_ask_others(device: torch.device, shape: str, sizes: tupl
 def test_no_keys_no_queries(device: torch.device) -> None:
     """Filler: where there is nothing to see, zeros and no NaN; what nobody asks has a gradient of zero."""
     asks, asked = end_to_end([4, 5, 3, 0], device), end_to_end([6, 0, 2, 7], device)
-    layer, call = layer_of(), Call(asks, asked)
+    layer, call = layer_of(), AttentionContext(asks, asked)
     compare(layer, asks, asked, "two")
     parts = random_parts(layer, call, "two")
     out, d_q, d_kv = with_gradients(short.packed_attention, layer.float(), parts, call)
@@ -140,10 +140,10 @@ def test_it_is_chosen_and_a_neighbour_is_never_seen(device: torch.device) -> Non
     """Through the layer: what one sequence says changes no other's output."""
     layer, layout = layer_of(), end_to_end([5, 8, 3], device)
     q, k, v = torch.randn(3, 1, 2, 16, 16).to(device)
-    first = layer.attend(q, k, v, Call(layout, layout))
+    first = layer.attend(q, k, v, AttentionContext(layout, layout))
     assert layer.path == "packed_attention"
     k[:, :, 5:13], v[:, :, 5:13] = 9.0, -9.0
-    again = layer.attend(q, k, v, Call(layout, layout))
+    again = layer.attend(q, k, v, AttentionContext(layout, layout))
     changed = (first != again).any(-1)[0].any(0)
     assert changed.tolist() == [5 <= n < 13 for n in range(16)]
 
@@ -153,7 +153,7 @@ def test_it_is_chosen_and_a_neighbour_is_never_seen(device: torch.device) -> Non
 LENGTHS = [16, 16, 9, 16]
 
 
-def dropped(layer: Attention, salt: int, call: Call) -> list[Tensor]:
+def dropped(layer: Attention, salt: int, call: AttentionContext) -> list[Tensor]:
     """The weights as dropout left them, [H, q, k] of each sequence: every value is the name of its place."""
     names = torch.cat([torch.eye(16)[:n] for n in LENGTHS]).to(call.queries.position.device)
     q, k, _ = random_parts(layer, call, "three")
@@ -162,7 +162,7 @@ def dropped(layer: Attention, salt: int, call: Call) -> list[Tensor]:
     return [part[0, :, :, :n] for part, n in zip(out.split(LENGTHS, 2), LENGTHS, strict=True)]
 
 
-def masks_of(layer: Attention, salt: int, call: Call) -> list[Tensor]:
+def masks_of(layer: Attention, salt: int, call: AttentionContext) -> list[Tensor]:
     return [(weights > 0).double() / (1 - layer.dropout) for weights in dropped(layer, salt, call)]
 
 
@@ -172,7 +172,7 @@ def same(a: list[Tensor], b: list[Tensor]) -> bool:
 
 def test_dropout_drops_its_share_and_scales_the_rest(device: torch.device) -> None:
     layout = end_to_end(LENGTHS, device)
-    layer, call = layer_of(4, dropout=0.3).train(), Call(layout, layout)
+    layer, call = layer_of(4, dropout=0.3).train(), AttentionContext(layout, layout)
     found = dropped(layer, 1, call)
     whole = dropped(layer_of(4), 1, call)
     for weights, before in zip(found, whole, strict=True):
@@ -187,7 +187,7 @@ def test_dropout_drops_its_share_and_scales_the_rest(device: torch.device) -> No
 
 def test_the_mask_follows_from_salt_and_seed(device: torch.device) -> None:
     layout = end_to_end(LENGTHS, device)
-    layer, call = layer_of(2, dropout=0.3).train(), Call(layout, layout)
+    layer, call = layer_of(2, dropout=0.3).train(), AttentionContext(layout, layout)
     seed = launch.seed(layout.position)
     try:
         first, again, other_salt = (dropped(layer, salt, call) for salt in (1, 1, 2))
@@ -207,11 +207,11 @@ def test_the_mask_follows_from_salt_and_seed(device: torch.device) -> None:
 @pytest.mark.parametrize("causal", [False, True])
 def test_gradients_with_the_same_mask(device: torch.device, causal: bool) -> None:
     layout = end_to_end(LENGTHS, device)
-    layer, call = layer_of(2, causal=causal, dropout=0.3).train(), Call(layout, layout)
+    layer, call = layer_of(2, causal=causal, dropout=0.3).train(), AttentionContext(layout, layout)
     masks = masks_of(layer, 1, call)
     parts = random_parts(layer, call, "one")
 
-    def ours(job: Job) -> Tensor:
+    def ours(job: AttentionInputs) -> Tensor:
         torch.manual_seed(1)
         return short.packed_attention(job)
 
@@ -256,7 +256,7 @@ def test_what_is_refused(device: torch.device) -> None:
 
     def reason(asks: Layout, asked: Layout, dtype: torch.dtype = torch.float32) -> str | None:
         q, k = (torch.zeros(1, 2, layout.length, 16, dtype=dtype, device=device) for layout in (asks, asked))
-        return short.refuses(Job(layer, q, k, k, Call(asks, asked), SEEN, None))
+        return short.refuses(AttentionInputs(layer, q, k, k, AttentionContext(asks, asked), SEEN, None))
 
     packed, long = end_to_end([5, 3], device), end_to_end([129], device)
     assert reason(packed, packed) is None
@@ -264,9 +264,9 @@ def test_what_is_refused(device: torch.device) -> None:
     assert reason(Layout.of(8, device=device), packed) == reason(packed, Layout.of(8, device=device)) == ""
     assert reason(packed, packed, torch.float64) == ""
     assert reason(long, packed) == reason(packed, long) == "sequences have more than 128 places"
-    with dispatch.plain():
+    with dispatch.disabled():
         assert reason(packed, packed) == ""
-    with dispatch.plain(False):
+    with dispatch.disabled(False):
         assert reason(packed, packed) is None
     with torch.no_grad():  # a search is faster without
         assert reason(packed, packed) == ""

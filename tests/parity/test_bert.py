@@ -9,9 +9,9 @@ import torch
 from regard.errors import RegardError
 from regard.interop import bert
 from regard.io.tensors import load_weights, weights_of
-from regard.models.batch import Packed
-from regard.models.bert import BertConfig, Pretraining
-from regard.models.texts import Texts, texts
+from regard.models.batch import RaggedRows
+from regard.models.bert import BertConfig, BertPretraining
+from regard.models.texts import TextBatch, collate_texts
 from regard.nn.attention import AttentionConfig
 
 transformers = pytest.importorskip("transformers")
@@ -45,25 +45,25 @@ def their_model(shape: str) -> torch.nn.Module:
     return made.double().eval()
 
 
-def our_model(theirs: torch.nn.Module) -> Pretraining:
+def our_model(theirs: torch.nn.Module) -> BertPretraining:
     ours = bert.config_here(theirs.config.to_dict(), "there").pretraining(ENTRIES).double().eval()
     load_weights(ours, bert.PRETRAINING.to_ours(theirs.state_dict(), weights_of(ours), "there"), "there")
     return ours
 
 
-def batch(segments: int = 2) -> Texts:
+def batch(segments: int = 2) -> TextBatch:
     """Pairs of sentences, padded; some places are learned from."""
     g = np.random.default_rng(1)
     lengths = (9, 3, 16, 1)
     rows = [g.integers(4, ENTRIES, n) for n in lengths]
     sides = [np.sort(g.integers(0, segments, n)) for n in lengths]
-    made = texts(Packed.of(rows), PAD, Packed.of(sides))
+    made = collate_texts(RaggedRows.of(rows), PAD, RaggedRows.of(sides))
     places = torch.tensor([0, 4, 8, 16, 18, 33, 47, 48])  # in rows of 16
     labels = torch.from_numpy(g.integers(4, ENTRIES, len(places)))
     return replace(made, places=places, labels=labels, classes=torch.tensor([0, 1, 1, 0]))
 
 
-def asked(b: Texts) -> dict[str, torch.Tensor]:
+def asked(b: TextBatch) -> dict[str, torch.Tensor]:
     return {"input_ids": b.ids, "attention_mask": b.real.long(), "token_type_ids": b.segments}
 
 

@@ -9,7 +9,7 @@ from regard.errors import RegardError
 from regard.interop import gpt2
 from regard.io.tensors import load_weights, weights_of
 from regard.models.lm import LanguageModel, LanguageModelConfig
-from regard.models.texts import Texts, texts
+from regard.models.texts import TextBatch, collate_texts
 from regard.nn.position import RotaryConfig
 from tests.models.test_lm import to_continue
 from tests.searches import greedy_search
@@ -49,7 +49,7 @@ def rows(lengths: tuple[int, ...], seed: int = 1) -> list[list[int]]:
     return [g.integers(4, ENTRIES, n).tolist() for n in lengths]
 
 
-def batch(lengths: tuple[int, ...]) -> Texts:
+def batch(lengths: tuple[int, ...]) -> TextBatch:
     return to_continue(rows(lengths), pad=PAD, bos=EOS, eos=EOS)
 
 
@@ -88,7 +88,7 @@ def test_the_loss_and_its_gradients() -> None:
 def test_greedy_output_after_prompts_of_different_lengths() -> None:
     theirs = their_model("plain")
     ours, prompts = our_model(theirs), rows((4, 1, 7, 2), seed=4)
-    found = greedy_search(ours, texts(prompts, PAD), [12] * 4, Symbols(EOS, EOS), Greedy())
+    found = greedy_search(ours, collate_texts(prompts, PAD), [12] * 4, Symbols(EOS, EOS), Greedy())
     for prompt, hypothesis in zip(prompts, found, strict=True):
         told = torch.tensor([prompt])
         said = theirs.generate(told, attention_mask=torch.ones_like(told), max_new_tokens=12, do_sample=False)

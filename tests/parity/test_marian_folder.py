@@ -10,7 +10,7 @@ from regard import config
 from regard.cli.interop import bring_in, send_out
 from regard.decoding import Beam, Greedy
 from regard.io import run_folder as folder
-from regard.models.batch import Packed, pairs
+from regard.models.batch import RaggedRows, collate_pairs
 from regard.predict.translation import Translator
 from tests.interop import toy
 from tests.interop.opus import LINES, make_checkpoint, make_trained
@@ -41,7 +41,7 @@ def both_logits(theirs: Any, ours: Translator, lines: list[tuple[str, str]]) -> 
     """Of every real target place, with padding in the batch."""
     v = ours.vocabulary
     source, target = v.source.encode_batch([s for s, _ in lines]), v.target.encode_batch([t for _, t in lines])
-    batch = pairs(Packed.of(source), Packed.of(target), v.source, v.target)
+    batch = collate_pairs(RaggedRows.of(source), RaggedRows.of(target), v.source, v.target)
     assert batch.source_real is not None
     with torch.no_grad():
         expected = theirs(

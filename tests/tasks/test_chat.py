@@ -24,7 +24,7 @@ from regard.decoding import Beam, Greedy, Sample
 from regard.errors import RegardError
 from regard.evaluation.metrics import distinct
 from regard.io.tensors import read_tensors
-from regard.nn.record import Record
+from regard.nn.record import AttentionRecorder
 from regard.predict.chat import Talker, forced
 from regard.run import train
 from regard.tasks.chat import ChatTask, read_dialogues
@@ -386,7 +386,7 @@ def test_what_a_reply_looked_at(talker: Talker) -> None:
     assert [piece for piece in before if not piece.startswith("<")] == " ".join(history).split()
     examples = talker.form.examples(talker.turns.rows(["\n".join([*history, reply])]))
     last: Any = talker.form.view(examples, np.arange(len(examples.row))).collate(np.array([len(examples.row) - 1]))
-    record = Record(("cross", "decoder"))
+    record = AttentionRecorder(("cross", "decoder"))
     talker.model(last, record)
     (layer,) = record.layers("cross") or record.layers("decoder")
     expected = layer[0].mean(0)[-4:-1, : len(before)].detach()  # what says no, tea, later

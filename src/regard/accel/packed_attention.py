@@ -13,8 +13,8 @@ from torch.autograd.function import once_differentiable
 
 from regard.accel import launch
 from regard.nn import dispatch
-from regard.nn.backend.contract import Job, special_choice, views
-from regard.nn.layout import Layout, Spans
+from regard.nn.backend.contract import AttentionInputs, nonstandard_reason, split_heads
+from regard.nn.layout import Layout, SequenceSpans
 from regard.nn.pattern import Causal
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ PROGRAMS = {16: 528, 32: 528, 64: 264, 128: 132}  # that take sequences by turns
 WARPS = {16: 1, 32: 1, 64: 4, 128: 8}  # by the longer side of the tile
 
 
-def refuses(job: Job) -> str | None:
+def refuses(job: AttentionInputs) -> str | None:
     q, k = job.call.queries, job.call.keys
     if q.spans is None or k.spans is None or not dispatch.usable(job.q):
         return ""
@@ -44,10 +44,10 @@ def unsupported_reason(layer: "Attention") -> str | None:
     """What a layer asks for that these kernels do not know."""
     if not {layer.sizes.d_k, layer.sizes.d_v} <= set(HEADS):
         return f"heads have other than {', '.join(map(str, HEADS))} dimensions"
-    return special_choice(layer)
+    return nonstandard_reason(layer)
 
 
-def packed_attention(job: Job) -> Tensor:
+def packed_attention(job: AttentionInputs) -> Tensor:
     layer, queries, keys = job.layer, job.call.queries.spans, job.call.keys.spans
     causal = Causal() in job.pattern.parts()
     dropout = layer.dropout if layer.training else 0.0
@@ -59,8 +59,8 @@ def packed_attention(job: Job) -> Tensor:
 
 
 class _How(NamedTuple):
-    queries: Spans
-    keys: Spans
+    queries: SequenceSpans
+    keys: SequenceSpans
     heads: int
     d_k: int
     d_v: int
@@ -97,7 +97,7 @@ class _How(NamedTuple):
 
     def views(self, parts: tuple[Tensor, ...]) -> list[Tensor]:
         """q, k and v [1, H, N, d] as they lie in what was computed."""
-        return views(parts, self.heads, self.d_k, self.d_k, self.d_v)
+        return split_heads(parts, self.heads, self.d_k, self.d_k, self.d_v)
 
 
 class PackedAttention(torch.autograd.Function):
@@ -111,7 +111,7 @@ class PackedAttention(torch.autograd.Function):
         out = q.new_empty(1, q.shape[2], how.heads * how.d_v)
         with launch.on(q):
             forward_kernel[how.grid](
-                q, k, v, out, *how.spans, *_strides(q, k, v, *views((out,), how.heads, how.d_v)),
+                q, k, v, out, *how.spans, *_strides(q, k, v, *split_heads((out,), how.heads, how.d_v)),
                 how.scale * LOG2E, how.dropout, launch.seed(q), how.salt, **how.compiled(q.dtype),
             )  # fmt: skip
         ctx.save_for_backward(*parts)
@@ -130,7 +130,7 @@ class PackedAttention(torch.autograd.Function):
         with launch.on(q):
             backward_kernel[how.grid](
                 q, k, v, d_out, *made, *how.spans,
-                *_strides(q, k, v, *views((d_out,), how.heads, how.d_v), *made),
+                *_strides(q, k, v, *split_heads((d_out,), how.heads, how.d_v), *made),
                 how.scale * LOG2E, how.scale, how.dropout, launch.seed(q), how.salt, **how.compiled(q.dtype),
             )  # fmt: skip
         return None, *changes

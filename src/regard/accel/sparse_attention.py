@@ -14,10 +14,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from regard.accel.sparse_plan import KEYS, Plan, make_plan
-from regard.nn.backend.contract import Job, plain_choices
-from regard.nn.layout import Call, Layout
+from regard.nn.backend.contract import AttentionInputs, unfused_reason
+from regard.nn.layout import AttentionContext, Layout
 from regard.nn.pattern import And, Causal, Document, Full, Or, Padding, Pattern
-from regard.nn.pattern.sparse import Band, Drawn, Global
+from regard.nn.pattern.sparse import Band, Global, SampledBlocks
 
 STRIDE = 32  # tiles in one split of those that meet all others
 LOG2E = math.log2(math.e)  # exponentials are taken to the base 2
@@ -30,7 +30,7 @@ OPTIONS: dict[str, dict[int, dict[str, int]]] = {  # how each kernel is compiled
 }
 
 
-def refuses(job: Job) -> str | None:
+def refuses(job: AttentionInputs) -> str | None:
     if job.q.device.type != "cuda":
         return ""
     plan = plan_of(job)
@@ -38,10 +38,10 @@ def refuses(job: Job) -> str | None:
         return ""
     if plan.ids.shape[-1] * KEYS > job.k.shape[2]:
         return "the pattern hides too little of so short an input"
-    return plain_choices(job) or _unsupported_reason(job)
+    return unfused_reason(job) or _unsupported_reason(job)
 
 
-def _unsupported_reason(job: Job) -> str | None:
+def _unsupported_reason(job: AttentionInputs) -> str | None:
     """What is asked for that these kernels do not know."""
     if job.bias is not None or job.layer.position.mixes:
         return "the position adds to scores or output"
@@ -55,7 +55,7 @@ def _unsupported_reason(job: Job) -> str | None:
     return None
 
 
-def sparse_attention(job: Job) -> Tensor:
+def sparse_attention(job: AttentionInputs) -> Tensor:
     plan, keys = plan_of(job), job.call.keys
     assert plan is not None
     padded = keys.real is not None and Padding() in job.pattern.parts()
@@ -63,7 +63,7 @@ def sparse_attention(job: Job) -> Tensor:
     return SparseAttention.apply(q, k, v, plan, keys.lengths().int() if padded else None, job.layer.score.scale)
 
 
-def plan_of(job: Job) -> Plan | None:
+def plan_of(job: AttentionInputs) -> Plan | None:
     """Padding is left to the kernels, so that without packed documents a plan depends on the length alone."""
     call, q, k = job.call, job.call.queries, job.call.keys
 
@@ -80,14 +80,14 @@ def _by_place(pattern: Pattern) -> bool:
     """Whether what is visible follows from positions alone."""
     if isinstance(pattern, And | Or):
         return _by_place(pattern.left) and _by_place(pattern.right)
-    return isinstance(pattern, Band | Causal | Drawn | Full | Global)
+    return isinstance(pattern, Band | Causal | SampledBlocks | Full | Global)
 
 
 @lru_cache(maxsize=64)
 @torch.inference_mode(False)
 def _kept(parts: tuple[Pattern, ...], length: int, device: torch.device) -> Plan | None:
     layout = Layout.of(length, device=device)
-    return make_plan(parts, Call(layout, layout))
+    return make_plan(parts, AttentionContext(layout, layout))
 
 
 class SparseAttention(torch.autograd.Function):

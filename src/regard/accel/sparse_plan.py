@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from regard.nn.layout import Call
+from regard.nn.layout import AttentionContext
 from regard.nn.pattern import Blocks, Causal, Pattern
 
 KEYS = 64  # in a tile: the bits of two words
@@ -51,7 +51,7 @@ class Plan:
         return self.top.shape[2]
 
 
-def make_plan(parts: tuple[Pattern, ...], call: Call) -> Plan | None:
+def make_plan(parts: tuple[Pattern, ...], call: AttentionContext) -> Plan | None:
     """The plan of what all these patterns allow, in time linear in the length; None where any tile may be visible."""
     small, large = (_shortest(parts, call, rows) for rows in (64, 128))
     if small is None:
@@ -69,7 +69,7 @@ def make_plan(parts: tuple[Pattern, ...], call: Call) -> Plan | None:
     return _Planner(parts, call, rows, listed, known).plan()
 
 
-def _shortest(parts: tuple[Pattern, ...], call: Call, rows: int) -> tuple[Pattern, Blocks] | None:
+def _shortest(parts: tuple[Pattern, ...], call: AttentionContext, rows: int) -> tuple[Pattern, Blocks] | None:
     found = [(part, listed) for part in parts if (listed := part.blocks(call, rows)) is not None]
     return min(found, key=lambda each: each[1].keys.shape[-1], default=None)
 
@@ -77,7 +77,9 @@ def _shortest(parts: tuple[Pattern, ...], call: Call, rows: int) -> tuple[Patter
 class _Planner:
     """Tiles of queries are called t, those of keys u; bits 0 hide all."""
 
-    def __init__(self, parts: tuple[Pattern, ...], call: Call, rows: int, listed: Blocks, known: bool) -> None:
+    def __init__(
+        self, parts: tuple[Pattern, ...], call: AttentionContext, rows: int, listed: Blocks, known: bool
+    ) -> None:
         self.parts, self.call, self.rows, self.listed, self.known = parts, call, rows, listed, known
         self.n, self.places = call.keys.length, min(listed.edge, call.keys.length)  # of the edge
         self.asking, self.asked = -(-self.n // rows), -(-self.n // KEYS)

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 
 from regard.errors import RegardError, whole
-from regard.look.pack import lists
+from regard.look.pack import unpack_weights
 
 FONTS = ("DejaVu Sans", "Noto Sans CJK SC", "Noto Serif CJK SC", "PingFang SC", "Microsoft YaHei", "SimHei")
 
 
-def draw(
+def plot_attention(
     data: dict[str, Any], path: Path, place: str | None = None, layer: int | None = None, head: int | None = None
 ) -> None:
     """Weights of a place (by default the last: to the source), of a layer (by default the last) and of a head, from 1
@@ -30,7 +30,9 @@ def draw(
     for name, value in (("layer", layer), ("head", head)):
         if value is not None and not 1 <= value <= found[f"{name}s"]:
             raise RegardError(f"there is no {name} {value}; write 1 to {found[f'{name}s']}")
-    chosen = np.array(lists(found["weights"])[(layer or found["layers"]) - 1], dtype=float)  # [H, Q, K], NaN: hidden
+    chosen = np.array(
+        unpack_weights(found["weights"])[(layer or found["layers"]) - 1], dtype=float
+    )  # [H, Q, K], NaN: hidden
     weights = np.nan_to_num(chosen).mean(0) if head is None else np.nan_to_num(chosen[head - 1])
     known = {font.name for font in font_manager.fontManager.ttflist}
     queries, keys = ([_shown(word) for word in found[side]] for side in ("queries", "keys"))

@@ -16,8 +16,8 @@ from regard.data.questions import Question
 from regard.data.tagged import Tagged
 from regard.errors import RegardError
 from regard.examples.codec import Reader
-from regard.models.batch import Packed, pairs
-from regard.models.texts import texts
+from regard.models.batch import RaggedRows, collate_pairs
+from regard.models.texts import collate_texts
 from regard.predict.chat import Talker
 from regard.predict.embedding import Embedder
 from regard.predict.filling import MASK, Filler
@@ -33,7 +33,7 @@ LIMIT = 200  # tokens of a side: weights grow with their square
 
 
 @dataclass(frozen=True)
-class Read:
+class ModelInput:
     """One text, read: `run(record)` computes it, in a batch of its own that has no padding."""
 
     run: Callable[[Any], Any]
@@ -44,7 +44,7 @@ class Read:
     says: list[str] | None = None  # what each place that is read by a decoder leads to
 
 
-def read(made: Any, text: str, target: str | None = None) -> Read:
+def prepare_input(made: Any, text: str, target: str | None = None) -> ModelInput:
     """What `regard.load` gave, reading this text; a target is said, or gone on with, instead of the model's own."""
     if not text.strip():
         raise RegardError("there is no text to look at")
@@ -68,20 +68,20 @@ def _fits(ids: Sequence[int], what: str, room: int | None = None) -> Sequence[in
 # --- one function a kind of model ----------------------------------------------------------------------------------
 
 
-def _translated(made: Translator, text: str, target: str | None) -> Read:
+def _translated(made: Translator, text: str, target: str | None) -> ModelInput:
     source, marks = made.vocabulary
-    read = _fits(source.encode(text), "text", made.recipe.data.filters.max_length)
+    prepare_input = _fits(source.encode(text), "text", made.recipe.data.filters.max_length)
     if target is not None:
-        return _pair(made, (source, marks), read, marks.encode(target), target)
+        return _pair(made, (source, marks), prepare_input, marks.encode(target), target)
     best = made.nbest([text], 1)[0][0]
-    return _pair(made, (source, marks), read, best.tokens, best.text)
+    return _pair(made, (source, marks), prepare_input, best.tokens, best.text)
 
 
-def _written(made: Writer, text: str, target: str | None) -> Read:
+def _written(made: Writer, text: str, target: str | None) -> ModelInput:
     return _continued(made, _fits(made.running.prompt(text + (target or "")), "text", made.context), target)
 
 
-def _talked(made: Talker, text: str, target: str | None) -> Read:
+def _talked(made: Talker, text: str, target: str | None) -> ModelInput:
     """Turns are lines; the last is the other's."""
     t, history = made.tokenizer, text.split("\n")
     if target is None:
@@ -89,56 +89,60 @@ def _talked(made: Talker, text: str, target: str | None) -> Read:
         said, output = reply.tokens, reply.text
     else:
         said, output = t.encode(target), target
-    read = _fits(made._prompt(history, made.recipe.decoding)[0], "text")
+    prepare_input = _fits(made._prompt(history, made.recipe.decoding)[0], "text")
     if made.recipe.model.kind != "lm":
-        return _pair(made, (t, t), read, said, output)
-    return _continued(made, _fits([*read, *said], "text", getattr(made.model, "longest", None)), output)
+        return _pair(made, (t, t), prepare_input, said, output)
+    return _continued(made, _fits([*prepare_input, *said], "text", getattr(made.model, "longest", None)), output)
 
 
-def _pair(made: Any, marks: tuple[Tokenizer, Tokenizer], read: Sequence[int], said: list[int], output: str) -> Read:
+def _pair(
+    made: Any, marks: tuple[Tokenizer, Tokenizer], prepare_input: Sequence[int], said: list[int], output: str
+) -> ModelInput:
     """A source that is read, and a target that is said, by a model of two sides."""
     source, target = marks
     _fits(said, "target", (getattr(made.model, "longest", None) or LIMIT + 1) - 1)
-    batch = pairs(Packed.of([read]), Packed.of([said]), source, target).to(made.device)
-    ids = {"source": [*read, source.eos], "target": [target.bos, *said]}
+    batch = collate_pairs(RaggedRows.of([prepare_input]), RaggedRows.of([said]), source, target).to(made.device)
+    ids = {"source": [*prepare_input, source.eos], "target": [target.bos, *said]}
     asked, heard = source.shown(ids["source"]), target.shown(ids["target"])
     says = target.shown([*said, target.eos])
     names = {"encoder": (asked, asked), "decoder": (heard, heard), "cross": (says, asked)}
-    return Read(lambda record: made.model(batch, record), ids, names, output, says=says)
+    return ModelInput(lambda record: made.model(batch, record), ids, names, output, says=says)
 
 
-def _continued(made: Any, ids: Sequence[int], output: str | None) -> Read:
+def _continued(made: Any, ids: Sequence[int], output: str | None) -> ModelInput:
     """A language model reads all; what it would say next is its output, where nothing else is."""
-    batch = texts([ids], made.tokenizer.pad)
+    batch = collate_texts([ids], made.tokenizer.pad)
     batch = replace(batch, places=torch.tensor([len(ids) - 1])).to(made.device)
     names, likeliest = made.tokenizer.shown(ids), int(made.model(batch).argmax())
     says = [*names[1:], *made.tokenizer.shown([likeliest])]
     places = {"decoder": (names, names)}
-    return Read(lambda record: made.model(batch, record), {"text": list(ids)}, places, output or says[-1], says=says)
+    return ModelInput(
+        lambda record: made.model(batch, record), {"text": list(ids)}, places, output or says[-1], says=says
+    )
 
 
-def _embedded(made: Embedder, text: str, target: str | None) -> Read:
+def _embedded(made: Embedder, text: str, target: str | None) -> ModelInput:
     t, marks = made.tokenizer, {MASK: made.tokenizer.mask} if made.tokenizer.mask is not None else {}
     ids = list(_fits([t.bos, *made.reader.encode([text], marks)[0], t.eos], "text", made.context))
-    batch = texts([ids], t.pad).to(made.device)
+    batch = collate_texts([ids], t.pad).to(made.device)
     guesses = made.fill([text], 1)[0] if isinstance(made, Filler) else []
     names = t.shown(ids)
     output = " ".join(best[0].word for best in guesses)
-    return Read(lambda record: made.body(batch, record), {"text": ids}, {"encoder": (names, names)}, output)
+    return ModelInput(lambda record: made.body(batch, record), {"text": ids}, {"encoder": (names, names)}, output)
 
 
-def _asked(made: Any, text: str, target: str | None) -> Read:
+def _asked(made: Any, text: str, target: str | None) -> ModelInput:
     example, output, best = EXAMPLES[type(made)](made, text)
     units = made.reading.units([example])
     if len(units) > 1:
         raise RegardError(f"the text is longer than the {made.reading.settings.length} tokens of a row; shorten it")
     row = units[0].rows[best]
     _fits(row.ids, "text")
-    batch = texts([row.ids], made.reading.marks.pad, Packed.of([row.segments]))
+    batch = collate_texts([row.ids], made.reading.marks.pad, RaggedRows.of([row.segments]))
     batch = batch.to(next(made.model.parameters()).device)
     names = made.tokenizer.shown(row.ids)
     run = lambda record: made.model.body(batch, record)  # noqa: E731
-    return Read(run, {"text": row.ids}, {"encoder": (names, names)}, output, row.segments)
+    return ModelInput(run, {"text": row.ids}, {"encoder": (names, names)}, output, row.segments)
 
 
 def _classified(made: TextClassifier, text: str) -> tuple[Any, str, int]:
@@ -167,7 +171,7 @@ EXAMPLES: dict[type, Callable[..., tuple[Any, str, int]]] = {
     SpanReader: _answered,
     OptionChooser: _chosen,
 }
-READERS: dict[type, Callable[..., Read]] = {
+READERS: dict[type, Callable[..., ModelInput]] = {
     Translator: _translated,
     Writer: _written,
     Talker: _talked,

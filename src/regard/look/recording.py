@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from regard.errors import RegardError
-from regard.look.pack import shares
-from regard.look.reading import Read, read
-from regard.look.walk import hidden, walk
+from regard.look.pack import pack_weights
+from regard.look.reading import ModelInput, prepare_input
+from regard.look.walk import internals, masked_keys
 from regard.nn.attention import Attention
-from regard.nn.backend.contract import Job
+from regard.nn.backend.contract import AttentionInputs
 from regard.nn.compress import StridedConvolution
-from regard.nn.record import PLACES, Record
+from regard.nn.record import ROLES, AttentionRecorder
 
 TITLES = {"encoder": "encoder self-attention", "decoder": "decoder self-attention", "cross": "attention to the source"}
 
@@ -34,11 +34,13 @@ def look(made: Any, text: str, target: str | None = None) -> dict[str, Any]:
     if not has_attention(made):
         raise RegardError(f"a model of the kind {made.recipe.model.kind} has no attention to look at")
     made.model.eval()
-    given = read(made, text, target)
-    record = Record(whole=True)
+    given = prepare_input(made, text, target)
+    record = AttentionRecorder(whole=True)
     given.run(record)
-    jobs: dict[str, list[list[Job]]] = {}  # by place, for each layer its calls: several where steps are taken
-    for place in PLACES:
+    jobs: dict[
+        str, list[list[AttentionInputs]]
+    ] = {}  # by place, for each layer its calls: several where steps are taken
+    for place in ROLES:
         if found := [record.sinks[key].jobs or [] for key in sorted(record.sinks) if key[0] == place]:
             jobs[place] = found
     weights = {place: torch.stack(record.layers(place))[:, 0].cpu().double() for place in jobs}  # [L, H, Q, K]
@@ -48,8 +50,8 @@ def look(made: Any, text: str, target: str | None = None) -> dict[str, Any]:
         "text": text,
         "output": given.output,
         "places": [_place(place, weights[place], jobs[place], given) for place in jobs],
-        "rollout": {place: shares(found) for place, found in rollout(weights).items()},
-        "walk": walk(made.model, given, jobs, weights),
+        "rollout": {place: pack_weights(found) for place, found in rollout(weights).items()},
+        "walk": internals(made.model, given, jobs, weights),
     }
 
 
@@ -60,7 +62,7 @@ def _model(made: Any, weights: dict[str, Tensor]) -> dict[str, Any]:
     return {"kind": model.kind, "task": task.kind, "title": f"{model.kind} · {task.title} · layers × heads {depth}"}
 
 
-def _place(place: str, weights: Tensor, jobs: list[list[Job]], given: Read) -> dict[str, Any]:
+def _place(place: str, weights: Tensor, jobs: list[list[AttentionInputs]], given: ModelInput) -> dict[str, Any]:
     queries, keys = given.names[place]
     layers, heads = weights.shape[:2]
     return {
@@ -71,12 +73,12 @@ def _place(place: str, weights: Tensor, jobs: list[list[Job]], given: Read) -> d
         **({"says": given.says} if given.says and place == "decoder" else {}),
         "layers": layers,
         "heads": heads,
-        "weights": shares(weights, torch.stack([hidden(calls) for calls in jobs])),
+        "weights": pack_weights(weights, torch.stack([masked_keys(calls) for calls in jobs])),
         "causal": place == "decoder",
     }
 
 
-def _shortened(keys: list[str], width: int, job: Job) -> list[str]:
+def _shortened(keys: list[str], width: int, job: AttentionInputs) -> list[str]:
     """The names of the keys that are left: several words are one where neighbours are joined."""
     compress = job.layer.compress
     if not compress.shortens:

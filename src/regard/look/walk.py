@@ -8,23 +8,23 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.look.pack import packed
-from regard.look.reading import Read
-from regard.models.stack import embed
+from regard.look.pack import pack_vectors
+from regard.look.reading import ModelInput
+from regard.models.stack import embed_positions
 from regard.nn import normalise, score
-from regard.nn.backend.contract import Job
+from regard.nn.backend.contract import AttentionInputs
 from regard.nn.layout import Layout
 from regard.nn.position import Position
 
 BUDGET = 5_000_000  # numbers that a page may hold; each is two bytes
 FIRST = 8  # numbers of a word's vector that are shown
 SCORES: dict[type[nn.Module], Any] = {
-    score.Dot: score.DotConfig,
-    score.ScaledDot: score.ScaledDotConfig,
-    score.General: score.GeneralConfig,
-    score.Additive: score.AdditiveConfig,
-    score.Concat: score.ConcatConfig,
-    score.Cosine: score.CosineConfig,
+    score.DotScore: score.DotConfig,
+    score.ScaledDotScore: score.ScaledDotConfig,
+    score.GeneralScore: score.GeneralConfig,
+    score.AdditiveScore: score.AdditiveConfig,
+    score.ConcatScore: score.ConcatConfig,
+    score.CosineScore: score.CosineConfig,
 }
 NORMALISERS: dict[type[nn.Module], Any] = {
     normalise.Softmax: normalise.SoftmaxConfig,
@@ -35,7 +35,9 @@ NORMALISERS: dict[type[nn.Module], Any] = {
 SIDES = {"source": "encoder_position", "target": "decoder_position", "text": "position"}  # where models keep theirs
 
 
-def walk(model: nn.Module, given: Read, jobs: dict[str, list[list[Job]]], weights: dict[str, Tensor]) -> dict[str, Any]:
+def internals(
+    model: nn.Module, given: ModelInput, jobs: dict[str, list[list[AttentionInputs]]], weights: dict[str, Tensor]
+) -> dict[str, Any]:
     """By place what each layer's attention was given, and how words enter the model; `left_out` says why it is not."""
     size = sum(sum(job.q.numel() for job in calls) + calls[0].k.numel() + calls[0].v.numel()
                for layers in jobs.values() for calls in layers)  # fmt: skip
@@ -59,7 +61,7 @@ def walk(model: nn.Module, given: Read, jobs: dict[str, list[list[Job]]], weight
 # --- how words enter ---------------------------------------------------------------------------------------------
 
 
-def _entering(model: nn.Module, side: str, given: Read) -> dict[str, Any]:
+def _entering(model: nn.Module, side: str, given: ModelInput) -> dict[str, Any]:
     """The first numbers of what a word, its segment and its position add up to; a norm may follow."""
     body: Any = getattr(model, "body", model)
     embedding = getattr(body, f"{side}_embedding", None) or body.embedding
@@ -74,7 +76,7 @@ def _entering(model: nn.Module, side: str, given: Read) -> dict[str, Any]:
     positions: Any = nn.ModuleList([found]) if isinstance(found, Position) else found or nn.ModuleList()
     layout = Layout.of(ids.shape[1], device=ids.device)
     if any(type(each).embed is not Position.embed for each in positions):
-        alone, joined = embed(positions, torch.zeros_like(x), layout), embed(positions, x, layout)
+        alone, joined = embed_positions(positions, torch.zeros_like(x), layout), embed_positions(positions, x, layout)
         parts["position" if torch.allclose(x + alone, joined, atol=1e-5) else "joined"] = alone
         x = joined
         if "joined" in parts:
@@ -92,7 +94,7 @@ def _rounded(x: Tensor) -> list[Any]:
 # --- one attention -------------------------------------------------------------------------------------------------
 
 
-def _layer(calls: list[Job], weights: Tensor) -> dict[str, Any]:
+def _layer(calls: list[AttentionInputs], weights: Tensor) -> dict[str, Any]:
     """Everything between the queries and the output of a layer's heads. `weights` [H, Q, K] are those recorded."""
     layer, first = calls[0].layer, calls[0]
     scores, normaliser = SCORES[type(layer.score)], NORMALISERS[type(layer.normalise)]
@@ -107,37 +109,39 @@ def _layer(calls: list[Job], weights: Tensor) -> dict[str, Any]:
         "position": type(layer.position).__name__.lower() if rotates or layer.position.biases else "",
         "rotates": rotates,
         "shortened": layer.compress.shortens,
-        "q": packed(q),
-        "k": packed(first.k[0]),
-        "v": packed(first.v[0]),
+        "q": pack_vectors(q),
+        "k": pack_vectors(first.k[0]),
+        "v": pack_vectors(first.v[0]),
     }
     if (bias := _joined(calls, lambda job: None if job.bias is None else job.bias.dense(job.call))) is not None:
-        found["bias"] = packed(bias)
+        found["bias"] = pack_vectors(bias)
     if (gain := _joined(calls, lambda job: job.pattern.gain(job.call))) is not None:
-        found["gain"] = packed(gain)
+        found["gain"] = pack_vectors(gain)
     mixed = layer.position.mix(weights[None].to(first.v), first.call, first.call.grid())
     if mixed is not None:
-        found["mixed"] = packed(mixed[0])
+        found["mixed"] = pack_vectors(mixed[0])
     return found
 
 
 def _compared(made: nn.Module, q: Tensor) -> tuple[Tensor, dict[str, Any]]:
     """Queries [H, Q, d] as they meet prepared keys, and how: scale · qᵀk, or vᵀtanh(q + k)."""
-    if isinstance(made, score.Perceptron):
-        return torch.einsum("hqd,hsd->hqs", q, made.matrices()[0]), {"vector": packed(made.vector[:, 0])}
-    if isinstance(made, score.Cosine):
+    if isinstance(made, score.PerceptronScore):
+        return torch.einsum("hqd,hsd->hqs", q, made.matrices()[0]), {"vector": pack_vectors(made.vector[:, 0])}
+    if isinstance(made, score.CosineScore):
         return score._unit(q), {"scale": made.strength}
     return q, {"scale": made.scale}
 
 
-def hidden(calls: list[Job]) -> Tensor:
+def masked_keys(calls: list[AttentionInputs]) -> Tensor:
     """True where a key may not be seen [H, Q, K]."""
     found = _joined(calls, lambda job: job.pattern.mask(job.call, job.q.shape[1]), fill=True)
     assert found is not None
     return ~found
 
 
-def _joined(calls: list[Job], part: Callable[[Job], Tensor | None], fill: bool | None = None) -> Tensor | None:
+def _joined(
+    calls: list[AttentionInputs], part: Callable[[AttentionInputs], Tensor | None], fill: bool | None = None
+) -> Tensor | None:
     """A part of every call, whose queries follow each other [H, Q, K]; a call that has none has `fill`."""
     found = []
     for job in calls:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.models.packed import PackedSequence, pack
+from regard.models.packed import PackedSequence, pack_pairs
 from regard.nn.layout import Tree
 
 
@@ -40,7 +40,7 @@ def _each(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
 
 
 @dataclass(frozen=True)
-class Pairs(Batch):
+class PairBatch(Batch):
     """A batch of source and target sequences, padded on the right."""
 
     source: Tensor  # [B, S] ids
@@ -66,16 +66,16 @@ class Pairs(Batch):
     def device(self) -> torch.device:
         return self.source.device
 
-    def fixed(self) -> "Pairs":
+    def fixed(self) -> "PairBatch":
         """What a model that takes packed sequences reads of it, in shapes that come again."""
         assert self.packed is not None
-        return Pairs(self.packed[0].ids, None, packed=self.packed)
+        return PairBatch(self.packed[0].ids, None, packed=self.packed)
 
     def first(self, bos: int) -> Tensor:
         """What a search lets each row read first [B, 1]."""
         return torch.full((len(self.source), 1), bos, device=self.device)
 
-    def apart(self, places: int | None) -> "list[Pairs]":
+    def apart(self, places: int | None) -> "list[PairBatch]":
         """Its sources in parts of about so many places, each as long as its own longest; where there is padding."""
         if places is None or self.source_real is None or self.tree is not None:
             return [self]
@@ -83,22 +83,22 @@ class Pairs(Batch):
         while start < len(lengths):
             rows = slice(start, start + max(1, places // max(1, lengths[start])))
             longest = max(lengths[rows])
-            made.append(Pairs(self.source[rows, :longest], self.source_real[rows, :longest]))
+            made.append(PairBatch(self.source[rows, :longest], self.source_real[rows, :longest]))
             start = rows.stop
         return made if len(made) > 1 else [self]
 
 
-class Packed:
+class RaggedRows:
     """Rows end to end: row j is flat[offsets[j] : offsets[j + 1]]. Batches are made of them without a loop."""
 
     def __init__(self, flat: np.ndarray, offsets: np.ndarray) -> None:
         self.flat, self.lengths = flat, np.diff(offsets)
 
     @staticmethod
-    def of(rows: Sequence[Sequence[int] | np.ndarray]) -> "Packed":
+    def of(rows: Sequence[Sequence[int] | np.ndarray]) -> "RaggedRows":
         lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
         flat = np.fromiter(chain.from_iterable(rows), dtype=np.int64, count=int(lengths.sum()))
-        return Packed(flat, np.concatenate([[0], np.cumsum(lengths)]))
+        return RaggedRows(flat, np.concatenate([[0], np.cumsum(lengths)]))
 
     def padded(self, filler: int, before: int | None = None, after: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Ids [B, N] and which are real [B, N]; `before` and `after` are put around every row."""
@@ -115,13 +115,13 @@ class Packed:
         return ids, real
 
 
-def sources(rows: Packed, filler: int, eos: int) -> tuple[Tensor, Tensor | None]:
+def collate_sources(rows: RaggedRows, filler: int, eos: int) -> tuple[Tensor, Tensor | None]:
     """Source rows, each closed by </s>, as ids [B, S] and the mask of real places, or None if none is padding."""
     ids, real = rows.padded(filler, after=eos)
     return torch.from_numpy(ids), None if real.all() else torch.from_numpy(real)
 
 
-class Marks(Protocol):
+class SpecialTokens(Protocol):
     """The ids that frame a side's sequences; a tokenizer has them."""
 
     pad: int
@@ -129,17 +129,23 @@ class Marks(Protocol):
     eos: int
 
 
-def pairs(source: Packed, target: Packed, source_marks: Marks, marks: Marks, rows: tuple[int, ...] = ()) -> Pairs:
+def collate_pairs(
+    source: RaggedRows,
+    target: RaggedRows,
+    source_marks: SpecialTokens,
+    marks: SpecialTokens,
+    rows: tuple[int, ...] = (),
+) -> PairBatch:
     """A training batch: sources end in </s>; targets are read shifted right and end in </s>."""
     source_ids, source_real = source.padded(source_marks.pad, after=source_marks.eos)
     ids, real = target.padded(marks.pad, before=marks.bos)  # [B, T]
     labels = target.padded(marks.pad, after=marks.eos)[0][real]  # [N]
-    return Pairs(
+    return PairBatch(
         torch.from_numpy(source_ids),
         None if source_real.all() else torch.from_numpy(source_real),
         torch.from_numpy(ids),
         torch.from_numpy(labels),
         torch.from_numpy(np.flatnonzero(real)),
         rows,
-        packed=pack(source_ids, source_real, ids, real, labels),
+        packed=pack_pairs(source_ids, source_real, ids, real, labels),
     )

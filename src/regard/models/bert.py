@@ -13,16 +13,16 @@ from torch import Tensor, nn
 from regard.config import mechanism, option
 from regard.models import stack
 from regard.models.stack import EncoderLayer, Positions, StackConfig
-from regard.models.texts import Texts
+from regard.models.texts import TextBatch
 from regard.nn.attention import AttentionConfig
 from regard.nn.dropout import Dropout
 from regard.nn.embedding import BiasedOutput, Embedding
 from regard.nn.feed_forward import ACTIVATIONS, Activation
 from regard.nn.init import INITS
-from regard.nn.layout import Call
+from regard.nn.layout import AttentionContext
 from regard.nn.pattern import Document, Padding
 from regard.nn.position import LearnedConfig
-from regard.nn.record import Record
+from regard.nn.record import AttentionRecorder
 
 
 def _published(layers: int, size: int) -> dict[str, Any]:
@@ -67,28 +67,28 @@ class BertConfig(StackConfig):
         if self.segments < 0:
             raise ValueError(f"segments must be 0 or more, not {self.segments}")
         stack.check_positions(self.position, "encoder", self.attention.sizes(self.size, self.heads))
-        if "structural" in {position.kind for position in stack.listed(self.position)}:
+        if "structural" in {position.kind for position in stack.as_list(self.position)}:
             raise ValueError("structural positions need dependency trees, which translation alone reads")
 
     def check(self, longest: int) -> None:
         """Raise ValueError where sequences of at most so many places are more than the choices can serve."""
         self.attention.check("encoder", longest, self.layers)
-        stack.check_room(self.position, "position", longest, "task.length")
+        stack.check_max_length(self.position, "position", longest, "task.length")
 
     def build(self, entries: int) -> "Bert":
         return Bert(self, entries)
 
-    def pretraining(self, entries: int) -> "Pretraining":
+    def pretraining(self, entries: int) -> "BertPretraining":
         """The body with the heads that it learns by."""
-        return Pretraining(self.build(entries))
+        return BertPretraining(self.build(entries))
 
-    def masked(self, entries: int) -> "MaskedLanguage":
+    def masked(self, entries: int) -> "MaskedLM":
         """The body with the head for masked words alone."""
-        return MaskedLanguage(self.build(entries))
+        return MaskedLM(self.build(entries))
 
-    def encoder(self, entries: int, pooled: bool) -> "Encoder":
+    def encoder(self, entries: int, pooled: bool) -> "BertEncoder":
         """The body alone, or with a pooler."""
-        return Encoder(self.build(entries), Pooler(self.size) if pooled else None)
+        return BertEncoder(self.build(entries), Pooler(self.size) if pooled else None)
 
 
 class Bert(nn.Module):
@@ -108,26 +108,26 @@ class Bert(nn.Module):
     @property
     def longest(self) -> int | None:
         """How many places the model can tell apart, where there is a limit."""
-        return stack.longest_of(self.position)
+        return stack.max_length(self.position)
 
     def pooler(self) -> "Pooler":
         made = Pooler(self.config.size)
-        begin(made.dense)
+        init_linear(made.dense)
         return made
 
     def parts(self) -> list[list[nn.Module]]:
         """Its layers from the top down; what is in none of them lies below all."""
         return [[layer] for layer in reversed(self.layers)]
 
-    def forward(self, batch: Texts, record: Record | None = None, layers: int | None = None) -> Tensor:
+    def forward(self, batch: TextBatch, record: AttentionRecorder | None = None, layers: int | None = None) -> Tensor:
         """Hidden states [B, T, D] of all places, after all layers or the first so many of them."""
         layout = batch.layout()
-        call = Call(layout, layout)
+        call = AttentionContext(layout, layout)
         x = self.embedding(batch.ids)
         if self.segment_embedding is not None:
             segments = torch.zeros_like(batch.ids) if batch.segments is None else batch.segments
             x = x + self.segment_embedding(segments)
-        x = self.dropout(self.embedding_norm(stack.embed(self.position, x, layout), layout.real))
+        x = self.dropout(self.embedding_norm(stack.embed_positions(self.position, x, layout), layout.real))
         for n, layer in enumerate(self.layers[:layers]):
             x = layer(x, call, record and record.at("encoder", n))
         return self.norm(x, layout.real) if layers in (None, len(self.layers)) else x
@@ -147,7 +147,7 @@ class Pooler(nn.Module):
         return self.dense(hidden[:, 0]).tanh()  # [B, D]
 
 
-class MaskedWords(nn.Module):
+class MaskedLMHead(nn.Module):
     """Which word belongs in a place: norm(f(W x + b)), scored by the embedding's own matrix (Devlin 2019, 3.1)."""
 
     def __init__(self, body: Bert) -> None:
@@ -163,19 +163,19 @@ class MaskedWords(nn.Module):
         return self.output.at(self.norm(self.activation(self.dense(x))), labels, smoothing)
 
 
-class MaskedLanguage(nn.Module):
+class MaskedLM(nn.Module):
     """Masked words alone."""
 
     def __init__(self, body: Bert) -> None:
         super().__init__()
-        self.body, self.words = body, MaskedWords(body)
-        begin(self.words.dense)
+        self.body, self.words = body, MaskedLMHead(body)
+        init_linear(self.words.dense)
 
     @property
     def config(self) -> BertConfig:
         return self.body.config
 
-    def scores(self, batch: Texts, record: Record | None = None) -> tuple[Tensor, Tensor | None]:
+    def scores(self, batch: TextBatch, record: AttentionRecorder | None = None) -> tuple[Tensor, Tensor | None]:
         """Scores of the vocabulary at `batch.places` [N, V], and of following or not [B, 2] where it is learned."""
         hidden = self.body(batch, record)
         return self.words(hidden.flatten(0, 1)[batch.places]), self.follows(hidden)
@@ -183,7 +183,9 @@ class MaskedLanguage(nn.Module):
     def follows(self, hidden: Tensor) -> Tensor | None:
         return None
 
-    def forward(self, batch: Texts, record: Record | None = None, smoothing: float | None = None) -> Tensor:
+    def forward(
+        self, batch: TextBatch, record: AttentionRecorder | None = None, smoothing: float | None = None
+    ) -> Tensor:
         """Scores of the vocabulary at `batch.places` [N, V]; with `smoothing`, the loss of what is learned instead.
 
         That is a sum over the N masked words: divided by N it is the mean of the words and the mean of the rows, added.
@@ -199,31 +201,31 @@ class MaskedLanguage(nn.Module):
         return words + (batch.labels >= 0).sum() * F.cross_entropy(follows, batch.classes)
 
 
-class Pretraining(MaskedLanguage):
+class BertPretraining(MaskedLM):
     """Masked words and next sentence, learned together."""
 
     def __init__(self, body: Bert) -> None:
         super().__init__(body)
         self.pooler = Pooler(body.config.size)
         self.sentence = nn.Linear(body.config.size, 2)  # 0: the second sentence follows the first; 1: it does not
-        begin(self.pooler.dense, self.sentence)
+        init_linear(self.pooler.dense, self.sentence)
 
     def follows(self, hidden: Tensor) -> Tensor:
         return self.sentence(self.pooler(hidden))  # type: ignore[no-any-return]
 
 
-class Encoder(nn.Module):
+class BertEncoder(nn.Module):
     """A body that was taught elsewhere and has no head: it reads."""
 
     def __init__(self, body: Bert, pooler: Pooler | None) -> None:
         super().__init__()
         self.body, self.pooler = body, pooler
 
-    def forward(self, batch: Texts, record: Record | None = None) -> Tensor:
+    def forward(self, batch: TextBatch, record: AttentionRecorder | None = None) -> Tensor:
         return self.body(batch, record)  # type: ignore[no-any-return]
 
 
-def begin(*heads: nn.Linear) -> None:
+def init_linear(*heads: nn.Linear) -> None:
     """BERT's first weights: N(0, 0.02²), and no bias."""
     for head in heads:
         nn.init.normal_(head.weight, std=0.02)

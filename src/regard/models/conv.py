@@ -11,21 +11,21 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.config import at_least, below_one, mechanism, option
-from regard.models.batch import Pairs
-from regard.models.embeddings import SHARE, Share, embeddings
-from regard.models.stack import check_room
-from regard.models.state import Rows, State
+from regard.models.batch import PairBatch
+from regard.models.embeddings import SHARE, Share, shared_embeddings
+from regard.models.stack import check_max_length
+from regard.models.state import DecoderState, StateTensors
 from regard.nn.attention import Attention, AttentionConfig
-from regard.nn.cache import Memory
-from regard.nn.convolution import Convolution, halved, keep_variance, scale_gradient
+from regard.nn.cache import CrossKVCache
+from regard.nn.convolution import Convolution, init_keep_variance, scale_gradient, scaled_sum
 from regard.nn.dropout import Dropout
 from regard.nn.embedding import Output
 from regard.nn.feed_forward import ACTIVATIONS
 from regard.nn.init import INITS
-from regard.nn.layout import Call, Layout
+from regard.nn.layout import AttentionContext, Layout
 from regard.nn.pattern import Document, Padding
 from regard.nn.position import LearnedConfig, NoPositionConfig, Position, SinusoidalConfig
-from regard.nn.record import Record, Sink
+from regard.nn.record import AttentionRecorder, LayerRecord
 from regard.nn.score import DotConfig, ScoreConfig
 from regard.nn.sizes import Sizes
 
@@ -38,7 +38,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 # --- one layer -----------------------------------------------------------------------------------------------------
 
 
-class Gated(nn.Module):
+class GatedConvolution(nn.Module):
     """(v(W [window] + b) + x) · √½, where v is the gate a ⊙ σ(b) of the two halves (Gehring 2017, 3.2)."""
 
     def __init__(self, size: int, kernel: int, dropout: float) -> None:
@@ -47,10 +47,10 @@ class Gated(nn.Module):
         self.convolution = Convolution(size, 2 * size, kernel, gain=4 * (1 - dropout), parts=2)
 
     def forward(self, x: Tensor, real: Tensor | None) -> Tensor:
-        return halved(F.glu(self.convolution.centred(self.dropout(x), real), -1), x)  # [B, S, D]
+        return scaled_sum(F.glu(self.convolution.centred(self.dropout(x), real), -1), x)  # [B, S, D]
 
 
-class Window(nn.Module):
+class WindowConvolution(nn.Module):
     """f(W [window] + b): no gate, nothing passes by."""
 
     def __init__(self, size: int, kernel: int, dropout: float, activation: str) -> None:
@@ -70,7 +70,7 @@ class GatedConfig:
     kind: Literal["gated"] = "gated"
 
     def build(self, size: int, kernel: int, dropout: float) -> nn.Module:
-        return Gated(size, kernel, dropout)
+        return GatedConvolution(size, kernel, dropout)
 
 
 @mechanism("A4", "x_i ← f(W [x_{i−k/2}; …; x_{i+k/2}] + b)", "Collobert 2011, 3.3")
@@ -81,13 +81,13 @@ class WindowConfig:
     activation: Literal["relu", "gelu", "gelu_tanh", "swish"] = option("relu", "f, after every window")
 
     def build(self, size: int, kernel: int, dropout: float) -> nn.Module:
-        return Window(size, kernel, dropout, self.activation)
+        return WindowConvolution(size, kernel, dropout, self.activation)
 
 
 ConvEncoderConfig = GatedConfig | WindowConfig
 
 
-class DecoderLayer(nn.Module):
+class ConvDecoderLayer(nn.Module):
     """A gated convolution over what is said so far, then attention to the source."""
 
     def __init__(self, size: int, kernel: int, dropout: float, attention: Attention) -> None:
@@ -102,22 +102,22 @@ class DecoderLayer(nn.Module):
         x: Tensor,
         embedded: Tensor,
         source: tuple[Tensor, Tensor],
-        call: Call,
+        call: AttentionContext,
         past: Tensor | None = None,
-        record: Sink | None = None,
+        record: LayerRecord | None = None,
     ) -> tuple[Tensor, Tensor]:
         """x [B, T, D], the target's embeddings [B, T, D], keys and values of the source; also gives the new past."""
         y, past = self.convolution.causal(self.dropout(x), past)
-        h = halved(F.glu(y, -1), x)
-        d = halved(self.query(h), embedded)  # d_i = W h_i + b + g_i (Gehring 2017, eq. 1)
+        h = scaled_sum(F.glu(y, -1), x)
+        d = scaled_sum(self.query(h), embedded)  # d_i = W h_i + b + g_i (Gehring 2017, eq. 1)
         c = self.attention.attend(d[:, None], *source, call, record)[:, 0]  # c_i = Σ_j a_ij (z_j + e_j) (eq. 2)
-        return halved(h, c * _spread(call, c)), past
+        return scaled_sum(h, c * _spread(call, c)), past
 
     def keys(self, memory: Tensor) -> Tensor:
         return self.attention.prepare(memory[:, None])  # [B, 1, S, D]
 
 
-def _spread(call: Call, c: Tensor) -> Tensor:
+def _spread(call: AttentionContext, c: Tensor) -> Tensor:
     """m · √(1/m): an even mean over a source of m words varies less than one word by this (Gehring 2017, 3.4)."""
 
     def make() -> Tensor:
@@ -189,7 +189,7 @@ class ConvConfig:
     def check(self, source: int, target: int) -> None:
         """Raise ValueError where sequences of at most so many places are more than the choices can serve."""
         self.attention.check("cross", source, self.attentions)
-        check_room(self.position, "position", max(source, target))
+        check_max_length(self.position, "position", max(source, target))
 
     def build(self, source_entries: int, target_entries: int) -> "ConvS2S":
         return ConvS2S(self, source_entries, target_entries)
@@ -199,7 +199,7 @@ class ConvS2S(nn.Module):
     def __init__(self, config: ConvConfig, source_entries: int, target_entries: int) -> None:
         super().__init__()
         c, self.config = config, config
-        self.source_embedding, self.target_embedding, tied = embeddings(
+        self.source_embedding, self.target_embedding, tied = shared_embeddings(
             c.share, source_entries, target_entries, c.size, c.scale_embedding
         )
         self.output = Output(tied, target_entries, c.size)
@@ -207,9 +207,9 @@ class ConvS2S(nn.Module):
         self.encoder_position, self.decoder_position = c.position.build(c.sizes), c.position.build(c.sizes)
         self.encoder = nn.ModuleList(c.encoder.build(c.size, c.kernel, c.dropout) for _ in range(c.layers))
         self.decoder = nn.ModuleList(
-            DecoderLayer(c.size, c.kernel, c.dropout, self._attention(n)) for n in range(c.attentions)
+            ConvDecoderLayer(c.size, c.kernel, c.dropout, self._attention(n)) for n in range(c.attentions)
         )
-        {**INITS, "paper": keep_variance}[c.init](self)
+        {**INITS, "paper": init_keep_variance}[c.init](self)
 
     def _attention(self, layer: int) -> Attention:
         return Attention(self.config.sizes, self.config.attention, Position(), Padding() & Document(), layer)
@@ -221,7 +221,7 @@ class ConvS2S(nn.Module):
 
     # --- the whole sequence at once: training, scoring ---------------------------------------------------------
 
-    def encode(self, batch: Pairs) -> tuple[Tensor, Tensor, Layout]:
+    def encode(self, batch: PairBatch) -> tuple[Tensor, Tensor, Layout]:
         """The source ids [B, S] as what attention compares with and what it reads [B, S, D], with their layout."""
         layout = Layout.of(batch.source.shape[1], batch.source_real, batch.source.device, batch.tree)
         e = self.dropout(self.encoder_position.embed(self.source_embedding(batch.source), layout))
@@ -229,9 +229,11 @@ class ConvS2S(nn.Module):
         for layer in self.encoder:
             z = layer(z, layout.real)
         z = scale_gradient(z, 1 / (2 * self.config.attentions))  # every attention adds to it (Gehring 2017, 3.4)
-        return z, halved(z, e), layout
+        return z, scaled_sum(z, e), layout
 
-    def forward(self, batch: Pairs, record: Record | None = None, smoothing: float | None = None) -> Tensor:
+    def forward(
+        self, batch: PairBatch, record: AttentionRecorder | None = None, smoothing: float | None = None
+    ) -> Tensor:
         """Scores of the vocabulary at every real target place [N, V], in the order of `batch.labels`.
 
         With `smoothing`, the loss of those labels, summed, instead: the scores are then never kept.
@@ -241,7 +243,7 @@ class ConvS2S(nn.Module):
         memory, values, source = self.encode(batch)
         layout = Layout.of(batch.target.shape[1], device=batch.device)
         g = self.dropout(self.decoder_position.embed(self.target_embedding(batch.target), layout))
-        x, call = g, Call(layout, source)
+        x, call = g, AttentionContext(layout, source)
         for n, layer in enumerate(self.decoder):
             read = (layer.keys(memory), values[:, None])  # type: ignore[operator]
             x, _ = layer(x, g, read, call, record=record and record.at("cross", n))
@@ -249,18 +251,18 @@ class ConvS2S(nn.Module):
 
     # --- step by step: decoding --------------------------------------------------------------------------------
 
-    def start(self, batch: Pairs, length: int, record: Record | None = None) -> State:
+    def start(self, batch: PairBatch, length: int, record: AttentionRecorder | None = None) -> DecoderState:
         """Read the source; the state then has room for `length` target tokens a row."""
         memory, values, layout = self.encode(batch)
         position = torch.zeros(len(memory), dtype=torch.long, device=memory.device)
         layers = []
         for layer in self.decoder:
             past = memory.new_zeros(len(memory), layer.convolution.reach, self.config.size)  # type: ignore
-            read = Memory(layer.keys(memory), values[:, None])  # type: ignore[operator]
-            layers.append((Rows({"past": past}), read))
-        return State(position, layers, layout.real, layout.length, length, record=record)
+            read = CrossKVCache(layer.keys(memory), values[:, None])  # type: ignore[operator]
+            layers.append((StateTensors({"past": past}), read))
+        return DecoderState(position, layers, layout.real, layout.length, length, record=record)
 
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Read T more tokens a row [B, T]; give the scores of what follows each [B, T, V]."""
         steps = tokens.shape[1]
         call = state.cross(steps)

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from regard.config import at_least, below_one, mechanism, option
 from regard.models.lstm import BiLstmConfig
 from regard.models.recurrent import Recurrent
-from regard.models.texts import Texts
+from regard.models.texts import TextBatch
 from regard.nn.dropout import RowDropout
 from regard.nn.embedding import Embedding
-from regard.nn.record import Record
+from regard.nn.record import AttentionRecorder
 
 
 @mechanism("A12", "[E[w_t]; γ Σ_j softmax(s)_j h_t,j] → biLSTM; h_t,j: layer j of a frozen biLM", "Peters 2018, eq. 1")
@@ -41,7 +41,7 @@ class ElmoConfig:
         return Elmo(self, entries)
 
 
-class Mix(nn.Module):
+class ScalarMix(nn.Module):
     """γ Σ_j softmax(s)_j h_j: how much of each layer a task wants is learned with it."""
 
     def __init__(self, layers: int) -> None:
@@ -62,7 +62,7 @@ class Elmo(nn.Module):
         self.embedding = Embedding(entries, c.embedding, scale=False)
         self.features, width = None, c.embedding
         if c.features is not None:
-            self.features, self.mix = c.features.body(entries).requires_grad_(False), Mix(c.features.layers + 1)
+            self.features, self.mix = c.features.body(entries).requires_grad_(False), ScalarMix(c.features.layers + 1)
             width += 2 * c.features.size
         self.dropout = RowDropout(c.dropout)
         self.lstm = Recurrent("lstm", width, c.size // 2, c.layers, c.dropout, directions=2)
@@ -74,7 +74,7 @@ class Elmo(nn.Module):
             self.features.eval()
         return self
 
-    def forward(self, batch: Texts, record: Record | None = None) -> Tensor:
+    def forward(self, batch: TextBatch, record: AttentionRecorder | None = None) -> Tensor:
         """States [B, T, D]."""
         x = self.embedding(batch.ids)
         if self.features is not None:

@@ -8,7 +8,7 @@ Share = Literal["none", "target", "all"]
 SHARE = "one matrix for target embedding and output (target), and for the source embedding too (all)"
 
 
-def embeddings(
+def shared_embeddings(
     share: Share, source_entries: int, target_entries: int, size: int, scale: bool = True
 ) -> tuple[Embedding, Embedding, Embedding | None]:
     """Of the source, of the target, and the one whose matrix scores words too; none: they have their own."""

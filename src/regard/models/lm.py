@@ -11,17 +11,17 @@ from torch import Tensor, nn
 from regard.config import below_one, mechanism, option
 from regard.models import stack
 from regard.models.stack import EncoderLayer, Positions, StackConfig
-from regard.models.state import State
-from regard.models.texts import Texts
+from regard.models.state import DecoderState
+from regard.models.texts import TextBatch
 from regard.nn.attention import AttentionConfig
 from regard.nn.dropout import DROPOUTS, Dropout
 from regard.nn.embedding import Embedding, Output, WordDropout
 from regard.nn.feed_forward import Activation
 from regard.nn.init import INITS
-from regard.nn.layout import Call, Layout
+from regard.nn.layout import AttentionContext, Layout
 from regard.nn.pattern import Causal, Document, Padding
 from regard.nn.position import LearnedConfig
-from regard.nn.record import Record
+from regard.nn.record import AttentionRecorder
 
 
 def _gpt2(layers: int, size: int, heads: int) -> dict[str, Any]:
@@ -84,7 +84,7 @@ class LanguageModelConfig(StackConfig):
     def check(self, longest: int) -> None:
         """Raise ValueError where sequences of at most so many places are more than the choices can serve."""
         self.attention.check("decoder", longest, self.layers)
-        stack.check_room(self.position, "position", longest, "task.length, or task.context")
+        stack.check_max_length(self.position, "position", longest, "task.length, or task.context")
 
     def build(self, entries: int) -> "LanguageModel":
         return LanguageModel(self, entries)
@@ -108,21 +108,23 @@ class LanguageModel(nn.Module):
     @property
     def longest(self) -> int | None:
         """How many places the model can tell apart, where there is a limit."""
-        return stack.longest_of(self.position)
+        return stack.max_length(self.position)
 
     # --- the whole sequence at once: training, scoring ---------------------------------------------------------
 
-    def hidden(self, batch: Texts, record: Record | None = None) -> Tensor:
+    def hidden(self, batch: TextBatch, record: AttentionRecorder | None = None) -> Tensor:
         """Hidden states [B, T, D] of all places at once; none sees a later one."""
         layout = batch.layout(padding=self.config.norm == "batch")  # else causality hides the padding
-        call = Call(layout, layout)
+        call = AttentionContext(layout, layout)
         x = self.word_dropout(self.embedding(batch.ids), batch.ids, len(self.embedding.weight), batch.document)
-        x = self.dropout(stack.embed(self.position, x, layout))
+        x = self.dropout(stack.embed_positions(self.position, x, layout))
         for n, layer in enumerate(self.layers):
             x = layer(x, call, record and record.at("decoder", n))
         return self.output_dropout(self.norm(x, layout.real))
 
-    def forward(self, batch: Texts, record: Record | None = None, smoothing: float | None = None) -> Tensor:
+    def forward(
+        self, batch: TextBatch, record: AttentionRecorder | None = None, smoothing: float | None = None
+    ) -> Tensor:
         """Scores of the vocabulary at `batch.places` [N, V], in the order of `batch.labels`.
 
         With `smoothing`, the loss of those labels, summed, instead: the scores are then never kept.
@@ -133,7 +135,7 @@ class LanguageModel(nn.Module):
 
     # --- step by step: decoding --------------------------------------------------------------------------------
 
-    def start(self, batch: Texts, length: int, record: Record | None = None) -> State:
+    def start(self, batch: TextBatch, length: int, record: AttentionRecorder | None = None) -> DecoderState:
         """Read the prompts, all but the last token of each, which is the first that a search lets it read.
 
         The state then has room for `length` more tokens a row.
@@ -143,22 +145,22 @@ class LanguageModel(nn.Module):
         position = torch.zeros(len(prompts), dtype=torch.long, device=batch.device)
         attentions: list[Any] = [layer.attention for layer in self.layers]
         caches = [(own.empty_cache(position, room, self.embedding.weight),) for own in attentions]
-        state = State(position, caches, None, 0, room, record=record)
+        state = DecoderState(position, caches, None, 0, room, record=record)
         if prompts.shape[1]:
             if record is not None and batch.real is not None:
                 raise ValueError("prompts whose attention is recorded must be equally long")
             layout = Layout.of(prompts.shape[1], device=batch.device)  # as in training, so that its kernels serve
-            self._read(prompts, state, Call(layout, layout))
+            self._read(prompts, state, AttentionContext(layout, layout))
             state.go_back((batch.lengths() - 1).clamp(min=0))  # shorter rows go on where their own prompt ends
         return state
 
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Read T more tokens a row [B, T]; give the scores of what follows each [B, T, V]."""
         return self.output(self._read(tokens, state, state.own(tokens.shape[1]))), state
 
-    def _read(self, tokens: Tensor, state: State, call: Call) -> Tensor:
+    def _read(self, tokens: Tensor, state: DecoderState, call: AttentionContext) -> Tensor:
         record = state.record
-        x = stack.embed(self.position, self.embedding(tokens), call.queries)
+        x = stack.embed_positions(self.position, self.embedding(tokens), call.queries)
         for n, (layer, (cache,)) in enumerate(zip(self.layers, state.layers, strict=True)):
             x = layer(x, call, record and record.at("decoder", n), cache)
         state.advance(tokens.shape[1])

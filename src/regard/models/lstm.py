@@ -13,13 +13,13 @@ from torch import Tensor, nn
 
 from regard.config import at_least, below_one, mechanism, option
 from regard.models.recurrent import Recurrent
-from regard.models.state import Rows, State
-from regard.models.texts import Texts
+from regard.models.state import DecoderState, StateTensors
+from regard.models.texts import TextBatch
 from regard.nn.dropout import RowDropout
 from regard.nn.embedding import BiasedOutput, Embedding, Output, WordDropout
-from regard.nn.record import Record
+from regard.nn.record import AttentionRecorder
 
-States = dict[str, Tensor]  # of each layer [B, 1, 2, D]: its h and c
+LstmStates = dict[str, Tensor]  # of each layer [B, 1, 2, D]: its h and c
 
 
 @mechanism(
@@ -87,7 +87,7 @@ class BiLstmConfig(LstmConfig):
 # --- layers --------------------------------------------------------------------------------------------------------
 
 
-class Layer(Recurrent):
+class WeightDropLstm(Recurrent):
     """One LSTM layer, whose matrix from state to state loses some of its weights while it learns (Merity 2018, 2)."""
 
     def __init__(self, inputs: int, size: int, weight_dropout: float) -> None:
@@ -106,16 +106,18 @@ class Layer(Recurrent):
         return top, torch.stack([h, c]).permute(2, 1, 0, 3)
 
 
-class Tower(nn.Module):
+class LstmStack(nn.Module):
     """Layers that read in one direction; those after the first may be added to what they read."""
 
     def __init__(self, config: LstmConfig, residual: bool) -> None:
         super().__init__()
         widths, self.residual = config.widths(), residual
-        self.layers = nn.ModuleList(Layer(inputs, size, config.weight_dropout) for inputs, size in pairwise(widths))
+        self.layers = nn.ModuleList(
+            WeightDropLstm(inputs, size, config.weight_dropout) for inputs, size in pairwise(widths)
+        )
         self.dropout = RowDropout(config.dropout)
 
-    def forward(self, x: Tensor, states: States, real: Tensor | None = None) -> tuple[list[Tensor], States]:
+    def forward(self, x: Tensor, states: LstmStates, real: Tensor | None = None) -> tuple[list[Tensor], LstmStates]:
         """What each layer makes of [B, T, D], and where it stands then: at the end, or at each row's own where `real`.
 
         A layer that has no state begins with zeros.
@@ -144,12 +146,12 @@ class Lstm(nn.Module):
         self.embedding = Embedding(entries, config.size, scale=False)
         nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
         self.word_dropout = WordDropout(config.word_dropout)
-        self.ahead = Tower(config, residual)
+        self.ahead = LstmStack(config, residual)
 
     def words(self, ids: Tensor) -> Tensor:
         return self.word_dropout(self.embedding(ids), ids, len(self.embedding.weight))  # [B, T, D]
 
-    def forward(self, batch: Texts, record: Record | None = None) -> Tensor:
+    def forward(self, batch: TextBatch, record: AttentionRecorder | None = None) -> Tensor:
         """The last layer's states [B, T, D]; padding comes after all that is read."""
         return self.ahead(self.words(batch.ids), {})[0][-1]
 
@@ -164,20 +166,20 @@ class Lstm(nn.Module):
 class BiLstm(Lstm):
     def __init__(self, config: BiLstmConfig, entries: int) -> None:
         super().__init__(config, entries, residual=True)
-        self.back = Tower(config, residual=True)
+        self.back = LstmStack(config, residual=True)
 
     def both(self, ids: Tensor, lengths: Tensor) -> list[Tensor]:
         """The words and what each layer makes of them, both directions side by side: L + 1 times [B, T, 2D]."""
         x = self.words(ids)
-        ahead, back = self.ahead(x, {})[0], self.back(flip(x, lengths), {})[0]
-        pairs = zip([x, *ahead], [x, *(flip(one, lengths) for one in back)], strict=True)
+        ahead, back = self.ahead(x, {})[0], self.back(reverse_rows(x, lengths), {})[0]
+        pairs = zip([x, *ahead], [x, *(reverse_rows(one, lengths) for one in back)], strict=True)
         return [torch.cat(pair, -1) for pair in pairs]
 
-    def forward(self, batch: Texts, record: Record | None = None) -> Tensor:
+    def forward(self, batch: TextBatch, record: AttentionRecorder | None = None) -> Tensor:
         return self.both(batch.ids, batch.lengths())[-1]
 
 
-def flip(x: Tensor, lengths: Tensor) -> Tensor:
+def reverse_rows(x: Tensor, lengths: Tensor) -> Tensor:
     """Every row [B, T, …] backwards within its length [B]; padding stays behind it."""
     places = torch.arange(x.shape[1], device=x.device)
     own = lengths[:, None]
@@ -219,7 +221,11 @@ class LstmLanguageModel(nn.Module):
         self.dropout = RowDropout(body.config.dropout)
 
     def forward(
-        self, batch: Texts, record: Record | None = None, smoothing: float | None = None, carry: States | None = None
+        self,
+        batch: TextBatch,
+        record: AttentionRecorder | None = None,
+        smoothing: float | None = None,
+        carry: LstmStates | None = None,
     ) -> Any:
         """Scores of the vocabulary at `batch.places` [N, V], or, with `smoothing`, the loss of its labels, summed.
 
@@ -236,7 +242,7 @@ class LstmLanguageModel(nn.Module):
 
     # --- step by step: decoding --------------------------------------------------------------------------------
 
-    def start(self, batch: Texts, length: int, record: Record | None = None) -> State:
+    def start(self, batch: TextBatch, length: int, record: AttentionRecorder | None = None) -> DecoderState:
         """Read the prompts, all but the last token of each, which is the first that a search lets it read."""
         read = (batch.lengths() - 1).clamp(min=0)  # [B]
         sizes, rows = self.config.widths()[1:], len(batch.ids)
@@ -246,9 +252,9 @@ class LstmLanguageModel(nn.Module):
             real = torch.arange(prompts.shape[1], device=batch.device) < read.clamp(min=1)[:, None]
             _, ended = self.body.ahead(self.body.words(prompts), {}, real)
             states = {name: state * (read > 0)[:, None, None, None] for name, state in ended.items()}
-        return State(read, [(Rows(states),)], None, 0, int(read.max()) + length, record=record)
+        return DecoderState(read, [(StateTensors(states),)], None, 0, int(read.max()) + length, record=record)
 
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Read T more tokens a row [B, T]; give the scores of what follows each [B, T, V]."""
         ((kept,),) = state.layers
         layers, states = self.body.ahead(self.body.words(tokens), kept.tensors)
@@ -265,7 +271,11 @@ class BiLstmLanguageModel(LstmLanguageModel):
     body: BiLstm
 
     def forward(
-        self, batch: Texts, record: Record | None = None, smoothing: float | None = None, carry: States | None = None
+        self,
+        batch: TextBatch,
+        record: AttentionRecorder | None = None,
+        smoothing: float | None = None,
+        carry: LstmStates | None = None,
     ) -> Any:
         if smoothing is None:
             return super().forward(batch)

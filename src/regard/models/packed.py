@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.nn.layout import Layout, Spans
+from regard.nn.layout import Layout, SequenceSpans
 
-FINE = 32  # lengths between one power of two and the next that a packed sequence is filled up to
+LENGTHS_PER_OCTAVE = 32  # lengths between one power of two and the next that a packed sequence is filled up to
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class PackedSequence:
     labels: Tensor | None = None  # [M] below zero at padding
 
 
-def pack(
+def pack_pairs(
     source: np.ndarray, source_real: np.ndarray, target: np.ndarray, real: np.ndarray, labels: np.ndarray
 ) -> tuple[PackedSequence, PackedSequence]:
     """Padded ids and which are real, [B, S] and [B, T]; labels [N] at the real target places."""
@@ -49,8 +49,8 @@ def _power(count: int) -> int:
 
 
 def _round(count: int) -> int:
-    """The next of `FINE` lengths between two powers of two."""
-    step = max(16, _power(count) // 2 // FINE)
+    """The next of `LENGTHS_PER_OCTAVE` lengths between two powers of two."""
+    step = max(16, _power(count) // 2 // LENGTHS_PER_OCTAVE)
     return -(-count // step) * step
 
 
@@ -66,5 +66,5 @@ def _packed(ids: np.ndarray, lengths: np.ndarray, tile: int, room: int, most: in
     table[0, : len(start)], table[1, : len(start)] = start, lengths
     first, count = torch.from_numpy(table)
     many = torch.tensor([len(start)], dtype=torch.int32)
-    layout = Layout(torch.from_numpy(position)[None], tile, spans=Spans(first, count, many, tile))
+    layout = Layout(torch.from_numpy(position)[None], tile, spans=SequenceSpans(first, count, many, tile))
     return torch.from_numpy(np.pad(ids, (0, room - len(ids))))[None], layout

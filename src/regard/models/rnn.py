@@ -10,18 +10,18 @@ import torch
 from torch import Tensor, nn
 
 from regard.config import at_least, below_one, mechanism, option
-from regard.models.batch import Pairs
-from regard.models.embeddings import SHARE, Share, embeddings
+from regard.models.batch import PairBatch
+from regard.models.embeddings import SHARE, Share, shared_embeddings
 from regard.models.recurrent import Recurrent
-from regard.models.rnn_decoder import Current, Decoder, Feeding, Previous
-from regard.models.state import Rows, State
+from regard.models.rnn_decoder import BahdanauDecoder, InputFeedingDecoder, LuongDecoder, RnnDecoder
+from regard.models.state import DecoderState, StateTensors
 from regard.nn.attention import Attention, AttentionConfig
 from regard.nn.dropout import Dropout
 from regard.nn.embedding import Output
 from regard.nn.init import INITS
 from regard.nn.pattern import Padding
 from regard.nn.position import Position
-from regard.nn.record import Record
+from regard.nn.record import AttentionRecorder
 from regard.nn.score import AdditiveConfig
 from regard.nn.sizes import Sizes
 
@@ -118,14 +118,14 @@ class RnnConfig:
     def build(self, source_entries: int, target_entries: int) -> "Rnn":
         return Rnn(self, source_entries, target_entries)
 
-    def build_decoder(self) -> Decoder:
+    def build_decoder(self) -> RnnDecoder:
         words = self.embedding or self.size
         attention = Attention(self.sizes, self.attention, Position(), Padding(), d_q=self.size)
         beside = {"previous": self.memory, "current": words if self.input_feeding else 0}[self.attends]
         rnn = Recurrent(self.cell, words + beside, self.size, self.layers, self.dropout)
         if self.attends == "previous":
-            return Previous(rnn, attention, words, self.direction, self.memory)
-        return (Feeding if self.input_feeding else Current)(rnn, attention, words, self.memory)
+            return BahdanauDecoder(rnn, attention, words, self.direction, self.memory)
+        return (InputFeedingDecoder if self.input_feeding else LuongDecoder)(rnn, attention, words, self.memory)
 
 
 class Rnn(nn.Module):
@@ -135,7 +135,9 @@ class Rnn(nn.Module):
         super().__init__()
         c, self.config = config, config
         words = c.embedding or c.size
-        self.source_embedding, self.target_embedding, tied = embeddings(c.share, source_entries, target_entries, words)
+        self.source_embedding, self.target_embedding, tied = shared_embeddings(
+            c.share, source_entries, target_entries, words
+        )
         self.output = Output(tied, target_entries, words)
         self.dropout = Dropout(c.dropout)
         self.encoder = Recurrent(c.cell, words, c.direction, c.layers, c.dropout, c.directions)
@@ -149,7 +151,9 @@ class Rnn(nn.Module):
                 module.reset_parameters()
         INITS[c.init](self)
 
-    def forward(self, batch: Pairs, record: Record | None = None, smoothing: float | None = None) -> Tensor:
+    def forward(
+        self, batch: PairBatch, record: AttentionRecorder | None = None, smoothing: float | None = None
+    ) -> Tensor:
         """Scores of the vocabulary at every real target place [N, V], in the order of `batch.labels`.
 
         With `smoothing`, the loss of those labels, summed, instead: the scores are then never kept.
@@ -159,21 +163,23 @@ class Rnn(nn.Module):
         read = self._read(batch.target, self.start(batch, batch.target.shape[1], record))  # [B, T, E]
         return self.output.at(self.dropout(read.flatten(0, 1)[batch.places]), batch.labels, smoothing)
 
-    def start(self, batch: Pairs, length: int, record: Record | None = None) -> State:
+    def start(self, batch: PairBatch, length: int, record: AttentionRecorder | None = None) -> DecoderState:
         """Read the source; the state then serves `length` target tokens a row."""
         x = self.dropout(self.source_embedding(batch.source))  # [B, S, E]
         memory, ended = self.encoder.read(x, batch.source_real)  # [B, S, M]
         values = memory[:, None]  # [B, 1, S, M]: one head
         position = torch.zeros(len(memory), dtype=torch.long, device=memory.device)
         keys = self.decoder.attention.prepare(values)
-        kept = Rows({"keys": keys, "values": values, **self.decoder.begin(ended)}, frozenset({"keys", "values"}))
-        return State(position, [(kept,)], batch.source_real, memory.shape[1], length, record=record)
+        kept = StateTensors(
+            {"keys": keys, "values": values, **self.decoder.begin(ended)}, frozenset({"keys", "values"})
+        )
+        return DecoderState(position, [(kept,)], batch.source_real, memory.shape[1], length, record=record)
 
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Read T more tokens a row [B, T]; give the scores of what follows each [B, T, V]."""
         return self.output(self._read(tokens, state)), state
 
-    def _read(self, tokens: Tensor, state: State) -> Tensor:
+    def _read(self, tokens: Tensor, state: DecoderState) -> Tensor:
         """What the words after each of the tokens are chosen from [B, T, E]."""
         steps, ((kept,),) = tokens.shape[1], state.layers
         call = state.cross(steps)

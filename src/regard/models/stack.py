@@ -10,14 +10,14 @@ from torch import Tensor, nn
 
 from regard.config import at_least, below_one, option
 from regard.nn.attention import AttentionConfig, MultiHeadAttention
-from regard.nn.cache import Cache
+from regard.nn.cache import KVCache
 from regard.nn.dropout import Dropout
 from regard.nn.feed_forward import Activation, FeedForward, feed_forward
-from regard.nn.layout import Call, Layout
+from regard.nn.layout import AttentionContext, Layout
 from regard.nn.norm import NORMS
 from regard.nn.pattern import Pattern
 from regard.nn.position import Position, PositionConfig
-from regard.nn.record import Sink
+from regard.nn.record import LayerRecord
 from regard.nn.residual import RESIDUALS
 from regard.nn.sizes import Sizes
 
@@ -89,27 +89,29 @@ class StackConfig:
 
     def final_norm(self) -> nn.Module:
         """At the end of the stack, where the residuals need one."""
-        return self.make_norm() if RESIDUALS[self.residual].final_norm else Nothing()
+        return self.make_norm() if RESIDUALS[self.residual].final_norm else NoNorm()
 
 
 # --- positions -----------------------------------------------------------------------------------------------------
 
 
-def listed(chosen: Positions) -> list[PositionConfig]:
+def as_list(chosen: Positions) -> list[PositionConfig]:
     return chosen if isinstance(chosen, list) else [chosen]
 
 
 def check_positions(chosen: Positions, place: str, sizes: Sizes) -> None:
     """Raise ValueError where a position cannot stand in this place, or not with these sizes."""
-    for position in listed(chosen):
+    for position in as_list(chosen):
         if place not in position.places:
             raise ValueError(f"{position.kind} positions belong to the {position.places[0]}, not the {place}")
         position.check(sizes)
 
 
-def check_room(chosen: Positions, key: str, longest: int, cause: str = "data.filters.max_length and the end") -> None:
+def check_max_length(
+    chosen: Positions, key: str, longest: int, cause: str = "data.filters.max_length and the end"
+) -> None:
     """Raise ValueError where a position ends before the longest input does."""
-    for position in listed(chosen):
+    for position in as_list(chosen):
         room = getattr(position, "length", None)
         if room is not None and room < longest:
             raise ValueError(
@@ -119,16 +121,16 @@ def check_room(chosen: Positions, key: str, longest: int, cause: str = "data.fil
 
 
 def build_positions(chosen: Positions, sizes: Sizes, place: str) -> nn.ModuleList:
-    return nn.ModuleList(position.build(sizes, place) for position in listed(chosen))
+    return nn.ModuleList(position.build(sizes, place) for position in as_list(chosen))
 
 
-def embed(positions: nn.ModuleList, x: Tensor, layout: Layout) -> Tensor:
+def embed_positions(positions: nn.ModuleList, x: Tensor, layout: Layout) -> Tensor:
     for position in positions:
         x = position.embed(x, layout)  # type: ignore[operator]
     return x
 
 
-def longest_of(positions: nn.ModuleList) -> int | None:
+def max_length(positions: nn.ModuleList) -> int | None:
     """How many places they can tell apart, where there is a limit."""
     limits: list[Any] = [position.longest for position in positions if position.longest is not None]
     return min(limits, default=None)
@@ -149,13 +151,15 @@ class EncoderLayer(nn.Module):
         self.attention, self.feed_forward = attention, feed_forward
         self.residuals = nn.ModuleList(residuals)
 
-    def forward(self, x: Tensor, call: Call, record: Sink | None = None, cache: Cache | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, call: AttentionContext, record: LayerRecord | None = None, cache: KVCache | None = None
+    ) -> Tensor:
         real = call.queries.real
         x = self.residuals[0](x, lambda y: self.attention(y, y, call, cache, record), real)
         return x if self.feed_forward is None else self.residuals[1](x, self.feed_forward, real)
 
 
-class Nothing(nn.Module):
+class NoNorm(nn.Module):
     """In the place of a norm that a stack does without."""
 
     def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:

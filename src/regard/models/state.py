@@ -11,15 +11,15 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from regard.nn.cache import Places
-from regard.nn.layout import Call, Layout
-from regard.nn.record import Record
+from regard.nn.cache import CachePositions
+from regard.nn.layout import AttentionContext, Layout
+from regard.nn.record import AttentionRecorder
 
 
-class Part(Protocol):
+class CacheLike(Protocol):
     """One thing of the state that has something for each sentence or row: an attention's keys, a recurrent state."""
 
-    places: Places  # given by the state
+    places: CachePositions  # given by the state
 
     def spread(self, beams: int) -> None: ...
 
@@ -31,12 +31,12 @@ class Part(Protocol):
 
 
 @dataclass
-class Rows:
+class StateTensors:
     """Named tensors [B·K, …] that move together: what recurrent and convolutional models keep."""
 
     tensors: dict[str, Tensor]
     source: frozenset[str] = frozenset()  # those that belong to the source: [B, …], the same for all beams
-    places: Places = field(init=False, repr=False)
+    places: CachePositions = field(init=False, repr=False)
 
     def __getitem__(self, name: str) -> Tensor:
         return self.tensors[name]
@@ -58,7 +58,7 @@ class Rows:
         for name, tensor in self.tensors.items():
             self[name] = tensor.unflatten(0, (-1, self._each(name)))[index].flatten(0, 1)
 
-    def write(self, rows: Tensor, other: "Rows") -> None:
+    def write(self, rows: Tensor, other: "StateTensors") -> None:
         """Replace some sentences by those of another, whose tensors may be shorter in any other dimension."""
         for name, tensor in self.tensors.items():
             each, given = self._each(name), other[name]
@@ -71,22 +71,22 @@ class Rows:
 
 
 @dataclass
-class State:
+class DecoderState:
     start: Tensor  # [B] how many tokens each row had read when it began
     layers: Sequence[tuple[Any, ...]]  # for each decoder layer what it keeps: Parts
     source_real: Tensor | None  # [B, S]
     source_length: int
     length: int  # room for target tokens in a row
-    record: Record | None = None  # attention weights that were asked for
-    places: Places = field(init=False, repr=False)
+    record: AttentionRecorder | None = None  # attention weights that were asked for
+    places: CachePositions = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self.places = Places(self.start, self.length)
+        self.places = CachePositions(self.start, self.length)
         for part in self._parts():
             part.places = self.places
 
     @staticmethod
-    def joined(states: "Sequence[State]") -> "State":
+    def joined(states: "Sequence[DecoderState]") -> "DecoderState":
         """Sentences of several states that have just begun, one after the other; sources are padded to the longest."""
         longest = max(state.source_length for state in states)
         reals = [state._real(longest) for state in states]
@@ -95,7 +95,7 @@ class State:
             for layer in zip(*(state.layers for state in states), strict=True)
         ]
         start = torch.cat([state.start for state in states])
-        return State(start, layers, torch.cat(reals), longest, states[0].length)
+        return DecoderState(start, layers, torch.cat(reals), longest, states[0].length)
 
     def _real(self, length: int) -> Tensor:
         """Which of so many places of the source are real [B, length]."""
@@ -103,7 +103,7 @@ class State:
         real[:, : self.source_length] = True if self.source_real is None else self.source_real
         return real
 
-    def _parts(self) -> list[Part]:
+    def _parts(self) -> list[CacheLike]:
         return [part for layer in self.layers for part in layer]
 
     @property
@@ -113,13 +113,15 @@ class State:
 
     # --- what a model asks -------------------------------------------------------------------------------------
 
-    def own(self, steps: int) -> Call:
+    def own(self, steps: int) -> AttentionContext:
         """The call in which `steps` more tokens of every row look at all that came before them, and at themselves."""
         return self.places.own(steps)
 
-    def cross(self, steps: int) -> Call:
+    def cross(self, steps: int) -> AttentionContext:
         """The call in which they look at the source; there is a row of keys for each sentence."""
-        return Call(self.places.next(steps), Layout.of(self.source_length, self.source_real, self.position.device))
+        return AttentionContext(
+            self.places.next(steps), Layout.of(self.source_length, self.source_real, self.position.device)
+        )
 
     def advance(self, steps: int) -> None:
         self.places.advance(steps)
@@ -161,7 +163,7 @@ class State:
         """Those sentences are done; they need not be served any more."""
         self.places.release(rows)
 
-    def write(self, rows: Tensor, other: "State") -> None:
+    def write(self, rows: Tensor, other: "DecoderState") -> None:
         """Replace sentences by those of another state that has room for no more source and target than this one."""
         if self.record is not None:
             raise ValueError("rows whose attention is recorded cannot be replaced")

@@ -7,12 +7,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.models.batch import Batch, Packed
+from regard.models.batch import Batch, RaggedRows
 from regard.nn.layout import Layout, Tree
 
 
 @dataclass(frozen=True)
-class Texts(Batch):
+class TextBatch(Batch):
     """A batch of sequences, padded on the right. Documents may be packed into one row; none sees another."""
 
     ids: Tensor  # [B, T]
@@ -29,7 +29,7 @@ class Texts(Batch):
     def device(self) -> torch.device:
         return self.ids.device
 
-    def fixed(self) -> "Texts":
+    def fixed(self) -> "TextBatch":
         """What a model reads of it: blocks of text are all alike in shape."""
         return replace(self, rows=())
 
@@ -62,17 +62,19 @@ def _within(document: Tensor) -> Tensor:
     return place - (place * begins).cummax(1).values
 
 
-def texts(rows: Packed | Sequence[Sequence[int]], pad: int, segments: Packed | None = None) -> Texts:
+def collate_texts(
+    rows: RaggedRows | Sequence[Sequence[int]], pad: int, segments: RaggedRows | None = None
+) -> TextBatch:
     """Sequences to be read, as a batch; `segments` says of every place which sentence of a pair it belongs to."""
-    ids, real = (rows if isinstance(rows, Packed) else Packed.of(rows)).padded(pad)
-    return Texts(
+    ids, real = (rows if isinstance(rows, RaggedRows) else RaggedRows.of(rows)).padded(pad)
+    return TextBatch(
         torch.from_numpy(ids),
         None if real.all() else torch.from_numpy(real),
         segments=None if segments is None else torch.from_numpy(segments.padded(0)[0]),
     )
 
 
-def block(ids: np.ndarray, names: tuple[int, ...] = ()) -> Texts:
+def collate_blocks(ids: np.ndarray, names: tuple[int, ...] = ()) -> TextBatch:
     """A training batch of blocks cut from running text [B, T + 1]: every place says the next."""
     read, said = torch.from_numpy(np.ascontiguousarray(ids[:, :-1])), torch.from_numpy(ids[:, 1:].flatten())
-    return Texts(read, labels=said, places=torch.arange(len(said)), rows=names)
+    return TextBatch(read, labels=said, places=torch.arange(len(said)), rows=names)

@@ -13,24 +13,26 @@ from torch import Tensor, nn
 
 from regard.config import at_least, mechanism, option
 from regard.models import stack
-from regard.models.batch import Pairs
-from regard.models.embeddings import SHARE, Share, embeddings
+from regard.models.batch import PairBatch
+from regard.models.embeddings import SHARE, Share, shared_embeddings
 from regard.models.stack import EncoderLayer, Positions, StackConfig
-from regard.models.state import State
+from regard.models.state import DecoderState
 from regard.nn import dispatch
 from regard.nn.attention import AttentionConfig, MultiHeadAttention
-from regard.nn.cache import Cache, Memory
+from regard.nn.cache import CrossKVCache, KVCache
 from regard.nn.dropout import Dropout
 from regard.nn.embedding import BiasedOutput, Output
 from regard.nn.feed_forward import FeedForward
 from regard.nn.init import INITS
-from regard.nn.layout import Call, Layout
+from regard.nn.layout import AttentionContext, Layout
 from regard.nn.pattern import Causal, Document, Padding
 from regard.nn.position import Position, PositionConfig, SinusoidalConfig
-from regard.nn.record import Record, Sink
+from regard.nn.record import AttentionRecorder, LayerRecord
 
-Encode = Callable[[Pairs, Record | None], tuple[Tensor, Layout]]
-READ = {"cpu": 512}  # places of sources, which come longest first, that a CPU reads together: more are more padding
+Encode = Callable[[PairBatch, AttentionRecorder | None], tuple[Tensor, Layout]]
+ENCODE_TOKENS = {
+    "cpu": 512
+}  # places of sources, which come longest first, that a CPU reads together: more are more padding
 
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {"layers": 4, "size": 128, "inner": 256, "heads": 4, "dropout": 0.3},
@@ -72,7 +74,7 @@ class PositionsConfig:
         return {place: value.get(place, common) for place in ("encoder", "decoder")} if common else value
 
     def of(self, place: str) -> list[PositionConfig]:
-        return stack.listed(getattr(self, place))
+        return stack.as_list(getattr(self, place))
 
 
 @mechanism("A1", "x ← norm(x + f(x)), f: attention, attention to the source, feed-forward", "Vaswani 2017")
@@ -106,7 +108,7 @@ class TransformerConfig(StackConfig):
             layers = self.layers if place == "encoder" else self.decoder_layers or self.layers
             getattr(self.attention, place).check(place, longest, layers)
         for place, longest in (("encoder", source), ("decoder", target)):
-            stack.check_room(getattr(self.position, place), f"position.{place}", longest)
+            stack.check_max_length(getattr(self.position, place), f"position.{place}", longest)
 
     def build(self, source_entries: int, target_entries: int) -> "Transformer":
         return Transformer(self, source_entries, target_entries)
@@ -132,10 +134,10 @@ class DecoderLayer(nn.Module):
         self,
         x: Tensor,
         memory: Tensor | None,
-        own: Call,
-        cross: Call,
-        caches: tuple[Cache, Memory] | None = None,
-        records: tuple[Sink | None, Sink | None] = (None, None),
+        own: AttentionContext,
+        cross: AttentionContext,
+        caches: tuple[KVCache, CrossKVCache] | None = None,
+        records: tuple[LayerRecord | None, LayerRecord | None] = (None, None),
     ) -> Tensor:
         """memory None: the cross cache holds the source's keys already."""
         past, source = caches or (None, None)
@@ -144,7 +146,7 @@ class DecoderLayer(nn.Module):
         x = self.residuals[1](x, lambda y: self.cross(y, memory, cross, source, records[1]), real)
         return x if self.feed_forward is None else self.residuals[2](x, self.feed_forward, real)
 
-    def caches(self, memory: Tensor, position: Tensor, length: int) -> tuple[Cache, Memory]:
+    def caches(self, memory: Tensor, position: Tensor, length: int) -> tuple[KVCache, CrossKVCache]:
         """Room for `length` tokens of its own past, and the keys of the source."""
         return self.attention.empty_cache(position, length, memory), self.cross.full_cache(memory)
 
@@ -153,7 +155,7 @@ class Transformer(nn.Module):
     def __init__(self, config: TransformerConfig, source_entries: int, target_entries: int) -> None:
         super().__init__()
         c, self.config = config, config
-        self.source_embedding, self.target_embedding, tied = embeddings(
+        self.source_embedding, self.target_embedding, tied = shared_embeddings(
             c.share, source_entries, target_entries, c.size, c.scale_embedding
         )
         self.output = (BiasedOutput if c.output_bias else Output)(tied, target_entries, c.size)
@@ -181,33 +183,35 @@ class Transformer(nn.Module):
     @property
     def longest(self) -> int | None:
         """How many target places the model can tell apart, where there is a limit."""
-        return stack.longest_of(self.decoder_position)
+        return stack.max_length(self.decoder_position)
 
     # --- the whole sequence at once: training, scoring ---------------------------------------------------------
 
-    def encode(self, batch: Pairs, record: Record | None = None) -> tuple[Tensor, Layout]:
+    def encode(self, batch: PairBatch, record: AttentionRecorder | None = None) -> tuple[Tensor, Layout]:
         """The source ids [B, S] as memory [B, S, D], with the layout that attention to it needs."""
         layout = Layout.of(batch.source.shape[1], batch.source_real, batch.source.device, batch.tree)
         return self._encode(batch.source, layout, record), layout
 
-    def _encode(self, ids: Tensor, layout: Layout, record: Record | None = None) -> Tensor:
-        call = Call(layout, layout)
-        x = self.dropout(stack.embed(self.encoder_position, self.source_embedding(ids), layout))
+    def _encode(self, ids: Tensor, layout: Layout, record: AttentionRecorder | None = None) -> Tensor:
+        call = AttentionContext(layout, layout)
+        x = self.dropout(stack.embed_positions(self.encoder_position, self.source_embedding(ids), layout))
         for n, layer in enumerate(self.encoder):
             x = layer(x, call, record and record.at("encoder", n))
         return self.encoder_norm(x, layout.real)  # type: ignore[no-any-return]
 
     def decode(
-        self, target: Tensor, layout: Layout, memory: Tensor, source: Layout, record: Record | None = None
+        self, target: Tensor, layout: Layout, memory: Tensor, source: Layout, record: AttentionRecorder | None = None
     ) -> Tensor:
         """Hidden states [B, T, D] of all target places at once; none sees a later one."""
-        own, cross = Call(layout, layout), Call(layout, source)
-        x = self.dropout(stack.embed(self.decoder_position, self.target_embedding(target), layout))
+        own, cross = AttentionContext(layout, layout), AttentionContext(layout, source)
+        x = self.dropout(stack.embed_positions(self.decoder_position, self.target_embedding(target), layout))
         for n, layer in enumerate(self.decoder):
             x = layer(x, memory, own, cross, records=_sinks(record, n))
         return self.decoder_norm(x, layout.real)  # type: ignore[no-any-return]
 
-    def forward(self, batch: Pairs, record: Record | None = None, smoothing: float | None = None) -> Tensor:
+    def forward(
+        self, batch: PairBatch, record: AttentionRecorder | None = None, smoothing: float | None = None
+    ) -> Tensor:
         """Scores of the vocabulary at every real target place [N, V], in the order of `batch.labels`.
 
         With `smoothing`, the loss of those labels, summed, instead: the scores are then never kept.
@@ -227,12 +231,12 @@ class Transformer(nn.Module):
         hidden = self.decode(batch.target, places, memory, layout, record)  # [B, T, D]
         return self.output.at(hidden.flatten(0, 1)[batch.places], batch.labels, smoothing)
 
-    def takes_packed(self, batch: Pairs) -> bool:
+    def takes_packed(self, batch: PairBatch) -> bool:
         """Whether this batch is computed as packed sequences, without padding."""
         fits = dispatch.fast("packed_fits", self.output.weight)
         if fits is None or batch.packed is None or batch.tree is not None or self.packing_refusal is not None:
             return False
-        rooms = map(stack.longest_of, (self.encoder_position, self.decoder_position))  # padding has positions too
+        rooms = map(stack.max_length, (self.encoder_position, self.decoder_position))  # padding has positions too
         return all(
             fits(side.layout) and (room is None or side.layout.end <= room)
             for side, room in zip(batch.packed, rooms, strict=True)
@@ -249,26 +253,28 @@ class Transformer(nn.Module):
 
     # --- step by step: decoding --------------------------------------------------------------------------------
 
-    def start(self, batch: Pairs, length: int, record: Record | None = None, encode: Encode | None = None) -> State:
+    def start(
+        self, batch: PairBatch, length: int, record: AttentionRecorder | None = None, encode: Encode | None = None
+    ) -> DecoderState:
         """Read the source, by another `encode` if one is given; the state has room for `length` target tokens a row."""
-        parts = [batch] if record is not None else batch.apart(READ.get(batch.device.type))
+        parts = [batch] if record is not None else batch.apart(ENCODE_TOKENS.get(batch.device.type))
         if len(parts) > 1:
-            return State.joined([self.start(part, length, encode=encode) for part in parts])
+            return DecoderState.joined([self.start(part, length, encode=encode) for part in parts])
         memory, layout = (encode or self.encode)(batch, record)
         position = torch.zeros(len(memory), dtype=torch.long, device=memory.device)
         caches = [layer.caches(memory, position, length) for layer in self.decoder]  # type: ignore[operator]
-        return State(position, caches, layout.real, layout.length, length, record=record)
+        return DecoderState(position, caches, layout.real, layout.length, length, record=record)
 
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Read T more tokens a row [B, T]; give the scores of what follows each [B, T, V]."""
         steps = tokens.shape[1]
         own, cross = state.own(steps), state.cross(steps)
-        x = stack.embed(self.decoder_position, self.target_embedding(tokens), own.queries)
+        x = stack.embed_positions(self.decoder_position, self.target_embedding(tokens), own.queries)
         for n, (layer, caches) in enumerate(zip(self.decoder, state.layers, strict=True)):
             x = layer(x, None, own, cross, caches, _sinks(state.record, n))
         state.advance(steps)
         return self.output(self.decoder_norm(x, None)), state
 
 
-def _sinks(record: Record | None, layer: int) -> tuple[Sink | None, Sink | None]:
+def _sinks(record: AttentionRecorder | None, layer: int) -> tuple[LayerRecord | None, LayerRecord | None]:
     return (None, None) if record is None else (record.at("decoder", layer), record.at("cross", layer))

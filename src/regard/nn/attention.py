@@ -14,15 +14,15 @@ from torch import Tensor, nn
 
 from regard.config import at_least, below_one, option
 from regard.nn import backend, dispatch
-from regard.nn.backend.contract import Job, views
-from regard.nn.cache import Cache, Memory
+from regard.nn.backend.contract import AttentionInputs, split_heads
+from regard.nn.cache import CrossKVCache, KVCache
 from regard.nn.compress import CompressConfig, NoCompressionConfig
-from regard.nn.layout import Call, fold, unfold
+from regard.nn.layout import AttentionContext, fold_beams, unfold_beams
 from regard.nn.linear import Linear, linear
 from regard.nn.normalise import NormaliseConfig, SoftmaxConfig
-from regard.nn.pattern import PATTERNS, Pattern, parse
+from regard.nn.pattern import PATTERNS, Pattern, parse_pattern
 from regard.nn.position import Position
-from regard.nn.record import Sink
+from regard.nn.record import LayerRecord
 from regard.nn.score import ScaledDotConfig, ScoreConfig
 from regard.nn.sizes import Sizes
 
@@ -66,7 +66,7 @@ class AttentionConfig:
             if getattr(self, name) == []:
                 raise ValueError(f"{name} is an empty list; name at least one choice")
         for text in self.pattern if isinstance(self.pattern, list) else [self.pattern]:
-            parse(text, PATTERNS)
+            parse_pattern(text, PATTERNS)
 
     def layer(self, n: int) -> "AttentionConfig":
         """The choices of layer n, where lists are tiled."""
@@ -78,7 +78,7 @@ class AttentionConfig:
         for n in range(layers):
             choices = self.layer(n)
             assert isinstance(choices.pattern, str)
-            pattern = parse(choices.pattern, PATTERNS)
+            pattern = parse_pattern(choices.pattern, PATTERNS)
             if place not in pattern.places:
                 raise ValueError(
                     f"the pattern {choices.pattern!r} belongs to {' or '.join(pattern.places)}, not {place}"
@@ -125,7 +125,9 @@ class Attention(nn.Module):
         self.score = c.score.build(sizes, d_q)  # type: ignore[union-attr]
         self.normalise = c.normalise.build()  # type: ignore[union-attr]
         self.compress = compress or c.compress.build(sizes)  # type: ignore[union-attr]
-        chosen = parse(str(c.pattern), PATTERNS).build(replace(sizes, d_k=d_q or sizes.d_k))  # predicts from queries
+        chosen = parse_pattern(str(c.pattern), PATTERNS).build(
+            replace(sizes, d_k=d_q or sizes.d_k)
+        )  # predicts from queries
         self.pattern = (chosen & always) if c.pattern != "full" else always
         self.learned = nn.ModuleList(self.pattern.modules())  # what a pattern predicts with
         self.sizes, self.position, self.layer, self.dropout = sizes, position, layer, c.dropout
@@ -140,8 +142,8 @@ class Attention(nn.Module):
         q: Tensor,
         k: Tensor,
         v: Tensor,
-        call: Call,
-        record: Sink | None = None,
+        call: AttentionContext,
+        record: LayerRecord | None = None,
         parts: tuple[Tensor, ...] | None = None,
     ) -> Tensor:
         """Queries over prepared keys, by the fastest kernel; recording is done beside it and changes nothing.
@@ -149,12 +151,12 @@ class Attention(nn.Module):
         `parts` are the products that q, k and v are views of, where nothing was done to them since. There may be
         several rows of queries for one of keys: the beams of a sentence, side by side.
         """
-        rows, q, call = len(q), fold(q, len(k)), call.folded(len(k))
+        rows, q, call = len(q), fold_beams(q, len(k)), call.folded(len(k))
         if self.compress.shortens:
             k, v, keys = self.compress(k, v, call.keys)
-            k, call = self.score.keys(k), Call(call.queries, keys)
+            k, call = self.score.keys(k), AttentionContext(call.queries, keys)
         pattern = self.pattern.bind(q, call, self.layer)
-        job = Job(self, q, k, v, call, pattern, self.position.bias(q, call), parts)
+        job = AttentionInputs(self, q, k, v, call, pattern, self.position.bias(q, call), parts)
         kernel, why = backend.choose(job)
         self.path = f"{kernel.__name__ if kernel else 'plain'}{f' ({why})' if why else ''}"
         if kernel is None:
@@ -164,12 +166,12 @@ class Attention(nn.Module):
         if record is not None:
             with torch.set_grad_enabled(record.graph and torch.is_grad_enabled()):
                 seen = weights if kernel is None else self.reference(job)[1]
-                record.steps.append(unfold(seen if record.graph else seen.detach(), rows))
+                record.steps.append(unfold_beams(seen if record.graph else seen.detach(), rows))
             if record.jobs is not None:
                 record.jobs.append(job)
-        return unfold(out, rows)
+        return unfold_beams(out, rows)
 
-    def reference(self, job: Job) -> tuple[Tensor, Tensor]:
+    def reference(self, job: AttentionInputs) -> tuple[Tensor, Tensor]:
         """The plain path: output [B, H, Q, d_v] and weights [B, H, Q, K]."""
         call, pattern = job.call, job.pattern
         bias = None if job.bias is None else job.bias.dense(call)
@@ -212,25 +214,25 @@ class MultiHeadAttention(Attention):
         self,
         x: Tensor,
         memory: Tensor | None,
-        call: Call,
-        cache: Cache | Memory | None = None,
-        record: Sink | None = None,
+        call: AttentionContext,
+        cache: KVCache | CrossKVCache | None = None,
+        record: LayerRecord | None = None,
     ) -> Tensor:
         """x [B, Q, D] asks memory [B, K, D]; memory None means that the cache holds all the keys already."""
         if memory is None:
-            assert isinstance(cache, Memory)
+            assert isinstance(cache, CrossKVCache)
             q = self.position.rotate(self._split(self.query(x)), call.queries)  # [B, H, Q, d_k]
             k, v = cache.read()
             return self._join(self.attend(q.to(k.dtype), k, v, call, record).to(x.dtype))
         s, made = self.sizes, self.products(x, memory)
         dropped = {part: self.inner_dropout(part) for part in dict.fromkeys(made)}  # what is shared is dropped once
         parts = tuple(dropped[part] for part in made)
-        first, second, v = views(parts, s.heads, s.d_k, s.d_k, s.d_v)
+        first, second, v = split_heads(parts, s.heads, s.d_k, s.d_k, s.d_v)
         q = self.position.rotate(first, call.queries)
         k = self.position.rotate(second, call.queries if cache is not None else call.keys)  # new keys stand where x is
         k = self.prepare(k)
         as_made = parts if q is first and k is second and cache is None else None
-        if isinstance(cache, Cache):
+        if isinstance(cache, KVCache):
             k, v = cache.append(k, v)
             if self.compress.shortens or record is not None:  # these want a row's keys in their order
                 k, v, call = cache.apart(k, v, call)
@@ -253,21 +255,21 @@ class MultiHeadAttention(Attention):
 
     def project(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values of a memory [B, K, D]: [B, H, K, d_k] and [B, H, K, d_v]."""
-        k, v = views((self.key_value(memory),), self.heads, self.sizes.d_k, self.sizes.d_v)
+        k, v = split_heads((self.key_value(memory),), self.heads, self.sizes.d_k, self.sizes.d_v)
         return k, v
 
     def _join(self, out: Tensor) -> Tensor:
         return self.output(out.transpose(1, 2).flatten(2))  # [B, H, Q, d_v] -> [B, Q, D]
 
-    def empty_cache(self, position: Tensor, length: int, like: Tensor) -> Cache:
+    def empty_cache(self, position: Tensor, length: int, like: Tensor) -> KVCache:
         """Room for the keys and values of `length` places a row."""
         d_k = self.sizes.d_k if self.compress.shortens else self.score.key_size  # as `prepare` leaves keys
-        return Cache.empty(len(position), self.heads, length, d_k, self.sizes.d_v, like, self._weighs())
+        return KVCache.empty(len(position), self.heads, length, d_k, self.sizes.d_v, like, self._weighs())
 
-    def full_cache(self, memory: Tensor) -> Memory:
+    def full_cache(self, memory: Tensor) -> CrossKVCache:
         """The keys and values of a memory that does not change."""
         k, v = self.project(memory)
-        return Memory.of(self.prepare(k), v, self._weighs())
+        return CrossKVCache.of(self.prepare(k), v, self._weighs())
 
     def _weighs(self) -> bool:
         """Whether a choice multiplies queries or keys with weights of its own."""

@@ -14,14 +14,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.nn import dispatch
-from regard.nn.layout import Call, Layout
+from regard.nn.layout import AttentionContext, Layout
 
-BEAM = torch.int16  # how the number of a beam is kept
-FEWEST = 16  # slots that a CPU reads at once: fewer, and products of many small matrices take twice as long
+BEAM_DTYPE = torch.int16  # how the number of a beam is kept
+MIN_SLOTS = 16  # slots that a CPU reads at once: fewer, and products of many small matrices take twice as long
 
 
 @dataclass
-class Places:
+class CachePositions:
     """Where every row of a decoding stands; one object, shared by all that keep something for those rows."""
 
     position: Tensor  # [B·K] how many tokens each row has read
@@ -45,25 +45,25 @@ class Places:
         """Whether all rows are known to stand at one place, where there is room."""
         return self.least == self.filled < self.length
 
-    def own(self, steps: int) -> Call:
+    def own(self, steps: int) -> AttentionContext:
         """The call in which `steps` more tokens of every row look at all that came before them, and at themselves."""
         filled, device = min(self.filled + steps, self.length), self.position.device
         queries = self.next(steps)
         if self.history is None:
-            return Call(queries, Layout.of(filled, device=device))
+            return AttentionContext(queries, Layout.of(filled, device=device))
         past = self.past(steps).flatten(0, 1)[:, None].expand(-1, steps, -1)  # [B·K, T, slots]
         slots = torch.arange(filled * self.beams, device=device)
-        return Call(replace(queries, past=past), Layout((slots // self.beams)[None], filled))
+        return AttentionContext(replace(queries, past=past), Layout((slots // self.beams)[None], filled))
 
     def reach(self) -> int:
         """How many places one more token may read: up to the longest row's, or as many as are read no slower."""
-        fewest = FEWEST if dispatch.on_cpu(self.position.device) and not self.level else 0
+        fewest = MIN_SLOTS if dispatch.on_cpu(self.position.device) and not self.level else 0
         return min(max(self.filled + 1, -(-fewest // self.beams)), self.length)
 
     def past(self, steps: int, reach: int = 0) -> Tensor:
         """Which slots [B, K, slots] each beam has come through; those of the next tokens are its own."""
         assert self.history is not None
-        beam = torch.arange(self.beams, dtype=BEAM, device=self.position.device)
+        beam = torch.arange(self.beams, dtype=BEAM_DTYPE, device=self.position.device)
         at = self.next(steps).position.unflatten(0, (-1, self.beams))  # [B, K, T]
         self.history.scatter_(2, at, beam[:, None].expand_as(at))
         filled = reach or min(self.filled + steps, self.length)
@@ -123,7 +123,7 @@ class Places:
 
     def spread(self, beams: int) -> None:
         """Every row becomes `beams` rows, which have the same past; it stands in the slots of the first."""
-        past = torch.zeros(len(self.position), beams, self.length, dtype=BEAM, device=self.position.device)
+        past = torch.zeros(len(self.position), beams, self.length, dtype=BEAM_DTYPE, device=self.position.device)
         self.position, self.beams = self.position.repeat_interleave(beams), beams
         self.history = past.masked_fill_(~self._before(), beams)
 
@@ -147,7 +147,7 @@ class Places:
             self._moves = index, to, index[to]
         return self._moves[1:]
 
-    def write(self, rows: Tensor, other: "Places") -> None:
+    def write(self, rows: Tensor, other: "CachePositions") -> None:
         """Replace sentences by those of another, which has no more room and as many beams."""
         self.position.view(-1, self.beams)[rows] = other.position.view(-1, self.beams)
         if self.history is not None and other.history is not None:
@@ -175,7 +175,7 @@ def _kept(x: Tensor, weighs: bool) -> torch.dtype:
     return torch.promote_types(x.dtype, torch.float32) if dispatch.on_cpu(x.device) and not weighs else x.dtype
 
 
-def moved(index: Tensor, places: Places, filled: int, *kept: Tensor) -> list[Tensor]:
+def reorder_rows(index: Tensor, places: CachePositions, filled: int, *kept: Tensor) -> list[Tensor]:
     """Row r becomes what row index[r] was, up to `filled` of the third dimension. A CPU copies only what moves."""
     count, room = len(index), min(x.untyped_storage().nbytes() // (x.stride(0) * x.element_size()) for x in kept)
     if not dispatch.on_cpu(kept[0].device) or count > room:
@@ -188,25 +188,25 @@ def moved(index: Tensor, places: Places, filled: int, *kept: Tensor) -> list[Ten
 
 
 @dataclass
-class Cache:
+class KVCache:
     """One attention's keys and values of what rows have said. Rows are written where they stand, each at its own."""
 
     keys: Tensor  # [B, H, L·K, d_k]
     values: Tensor  # [B, H, L·K, d_v]
-    places: Places = field(init=False, repr=False)  # the decoding state's
+    places: CachePositions = field(init=False, repr=False)  # the decoding state's
 
     @staticmethod
-    def empty(rows: int, heads: int, length: int, d_k: int, d_v: int, like: Tensor, weighs: bool = False) -> "Cache":
+    def empty(rows: int, heads: int, length: int, d_k: int, d_v: int, like: Tensor, weighs: bool = False) -> "KVCache":
         def room(size: int) -> Tensor:
             return torch.zeros(rows, heads, length, size, dtype=_kept(like, weighs), device=like.device)
 
-        return Cache(room(d_k), room(d_v))
+        return KVCache(room(d_k), room(d_v))
 
     @staticmethod
-    def joined(caches: "Sequence[Cache]") -> "Cache":
+    def joined(caches: "Sequence[KVCache]") -> "KVCache":
         """Room for the rows of several that hold nothing yet."""
         rows, first = sum(len(cache.keys) for cache in caches), caches[0]
-        return Cache(
+        return KVCache(
             first.keys.new_zeros(rows, *first.keys.shape[1:]), first.values.new_zeros(rows, *first.values.shape[1:])
         )
 
@@ -225,7 +225,7 @@ class Cache:
         filled = reach * places.beams or filled
         return self.keys.narrow(2, 0, filled), self.values.narrow(2, 0, filled)
 
-    def apart(self, k: Tensor, v: Tensor, call: Call) -> tuple[Tensor, Tensor, Call]:
+    def apart(self, k: Tensor, v: Tensor, call: AttentionContext) -> tuple[Tensor, Tensor, AttentionContext]:
         """What `append` gave, as every beam's own past by itself [B·K, H, filled, d]; for what knows no slots."""
         history, beams = self.places.history, self.places.beams
         if history is None:
@@ -240,8 +240,8 @@ class Cache:
             x = x.gather(2, slots.expand(-1, x.shape[1], -1, x.shape[3])).unflatten(2, (beams, filled))
             return x.transpose(1, 2).flatten(0, 1)  # [B·K, H, filled, d]
 
-        def alone() -> Call:
-            return Call(replace(call.queries, past=None), Layout.of(filled, device=k.device))
+        def alone() -> AttentionContext:
+            return AttentionContext(replace(call.queries, past=None), Layout.of(filled, device=k.device))
 
         return gathered(k), gathered(v), call.once("apart", alone)
 
@@ -259,9 +259,9 @@ class Cache:
 
     def reorder(self, index: Tensor) -> None:
         p = self.places
-        self.keys, self.values = moved(index, p, p.filled * p.beams, self.keys, self.values)
+        self.keys, self.values = reorder_rows(index, p, p.filled * p.beams, self.keys, self.values)
 
-    def write(self, rows: Tensor, other: "Cache") -> None:
+    def write(self, rows: Tensor, other: "KVCache") -> None:
         """Replace some sentences by those of another cache, whose storage may be shorter."""
         if filled := other.places.filled * other.places.beams:
             self.keys[rows, :, :filled] = other.keys[:, :, :filled]
@@ -269,27 +269,29 @@ class Cache:
 
 
 @dataclass
-class Memory:
+class CrossKVCache:
     """One attention's keys and values of what was given, which do not change: all beams of a sentence ask the same."""
 
     keys: Tensor  # [B, H, S, d_k]
     values: Tensor  # [B, H, S, d_v]
-    places: Places = field(init=False, repr=False)
+    places: CachePositions = field(init=False, repr=False)
 
     @staticmethod
-    def of(k: Tensor, v: Tensor, weighs: bool = False) -> "Memory":
+    def of(k: Tensor, v: Tensor, weighs: bool = False) -> "CrossKVCache":
         """Head by head, as they are read again and again, in storage of their own."""
-        return Memory(*(x.to(_kept(x, weighs)).clone(memory_format=torch.contiguous_format) for x in (k, v)))
+        return CrossKVCache(*(x.to(_kept(x, weighs)).clone(memory_format=torch.contiguous_format) for x in (k, v)))
 
     @staticmethod
-    def joined(memories: "Sequence[Memory]") -> "Memory":
+    def joined(memories: "Sequence[CrossKVCache]") -> "CrossKVCache":
         """Rows of several, one after the other; those that are shorter end in nothing."""
         longest = max(memory.keys.shape[2] for memory in memories)
 
         def padded(x: Tensor) -> Tensor:
             return F.pad(x, (0, 0, 0, longest - x.shape[2]))
 
-        return Memory(torch.cat([padded(m.keys) for m in memories]), torch.cat([padded(m.values) for m in memories]))
+        return CrossKVCache(
+            torch.cat([padded(m.keys) for m in memories]), torch.cat([padded(m.values) for m in memories])
+        )
 
     def read(self) -> tuple[Tensor, Tensor]:
         return self.keys, self.values
@@ -299,9 +301,9 @@ class Memory:
     def branch(self, beams: Tensor) -> None: ...
 
     def reorder(self, index: Tensor) -> None:
-        self.keys, self.values = moved(index, self.places, self.keys.shape[2], self.keys, self.values)
+        self.keys, self.values = reorder_rows(index, self.places, self.keys.shape[2], self.keys, self.values)
 
-    def write(self, rows: Tensor, other: "Memory") -> None:
+    def write(self, rows: Tensor, other: "CrossKVCache") -> None:
         length = other.keys.shape[2]
         self.keys[rows, :, :length] = other.keys
         self.values[rows, :, :length] = other.values

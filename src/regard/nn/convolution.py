@@ -48,7 +48,7 @@ class Convolution(nn.Module):
         nn.init.zeros_(self.linear.bias)
 
 
-def keep_variance(model: nn.Module) -> None:
+def init_keep_variance(model: nn.Module) -> None:
     """N(0, gain / fan-in) for every convolution, N(0, 0.1²) for tables of vectors (Gehring 2017, 3.5)."""
     for module in model.modules():
         if isinstance(module, Convolution):
@@ -59,7 +59,7 @@ def keep_variance(model: nn.Module) -> None:
                 nn.init.normal_(table, std=0.1)
 
 
-def halved(x: Tensor, y: Tensor) -> Tensor:
+def scaled_sum(x: Tensor, y: Tensor) -> Tensor:
     """(x + y) · √½: a sum of two that varies as much as each (Gehring 2017, 3.4)."""
     return (x + y) * 0.5**0.5
 

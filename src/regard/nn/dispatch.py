@@ -89,7 +89,7 @@ def _capable(device: torch.device) -> bool:
 
 
 @contextlib.contextmanager
-def plain(wanted: bool = True) -> Iterator[None]:
+def disabled(wanted: bool = True) -> Iterator[None]:
     """Torch's own operations alone, within."""
     global _plain
     _plain += wanted

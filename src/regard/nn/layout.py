@@ -21,7 +21,7 @@ class Tree:
 
 
 @dataclass(frozen=True)
-class Spans:
+class SequenceSpans:
     """Sequences end to end in one row: number s is at start[s] … start[s] + length[s]. All tensors have 32 bits."""
 
     start: Tensor  # [S or more]
@@ -42,7 +42,7 @@ class Layout:
     tree: Tree | None = None  # for structural positions
     start: int = 0  # no position is below this; known without asking the device
     past: Tensor | None = None  # [B, N, K] which keys are a query's own past, where beams share storage; None: all
-    spans: Spans | None = None  # of a packed row's documents, where each is one span
+    spans: SequenceSpans | None = None  # of a packed row's documents, where each is one span
 
     @property
     def rows(self) -> int:
@@ -71,7 +71,7 @@ Grid = tuple[Tensor, Tensor, Tensor, Tensor]  # b, h, i, j: index tensors that b
 
 
 @dataclass(frozen=True)
-class Call:
+class AttentionContext:
     """One attention call: who asks, who is asked. Shared by all layers, so that a mask is built once."""
 
     queries: Layout
@@ -87,17 +87,17 @@ class Call:
     def rows(self) -> int:
         return max(self.queries.rows, self.keys.rows)
 
-    def folded(self, rows: int) -> "Call":
+    def folded(self, rows: int) -> "AttentionContext":
         """The call of as many rows of keys: beams of a sentence ask side by side, [B·K, T] queries as [B, K·T]."""
         q = self.queries
         if len(q.position) <= rows:
             return self
 
-        def fold() -> Call:
+        def fold_beams() -> AttentionContext:
             past = None if q.past is None else q.past.reshape(rows, -1, q.past.shape[-1])
-            return Call(replace(q, position=q.position.reshape(rows, -1), past=past), self.keys)
+            return AttentionContext(replace(q, position=q.position.reshape(rows, -1), past=past), self.keys)
 
-        return self.once(("folded", rows), fold)
+        return self.once(("folded", rows), fold_beams)
 
     def grid(self, heads: int = 1) -> Grid:
         """Every row, head, query and key: [B, 1, 1, 1], [H, 1, 1], [Q, 1], [1, K]."""
@@ -114,16 +114,16 @@ def at(rows: Tensor, b: Tensor, n: Tensor) -> Tensor:
     return rows[0][n] if rows.shape[0] == 1 else rows[b, n]
 
 
-def distance(call: Call, b: Tensor, i: Tensor, j: Tensor) -> Tensor:
+def distance(call: AttentionContext, b: Tensor, i: Tensor, j: Tensor) -> Tensor:
     """How far key j stands behind query i: position(j) − position(i)."""
     return at(call.keys.position, b, j) - at(call.queries.position, b, i)
 
 
-def fold(x: Tensor, rows: int) -> Tensor:
+def fold_beams(x: Tensor, rows: int) -> Tensor:
     """Queries of beams side by side: [B·K, H, T, d] -> [B, H, K·T, d]."""
     return x if len(x) == rows else x.unflatten(0, (rows, -1)).transpose(1, 2).flatten(2, 3)
 
 
-def unfold(x: Tensor, rows: int) -> Tensor:
+def unfold_beams(x: Tensor, rows: int) -> Tensor:
     """[B, H, K·T, d] -> [B·K, H, T, d]"""
     return x if len(x) == rows else x.unflatten(2, (rows // len(x), -1)).transpose(1, 2).flatten(0, 1)

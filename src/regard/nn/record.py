@@ -8,35 +8,35 @@ from torch import Tensor
 from torch.nn import functional as F
 
 if TYPE_CHECKING:
-    from regard.nn.backend.contract import Job
+    from regard.nn.backend.contract import AttentionInputs
 
-PLACES = ("encoder", "decoder", "cross")
+ROLES = ("encoder", "decoder", "cross")
 
 
 @dataclass
-class Sink:
+class LayerRecord:
     """What one attention puts its weights into, call by call."""
 
     graph: bool  # whether gradients may flow back through what is kept
     steps: list[Tensor] = field(default_factory=list)  # [B, H, Q, K] of every call
     begun: int = 0  # how many of them came before a search began
-    jobs: "list[Job] | None" = None  # what each call was given, where that is wanted too
+    jobs: "list[AttentionInputs] | None" = None  # what each call was given, where that is wanted too
 
 
 @dataclass
-class Record:
+class AttentionRecorder:
     """A request for weights, and the weights once a model has run. Masked places are exactly zero."""
 
-    places: tuple[str, ...] = PLACES
+    places: tuple[str, ...] = ROLES
     graph: bool = False
     whole: bool = False  # keep what each attention was given beside its weights
-    sinks: dict[tuple[str, int], Sink] = field(default_factory=dict)
+    sinks: dict[tuple[str, int], LayerRecord] = field(default_factory=dict)
 
-    def at(self, place: str, layer: int) -> Sink | None:
+    def at(self, place: str, layer: int) -> LayerRecord | None:
         """Where that attention should put its weights; None if they were not asked for."""
         if place not in self.places:
             return None
-        return self.sinks.setdefault((place, layer), Sink(self.graph, jobs=[] if self.whole else None))
+        return self.sinks.setdefault((place, layer), LayerRecord(self.graph, jobs=[] if self.whole else None))
 
     def layers(self, place: str) -> list[Tensor]:
         """The weights of a place, a tensor [B, H, Q, K] for each layer; steps of decoding are joined."""

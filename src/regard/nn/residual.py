@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from regard.nn.dropout import Dropout, add
+from regard.nn.dropout import Dropout, add_dropout
 from regard.nn.norm import add_norm, norm_beside
 
 
@@ -30,7 +30,7 @@ class PreNorm(_Join):
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor], real: Tensor | None = None) -> Tensor:
         normal, x = norm_beside(x, self.norm, real)
-        return add(x, sublayer(normal), self.dropout)
+        return add_dropout(x, sublayer(normal), self.dropout)
 
 
 class NoResidual(_Join):

@@ -7,7 +7,7 @@ BLOCK = 128  # numbers whose maximum is found first
 FEW = 1 << 14  # that are looked at sooner than blocks are made of them
 
 
-def top(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def topk(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The `count` greatest of each row [N, V], best first, and where they stand.
 
     They lie in the `count` blocks with the greatest maxima, so only those are looked into.

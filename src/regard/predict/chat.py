@@ -14,7 +14,7 @@ from regard.errors import RegardError, listed
 from regard.evaluation.metrics import Metric, distinct, perplexity, text_metrics
 from regard.examples.batching import by_length
 from regard.examples.dialogues import Turns, form_of
-from regard.nn.record import Record
+from regard.nn.record import AttentionRecorder
 from regard.predict.arguments import checked
 from regard.predict.detokenizer import Speech
 from regard.predict.options import SearchOptions, asked
@@ -153,7 +153,7 @@ class Talker:
         """
         t, said = self.tokenizer, self.tokenizer.encode(self.task.reader.turn(reply))
         prompt, _ = self._prompt(history, Greedy(max_ratio=0.0, max_extra=len(said) + 1))
-        record, was_training = Record(("cross", "decoder")), self.model.training
+        record, was_training = AttentionRecorder(("cross", "decoder")), self.model.training
         self.model.eval()
         batch = self.form.read([prompt]).to(self.device)
         state = cast(Any, self.model).start(batch, len(said) + 1, record)

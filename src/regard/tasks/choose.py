@@ -19,8 +19,8 @@ from regard.errors import RegardError, listed
 from regard.evaluation.labels import accuracy
 from regard.examples.codec import Notes, Reader, Reading
 from regard.examples.features import Unit, padded
-from regard.models.heads import Chooser, Options
-from regard.models.texts import Texts
+from regard.models.heads import MultipleChoice, MultipleChoiceBatch
+from regard.models.texts import TextBatch
 from regard.predict.arguments import checked
 from regard.reporting import Warn
 from regard.tasks.finetuning import Finetuning, defaults
@@ -76,7 +76,7 @@ class ChooseConfig(Finetuning):
         return iter((example.context, example.question, *example.options))
 
     def build(self, body: Any, labels: Sequence[str]) -> nn.Module:
-        return Chooser(body, self.frozen)
+        return MultipleChoice(body, self.frozen)
 
     def units(self, examples: Sequence[Choice], reading: Reading, notes: Notes, learn: bool) -> list[Unit]:
         encode = reading.tokenizer.encode_batch
@@ -94,7 +94,7 @@ class ChooseConfig(Finetuning):
             units.append(Unit(rows, owner, example.answer))
         return units
 
-    def rows(self, units: Sequence[Unit], reading: Reading) -> Texts:
+    def rows(self, units: Sequence[Unit], reading: Reading) -> TextBatch:
         given = padded(units, reading.marks.pad)
         groups = torch.full((len(units), max(len(unit.rows) for unit in units)), -1)  # [Q, O]
         first = 0
@@ -102,7 +102,7 @@ class ChooseConfig(Finetuning):
             groups[n, : len(unit.rows)] = torch.arange(first, first + len(unit.rows))
             first += len(unit.rows)
         owners = tuple(unit.owner for unit in units)
-        return Options(given.ids, given.real, segments=given.segments, rows=owners, groups=groups)
+        return MultipleChoiceBatch(given.ids, given.real, segments=given.segments, rows=owners, groups=groups)
 
     def merge(self, example: Choice, units: Sequence[Unit], scores: Sequence[np.ndarray], reading: Reading) -> Chosen:
         shares = torch.from_numpy(scores[0][: len(example.options)]).softmax(-1).tolist()

@@ -97,7 +97,7 @@ class Trainer:
         self.model.train()
         first = p.step + 1
         clock = Clock(self.device)
-        with contextlib.closing(loader), self.stream(), dispatch.plain(not s.fast):
+        with contextlib.closing(loader), self.stream(), dispatch.disabled(not s.fast):
             if p.unmeasured:
                 self._validate(log, clock, interrupt)
                 if p.unmeasured:  # interrupted again: still owed

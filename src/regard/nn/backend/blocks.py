@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.nn.backend.contract import Job, plain_choices
+from regard.nn.backend.contract import AttentionInputs, unfused_reason
 from regard.nn.layout import Grid
 from regard.nn.pattern import Blocks
 from regard.nn.position import Bias
@@ -19,7 +19,7 @@ SIZES = (128, 64, 32, 16, 8, 4, 2, 1)
 COPYING = 16  # what it costs to gather a block's keys, in keys to be compared
 
 
-def refuses(job: Job) -> str | None:
+def refuses(job: AttentionInputs) -> str | None:
     found = _listed(job)
     if found is None:
         return ""
@@ -33,7 +33,7 @@ def refuses(job: Job) -> str | None:
     return None
 
 
-def _listed(job: Job) -> tuple[int, Blocks] | None:
+def _listed(job: AttentionInputs) -> tuple[int, Blocks] | None:
     """The size of blocks in which the pattern costs least, and what it lists in them."""
 
     def find() -> tuple[int, Blocks] | None:
@@ -51,7 +51,7 @@ def _listed(job: Job) -> tuple[int, Blocks] | None:
     return job.call.once(("blocks", job.pattern), find)
 
 
-def blocks(job: Job) -> Tensor:
+def blocks(job: AttentionInputs) -> Tensor:
     found = _listed(job)
     assert found is not None
     size, listed = found
@@ -68,10 +68,10 @@ def blocks(job: Job) -> Tensor:
     return torch.cat([first, out[:, :, edge:]], 2)
 
 
-def _attend(job: Job, q: Tensor, k: Tensor, v: Tensor, grid: Grid, seen: Tensor) -> Tensor:
+def _attend(job: AttentionInputs, q: Tensor, k: Tensor, v: Tensor, grid: Grid, seen: Tensor) -> Tensor:
     """Blocks of queries [B, NQ, H, size, d_k] over their own keys [B·NQ, H, cols, …]: [B·NQ, H, size, d_v]."""
     layer, (rows, count, _, size, _) = job.layer, q.shape
-    if job.bias is None and not layer.position.mixes and plain_choices(job) is None:
+    if job.bias is None and not layer.position.mixes and unfused_reason(job) is None:
         mask = seen.expand(rows, -1, -1, size, -1).flatten(0, 1)
         return F.scaled_dot_product_attention(q.flatten(0, 1), k, v, mask, scale=layer.score.scale)
     scores = layer.score(q.flatten(0, 1), k).unflatten(0, (rows, count))  # [B, NQ, H, size, cols]
@@ -102,7 +102,7 @@ def _wide(grid: Grid) -> Grid:
     return b[..., 0], h, i.flatten(0, 2), j
 
 
-def _near(job: Job, size: int, listed: Blocks, edge: int) -> tuple[Grid, Tensor]:
+def _near(job: AttentionInputs, size: int, listed: Blocks, edge: int) -> tuple[Grid, Tensor]:
     """The places of each block's queries and of its keys, the edge first; and which pairs are visible."""
     n, device = job.q.shape[2], job.q.device
     keys = listed.keys.transpose(1, 2)[..., None]  # [B or 1, NQ, H or 1, M, 1]
@@ -116,7 +116,7 @@ def _near(job: Job, size: int, listed: Blocks, edge: int) -> tuple[Grid, Tensor]
     return grid, job.pattern.allow(job.call, *grid) & known
 
 
-def _edge(job: Job, edge: int) -> tuple[Grid, Tensor]:
+def _edge(job: AttentionInputs, edge: int) -> tuple[Grid, Tensor]:
     """The same for the first places, which may see all: one block, and every key."""
     i = torch.arange(edge, device=job.q.device).view(1, 1, edge, 1)
     j = torch.arange(job.k.shape[2], device=job.q.device).view(1, 1, 1, 1, -1)
@@ -124,7 +124,7 @@ def _edge(job: Job, edge: int) -> tuple[Grid, Tensor]:
     return grid, job.pattern.allow(job.call, *grid)
 
 
-def _grid(job: Job, i: Tensor, j: Tensor) -> Grid:
+def _grid(job: AttentionInputs, i: Tensor, j: Tensor) -> Grid:
     heads = job.q.shape[1] if job.pattern.by_head else 1
     b = torch.arange(job.call.rows, device=i.device).view(-1, 1, 1, 1, 1)
     return b, torch.arange(heads, device=i.device).view(-1, 1, 1), i, j  # dimensions: B, NQ, H, size, cols

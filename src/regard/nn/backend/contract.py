@@ -5,25 +5,25 @@ from typing import TYPE_CHECKING, Protocol
 
 from torch import Tensor
 
-from regard.nn.layout import Call
+from regard.nn.layout import AttentionContext
 from regard.nn.pattern import Causal, Document, Padding, Pattern
 from regard.nn.position import Bias
 
 if TYPE_CHECKING:
     from regard.nn.attention import Attention
 
-SIMPLE = {Causal(), Padding(), Document()}
+SIMPLE_MASKS = {Causal(), Padding(), Document()}
 
 
 @dataclass(frozen=True)
-class Job:
+class AttentionInputs:
     """One attention to be computed: q [B, H, Q, d_k], k and v [B, H, K, …], under a bound pattern."""
 
     layer: "Attention"
     q: Tensor
     k: Tensor
     v: Tensor
-    call: Call
+    call: AttentionContext
     pattern: Pattern
     bias: Bias | None
     parts: tuple[Tensor, ...] | None = None  # the products [B, N, …] that q, k and v are views of, where they are
@@ -32,17 +32,17 @@ class Job:
 class Kernel(Protocol):
     __name__: str
 
-    def __call__(self, job: Job) -> Tensor:
+    def __call__(self, job: AttentionInputs) -> Tensor:
         """The output [B, H, Q, d_v]."""
 
 
-def plain_choices(job: Job) -> str | None:
+def unfused_reason(job: AttentionInputs) -> str | None:
     """Why the choices need the plain function; None where a kernel that knows scale · qᵀk and softmax will do."""
     gain = job.pattern.gain(job.call) is not None
-    return plain_layer(job.layer) or ("the pattern weighs what it lets through" if gain else None)
+    return unfused_layer_reason(job.layer) or ("the pattern weighs what it lets through" if gain else None)
 
 
-def plain_layer(layer: "Attention") -> str | None:
+def unfused_layer_reason(layer: "Attention") -> str | None:
     if layer.score.scale is None:
         return f"the score {type(layer.score).__name__} has no fused kernel"
     if not getattr(layer.normalise, "fused", False):
@@ -50,18 +50,18 @@ def plain_layer(layer: "Attention") -> str | None:
     return None
 
 
-def special_choice(layer: "Attention") -> str | None:
+def nonstandard_reason(layer: "Attention") -> str | None:
     """What a layer has beyond scaled dot products, softmax, and masks of the future and of padding."""
     if layer.compress.shortens:
         return "the keys are compressed"
-    if not set(layer.pattern.parts()) <= SIMPLE:
+    if not set(layer.pattern.parts()) <= SIMPLE_MASKS:
         return "the pattern hides more than the future and other sequences"
     if layer.position.biases or layer.position.mixes:
         return "the position adds to scores or output"
-    return plain_layer(layer)
+    return unfused_layer_reason(layer)
 
 
-def views(parts: tuple[Tensor, ...], heads: int, *sizes: int) -> list[Tensor]:
+def split_heads(parts: tuple[Tensor, ...], heads: int, *sizes: int) -> list[Tensor]:
     """Vectors of these sizes, which lie side by side in `parts` [B, N, …] for all heads: [B, H, N, size] each."""
     widths, found = [heads * size for size in sizes], []
     for part in parts:

@@ -5,14 +5,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.nn import dispatch
-from regard.nn.backend.contract import Job, plain_choices
+from regard.nn.backend.contract import AttentionInputs, unfused_reason
 
 
-def refuses(job: Job) -> str | None:
-    return plain_choices(job) or ("the position adds to the output" if job.layer.position.mixes else None)
+def refuses(job: AttentionInputs) -> str | None:
+    return unfused_reason(job) or ("the position adds to the output" if job.layer.position.mixes else None)
 
 
-def sdpa(job: Job) -> Tensor:
+def sdpa(job: AttentionInputs) -> Tensor:
     if dispatch.on_cpu(job.q.device) and torch.is_autocast_enabled("cpu"):
         # torch's CPU kernel is slow at small products in half precision: its gradients took 7 times as long (2.13).
         with torch.autocast("cpu", enabled=False):
@@ -20,7 +20,7 @@ def sdpa(job: Job) -> Tensor:
     return _attend(job, job.q, job.k, job.v)
 
 
-def _attend(job: Job, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def _attend(job: AttentionInputs, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     layer = job.layer
     dropout = layer.dropout if layer.training else 0.0
     shape = job.pattern.shape(job.call)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from regard.nn.layout import Call
+from regard.nn.layout import AttentionContext
 from regard.nn.pattern.contract import Blocks, Pattern, Shape
 from regard.nn.pattern.masks import Causal, Padding
 from regard.nn.sizes import Sizes
@@ -40,10 +40,10 @@ class _Both(Pattern):
         yield from self.left.modules()
         yield from self.right.modules()
 
-    def bind(self, q: Tensor, call: Call, layer: int, past: bool = False) -> Pattern:
+    def bind(self, q: Tensor, call: AttentionContext, layer: int, past: bool = False) -> Pattern:
         return type(self)(self.left.bind(q, call, layer, past), self.right.bind(q, call, layer, past))
 
-    def gain(self, call: Call) -> Tensor | None:
+    def gain(self, call: AttentionContext) -> Tensor | None:
         gains = [gain for part in (self.left, self.right) if (gain := part.gain(call)) is not None]
         return gains[0] * gains[1] if len(gains) == 2 else gains[0] if gains else None
 
@@ -52,13 +52,13 @@ class And(_Both):
     def parts(self) -> list[Pattern]:
         return [*self.left.parts(), *self.right.parts()]
 
-    def bind(self, q: Tensor, call: Call, layer: int, past: bool = False) -> Pattern:
+    def bind(self, q: Tensor, call: AttentionContext, layer: int, past: bool = False) -> Pattern:
         return super().bind(q, call, layer, past or Causal() in self.parts())
 
-    def allow(self, call: Call, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+    def allow(self, call: AttentionContext, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return self.left.allow(call, b, h, i, j) & self.right.allow(call, b, h, i, j)
 
-    def shape(self, call: Call) -> Shape:
+    def shape(self, call: AttentionContext) -> Shape:
         hiding = [(part, shape) for part in self.parts() if (shape := part.shape(call)) != "full"]
         if not hiding:
             return "full"
@@ -66,20 +66,20 @@ class And(_Both):
             hiding = [(part, shape) for part, shape in hiding if part != Padding()]
         return "causal" if all(shape == "causal" for _, shape in hiding) else "mask"
 
-    def blocks(self, call: Call, size: int) -> Blocks | None:
+    def blocks(self, call: AttentionContext, size: int) -> Blocks | None:
         """What both allow lies within what either does: the shorter list will do, but the other may hide some of it."""
         found = [blocks for side in (self.left, self.right) if (blocks := side.blocks(call, size)) is not None]
         return replace(min(found, key=lambda blocks: blocks.keys.shape[-1]), whole=None) if found else None
 
 
 class Or(_Both):
-    def allow(self, call: Call, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+    def allow(self, call: AttentionContext, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return self.left.allow(call, b, h, i, j) | self.right.allow(call, b, h, i, j)
 
-    def shape(self, call: Call) -> Shape:
+    def shape(self, call: AttentionContext) -> Shape:
         return "full" if "full" in (self.left.shape(call), self.right.shape(call)) else "mask"
 
-    def blocks(self, call: Call, size: int) -> Blocks | None:
+    def blocks(self, call: AttentionContext, size: int) -> Blocks | None:
         left, right = self.left.blocks(call, size), self.right.blocks(call, size)
         if left is None or right is None:
             return None

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from regard.nn.layout import Call
+from regard.nn.layout import AttentionContext
 from regard.nn.sizes import Sizes
 
 Shape = Literal["full", "causal", "mask"]  # what a fast backend must know: nothing hidden, only the future, or other
@@ -25,7 +25,7 @@ class Blocks:
     whole: Tensor | None = None  # [as keys] True where all of a block is visible, as all of the edge is; None: unknown
 
 
-def demand(pattern: str, name: str, value: int, least: int) -> None:
+def require_at_least(pattern: str, name: str, value: int, least: int) -> None:
     if not isinstance(value, int) or value < least:
         raise ValueError(f"{pattern} is impossible: {name} must be a whole number of at least {least}, not {value}")
 
@@ -45,25 +45,25 @@ class Pattern:
     def modules(self) -> Iterator[nn.Module]:
         return iter(())
 
-    def bind(self, q: Tensor, call: Call, layer: int, past: bool = False) -> "Pattern":
+    def bind(self, q: Tensor, call: AttentionContext, layer: int, past: bool = False) -> "Pattern":
         """The pattern of this call: what is predicted from the queries [B, H, Q, d], or drawn for a layer, binds here.
 
         `past` says that it stands beside a causal pattern, so that only what lies before a query is worth drawing.
         """
         return self
 
-    def allow(self, call: Call, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+    def allow(self, call: AttentionContext, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         """True where query i of row b may see key j under head h; the index tensors broadcast."""
         raise TypeError(f"{type(self).__name__} must be built, and bound to a call, before it can say what is visible")
 
-    def shape(self, call: Call) -> Shape:
+    def shape(self, call: AttentionContext) -> Shape:
         return "mask"
 
-    def blocks(self, call: Call, size: int) -> Blocks | None:
+    def blocks(self, call: AttentionContext, size: int) -> Blocks | None:
         """Found in time linear in the length; None where any block may be visible."""
         return None
 
-    def gain(self, call: Call) -> Tensor | None:
+    def gain(self, call: AttentionContext) -> Tensor | None:
         """Factors on the weights after normalising [B, H, Q, K]; none for most patterns."""
         return None
 
@@ -81,7 +81,7 @@ class Pattern:
 
         return Or(self, other)
 
-    def mask(self, call: Call, heads: int = 1) -> Tensor | None:
+    def mask(self, call: AttentionContext, heads: int = 1) -> Tensor | None:
         """The dense form, which broadcasts to [B, H, Q, K], built once a call; None when nothing is hidden."""
 
         def build() -> Tensor | None:

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from regard.config import mechanism
-from regard.nn.layout import Call, at, distance
-from regard.nn.pattern.contract import Pattern, demand
+from regard.nn.layout import AttentionContext, at, distance
+from regard.nn.pattern.contract import Pattern, require_at_least
 from regard.nn.sizes import Sizes
 
 
@@ -22,9 +22,9 @@ class LocalM(Pattern):
     d: int
 
     def __post_init__(self) -> None:
-        demand(f"local_m({self.d})", "d", self.d, 1)
+        require_at_least(f"local_m({self.d})", "d", self.d, 1)
 
-    def allow(self, call: Call, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+    def allow(self, call: AttentionContext, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return distance(call, b, i, j).abs() <= self.d
 
 
@@ -42,13 +42,13 @@ class LocalP(Pattern):
     d: int
 
     def __post_init__(self) -> None:
-        demand(f"local_p({self.d})", "d", self.d, 1)
+        require_at_least(f"local_p({self.d})", "d", self.d, 1)
 
     def build(self, sizes: Sizes) -> Pattern:
-        return Predicting(self.d, Centre(sizes.d_k))
+        return BuiltLocalP(self.d, CentrePredictor(sizes.d_k))
 
 
-class Centre(nn.Module):
+class CentrePredictor(nn.Module):
     """Which part of the source a query is about, from 0 to 1: sigmoid(vᵀtanh(W q)) (Luong 2015, eq. 9)."""
 
     def __init__(self, d_q: int) -> None:
@@ -62,24 +62,24 @@ class Centre(nn.Module):
 
 
 @dataclass(frozen=True, eq=False)
-class Predicting(Pattern):
+class BuiltLocalP(Pattern):
     """local_p with what it predicts by."""
 
     by_head = True
 
     d: int
-    centre: Centre
+    centre: CentrePredictor
 
     def modules(self) -> Iterator[nn.Module]:
         yield self.centre
 
-    def bind(self, q: Tensor, call: Call, layer: int, past: bool = False) -> Pattern:
+    def bind(self, q: Tensor, call: AttentionContext, layer: int, past: bool = False) -> Pattern:
         centre = self.centre(q) * call.keys.lengths()[:, None, None]  # [B, H, Q], in places of the row's own source
-        return Around(self.d, centre, q.dtype)
+        return BoundLocalP(self.d, centre, q.dtype)
 
 
 @dataclass(frozen=True, eq=False)
-class Around(Pattern):
+class BoundLocalP(Pattern):
     """local_p with its centres."""
 
     by_head = True
@@ -92,9 +92,9 @@ class Around(Pattern):
     def rows(self) -> int:  # type: ignore[override]
         return len(self.centre)
 
-    def allow(self, call: Call, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+    def allow(self, call: AttentionContext, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return (at(call.keys.position, b, j) - self.centre[b, h, i]).abs() <= self.d
 
-    def gain(self, call: Call) -> Tensor:
+    def gain(self, call: AttentionContext) -> Tensor:
         away = call.keys.position[:, None, None] - self.centre[..., None]  # [B, H, Q, K]
         return torch.exp(-2 * (away / self.d) ** 2).to(self.dtype)  # σ = d/2 (Luong 2015, eq. 10)

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from regard.config import mechanism
-from regard.nn.layout import Call, at, distance
-from regard.nn.pattern.contract import Blocks, Pattern, demand
+from regard.nn.layout import AttentionContext, at, distance
+from regard.nn.pattern.contract import Blocks, Pattern, require_at_least
 
 
-def _tiles(call: Call, size: int) -> int:
+def _tiles(call: AttentionContext, size: int) -> int:
     """How many blocks of `size` the places of a self-attention make; 0 where it is none over whole sequences."""
     q, k = call.queries, call.keys
     return -(-q.length // size) if q.right_padded and k.right_padded and q.length == k.length else 0
@@ -29,14 +29,14 @@ class Band(Pattern):
     back: int
     ahead: int
 
-    def allow(self, call: Call, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+    def allow(self, call: AttentionContext, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         if self.block == 1:
             away = distance(call, b, i, j)
         else:
             away = at(call.keys.position, b, j) // self.block - at(call.queries.position, b, i) // self.block
         return (away >= -self.back) & (away <= self.ahead)
 
-    def blocks(self, call: Call, size: int) -> Blocks | None:
+    def blocks(self, call: AttentionContext, size: int) -> Blocks | None:
         count = _tiles(call, size)
         if not count or (size % self.block and self.block % size):
             return None
@@ -53,7 +53,7 @@ class Band(Pattern):
 
 
 @mechanism("M3", "|position(j) − position(i)| ≤ r", "Vaswani 2017, 4")
-class Window(Pattern):
+class SlidingWindow(Pattern):
     """A place sees those at most r away."""
 
     places: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
@@ -61,9 +61,9 @@ class Window(Pattern):
     r: int
 
     def __post_init__(self) -> None:
-        demand(f"window({self.r})", "r", self.r, 1)
+        require_at_least(f"window({self.r})", "r", self.r, 1)
 
-    def bind(self, q: Tensor, call: Call, layer: int, past: bool = False) -> Pattern:
+    def bind(self, q: Tensor, call: AttentionContext, layer: int, past: bool = False) -> Pattern:
         return Band(1, self.r, 0 if past else self.r)
 
 
@@ -76,12 +76,12 @@ class Global(Pattern):
     g: int
 
     def __post_init__(self) -> None:
-        demand(f"global({self.g})", "g", self.g, 1)
+        require_at_least(f"global({self.g})", "g", self.g, 1)
 
-    def allow(self, call: Call, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+    def allow(self, call: AttentionContext, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return (at(call.queries.position, b, i) < self.g) | (at(call.keys.position, b, j) < self.g)
 
-    def blocks(self, call: Call, size: int) -> Blocks | None:
+    def blocks(self, call: AttentionContext, size: int) -> Blocks | None:
         count = _tiles(call, size)
         none = torch.empty(1, 1, count, 0, dtype=torch.long, device=call.keys.position.device)
         return Blocks(none, min(self.g, call.keys.length), none.bool()) if count else None
@@ -102,13 +102,13 @@ class Random(Pattern):
 
     def __post_init__(self) -> None:
         for name in ("count", "block"):
-            demand(f"random({self.count}, block={self.block})", name, getattr(self, name), 1)
+            require_at_least(f"random({self.count}, block={self.block})", name, getattr(self, name), 1)
 
     def check(self, longest: int) -> None:
         _enough(self.count, self.block, longest)
 
-    def bind(self, q: Tensor, call: Call, layer: int, past: bool = False) -> Pattern:
-        return _drawn(Draw(self.count, self.block, self.seed, layer, q.shape[1], past), call)
+    def bind(self, q: Tensor, call: AttentionContext, layer: int, past: bool = False) -> Pattern:
+        return _drawn(BlockSampler(self.count, self.block, self.seed, layer, q.shape[1], past), call)
 
 
 @mechanism("M5", "window | global | random, all in blocks", "Zaheer 2020, 2")
@@ -126,20 +126,20 @@ class BigBird(Pattern):
 
     def __post_init__(self) -> None:
         for name, least in (("block", 1), ("window", 1), ("first", 0), ("random", 0)):
-            demand("bigbird", "global" if name == "first" else name, getattr(self, name), least)
+            require_at_least("bigbird", "global" if name == "first" else name, getattr(self, name), least)
         if self.window % 2 == 0:
             raise ValueError(f"bigbird's window is centred on its own block: {self.window} must be odd")
 
     def check(self, longest: int) -> None:
         _enough(self.random, self.block, longest)
 
-    def bind(self, q: Tensor, call: Call, layer: int, past: bool = False) -> Pattern:
+    def bind(self, q: Tensor, call: AttentionContext, layer: int, past: bool = False) -> Pattern:
         side = self.window // 2
         pattern: Pattern = Band(self.block, side, 0 if past else side)
         if self.first:
             pattern = pattern | Global(self.first * self.block)
         if self.random:
-            draw = Draw(self.random, self.block, self.seed, layer, q.shape[1], past, self.first, side)
+            draw = BlockSampler(self.random, self.block, self.seed, layer, q.shape[1], past, self.first, side)
             pattern = pattern | _drawn(draw, call)
         return pattern
 
@@ -156,7 +156,7 @@ def _enough(count: int, block: int, longest: int) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Drawn(Pattern):
+class SampledBlocks(Pattern):
     """Blocks that were drawn for every head and block of queries."""
 
     by_head = True
@@ -164,7 +164,7 @@ class Drawn(Pattern):
     table: Tensor  # [B or 1, H, query blocks, count] blocks of keys; -1: none
     block: int
 
-    def allow(self, call: Call, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+    def allow(self, call: AttentionContext, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         asks = at(call.queries.position, b, i) // self.block
         asked = at(call.keys.position, b, j) // self.block
         row = b if len(self.table) > 1 else torch.zeros_like(b)
@@ -173,7 +173,7 @@ class Drawn(Pattern):
             seen = seen | (self.table[row, h, asks, n] == asked)
         return seen
 
-    def blocks(self, call: Call, size: int) -> Blocks | None:
+    def blocks(self, call: AttentionContext, size: int) -> Blocks | None:
         count = _tiles(call, size)
         if not count or self.block % size:
             return None
@@ -185,7 +185,7 @@ class Drawn(Pattern):
 
 
 @dataclass(frozen=True)
-class Draw:
+class BlockSampler:
     """What the blocks of one attention are drawn by: a number, not a device or a batch, decides."""
 
     count: int
@@ -230,18 +230,18 @@ class Draw:
         return torch.stack(drawn, -1)
 
 
-def _drawn(draw: Draw, call: Call) -> Drawn:
+def _drawn(draw: BlockSampler, call: AttentionContext) -> SampledBlocks:
     """The same object for the same draw, so that what kernels derive from it can be kept."""
     blocks = -(-call.queries.end // draw.block)
     if draw.past or call.keys.real is None:  # all rows alike
         return _alike(draw, blocks, 0 if draw.past else call.keys.length, call.keys.position.device)
-    return call.once(("drawn", draw), lambda: Drawn(draw.among(blocks, call.keys.lengths()), draw.block))
+    return call.once(("drawn", draw), lambda: SampledBlocks(draw.among(blocks, call.keys.lengths()), draw.block))
 
 
 @lru_cache(maxsize=256)
 @torch.inference_mode(False)
-def _alike(draw: Draw, blocks: int, length: int, device: torch.device) -> Drawn:
-    return Drawn(draw.among(blocks, torch.tensor([length], device=device)), draw.block)
+def _alike(draw: BlockSampler, blocks: int, length: int, device: torch.device) -> SampledBlocks:
+    return SampledBlocks(draw.among(blocks, torch.tensor([length], device=device)), draw.block)
 
 
 def _hash(*parts: int | Tensor) -> Tensor:

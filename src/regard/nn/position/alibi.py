@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from regard.config import mechanism
-from regard.nn.layout import Call
-from regard.nn.position.contract import Bias, Choice, Position
+from regard.nn.layout import AttentionContext
+from regard.nn.position.contract import Bias, Position, PositionChoice
 from regard.nn.sizes import Sizes
 
 
@@ -28,10 +28,10 @@ class Alibi(Position):
         super().__init__()
         self.register_buffer("slopes", slopes(heads), persistent=False)
 
-    def bias(self, q: Tensor, call: Call) -> Bias | None:
+    def bias(self, q: Tensor, call: AttentionContext) -> Bias | None:
         return Bias.by_distance(call.once(("alibi", self, q.dtype), lambda: self._table(q, call)), call)
 
-    def _table(self, q: Tensor, call: Call) -> Tensor:
+    def _table(self, q: Tensor, call: AttentionContext) -> Tensor:
         """−m_h · |j − i| for every distance that the call can have [1, H, 1, R]."""
         far = max(call.queries.end, call.keys.end) - 1
         away = torch.arange(-far, far + 1, device=q.device).abs()
@@ -40,7 +40,7 @@ class Alibi(Position):
 
 
 @mechanism("P6", "−m_h · |j − i|, m_h = 2^(−8h/H)", "Press 2022, 3")
-class AlibiConfig(Choice):
+class AlibiConfig(PositionChoice):
     """Scores fall with the distance, faster in some heads than in others; nothing is learned.
 
     The paper has a causal model; where both sides are seen, both are penalised alike, so that an encoder without other

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from regard.nn.layout import Call, Grid, Layout, distance
+from regard.nn.layout import AttentionContext, Grid, Layout, distance
 from regard.nn.sizes import Sizes
 
 
@@ -22,12 +22,12 @@ class Bias:
     key: Hashable = None  # a name for `column`, under which the layers of a call share its dense form
 
     @staticmethod
-    def by_distance(table: Tensor, call: Call) -> "Bias":
+    def by_distance(table: Tensor, call: AttentionContext) -> "Bias":
         """The columns are the distances −r … r from query to key; what is farther uses the first or the last."""
         far = table.shape[-1] // 2
-        return Bias(table, lambda b, i, j: clipped(call, far, b, i, j), ("clipped", far))
+        return Bias(table, lambda b, i, j: clipped_distance(call, far, b, i, j), ("clipped", far))
 
-    def dense(self, call: Call) -> Tensor:
+    def dense(self, call: AttentionContext) -> Tensor:
         """What is added to scores [B, H, Q, K], of a shape that broadcasts to it."""
 
         def columns() -> Tensor:
@@ -43,7 +43,7 @@ class Bias:
         return self.table.expand(*shape, -1).gather(-1, column.expand(*shape, -1))
 
 
-def clipped(call: Call, far: int, b: Tensor, i: Tensor, j: Tensor) -> Tensor:
+def clipped_distance(call: AttentionContext, far: int, b: Tensor, i: Tensor, j: Tensor) -> Tensor:
     """Distances from query to key as columns: −far and less is 0, 0 is `far`, far and more is 2·far."""
     return distance(call, b, i, j).clamp(-far, far) + far
 
@@ -66,15 +66,15 @@ class Position(nn.Module):
         """Queries or keys [B, H, N, d] at their places; keys are rotated once, before they are cached."""
         return x
 
-    def bias(self, q: Tensor, call: Call) -> Bias | None:
+    def bias(self, q: Tensor, call: AttentionContext) -> Bias | None:
         return None
 
-    def mix(self, weights: Tensor, call: Call, grid: Grid) -> Tensor | None:
+    def mix(self, weights: Tensor, call: AttentionContext, grid: Grid) -> Tensor | None:
         """What weights [B, H, Q, K] of the places in `grid` add to the output [B, H, Q, d_v]."""
         return None
 
 
-class Choice:
+class PositionChoice:
     """What the configs of all positions have; a choice says what differs."""
 
     places: ClassVar[tuple[str, ...]] = ("encoder", "decoder")  # where it can stand

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from regard.config import at_least, mechanism, option
 from regard.errors import RegardError
 from regard.nn.layout import Layout
-from regard.nn.position.contract import Choice, Position
+from regard.nn.position.contract import Position, PositionChoice
 from regard.nn.position.join import JOINS, Join
 from regard.nn.sizes import Sizes
 
@@ -32,7 +32,7 @@ class Learned(Position):
 
 
 @mechanism("P2", "x_p + E[p]", "Gehring 2017, 3.1; Vaswani 2017, table 3 (E)")
-class LearnedConfig(Choice):
+class LearnedConfig(PositionChoice):
     """A table with a vector for each position; there is nothing past its end."""
 
     kind: Literal["learned"] = "learned"

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from regard.config import at_least, mechanism, option
-from regard.nn.layout import Call, Grid
-from regard.nn.position.contract import Bias, Choice, Position, clipped
+from regard.nn.layout import AttentionContext, Grid
+from regard.nn.position.contract import Bias, Position, PositionChoice, clipped_distance
 from regard.nn.sizes import Sizes
 
 
@@ -20,13 +20,13 @@ class RelativeKeys(Position):
         self.distance, self.scale = distance, sizes.d_k**-0.5
         self.keys = _table(distance, sizes.d_k)
 
-    def bias(self, q: Tensor, call: Call) -> Bias:
+    def bias(self, q: Tensor, call: AttentionContext) -> Bias:
         table = (q * self.scale) @ self.keys.T  # [B, H, Q, 2k+1] (Shaw 2018, eq. 5)
         return Bias(table, partial(self.column, call), (type(self).column, self.distance))
 
-    def column(self, call: Call, b: Tensor, i: Tensor, j: Tensor) -> Tensor:
+    def column(self, call: AttentionContext, b: Tensor, i: Tensor, j: Tensor) -> Tensor:
         """Which of the vectors query i has for key j."""
-        return clipped(call, self.distance, b, i, j)
+        return clipped_distance(call, self.distance, b, i, j)
 
 
 class RelativeKeysValues(RelativeKeys):
@@ -38,7 +38,7 @@ class RelativeKeysValues(RelativeKeys):
         super().__init__(sizes, distance)
         self.values = _table(distance, sizes.d_v)
 
-    def mix(self, weights: Tensor, call: Call, grid: Grid) -> Tensor:
+    def mix(self, weights: Tensor, call: AttentionContext, grid: Grid) -> Tensor:
         """Weights of equal distance are summed first: no [Q, K, d_v] is ever built."""
         b, _, i, j = grid
         column = self.column(call, b, i, j).expand_as(weights)
@@ -54,7 +54,7 @@ TERMS: dict[str, type[RelativeKeys]] = {"keys": RelativeKeys, "keys_values": Rel
 
 
 @mechanism("P3", "q_iᵀ(k_j + aᴷ_{j−i}) / √d_k; Σ_j w_ij (v_j + aⱽ_{j−i}); j−i clipped to ±distance", "Shaw 2018, 3.2")
-class RelativeConfig(Choice):
+class RelativeConfig(PositionChoice):
     """Learned vectors for the distance from query to key, clipped, on keys and values.
 
     All heads share them, and so do all layers: one object serves the stack. The paper's layers have their own;

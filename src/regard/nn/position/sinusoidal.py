@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from regard.config import mechanism, option
 from regard.nn.layout import Layout
-from regard.nn.position.contract import Choice, Position
+from regard.nn.position.contract import Position, PositionChoice
 from regard.nn.position.join import JOINS, Join
 from regard.nn.sizes import Sizes
 
@@ -24,7 +24,7 @@ def sinusoids(position: Tensor, size: int, layout: str = "interleaved", base: fl
     return torch.stack([angle.sin(), angle.cos()], -1).flatten(-2)
 
 
-class Waves(nn.Module):
+class SinusoidTable(nn.Module):
     """Sinusoids at the places of a layout. Any position can be computed, so the table grows when needed."""
 
     table: Tensor
@@ -56,14 +56,14 @@ class Waves(nn.Module):
 class Sinusoidal(Position):
     def __init__(self, size: int, layout: str, join: str = "add") -> None:
         super().__init__()
-        self.waves, self.join = Waves(size, layout), JOINS[join](size)
+        self.waves, self.join = SinusoidTable(size, layout), JOINS[join](size)
 
     def embed(self, x: Tensor, layout: Layout) -> Tensor:
         return self.join(x, self.waves(layout, x.dtype))
 
 
 @mechanism("P1", "PE(p, 2i) = sin(p / 10000^(2i/D)), PE(p, 2i+1) = cos(p / 10000^(2i/D))", "Vaswani 2017, 3.5")
-class SinusoidalConfig(Choice):
+class SinusoidalConfig(PositionChoice):
     """Waves of geometric wavelengths, added to the word vectors; nothing is learned."""
 
     kind: Literal["sinusoidal"] = "sinusoidal"

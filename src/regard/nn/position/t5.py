@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.config import at_least, mechanism, option
-from regard.nn.layout import Call
-from regard.nn.position.contract import Bias, Choice, Position
+from regard.nn.layout import AttentionContext
+from regard.nn.position.contract import Bias, Position, PositionChoice
 from regard.nn.sizes import Sizes
 
 
@@ -45,7 +45,7 @@ class T5(Position):
         self.register_buffer("bucket", bucket, persistent=False)  # [2·far + 1]
         self.numbers = nn.Parameter(nn.init.normal_(torch.empty(buckets, heads), std=0.02))
 
-    def bias(self, q: Tensor, call: Call) -> Bias | None:
+    def bias(self, q: Tensor, call: AttentionContext) -> Bias | None:
         return Bias.by_distance(call.once(("t5", self), self._table), call)
 
     def _table(self) -> Tensor:
@@ -53,7 +53,7 @@ class T5(Position):
 
 
 @mechanism("P6", "b[h, bucket(j − i)]", "Raffel 2020, 2.1")
-class T5Config(Choice):
+class T5Config(PositionChoice):
     """Learned numbers on the scores by bucket of distance: near ones exactly, far ones ever more coarsely."""
 
     kind: Literal["t5"] = "t5"
