@@ -30,7 +30,7 @@ from regard.data.loader import Loader, Step
 from regard.errors import RegardError
 from regard.interop import bert
 from regard.models.heads import IGNORE_INDEX
-from regard.models.texts import TextBatch
+from regard.models.batch import TextBatch
 from regard.nn import dispatch
 from regard.tasks.choose import ChooseConfig
 from regard.tasks.classify import ClassifyConfig

@@ -20,7 +20,7 @@ from training import Learn, Loop, Peer, compare
 from regard import config
 from regard.models.bert import BertConfig
 from regard.models.lm import LanguageModelConfig
-from regard.models.texts import TextBatch, collate_blocks
+from regard.models.batch import TextBatch, collate_blocks
 
 ENTRIES = {"lm": 50_257, "bert": 30_522}
 LENGTH = {"lm": 1024, "bert": 512}
@@ -45,7 +45,7 @@ def masked(count: int, rows: int, small: bool) -> list[TextBatch]:
         segments = np.repeat((np.arange(length) >= length // 2)[None], rows, 0).astype(np.int64)
         given = (ids, segments, labels, flat, draw.integers(0, 2, rows))
         ids_, segments_, labels_, flat_, classes = map(torch.from_numpy, given)
-        made.append(TextBatch(ids_, segments=segments_, labels=labels_, places=flat_, classes=classes))
+        made.append(TextBatch(ids_, segments=segments_, labels=labels_, label_positions=flat_, classes=classes))
     return made
 
 
@@ -77,7 +77,7 @@ def masked_words(model: nn.Module) -> Learn:
 
     def learn(batch: TextBatch) -> Tensor:
         labels = torch.full((batch.ids.numel(),), -100, device=batch.device)
-        labels[batch.places] = batch.labels
+        labels[batch.label_positions] = batch.labels
         out = model(input_ids=batch.ids, token_type_ids=batch.segments)
         words = F.cross_entropy(out.prediction_logits.flatten(0, 1), labels, reduction="sum")
         return words + F.cross_entropy(out.seq_relationship_logits, batch.classes, reduction="sum")
@@ -102,7 +102,7 @@ def operations(model: nn.Module, batch: TextBatch, vocabulary: Tensor) -> float:
     """Of products with weights, six for each and place, those over the vocabulary at the places learned from."""
     inside = sum(p.numel() for n, p in model.named_parameters() if p.dim() == 2 and "embedding" not in n
                  and "position" not in n and p is not vocabulary)  # fmt: skip
-    return 6.0 * (inside * batch.ids.numel() + vocabulary.numel() * len(batch.places))
+    return 6.0 * (inside * batch.ids.numel() + vocabulary.numel() * len(batch.label_positions))
 
 
 def parser() -> argparse.ArgumentParser:

@@ -15,7 +15,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from regard import recipe as recipes
-from regard.models.texts import collate_blocks
+from regard.models.batch import collate_blocks
 from regard.training.loop import make_optimiser
 
 STEPS, SHOWN = 30, 36

@@ -40,7 +40,7 @@ class Marian(nn.Module):
         hidden = self.net.model(
             input_ids=batch.source, attention_mask=real, decoder_input_ids=batch.target, use_cache=False
         ).last_hidden_state
-        scores = self.net.lm_head(hidden.flatten(0, 1)[batch.places])
+        scores = self.net.lm_head(hidden.flatten(0, 1)[batch.label_positions])
         if smoothing is None:
             return scores
         return nn.functional.cross_entropy(scores, batch.labels, label_smoothing=smoothing, reduction="sum")

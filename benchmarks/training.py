@@ -92,7 +92,7 @@ def everywhere(model: nn.Module) -> Learn:
 
     def learn(batch: PairBatch) -> Tensor:
         labels = torch.full((batch.target.numel(),), -100, device=batch.device)
-        labels[batch.places] = batch.labels
+        labels[batch.label_positions] = batch.labels
         return F.cross_entropy(model(batch), labels, label_smoothing=0.1, reduction="sum")
 
     return learn

@@ -5,7 +5,7 @@ import torch
 
 from regard.decoding import Symbols
 from regard.decoding.best import best
-from regard.nn.top import topk
+from regard.nn.topk import topk
 
 
 @pytest.mark.parametrize("entries", [5, 127, 1280, 5003, 32000])

@@ -45,10 +45,10 @@ class _State:
     def __init__(self, before):
         self.before, self.beams = before, 1  # [B·K]
 
-    def spread(self, beams):
+    def expand_beams(self, beams):
         self.before, self.beams = self.before.repeat_interleave(beams), beams
 
-    def branch(self, beams):
+    def reorder_beams(self, beams):
         self.before = self.before.view(-1, self.beams).gather(1, beams).flatten()
 
     def reorder(self, index):

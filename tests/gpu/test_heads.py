@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from regard import config
 from regard.data.loader import Step
 from regard.examples.features import Row, Unit, padded
+from regard.models.batch import TextBatch
 from regard.models.bert import BertConfig
 from regard.models.heads import (
     IGNORE_INDEX,
@@ -22,7 +23,6 @@ from regard.models.heads import (
     SpanClassifier,
     TokenClassifier,
 )
-from regard.models.texts import TextBatch
 from regard.nn import dispatch
 from regard.training.config import Training
 from regard.training.loop import Trainer

@@ -17,8 +17,8 @@ from regard.examples.codec import Reading
 from regard.interop.bert_folder import import_bert
 from regard.io import run_folder as folder
 from regard.io.tensors import weights_of, write_tensors
+from regard.models.batch import TextBatch
 from regard.models.heads import MultipleChoiceBatch
-from regard.models.texts import TextBatch
 from regard.recipe import Recipe
 from regard.text.pretrained import bert_pieces
 from tests.parity.test_bert import SHAPES
@@ -136,21 +136,21 @@ def batch(entries: int, segments: int) -> TextBatch:
     real = torch.ones(2, 9, dtype=torch.bool)
     real[1, 6:] = False
     sides = torch.randint(0, segments, (2, 9)).sort().values
-    return TextBatch(ids.masked_fill(~real, 0), real, segments=sides, places=real.flatten().nonzero()[:, 0])
+    return TextBatch(ids.masked_fill(~real, 0), real, segments=sides, label_positions=real.flatten().nonzero()[:, 0])
 
 
 def their_logits(model: torch.nn.Module, b: TextBatch) -> tuple[torch.Tensor, ...]:
     given = {"input_ids": b.ids, "attention_mask": b.real.long(), "token_type_ids": b.segments}
     with torch.no_grad():
         said = model(**given, return_dict=False)
-    return tuple(part.flatten(0, 1)[b.places] if part.dim() == 3 else part for part in said)
+    return tuple(part.flatten(0, 1)[b.label_positions] if part.dim() == 3 else part for part in said)
 
 
 def our_logits(model: torch.nn.Module, b: TextBatch) -> tuple[torch.Tensor, ...]:
     with torch.no_grad():
         if not hasattr(model, "scores"):
             hidden = model(b)
-            return hidden.flatten(0, 1)[b.places], model.pooler(hidden)
+            return hidden.flatten(0, 1)[b.label_positions], model.pooler(hidden)
         words, follows = model.scores(b)
     return (words,) if follows is None else (words, follows)
 

@@ -12,8 +12,8 @@ from regard import text
 from regard.decoding import Greedy
 from regard.errors import RegardError
 from regard.look import look
-from regard.look.pack import pack_vectors, pack_weights, unpack_weights
-from regard.look.reading import LIMIT
+from regard.look.model_inputs import LIMIT
+from regard.look.quantize import pack_vectors, pack_weights, unpack_weights
 from regard.nn.attention import Attention
 from regard.text.config import Bpe, ByteBpe
 from tests.look.small import TEXT, opened, translator, vectors, walked, weights
@@ -270,7 +270,7 @@ def test_what_cannot_be_shown_is_said(made: Any, tmp_path: Path) -> None:
 
 
 def test_a_page_that_would_be_too_large_has_no_walk(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("regard.look.walk.BUDGET", 100)
+    monkeypatch.setattr("regard.look.internals.BUDGET", 100)
     data = look(made, TEXT)
     assert data["walk"] == {"left_out": "size"}
     assert data["places"]

@@ -61,7 +61,7 @@ def stepwise_as_at_once(model: Any, lengths: Lengths, prompt: int) -> None:
             if tokens.shape[1]:
                 out, state = model.step(tokens, state)
                 outs.append(out)
-        close(torch.cat(outs, 1).flatten(0, 1)[b.places], model(b))
+        close(torch.cat(outs, 1).flatten(0, 1)[b.label_positions], model(b))
 
 
 def rows_move(model: Any) -> None:

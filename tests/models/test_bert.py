@@ -9,9 +9,8 @@ from torch.nn import functional as F
 
 from regard import config
 from regard.errors import RegardError
-from regard.models.batch import RaggedRows
+from regard.models.batch import RaggedRows, TextBatch, collate_texts
 from regard.models.bert import BertConfig, BertPretraining
-from regard.models.texts import TextBatch, collate_texts
 from regard.nn.record import AttentionRecorder
 from tests.models.test_positions import ALL
 
@@ -95,7 +94,9 @@ def test_every_place_sees_both_sides_and_its_segment() -> None:
 
 def test_both_losses_and_the_scores() -> None:
     model, b = build(), batch([9, 4])
-    b = replace(b, places=torch.tensor([2, 5, 10]), labels=torch.tensor([7, 8, 9]), classes=torch.tensor([1, 0]))
+    b = replace(
+        b, label_positions=torch.tensor([2, 5, 10]), labels=torch.tensor([7, 8, 9]), classes=torch.tensor([1, 0])
+    )
     words, follows = model.scores(b)
     assert words.shape == (3, 30)
     close(model(b), words)

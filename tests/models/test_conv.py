@@ -239,7 +239,7 @@ def test_impossible_choices_are_refused(keys: dict, match: str) -> None:
 def test_positions_that_end_too_early_are_refused() -> None:
     short = config.parse(ConvConfig, {"position": {"kind": "learned", "length": 20}})
     short.check(20, 20)
-    with pytest.raises(ValueError, match=r"position\.length is 20, shorter than the longest input of 21 places"):
+    with pytest.raises(ValueError, match=r"position\.length is 20, shorter than the longest input of 21 tokens"):
         short.check(20, 21)
     assert short.build(9, 9).longest == 20
     assert config.parse(ConvConfig, {"position": "sinusoidal"}).build(9, 9).longest is None

@@ -4,10 +4,10 @@ import math
 
 import torch
 
+from regard.models.batch import TextBatch
 from regard.models.elmo import ElmoConfig, ScalarMix
 from regard.models.heads import TokenClassifier
 from regard.models.lstm import BiLstmConfig
-from regard.models.texts import TextBatch
 from regard.training.loop import by_decay
 
 
@@ -31,7 +31,7 @@ def test_features_are_frozen_and_drop_nothing() -> None:
     assert frozen == {name for name in named if name.startswith("body.features.")} != set()
     assert not {id(p) for group in by_decay(model, 0.1) for p in group["params"]} & {id(named[name]) for name in frozen}
     assert not model.body.features.training
-    x = model.body.features.both(batch.ids, batch.lengths())
+    x = model.body.features.bidirectional(batch.ids, batch.lengths())
     assert [tuple(layer.shape) for layer in x] == [(2, 3, 12)] * 3
     words = model.body.features.embedding(batch.ids)
     assert torch.equal(x[0], torch.cat([words, words], -1))  # layer 0 is the words

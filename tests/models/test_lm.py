@@ -10,9 +10,8 @@ import torch
 from regard import config
 from regard.decoding import Beam, Greedy, Sample, Symbols
 from regard.errors import RegardError
-from regard.models.batch import RaggedRows
+from regard.models.batch import RaggedRows, TextBatch, collate_blocks, collate_texts
 from regard.models.lm import LanguageModel, LanguageModelConfig
-from regard.models.texts import TextBatch, collate_blocks, collate_texts
 from regard.nn.record import AttentionRecorder
 from tests.models.test_positions import ALL
 from tests.searches import beam_search, greedy_search, sample
@@ -59,7 +58,7 @@ def to_continue(given: list[list[int]], pad: int, bos: int, eos: int) -> TextBat
     return replace(
         collate_texts([[bos, *row] for row in given], pad),
         labels=torch.from_numpy(said),
-        places=torch.from_numpy(real).flatten().nonzero()[:, 0],
+        label_positions=torch.from_numpy(real).flatten().nonzero()[:, 0],
     )
 
 
@@ -104,7 +103,7 @@ def test_step_by_step_is_the_parallel_pass(keys: dict) -> None:
         for tokens in b.ids.split([3, 1, 1, 2, 1, 1, 1], 1):
             out, state = model.step(tokens, state)
             outs.append(out)
-        close(torch.cat(outs, 1).flatten(0, 1)[b.places], model(b))
+        close(torch.cat(outs, 1).flatten(0, 1)[b.label_positions], model(b))
 
 
 @each_choice
@@ -115,7 +114,7 @@ def test_prompts_of_different_lengths_are_read_at_once(keys: dict) -> None:
     more = torch.tensor(rows([4, 4, 4, 4], seed=5))
     with torch.no_grad():
         state = model.start(prompts, 5)
-        out, state = model.step(prompts.first(2), state)
+        out, state = model.step(prompts.first_tokens(2), state)
         outs = [out]
         for t in range(4):
             out, state = model.step(more[:, t : t + 1], state)
@@ -124,18 +123,18 @@ def test_prompts_of_different_lengths_are_read_at_once(keys: dict) -> None:
         for row, prompt in enumerate(given):
             whole = torch.tensor([[*prompt, *more[row].tolist()]])
             places = torch.arange(len(prompt) - 1, whole.shape[1])
-            close(stepped[row], model(TextBatch(whole, places=places)))
+            close(stepped[row], model(TextBatch(whole, label_positions=places)))
 
 
 def test_rows_without_a_prompt_begin_with_the_mark() -> None:
-    assert collate_texts([[], [5, 6], [7]], 0).first(2).tolist() == [[2], [6], [7]]
-    assert collate_texts([[], []], 0).first(2).tolist() == [[2], [2]]
+    assert collate_texts([[], [5, 6], [7]], 0).first_tokens(2).tolist() == [[2], [6], [7]]
+    assert collate_texts([[], []], 0).first_tokens(2).tolist() == [[2], [2]]
     model = build()
     with torch.no_grad():
         state = model.start(collate_texts([[], [5, 6]], 0), 3)
         out, _ = model.step(torch.tensor([[2], [6]]), state)
-        close(out[0, 0], model(TextBatch(torch.tensor([[2]]), places=torch.tensor([0])))[0])
-        close(out[1, 0], model(TextBatch(torch.tensor([[5, 6]]), places=torch.tensor([1])))[0])
+        close(out[0, 0], model(TextBatch(torch.tensor([[2]]), label_positions=torch.tensor([0])))[0])
+        close(out[1, 0], model(TextBatch(torch.tensor([[5, 6]]), label_positions=torch.tensor([1])))[0])
 
 
 @each_choice
@@ -188,7 +187,7 @@ def test_no_place_sees_a_later_one(keys: dict) -> None:
     model, b = build(**keys), batch([9])
     ids = b.ids.clone()
     ids[0, 6] = 4 + (ids[0, 6] - 3) % 26
-    before, after = model(b), model(TextBatch(ids, labels=b.labels, places=b.places))
+    before, after = model(b), model(TextBatch(ids, labels=b.labels, label_positions=b.label_positions))
     close(before[:6], after[:6], 1e-12)
     assert (before[6:] - after[6:]).abs().max() > 1e-3
 
@@ -207,7 +206,7 @@ def test_the_loss_is_that_of_the_scores(smoothing: float) -> None:
 def log_probability(model: LanguageModel, prompt: list[int], words: list[int]) -> float:
     ids = torch.tensor([[*prompt, *words, 3]])
     places = torch.arange(len(prompt) - 1, ids.shape[1] - 1)
-    scores = model(TextBatch(ids, places=places)).log_softmax(-1)
+    scores = model(TextBatch(ids, label_positions=places)).log_softmax(-1)
     return float(scores[torch.arange(len(places)), ids[0, len(prompt) :]].sum())
 
 
@@ -258,7 +257,7 @@ def test_it_learns_to_count_in_half_precision() -> None:
             ids[:, t] = (ids[:, t - 2] + 1) % 12
         b = collate_blocks(ids)
         with torch.autocast("cpu", torch.bfloat16):
-            loss = model(b, smoothing=0.0) / len(b.places)
+            loss = model(b, smoothing=0.0) / len(b.label_positions)
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
@@ -297,7 +296,7 @@ def test_lengths_are_checked_before_any_data() -> None:
         config.parse(LanguageModelConfig, {"attention": {"compress": "linformer"}}).check(16)
     with pytest.raises(RegardError, match="structural positions belong to the encoder"):
         config.parse(LanguageModelConfig, {"position": "structural"})
-    with pytest.raises(RegardError, match="17 places, but learned positions end at 16"):
+    with pytest.raises(RegardError, match="17 tokens, but learned positions end at 16"):
         build()(batch([16]))
 
 
@@ -305,6 +304,6 @@ def test_a_batch_moves_as_one() -> None:
     b = replace(collate_blocks(np.array([[5, 6, 7, 8]]), names=(4,)), document=torch.tensor([[0, 0, 1]]))
     moved = b.to("meta")
     assert moved.rows == (4,)
-    for name in ("ids", "document", "labels", "places"):
+    for name in ("ids", "document", "labels", "label_positions"):
         assert getattr(moved, name).device.type == "meta"
     assert moved.segments is None

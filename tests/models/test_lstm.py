@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from regard.models.batch import TextBatch, collate_blocks, collate_texts
 from regard.models.lstm import BiLstmConfig, ConcatPooler, Lstm, LstmConfig, LstmLanguageModel, reverse_rows
 from regard.models.recurrent import lstm
-from regard.models.texts import TextBatch, collate_blocks, collate_texts
 
 ENTRIES = 30
 
@@ -71,10 +71,10 @@ def test_both_directions_are_learned_with_one_table() -> None:
 def test_no_direction_sees_what_it_is_to_say() -> None:
     """Of place 3: the forward half by places 0 to 3 alone, the backward half by 3 to the row's own end alone."""
     body = build(BiLstmConfig).body
-    x = body.words(ids(2, 6)).detach().requires_grad_()
+    x = body.embed(ids(2, 6)).detach().requires_grad_()
     body.words = lambda given: x  # type: ignore[method-assign]
     lengths = torch.tensor([6, 5])
-    top = body.both(ids(2, 6), lengths)[-1]
+    top = body.bidirectional(ids(2, 6), lengths)[-1]
     for half, seen in ((top[:, 3, :8], [1, 1, 1, 1, 0, 0]), (top[:, 3, 8:], [0, 0, 0, 1, 1, 1])):
         (given,) = torch.autograd.grad(half.sum(), x, retain_graph=True)
         found = (given.abs().sum(-1) > 0).long().tolist()

@@ -8,7 +8,7 @@ from regard import config
 from regard.errors import RegardError
 from regard.models.batch import PairBatch
 from regard.models.transformer import Transformer, TransformerConfig
-from regard.nn import backend
+from regard.nn import attention
 from regard.nn.layout import Layout
 from tests.models.promises import batch
 
@@ -77,7 +77,7 @@ def test_step_by_step_is_the_parallel_pass(position: object) -> None:
         for tokens in b.target.split([3, 1, 1, 2, 1, 1, 1], 1):
             out, state = model.step(tokens, state)
             outs.append(out)
-        close(torch.cat(outs, 1).flatten(0, 1)[b.places], model(b))
+        close(torch.cat(outs, 1).flatten(0, 1)[b.label_positions], model(b))
 
 
 @pytest.mark.parametrize("position", ALL, ids=str)
@@ -106,7 +106,7 @@ def test_a_sentence_alone_and_in_a_padded_batch(position: object) -> None:
     for row, (n, expected) in enumerate(zip((4, 10, 2), model(many).split([3, 9, 2]), strict=True)):
         target = many.target[row : row + 1, : len(expected)]
         places = torch.from_numpy(np.arange(len(expected)))
-        alone = PairBatch(many.source[row : row + 1, :n], None, target, places=places)
+        alone = PairBatch(many.source[row : row + 1, :n], None, target, label_positions=places)
         torch.testing.assert_close(model(alone), expected, atol=1e-12, rtol=1e-12)
 
 
@@ -124,7 +124,7 @@ def test_torchs_kernel_is_the_plain_path(position: object, monkeypatch: pytest.M
     b = batch([(5, 3), (2, 6), (7, 7)])
     fast = gradients(model, b)
     assert {layer.attention.path for layer in [*model.encoder, *model.decoder]} == {"sdpa"}
-    monkeypatch.setattr(backend, "choose", lambda job: (None, ""))
+    monkeypatch.setattr(attention, "choose_backend", lambda inputs: (None, ""))
     plain = gradients(model, b)
     assert model.encoder[0].attention.path == "plain"
     for x, y in zip(fast, plain, strict=True):
@@ -151,7 +151,7 @@ def test_learned_positions_end() -> None:
     model = build({"kind": "learned", "length": 5})
     assert model.longest == 5
     assert build("rotary").longest is None
-    with pytest.raises(RegardError, match="6 places, but learned positions end at 5"):
+    with pytest.raises(RegardError, match="6 tokens, but learned positions end at 5"):
         model(batch([(5, 3)]))
     keys = {"layers": 1, "size": 8, "heads": 2, "position": {"kind": "learned", "length": 5}}
     with pytest.raises(ValueError, match=r"position\.encoder\.length is 5"):

@@ -7,7 +7,7 @@ import torch
 
 from regard.accel.fused_step import Cross, Own, fused
 from regard.models import transformer
-from regard.models.texts import collate_texts
+from regard.models.batch import collate_texts
 from regard.nn.record import AttentionRecorder
 from tests.models.test_lm import build as build_lm
 from tests.models.test_transformer import batch, build
@@ -48,12 +48,12 @@ def same_steps(model: Any, start: Any, steps: int = 6, beams: int = 1, uneven: b
     with torch.inference_mode():
         states = [start(), start()]
         for state in states:
-            state.spread(beams)
+            state.expand_beams(beams)
         for n in range(steps):
             if uneven and n == 2:  # the first sentence gives way to a new one
                 for state in states:
                     fresh = start()
-                    fresh.spread(beams)
+                    fresh.expand_beams(beams)
                     fresh.reorder(torch.tensor([1]))
                     state.release([0])
                     state.write(torch.tensor([0]), fresh)
@@ -64,7 +64,7 @@ def same_steps(model: Any, start: Any, steps: int = 6, beams: int = 1, uneven: b
             assert torch.equal(states[0].position, states[1].position)
             branch = torch.randint(0, beams, (rows // beams, beams), generator=g)
             for state in states:
-                state.branch(branch)
+                state.reorder_beams(branch)
 
 
 @pytest.mark.parametrize("uneven", [False, True])
@@ -103,7 +103,7 @@ def test_weights_that_are_recorded_are_recorded() -> None:
     record = AttentionRecorder()
     with torch.inference_mode():
         state = model.start(batch([(5, 4), (3, 4)]), 9, record)
-        record.begin()
+        record.mark_prefill()
         fused(model).step(torch.tensor([[2], [2]]), state)
     assert len(record.at("cross", 0).steps) == 1
 
@@ -120,7 +120,7 @@ def test_sources_that_are_read_in_parts(monkeypatch) -> None:
     """Three parts, each as long as its own longest, give the steps of one batch."""
     model, given = build(), batch([(9, 4), (8, 4), (5, 4), (4, 4), (4, 4), (1, 4)])
     words = torch.randint(4, 16, (6, 3), generator=torch.Generator().manual_seed(0))
-    assert [len(part.source) for part in given.apart(20)] == [2, 3, 1]
+    assert [len(part.source) for part in given.split_sources(20)] == [2, 3, 1]
     found = []
     for places in (20, None):
         monkeypatch.setattr(transformer, "READ", {"cpu": places})

@@ -29,7 +29,7 @@ def forced(model: Transformer, source: list[int], said: list[int]) -> dict[str, 
     """The weights of one pair in a single pass over the whole target, as a batch of its own."""
     record = AttentionRecorder()
     model(collate_pairs(RaggedRows.of([source]), RaggedRows.of([said]), Marks(), Marks()), record)
-    return record.path([0])
+    return record.trace([0])
 
 
 def check(model: Transformer, found: list[Hypothesis]) -> None:
@@ -65,15 +65,15 @@ def test_greedy_and_sampling_record_too(model: Transformer) -> None:
 
 
 def test_only_what_is_asked_for(model: Transformer) -> None:
-    record = AttentionRecorder(places=("cross",))
+    record = AttentionRecorder(roles=("cross",))
     model.start(batch(), 4, record)
-    assert record.path([0]) == {}
+    assert record.trace([0]) == {}
     model(collate_pairs(RaggedRows.of(SOURCES), RaggedRows.of(SOURCES), Marks(), Marks()), record)
-    assert set(record.path([0])) == {"cross"}
+    assert set(record.trace([0])) == {"cross"}
 
 
 def test_gradients_flow_through_a_record_that_keeps_the_graph(model: Transformer) -> None:
-    record = AttentionRecorder(places=("cross",), graph=True)
+    record = AttentionRecorder(roles=("cross",), graph=True)
     model(collate_pairs(RaggedRows.of(SOURCES), RaggedRows.of(SOURCES), Marks(), Marks()), record)
     record.layers("cross")[1][..., 0].sum().backward()
     gradient = model.decoder[1].cross.query.weight.grad

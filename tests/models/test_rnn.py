@@ -195,7 +195,7 @@ def stepped(model: Rnn, b: PairBatch, cuts: list[int]) -> torch.Tensor:
         out, state = model.step(b.target[:, done : done + cut], state)
         outs.append(out)
         done += cut
-    return torch.cat(outs, 1).flatten(0, 1)[b.places]
+    return torch.cat(outs, 1).flatten(0, 1)[b.label_positions]
 
 
 @pytest.mark.parametrize("cell", CELLS)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from regard import config
-from regard.nn.attention import AttentionConfig, attention, slow_paths
-from regard.nn.backend import choose, sdpa
+from regard.nn.attention import AttentionConfig, attention, choose_backend, slow_paths
+from regard.nn.backend import SDPA
 from regard.nn.backend.contract import AttentionInputs
 from regard.nn.layout import AttentionContext, Layout
 from regard.nn.normalise import Softmax
@@ -69,9 +69,9 @@ def test_multi_head_is_torchs() -> None:
     ours, theirs = layer_and_torch()
     x, memory = torch.randn(2, 4, 12, dtype=torch.float64), torch.randn(2, 6, 12, dtype=torch.float64)
     real = torch.tensor([[True] * 6, [True] * 3 + [False] * 3])
-    call = AttentionContext(Layout.of(4), Layout.of(6, real))
+    context = AttentionContext(Layout.of(4), Layout.of(6, real))
     seen = LayerRecord(graph=False)
-    out = ours(x, memory, call, record=seen)
+    out = ours(x, memory, context, record=seen)
     expected, weights = theirs(x, memory, memory, key_padding_mask=~real, average_attn_weights=False)
     torch.testing.assert_close(out, expected)
     torch.testing.assert_close(seen.steps[0], weights)
@@ -104,14 +104,14 @@ def test_sdpa_is_the_reference_with_gradients(pattern, heads_size, lengths, doub
     real = torch.arange(n) < torch.tensor(lengths)[:, None]
     document = (torch.arange(n) // 2).expand(len(lengths), n) if packed else None
     layout = Layout(torch.arange(n)[None], n, real, document, right_padded=True)
-    call = AttentionContext(layout, layout)
+    context = AttentionContext(layout, layout)
     results = []
     for path in ("sdpa", "reference"):
         torch.manual_seed(1)
         q, k, v = (torch.randn(len(lengths), 2, n, heads_size, dtype=dtype, requires_grad=True) for _ in range(3))
-        job = AttentionInputs(layer, q, k, v, call, pattern, None)
-        assert choose(job) == (sdpa, "")
-        out = sdpa(job) if path == "sdpa" else layer.reference(job)[0]
+        inputs = AttentionInputs(layer, q, k, v, context, pattern, None)
+        assert choose_backend(inputs) == (SDPA, "")
+        out = SDPA.compute(inputs) if path == "sdpa" else layer.reference(inputs)[0]
         kept = out.transpose(1, 2)[real]
         (kept * torch.linspace(-1, 1, kept.numel(), dtype=dtype).view_as(kept)).sum().backward()
         results.append([kept, *(x.grad.transpose(1, 2)[real] for x in (q, k, v))])
@@ -124,11 +124,11 @@ def test_under_autocast_a_cpu_attends_in_float32() -> None:
     torch.manual_seed(0)
     pattern = Causal() & Padding()
     layer = AttentionConfig().build(16, 2, Position(), pattern)
-    call = AttentionContext(Layout.of(9), Layout.of(9))
+    context = AttentionContext(Layout.of(9), Layout.of(9))
     given = [torch.randn(3, 2, 9, 8).bfloat16().requires_grad_() for _ in range(3)]
     wide = [x.detach().float().requires_grad_() for x in given]
     with torch.autocast("cpu", torch.bfloat16):
-        ours = sdpa(AttentionInputs(layer, *given, call, pattern, None))
+        ours = SDPA.compute(AttentionInputs(layer, *given, context, pattern, None))
     theirs = nn.functional.scaled_dot_product_attention(*wide, is_causal=True)
     assert ours.dtype == torch.float32
     torch.testing.assert_close(ours, theirs, atol=0, rtol=0)
@@ -140,9 +140,9 @@ def test_under_autocast_a_cpu_attends_in_float32() -> None:
 def test_recording_changes_nothing() -> None:
     layer = AttentionConfig().build(8, 2, Position(), Causal() & Padding())
     x = torch.randn(2, 5, 8)
-    call = AttentionContext(Layout.of(5), Layout.of(5))
+    context = AttentionContext(Layout.of(5), Layout.of(5))
     seen = LayerRecord(graph=False)
-    assert torch.equal(layer(x, x, call), layer(x, x, call, record=seen))
+    assert torch.equal(layer(x, x, context), layer(x, x, context, record=seen))
     assert seen.steps[0].shape == (2, 2, 5, 5)
     assert (seen.steps[0].triu(1) == 0).all()
 
@@ -150,20 +150,20 @@ def test_recording_changes_nothing() -> None:
 def test_causal_gradient_of_the_future_is_exactly_zero() -> None:
     layer = AttentionConfig().build(8, 2, Position(), Causal() & Padding())
     x = torch.randn(1, 6, 8, requires_grad=True)
-    call = AttentionContext(Layout.of(6), Layout.of(6))
+    context = AttentionContext(Layout.of(6), Layout.of(6))
     for t in range(6):
-        (grad,) = torch.autograd.grad(layer(x, x, call)[0, t].sum(), x)
+        (grad,) = torch.autograd.grad(layer(x, x, context)[0, t].sum(), x)
         assert (grad[0, t + 1 :] == 0).all()
         assert (grad[0, : t + 1] != 0).any(-1).all()
 
 
 def test_patterns_combine() -> None:
     layout = Layout(torch.arange(4)[None], 4, torch.tensor([[True, True, True, False]]), torch.tensor([[0, 0, 1, 1]]))
-    call = AttentionContext(layout, layout)
-    both = (Causal() & Document() & Padding()).mask(call)
+    context = AttentionContext(layout, layout)
+    both = (Causal() & Document() & Padding()).mask(context)
     assert both is not None
     assert both[0, 0].int().tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 0]]
-    either = (Causal() | Document()).mask(call)
+    either = (Causal() | Document()).mask(context)
     assert either is not None
     assert either[0, 0].int().tolist() == [[1, 1, 0, 0], [1, 1, 0, 0], [1, 1, 1, 1], [1, 1, 1, 1]]
 
@@ -182,22 +182,22 @@ class OneKeyAHead(Pattern):
     by_head = True
     shift: int = 0
 
-    def bind(self, q, call, layer, past=False):
+    def bind(self, q, context, layer, past=False):
         return OneKeyAHead(layer)
 
-    def allow(self, call, b, h, i, j):
+    def allow(self, context, b, h, i, j):
         return (j == h + self.shift) & (i >= 0)
 
 
 def test_patterns_may_differ_by_head_and_by_layer() -> None:
     layer = AttentionConfig().build(8, 2, Position(), OneKeyAHead() & Padding(), layer=1).double()
     x = torch.randn(2, 4, 8, dtype=torch.float64)
-    call = AttentionContext(Layout.of(4), Layout.of(4))
+    context = AttentionContext(Layout.of(4), Layout.of(4))
     seen = LayerRecord(graph=False)
-    out = layer(x, x, call, record=seen)
+    out = layer(x, x, context, record=seen)
     assert seen.steps[0][:, 0, :, 1].eq(1).all()
     assert seen.steps[0][:, 1, :, 2].eq(1).all()
-    _, v = layer.project(x)
+    _, v = layer.project_kv(x)
     expected = layer.output(torch.cat([v[:, 0, 1], v[:, 1, 2]], -1))[:, None].expand_as(out)
     torch.testing.assert_close(out, expected)
 

@@ -87,7 +87,7 @@ def test_linformer_belongs_to_the_encoder_and_has_a_length() -> None:
         model = config.parse(TransformerConfig, {"attention": {place: {"compress": "linformer"}}})
         with pytest.raises(ValueError, match="see the future"):
             model.check(8, 8)
-    with pytest.raises(RegardError, match="a length of 16, and this input has 17 places"):
+    with pytest.raises(RegardError, match="a length of 16, and this input has 17 tokens"):
         choice.build(SIZES)(*(x.float() for x in keys_and_values(17)), Layout.of(17))
     with pytest.raises(ValueError, match="size must be at least 1"):
         LinformerConfig(size=0)

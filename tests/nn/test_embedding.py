@@ -4,8 +4,8 @@ import numpy as np
 import torch
 
 from regard import config
+from regard.models.batch import collate_blocks
 from regard.models.lm import LanguageModelConfig
-from regard.models.texts import collate_blocks
 from regard.nn.embedding import WordDropout
 
 

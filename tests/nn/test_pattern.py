@@ -29,16 +29,18 @@ def call_of(lengths: list[int]) -> AttentionContext:
     return AttentionContext(layout, layout)
 
 
-def bound(text: str, call: AttentionContext, heads: int = 2, layer: int = 0) -> Pattern:
-    return parse_pattern(text, PATTERNS).bind(torch.zeros(call.rows, heads, call.queries.length, 1), call, layer)
+def bound(text: str, context: AttentionContext, heads: int = 2, layer: int = 0) -> Pattern:
+    return parse_pattern(text, PATTERNS).bind(
+        torch.zeros(context.rows, heads, context.queries.length, 1), context, layer
+    )
 
 
 def mask_of(text: str, lengths: list[int], heads: int = 2, layer: int = 0) -> np.ndarray:
     """[B, H, N, N]"""
-    call = call_of(lengths)
-    mask = bound(text, call, heads, layer).mask(call, heads)
+    context = call_of(lengths)
+    mask = bound(text, context, heads, layer).mask(context, heads)
     assert mask is not None
-    return mask.expand(call.rows, heads, -1, -1).numpy()
+    return mask.expand(context.rows, heads, -1, -1).numpy()
 
 
 # --- what is visible ---------------------------------------------------------------------------------------------
@@ -138,13 +140,13 @@ def test_draws_follow_a_rows_own_length(text: str) -> None:
     st.sampled_from([1, 2, 4, 8]),
 )
 def test_every_visible_pair_is_listed_once(text, lengths, size) -> None:
-    call, n = call_of(lengths), max(lengths)
-    pattern = bound(text, call)
-    listed = pattern.blocks(call, size)
+    context, n = call_of(lengths), max(lengths)
+    pattern = bound(text, context)
+    listed = pattern.blocks(context, size)
     if listed is None:
         assert "block" in text or "bigbird" in text  # their own blocks are smaller than those asked for
         return
-    rows, count = call.rows, -(-n // size)
+    rows, count = context.rows, -(-n // size)
     keys = listed.keys.expand(rows, 2, count, -1)
     for b in range(rows):
         for h in range(2):
@@ -155,7 +157,7 @@ def test_every_visible_pair_is_listed_once(text, lengths, size) -> None:
     near = (keys[..., None] == torch.arange(count)).any(-2)  # [B, H, query blocks, key blocks]
     near = near.repeat_interleave(size, 2).repeat_interleave(size, 3)[:, :, :n, :n]
     edge = torch.minimum(torch.arange(n)[:, None], torch.arange(n)) < listed.edge
-    allowed = pattern.mask(call, 2)
+    allowed = pattern.mask(context, 2)
     assert not (allowed & ~(near | edge)).any()
     if listed.whole is not None:
         whole = (keys[..., None] == torch.arange(count)) & listed.whole.expand_as(keys)[..., None]
@@ -200,7 +202,7 @@ def test_impossible_numbers(text: str, wrong: str) -> None:
 def test_more_blocks_than_there_are() -> None:
     parse_pattern("random(8) | bigbird(64)", PATTERNS).check(512)
     with pytest.raises(
-        ValueError, match="8 random blocks cannot be drawn: the longest input of 440 places has 7 of 64"
+        ValueError, match="8 random blocks cannot be drawn: the longest input of 440 tokens has 7 of 64"
     ):
         parse_pattern("window(3) | random(8)", PATTERNS).check(440)
     with pytest.raises(ValueError, match="3 random blocks"):
@@ -261,9 +263,9 @@ def test_the_predicted_centre_learns() -> None:
     """Through the Gaussian alone, as the window has no gradient; by finite differences."""
     layer = local("local_p(40)", 2)
     q, k, v = (torch.randn(1, 2, n, 4, dtype=torch.float64, requires_grad=True) for n in (2, 6, 6))
-    call = AttentionContext(Layout.of(2), Layout.of(6))
-    assert torch.autograd.gradcheck(lambda *x: layer.attend(*x, call), (q, k, v))
-    layer.attend(q, k, v, call).sum().backward()
+    context = AttentionContext(Layout.of(2), Layout.of(6))
+    assert torch.autograd.gradcheck(lambda *x: layer.attend(*x, context), (q, k, v))
+    layer.attend(q, k, v, context).sum().backward()
     assert all(p.grad.abs().sum() > 0 for p in layer.learned.parameters())
 
 
@@ -317,7 +319,7 @@ def test_step_by_step_is_the_parallel_pass(attention, lengths, prompt) -> None:
         for t in range(prompt, b.target.shape[1]):
             out, state = model.step(b.target[:, t : t + 1], state)
             outs.append(out)
-    stepped = torch.cat(outs, 1).flatten(0, 1)[b.places]
+    stepped = torch.cat(outs, 1).flatten(0, 1)[b.label_positions]
     torch.testing.assert_close(stepped, parallel, atol=1e-9, rtol=1e-9)
 
 

@@ -120,8 +120,8 @@ def variance(score: object, **keys: object) -> float:
     layer = build(size=256, heads=2, attention={"score": score}, **keys).encoder[0].attention
     x = torch.randn(40, 30, 256, dtype=torch.float64)
     with torch.no_grad():
-        q, (k, _) = layer._split(layer.query(x)), layer.project(x)
-        return float(layer.score(q, layer.prepare(k)).var())
+        q, (k, _) = layer._split(layer.query(x)), layer.project_kv(x)
+        return float(layer.score(q, layer.prepare_keys(k)).var())
 
 
 @pytest.mark.parametrize("init, expected", [("xavier", 1.0), ("normal", (512 * 0.02**2) ** 2)])
@@ -133,8 +133,8 @@ def test_how_large_scores_of_base_begin(init: str, expected: float) -> None:
     )
     x = torch.randn(8, 100, 512)
     with torch.no_grad():
-        q, (k, _) = layer._split(layer.query(x)), layer.project(x)
-        assert float(layer.score(q, layer.prepare(k)).var()) == pytest.approx(expected, rel=0.1)
+        q, (k, _) = layer._split(layer.query(x)), layer.project_kv(x)
+        assert float(layer.score(q, layer.prepare_keys(k)).var()) == pytest.approx(expected, rel=0.1)
 
 
 def test_compensated_begins_as_the_scaled_product_does() -> None:
@@ -194,7 +194,7 @@ def stepwise(model: torch.nn.Module, b: PairBatch, prompt: int = 2) -> torch.Ten
         for tokens in (b.target[:, :prompt], *b.target[:, prompt:].split(1, 1)):
             out, state = model.step(tokens, state)
             outs.append(out)
-    return torch.cat(outs, 1).flatten(0, 1)[b.places]
+    return torch.cat(outs, 1).flatten(0, 1)[b.label_positions]
 
 
 def same_alone_and_stepwise(model: torch.nn.Module) -> None:

@@ -8,8 +8,8 @@ from regard.decoding import Greedy, Symbols
 from regard.errors import RegardError
 from regard.interop import gpt2
 from regard.io.tensors import load_weights, weights_of
+from regard.models.batch import TextBatch, collate_texts
 from regard.models.lm import LanguageModel, LanguageModelConfig
-from regard.models.texts import TextBatch, collate_texts
 from regard.nn.position import RotaryConfig
 from tests.models.test_lm import to_continue
 from tests.searches import greedy_search
@@ -58,7 +58,7 @@ def test_logits_with_padding(shape: str) -> None:
     theirs = their_model(shape)
     ours, b = our_model(theirs), batch((9, 3, 16, 1))
     with torch.no_grad():
-        expected = theirs(input_ids=b.ids, attention_mask=b.real.long()).logits.flatten(0, 1)[b.places]
+        expected = theirs(input_ids=b.ids, attention_mask=b.real.long()).logits.flatten(0, 1)[b.label_positions]
         found = ours(b)
     torch.testing.assert_close(found, expected, atol=1e-10, rtol=1e-10)
     assert found.std() > 0.3  # far from a flat model, where everything would agree
@@ -69,7 +69,7 @@ def test_logits_in_single_precision(shape: str) -> None:
     theirs = their_model(shape).float()
     ours, b = our_model(theirs).float(), batch((9, 3, 16, 1))
     with torch.no_grad():
-        expected = theirs(input_ids=b.ids).logits.flatten(0, 1)[b.places]
+        expected = theirs(input_ids=b.ids).logits.flatten(0, 1)[b.label_positions]
         torch.testing.assert_close(ours(b), expected, atol=1e-5, rtol=1e-5)
 
 
@@ -77,7 +77,7 @@ def test_the_loss_and_its_gradients() -> None:
     theirs = their_model("plain")
     ours, b = our_model(theirs), batch((9, 3, 16, 1))
     ours(b, smoothing=0.0).backward()
-    logits = theirs(input_ids=b.ids).logits.flatten(0, 1)[b.places]
+    logits = theirs(input_ids=b.ids).logits.flatten(0, 1)[b.label_positions]
     torch.nn.functional.cross_entropy(logits, b.labels, reduction="sum").backward()
     gradients = {name: p.grad for name, p in theirs.named_parameters()}
     expected = gpt2.weights_here(gradients, ours.config, weights_of(ours), "gradients")

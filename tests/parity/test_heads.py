@@ -14,7 +14,7 @@ from regard.examples.features import Marks
 from regard.interop import bert
 from regard.interop.keys import KeyMap
 from regard.io.tensors import load_weights, weights_of
-from regard.models.batch import RaggedRows
+from regard.models.batch import RaggedRows, TextBatch, collate_texts
 from regard.models.heads import (
     BodyWithHead,
     MultipleChoice,
@@ -24,7 +24,6 @@ from regard.models.heads import (
     SpanClassifier,
     TokenClassifier,
 )
-from regard.models.texts import TextBatch, collate_texts
 from regard.text import from_bert
 from regard.training.config import Training
 from regard.training.loop import Trainer

@@ -100,7 +100,7 @@ def test_logits_with_padding(activation: str, scale: bool) -> None:
             input_ids=batch.source, attention_mask=batch.source_real.long(), decoder_input_ids=batch.target
         )
         found = ours(batch)
-    wanted = (expected.logits - theirs.final_logits_bias).flatten(0, 1)[batch.places]
+    wanted = (expected.logits - theirs.final_logits_bias).flatten(0, 1)[batch.label_positions]
     # Marian keeps its position table in float32; everything else is float64.
     torch.testing.assert_close(found, wanted, atol=2e-6, rtol=2e-6)
     assert found.std() > 0.3  # far from a flat model, where everything would agree

@@ -47,7 +47,7 @@ def both_logits(theirs: Any, ours: Translator, lines: list[tuple[str, str]]) -> 
         expected = theirs(
             input_ids=batch.source, attention_mask=batch.source_real.long(), decoder_input_ids=batch.target
         )
-        return expected.logits.flatten(0, 1)[batch.places], ours.model(batch)
+        return expected.logits.flatten(0, 1)[batch.label_positions], ours.model(batch)
 
 
 @pytest.mark.parametrize("shape", SHAPES)

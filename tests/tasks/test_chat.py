@@ -154,7 +154,7 @@ def test_a_language_model_learns_all_turns_but_the_first(tmp_path: Path) -> None
     _, batch, ids = one(tmp_path, "lm")
     assert [spelled(ids, row) for row in batch.ids] == ["<s> a b </s> c </s> d e f"]
     assert spelled(ids, batch.labels) == "c </s> d e f </s>"
-    assert batch.places.tolist() == [3, 4, 5, 6, 7, 8]
+    assert batch.label_positions.tolist() == [3, 4, 5, 6, 7, 8]
     _, batch, ids = one(tmp_path, "lm", learn="all")
     assert spelled(ids, batch.labels) == "a b </s> c </s> d e f </s>"
 
@@ -210,7 +210,7 @@ def test_the_loss_is_that_of_replies_given_what_came_before(tmp_path: Path, mode
     for n in range(1, len(ONE)):
         prompt, _ = talker._prompt(ONE[:n], Greedy(max_ratio=0.0, max_extra=10))
         read = talker.form.read([prompt])
-        state, last = network.start(read, 10), read.first(ids["<s>"])
+        state, last = network.start(read, 10), read.first_tokens(ids["<s>"])
         for word in [*ONE[n].split(), "</s>"]:
             logits, state = network.step(last, state)
             last = torch.tensor([[ids[word]]])

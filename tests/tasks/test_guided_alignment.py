@@ -32,8 +32,8 @@ def test_loss_by_hand() -> None:
     """Two heads whose mean is taught; place (0, 0) has two links, place (1, 1) one."""
     heads = torch.tensor([[[[0.5, 0.5], [1.0, 0.0]]], [[[0.25, 0.75], [0.4, 0.6]]]])  # [B, 1, T, S]
     weights = torch.cat([heads, heads.flip(-1)], 1)  # [B, 2, T, S]; the mean of both heads is a half everywhere
-    record = AttentionRecorder(places=("cross",))
-    record.sinks["cross", 0] = LayerRecord(True, [weights])
+    record = AttentionRecorder(roles=("cross",))
+    record.records["cross", 0] = LayerRecord(True, [weights])
     links = torch.tensor([[0, 0, 0], [0, 0, 1], [1, 1, 1]])
     assert Guide().loss(record, links).item() == pytest.approx(-2 * math.log(0.5))
     one = Guide(heads=[1]).loss(record, links).item()
@@ -72,7 +72,7 @@ def right(translator: Translator, folder: Path) -> float:
         s, t = v.source.encode(source), v.target.encode(target)
         record = AttentionRecorder(("cross",))
         translator.model.eval()(collate_pairs(RaggedRows.of([s]), RaggedRows.of([t]), v.source, v.target), record)
-        links = align(chosen(record.path([0])["cross"], None, None), v.source.words(s), v.target.words(t))
+        links = align(chosen(record.trace([0])["cross"], None, None), v.source.words(s), v.target.words(t))
         hits += sum(source == target for source, target in links)
         total += len(links)
     return hits / total

@@ -75,25 +75,25 @@ class Now:
     """What all layers of a step share."""
 
     def __init__(self, state: DecoderState) -> None:
-        self.state, self.places, self.reach = state, state.places, state.places.reach()
-        self.queries: Layout = self.places.next(1)  # [N, 1]
+        self.state, self.places, self.reach = state, state.cache_positions, state.cache_positions.read_length()
+        self.queries: Layout = self.places.next_layout(1)  # [N, 1]
         self.biases: dict[str, Tensor | None] = {}
 
     @cached_property
     def own(self) -> AttentionContext:
-        return self.state.own(1)
+        return self.state.self_context(1)
 
     @cached_property
     def cross(self) -> AttentionContext:
-        return self.state.cross(1)
+        return self.state.cross_context(1)
 
     @cached_property
     def past(self) -> Tensor | None:
         """Which slots each row may see [B, 1, K, slots]; None: all."""
         places = self.places
         if places.history is not None:
-            return places.past(1, self.reach)[:, None]
-        if places.level:
+            return places.visible_slots(1, self.reach)[:, None]
+        if places.aligned:
             return None
         return (torch.arange(self.reach, device=places.position.device) <= self.queries.position)[:, None, None]
 
@@ -167,7 +167,7 @@ class Own(_Attention):
     def __init__(self, layer: MultiHeadAttention) -> None:
         super().__init__(layer)
         s = layer.sizes
-        self.product = _like(layer.query, *layer.joined())
+        self.product = _like(layer.query, *layer.fused_projection())
         self.widths = [s.heads * s.d_k, s.heads * s.d_k, s.heads * s.d_v]
 
     def __call__(self, x: Tensor, now: Now, cache: KVCache) -> Tensor:

@@ -27,13 +27,13 @@ PROGRAMS = {16: 528, 32: 528, 64: 264, 128: 132}  # that take sequences by turns
 WARPS = {16: 1, 32: 1, 64: 4, 128: 8}  # by the longer side of the tile
 
 
-def refuses(job: AttentionInputs) -> str | None:
-    q, k = job.call.queries, job.call.keys
-    if q.spans is None or k.spans is None or not dispatch.usable(job.q):
+def refuses(inputs: AttentionInputs) -> str | None:
+    q, k = inputs.context.queries, inputs.context.keys
+    if q.spans is None or k.spans is None or not dispatch.usable(inputs.q):
         return ""
     if not (fits(q) and fits(k)):
         return f"sequences have more than {LONGEST} places"
-    return unsupported_reason(job.layer)
+    return unsupported_reason(inputs.layer)
 
 
 def fits(layout: Layout) -> bool:
@@ -47,12 +47,12 @@ def unsupported_reason(layer: "Attention") -> str | None:
     return nonstandard_reason(layer)
 
 
-def packed_attention(job: AttentionInputs) -> Tensor:
-    layer, queries, keys = job.layer, job.call.queries.spans, job.call.keys.spans
-    causal = Causal() in job.pattern.parts()
+def packed_attention(inputs: AttentionInputs) -> Tensor:
+    layer, queries, keys = inputs.layer, inputs.context.queries.spans, inputs.context.keys.spans
+    causal = Causal() in inputs.pattern.parts()
     dropout = layer.dropout if layer.training else 0.0
-    heads, d_k, d_v = job.q.shape[1], job.k.shape[-1], job.v.shape[-1]
-    parts = job.parts or tuple(x.transpose(1, 2).flatten(2) for x in (job.q, job.k, job.v))
+    heads, d_k, d_v = inputs.q.shape[1], inputs.k.shape[-1], inputs.v.shape[-1]
+    parts = inputs.parts or tuple(x.transpose(1, 2).flatten(2) for x in (inputs.q, inputs.k, inputs.v))
     how = (queries, keys, heads, d_k, d_v, layer.score.scale, causal, dropout, launch.salt(dropout))
     out = PackedAttention.apply(_How(*how), *parts)  # type: ignore[arg-type]
     return out.unflatten(-1, (heads, d_v)).transpose(1, 2)  # [1, H, N, d_v]

@@ -8,9 +8,9 @@ from typing import Any
 from regard.api import load
 from regard.cli.streams import decode, separate, warn, writing
 from regard.errors import RegardError
+from regard.look.attention import look as recorded
 from regard.look.html import LANGUAGES, page
-from regard.look.pack import unpack_weights
-from regard.look.recording import look as recorded
+from regard.look.quantize import unpack_weights
 
 DEFAULT = Path("look.html")
 
@@ -35,7 +35,7 @@ def look(
         text = "\n".join(decode(sys.stdin.buffer, "standard input"))
     data = recorded(load(run, device), text.strip("\r\n"), target)
     if png is not None:
-        from regard.look.picture import plot_attention
+        from regard.look.plot import plot_attention
 
         plot_attention(data, png, *chosen)
         warn(f"{png} shows it")

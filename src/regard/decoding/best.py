@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from regard.decoding.contract import Symbols, log_probabilities
-from regard.nn.top import topk
+from regard.nn.topk import topk
 
 CHUNK = {"cpu": 1 << 18}  # scores turned into log-probabilities at once: what a core's own cache holds
 

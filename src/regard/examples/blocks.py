@@ -8,7 +8,7 @@ import torch
 
 from regard.data.prepared import Prepared
 from regard.errors import RegardError
-from regard.models.texts import TextBatch, collate_blocks
+from regard.models.batch import TextBatch, collate_blocks
 
 
 class Streams:

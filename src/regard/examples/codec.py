@@ -14,7 +14,7 @@ from regard.data.config import Corpus
 from regard.errors import RegardError
 from regard.examples.features import Marks, Unit, read
 from regard.examples.preparing import TOKENIZER
-from regard.models.texts import TextBatch
+from regard.models.batch import TextBatch
 from regard.reporting import Progress, Warn
 from regard.text import Tokenizer
 

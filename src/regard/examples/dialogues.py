@@ -20,8 +20,7 @@ from regard.examples.pairs import PairsView
 from regard.examples.preparing import Encoder
 from regard.examples.vocabulary import Vocabulary
 from regard.examples.windows import Reach
-from regard.models.batch import PairBatch, RaggedRows, collate_sources
-from regard.models.texts import TextBatch, collate_texts
+from regard.models.batch import PairBatch, RaggedRows, TextBatch, collate_sources, collate_texts
 from regard.text import Tokenizer
 
 if TYPE_CHECKING:
@@ -191,6 +190,6 @@ class DialoguesView:
             torch.from_numpy(np.ascontiguousarray(ids[:, :-1])),
             None if seen.all() else torch.from_numpy(seen),
             labels=torch.from_numpy(ids[:, 1:][learned]),
-            places=torch.from_numpy(np.flatnonzero(learned)),
+            label_positions=torch.from_numpy(np.flatnonzero(learned)),
             rows=tuple(e.row[chosen].tolist()),
         )

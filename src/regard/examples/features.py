@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from regard.models.batch import RaggedRows
-from regard.models.texts import TextBatch
+from regard.models.batch import RaggedRows, TextBatch
 from regard.text import Tokenizer
 
 MULTIPLE = 8  # rows are padded to lengths that come again: recorded launches need that, and products like it

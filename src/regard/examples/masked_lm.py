@@ -7,7 +7,7 @@ import torch
 
 from regard.examples.masking import Masks
 from regard.examples.segments import Book, Examples
-from regard.models.texts import TextBatch
+from regard.models.batch import TextBatch
 from regard.text import Tokenizer
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class ExamplesView:
             None if real.all() else torch.from_numpy(real),
             segments=torch.from_numpy(segments) if follows else None,
             labels=torch.from_numpy(labels),
-            places=torch.from_numpy(places),
+            label_positions=torch.from_numpy(places),
             classes=torch.from_numpy(self.examples.apart[indices]) if follows else None,
             rows=tuple(self.examples.document[indices].tolist()),
         )

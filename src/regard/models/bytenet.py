@@ -11,11 +11,10 @@ from torch import Tensor, nn
 
 from regard.config import at_least, below_one, mechanism, option
 from regard.models.batch import PairBatch
-from regard.models.embeddings import SHARE, Share, shared_embeddings
 from regard.models.state import DecoderState, StateTensors
 from regard.nn.convolution import Convolution
 from regard.nn.dropout import Dropout
-from regard.nn.embedding import Output
+from regard.nn.embedding import SHARE, Output, Share, shared_embeddings
 from regard.nn.init import INITS
 from regard.nn.layout import Layout
 from regard.nn.record import AttentionRecorder
@@ -92,7 +91,7 @@ class SourceBlock(ByteNetBlock):
 
 class TargetBlock(ByteNetBlock):
     def forward(self, x: Tensor, past: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """No place sees a later one. Also gives the new past."""
+        """No position sees a later one. Also gives the new past."""
         y, past = self.convolution.causal(self.narrow(x), past)
         return x + self.widen(y), past  # [B, T, D]
 
@@ -136,24 +135,24 @@ class ByteNet(nn.Module):
     def forward(
         self, batch: PairBatch, record: AttentionRecorder | None = None, smoothing: float | None = None
     ) -> Tensor:
-        """Scores of the vocabulary at every real target place [N, V], in the order of `batch.labels`.
+        """Logits at every real target position [N, V], in the order of `batch.labels`.
 
-        With `smoothing`, the loss of those labels, summed, instead: the scores are then never kept.
+        With `smoothing`, the loss of those labels, summed, instead: the logits are then never kept.
         """
         assert batch.target is not None
-        assert batch.places is not None
+        assert batch.label_positions is not None
         columns = self.encode(batch)
         x = self.dropout(self.target_embedding(batch.target))
         x = x + F.pad(columns, (0, 0, 0, x.shape[1] - columns.shape[1]))  # cut, or zeros past the last
         for block in self.decoder:
             x, _ = block(x)
-        x = self.final(x.flatten(0, 1)[batch.places][None])[0]  # [N, D]
+        x = self.final(x.flatten(0, 1)[batch.label_positions][None])[0]  # [N, D]
         return self.output.at(x, batch.labels, smoothing)
 
     # --- step by step: decoding --------------------------------------------------------------------------------
 
     def start(self, batch: PairBatch, length: int, record: AttentionRecorder | None = None) -> DecoderState:
-        """Read the source; the state then has room for `length` target tokens a row."""
+        """Encode the source; the state has room for `length` target tokens a row."""
         columns = self.encode(batch)
         position = torch.zeros(len(columns), dtype=torch.long, device=columns.device)
         layers = [(StateTensors({"columns": columns}, frozenset({"columns"})),)]
@@ -163,18 +162,18 @@ class ByteNet(nn.Module):
         return DecoderState(position, layers, batch.source_real, batch.source.shape[1], length, record=record)
 
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
-        """Read T more tokens a row [B, T]; give the scores of what follows each [B, T, V]."""
-        places = state.position[:, None] + torch.arange(tokens.shape[1], device=tokens.device)  # [B, T]
+        """Read T more tokens a row [B, T]; give the logits of the token after each [B, T, V]."""
+        positions = state.position[:, None] + torch.arange(tokens.shape[1], device=tokens.device)  # [B, T]
         (columns,), *pasts = state.layers
-        x = self.target_embedding(tokens) + _read(columns["columns"], places)
+        x = self.target_embedding(tokens) + _read_columns(columns["columns"], positions)
         for block, (rows,) in zip(self.decoder, pasts, strict=True):
             x, rows["past"] = block(x, rows["past"])
         state.advance(tokens.shape[1])
         return self.output(self.final(x)), state
 
 
-def _read(columns: Tensor, places: Tensor) -> Tensor:
-    """Column places[b, t] of row b [B, T, D]; zeros past the last. Beams, several rows of places, share columns."""
-    row = torch.arange(len(places), device=columns.device)[:, None] // (len(places) // len(columns))
+def _read_columns(columns: Tensor, positions: Tensor) -> Tensor:
+    """Column positions[b, t] of row b [B, T, D]; zeros past the last. The beams of a sentence share its columns."""
+    row = torch.arange(len(positions), device=columns.device)[:, None] // (len(positions) // len(columns))
     last = columns.shape[1] - 1
-    return columns[row, places.clamp(max=last)].masked_fill((places > last)[..., None], 0.0)
+    return columns[row, positions.clamp(max=last)].masked_fill((positions > last)[..., None], 0.0)

@@ -12,14 +12,13 @@ from torch import Tensor, nn
 
 from regard.config import at_least, below_one, mechanism, option
 from regard.models.batch import PairBatch
-from regard.models.embeddings import SHARE, Share, shared_embeddings
 from regard.models.stack import check_max_length
 from regard.models.state import DecoderState, StateTensors
 from regard.nn.attention import Attention, AttentionConfig
 from regard.nn.cache import CrossKVCache
 from regard.nn.convolution import Convolution, init_keep_variance, scale_gradient, scaled_sum
 from regard.nn.dropout import Dropout
-from regard.nn.embedding import Output
+from regard.nn.embedding import SHARE, Output, Share, shared_embeddings
 from regard.nn.feed_forward import ACTIVATIONS
 from regard.nn.init import INITS
 from regard.nn.layout import AttentionContext, Layout
@@ -51,7 +50,7 @@ class GatedConvolution(nn.Module):
 
 
 class WindowConvolution(nn.Module):
-    """f(W [window] + b): no gate, nothing passes by."""
+    """f(W [window] + b): no gate, no residual."""
 
     def __init__(self, size: int, kernel: int, dropout: float, activation: str) -> None:
         super().__init__()
@@ -88,7 +87,7 @@ ConvEncoderConfig = GatedConfig | WindowConfig
 
 
 class ConvDecoderLayer(nn.Module):
-    """A gated convolution over what is said so far, then attention to the source."""
+    """A causal gated convolution, then attention to the source."""
 
     def __init__(self, size: int, kernel: int, dropout: float, attention: Attention) -> None:
         super().__init__()
@@ -102,7 +101,7 @@ class ConvDecoderLayer(nn.Module):
         x: Tensor,
         embedded: Tensor,
         source: tuple[Tensor, Tensor],
-        call: AttentionContext,
+        context: AttentionContext,
         past: Tensor | None = None,
         record: LayerRecord | None = None,
     ) -> tuple[Tensor, Tensor]:
@@ -110,21 +109,21 @@ class ConvDecoderLayer(nn.Module):
         y, past = self.convolution.causal(self.dropout(x), past)
         h = scaled_sum(F.glu(y, -1), x)
         d = scaled_sum(self.query(h), embedded)  # d_i = W h_i + b + g_i (Gehring 2017, eq. 1)
-        c = self.attention.attend(d[:, None], *source, call, record)[:, 0]  # c_i = Σ_j a_ij (z_j + e_j) (eq. 2)
-        return scaled_sum(h, c * _spread(call, c)), past
+        c = self.attention.attend(d[:, None], *source, context, record)[:, 0]  # c_i = Σ_j a_ij (z_j + e_j) (eq. 2)
+        return scaled_sum(h, c * _sqrt_length(context, c)), past
 
     def keys(self, memory: Tensor) -> Tensor:
-        return self.attention.prepare(memory[:, None])  # [B, 1, S, D]
+        return self.attention.prepare_keys(memory[:, None])  # [B, 1, S, D]
 
 
-def _spread(call: AttentionContext, c: Tensor) -> Tensor:
+def _sqrt_length(context: AttentionContext, c: Tensor) -> Tensor:
     """m · √(1/m): an even mean over a source of m words varies less than one word by this (Gehring 2017, 3.4)."""
 
     def make() -> Tensor:
-        root = call.keys.lengths().to(c.dtype).sqrt()  # [B or 1]
+        root = context.keys.lengths().to(c.dtype).sqrt()  # [B or 1]
         return root.repeat_interleave(len(c) // len(root))[:, None, None]  # [rows, 1, 1]: several where there are beams
 
-    return call.once(("spread", c.dtype), make)
+    return context.once(("sqrt length", c.dtype), make)
 
 
 # --- the model -----------------------------------------------------------------------------------------------------
@@ -183,12 +182,12 @@ class ConvConfig:
         return Sizes.of(self.size, 1)
 
     @property
-    def attentions(self) -> int:
+    def attention_layers(self) -> int:
         return self.decoder_layers or self.layers
 
     def check(self, source: int, target: int) -> None:
-        """Raise ValueError where sequences of at most so many places are more than the choices can serve."""
-        self.attention.check("cross", source, self.attentions)
+        """Raise ValueError where the choices cannot serve sequences of this length."""
+        self.attention.check("cross", source, self.attention_layers)
         check_max_length(self.position, "position", max(source, target))
 
     def build(self, source_entries: int, target_entries: int) -> "ConvS2S":
@@ -207,7 +206,7 @@ class ConvS2S(nn.Module):
         self.encoder_position, self.decoder_position = c.position.build(c.sizes), c.position.build(c.sizes)
         self.encoder = nn.ModuleList(c.encoder.build(c.size, c.kernel, c.dropout) for _ in range(c.layers))
         self.decoder = nn.ModuleList(
-            ConvDecoderLayer(c.size, c.kernel, c.dropout, self._attention(n)) for n in range(c.attentions)
+            ConvDecoderLayer(c.size, c.kernel, c.dropout, self._attention(n)) for n in range(c.attention_layers)
         )
         {**INITS, "paper": init_keep_variance}[c.init](self)
 
@@ -216,43 +215,43 @@ class ConvS2S(nn.Module):
 
     @property
     def longest(self) -> int | None:
-        """How many target places the model can tell apart, where there is a limit."""
+        """How many target positions the model can tell apart, where there is a limit."""
         return self.decoder_position.longest
 
     # --- the whole sequence at once: training, scoring ---------------------------------------------------------
 
     def encode(self, batch: PairBatch) -> tuple[Tensor, Tensor, Layout]:
-        """The source ids [B, S] as what attention compares with and what it reads [B, S, D], with their layout."""
+        """The keys and the values of the source ids [B, S], [B, S, D] each, with their layout."""
         layout = Layout.of(batch.source.shape[1], batch.source_real, batch.source.device, batch.tree)
         e = self.dropout(self.encoder_position.embed(self.source_embedding(batch.source), layout))
         z = e
         for layer in self.encoder:
             z = layer(z, layout.real)
-        z = scale_gradient(z, 1 / (2 * self.config.attentions))  # every attention adds to it (Gehring 2017, 3.4)
+        z = scale_gradient(z, 1 / (2 * self.config.attention_layers))  # every attention adds to it (Gehring 2017, 3.4)
         return z, scaled_sum(z, e), layout
 
     def forward(
         self, batch: PairBatch, record: AttentionRecorder | None = None, smoothing: float | None = None
     ) -> Tensor:
-        """Scores of the vocabulary at every real target place [N, V], in the order of `batch.labels`.
+        """Logits at every real target position [N, V], in the order of `batch.labels`.
 
-        With `smoothing`, the loss of those labels, summed, instead: the scores are then never kept.
+        With `smoothing`, the loss of those labels, summed, instead: the logits are then never kept.
         """
         assert batch.target is not None
-        assert batch.places is not None
+        assert batch.label_positions is not None
         memory, values, source = self.encode(batch)
         layout = Layout.of(batch.target.shape[1], device=batch.device)
         g = self.dropout(self.decoder_position.embed(self.target_embedding(batch.target), layout))
-        x, call = g, AttentionContext(layout, source)
+        x, context = g, AttentionContext(layout, source)
         for n, layer in enumerate(self.decoder):
             read = (layer.keys(memory), values[:, None])  # type: ignore[operator]
-            x, _ = layer(x, g, read, call, record=record and record.at("cross", n))
-        return self.output.at(self.dropout(x).flatten(0, 1)[batch.places], batch.labels, smoothing)
+            x, _ = layer(x, g, read, context, record=record and record.at("cross", n))
+        return self.output.at(self.dropout(x).flatten(0, 1)[batch.label_positions], batch.labels, smoothing)
 
     # --- step by step: decoding --------------------------------------------------------------------------------
 
     def start(self, batch: PairBatch, length: int, record: AttentionRecorder | None = None) -> DecoderState:
-        """Read the source; the state then has room for `length` target tokens a row."""
+        """Encode the source; the state has room for `length` target tokens a row."""
         memory, values, layout = self.encode(batch)
         position = torch.zeros(len(memory), dtype=torch.long, device=memory.device)
         layers = []
@@ -263,12 +262,12 @@ class ConvS2S(nn.Module):
         return DecoderState(position, layers, layout.real, layout.length, length, record=record)
 
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
-        """Read T more tokens a row [B, T]; give the scores of what follows each [B, T, V]."""
+        """Read T more tokens a row [B, T]; give the logits of the token after each [B, T, V]."""
         steps = tokens.shape[1]
-        call = state.cross(steps)
-        g = x = self.decoder_position.embed(self.target_embedding(tokens), call.queries)
+        context = state.cross_context(steps)
+        g = x = self.decoder_position.embed(self.target_embedding(tokens), context.queries)
         for n, (layer, (rows, source)) in enumerate(zip(self.decoder, state.layers, strict=True)):
-            sink = state.record and state.record.at("cross", n)
-            x, rows["past"] = layer(x, g, source.read(), call, rows["past"], sink)
+            record = state.record and state.record.at("cross", n)
+            x, rows["past"] = layer(x, g, source.read(), context, rows["past"], record)
         state.advance(steps)
         return self.output(x), state

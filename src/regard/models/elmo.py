@@ -1,4 +1,4 @@
-"""A tagger's body that reads the states of a frozen biLM beside its own words (ELMo). Knows no tags.
+"""ELMo: a biLSTM body over its own embeddings and the states of a frozen biLM. Knows no tags.
 
 The biLM's weights come from the run that `training.init` names, and go with the tagger's own.
 """
@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from regard.config import at_least, below_one, mechanism, option
+from regard.models.batch import TextBatch
 from regard.models.lstm import BiLstmConfig
 from regard.models.recurrent import Recurrent
-from regard.models.texts import TextBatch
 from regard.nn.dropout import RowDropout
 from regard.nn.embedding import Embedding
 from regard.nn.record import AttentionRecorder
@@ -42,7 +42,7 @@ class ElmoConfig:
 
 
 class ScalarMix(nn.Module):
-    """γ Σ_j softmax(s)_j h_j: how much of each layer a task wants is learned with it."""
+    """γ Σ_j softmax(s)_j h_j: a learned mix of layers."""
 
     def __init__(self, layers: int) -> None:
         super().__init__()
@@ -79,6 +79,6 @@ class Elmo(nn.Module):
         x = self.embedding(batch.ids)
         if self.features is not None:
             with torch.no_grad():
-                layers = self.features.both(batch.ids, batch.lengths())
+                layers = self.features.bidirectional(batch.ids, batch.lengths())
             x = torch.cat([x, self.mix(layers)], -1)
         return self.dropout(self.lstm.read(self.dropout(x), batch.real)[0])

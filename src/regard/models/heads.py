@@ -1,7 +1,7 @@
-"""What reads a BERT's hidden states for a task: a class or a number for a row, a tag for a place, a span, an option.
+"""Heads for fine-tuning: classification or regression of sequences, of tokens, of spans, and multiple choice.
 
-Each is a body and one linear map, as in Devlin 2019, figure 4. `scores` are what it says, `loss` is what it learns by,
-a sum over the examples of the batch. The learned labels of a batch are its `classes`.
+Each is a body and one linear map, as in Devlin 2019, figure 4. `scores` are its logits, `loss` is a sum over the
+examples of the batch. The labels of a batch are its `classes`.
 """
 
 from dataclasses import dataclass
@@ -10,15 +10,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from regard.models.batch import TextBatch
 from regard.models.bert import Bert, init_linear
-from regard.models.texts import TextBatch
 from regard.nn.record import AttentionRecorder
 
-IGNORE_INDEX = -100  # a class of places that are nobody's
+IGNORE_INDEX = -100  # the class of positions without a label
 
 
 class BodyWithHead(nn.Module):
-    """A body, and a head that is begun anew. A `frozen` body stays as it is, and drops nothing."""
+    """A body and a new head. A `frozen` body is not trained, and has no dropout."""
 
     def __init__(self, body: Bert, outputs: int, frozen: bool = False) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class BodyWithHead(nn.Module):
         return self
 
     def parts(self) -> list[list[nn.Module]]:
-        """What may learn at rates of its own, from the top down: the head, then the layers of the body."""
+        """The head, then the layers of the body from the top down, for layer-wise learning rates."""
         head: list[nn.Module] = [module for name, module in self.named_children() if name != "body"]
         return [head, *self.body.parts()]
 
@@ -46,12 +46,12 @@ class BodyWithHead(nn.Module):
     def forward(
         self, batch: TextBatch, record: AttentionRecorder | None = None, smoothing: float | None = None
     ) -> Tensor:
-        """The scores, or, with `smoothing`, the loss of the batch's classes, summed."""
+        """The logits, or, with `smoothing`, the loss of the batch's classes, summed."""
         scores = self.scores(batch, record)
         return scores if smoothing is None else self.loss(scores, batch, smoothing)
 
     def scores(self, batch: TextBatch, record: AttentionRecorder | None = None) -> Tensor:
-        """In float32, whatever the body computes in."""
+        """The logits in float32, whatever the body's dtype is."""
         raise NotImplementedError
 
     def loss(self, scores: Tensor, batch: TextBatch, smoothing: float = 0.0) -> Tensor:
@@ -59,7 +59,7 @@ class BodyWithHead(nn.Module):
 
 
 class PooledHead(BodyWithHead):
-    """Reads a row as one vector."""
+    """A head on a row's pooled vector."""
 
     def __init__(self, body: Bert, outputs: int, frozen: bool = False) -> None:
         super().__init__(body, outputs, frozen)
@@ -91,7 +91,7 @@ class SequenceRegressor(PooledHead):
 
 
 class TokenClassifier(BodyWithHead):
-    """A class for each place: scores [B, T, C]; classes [B, T] say NOT_LEARNED where a place has none."""
+    """A class for each position: scores [B, T, C]; classes [B, T] are IGNORE_INDEX where there is no label."""
 
     def scores(self, batch: TextBatch, record: AttentionRecorder | None = None) -> Tensor:
         return to_float32(self.output(self.dropout(self.hidden(batch, record))))
@@ -115,7 +115,7 @@ class SpanClassifier(BodyWithHead):
         assert batch.classes is not None
         if batch.real is not None:
             scores = scores.masked_fill(~batch.real[..., None], torch.finfo(scores.dtype).min)
-        # Smoothing would ask padding to be likely: a span is told by its two places alone.
+        # Label smoothing would make padding likely: a span's target is its two positions alone.
         return F.cross_entropy(scores, batch.classes, reduction="sum") / 2  # over T, of begin and end
 
 

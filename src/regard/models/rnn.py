@@ -11,13 +11,12 @@ from torch import Tensor, nn
 
 from regard.config import at_least, below_one, mechanism, option
 from regard.models.batch import PairBatch
-from regard.models.embeddings import SHARE, Share, shared_embeddings
 from regard.models.recurrent import Recurrent
 from regard.models.rnn_decoder import BahdanauDecoder, InputFeedingDecoder, LuongDecoder, RnnDecoder
 from regard.models.state import DecoderState, StateTensors
 from regard.nn.attention import Attention, AttentionConfig
 from regard.nn.dropout import Dropout
-from regard.nn.embedding import Output
+from regard.nn.embedding import SHARE, Output, Share, shared_embeddings
 from regard.nn.init import INITS
 from regard.nn.pattern import Padding
 from regard.nn.position import Position
@@ -86,10 +85,10 @@ class RnnConfig:
             if isinstance(choice := getattr(a, name), list) and len(choice) > 1:
                 raise ValueError(f"attention.{name} is a list, but there is only one attention; name one choice")
         one = a.layer(0)
-        if one.compress.kind != "none":  # type: ignore[union-attr]
+        if one.compress.kind != "none":
             raise ValueError("attention.compress must be none: encoder states are not shortened")
         with torch.device("meta"):
-            score = one.score.build(self.sizes, self.size)  # type: ignore[union-attr]
+            score = one.score.build(self.sizes, self.size)
         if score.query_gain != 1.0:
             raise ValueError("attention.score.init: compensated needs a query projection, which is not here")
 
@@ -112,7 +111,7 @@ class RnnConfig:
         return Sizes(self.size, 1, self.memory, self.memory)
 
     def check(self, source: int, target: int) -> None:
-        """Raise ValueError where a source of at most so many places is more than the choices can serve."""
+        """Raise ValueError where the choices cannot serve a source of this length."""
         self.attention.check("cross", source, 1)
 
     def build(self, source_entries: int, target_entries: int) -> "Rnn":
@@ -129,7 +128,7 @@ class RnnConfig:
 
 
 class Rnn(nn.Module):
-    longest: int | None = None  # recurrence tells any number of places apart
+    longest: int | None = None  # recurrence has no limit
 
     def __init__(self, config: RnnConfig, source_entries: int, target_entries: int) -> None:
         super().__init__()
@@ -154,36 +153,37 @@ class Rnn(nn.Module):
     def forward(
         self, batch: PairBatch, record: AttentionRecorder | None = None, smoothing: float | None = None
     ) -> Tensor:
-        """Scores of the vocabulary at every real target place [N, V], in the order of `batch.labels`.
+        """Logits at every real target position [N, V], in the order of `batch.labels`.
 
-        With `smoothing`, the loss of those labels, summed, instead: the scores are then never kept.
+        With `smoothing`, the loss of those labels, summed, instead: the logits are then never kept.
         """
         assert batch.target is not None
-        assert batch.places is not None
+        assert batch.label_positions is not None
         read = self._read(batch.target, self.start(batch, batch.target.shape[1], record))  # [B, T, E]
-        return self.output.at(self.dropout(read.flatten(0, 1)[batch.places]), batch.labels, smoothing)
+        return self.output.at(self.dropout(read.flatten(0, 1)[batch.label_positions]), batch.labels, smoothing)
 
     def start(self, batch: PairBatch, length: int, record: AttentionRecorder | None = None) -> DecoderState:
-        """Read the source; the state then serves `length` target tokens a row."""
+        """Encode the source; the state has room for `length` target tokens a row."""
         x = self.dropout(self.source_embedding(batch.source))  # [B, S, E]
         memory, ended = self.encoder.read(x, batch.source_real)  # [B, S, M]
         values = memory[:, None]  # [B, 1, S, M]: one head
         position = torch.zeros(len(memory), dtype=torch.long, device=memory.device)
-        keys = self.decoder.attention.prepare(values)
+        keys = self.decoder.attention.prepare_keys(values)
         kept = StateTensors(
             {"keys": keys, "values": values, **self.decoder.begin(ended)}, frozenset({"keys", "values"})
         )
         return DecoderState(position, [(kept,)], batch.source_real, memory.shape[1], length, record=record)
 
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
-        """Read T more tokens a row [B, T]; give the scores of what follows each [B, T, V]."""
+        """Read T more tokens a row [B, T]; give the logits of the token after each [B, T, V]."""
         return self.output(self._read(tokens, state)), state
 
     def _read(self, tokens: Tensor, state: DecoderState) -> Tensor:
-        """What the words after each of the tokens are chosen from [B, T, E]."""
+        """The decoder's output after each of the tokens [B, T, E]."""
         steps, ((kept,),) = tokens.shape[1], state.layers
-        call = state.cross(steps)
-        sink = state.record and state.record.at("cross", 0)
-        read = self.decoder(self.dropout(self.target_embedding(tokens)), call.queries, call.keys, kept, sink)
+        context = state.cross_context(steps)
+        record = state.record and state.record.at("cross", 0)
+        x = self.dropout(self.target_embedding(tokens))
+        out = self.decoder(x, context.queries, context.keys, kept, record)
         state.advance(steps)
-        return read
+        return out

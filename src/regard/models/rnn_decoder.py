@@ -1,4 +1,4 @@
-"""The two recurrent decoders with attention: one asks before it moves, with its previous state, the other after.
+"""Recurrent decoders with attention: Bahdanau's attends with its previous state, Luong's with its current one.
 
 Both read T ≥ 1 words from what is kept of each row, so that training and decoding are one function.
 """
@@ -17,24 +17,26 @@ from regard.nn.record import LayerRecord
 
 
 class RnnDecoder(nn.Module):
-    """Words [B, T, E] to readouts [B, T, E]; `kept` holds the source's keys and values, and each row's own state."""
+    """Embeddings [B, T, E] to readouts [B, T, E]; `kept` holds the source's keys and values, and each row's state."""
 
     def __init__(self, rnn: Recurrent, attention: Attention, words: int) -> None:
         super().__init__()
         self.rnn, self.attention, self.words = rnn, attention, words
 
     def begin(self, ended: Tensor) -> dict[str, Tensor]:
-        """What a row keeps before its first word, from where the encoder ended [B, L, P, directions, D]."""
+        """The initial state of a row, from the encoder's last states [B, L, P, directions, D]."""
         raise NotImplementedError
 
-    def ask(self, q: Tensor, queries: Layout, source: Layout, kept: StateTensors, sink: LayerRecord | None) -> Tensor:
+    def attend(
+        self, q: Tensor, queries: Layout, source: Layout, kept: StateTensors, record: LayerRecord | None
+    ) -> Tensor:
         """The context of states [B, T, D]: [B, T, M]."""
-        return self.attention.attend(q[:, None], kept["keys"], kept["values"], AttentionContext(queries, source), sink)[
-            :, 0
-        ]
+        return self.attention.attend(
+            q[:, None], kept["keys"], kept["values"], AttentionContext(queries, source), record
+        )[:, 0]
 
     def inputs(self, words: Tensor) -> tuple[Tensor, Tensor]:
-        """What the first layer makes of the words, all steps at once; and its weight for what enters beside."""
+        """The first layer's product with the embeddings, all steps at once; and its weight for the other inputs."""
         weight, bias = self.rnn.gates()
         return F.linear(words, weight[:, : self.words], bias), weight[:, self.words :]
 
@@ -55,12 +57,12 @@ class BahdanauDecoder(RnnDecoder):
         return {"state": torch.cat([h, *[torch.zeros_like(h)] * (self.rnn.parts - 1)], 2)}
 
     def forward(
-        self, words: Tensor, queries: Layout, source: Layout, kept: StateTensors, sink: LayerRecord | None
+        self, words: Tensor, queries: Layout, source: Layout, kept: StateTensors, record: LayerRecord | None
     ) -> Tensor:
         x, beside = self.inputs(words)
         states, tops, contexts = unstack_states(kept["state"]), [], []
         for step, place in zip(x.unbind(1), _each(queries), strict=True):
-            context = self.ask(states[-1][0][:, None], place, source, kept, sink)[:, 0]  # [B, M]
+            context = self.attend(states[-1][0][:, None], place, source, kept, record)[:, 0]  # [B, M]
             states = self.rnn.step(step + F.linear(context, beside), states)
             tops.append(states[-1][0])
             contexts.append(context)
@@ -81,15 +83,15 @@ class LuongDecoder(RnnDecoder):
         return {"state": ended.flatten(-2)}
 
     def forward(
-        self, words: Tensor, queries: Layout, source: Layout, kept: StateTensors, sink: LayerRecord | None
+        self, words: Tensor, queries: Layout, source: Layout, kept: StateTensors, record: LayerRecord | None
     ) -> Tensor:
         h, kept["state"] = self.rnn(words, kept["state"])
-        return self.combine(h, queries, source, kept, sink)
+        return self.combine(h, queries, source, kept, record)
 
     def combine(
-        self, h: Tensor, queries: Layout, source: Layout, kept: StateTensors, sink: LayerRecord | None
+        self, h: Tensor, queries: Layout, source: Layout, kept: StateTensors, record: LayerRecord | None
     ) -> Tensor:
-        context = self.ask(h, queries, source, kept, sink)
+        context = self.attend(h, queries, source, kept, record)
         return self.readout(torch.cat([context, h], -1)).tanh()  # [B, T, E]
 
 
@@ -100,13 +102,13 @@ class InputFeedingDecoder(LuongDecoder):
         return {**super().begin(ended), "fed": ended.new_zeros(len(ended), self.words)}
 
     def forward(
-        self, words: Tensor, queries: Layout, source: Layout, kept: StateTensors, sink: LayerRecord | None
+        self, words: Tensor, queries: Layout, source: Layout, kept: StateTensors, record: LayerRecord | None
     ) -> Tensor:
         x, beside = self.inputs(words)
         states, fed, out = unstack_states(kept["state"]), kept["fed"], []
         for step, place in zip(x.unbind(1), _each(queries), strict=True):
             states = self.rnn.step(step + F.linear(fed, beside), states)
-            fed = self.combine(states[-1][0][:, None], place, source, kept, sink)[:, 0]
+            fed = self.combine(states[-1][0][:, None], place, source, kept, record)[:, 0]
             out.append(fed)
         kept["state"], kept["fed"] = stack_states(states), fed
         return torch.stack(out, 1)

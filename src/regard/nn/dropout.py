@@ -27,16 +27,16 @@ def dropout(x: Tensor, p: float) -> Tensor:
 
 class Dropout(nn.Dropout):
     @property
-    def share(self) -> float:
-        """How many are 0 now: none where nothing is learned."""
+    def rate(self) -> float:
+        """The probability of 0 now: none in evaluation."""
         return self.p if self.training else 0.0
 
     def span(self, x: Tensor) -> int:
-        """How many places of x [B, T, D], one after the other, have one draw together."""
+        """How many successive positions of x [B, T, D] share one draw."""
         return 1
 
     def forward(self, x: Tensor) -> Tensor:
-        if not self.share:
+        if not self.rate:
             return x
         fast = dispatch.fast("dropout", x)
         return fast(x, self) if fast else self.plain(x)
@@ -46,7 +46,7 @@ class Dropout(nn.Dropout):
 
 
 class RowDropout(Dropout):
-    """The same features are 0 at all places of a row (Gal 2016): what is hidden cannot be read off a neighbour."""
+    """The same features are 0 at all positions of a row (Gal 2016): they cannot be read off a neighbour."""
 
     def span(self, x: Tensor) -> int:
         return x.shape[1]
@@ -61,6 +61,6 @@ DROPOUTS: dict[str, type[Dropout]] = {"place": Dropout, "row": RowDropout}
 
 def add_dropout(x: Tensor, y: Tensor, dropout: Dropout) -> Tensor:
     """x + dropout(y)."""
-    if dropout.share and (fast := dispatch.fast("add_dropout", x)):
+    if dropout.rate and (fast := dispatch.fast("add_dropout", x)):
         return fast(x, y, dropout)  # type: ignore[no-any-return]
     return x + dropout(y)  # type: ignore[no-any-return]

@@ -24,7 +24,7 @@ class FeedForward(nn.Module):
 
     def __init__(self, size: int, inner: int, activation: str = "relu", dropout: nn.Module | None = None) -> None:
         super().__init__()
-        self.dropout = dropout or nn.Identity()  # of what the inner layer says
+        self.dropout = dropout or nn.Identity()  # on the inner layer's output
         self.expand = Linear(size, self.parts * inner)
         self.activation = ACTIVATIONS.get(activation, nn.SiLU)()
         self.contract = Linear(inner, size)

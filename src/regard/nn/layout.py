@@ -1,4 +1,4 @@
-"""Where every query and key of one attention call stands: its position, its document, and whether it is real.
+"""The layout of an attention: for every query and key its position, its document, and whether it is padding.
 
 Cached decoding, cross-attention and packed documents are the same attention with other layouts.
 """
@@ -13,11 +13,11 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Tree:
-    """Where places hang in a dependency tree. i lies above j, or is it, when enter[i] ≤ enter[j] < leave[i]."""
+    """Dependency trees. i is an ancestor of j, or j itself, when enter[i] ≤ enter[j] < leave[i]."""
 
     depth: Tensor  # [B, N] edges up to the root
-    enter: Tensor  # [B, N] when a walk through the tree first comes by
-    leave: Tensor  # [B, N] when it has seen all below
+    enter: Tensor  # [B, N] when a depth-first walk reaches the node
+    leave: Tensor  # [B, N] when it has visited all nodes below
 
 
 @dataclass(frozen=True)
@@ -27,12 +27,12 @@ class SequenceSpans:
     start: Tensor  # [S or more]
     length: Tensor  # [S or more]
     count: Tensor  # [1] S itself
-    longest: int  # none has more places; known without asking the device
+    longest: int  # no sequence is longer; known without asking the device
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The places of one side of an attention. A row of length 1 in `position` serves the whole batch."""
+    """The positions of one side of an attention. A row of length 1 in `position` serves the whole batch."""
 
     position: Tensor  # [B or 1, N] absolute positions
     end: int  # every position is below this; known without asking the device
@@ -54,7 +54,7 @@ class Layout:
         return self.position.shape[1]
 
     def lengths(self) -> Tensor:
-        """How many places of each row are real [B or 1]."""
+        """The number of real positions of each row [B or 1]."""
         if self.real is None:
             return torch.tensor([self.length], device=self.position.device)
         return self.real.sum(-1)
@@ -72,13 +72,14 @@ Grid = tuple[Tensor, Tensor, Tensor, Tensor]  # b, h, i, j: index tensors that b
 
 @dataclass(frozen=True)
 class AttentionContext:
-    """One attention call: who asks, who is asked. Shared by all layers, so that a mask is built once."""
+    """The layouts of the queries and of the keys of one attention. All layers share it, so a mask is built once."""
 
     queries: Layout
     keys: Layout
     _memo: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """The result of `make`, computed at the first request for this key."""
         if key not in self._memo:
             self._memo[key] = make()
         return self._memo[key]
@@ -87,17 +88,17 @@ class AttentionContext:
     def rows(self) -> int:
         return max(self.queries.rows, self.keys.rows)
 
-    def folded(self, rows: int) -> "AttentionContext":
-        """The call of as many rows of keys: beams of a sentence ask side by side, [B·K, T] queries as [B, K·T]."""
+    def fold_beams(self, rows: int) -> "AttentionContext":
+        """As many rows of queries as of keys: queries of a sentence's beams side by side, [B·K, T] as [B, K·T]."""
         q = self.queries
         if len(q.position) <= rows:
             return self
 
-        def fold_beams() -> AttentionContext:
+        def fold() -> AttentionContext:
             past = None if q.past is None else q.past.reshape(rows, -1, q.past.shape[-1])
             return AttentionContext(replace(q, position=q.position.reshape(rows, -1), past=past), self.keys)
 
-        return self.once(("folded", rows), fold_beams)
+        return self.once(("folded", rows), fold)
 
     def grid(self, heads: int = 1) -> Grid:
         """Every row, head, query and key: [B, 1, 1, 1], [H, 1, 1], [Q, 1], [1, K]."""
@@ -114,9 +115,9 @@ def at(rows: Tensor, b: Tensor, n: Tensor) -> Tensor:
     return rows[0][n] if rows.shape[0] == 1 else rows[b, n]
 
 
-def distance(call: AttentionContext, b: Tensor, i: Tensor, j: Tensor) -> Tensor:
-    """How far key j stands behind query i: position(j) − position(i)."""
-    return at(call.keys.position, b, j) - at(call.queries.position, b, i)
+def distance(context: AttentionContext, b: Tensor, i: Tensor, j: Tensor) -> Tensor:
+    """position(j) − position(i) of key j and query i."""
+    return at(context.keys.position, b, j) - at(context.queries.position, b, i)
 
 
 def fold_beams(x: Tensor, rows: int) -> Tensor:

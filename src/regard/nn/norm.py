@@ -1,4 +1,4 @@
-"""Normalising layers: over the features of a place, or, for the comparison, over the places of a batch."""
+"""Normalising layers: over the features of a position, or, for the comparison, over the positions of a batch."""
 
 import torch
 from torch import Tensor, nn
@@ -8,7 +8,7 @@ from regard.nn.dropout import Dropout
 
 
 class LayerNorm(nn.LayerNorm):
-    """(x − mean) / √(variance + ε) over the D features of each place (Ba 2016)."""
+    """(x − mean) / √(variance + ε) over the D features of each position (Ba 2016)."""
 
     def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:
         fast = dispatch.fast("layer_norm", x)
@@ -16,7 +16,7 @@ class LayerNorm(nn.LayerNorm):
 
 
 class BatchNorm(nn.BatchNorm1d):
-    """The same over all real places of the batch, by feature (Ioffe 2015); running averages when not training."""
+    """The same over all real positions of the batch, by feature (Ioffe 2015); running averages when not training."""
 
     def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:
         if real is None or not self.training:

@@ -81,7 +81,7 @@ class PerceptronScore(Score):
 
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
         q = torch.einsum("bhqd,hsd->bhqs", q, self.matrices()[0])  # [B, H, Q, size]; @ would copy W for every row
-        if not torch.is_grad_enabled() or q.shape[2] == 1:  # one query at a time, as recurrent models ask
+        if not torch.is_grad_enabled() or q.shape[2] == 1:  # one query at a time, as in recurrent models
             return self._compare(q, k)
         # With many, the hidden layer is the largest tensor of a model: it is made again for the gradient, not kept.
         return checkpoint(self._compare, q, k, use_reentrant=False, preserve_rng_state=False)

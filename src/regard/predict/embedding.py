@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from regard.errors import RegardError, listed
 from regard.examples.batching import by_length
 from regard.examples.sentences import Sentences
+from regard.models.batch import TextBatch, collate_texts
 from regard.models.bert import Bert
-from regard.models.texts import TextBatch, collate_texts
 from regard.predict.arguments import checked, warn_caller
 from regard.reporting import Progress, Warn
 

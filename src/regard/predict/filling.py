@@ -7,8 +7,8 @@ import torch
 
 from regard.errors import RegardError, listed
 from regard.examples.batching import by_length
+from regard.models.batch import collate_texts
 from regard.models.bert import MaskedLM
-from regard.models.texts import collate_texts
 from regard.predict.arguments import checked
 from regard.predict.embedding import Embedder
 from regard.reporting import Warn

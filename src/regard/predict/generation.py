@@ -13,7 +13,7 @@ from regard.decoding import Beam, DecodingConfig, Drawn, Engine, Feed, Generator
 from regard.errors import RegardError, listed
 from regard.examples.document_encoder import Running
 from regard.examples.windows import Reach
-from regard.models.texts import collate_texts
+from regard.models.batch import collate_texts
 from regard.predict.arguments import checked, warn_caller
 from regard.predict.detokenizer import Speech
 from regard.predict.likelihood import negative_log_likelihoods

@@ -9,8 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from regard.examples.windows import Reach, Window
-from regard.models.batch import RaggedRows
-from regard.models.texts import TextBatch
+from regard.models.batch import RaggedRows, TextBatch
 
 SCORES = {"cpu": 1 << 25, "cuda": 1 << 28}  # scores of words that exist at once
 
@@ -67,5 +66,5 @@ def _batch(
         torch.from_numpy(ids),
         None if real.all() else torch.from_numpy(real),
         labels=torch.from_numpy(said[counts]),
-        places=torch.from_numpy(np.flatnonzero(counts)),
+        label_positions=torch.from_numpy(np.flatnonzero(counts)),
     ), owners

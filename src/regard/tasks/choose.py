@@ -19,8 +19,8 @@ from regard.errors import RegardError, listed
 from regard.evaluation.labels import accuracy
 from regard.examples.codec import Notes, Reader, Reading
 from regard.examples.features import Unit, padded
+from regard.models.batch import TextBatch
 from regard.models.heads import MultipleChoice, MultipleChoiceBatch
-from regard.models.texts import TextBatch
 from regard.predict.arguments import checked
 from regard.reporting import Warn
 from regard.tasks.finetuning import Finetuning, defaults

@@ -23,7 +23,7 @@ from regard.examples.codec import Notes, Reader, Reading
 from regard.examples.features import Unit, UnitsView, padded
 from regard.examples.preparing import TOKENIZER
 from regard.examples.vocabulary import single
-from regard.models.texts import TextBatch
+from regard.models.batch import TextBatch
 from regard.predict.options import texts_of
 from regard.reporting import Progress
 from regard.tasks.contract import BaseTask

@@ -21,7 +21,7 @@ from regard.examples.document_encoder import Running
 from regard.examples.preparing import TOKENIZER, lines_of, prepared_documents, read_documents, tokenizer_for
 from regard.examples.vocabulary import single
 from regard.examples.windows import Reach
-from regard.models.texts import TextBatch
+from regard.models.batch import TextBatch
 from regard.predict.generation import Writer
 from regard.predict.options import texts_of
 from regard.reporting import Progress

@@ -19,8 +19,8 @@ from regard.examples.masking import Masks
 from regard.examples.preparing import read_documents
 from regard.examples.segments import Book
 from regard.examples.sentences import Sentences
+from regard.models.batch import TextBatch
 from regard.models.bert import MaskedLM
-from regard.models.texts import TextBatch
 from regard.reporting import Progress
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def guesses(model: MaskedLM, batches: Sequence[TextBatch], mask: int, progress: 
         assert batch.labels is not None
         words, follows = model.scores(moved)
         found.loss += float(F.cross_entropy(words.float(), moved.labels, reduction="sum"))
-        right, gap = words.argmax(-1) == moved.labels, moved.ids.flatten()[moved.places] == mask
+        right, gap = words.argmax(-1) == moved.labels, moved.ids.flatten()[moved.label_positions] == mask
         found.right += int(right.sum())
         found.gaps_right += int((right & gap).sum())
         found.gaps += int(gap.sum())

@@ -20,8 +20,8 @@ from regard.examples.preparing import TOKENIZER, lines_of, prepared_documents, t
 from regard.examples.segments import Book, ExamplesConfig, Pairs
 from regard.examples.sentences import Sentences
 from regard.examples.vocabulary import single
+from regard.models.batch import TextBatch
 from regard.models.bert import BertConfig, MaskedLM
-from regard.models.texts import TextBatch
 from regard.nn import dispatch
 from regard.predict.embedding import Pooling
 from regard.predict.filling import Filler
@@ -170,16 +170,16 @@ class PretrainingTask(BaseTask):
     def fixed(self, model: nn.Module, batch: TextBatch) -> TextBatch | None:
         """Rows of one length, and room for all masks that they may have: shapes that come again."""
         assert batch.labels is not None
-        assert batch.places is not None
+        assert batch.label_positions is not None
         if not dispatch.usable(next(model.parameters())):  # labels that fill a shape are known to our kernels alone
             return None
         most = int(self.settings.masking.count(np.array([self.settings.room]))[0]) * len(batch.ids)
-        spare = most - len(batch.places)
+        spare = most - len(batch.label_positions)
         return replace(
             batch.fixed(),
             real=torch.ones_like(batch.ids, dtype=torch.bool) if batch.real is None else batch.real,
             labels=F.pad(batch.labels, (0, spare), value=-1),
-            places=F.pad(batch.places, (0, spare)),
+            label_positions=F.pad(batch.label_positions, (0, spare)),
         )
 
     def describe(self, batch: TextBatch) -> str:

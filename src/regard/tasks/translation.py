@@ -125,7 +125,7 @@ class TranslationTask(BaseTask):
 
     def loss(self, model: nn.Module, batch: PairBatch, carry: Carry) -> tuple[Tensor, Carry]:
         guide = self.settings.guide if batch.links is not None and len(batch.links) else None
-        record = AttentionRecorder(("cross",), graph=True) if guide else None
+        record = AttentionRecorder(("cross",), keep_graph=True) if guide else None
         loss = model(batch, record, self.smoothing)
         if guide and record and batch.links is not None:
             loss = loss + guide.weight * guide.loss(record, batch.links)

@@ -1,4 +1,4 @@
-"""Luong's local attention to the source: a few places around one that is assumed, or predicted."""
+"""Luong's local attention to the source: a few positions around one that is assumed, or predicted."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,23 +9,23 @@ from torch import Tensor, nn
 
 from regard.config import mechanism
 from regard.nn.layout import AttentionContext, at, distance
-from regard.nn.pattern.contract import Pattern, require_at_least
+from regard.nn.pattern.masks import Pattern, require_at_least
 from regard.nn.sizes import Sizes
 
 
 @mechanism("M4", "|j − t| ≤ d", "Luong 2015, 3.2")
 class LocalM(Pattern):
-    """Source places at most d away from the target's own place, as if both went in step."""
+    """Source positions at most d away from the target's own position, as if both went in step."""
 
-    places: ClassVar[tuple[str, ...]] = ("cross",)
+    roles: ClassVar[tuple[str, ...]] = ("cross",)
 
     d: int
 
     def __post_init__(self) -> None:
         require_at_least(f"local_m({self.d})", "d", self.d, 1)
 
-    def allow(self, call: AttentionContext, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        return distance(call, b, i, j).abs() <= self.d
+    def allow(self, context: AttentionContext, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return distance(context, b, i, j).abs() <= self.d
 
 
 @mechanism(
@@ -34,9 +34,9 @@ class LocalM(Pattern):
     "Luong 2015, eq. 9 and 10",
 )
 class LocalP(Pattern):
-    """Source places at most d away from a predicted centre, and less of those far from it."""
+    """Source positions at most d away from a predicted centre, and less of those far from it."""
 
-    places: ClassVar[tuple[str, ...]] = ("cross",)
+    roles: ClassVar[tuple[str, ...]] = ("cross",)
     by_head = True
 
     d: int
@@ -58,12 +58,12 @@ class CentrePredictor(nn.Module):
 
     def forward(self, q: Tensor) -> Tensor:
         guess = self.outer(self.inner(q).tanh())[..., 0]  # [B, H, Q]
-        return guess.to(torch.promote_types(guess.dtype, torch.float32)).sigmoid()  # places need more than 8 bits
+        return guess.to(torch.promote_types(guess.dtype, torch.float32)).sigmoid()  # positions need more than 8 bits
 
 
 @dataclass(frozen=True, eq=False)
 class BuiltLocalP(Pattern):
-    """local_p with what it predicts by."""
+    """local_p with its parameters."""
 
     by_head = True
 
@@ -73,8 +73,8 @@ class BuiltLocalP(Pattern):
     def modules(self) -> Iterator[nn.Module]:
         yield self.centre
 
-    def bind(self, q: Tensor, call: AttentionContext, layer: int, past: bool = False) -> Pattern:
-        centre = self.centre(q) * call.keys.lengths()[:, None, None]  # [B, H, Q], in places of the row's own source
+    def bind(self, q: Tensor, context: AttentionContext, layer: int, past: bool = False) -> Pattern:
+        centre = self.centre(q) * context.keys.lengths()[:, None, None]  # [B, H, Q], in source positions
         return BoundLocalP(self.d, centre, q.dtype)
 
 
@@ -92,9 +92,9 @@ class BoundLocalP(Pattern):
     def rows(self) -> int:  # type: ignore[override]
         return len(self.centre)
 
-    def allow(self, call: AttentionContext, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        return (at(call.keys.position, b, j) - self.centre[b, h, i]).abs() <= self.d
+    def allow(self, context: AttentionContext, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return (at(context.keys.position, b, j) - self.centre[b, h, i]).abs() <= self.d
 
-    def gain(self, call: AttentionContext) -> Tensor:
-        away = call.keys.position[:, None, None] - self.centre[..., None]  # [B, H, Q, K]
+    def gain(self, context: AttentionContext) -> Tensor:
+        away = context.keys.position[:, None, None] - self.centre[..., None]  # [B, H, Q, K]
         return torch.exp(-2 * (away / self.d) ** 2).to(self.dtype)  # σ = d/2 (Luong 2015, eq. 10)

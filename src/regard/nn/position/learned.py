@@ -24,7 +24,7 @@ class Learned(Position):
     def embed(self, x: Tensor, layout: Layout) -> Tensor:
         if layout.end > len(self.table):
             raise RegardError(
-                f"the input has {layout.end} places, but learned positions end at {len(self.table)}; "
+                f"the input has {layout.end} tokens, but learned positions end at {len(self.table)}; "
                 "shorten it, or train with a larger model.position.length"
             )
         vectors = self.table[: layout.length] if layout.right_padded else F.embedding(layout.position, self.table)
@@ -42,5 +42,5 @@ class LearnedConfig(PositionChoice):
     def __post_init__(self) -> None:
         at_least(self, 1, "length")
 
-    def build(self, sizes: Sizes, place: str = "encoder") -> Position:
+    def build(self, sizes: Sizes, role: str = "encoder") -> Position:
         return Learned(sizes.size, self.length, self.join)

@@ -13,6 +13,6 @@ class NoPositionConfig(PositionChoice):
 
     kind: Literal["none"] = "none"
 
-    def build(self, sizes: Sizes, place: str = "encoder") -> Position:
-        """The module of the encoder or of the decoder: `place` says which."""
+    def build(self, sizes: Sizes, role: str = "encoder") -> Position:
+        """The module of the encoder or of the decoder, by `role`."""
         return Position()

@@ -20,13 +20,13 @@ class RelativeKeys(Position):
         self.distance, self.scale = distance, sizes.d_k**-0.5
         self.keys = _table(distance, sizes.d_k)
 
-    def bias(self, q: Tensor, call: AttentionContext) -> Bias:
+    def bias(self, q: Tensor, context: AttentionContext) -> Bias:
         table = (q * self.scale) @ self.keys.T  # [B, H, Q, 2k+1] (Shaw 2018, eq. 5)
-        return Bias(table, partial(self.column, call), (type(self).column, self.distance))
+        return Bias(table, partial(self.column, context), (type(self).column, self.distance))
 
-    def column(self, call: AttentionContext, b: Tensor, i: Tensor, j: Tensor) -> Tensor:
+    def column(self, context: AttentionContext, b: Tensor, i: Tensor, j: Tensor) -> Tensor:
         """Which of the vectors query i has for key j."""
-        return clipped_distance(call, self.distance, b, i, j)
+        return clipped_distance(context, self.distance, b, i, j)
 
 
 class RelativeKeysValues(RelativeKeys):
@@ -38,10 +38,10 @@ class RelativeKeysValues(RelativeKeys):
         super().__init__(sizes, distance)
         self.values = _table(distance, sizes.d_v)
 
-    def mix(self, weights: Tensor, call: AttentionContext, grid: Grid) -> Tensor:
+    def mix(self, weights: Tensor, context: AttentionContext, grid: Grid) -> Tensor:
         """Weights of equal distance are summed first: no [Q, K, d_v] is ever built."""
         b, _, i, j = grid
-        column = self.column(call, b, i, j).expand_as(weights)
+        column = self.column(context, b, i, j).expand_as(weights)
         empty = weights.new_zeros(*weights.shape[:-1], len(self.values))
         return empty.scatter_add(-1, column, weights) @ self.values  # [B, H, Q, d_v] (Shaw 2018, eq. 3)
 
@@ -62,11 +62,11 @@ class RelativeConfig(PositionChoice):
     """
 
     kind: Literal["relative"] = "relative"
-    distance: int = option(16, "places farther than this count as this far")
+    distance: int = option(16, "positions farther than this count as this far")
     terms: Literal["keys", "keys_values"] = option("keys_values", "on the keys alone, which is faster, or on both")
 
     def __post_init__(self) -> None:
         at_least(self, 1, "distance")
 
-    def build(self, sizes: Sizes, place: str = "encoder") -> Position:
+    def build(self, sizes: Sizes, role: str = "encoder") -> Position:
         return TERMS[self.terms](sizes, self.distance)

@@ -47,5 +47,5 @@ class RotaryConfig(PositionChoice):
         if sizes.d_k % 2:
             raise ValueError(f"rotary positions turn pairs of dimensions, and a head's d_k of {sizes.d_k} is odd")
 
-    def build(self, sizes: Sizes, place: str = "encoder") -> Position:
+    def build(self, sizes: Sizes, role: str = "encoder") -> Position:
         return Rotary(sizes.d_k, self.layout, self.base)

@@ -1,4 +1,4 @@
-"""Where a word hangs in its dependency tree, beside where it stands in the sentence."""
+"""Structural positions: a word's depth in its dependency tree, beside its position in the sentence."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -30,20 +30,20 @@ class Depth(Position):
 
 
 class TreeRelative(RelativeKeysValues):
-    """Shaw's vectors, for how far apart two places are in the tree."""
+    """Shaw's vectors, for distances in the tree."""
 
-    def column(self, call: AttentionContext, b: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        return tree_distance(call, b, i, j).clamp(-self.distance, self.distance) + self.distance
+    def column(self, context: AttentionContext, b: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return tree_distance(context, b, i, j).clamp(-self.distance, self.distance) + self.distance
 
 
-def tree_distance(call: AttentionContext, b: Tensor, i: Tensor, j: Tensor) -> Tensor:
-    """depth_j − depth_i where one lies above the other, else ±(depth_i + depth_j), the sign by who comes first."""
-    own, other = tree_of(call.queries), tree_of(call.keys)
+def tree_distance(context: AttentionContext, b: Tensor, i: Tensor, j: Tensor) -> Tensor:
+    """depth_j − depth_i where one lies above the other, else ±(depth_i + depth_j), the sign by which comes first."""
+    own, other = tree_of(context.queries), tree_of(context.keys)
     here, there = at(own.depth, b, i), at(other.depth, b, j)
     enter, start = at(own.enter, b, i), at(other.enter, b, j)
     below = (enter <= start) & (start < at(own.leave, b, i))  # j is below i, or is its own word
     above = (start <= enter) & (enter < at(other.leave, b, j))
-    return torch.where(below | above, there - here, distance(call, b, i, j).sign() * (here + there))
+    return torch.where(below | above, there - here, distance(context, b, i, j).sign() * (here + there))
 
 
 def tree_of(layout: Layout) -> Tree:
@@ -81,11 +81,11 @@ class Relative(Position):
         super().__init__()
         self.sequential, self.structural = RelativeKeysValues(sizes, distance), TreeRelative(sizes, distance)
 
-    def bias(self, q: Tensor, call: AttentionContext) -> Bias:
-        return SumBias.of(self.sequential.bias(q, call), self.structural.bias(q, call))
+    def bias(self, q: Tensor, context: AttentionContext) -> Bias:
+        return SumBias.of(self.sequential.bias(q, context), self.structural.bias(q, context))
 
-    def mix(self, weights: Tensor, call: AttentionContext, grid: Grid) -> Tensor:
-        return self.sequential.mix(weights, call, grid) + self.structural.mix(weights, call, grid)
+    def mix(self, weights: Tensor, context: AttentionContext, grid: Grid) -> Tensor:
+        return self.sequential.mix(weights, context, grid) + self.structural.mix(weights, context, grid)
 
 
 class Both(Relative):
@@ -112,7 +112,7 @@ class StructuralConfig(PositionChoice):
     tanh(W [PE(i); PE(depth_i)]); that any two words above each other are on one path; signs, key minus query.
     """
 
-    places: ClassVar[tuple[str, ...]] = ("encoder",)
+    roles: ClassVar[tuple[str, ...]] = ("encoder",)
 
     kind: Literal["structural"] = "structural"
     terms: Literal["absolute", "relative", "both"] = option(
@@ -127,7 +127,7 @@ class StructuralConfig(PositionChoice):
         if self.terms != "relative":
             SinusoidalConfig().check(sizes)
 
-    def build(self, sizes: Sizes, place: str = "encoder") -> Position:
+    def build(self, sizes: Sizes, role: str = "encoder") -> Position:
         if self.terms == "absolute":
             return Depth(sizes.size)
         return {"relative": Relative, "both": Both}[self.terms](sizes, self.distance)

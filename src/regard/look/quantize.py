@@ -1,4 +1,4 @@
-"""Many numbers in little text: base64 of 16-bit whole numbers, the low byte first. `page/look.js` reads the same."""
+"""Tensors as base64 of 16-bit integers, the low byte first. `page/look.js` reads the same."""
 
 import base64
 from typing import Any
@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-HIDDEN, ONE = 65535, 65534  # of weights: a place that may not be seen, and the weight 1
+HIDDEN, ONE = 65535, 65534  # of weights: a masked key, and the weight 1
 
 
 def pack_weights(weights: Tensor, hidden: Tensor | None = None) -> dict[str, Any]:
-    """Numbers from 0 to 1, as n/65534: right to 8 millionths. 65535 says that a place is hidden."""
+    """Numbers from 0 to 1, as n/65534: right to 8 millionths. 65535 is a masked key."""
     whole = np.rint(weights.cpu().double().clamp(0, 1).numpy() * ONE)
     if hidden is not None:
         whole[hidden.cpu().numpy()] = HIDDEN
@@ -26,9 +26,9 @@ def pack_vectors(vectors: Tensor) -> dict[str, Any]:
     return {"shape": list(whole.shape), "steps": steps.tolist(), "data": _text(whole.astype("<i2"))}
 
 
-def unpack_weights(found: dict[str, Any]) -> Any:
-    """What `pack_weights` packed, as nested lists of numbers with 4 digits; None where a place is hidden."""
-    whole = np.frombuffer(base64.b64decode(found["data"]), "<u2").reshape(found["shape"])
+def unpack_weights(data: dict[str, Any]) -> Any:
+    """The weights of `pack_weights`, as nested lists of numbers with 4 digits; None where a key is masked."""
+    whole = np.frombuffer(base64.b64decode(data["data"]), "<u2").reshape(data["shape"])
     numbers = np.round(whole / ONE, 4).astype(object)
     numbers[whole == HIDDEN] = None
     return numbers.tolist()
