@@ -133,7 +133,7 @@ def test_recorded_weights_follow_the_beams() -> None:
             whole = AttentionRecorder()
             with torch.no_grad():
                 model(collate_pairs(RaggedRows.of([row]), RaggedRows.of([h.tokens]), MARKS, MARKS), whole)
-            expected = whole.path([0])
+            expected = whole.trace([0])
             assert set(h.attention) == {"encoder", "decoder", "cross"}
             source, said = len(row) + 1, len(h.tokens) + 1
             torch.testing.assert_close(h.attention["cross"][..., :source], expected["cross"], atol=1e-9, rtol=0)

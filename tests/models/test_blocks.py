@@ -181,15 +181,15 @@ def test_step_by_step_and_alone(keys: dict[str, Any]) -> None:
 def test_lists_are_tiled_over_the_layers() -> None:
     model = build(layers=3, decoder_layers=2, attention={"score": ["dot", "additive"]}, position=["rotary", "none"])
     names = [[type(layer.attention.score).__name__ for layer in side] for side in (model.encoder, model.decoder)]
-    assert names == [["Dot", "Additive", "Dot"], ["Dot", "Additive"]]
+    assert names == [["DotScore", "AdditiveScore", "DotScore"], ["DotScore", "AdditiveScore"]]
     assert [type(layer.attention.position).__name__ for layer in model.encoder] == ["Rotary", "Position", "Rotary"]
 
 
 def test_places_choose_separately() -> None:
     model = build(attention={"score": "dot", "cross": {"score": "cosine"}, "decoder": {"normalise": "sparsemax"}})
     first = model.decoder[0]
-    assert type(model.encoder[0].attention.score).__name__ == type(first.attention.score).__name__ == "Dot"
-    assert type(first.cross.score).__name__ == "Cosine"
+    assert type(model.encoder[0].attention.score).__name__ == type(first.attention.score).__name__ == "DotScore"
+    assert type(first.cross.score).__name__ == "CosineScore"
     assert type(first.attention.normalise).__name__ == "Sparsemax"
     assert type(first.cross.normalise).__name__ == "Softmax"
 
@@ -232,10 +232,10 @@ def test_recording_beside_every_choice_changes_nothing() -> None:
         real = torch.tensor([[True] * 4, [True, True, False, False]])
         context = AttentionContext(Layout.of(4, real), Layout.of(4, real))
         x = torch.randn(2, 4, 8, dtype=torch.float64)
-        seen = LayerRecord(graph=False)
+        seen = LayerRecord(keep_graph=False)
         assert torch.equal(layer(x, x, context), layer(x, x, context, record=seen))
-        assert (seen.steps[0][1, :, :, 2:] == 0).all()
-        torch.testing.assert_close(seen.steps[0].sum(-1)[0], torch.ones(2, 4, dtype=torch.float64))
+        assert (seen.weights[0][1, :, :, 2:] == 0).all()
+        torch.testing.assert_close(seen.weights[0].sum(-1)[0], torch.ones(2, 4, dtype=torch.float64))
 
 
 def test_presets_still_parse_with_every_choice_beside_them() -> None:

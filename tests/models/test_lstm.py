@@ -72,7 +72,7 @@ def test_no_direction_sees_what_it_is_to_say() -> None:
     """Of place 3: the forward half by places 0 to 3 alone, the backward half by 3 to the row's own end alone."""
     body = build(BiLstmConfig).body
     x = body.embed(ids(2, 6)).detach().requires_grad_()
-    body.words = lambda given: x  # type: ignore[method-assign]
+    body.embed = lambda given: x  # type: ignore[method-assign]
     lengths = torch.tensor([6, 5])
     top = body.bidirectional(ids(2, 6), lengths)[-1]
     for half, seen in ((top[:, 3, :8], [1, 1, 1, 1, 0, 0]), (top[:, 3, 8:], [0, 0, 0, 1, 1, 1])):

@@ -105,7 +105,7 @@ def test_weights_that_are_recorded_are_recorded() -> None:
         state = model.start(batch([(5, 4), (3, 4)]), 9, record)
         record.mark_prefill()
         fused(model).step(torch.tensor([[2], [2]]), state)
-    assert len(record.at("cross", 0).steps) == 1
+    assert len(record.at("cross", 0).weights) == 1
 
 
 @pytest.mark.parametrize("beams", [1, 3])
@@ -123,7 +123,7 @@ def test_sources_that_are_read_in_parts(monkeypatch) -> None:
     assert [len(part.source) for part in given.split_sources(20)] == [2, 3, 1]
     found = []
     for places in (20, None):
-        monkeypatch.setattr(transformer, "READ", {"cpu": places})
+        monkeypatch.setattr(transformer, "ENCODE_TOKENS", {"cpu": places})
         with torch.inference_mode():
             found.append(model.step(words, model.start(given, 5))[0])
     torch.testing.assert_close(*found, atol=1e-9, rtol=0)

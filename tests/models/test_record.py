@@ -73,7 +73,7 @@ def test_only_what_is_asked_for(model: Transformer) -> None:
 
 
 def test_gradients_flow_through_a_record_that_keeps_the_graph(model: Transformer) -> None:
-    record = AttentionRecorder(roles=("cross",), graph=True)
+    record = AttentionRecorder(roles=("cross",), keep_graph=True)
     model(collate_pairs(RaggedRows.of(SOURCES), RaggedRows.of(SOURCES), Marks(), Marks()), record)
     record.layers("cross")[1][..., 0].sum().backward()
     gradient = model.decoder[1].cross.query.weight.grad

@@ -70,11 +70,11 @@ def test_multi_head_is_torchs() -> None:
     x, memory = torch.randn(2, 4, 12, dtype=torch.float64), torch.randn(2, 6, 12, dtype=torch.float64)
     real = torch.tensor([[True] * 6, [True] * 3 + [False] * 3])
     context = AttentionContext(Layout.of(4), Layout.of(6, real))
-    seen = LayerRecord(graph=False)
+    seen = LayerRecord(keep_graph=False)
     out = ours(x, memory, context, record=seen)
     expected, weights = theirs(x, memory, memory, key_padding_mask=~real, average_attn_weights=False)
     torch.testing.assert_close(out, expected)
-    torch.testing.assert_close(seen.steps[0], weights)
+    torch.testing.assert_close(seen.weights[0], weights)
 
 
 PATTERNS = [
@@ -141,10 +141,10 @@ def test_recording_changes_nothing() -> None:
     layer = AttentionConfig().build(8, 2, Position(), Causal() & Padding())
     x = torch.randn(2, 5, 8)
     context = AttentionContext(Layout.of(5), Layout.of(5))
-    seen = LayerRecord(graph=False)
+    seen = LayerRecord(keep_graph=False)
     assert torch.equal(layer(x, x, context), layer(x, x, context, record=seen))
-    assert seen.steps[0].shape == (2, 2, 5, 5)
-    assert (seen.steps[0].triu(1) == 0).all()
+    assert seen.weights[0].shape == (2, 2, 5, 5)
+    assert (seen.weights[0].triu(1) == 0).all()
 
 
 def test_causal_gradient_of_the_future_is_exactly_zero() -> None:
@@ -193,10 +193,10 @@ def test_patterns_may_differ_by_head_and_by_layer() -> None:
     layer = AttentionConfig().build(8, 2, Position(), OneKeyAHead() & Padding(), layer=1).double()
     x = torch.randn(2, 4, 8, dtype=torch.float64)
     context = AttentionContext(Layout.of(4), Layout.of(4))
-    seen = LayerRecord(graph=False)
+    seen = LayerRecord(keep_graph=False)
     out = layer(x, x, context, record=seen)
-    assert seen.steps[0][:, 0, :, 1].eq(1).all()
-    assert seen.steps[0][:, 1, :, 2].eq(1).all()
+    assert seen.weights[0][:, 0, :, 1].eq(1).all()
+    assert seen.weights[0][:, 1, :, 2].eq(1).all()
     _, v = layer.project_kv(x)
     expected = layer.output(torch.cat([v[:, 0, 1], v[:, 1, 2]], -1))[:, None].expand_as(out)
     torch.testing.assert_close(out, expected)

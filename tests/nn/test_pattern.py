@@ -87,7 +87,7 @@ def test_bigbird_draws_from_the_rest(causal: bool) -> None:
 
 def test_draws_are_even() -> None:
     """10 of 40 without replacement, 3,000 times: each is drawn a quarter of the time, within 5 standard deviations."""
-    table = BlockSampler(10, 1, seed=5, layer=0, heads=3, past=False).among(1000, torch.tensor([40]))
+    table = BlockSampler(10, 1, seed=5, layer=0, heads=3, past=False).sample(1000, torch.tensor([40]))
     assert (table.sort(-1).values.diff(dim=-1) > 0).all()
     spread = math.sqrt(3000 * 0.25 * 0.75)
     assert (torch.bincount(table.flatten(), minlength=40) - 750).abs().max() < 5 * spread
@@ -95,16 +95,16 @@ def test_draws_are_even() -> None:
 
 def test_draws_of_today_are_those_of_tomorrow() -> None:
     """A trained model has learned with its blocks: they must never change."""
-    assert BlockSampler(2, 64, seed=0, layer=1, heads=2, past=False).among(3, torch.tensor([640])).tolist() == [
+    assert BlockSampler(2, 64, seed=0, layer=1, heads=2, past=False).sample(3, torch.tensor([640])).tolist() == [
         [[[2, 8], [1, 3], [0, 7]], [[6, 0], [8, 0], [8, 7]]]
     ]
 
 
 def test_fewer_candidates_than_asked_for() -> None:
-    table = BlockSampler(3, 2, seed=0, layer=0, heads=1, past=False).among(4, torch.tensor([8, 4, 1]))
+    table = BlockSampler(3, 2, seed=0, layer=0, heads=1, past=False).sample(4, torch.tensor([8, 4, 1]))
     assert [sorted(k for k in row if k >= 0) for row in table[:, 0, 0].tolist()[1:]] == [[0, 1], [0]]
     assert len(set(table[0, 0, 0].tolist())) == 3
-    past = BlockSampler(2, 2, seed=0, layer=0, heads=1, past=True).among(4, torch.tensor([0]))[0, 0]
+    past = BlockSampler(2, 2, seed=0, layer=0, heads=1, past=True).sample(4, torch.tensor([0]))[0, 0]
     assert [sorted(k for k in row if k >= 0) for row in past.tolist()[:3]] == [[], [0], [0, 1]]
 
 

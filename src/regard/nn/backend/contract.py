@@ -50,7 +50,7 @@ def unfused_reason(inputs: AttentionInputs) -> str | None:
 
 def unfused_layer_reason(layer: "Attention") -> str | None:
     if layer.score.scale is None:
-        return f"the score {type(layer.score).__name__} has no fused kernel"
+        return f"the score {type(layer.score).__name__.removesuffix('Score')} has no fused kernel"
     if not layer.normalise.fused:
         return f"the normaliser {type(layer.normalise).__name__} has no fused kernel"
     return None
