@@ -57,7 +57,9 @@ def test_nothing_imports_the_command_line() -> None:
     assert [path.name for path in ROOT.rglob("*.py") if "cli" in imports(path)] == ["__main__.py"]
 
 
-@pytest.mark.parametrize("module", ["regard", "regard.cli", "regard.config", "regard.data.prepared", "regard.text"])
+@pytest.mark.parametrize(
+    "module", ["regard", "regard.cli", "regard.config", "regard.data.embedded", "regard.data.prepared", "regard.text"]
+)
 def test_these_load_no_torch(module: str) -> None:
     code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

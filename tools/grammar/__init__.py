@@ -1,1 +1,1 @@
-"""The bilingual grammar that writes the embedded English-German corpus. `python -m tools.grammar.make` writes the file."""
+"""The bilingual grammar behind the embedded English-German corpus; `python -m tools.grammar.make` writes its file."""

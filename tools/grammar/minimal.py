@@ -27,7 +27,7 @@ _KNOWN = frozenset(  # from the literature, and therefore preferred to others in
 
 
 def minimal_pairs() -> list[tuple[Split, Pair, Pair]]:
-    """The split in which the nouns compete, and both sentences; in the first, `it` refers to the noun that comes first."""
+    """The split in which the nouns compete, and both sentences; in the first, `it` is the noun that comes first."""
     count = Counter(w for p in corpus()["train"] for w in words_of(p))
     chosen: list[tuple[Split, Pair, Pair]] = []
     for construction in _DECIDES:
@@ -43,7 +43,7 @@ def minimal_pairs() -> list[tuple[Split, Pair, Pair]]:
 
 
 def _frames(construction: str, random: Random) -> dict[str, tuple[tuple[str, ...], list[dict[str, Pair]]]]:
-    """By the sentence without its deciding word: the two nouns, and for each noun meant, the first first, its sentences."""
+    """By the sentence without its deciding word: the two nouns, and the sentences that mean the one and the other."""
     drawn: dict[str, tuple[tuple[str, ...], dict[int, dict[str, Pair]]]] = {}
     for _ in range(_DRAWN):
         draft = TABLE[construction][0](random)

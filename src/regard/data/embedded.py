@@ -1,9 +1,10 @@
 """The embedded English-German corpus: the rows of one packed file, with pronouns, dependency trees and minimal pairs.
 
 The file is written by `python -m tools.grammar.make` of the repository; this module knows no grammar. Its lines are
-columns with tabs between them: split, English, German, construction, pronouns, heads. A pronoun is `english:referent:german`,
-the places of words, from 0, that spaces part. Heads are as in `regard.data.conllu`: for each English word the
-number of its head, from 1; 0 is above the root. `tools/grammar/trees.py` says what is attached to what.
+columns with tabs between them: split, English, German, construction, pronouns, heads. A pronoun is three numbers with
+colons, the places from 0 of the English word, its noun and the German word. Heads are as in `regard.data.conllu`: for
+each English word the number of its head, from 1; 0 is above the root. Words are what spaces part.
+`tools/grammar/trees.py` says what is attached to what.
 """
 
 import bz2
@@ -21,14 +22,13 @@ FORMS = frozenset("er sie es ihn ihm ihr ihre ihren ihrem ihrer sein seine seine
 
 # What fingerprints say of the texts of the three splits: the hashes of the files that wrote them when they were made at
 # run time, so that prepared data and interrupted runs of that time go on. Other texts, another constant.
-HASHES = """
+HASHES = """\
 ed8c0339922667eae25cbc996cb39342 beb70a56a673544568c88e1b619221f9 3ea167f30ec168ac776ffafa30381734
 19873de5292a27a2b34070f822002fb9 b92a9f98ecb06701597b534399e96d4d ac22d18e3f8b001087482220121a976f
 86cd1254517555e613a4476dfd1382c6 1dfb3f1a9cb5257466d8e105352df385 212e5e352955b78c7f56d40aede8e7a9
 f82b5ebd8df12ec4eef813b3150759e8 20015d7f6789eb49d2c76a6dfcbc38ca f8eed9c44b478c06d0a2f0b4d92cd452
 f1dffab7037ce54d5180ea8abc028b9c 0cc4f84a131703f5a187a88b95152439 cd47e6c2dcc5de3df3006410641947b5
-c417cb31480ac2bdc94730867c684717 bb6b1f20508627a9e6d010d5014b79b1
-""".split()
+c417cb31480ac2bdc94730867c684717 bb6b1f20508627a9e6d010d5014b79b1""".split()  # noqa: SIM905
 
 
 @dataclass(frozen=True, slots=True)
