@@ -8,8 +8,19 @@ import pytest
 
 from regard.data import embedded
 from regard.data.config import Corpus
-from regard.data.conllu import check_heads
-from regard.data.embedded import HASHES, SPLITS, Pair, Pronoun, bare, minimal_pairs, pairs, pronouns_right, trees
+from regard.data.conllu import check_heads, sentences
+from regard.data.embedded import (
+    HASHES,
+    SPLITS,
+    Pair,
+    Pronoun,
+    bare,
+    conllu,
+    minimal_pairs,
+    pairs,
+    pronouns_right,
+    trees,
+)
 from regard.data.fingerprint import file_hashes, fingerprint
 
 
@@ -80,6 +91,13 @@ def test_articles_depend_on_a_word_after_them_and_pronouns_have_none_below() -> 
                     assert place not in heads
             for pronoun in p.pronouns:
                 assert pronoun.english + 1 not in heads
+
+
+def test_trees_are_written_as_conllu(tmp_path) -> None:
+    path = tmp_path / "valid.conllu"
+    path.write_text(conllu("valid"), encoding="utf-8")
+    assert [heads for _, heads in sentences(path)] == trees("valid")
+    assert {line.count("\t") for line in path.read_text(encoding="utf-8").splitlines()} == {0, 9}
 
 
 # --- minimal pairs ---

@@ -110,6 +110,13 @@ def trees(split: Split) -> list[list[int]]:
     return [list(pair.heads) for pair in _pairs(split)]
 
 
+def conllu(split: Split) -> str:
+    """The trees as a CoNLL-U file, which `heads` of a recipe can name beside `set: embedded:SPLIT`."""
+    rows = [enumerate(zip(pair.source.split(), pair.heads, strict=True), 1) for pair in _pairs(split)]
+    text = ["".join(f"{n}\t{word}\t_\t_\t_\t_\t{head}\t_\t_\t_\n" for n, (word, head) in row) for row in rows]
+    return "".join(f"{sentence}\n" for sentence in text)
+
+
 def minimal_pairs(split: Split | None = None) -> list[MinimalPair]:
     """Those whose nouns compete in the split, or all."""
     chosen = [(s, _pairs(MINIMAL + s)) for s in SPLITS if split in (None, s)]

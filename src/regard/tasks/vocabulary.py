@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 
 def _kept(recipe: "Recipe", languages: Sequence[str] | None, how: Any) -> Path:
     """Where what is learned from these texts is kept; `how` is what it depends on besides the recipe's text section."""
-    contents = [
-        [corpus.set, corpus.columns, file_hashes(corpus, languages)] for corpus in recipe.data.train
-    ]
+    contents = [[corpus.set, corpus.columns, file_hashes(corpus, languages)] for corpus in recipe.data.train]
     given = [file_hash(Path(path)) for path in recipe.text.files()]
     key = json.dumps([to_plain(recipe.text), given, how, contents, VERSION])
     cache = Path(recipe.data.cache) if recipe.data.cache else cache_root()
