@@ -21,6 +21,7 @@ from regard.errors import RegardError, telling, text_of
 
 T = TypeVar("T")
 CLI = "command line"  # where a value stands that was given there
+Presets = dict[str, dict[str, int | float | str | bool]]  # values of config keys, by the name of the preset
 
 
 def option(default: Any = MISSING, help: str = "") -> Any:

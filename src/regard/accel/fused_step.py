@@ -26,6 +26,7 @@ from regard.nn.cache import CrossKVCache, KVCache
 from regard.nn.embedding import Embedding
 from regard.nn.feed_forward import FeedForward
 from regard.nn.layout import AttentionContext, Layout
+from regard.nn.module_list import ModuleList
 from regard.nn.norm import LayerNorm
 from regard.nn.pattern import Causal
 from regard.nn.position import Position
@@ -40,7 +41,7 @@ class FusedStep:
     """A model of attention layers that decodes. Its layers are sub-layers in the order of what the state keeps."""
 
     def __init__(
-        self, model: Any, words: Embedding, positions: nn.ModuleList, layers: Iterable[Any], norm: nn.Module
+        self, model: Any, words: Embedding, positions: ModuleList[Position], layers: Iterable[Any], norm: nn.Module
     ) -> None:
         self.model, self.start, self.longest = model, model.start, model.longest
         if hasattr(model, "encoder"):

@@ -11,7 +11,7 @@ from torch import Tensor
 from regard.errors import RegardError
 from regard.look.internals import internals, masked_keys
 from regard.look.model_inputs import ModelInput, prepare_input
-from regard.look.quantize import pack_weights
+from regard.look.quantize import Json, pack_weights
 from regard.nn.attention import Attention
 from regard.nn.backend.contract import AttentionInputs
 from regard.nn.compress import StridedConvolution
@@ -25,7 +25,7 @@ def has_attention(predictor: Any) -> bool:
 
 
 @torch.inference_mode()
-def look(predictor: Any, text: str, target: str | None = None) -> dict[str, Any]:
+def look(predictor: Any, text: str, target: str | None = None) -> Json:
     """What the attention of a loaded model does with a text, in the form that docs/look.md describes.
 
     `predictor` is what `regard.load` gives. The target is the model's own translation, unless `target` is given; a
@@ -53,16 +53,14 @@ def look(predictor: Any, text: str, target: str | None = None) -> dict[str, Any]
     }
 
 
-def _model(predictor: Any, weights: dict[str, Tensor]) -> dict[str, Any]:
+def _model(predictor: Any, weights: dict[str, Tensor]) -> Json:
     model, task = predictor.recipe.model, predictor.recipe.task
     sizes = sorted({tuple(each.shape[:2]) for each in weights.values()})
     depth = ", ".join(f"{layers} × {heads}" for layers, heads in sizes)
     return {"kind": model.kind, "task": task.kind, "title": f"{model.kind} · {task.title} · layers × heads {depth}"}
 
 
-def _place(
-    role: str, weights: Tensor, layer_inputs: list[list[AttentionInputs]], model_input: ModelInput
-) -> dict[str, Any]:
+def _place(role: str, weights: Tensor, layer_inputs: list[list[AttentionInputs]], model_input: ModelInput) -> Json:
     """The attentions of one role."""
     queries, keys = model_input.names[role]
     layers, heads = weights.shape[:2]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.look.model_inputs import ModelInput
-from regard.look.quantize import pack_vectors
+from regard.look.quantize import Json, pack_vectors
 from regard.models.stack import embed_positions
 from regard.nn import normalise, score
 from regard.nn.backend.contract import AttentionInputs
@@ -41,7 +41,7 @@ def internals(
     model_input: ModelInput,
     passes: dict[str, list[list[AttentionInputs]]],
     weights: dict[str, Tensor],
-) -> dict[str, Any]:
+) -> Json:
     """By role the inputs of each layer's attention, and the embeddings; `left_out` says why they are not there."""
     layers = [steps for role_layers in passes.values() for steps in role_layers]
     if (
@@ -63,7 +63,7 @@ def internals(
 # --- embeddings --------------------------------------------------------------------------------------------------
 
 
-def _embedding(model: nn.Module, side: str, model_input: ModelInput) -> dict[str, Any]:
+def _embedding(model: nn.Module, side: str, model_input: ModelInput) -> Json:
     """The first numbers of the embeddings of token, segment and position, and of their sum; a norm may follow."""
     body: Any = getattr(model, "body", model)
     embedding = getattr(body, f"{side}_embedding", None) or body.embedding
@@ -98,13 +98,13 @@ def _rounded(x: Tensor) -> list[Any]:
 # --- one attention -------------------------------------------------------------------------------------------------
 
 
-def _layer(steps: list[AttentionInputs], weights: Tensor) -> dict[str, Any]:
+def _layer(steps: list[AttentionInputs], weights: Tensor) -> Json:
     """Everything between the queries and the output of a layer's heads. `weights` [H, Q, K] are those recorded."""
     layer, first = steps[0].layer, steps[0]
     scores, normaliser = SCORES[type(layer.score)], NORMALISERS[type(layer.normalise)]
     q, how = _compared_queries(layer.score, torch.cat([inputs.q for inputs in steps], 2)[0])
     rotates = type(layer.position).rotate is not Position.rotate
-    data: dict[str, Any] = {
+    data: Json = {
         "score": {"kind": scores.kind, "formula": scores.formula, **how},
         "normalise": {"kind": normaliser.kind, "formula": normaliser.formula},
         "d_k": layer.sizes.d_k,
@@ -129,7 +129,7 @@ def _layer(steps: list[AttentionInputs], weights: Tensor) -> dict[str, Any]:
     return data
 
 
-def _compared_queries(module: nn.Module, q: Tensor) -> tuple[Tensor, dict[str, Any]]:
+def _compared_queries(module: nn.Module, q: Tensor) -> tuple[Tensor, Json]:
     """Queries [H, Q, d] as they are compared with prepared keys, and how: scale · qᵀk, or vᵀtanh(q + k)."""
     if isinstance(module, score.PerceptronScore):
         return torch.einsum("hqd,hsd->hqs", q, module.matrices()[0]), {"vector": pack_vectors(module.vector[:, 0])}

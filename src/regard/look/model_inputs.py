@@ -158,7 +158,7 @@ def _finetuned_input(predictor: Any, text: str, target: str | None) -> ModelInpu
 
 def _classification(predictor: TextClassifier, text: str) -> tuple[Any, str, int]:
     sides = tuple(text.split("\t", 1))
-    return Labelled("", sides, ""), predictor.classify([sides if len(sides) == 2 else text])[0].label, 0  # type: ignore
+    return Labelled("", sides, ""), predictor.classify([sides if len(sides) == 2 else text])[0].label, 0
 
 
 def _tagging(predictor: WordTagger, text: str) -> tuple[Any, str, int]:

@@ -1,18 +1,17 @@
 """One attention as a heat map with its tokens, by matplotlib."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from regard.errors import RegardError, whole
-from regard.look.quantize import unpack_weights
+from regard.look.quantize import Json, unpack_weights
 
 FONTS = ("DejaVu Sans", "Noto Sans CJK SC", "Noto Serif CJK SC", "PingFang SC", "Microsoft YaHei", "SimHei")
 
 
 def plot_attention(
-    data: dict[str, Any], path: Path, place: str | None = None, layer: int | None = None, head: int | None = None
+    data: Json, path: Path, place: str | None = None, layer: int | None = None, head: int | None = None
 ) -> None:
     """Weights of a place (by default the last: to the source), of a layer (by default the last) and of a head, from 1
     on (by default the mean of all)."""

@@ -3,13 +3,13 @@
 Sizes live in PRESETS, as data.
 """
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.config import mechanism, option
+from regard.config import Presets, mechanism, option
 from regard.models import stack
 from regard.models.batch import TextBatch
 from regard.models.stack import EncoderLayer, Positions, StackConfig
@@ -19,16 +19,17 @@ from regard.nn.embedding import BiasedOutput, Embedding
 from regard.nn.feed_forward import ACTIVATIONS, Activation
 from regard.nn.init import INITS
 from regard.nn.layout import AttentionContext
+from regard.nn.module_list import ModuleList
 from regard.nn.pattern import Document, Padding
 from regard.nn.position import LearnedConfig
 from regard.nn.record import AttentionRecorder
 
 
-def _published(layers: int, size: int) -> dict[str, Any]:
+def _published(layers: int, size: int) -> dict[str, int | float | str | bool]:
     return {"layers": layers, "size": size, "inner": 4 * size, "heads": size // 64, "dropout": 0.1}
 
 
-PRESETS: dict[str, dict[str, Any]] = {
+PRESETS: Presets = {
     "tiny": _published(2, 128),  # these four: Turc 2019, table 1
     "mini": _published(4, 256),
     "small": _published(4, 512),
@@ -44,7 +45,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 class BertConfig(StackConfig):
     """An encoder alone, pretrained by masked language modelling and next-sentence prediction."""
 
-    presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
+    presets: ClassVar[Presets] = PRESETS
 
     kind: Literal["bert"] = "bert"
     preset: str | None = option(None, f"named sizes: {', '.join(PRESETS)}; any key given beside it wins")
@@ -100,9 +101,7 @@ class Bert(nn.Module):
         self.embedding_norm = c.build_norm()
         self.dropout = Dropout(c.dropout)
         attentions = c.build_attentions(c.attention, c.layers, self.position, Padding() & Document())
-        self.layers = nn.ModuleList(
-            EncoderLayer(own, c.build_feed_forward(), c.build_residuals(2)) for own in attentions
-        )
+        self.layers = ModuleList(EncoderLayer(own, c.build_feed_forward(), c.build_residuals(2)) for own in attentions)
         self.norm = c.build_final_norm()
         INITS[c.init](self)
 
@@ -212,7 +211,7 @@ class BertPretraining(MaskedLM):
         init_linear(self.pooler.dense, self.sentence)
 
     def next_sentence(self, hidden: Tensor) -> Tensor:
-        return self.sentence(self.pooler(hidden))  # type: ignore[no-any-return]
+        return self.sentence(self.pooler(hidden))
 
 
 class BertEncoder(nn.Module):
@@ -223,7 +222,7 @@ class BertEncoder(nn.Module):
         self.body, self.pooler = body, pooler
 
     def forward(self, batch: TextBatch, record: AttentionRecorder | None = None) -> Tensor:
-        return self.body(batch, record)  # type: ignore[no-any-return]
+        return self.body(batch, record)
 
 
 def init_linear(*heads: nn.Linear) -> None:

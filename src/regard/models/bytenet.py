@@ -3,13 +3,13 @@
 There is no attention: at step t the target network reads column t of the source, so both run along one time line.
 """
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.config import at_least, below_one, mechanism, option
+from regard.config import Presets, at_least, below_one, mechanism, option
 from regard.models.batch import PairBatch
 from regard.models.state import DecoderState, StateTensors
 from regard.nn.convolution import Convolution
@@ -17,9 +17,10 @@ from regard.nn.dropout import Dropout
 from regard.nn.embedding import SHARE, Output, Share, shared_embeddings
 from regard.nn.init import INITS
 from regard.nn.layout import Layout
+from regard.nn.module_list import ModuleList
 from regard.nn.record import AttentionRecorder
 
-PRESETS: dict[str, dict[str, Any]] = {"bytenet": {"sets": 1, "size": 256, "kernel": 3, "dropout": 0.1}}
+PRESETS: Presets = {"bytenet": {"sets": 1, "size": 256, "kernel": 3, "dropout": 0.1}}
 
 
 @mechanism(
@@ -30,7 +31,7 @@ PRESETS: dict[str, dict[str, Any]] = {"bytenet": {"sets": 1, "size": 256, "kerne
 class ByteNetConfig:
     """Two stacks of dilated convolutions, the target's on top of the source's; no attention."""
 
-    presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
+    presets: ClassVar[Presets] = PRESETS
 
     kind: Literal["bytenet"] = "bytenet"
     preset: str | None = option(None, f"named sizes: {', '.join(PRESETS)}; any key given beside it wins")
@@ -109,7 +110,7 @@ class ByteNet(nn.Module):
         self.dropout = Dropout(c.dropout)
         dilations = c.dilations * c.sets
         self.encoder = nn.ModuleList(SourceBlock(c.size, c.kernel, dilation, c.dropout) for dilation in dilations)
-        self.decoder = nn.ModuleList(TargetBlock(c.size, c.kernel, dilation, c.dropout) for dilation in dilations)
+        self.decoder = ModuleList(TargetBlock(c.size, c.kernel, dilation, c.dropout) for dilation in dilations)
         self.final = nn.Sequential(NormRelu(c.size), Convolution(c.size, c.size, 1))
         INITS[c.init](self)
 
@@ -157,7 +158,7 @@ class ByteNet(nn.Module):
         position = torch.zeros(len(columns), dtype=torch.long, device=columns.device)
         layers = [(StateTensors({"columns": columns}, frozenset({"columns"})),)]
         for block in self.decoder:
-            past = columns.new_zeros(len(columns), block.convolution.reach, self.config.size // 2)  # type: ignore
+            past = columns.new_zeros(len(columns), block.convolution.reach, self.config.size // 2)
             layers.append((StateTensors({"past": past}),))
         return DecoderState(position, layers, batch.source_real, batch.source.shape[1], length, record=record)
 

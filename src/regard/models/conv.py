@@ -4,13 +4,13 @@ The encoder is a choice too: gated as in the paper, or plain windows of words. S
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.config import at_least, below_one, mechanism, option
+from regard.config import Presets, at_least, below_one, mechanism, option
 from regard.models.batch import PairBatch
 from regard.models.stack import check_max_length
 from regard.models.state import DecoderState, StateTensors
@@ -22,13 +22,14 @@ from regard.nn.embedding import SHARE, Output, Share, shared_embeddings
 from regard.nn.feed_forward import ACTIVATIONS
 from regard.nn.init import INITS
 from regard.nn.layout import AttentionContext, Layout
+from regard.nn.module_list import ModuleList
 from regard.nn.pattern import Document, Padding
 from regard.nn.position import LearnedConfig, NoPositionConfig, Position, SinusoidalConfig
 from regard.nn.record import AttentionRecorder, LayerRecord
 from regard.nn.score import DotConfig, ScoreConfig
 from regard.nn.sizes import Sizes
 
-PRESETS: dict[str, dict[str, Any]] = {
+PRESETS: Presets = {
     "convs2s": {"layers": 4, "size": 256, "kernel": 3, "dropout": 0.1},
     "paper": {"layers": 20, "size": 512, "kernel": 3, "dropout": 0.1},  # English→Romanian, Gehring 2017, 4.1
 }
@@ -140,7 +141,7 @@ class DotAttentionConfig(AttentionConfig):
         if self.projection != "separate" or self.d_k is not None or self.d_v is not None:
             raise ValueError("projection, d_k and d_v mean nothing here: there are no projections")
         for score in self.score if isinstance(self.score, list) else [self.score]:
-            if getattr(score, "init", "plain") == "compensated":
+            if isinstance(score, DotConfig) and score.init == "compensated":
                 raise ValueError("score.init: compensated needs a query projection, which is not here")
         if any(c.kind != "none" for c in (self.compress if isinstance(self.compress, list) else [self.compress])):
             raise ValueError("compress must be none: the encoder's states are not shortened")
@@ -150,7 +151,7 @@ class DotAttentionConfig(AttentionConfig):
 class ConvConfig:
     """Encoder and decoder of convolutions, with attention to the source in every decoder layer."""
 
-    presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
+    presets: ClassVar[Presets] = PRESETS
 
     kind: Literal["conv"] = "conv"
     preset: str | None = option(None, f"named sizes: {', '.join(PRESETS)}; any key given beside it wins")
@@ -205,7 +206,7 @@ class ConvS2S(nn.Module):
         self.dropout = Dropout(c.dropout)
         self.encoder_position, self.decoder_position = c.position.build(c.sizes), c.position.build(c.sizes)
         self.encoder = nn.ModuleList(c.encoder.build(c.size, c.kernel, c.dropout) for _ in range(c.layers))
-        self.decoder = nn.ModuleList(
+        self.decoder = ModuleList(
             ConvDecoderLayer(c.size, c.kernel, c.dropout, self._attention(n)) for n in range(c.attention_layers)
         )
         {**INITS, "paper": init_keep_variance}[c.init](self)
@@ -244,7 +245,7 @@ class ConvS2S(nn.Module):
         g = self.dropout(self.decoder_position.embed(self.target_embedding(batch.target), layout))
         x, context = g, AttentionContext(layout, source)
         for n, layer in enumerate(self.decoder):
-            read = (layer.keys(memory), values[:, None])  # type: ignore[operator]
+            read = (layer.keys(memory), values[:, None])
             x, _ = layer(x, g, read, context, record=record and record.at("cross", n))
         return self.output.at(self.dropout(x).flatten(0, 1)[batch.label_positions], batch.labels, smoothing)
 
@@ -256,8 +257,8 @@ class ConvS2S(nn.Module):
         position = torch.zeros(len(memory), dtype=torch.long, device=memory.device)
         layers = []
         for layer in self.decoder:
-            past = memory.new_zeros(len(memory), layer.convolution.reach, self.config.size)  # type: ignore
-            read = CrossKVCache(layer.keys(memory), values[:, None])  # type: ignore[operator]
+            past = memory.new_zeros(len(memory), layer.convolution.reach, self.config.size)
+            read = CrossKVCache(layer.keys(memory), values[:, None])
             layers.append((StateTensors({"past": past}), read))
         return DecoderState(position, layers, layout.real, layout.length, length, record=record)
 

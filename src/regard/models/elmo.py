@@ -50,7 +50,7 @@ class ScalarMix(nn.Module):
 
     def forward(self, layers: list[Tensor]) -> Tensor:
         shares = self.weights.softmax(0)
-        return self.gamma * sum(share * layer for share, layer in zip(shares, layers, strict=True))  # type: ignore[no-any-return]
+        return self.gamma * sum(share * layer for share, layer in zip(shares, layers, strict=True))
 
 
 class Elmo(nn.Module):

@@ -41,7 +41,7 @@ class BodyWithHead(nn.Module):
 
     def hidden(self, batch: TextBatch, record: AttentionRecorder | None = None) -> Tensor:
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
-            return self.body(batch, record)  # type: ignore[no-any-return]  # [B, T, D]
+            return self.body(batch, record)  # [B, T, D]
 
     def forward(
         self, batch: TextBatch, record: AttentionRecorder | None = None, smoothing: float | None = None

@@ -3,12 +3,12 @@
 Its layers are the encoder's, with a causal pattern and a cache. Sizes live in PRESETS, as data.
 """
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from regard.config import below_one, mechanism, option
+from regard.config import Presets, below_one, mechanism, option
 from regard.models import stack
 from regard.models.batch import TextBatch
 from regard.models.stack import EncoderLayer, Positions, StackConfig
@@ -19,16 +19,17 @@ from regard.nn.embedding import Embedding, Output, WordDropout
 from regard.nn.feed_forward import Activation
 from regard.nn.init import INITS
 from regard.nn.layout import AttentionContext, Layout
+from regard.nn.module_list import ModuleList
 from regard.nn.pattern import Causal, Document, Padding
 from regard.nn.position import LearnedConfig
 from regard.nn.record import AttentionRecorder
 
 
-def _gpt2(layers: int, size: int, heads: int) -> dict[str, Any]:
+def _gpt2(layers: int, size: int, heads: int) -> dict[str, int | float | str | bool]:
     return {"layers": layers, "size": size, "inner": 4 * size, "heads": heads, "dropout": 0.1}
 
 
-PRESETS: dict[str, dict[str, Any]] = {
+PRESETS: Presets = {
     "tiny": _gpt2(4, 128, 4),
     "mini": _gpt2(6, 384, 6),
     "small": _gpt2(12, 768, 12),  # this and the larger ones: Radford 2019, table 2
@@ -44,7 +45,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 class LanguageModelConfig(StackConfig):
     """A decoder alone, which predicts the next token of a text."""
 
-    presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
+    presets: ClassVar[Presets] = PRESETS
 
     kind: Literal["lm"] = "lm"
     preset: str | None = option(None, f"named sizes: {', '.join(PRESETS)}; any key given beside it wins")
@@ -101,9 +102,7 @@ class LanguageModel(nn.Module):
         self.output_dropout = c.build_dropout(c.output_dropout)
         self.position = stack.build_positions(c.position, c.attention.sizes(c.size, c.heads), "decoder")
         attentions = c.build_attentions(c.attention, c.layers, self.position, Causal() & Padding() & Document())
-        self.layers = nn.ModuleList(
-            EncoderLayer(own, c.build_feed_forward(), c.build_residuals(2)) for own in attentions
-        )
+        self.layers = ModuleList(EncoderLayer(own, c.build_feed_forward(), c.build_residuals(2)) for own in attentions)
         self.norm = c.build_final_norm()
         INITS[c.init](self)
 
@@ -147,8 +146,8 @@ class LanguageModel(nn.Module):
         prompts = batch.ids[:, :-1]
         room = prompts.shape[1] + length
         position = torch.zeros(len(prompts), dtype=torch.long, device=batch.device)
-        attentions: list[Any] = [layer.attention for layer in self.layers]
-        caches = [(own.empty_cache(position, room, self.embedding.weight),) for own in attentions]
+        weight = self.embedding.weight
+        caches = [(layer.attention.empty_cache(position, room, weight),) for layer in self.layers]
         state = DecoderState(position, caches, None, 0, room, record=record)
         if prompts.shape[1]:
             if record is not None and batch.real is not None:

@@ -16,6 +16,7 @@ from regard.models.recurrent import Recurrent
 from regard.models.state import DecoderState, StateTensors
 from regard.nn.dropout import RowDropout
 from regard.nn.embedding import BiasedOutput, Embedding, Output, WordDropout
+from regard.nn.module_list import ModuleList
 from regard.nn.record import AttentionRecorder
 
 LstmStates = dict[str, Tensor]  # of each layer [B, 1, 2, D]: its h and c
@@ -101,7 +102,7 @@ class WeightDropLstm(Recurrent):
         past = F.dropout(own.weight_hh_l0, self.weight_dropout)
         weights = [own.weight_ih_l0, past, own.bias_ih_l0, own.bias_hh_l0]
         h, c = state.permute(2, 1, 0, 3).contiguous().to(x.dtype).unbind(0)  # [1, B, D] each
-        top, h, c = torch._VF.lstm(x, (h, c), weights, True, 1, 0.0, True, False, True)  # type: ignore[attr-defined]
+        top, h, c = torch._VF.lstm(x, (h, c), weights, True, 1, 0.0, True, False, True)
         return top, torch.stack([h, c]).permute(2, 1, 0, 3)
 
 
@@ -111,7 +112,7 @@ class LstmStack(nn.Module):
     def __init__(self, config: LstmConfig, residual: bool) -> None:
         super().__init__()
         widths, self.residual = config.widths(), residual
-        self.layers = nn.ModuleList(
+        self.layers = ModuleList(
             WeightDropLstm(inputs, size, config.weight_dropout) for inputs, size in pairwise(widths)
         )
         self.dropout = RowDropout(config.dropout)
@@ -125,10 +126,10 @@ class LstmStack(nn.Module):
         for n, layer in enumerate(self.layers):
             inputs, name = self.dropout(x), f"layer{n}"
             if real is not None:
-                out, last = layer.read(inputs, real)  # type: ignore[operator]
+                out, last = layer.read(inputs, real)
                 ended[name] = last.squeeze(3)
             else:
-                empty = inputs.new_zeros(len(x), 1, 2, layer.layers.hidden_size)  # type: ignore[union-attr]
+                empty = inputs.new_zeros(len(x), 1, 2, layer.layers.hidden_size)
                 out, ended[name] = layer(inputs, states.get(name, empty).to(inputs.dtype))
             x = x + out if self.residual and n else out
             outputs.append(x)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from regard.config import at_least, below_one, mechanism, option
+from regard.config import Presets, at_least, below_one, mechanism, option
 from regard.models.batch import PairBatch
 from regard.models.recurrent import Recurrent
 from regard.models.rnn_decoder import BahdanauDecoder, InputFeedingDecoder, LuongDecoder, RnnDecoder
@@ -24,7 +24,7 @@ from regard.nn.record import AttentionRecorder
 from regard.nn.score import AdditiveConfig
 from regard.nn.sizes import Sizes
 
-PRESETS: dict[str, dict[str, Any]] = {
+PRESETS: Presets = {
     "bahdanau": {"attends": "previous", "cell": "gru", "bidirectional": True},
     "luong": {"attends": "current", "cell": "lstm", "bidirectional": False, "layers": 2, "input_feeding": True},
 }
@@ -34,7 +34,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 class RnnConfig:
     """A recurrent encoder and decoder, with one attention to the source."""
 
-    presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
+    presets: ClassVar[Presets] = PRESETS
 
     kind: Literal["rnn"] = "rnn"
     preset: str | None = option(None, f"named choices: {', '.join(PRESETS)}; any key given beside it wins")

@@ -4,7 +4,7 @@ It knows no batch and no vocabulary.
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from torch import Tensor, nn
 
@@ -15,9 +15,10 @@ from regard.nn.compress import CompressConfig, Compressor
 from regard.nn.dropout import Dropout
 from regard.nn.feed_forward import Activation, FeedForward, feed_forward
 from regard.nn.layout import AttentionContext, Layout
+from regard.nn.module_list import ModuleList
 from regard.nn.norm import NORMS
 from regard.nn.pattern import Pattern
-from regard.nn.position import Position, PositionConfig
+from regard.nn.position import LearnedConfig, Position, PositionConfig
 from regard.nn.record import LayerRecord
 from regard.nn.residual import RESIDUALS
 from regard.nn.sizes import Sizes
@@ -60,14 +61,14 @@ class StackConfig:
         return Dropout(rate)
 
     def build_attentions(
-        self, choices: AttentionConfig, layers: int, positions: nn.ModuleList, base_pattern: Pattern
+        self, choices: AttentionConfig, layers: int, positions: ModuleList[Position], base_pattern: Pattern
     ) -> list[MultiHeadAttention]:
         """One a layer; `base_pattern` masks in addition to the chosen one."""
         shared: dict[CompressConfig, Compressor] = {}  # a compressor that layers share is built once
         attentions = []
         for n in range(layers):
             compress = choices.layer(n).compress
-            position: Position = positions[n % len(positions)]  # type: ignore[assignment]
+            position = positions[n % len(positions)]
             layer = choices.build(self.size, self.heads, position, base_pattern, n, shared.get(compress))
             layer.inner_dropout = self.build_dropout(self.inner_dropout)
             if compress.shared_by_layers:
@@ -113,28 +114,26 @@ def check_max_length(
 ) -> None:
     """Raise ValueError where a position ends before the longest input does."""
     for position in as_list(chosen):
-        room = getattr(position, "length", None)
-        if room is not None and room < longest:
+        if isinstance(position, LearnedConfig) and position.length < longest:
             raise ValueError(
-                f"{key}.length is {room}, shorter than the longest input of {longest} tokens "
+                f"{key}.length is {position.length}, shorter than the longest input of {longest} tokens "
                 f"({cause}); raise it, or lower the other"
             )
 
 
-def build_positions(chosen: Positions, sizes: Sizes, role: str) -> nn.ModuleList:
-    return nn.ModuleList(position.build(sizes, role) for position in as_list(chosen))
+def build_positions(chosen: Positions, sizes: Sizes, role: str) -> ModuleList[Position]:
+    return ModuleList(position.build(sizes, role) for position in as_list(chosen))
 
 
-def embed_positions(positions: nn.ModuleList, x: Tensor, layout: Layout) -> Tensor:
+def embed_positions(positions: ModuleList[Position], x: Tensor, layout: Layout) -> Tensor:
     for position in positions:
-        x = position.embed(x, layout)  # type: ignore[operator]
+        x = position.embed(x, layout)
     return x
 
 
-def max_length(positions: nn.ModuleList) -> int | None:
+def max_length(positions: ModuleList[Position]) -> int | None:
     """How many positions they can tell apart, where there is a limit."""
-    limits: list[Any] = [position.longest for position in positions if position.longest is not None]
-    return min(limits, default=None)
+    return min((position.longest for position in positions if position.longest is not None), default=None)
 
 
 # --- layers --------------------------------------------------------------------------------------------------------

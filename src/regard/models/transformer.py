@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from regard.config import at_least, mechanism, option
+from regard.config import Presets, at_least, mechanism, option
 from regard.models import stack
 from regard.models.batch import PairBatch
 from regard.models.stack import EncoderLayer, Positions, StackConfig
@@ -24,6 +24,7 @@ from regard.nn.embedding import SHARE, BiasedOutput, Output, Share, shared_embed
 from regard.nn.feed_forward import FeedForward
 from regard.nn.init import INITS
 from regard.nn.layout import AttentionContext, Layout
+from regard.nn.module_list import ModuleList
 from regard.nn.pattern import Causal, Document, Padding
 from regard.nn.position import Position, PositionConfig, SinusoidalConfig
 from regard.nn.record import ROLES, AttentionRecorder, LayerRecord
@@ -31,7 +32,7 @@ from regard.nn.record import ROLES, AttentionRecorder, LayerRecord
 Encode = Callable[[PairBatch, AttentionRecorder | None], tuple[Tensor, Layout]]
 ENCODE_TOKENS = {"cpu": 512}  # of sources, longest first, in one forward pass: more would be more padding
 
-PRESETS: dict[str, dict[str, Any]] = {
+PRESETS: Presets = {
     "tiny": {"layers": 4, "size": 128, "inner": 256, "heads": 4, "dropout": 0.3},
     "small": {"layers": 6, "size": 256, "inner": 1024, "heads": 4, "dropout": 0.2},
     "base": {"layers": 6, "size": 512, "inner": 2048, "heads": 8, "dropout": 0.1},
@@ -46,6 +47,9 @@ class AttentionsConfig:
     encoder: AttentionConfig = option(AttentionConfig, "self-attention of the source")
     decoder: AttentionConfig = option(AttentionConfig, "self-attention of the target, causal")
     cross: AttentionConfig = option(AttentionConfig, "attention of the target to the source")
+
+    def of(self, role: str) -> AttentionConfig:
+        return {"encoder": self.encoder, "decoder": self.decoder, "cross": self.cross}[role]
 
     @classmethod
     def expand(cls, value: dict[str, Any]) -> dict[str, Any]:
@@ -70,14 +74,14 @@ class PositionsConfig:
         return {role: value.get(role, common) for role in ("encoder", "decoder")} if common else value
 
     def of(self, role: str) -> list[PositionConfig]:
-        return stack.as_list(getattr(self, role))
+        return stack.as_list(self.encoder if role == "encoder" else self.decoder)
 
 
 @mechanism("A1", "x ← norm(x + f(x)), f: attention, attention to the source, feed-forward", "Vaswani 2017")
 class TransformerConfig(StackConfig):
     """Encoder and decoder of self-attention and feed-forward layers."""
 
-    presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
+    presets: ClassVar[Presets] = PRESETS
 
     kind: Literal["transformer"] = "transformer"
     preset: str | None = option(None, f"named sizes: {', '.join(PRESETS)}; any key given beside it wins")
@@ -94,7 +98,7 @@ class TransformerConfig(StackConfig):
         super().__post_init__()
         at_least(self, 1, "decoder_layers")
         for role in ROLES:
-            sizes = getattr(self.attention, role).sizes(self.size, self.heads)
+            sizes = self.attention.of(role).sizes(self.size, self.heads)
             if role != "cross":
                 stack.check_positions(self.position.of(role), role, sizes)
 
@@ -102,7 +106,7 @@ class TransformerConfig(StackConfig):
         """Raise ValueError where the choices cannot serve sequences of this length."""
         for role, longest in (("encoder", source), ("decoder", target), ("cross", source)):
             layers = self.layers if role == "encoder" else self.decoder_layers or self.layers
-            getattr(self.attention, role).check(role, longest, layers)
+            self.attention.of(role).check(role, longest, layers)
         for role, longest in (("encoder", source), ("decoder", target)):
             stack.check_max_length(self.position.of(role), f"position.{role}", longest)
 
@@ -158,23 +162,23 @@ class Transformer(nn.Module):
         self.dropout = Dropout(c.dropout)
         self.encoder_position = self._positions("encoder")
         self.decoder_position = self._positions("decoder")
-        no_position = nn.ModuleList([Position()])  # source and target positions are not comparable
+        no_position = ModuleList([Position()])  # source and target positions are not comparable
         visible = Padding() & Document()
         causal, depth = Causal() & visible, c.decoder_layers or c.layers
         encoder = c.build_attentions(c.attention.encoder, c.layers, self.encoder_position, visible)
         decoder = c.build_attentions(c.attention.decoder, depth, self.decoder_position, causal)
         cross = c.build_attentions(c.attention.cross, depth, no_position, visible)
-        self.encoder = nn.ModuleList(EncoderLayer(own, c.build_feed_forward(), c.build_residuals(2)) for own in encoder)
-        self.decoder = nn.ModuleList(
+        self.encoder = ModuleList(EncoderLayer(own, c.build_feed_forward(), c.build_residuals(2)) for own in encoder)
+        self.decoder = ModuleList(
             DecoderLayer(own, other, c.build_feed_forward(), c.build_residuals(3))
             for own, other in zip(decoder, cross, strict=True)
         )
         self.encoder_norm, self.decoder_norm = c.build_final_norm(), c.build_final_norm()
         INITS[c.init](self)
 
-    def _positions(self, role: str) -> nn.ModuleList:
+    def _positions(self, role: str) -> ModuleList[Position]:
         c = self.config
-        sizes = getattr(c.attention, role).sizes(c.size, c.heads)
+        sizes = c.attention.of(role).sizes(c.size, c.heads)
         return stack.build_positions(c.position.of(role), sizes, role)
 
     @property
@@ -194,7 +198,7 @@ class Transformer(nn.Module):
         x = self.dropout(stack.embed_positions(self.encoder_position, self.source_embedding(ids), layout))
         for n, layer in enumerate(self.encoder):
             x = layer(x, context, record and record.at("encoder", n))
-        return self.encoder_norm(x, layout.real)  # type: ignore[no-any-return]
+        return self.encoder_norm(x, layout.real)
 
     def decode(
         self, target: Tensor, layout: Layout, memory: Tensor, source: Layout, record: AttentionRecorder | None = None
@@ -204,7 +208,7 @@ class Transformer(nn.Module):
         x = self.dropout(stack.embed_positions(self.decoder_position, self.target_embedding(target), layout))
         for n, layer in enumerate(self.decoder):
             x = layer(x, memory, self_context, cross_context, records=_records(record, n))
-        return self.decoder_norm(x, layout.real)  # type: ignore[no-any-return]
+        return self.decoder_norm(x, layout.real)
 
     def forward(
         self, batch: PairBatch, record: AttentionRecorder | None = None, smoothing: float | None = None
@@ -259,7 +263,7 @@ class Transformer(nn.Module):
             return DecoderState.concatenate([self.start(part, length, encode=encode) for part in parts])
         memory, layout = (encode or self.encode)(batch, record)
         position = torch.zeros(len(memory), dtype=torch.long, device=memory.device)
-        caches = [layer.caches(memory, position, length) for layer in self.decoder]  # type: ignore[operator]
+        caches = [layer.caches(memory, position, length) for layer in self.decoder]
         return DecoderState(position, caches, layout.real, layout.length, length, record=record)
 
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:

@@ -62,5 +62,5 @@ DROPOUTS: dict[str, type[Dropout]] = {"place": Dropout, "row": RowDropout}
 def add_dropout(x: Tensor, y: Tensor, dropout: Dropout) -> Tensor:
     """x + dropout(y)."""
     if dropout.rate and (fast := dispatch.fast("add_dropout", x)):
-        return fast(x, y, dropout)  # type: ignore[no-any-return]
-    return x + dropout(y)  # type: ignore[no-any-return]
+        return fast(x, y, dropout)
+    return x + dropout(y)

@@ -5,10 +5,12 @@ Cached decoding, cross-attention and packed documents are the same attention wit
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class AttentionContext:
     keys: Layout
     _memo: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
 
-    def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """The result of `make`, computed at the first request for this key."""
         if key not in self._memo:
             self._memo[key] = make()

@@ -23,7 +23,7 @@ def vocabulary_loss(x: Tensor, weight: Tensor, labels: Tensor, smoothing: float)
     x = x.to(dispatch.product_dtype(x))
     fused = dispatch.fast("smoothed_cross_entropy", x)
     with torch.autocast(x.device.type, enabled=False):
-        return _VocabularyLoss.apply(x, weight, labels, smoothing, fused)  # type: ignore[no-any-return,no-untyped-call]
+        return _VocabularyLoss.apply(x, weight, labels, smoothing, fused)
 
 
 class _VocabularyLoss(torch.autograd.Function):

@@ -32,12 +32,12 @@ NORMS: dict[str, type[LayerNorm] | type[BatchNorm]] = {"layer": LayerNorm, "batc
 def add_norm(x: Tensor, y: Tensor, norm: nn.Module, dropout: Dropout, real: Tensor | None = None) -> Tensor:
     """norm(x + dropout(y))."""
     if isinstance(norm, LayerNorm) and (fast := dispatch.fast("add_norm", x)):
-        return fast(x, y, norm, dropout)  # type: ignore[no-any-return]
-    return norm(x + dropout(y), real)  # type: ignore[no-any-return]
+        return fast(x, y, norm, dropout)
+    return norm(x + dropout(y), real)
 
 
 def norm_beside(x: Tensor, norm: nn.Module, real: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """norm(x), and x itself, which goes on beside it: their gradients may then be added in one pass."""
     if isinstance(norm, LayerNorm) and (fast := dispatch.fast("norm_beside", x)):
-        return fast(x, norm)  # type: ignore[no-any-return]
+        return fast(x, norm)
     return norm(x, real), x

@@ -89,7 +89,7 @@ class BoundLocalP(Pattern):
     dtype: torch.dtype  # of the weights
 
     @property
-    def rows(self) -> int:  # type: ignore[override]
+    def rows(self) -> int:
         return len(self.centre)
 
     def allow(self, context: AttentionContext, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ class Rotary(Position):
         """(a, b) → (a cos pθ − b sin pθ, a sin pθ + b cos pθ), θ_i = base^(−2i/d_k) (Su 2021, eq. 34)."""
         waves = self.waves(layout, torch.promote_types(x.dtype, torch.float32))  # bfloat16 is too coarse for angles
         if fast := dispatch.fast("rotate", x):
-            return fast(x, waves, self.axis == -1)  # type: ignore[no-any-return]
+            return fast(x, waves, self.axis == -1)
         sin, cos = waves.unsqueeze(-3).chunk(2, -1)  # [B or 1, 1, N, d/2]
         a, b = x.unflatten(-1, self.unfolded).unbind(self.axis)  # [B, H, N, d/2]
         return torch.stack([a * cos - b * sin, a * sin + b * cos], self.axis).flatten(-2).to(x.dtype)
