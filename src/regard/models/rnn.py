@@ -184,6 +184,6 @@ class Rnn(nn.Module):
         context = state.cross_context(steps)
         record = state.record and state.record.at("cross", 0)
         x = self.dropout(self.target_embedding(tokens))
-        out = self.decoder(x, context.queries, context.keys, kept, record)
+        out = self.decoder(x, context, kept, record)
         state.advance(steps)
         return out

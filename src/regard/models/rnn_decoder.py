@@ -1,6 +1,6 @@
 """Recurrent decoders with attention: Bahdanau's attends with its previous state, Luong's with its current one.
 
-Both read T ≥ 1 words from what is kept of each row, so that training and decoding are one function.
+All read T ≥ 1 tokens from a row's state, so that training and decoding are one function.
 """
 
 from collections.abc import Iterator
@@ -27,13 +27,9 @@ class RnnDecoder(nn.Module):
         """The initial state of a row, from the encoder's last states [B, L, P, directions, D]."""
         raise NotImplementedError
 
-    def attend(
-        self, q: Tensor, queries: Layout, source: Layout, kept: StateTensors, record: LayerRecord | None
-    ) -> Tensor:
-        """The context of states [B, T, D]: [B, T, M]."""
-        return self.attention.attend(
-            q[:, None], kept["keys"], kept["values"], AttentionContext(queries, source), record
-        )[:, 0]
+    def attend(self, q: Tensor, context: AttentionContext, kept: StateTensors, record: LayerRecord | None) -> Tensor:
+        """The context vectors c of states [B, T, D]: [B, T, M]."""
+        return self.attention.attend(q[:, None], kept["keys"], kept["values"], context, record)[:, 0]
 
     def inputs(self, words: Tensor) -> tuple[Tensor, Tensor]:
         """The first layer's product with the embeddings, all steps at once; and its weight for the other inputs."""
@@ -57,17 +53,17 @@ class BahdanauDecoder(RnnDecoder):
         return {"state": torch.cat([h, *[torch.zeros_like(h)] * (self.rnn.parts - 1)], 2)}
 
     def forward(
-        self, words: Tensor, queries: Layout, source: Layout, kept: StateTensors, record: LayerRecord | None
+        self, words: Tensor, context: AttentionContext, kept: StateTensors, record: LayerRecord | None
     ) -> Tensor:
         x, beside = self.inputs(words)
-        states, tops, contexts = unstack_states(kept["state"]), [], []
-        for step, place in zip(x.unbind(1), _each(queries), strict=True):
-            context = self.attend(states[-1][0][:, None], place, source, kept, record)[:, 0]  # [B, M]
-            states = self.rnn.step(step + F.linear(context, beside), states)
+        states, tops, attended = unstack_states(kept["state"]), [], []
+        for step, one in zip(x.unbind(1), _step_contexts(context), strict=True):
+            c = self.attend(states[-1][0][:, None], one, kept, record)[:, 0]  # [B, M]
+            states = self.rnn.step(step + F.linear(c, beside), states)
             tops.append(states[-1][0])
-            contexts.append(context)
+            attended.append(c)
         kept["state"] = stack_states(states)
-        t = self.readout(torch.cat([torch.stack(tops, 1), words, torch.stack(contexts, 1)], -1))  # [B, T, 2E]
+        t = self.readout(torch.cat([torch.stack(tops, 1), words, torch.stack(attended, 1)], -1))  # [B, T, 2E]
         return torch.maximum(t[..., ::2], t[..., 1::2])  # maxout, A.2.2
 
 
@@ -79,20 +75,17 @@ class LuongDecoder(RnnDecoder):
         self.readout = nn.Linear(memory + rnn.layers.hidden_size, words, bias=False)
 
     def begin(self, ended: Tensor) -> dict[str, Tensor]:
-        """Every layer goes on from where the encoder's ended."""
+        """Every layer continues the encoder's last state."""
         return {"state": ended.flatten(-2)}
 
     def forward(
-        self, words: Tensor, queries: Layout, source: Layout, kept: StateTensors, record: LayerRecord | None
+        self, words: Tensor, context: AttentionContext, kept: StateTensors, record: LayerRecord | None
     ) -> Tensor:
         h, kept["state"] = self.rnn(words, kept["state"])
-        return self.combine(h, queries, source, kept, record)
+        return self.combine(h, context, kept, record)
 
-    def combine(
-        self, h: Tensor, queries: Layout, source: Layout, kept: StateTensors, record: LayerRecord | None
-    ) -> Tensor:
-        context = self.attend(h, queries, source, kept, record)
-        return self.readout(torch.cat([context, h], -1)).tanh()  # [B, T, E]
+    def combine(self, h: Tensor, context: AttentionContext, kept: StateTensors, record: LayerRecord | None) -> Tensor:
+        return self.readout(torch.cat([self.attend(h, context, kept, record), h], -1)).tanh()  # [B, T, E]
 
 
 class InputFeedingDecoder(LuongDecoder):
@@ -102,17 +95,19 @@ class InputFeedingDecoder(LuongDecoder):
         return {**super().begin(ended), "fed": ended.new_zeros(len(ended), self.words)}
 
     def forward(
-        self, words: Tensor, queries: Layout, source: Layout, kept: StateTensors, record: LayerRecord | None
+        self, words: Tensor, context: AttentionContext, kept: StateTensors, record: LayerRecord | None
     ) -> Tensor:
         x, beside = self.inputs(words)
         states, fed, out = unstack_states(kept["state"]), kept["fed"], []
-        for step, place in zip(x.unbind(1), _each(queries), strict=True):
+        for step, one in zip(x.unbind(1), _step_contexts(context), strict=True):
             states = self.rnn.step(step + F.linear(fed, beside), states)
-            fed = self.combine(states[-1][0][:, None], place, source, kept, record)[:, 0]
+            fed = self.combine(states[-1][0][:, None], one, kept, record)[:, 0]
             out.append(fed)
         kept["state"], kept["fed"] = stack_states(states), fed
         return torch.stack(out, 1)
 
 
-def _each(layout: Layout) -> Iterator[Layout]:
-    return (Layout(position, layout.end) for position in layout.position.split(1, 1))
+def _step_contexts(context: AttentionContext) -> Iterator[AttentionContext]:
+    """One query at a time."""
+    queries = context.queries
+    return (AttentionContext(Layout(position, queries.end), context.keys) for position in queries.position.split(1, 1))
