@@ -32,16 +32,16 @@ class _Rotate(torch.autograd.Function):
 
 def _rotated(x: Tensor, waves: Tensor, neighbours: bool, back: bool) -> Tensor:
     """x [B, H, N, d]; waves [N, d], or [B or 1, N, d]. The result lies in memory as [B, N, H, d]."""
-    from regard.accel.kernels import rotate_kernel
+    from regard.accel.kernels import rotary_kernel
 
     if x.stride(-1) != 1:
         x = x.contiguous()
     rows, heads, n, size = x.shape
     out = x.new_empty(rows, n, heads, size)
-    wide = launch.power(heads * size // 2)
+    wide = launch.power_of_2(heads * size // 2)
     places = max(1, 2048 // wide)
-    with launch.on(x):
-        rotate_kernel[(rows, -(-n // places))](
+    with launch.device_of(x):
+        rotary_kernel[(rows, -(-n // places))](
             x, waves.contiguous(), out, n, x.stride(0), x.stride(1), x.stride(2),
             n * size if waves.dim() == 3 and len(waves) > 1 else 0,
             HEADS=heads, HALF=size // 2, WIDE=wide, ROWS=places, NEXT=1 if neighbours else size // 2, BACK=back,

@@ -74,7 +74,7 @@ def _next(IDS, REFS, m, stop, step):
 
 
 @kernel
-def forward_kernel(
+def sparse_forward_kernel(
     Q, K, V, OUT, LSE, PART, MOST, SUM, IDS, REFS, COUNTS, EVERY, TOP, BITS, LENGTHS,
     q_b, q_h, q_n, k_b, k_h, k_n, v_b, v_h, v_n, o_b, o_h, o_n, list_b, list_h,
     heads, n, tiles, width, splits, scale,
@@ -127,7 +127,7 @@ def forward_kernel(
 
 
 @kernel
-def merge_kernel(
+def merge_splits_kernel(
     OUT, LSE, PART, MOST, SUM, LENGTHS, o_b, o_h, o_n, heads, n, splits,
     ROWS: tl.constexpr, D_V: tl.constexpr, EDGE: tl.constexpr, PADDED: tl.constexpr,
 ):  # fmt: skip
@@ -154,7 +154,7 @@ def merge_kernel(
 
 
 @kernel
-def queries_kernel(
+def d_queries_kernel(
     Q, K, V, OUT, D_OUT, LSE, DELTA, D_Q, PART, IDS, REFS, COUNTS, EVERY, TOP, BITS, LENGTHS,
     q_b, q_h, q_n, k_b, k_h, k_n, v_b, v_h, v_n, o_b, o_h, o_n, g_b, g_h, g_n, dq_b, dq_h, dq_n, list_b, list_h,
     heads, n, tiles, width, splits, scale, factor,
@@ -204,8 +204,8 @@ def queries_kernel(
 
 
 @kernel
-def keys_kernel(
-    Q, K, V, D_OUT, LSE, DELTA, TO_K, TO_V, PART_K, PART_V, REFS, STARTS, ASKS, ASK_REFS, EVERY, BITS, LENGTHS,
+def d_keys_values_kernel(
+    Q, K, V, D_OUT, LSE, DELTA, TO_K, TO_V, PART_K, PART_V, REFS, STARTS, QUERY_IDS, QUERY_REFS, EVERY, BITS, LENGTHS,
     q_b, q_h, q_n, k_b, k_h, k_n, v_b, v_h, v_n, g_b, g_h, g_n, dk_b, dk_h, dk_n, dv_b, dv_h, dv_n, list_b, list_h,
     heads, n, tiles, width, splits, scale, factor,
     ROWS: tl.constexpr, SOME: tl.constexpr, COLS: tl.constexpr, D_K: tl.constexpr, D_V: tl.constexpr,
@@ -221,11 +221,11 @@ def keys_kernel(
     length = tl.load(LENGTHS + b) if PADDED else n
     lists = b * list_b + h * list_h
     first, last = tl.load(STARTS + lists * tiles + tile), tl.load(STARTS + lists * tiles + tile + 1)
-    asks, refs, step = ASKS, ASK_REFS, tl.where(edge, width, 1)
+    query_ids, refs, step = QUERY_IDS, QUERY_REFS, tl.where(edge, width, 1)
     if edge:  # all tiles of queries meet it, and list it in the same column
         first = split * STRIDE
         last = tl.minimum(first + STRIDE, tl.cdiv(n, ROWS))
-        asks, refs = EVERY, REFS + lists * tl.cdiv(n, ROWS) * width + tile
+        query_ids, refs = EVERY, REFS + lists * tl.cdiv(n, ROWS) * width + tile
     last = tl.where(tile * COLS < length, last, first)
     Q += b * q_b + h * q_h
     D_OUT += b * g_b + h * g_h
@@ -235,7 +235,7 @@ def keys_kernel(
     v = _vectors(V + b * v_b + h * v_h, at, v_n, n, D_V, EVEN)
     d_k = tl.zeros([COLS, D_K], tl.float32)
     d_v = tl.zeros([COLS, D_V], tl.float32)
-    other, ref = _next(asks, refs, first, last, step)
+    other, ref = _next(query_ids, refs, first, last, step)
     for each in range(first * (ROWS // SOME), last * (ROWS // SOME)):
         query = each % (ROWS // SOME) * SOME + tl.arange(0, SOME)
         place = other * ROWS + query
@@ -248,7 +248,7 @@ def keys_kernel(
         d_weights = tl.dot(v, tl.trans(d_out))
         d_scores = weights * (d_weights - tl.load(DELTA + place)[None, :])
         d_k = tl.dot(d_scores.to(q.dtype), q, d_k)
-        other, ref = _next(asks, refs, (each + 1) // (ROWS // SOME), last, step)
+        other, ref = _next(query_ids, refs, (each + 1) // (ROWS // SOME), last, step)
     d_k = tl.where(at[:, None] < length, d_k * factor, 0.0)
     d_v = tl.where(at[:, None] < length, d_v, 0.0)
     if edge:

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.accel.inference_weights import inference_weights
-from regard.decoding import Beam, DecodingConfig, Engine, Feed, Generator, Greedy, Hypothesis, Sample, Symbols
-from regard.decoding.engine import quiet
+from regard.decoding import Beam, DecodingConfig, Engine, Generator, Greedy, Hypothesis, RequestQueue, Sample, Symbols
+from regard.decoding.engine import no_callback
 from regard.errors import RegardError, listed
 from regard.evaluation import Metric, text_metrics
 from regard.evaluation.metrics import perplexity
@@ -205,8 +205,8 @@ class Translator:
         self.model.eval()
         # what is recorded cannot be refilled: such lines go batch by batch
         for rows, room in (batches if places else lanes)([len(row) for row in ids], budget):
-            feed = asked.added(self._feed(ids, rows, room, [limits[row] for row in rows], heads), rows)
-            searched = self._search(feed, [keys[row] for row in rows], decoding, count, places, told)
+            queue = asked.added(self._feed(ids, rows, room, [limits[row] for row in rows], heads), rows)
+            searched = self._search(queue, [keys[row] for row in rows], decoding, count, places, told)
             for row, hypotheses in zip(rows, searched, strict=True):
                 found[row] = [self._translation(h, len(ids[row]) + 1, options) for h in hypotheses]
         self.model.train(was_training)
@@ -217,7 +217,9 @@ class Translator:
         limit, longest = decoding.limit(source), getattr(self.model, "longest", None)  # a table of positions ends there
         return limit if longest is None else min(limit, longest - 1)
 
-    def _feed(self, ids: list[list[int]], rows: list[int], room: int, limits: list[int], heads: Heads | None) -> Feed:
+    def _feed(
+        self, ids: list[list[int]], rows: list[int], room: int, limits: list[int], heads: Heads | None
+    ) -> RequestQueue:
         """Those lines, longest first, `room` at once."""
         marks, device = self.vocabulary.source, self.device
 
@@ -226,7 +228,9 @@ class Translator:
             source, real = sources(Packed.of([ids[row] for row in now]), marks.pad, marks.eos)
             return Pairs(source, real, tree=self._tree(heads, ids, now)).to(device)
 
-        return Feed(read, limits, room, blank=self.blank, lengths=[len(ids[row]) + 1 for row in rows])
+        return RequestQueue(
+            read, limits, room, dummy_batch=self.blank, source_lengths=[len(ids[row]) + 1 for row in rows]
+        )
 
     def blank(self, count: int, length: int) -> Pairs:
         """So many sources of so many words, of no meaning."""
@@ -257,7 +261,7 @@ class Translator:
 
     def _search(
         self,
-        feed: Feed,
+        queue: RequestQueue,
         keys: list[int],
         decoding: DecodingConfig,
         count: int,
@@ -266,7 +270,7 @@ class Translator:
     ) -> list[list[Hypothesis]]:
         draws = []
         for n in range(count if isinstance(decoding, Sample) else 1):
-            now = replace(feed, keys=[key * count + n for key in keys], told=told if n == 0 else quiet)
+            now = replace(queue, keys=[key * count + n for key in keys], on_done=told if n == 0 else no_callback)
             record = Record(places) if places else None
             draws.append(self.engine.decode(now, self.symbols, decoding, count, record))
         return [sorted(chain(*found), key=lambda h: -h.score) for found in zip(*draws, strict=True)]
