@@ -263,7 +263,7 @@ def test_what_is_refused(device: torch.device) -> None:
     assert reason(end_to_end([128], device), packed) is None
     assert reason(Layout.of(8, device=device), packed) == reason(packed, Layout.of(8, device=device)) == ""
     assert reason(packed, packed, torch.float64) == ""
-    assert reason(long, packed) == reason(packed, long) == "sequences have more than 128 places"
+    assert reason(long, packed) == reason(packed, long) == "sequences have more than 128 positions"
     with dispatch.plain():
         assert reason(packed, packed) == ""
     with dispatch.plain(False):

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from regard import config
-from regard.decoding import Greedy, Sample, Sampler, Symbols, TokenStream, greedy_token
+from regard.decoding import Greedy, Sample, Symbols, TokenSampler, TokenStream, greedy_token
 from regard.decoding.logits_processors import RepetitionPenalty, filtered_distribution
 from regard.decoding.scores import log_probabilities
 from regard.models.lm import LanguageModel, LanguageModelConfig
@@ -50,7 +50,7 @@ def test_greedy_is_greedy_search() -> None:
 def test_draws_are_those_of_sample() -> None:
     net, choices = model(), Sample(temperature=1.3, top_k=9, top_p=0.9, min_p=0.02, seed=7)
     expected = sample(net, read([PROMPT] * 4), [15] * 4, SYMBOLS, choices)
-    drawn = Sampler.of(choices, SYMBOLS, range(4), 15, torch.tensor([PROMPT] * 4))
+    drawn = TokenSampler.of(choices, SYMBOLS, range(4), 15, torch.tensor([PROMPT] * 4))
     said, totals = rows_of(TokenStream(net, read, [PROMPT] * 4, 15, 64, SYMBOLS, drawn), 4)
     for found, total, h in zip(said, totals, expected, strict=True):
         assert [token for token in found if token != SYMBOLS.eos] == h.tokens
@@ -77,9 +77,8 @@ def test_a_row_can_be_stopped_and_the_others_go_on() -> None:
     never = Symbols(2, 3, (0, 2, 3))
 
     def stream() -> TokenStream:
-        return TokenStream(
-            net, read, [PROMPT] * 3, 12, 64, never, Sampler.of(choices, never, range(3), 12, torch.tensor([PROMPT] * 3))
-        )
+        sampler = TokenSampler.of(choices, never, range(3), 12, torch.tensor([PROMPT] * 3))
+        return TokenStream(net, read, [PROMPT] * 3, 12, 64, never, sampler)
 
     whole, _ = rows_of(stream(), 3)
     cut, said = stream(), [[], [], []]  # type: ignore[var-annotated]
@@ -108,7 +107,7 @@ def test_penalties_and_cuts_are_those_of_transformers() -> None:
 
 def test_drawing_follows_the_probabilities() -> None:
     logp = torch.log_softmax(torch.tensor([[1.0, 2.0, 0.0, -1.0]]).double(), -1).expand(20_000, 4)
-    drawn = Sampler.of(Sample(top_k=3), Symbols(0, 3), range(20_000), 1, torch.empty(20_000, 0, dtype=torch.long))
+    drawn = TokenSampler.of(Sample(top_k=3), Symbols(0, 3), range(20_000), 1, torch.empty(20_000, 0, dtype=torch.long))
     tokens = drawn(logp, logp, torch.arange(20_000), 0)
     expected = logp[0, :3].exp() / logp[0, :3].exp().sum()
     np.testing.assert_allclose(np.bincount(tokens, minlength=4) / 20_000, [*expected, 0.0], atol=0.01)

@@ -9,15 +9,15 @@ from torch.autograd.function import once_differentiable
 from regard.accel import launch
 from regard.nn.dropout import Dropout
 
-ROWS, WIDE = 32, 64  # places and features that a program of the kernel takes
+ROWS, WIDE = 32, 64  # positions and features that a program of the kernel takes
 
 
 def dropout(x: Tensor, layer: Dropout) -> Tensor:
-    return _Add.apply(None, x, DropoutDraw.of(layer, x))  # type: ignore[no-any-return,no-untyped-call]
+    return _Add.apply(None, x, DropoutDraw.of(layer, x))
 
 
 def add_dropout(x: Tensor, y: Tensor, layer: Dropout) -> Tensor:
-    return _Add.apply(x, y, DropoutDraw.of(layer, y))  # type: ignore[no-any-return,no-untyped-call]
+    return _Add.apply(x, y, DropoutDraw.of(layer, y))
 
 
 class DropoutDraw(NamedTuple):
@@ -25,7 +25,7 @@ class DropoutDraw(NamedTuple):
 
     rate: float = 0.0
     call_seed: int = 0
-    span: int = 1  # how many places share one draw
+    span: int = 1  # how many positions share one draw
 
     @staticmethod
     def of(dropout: Dropout, x: Tensor) -> "DropoutDraw":
@@ -45,7 +45,7 @@ class _Add(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
         dtype, draw = ctx.saved
         d_x = d_out if ctx.needs_input_grad[0] else None
         return d_x, _dropped(None, d_out.contiguous(), dtype, draw), None
@@ -55,11 +55,11 @@ def _dropped(x: Tensor | None, y: Tensor, dtype: torch.dtype, draw: DropoutDraw)
     from regard.accel.kernels import dropout_kernel
 
     size, out = y.shape[-1], torch.empty_like(y, dtype=dtype)
-    places, shared = y.numel() // size, draw.span > 1
-    row = draw.span if shared else max(places, 1)  # what does not share is one long row
+    positions, shared = y.numel() // size, draw.span > 1
+    row = draw.span if shared else max(positions, 1)  # what does not share is one long row
     blocks = -(-row // ROWS)
     with launch.device_of(y):
-        dropout_kernel[(places // row * blocks, -(-size // WIDE))](
+        dropout_kernel[(positions // row * blocks, -(-size // WIDE))](
             x, y, out, row, blocks, launch.step_seed(y), draw.rate, draw.call_seed,
             D=size, ROWS=ROWS, WIDE=WIDE, ADDS=x is not None, SHARED=shared, num_warps=4,
         )  # fmt: skip

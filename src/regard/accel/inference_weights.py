@@ -55,7 +55,7 @@ class OneDnnLinear(nn.Module):
         if more := -count % next(step for most, step in STEPS if count <= most):
             x, shape = F.pad(x.reshape(count, -1), (0, 0, 0, more)), x.shape
             return self._product(x, then)[:count].view(*shape[:-1], -1)
-        return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, then, [], "")  # type: ignore[no-any-return]
+        return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, then, [], "")
 
 
 class RefinedOutput(OneDnnLinear):

@@ -36,13 +36,13 @@ def dropout_kernel(
     X, Y, OUT, n, blocks, STEP_SEED, dropout, call_seed,
     D: tl.constexpr, ROWS: tl.constexpr, WIDE: tl.constexpr, ADDS: tl.constexpr, SHARED: tl.constexpr,
 ):  # fmt: skip
-    """Rows have n places, and a program takes some features of some places of one; where SHARED, they draw once."""
+    """A program takes some features of some of the n positions of a row; where SHARED, all of these share one draw."""
     row, block = tl.program_id(0) // blocks, tl.program_id(0) % blocks
     within, column = block * ROWS + tl.arange(0, ROWS), tl.program_id(1) * WIDE + tl.arange(0, WIDE)
-    place = row * n + within
-    at = place.to(tl.int64)[:, None] * D + column[None, :]
+    position = row * n + within
+    at = position.to(tl.int64)[:, None] * D + column[None, :]
     inside = (within < n)[:, None] & (column < D)[None, :]
-    draw = (row * D + column)[None, :] if SHARED else place[:, None] * D + column[None, :]
+    draw = (row * D + column)[None, :] if SHARED else position[:, None] * D + column[None, :]
     factor = tl.where(keep_mask(STEP_SEED, call_seed, draw, dropout), 1 / (1 - dropout), 0.0)
     out = tl.load(Y + at, mask=inside, other=0.0).to(tl.float32) * factor
     if ADDS:
@@ -204,27 +204,27 @@ def cross_entropy_kernel(SCORES, LABELS, LOSS, width, entries, smoothing, BLOCK:
 
 @triton.jit(do_not_specialize=["n"])
 def rotary_kernel(
-    X, WAVES, OUT, n, of_row, of_head, of_place, of_wave,
+    X, WAVES, OUT, n, of_row, of_head, of_position, of_wave,
     HEADS: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     NEXT: tl.constexpr, BACK: tl.constexpr,
 ):  # fmt: skip
-    """Some places of one row, all heads. X may be any view; OUT lies as [B, N, H, d]. BACK turns the other way.
+    """Some positions of one row, all heads. X may be any view; OUT lies as [B, N, H, d]. BACK turns the other way.
 
-    The two of a pair stand NEXT apart; in WAVES, the sines of a place come first, then its cosines.
+    The two of a pair stand NEXT apart; in WAVES, the sines of a position come first, then its cosines.
     """
-    row, place = tl.program_id(0).to(tl.int64), tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+    row, position = tl.program_id(0).to(tl.int64), tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     pair = tl.arange(0, WIDE)
     head, n_th = pair // HALF, pair % HALF
     first = n_th * 2 if NEXT == 1 else n_th
-    inside = (place < n)[:, None] & (pair < HEADS * HALF)[None, :]
-    wave = WAVES + row * of_wave + place[:, None] * (2 * HALF) + n_th[None, :]
+    inside = (position < n)[:, None] & (pair < HEADS * HALF)[None, :]
+    wave = WAVES + row * of_wave + position[:, None] * (2 * HALF) + n_th[None, :]
     sin = tl.load(wave, mask=inside, other=0.0)
     cos = tl.load(wave + HALF, mask=inside, other=0.0)
     if BACK:
         sin = -sin
-    source = X + row * of_row + place[:, None] * of_place + (head * of_head + first)[None, :]
+    source = X + row * of_row + position[:, None] * of_position + (head * of_head + first)[None, :]
     a = tl.load(source, mask=inside, other=0.0).to(tl.float32)
     b = tl.load(source + NEXT, mask=inside, other=0.0).to(tl.float32)
-    out = OUT + (row * n + place[:, None]) * (2 * HEADS * HALF) + (head * 2 * HALF + first)[None, :]
+    out = OUT + (row * n + position[:, None]) * (2 * HEADS * HALF) + (head * 2 * HALF + first)[None, :]
     tl.store(out, (a * cos - b * sin).to(OUT.dtype.element_ty), mask=inside)
     tl.store(out + NEXT, (a * sin + b * cos).to(OUT.dtype.element_ty), mask=inside)

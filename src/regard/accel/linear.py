@@ -14,13 +14,13 @@ SPLITS = 64  # programs that share the rows of a column
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return _Linear.apply(x, weight, bias, "none")  # type: ignore[no-any-return,no-untyped-call]
+    return _Linear.apply(x, weight, bias, "none")
 
 
 def activated(x: Tensor, weight: Tensor, bias: Tensor, activation: nn.Module) -> Tensor | None:
     """None where the kernel does not know the activation."""
     kind = _kind(activation)
-    return None if kind is None else _Linear.apply(x, weight, bias, kind)  # type: ignore[no-any-return,no-untyped-call]
+    return None if kind is None else _Linear.apply(x, weight, bias, kind)
 
 
 def _kind(activation: nn.Module) -> str | None:
@@ -48,7 +48,7 @@ class _Linear(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
         (rows, table, kept), (kind, of_x, of_weight, of_bias) = ctx.saved_tensors, ctx.saved
         d_rows, d_bias = _columns(d_out.flatten(0, -2).contiguous(), kept, kind)
         d_x = (d_rows @ table).to(of_x).view(*d_out.shape[:-1], -1) if ctx.needs_input_grad[0] else None

@@ -16,15 +16,15 @@ PROGRAMS = 528  # of the backward kernel: enough to fill a large GPU, few enough
 
 
 def layer_norm(x: Tensor, norm: LayerNorm) -> Tensor:
-    return _Norm.apply(x, None, norm.weight, norm.bias, norm.eps, NO_DROPOUT, False)  # type: ignore[no-any-return,no-untyped-call]
+    return _Norm.apply(x, None, norm.weight, norm.bias, norm.eps, NO_DROPOUT, False)
 
 
 def add_norm(x: Tensor, y: Tensor, norm: LayerNorm, dropout: Dropout) -> Tensor:
-    return _Norm.apply(x, y, norm.weight, norm.bias, norm.eps, DropoutDraw.of(dropout, y), False)  # type: ignore[no-any-return,no-untyped-call]
+    return _Norm.apply(x, y, norm.weight, norm.bias, norm.eps, DropoutDraw.of(dropout, y), False)
 
 
 def norm_beside(x: Tensor, norm: LayerNorm) -> tuple[Tensor, Tensor]:
-    return _Norm.apply(x, None, norm.weight, norm.bias, norm.eps, NO_DROPOUT, True)  # type: ignore[no-any-return,no-untyped-call]
+    return _Norm.apply(x, None, norm.weight, norm.bias, norm.eps, NO_DROPOUT, True)
 
 
 def add_norm_without_gradient(x: Tensor, y: Tensor, norm: LayerNorm) -> Tensor:
@@ -35,7 +35,7 @@ def add_norm_without_gradient(x: Tensor, y: Tensor, norm: LayerNorm) -> Tensor:
 def _normed(
     x: Tensor, y: Tensor | None, weight: Tensor, bias: Tensor, epsilon: float, draw: DropoutDraw
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The norm, and the mean and scale of every place, which its gradient needs."""
+    """The norm, and the mean and scale of every position, which its gradient needs."""
     from regard.accel.kernels import layer_norm_forward_kernel
 
     out, sizes = torch.empty_like(x, dtype=dispatch.product_dtype(x)), _sizes(x, y, draw)
@@ -70,7 +70,7 @@ class _Norm(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d_out: Tensor, d_passed: Tensor | None = None) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, d_out: Tensor, d_passed: Tensor | None = None) -> tuple[Tensor | None, ...]:
         from regard.accel.kernels import layer_norm_backward_kernel
 
         (x, y, weight, mean, scale), (n, draw) = ctx.saved_tensors, ctx.saved

@@ -20,7 +20,7 @@ from regard.nn.pattern import Causal
 if TYPE_CHECKING:
     from regard.nn.attention import Attention
 
-LONGEST = 128  # places of a sequence that one tile holds
+LONGEST = 128  # positions of a sequence that one tile holds
 HEADS = (16, 32, 64, 128)  # dimensions that tensor cores take
 LOG2E = math.log2(math.e)  # exponentials are taken to the base 2
 PROGRAMS = {16: 528, 32: 528, 64: 264, 128: 132}  # that take sequences by turns, for each head
@@ -32,7 +32,7 @@ def packed_unsupported_reason(job: Job) -> str | None:
     if q.spans is None or k.spans is None or not dispatch.usable(job.q):
         return ""
     if not (fits_tile(q) and fits_tile(k)):
-        return f"sequences have more than {LONGEST} places"
+        return f"sequences have more than {LONGEST} positions"
     return unsupported_layer(job.layer)
 
 
@@ -123,7 +123,7 @@ class PackedAttention(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
         from regard.accel.packed_attention_kernels import packed_backward_kernel
 
         call, parts = ctx.call, ctx.saved_tensors
@@ -141,5 +141,5 @@ class PackedAttention(torch.autograd.Function):
 
 
 def _strides(*tensors: Tensor) -> tuple[int, ...]:
-    """Of places and of heads."""
+    """Of positions and of heads."""
     return tuple(stride for tensor in tensors for stride in (tensor.stride(2), tensor.stride(1)))

@@ -2,7 +2,7 @@
 """Triton kernels of attention within many short sequences: all of one, under one head, is a tile.
 
 Programs take sequences by turns, as many as there are. Only q, k and v are kept for the backward pass: the weights
-of a tile are cheaper to compute again than to read. x_n and x_h are the strides of places and heads; capitals are
+of a tile are cheaper to compute again than to read. x_n and x_h are the strides of positions and heads; capitals are
 pointers and what a kernel is compiled for.
 """
 
@@ -15,16 +15,16 @@ kernel = triton.jit(do_not_specialize=["call_seed"])
 
 
 @triton.jit
-def _read(X, start, length, place, x_n, x_h, SIZE: tl.constexpr):
-    """One sequence's vectors under one head [places, SIZE], zeros past its end."""
-    at = (start + place).to(tl.int64)[:, None] * x_n + tl.program_id(1) * x_h + tl.arange(0, SIZE)[None, :]
-    return tl.load(X + at, mask=(place < length)[:, None], other=0.0)
+def _read(X, start, length, position, x_n, x_h, SIZE: tl.constexpr):
+    """One sequence's vectors under one head [positions, SIZE], zeros past its end."""
+    at = (start + position).to(tl.int64)[:, None] * x_n + tl.program_id(1) * x_h + tl.arange(0, SIZE)[None, :]
+    return tl.load(X + at, mask=(position < length)[:, None], other=0.0)
 
 
 @triton.jit
-def _write(X, start, length, place, x_n, x_h, values, SIZE: tl.constexpr):
-    at = (start + place).to(tl.int64)[:, None] * x_n + tl.program_id(1) * x_h + tl.arange(0, SIZE)[None, :]
-    tl.store(X + at, values.to(X.dtype.element_ty), mask=(place < length)[:, None])
+def _write(X, start, length, position, x_n, x_h, values, SIZE: tl.constexpr):
+    at = (start + position).to(tl.int64)[:, None] * x_n + tl.program_id(1) * x_h + tl.arange(0, SIZE)[None, :]
+    tl.store(X + at, values.to(X.dtype.element_ty), mask=(position < length)[:, None])
 
 
 @triton.jit

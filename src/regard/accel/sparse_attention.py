@@ -1,8 +1,8 @@
 """Sparse patterns on a GPU: our own kernels meet only the tiles of queries and keys that a pattern lists.
 
 Time and memory are linear in the length, forward and backward, and one compilation serves all lengths. FlexAttention
-is not used: where places see all, a few of its programs work long after all others; its gradients have no tiles of 64
-on a Hopper GPU; and it compiles again for other lengths.
+is not used: where positions see all, a few of its programs work long after all others; its gradients have no tiles of
+64 on a Hopper GPU; and it compiles again for other lengths.
 """
 
 import math
@@ -158,16 +158,16 @@ class SparseAttention(torch.autograd.Function):
         return d_q, d_keys, d_values, None, None, None
 
 
-def _parts_of(q: Tensor, splits: int, places: int, *size: int) -> Tensor:
+def _parts_of(q: Tensor, splits: int, positions: int, *size: int) -> Tensor:
     """Room for what the splits of the edge find."""
-    return q.new_empty(*q.shape[:2], splits, places, *size, dtype=torch.float32)
+    return q.new_empty(*q.shape[:2], splits, positions, *size, dtype=torch.float32)
 
 
 def _add_up(whole: Tensor, part: Tensor) -> None:
-    """The first places of `whole` [B, H, N, d] become the sum over splits [B, H, splits, places, d]."""
-    places = min(part.shape[3], whole.shape[2])
-    if places:
-        whole[:, :, :places] = part.sum(2)[:, :, :places]
+    """The first positions of `whole` [B, H, N, d] become the sum over splits [B, H, splits, positions, d]."""
+    positions = min(part.shape[3], whole.shape[2])
+    if positions:
+        whole[:, :, :positions] = part.sum(2)[:, :, :positions]
 
 
 def _sizes(plan: SparsePlan, q: Tensor, v: Tensor, lengths: Tensor | None) -> dict[str, int]:

@@ -79,11 +79,11 @@ class _Planner:
 
     def __init__(self, parts: tuple[Pattern, ...], call: Call, rows: int, listed: Blocks, known: bool) -> None:
         self.parts, self.call, self.rows, self.listed, self.known = parts, call, rows, listed, known
-        self.n, self.places = call.keys.length, min(listed.edge, call.keys.length)  # of the edge
+        self.n, self.edge_length = call.keys.length, min(listed.edge, call.keys.length)
         self.query_tiles, self.key_tiles = -(-self.n // rows), -(-self.n // KEYS)
         self.causal = Causal() in parts
-        self.edge = -(-self.places // KEYS)
-        self.tops = 0 if self.causal else -(-self.places // rows)  # nobody sees much of what lies before the first
+        self.edge = -(-self.edge_length // KEYS)
+        self.tops = 0 if self.causal else -(-self.edge_length // rows)  # nobody sees much of what lies before the first
         self.device = listed.keys.device
         self.bits = [torch.zeros(1, rows, KEYS // 32, dtype=torch.int32, device=self.device)]
 
@@ -92,7 +92,7 @@ class _Planner:
         u, there, whole = self._lists(t)
         refs = self._refs(t, u, there, whole)
         top_u = torch.arange(self.key_tiles, device=self.device).expand(len(u), self.tops, -1)
-        top = self._refs(t[: self.tops], top_u, top_u >= 0, (t[: self.tops] + 1) * self.rows <= self.places)
+        top = self._refs(t[: self.tops], top_u, top_u >= 0, (t[: self.tops] + 1) * self.rows <= self.edge_length)
         u, refs, counts = self._sorted(u, refs)
         starts, query_ids, query_refs = self._by_keys((u, refs), (top_u, top))
         rows, heads = self.listed.keys.shape[:2]
@@ -112,7 +112,7 @@ class _Planner:
             whole = self.listed.whole.expand_as(self.listed.keys).flatten(0, 1).repeat_interleave(per, -1)
         first = torch.arange(self.edge, device=self.device).expand(len(u), self.query_tiles, -1)
         there = torch.cat([first >= 0, (u >= self.edge) & (u < self.key_tiles) & (t >= self.tops)], -1)
-        return torch.cat([first, u], -1), there, torch.cat([(first + 1) * KEYS <= self.places, whole], -1)
+        return torch.cat([first, u], -1), there, torch.cat([(first + 1) * KEYS <= self.edge_length, whole], -1)
 
     def _refs(self, t: Tensor, u: Tensor, there: Tensor, whole: Tensor) -> Tensor:
         """-1 where all is visible, 0 where nothing is, else the bits that say what."""

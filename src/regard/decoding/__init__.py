@@ -5,7 +5,7 @@ from regard.decoding.config import Beam, DecodingConfig, Greedy, Sample
 from regard.decoding.contract import Generator, Hypothesis, Symbols
 from regard.decoding.engine import Engine, RequestQueue
 from regard.decoding.ensemble import Ensemble
-from regard.decoding.sampling import Sampler, greedy_token
+from regard.decoding.sampling import TokenSampler, greedy_token
 from regard.decoding.token_stream import TokenStream
 
 __all__ = [
@@ -18,8 +18,8 @@ __all__ = [
     "Hypothesis",
     "RequestQueue",
     "Sample",
-    "Sampler",
     "Symbols",
+    "TokenSampler",
     "TokenStream",
     "greedy_token",
     "length_penalty",

@@ -110,15 +110,9 @@ class SearchSpec:
         phrases = [list(chain.from_iterable(request.phrase_variants())) for request in requests]
         if any(phrases) and not isinstance(config, Beam):
             raise RegardError("phrases that must appear need a beam search")
-        return SearchSpec(
-            symbols,
-            config,
-            nbest,
-            max(len(request.prefix) for request in requests),
-            max(map(len, phrases)),
-            max(map(len, chain.from_iterable(phrases)), default=0),
-            queue.boundaries,
-        )
+        longest_prefix, count = max(len(request.prefix) for request in requests), max(map(len, phrases))
+        longest_phrase = max(map(len, chain.from_iterable(phrases)), default=0)
+        return SearchSpec(symbols, config, nbest, longest_prefix, count, longest_phrase, queue.boundaries)
 
     def build(self, batch_size: int, longest: int, device: torch.device) -> Search:
         config, symbols = self.config, self.symbols

@@ -17,7 +17,7 @@ def greedy_token(logits: Tensor, logp: Tensor, rows: Tensor, step: int) -> Tenso
     return logp.argmax(-1)
 
 
-class Sampler:
+class TokenSampler:
     """Samples tokens. Row r has random numbers of its own [B, steps], keyed by (seed, keys[r])."""
 
     def __init__(self, config: Sample, symbols: Symbols, numbers: Tensor, prompts: Tensor) -> None:
@@ -26,10 +26,10 @@ class Sampler:
         self.penalty: RepetitionPenalty | None = None  # made by the first step, which knows the vocabulary
 
     @staticmethod
-    def of(config: Sample, symbols: Symbols, keys: Iterable[int], longest: int, prompts: Tensor) -> "Sampler":
+    def of(config: Sample, symbols: Symbols, keys: Iterable[int], longest: int, prompts: Tensor) -> "TokenSampler":
         """For at most `longest` tokens a row, and the end."""
         numbers = random_numbers(config.seed, keys, longest + 1).to(prompts.device)
-        return Sampler(config, symbols, numbers, prompts)
+        return TokenSampler(config, symbols, numbers, prompts)
 
     def __call__(self, logits: Tensor, logp: Tensor, rows: Tensor, step: int | Tensor) -> Tensor:
         """The tokens [B] of these rows at a step, or each at its own, by logits [B, V] and log-probabilities."""
@@ -65,7 +65,9 @@ class SamplingPicker(GreedyPicker):
     def __init__(self, config: Sample, symbols: Symbols, batch_size: int, longest: int, device: torch.device) -> None:
         super().__init__(symbols)
         numbers = torch.zeros(batch_size, longest + 1, dtype=torch.float64, device=device)
-        self.sampler = Sampler(config, symbols, numbers, torch.zeros(batch_size, 0, dtype=torch.long, device=device))
+        self.sampler = TokenSampler(
+            config, symbols, numbers, torch.zeros(batch_size, 0, dtype=torch.long, device=device)
+        )
 
     def begin(self, slots: Tensor, requests: list[GenerationRequest]) -> None:
         sampler = self.sampler

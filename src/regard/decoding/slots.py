@@ -37,7 +37,7 @@ class DelayedRead:
         tensor, event = self.pending.popleft()
         if event is not None:
             event.synchronize()
-        return tensor.tolist()  # type: ignore[no-any-return]
+        return tensor.tolist()
 
     def clear(self) -> None:
         self.pending.clear()

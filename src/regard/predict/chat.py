@@ -16,8 +16,8 @@ from regard.decoding import (
     Greedy,
     RequestQueue,
     Sample,
-    Sampler,
     Symbols,
+    TokenSampler,
     greedy_token,
 )
 from regard.decoding.token_stream import TokenStream
@@ -87,7 +87,7 @@ class Talker:
         choose: Any = greedy_token
         if isinstance(decoding, Sample):  # as in `replies`, only the reply's own words become less likely
             nothing = torch.zeros(1, 0, dtype=torch.long, device=self.device)
-            choose = Sampler.of(decoding, self.symbols, [key], limit, nothing)
+            choose = TokenSampler.of(decoding, self.symbols, [key], limit, nothing)
         self.model.eval()
         context = len(prompt) + limit + 1  # it is read once
         model = cast(Generator, self.model)

@@ -16,8 +16,8 @@ from regard.decoding import (
     Generator,
     RequestQueue,
     Sample,
-    Sampler,
     Symbols,
+    TokenSampler,
     TokenStream,
     greedy_token,
 )
@@ -136,7 +136,7 @@ class Writer:
         prompts, choose = [ids] * count, greedy_token
         if isinstance(decoding, Sample):
             read = torch.tensor(prompts, device=self.device)
-            choose = Sampler.of(decoding, self.symbols, range(count), limit, read)  # type: ignore[assignment]
+            choose = TokenSampler.of(decoding, self.symbols, range(count), limit, read)  # type: ignore[assignment]
         self.model.eval()
         model, end = cast(Generator, self.model), self.symbols.eos
         stream = TokenStream(model, self._read, prompts, limit, self.context, self.symbols, choose)
