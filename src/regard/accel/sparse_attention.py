@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from regard.accel import launch
 from regard.accel.sparse_plan import KEYS, SparsePlan, make_plan
 from regard.nn.backend.contract import Job, plain_choices
 from regard.nn.layout import Call, Layout
@@ -108,7 +109,7 @@ class SparseAttention(torch.autograd.Function):
         lse = q.new_empty(rows, heads, plan.query_tiles * plan.rows, dtype=torch.float32)
         parts = [_parts_of(q, splits, plan.tops * plan.rows, *size) for size in ((d_v,), (), ())]
         sizes = _sizes(plan, q, v, lengths)
-        with torch.cuda.device_of(q):
+        with launch.device_of(q):
             sparse_forward_kernel[plan.tops * (splits - 1) + plan.query_tiles, rows * heads](
                 q, k, v, out, lse, *parts,
                 plan.ids, plan.refs, plan.counts, plan.every, plan.top, plan.bits, lengths,
@@ -135,7 +136,7 @@ class SparseAttention(torch.autograd.Function):
         delta, d_q, d_keys, d_values = (torch.empty_like(x) for x in (lse, q, k, v))
         sizes = _sizes(plan, q, v, lengths)
         lists = plan.of_row, plan.of_head, heads, n, plan.key_tiles, plan.width
-        with torch.cuda.device_of(q):
+        with launch.device_of(q):
             splits = -(-plan.key_tiles // STRIDE)
             part = _parts_of(q, splits, plan.tops * plan.rows, d_k)
             d_queries_kernel[plan.tops * (splits - 1) + plan.query_tiles, rows * heads](
