@@ -29,7 +29,8 @@ from common import marian as marian_of
 from torch import Tensor, nn
 
 from regard import config
-from regard.decoding import Beam, Engine, RequestQueue, Greedy, Symbols
+from regard.decoding import Beam, Engine, Greedy, RequestQueue, Symbols
+from regard.decoding.contract import GenerationRequest
 from regard.models.batch import Packed, Pairs, sources
 from regard.models.transformer import TransformerConfig
 from regard.accel.inference_weights import inference_weights
@@ -92,7 +93,7 @@ def by_regard(model: nn.Module, device: torch.device, dtype: torch.dtype | None,
         ranked = [rows[n] for n in order]
         queue = RequestQueue(
             lambda chosen: Pairs(*sources(Packed.of([ranked[n] for n in chosen]), PAD, EOS)).to(device),
-            [len(row) for row in ranked],  # and the end is one more, as it is in the source
+            [GenerationRequest(len(row)) for row in ranked],  # and the end is one more, as it is in the source
             batch,
             dummy_batch=lambda count, length: Pairs(torch.full((count, length), EOS, device=device), None),
             source_lengths=[len(row) + 1 for row in ranked],

@@ -1,12 +1,14 @@
 """Small models of every kind, sentences for them, and the plain beam search that others are compared with."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 
 from regard.decoding import Beam, Hypothesis, RequestQueue, Symbols, length_penalty
+from regard.decoding.contract import WHOLE_WORDS, GenerationRequest
 from regard.decoding.scores import log_probabilities
 from regard.models.batch import Packed, Pairs, sources
 from tests.models import test_bytenet, test_conv, test_rnn, test_transformer
@@ -50,11 +52,22 @@ def batch(rows: list[np.ndarray]) -> Pairs:
 def queue(rows: list[np.ndarray], slots: int, device: str = "cpu") -> RequestQueue:
     return RequestQueue(
         lambda chosen: batch([rows[n] for n in chosen]).to(device),
-        [2 * len(row) + 5 for row in rows],
+        [GenerationRequest(2 * len(row) + 5, n) for n, row in enumerate(rows)],
         slots,
         dummy_batch=lambda count, length: Pairs(torch.full((count, length), 3, device=device), None),
         source_lengths=[len(row) + 1 for row in rows],
     )
+
+
+def constrained(
+    given: RequestQueue, prefixes: Any = (), phrases: Any = (), variants: Any = (), boundaries: Any = WHOLE_WORDS
+) -> RequestQueue:
+    """With these constraints, of each request in turn."""
+    requests = given.requests
+    for name, values in (("prefix", prefixes), ("phrases", phrases), ("variants", variants)):
+        if values:
+            requests = [replace(each, **{name: value}) for each, value in zip(requests, values, strict=True)]
+    return replace(given, requests=requests, boundaries=boundaries)
 
 
 def plain_beam(model: Any, given: Pairs, limit: int, config: Beam, nbest: int = 1) -> list[Hypothesis]:

@@ -11,7 +11,7 @@ from regard.accel.decoding_graph import FixedStorageRunner
 from regard.decoding import Beam, Engine, Greedy, RequestQueue, Sample, length_penalty
 from regard.decoding.contract import WordBoundaries
 from regard.errors import RegardError
-from tests.decoding.small import MODELS, SYMBOLS, queue, sentences
+from tests.decoding.small import MODELS, SYMBOLS, constrained, queue, sentences
 from tests.decoding.test_search import Table, one
 
 PREFIXES = [(), (4,), (4, 1), (1, 1, 4)]
@@ -63,7 +63,7 @@ def ranked(model: Table, limit: int, config: Beam) -> list[list[int]]:
 def test_the_best_with_a_prefix(prefix: tuple[int, ...], alpha: float) -> None:
     model, config = Table(5, 3), Beam(size=100, length_penalty=alpha)
     wanted = [s for s in ranked(model, 4, config) if tuple(s[: len(prefix)]) == prefix][:3]
-    given = replace(RequestQueue.of(one(), [4]), prefixes=[prefix])
+    given = constrained(RequestQueue.of(one(), [4]), prefixes=[prefix])
     found = Engine(model).decode(given, SYMBOLS, config, 3)[0]
     assert [h.tokens for h in found] == wanted
     assert found[0].log_probability == pytest.approx(model.log_probability(wanted[0]), abs=1e-9)
@@ -75,7 +75,7 @@ def test_the_best_with_phrases(phrases: tuple[tuple[int, ...], ...], seed: int) 
     """A beam that holds everything finds the best of all that have the phrases, wherever and in whatever order."""
     model, config = Table(6, seed), Beam(size=400, length_penalty=1.0)
     wanted = [s for s in ranked(model, 4, config) if all(appears(p, s) for p in phrases)]
-    given = replace(RequestQueue.of(one(), [4]), phrases=[phrases])
+    given = constrained(RequestQueue.of(one(), [4]), phrases=[phrases])
     found = Engine(model).decode(given, SYMBOLS, config, 3)[0]
     # Overlapping phrases may be met in fewer words than the search allows for; what it finds is then no worse than
     # the best that says them one after the other.
@@ -92,10 +92,10 @@ def test_the_best_with_phrases_that_have_variants(variants, seed: int) -> None:
     model, config, phrases = Table(6, seed), Beam(size=600, length_penalty=1.0), ((4,), (1,))
     every = [(phrase, *others) for phrase, others in zip(phrases, variants, strict=True)]
     wanted = [s for s in ranked(model, 4, config) if all(any(appears(p, s) for p in each) for each in every)]
-    given = replace(RequestQueue.of(one(), [4]), phrases=[phrases], variants=[variants])
+    given = constrained(RequestQueue.of(one(), [4]), phrases=[phrases], variants=[variants])
     found = Engine(model).decode(given, SYMBOLS, config, 3)[0]
     assert [h.tokens for h in found] == wanted[:3]
-    plain = Engine(model).decode(replace(given, variants=None), SYMBOLS, config, 3)[0]
+    plain = Engine(model).decode(constrained(RequestQueue.of(one(), [4]), phrases=[phrases]), SYMBOLS, config, 3)[0]
     assert found[0].score >= plain[0].score
 
 
@@ -110,7 +110,7 @@ def test_the_best_with_phrases_that_stand_by_themselves(kind: str, phrases, seed
         for s in ranked(model, limit, config)
         if tuple(s[: len(prefix)]) == prefix and all(apart(p, s, boundaries) for p in phrases)
     ]
-    given = replace(RequestQueue.of(one(), [limit]), phrases=[phrases], boundaries=boundaries, prefixes=[prefix])
+    given = constrained(RequestQueue.of(one(), [limit]), phrases=[phrases], boundaries=boundaries, prefixes=[prefix])
     found = Engine(model).decode(given, SYMBOLS, config, 3)[0]
     assert [h.tokens for h in found] == wanted[:3]
 
@@ -124,7 +124,9 @@ def test_words_are_ended_in_time(kind: str, phrases, prefix, size: int) -> None:
     for seed, limit in itertools.product(range(10), range(1, 9)):
         model = Table(6, seed)
         model.logits[..., 4] += 3  # words that go on
-        given = replace(RequestQueue.of(one(), [limit]), phrases=[phrases], boundaries=boundaries, prefixes=[prefix])
+        given = constrained(
+            RequestQueue.of(one(), [limit]), phrases=[phrases], boundaries=boundaries, prefixes=[prefix]
+        )
         try:
             found = Engine(model).decode(given, SYMBOLS, Beam(size=size))[0]
         except RegardError:
@@ -136,7 +138,7 @@ def test_words_are_ended_in_time(kind: str, phrases, prefix, size: int) -> None:
 
 
 def test_what_has_to_end_needs_room() -> None:
-    given = replace(
+    given = constrained(
         RequestQueue.of(one(), [3]), phrases=[((4, 5),)], prefixes=[(4,)], boundaries=BOUNDARIES["ends are marked"]
     )
     with pytest.raises(RegardError, match="it has 2 pieces, and there is room for 1"):
@@ -151,7 +153,7 @@ def test_phrases_stand_by_themselves_in_a_batch(name: str, runner) -> None:
     even, every = frozenset(range(4, 40, 2)), frozenset(range(4, 40))
     boundaries = WordBoundaries(even, every, every - even)
     phrases = [((6 + n, 9), (11,))[: n % 3] for n in range(14)]
-    given = replace(queue(rows, 5), phrases=phrases, boundaries=boundaries)
+    given = constrained(queue(rows, 5), phrases=phrases, boundaries=boundaries)
     found = Engine(model, runner).decode(given, SYMBOLS, Beam(size=4), 2)
     assert all(hypotheses and all(apart(p, h.tokens, boundaries) for h in hypotheses for p in asked)
                for hypotheses, asked in zip(found, phrases, strict=True))  # fmt: skip
@@ -168,9 +170,9 @@ def test_phrases_appear_in_a_batch_and_leave_other_sentences_alone(name: str, ru
         tuple(tuple(g.integers(4, 40, g.integers(1, 4)).tolist()) for _ in range(g.integers(0, 4))) for _ in rows
     ]
     given = queue(rows, 5)
-    given.limits = [limit + 12 for limit in given.limits]
+    given.requests = [replace(each, limit=each.limit + 12) for each in given.requests]
     config = Beam(size=4)
-    found = Engine(model, runner).decode(replace(given, phrases=phrases), SYMBOLS, config, 2)
+    found = Engine(model, runner).decode(constrained(given, phrases=phrases), SYMBOLS, config, 2)
     free = Engine(model, runner).decode(given, SYMBOLS, config, 2)
     for n, asked in enumerate(phrases):
         assert found[n]
@@ -187,7 +189,7 @@ def test_prefixes_in_a_batch(config) -> None:
     model, rows = MODELS["transformer"](), sentences(10)
     prefixes = [(7, 8, 9) if n % 3 == 0 else (11,) if n % 3 == 1 else () for n in range(10)]
     given = queue(rows, 4)
-    found = Engine(model).decode(replace(given, prefixes=prefixes), SYMBOLS, config)
+    found = Engine(model).decode(constrained(given, prefixes=prefixes), SYMBOLS, config)
     free = Engine(model).decode(given, SYMBOLS, config)
     for n, prefix in enumerate(prefixes):
         assert tuple(found[n][0].tokens[: len(prefix)]) == prefix
@@ -196,7 +198,7 @@ def test_prefixes_in_a_batch(config) -> None:
 
 
 def test_a_prefix_and_phrases_together() -> None:
-    given = replace(queue(sentences(3), 3), prefixes=[(7, 8), (), (9,)], phrases=[((8, 9),), ((5,), (6,)), ()])
+    given = constrained(queue(sentences(3), 3), prefixes=[(7, 8), (), (9,)], phrases=[((8, 9),), ((5,), (6,)), ()])
     found = Engine(MODELS["transformer"]()).decode(given, SYMBOLS, Beam(size=4))
     assert found[0][0].tokens[:2] == [7, 8]
     assert appears((8, 9), found[0][0].tokens)
@@ -218,7 +220,7 @@ def test_a_prefix_and_phrases_together() -> None:
     ],
 )
 def test_what_cannot_be_met_is_named(phrases, prefix, config, message: str) -> None:
-    given = replace(RequestQueue.of(one(), [4]), phrases=[phrases], prefixes=[prefix])
+    given = constrained(RequestQueue.of(one(), [4]), phrases=[phrases], prefixes=[prefix])
     with pytest.raises(RegardError, match=message):
         Engine(Table(6)).decode(given, SYMBOLS, config)
 
@@ -227,7 +229,7 @@ def test_phrases_with_common_words() -> None:
     """One that has been said does not hide another that goes on with the same word."""
     model = Table(7, 1)
     model.logits[..., [4, 5, 6]] -= 8
-    given = replace(RequestQueue.of(one(), [6]), phrases=[((4, 5), (6, 5), (5,))])
+    given = constrained(RequestQueue.of(one(), [6]), phrases=[((4, 5), (6, 5), (5,))])
     words = Engine(model).decode(given, SYMBOLS, Beam(size=3))[0][0].tokens
     assert appears((4, 5), words)
     assert appears((6, 5), words)
@@ -237,7 +239,7 @@ def test_a_tight_limit_is_enough() -> None:
     """Phrases that fill all the room there is are said, whatever the model would rather say."""
     model = Table(7, 1)
     model.logits[..., [4, 5, 6]] -= 8
-    given = replace(RequestQueue.of(one(2), [5, 5]), phrases=[((4, 5), (6, 4, 4)), ((5,),)])
+    given = constrained(RequestQueue.of(one(2), [5, 5]), phrases=[((4, 5), (6, 4, 4)), ((5,),)])
     found = Engine(model).decode(given, SYMBOLS, Beam(size=3))
     assert sorted(found[0][0].tokens) == [4, 4, 4, 5, 6]
     assert appears((6, 4, 4), found[0][0].tokens)

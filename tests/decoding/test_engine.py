@@ -8,6 +8,7 @@ import torch
 from regard.accel.decoding_graph import FixedStorage, FixedStorageRunner, bucket
 from regard.decoding import Beam, Engine, Greedy, RequestQueue, Sample
 from regard.decoding.beam import BeamSearch
+from regard.decoding.contract import GenerationRequest
 from regard.models.batch import Packed, pairs
 from regard.nn.record import Record
 from tests.decoding.small import MODELS, SYMBOLS, batch, plain_beam, queue, sentences
@@ -33,7 +34,7 @@ def test_refilled_places_and_fixed_storage_change_nothing(model, config) -> None
     nbest = 2 if isinstance(config, Beam) else 1
     alone = []
     for n, row in enumerate(rows):
-        one = RequestQueue(lambda chosen, row=row: batch([row]), [2 * len(row) + 5], 1, keys=[n])
+        one = RequestQueue.of(batch([row]), [2 * len(row) + 5], [n])
         alone += Engine(model).decode(one, SYMBOLS, config, nbest)
     assert len({tuple(h[0].tokens) for h in alone}) > 5
     for runner in (None, FixedStorageRunner):
@@ -159,7 +160,7 @@ def test_a_row_that_is_done_may_stay_as_long_as_others_go_on() -> None:
     model.longest = 20
     rows = sentences(3, longest=6)
     given = queue(rows, 2)
-    given.limits = [18, 15, 19]
+    given.requests = [GenerationRequest(limit) for limit in (18, 15, 19)]
     found = Engine(model, FixedStorageRunner).decode(given, SYMBOLS, Beam(size=2))
     assert [len(h[0].tokens) for h in found] == [18, 15, 19]
     assert tokens(found) == tokens(Engine(model).decode(given, SYMBOLS, Beam(size=2)))

@@ -29,7 +29,6 @@ from regard.decoding.contract import (
     ModelInput,
     Search,
     Symbols,
-    TokenIds,
     WordBoundaries,
 )
 from regard.decoding.forced_tokens import ForcedEos, ForcedPrefix
@@ -49,36 +48,21 @@ def no_callback(count: int) -> None:
 
 @dataclass
 class RequestQueue:
-    """Requests that wait, longest first: `collate` makes a batch of some, of which each may have `limits` tokens."""
+    """Requests that wait, longest first; `collate` makes a batch of some, by their numbers in the queue."""
 
     collate: Callable[[list[int]], ModelInput]
-    limits: list[int]
+    requests: list[GenerationRequest]
     slots: int  # how many are decoded at once
-    keys: list[int] | None = None  # with the seed, determine the random numbers of each
     dummy_batch: Callable[[int, int], ModelInput] | None = None  # a batch of a given number and length
     source_lengths: list[int] = field(default_factory=list)  # of each, where `dummy_batch` is given
     on_done: Callable[[int], None] = no_callback  # receives how many more are done
-    prefixes: list[TokenIds] | None = None  # each must begin with its own
-    phrases: list[tuple[TokenIds, ...]] | None = None  # these must appear in each
-    variants: list[tuple[tuple[TokenIds, ...], ...]] | None = None  # for each of these others that count as it
     boundaries: WordBoundaries = WHOLE_WORDS  # phrases are not met inside a word
 
     @staticmethod
     def of(batch: ModelInput, limits: list[int], keys: list[int] | None = None) -> "RequestQueue":
         """One batch, all of it at once."""
-        return RequestQueue(lambda rows: batch, limits, len(limits), keys)
-
-    def requests(self, ids: list[int]) -> list[GenerationRequest]:
-        return [
-            GenerationRequest(
-                self.limits[n],
-                n if self.keys is None else self.keys[n],
-                self.prefixes[n] if self.prefixes else (),
-                self.phrases[n] if self.phrases else (),
-                self.variants[n] if self.variants else (),
-            )
-            for n in ids
-        ]
+        requests = [GenerationRequest(limit, keys[n] if keys else n) for n, limit in enumerate(limits)]
+        return RequestQueue(lambda rows: batch, requests, len(requests))
 
 
 @dataclass(frozen=True)
@@ -96,8 +80,7 @@ class SearchSpec:
     @staticmethod
     def of(queue: RequestQueue, symbols: Symbols, config: DecodingConfig, nbest: int) -> "SearchSpec":
         """For these requests; an error names what cannot be done."""
-        requests = queue.requests(list(range(len(queue.limits))))
-        for n, request in enumerate(requests):
+        for n, request in enumerate(queue.requests):
             prefix = request.prefix
             if len(prefix) > request.limit or {symbols.eos, *symbols.suppressed} & set(prefix):
                 tokens = " ".join(map(str, prefix))
@@ -107,10 +90,10 @@ class SearchSpec:
             if bad := unsatisfiable(request, symbols, queue.boundaries):
                 tokens = " ".join(map(str, request.phrases[bad[0]]))
                 raise RegardError(f"phrase {bad[0] + 1} of sentence {n + 1} (tokens {tokens}) cannot appear: {bad[1]}")
-        phrases = [list(chain.from_iterable(request.phrase_variants())) for request in requests]
+        phrases = [list(chain.from_iterable(request.phrase_variants())) for request in queue.requests]
         if any(phrases) and not isinstance(config, Beam):
             raise RegardError("phrases that must appear need a beam search")
-        longest_prefix, count = max(len(request.prefix) for request in requests), max(map(len, phrases))
+        longest_prefix, count = max(len(request.prefix) for request in queue.requests), max(map(len, phrases))
         longest_phrase = max(map(len, chain.from_iterable(phrases)), default=0)
         return SearchSpec(symbols, config, nbest, longest_prefix, count, longest_phrase, queue.boundaries)
 
@@ -151,8 +134,8 @@ class Engine:
         record: AttentionRecord | None = None,
     ) -> list[list[Hypothesis]]:
         """For every request its hypotheses, best first."""
-        results: list[list[Hypothesis]] = [[] for _ in queue.limits]
-        if not queue.limits:
+        results: list[list[Hypothesis]] = [[] for _ in queue.requests]
+        if not queue.requests:
             return results
         with no_autocast():
             batch, waiting = self._begin(queue, SearchSpec.of(queue, symbols, config, nbest), record)
@@ -169,15 +152,16 @@ class Engine:
         self, queue: RequestQueue, spec: SearchSpec, record: AttentionRecord | None
     ) -> tuple[SlotBatch, list[int]]:
         """A batch with the first requests, and those that wait."""
-        order = list(range(len(queue.limits)))
+        order = list(range(len(queue.requests)))
         first, waiting = order[: queue.slots], order[queue.slots :]
         inputs = queue.collate(first)
         batch = None if record is not None else self._fixed_batch(queue, spec, inputs.device)
         if batch is not None:
             self._admit(batch, inputs, first, queue, spec.symbols)
         else:
-            batch = self._new_batch(inputs, len(first), max(queue.limits), spec, record)
-            batch.admit(batch.free_slots(), first, queue.requests(first))
+            limit = max(request.limit for request in queue.requests)
+            batch = self._new_batch(inputs, len(first), limit, spec, record)
+            batch.admit(batch.free_slots(), first, queue.requests[: len(first)])
         return batch, waiting
 
     def _new_batch(
@@ -210,7 +194,7 @@ class Engine:
         if runner is None or queue.dummy_batch is None:
             return None
         size, source_length = bucket(queue.slots, 1), bucket(max(queue.source_lengths))
-        room = bucket(max(queue.limits) + 1)
+        room = bucket(max(request.limit for request in queue.requests) + 1)
         room = min(room, getattr(self.model, "longest", None) or room)  # a table of positions ends there
         key = size, source_length, room, spec
         batch = self.batches.pop(key, None)
@@ -238,7 +222,8 @@ class Engine:
     def _admit(
         self, batch: SlotBatch, inputs: ModelInput, ids: list[int], queue: RequestQueue, symbols: Symbols
     ) -> None:
-        self.admit(batch, inputs, max(queue.limits[n] for n in ids) + 1, symbols, ids, queue.requests(ids))
+        requests = [queue.requests[n] for n in ids]
+        self.admit(batch, inputs, max(request.limit for request in requests) + 1, symbols, ids, requests)
 
     def admit(
         self,

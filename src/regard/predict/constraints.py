@@ -79,10 +79,11 @@ class Constraints:
     def added(self, queue: RequestQueue, rows: Sequence[int]) -> RequestQueue:
         """The queue of these rows, with what is asked of each."""
         own = [self.demands[row] for row in rows]
-        prefixes, phrases = [each.prefix_ids for each in own], [each.phrase_ids for each in own]
-        return replace(
-            queue, prefixes=prefixes, phrases=phrases, variants=[each.ways for each in own], boundaries=self.seams
-        )
+        requests = [
+            replace(request, prefix=each.prefix_ids, phrases=each.phrase_ids, variants=each.ways)
+            for request, each in zip(queue.requests, own, strict=True)
+        ]
+        return replace(queue, requests=requests, boundaries=self.seams)
 
     def check(self, limits: Sequence[int], symbols: Symbols) -> None:
         """An error names what cannot be met if output n has at most `limits[n]` pieces; 0: of an empty line."""

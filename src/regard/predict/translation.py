@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from regard.accel.inference_weights import inference_weights
 from regard.decoding import Beam, DecodingConfig, Engine, Generator, Greedy, Hypothesis, RequestQueue, Sample, Symbols
+from regard.decoding.contract import GenerationRequest
 from regard.decoding.engine import no_callback
 from regard.errors import RegardError, listed
 from regard.evaluation import Metric, text_metrics
@@ -228,9 +229,8 @@ class Translator:
             source, real = sources(Packed.of([ids[row] for row in now]), marks.pad, marks.eos)
             return Pairs(source, real, tree=self._tree(heads, ids, now)).to(device)
 
-        return RequestQueue(
-            read, limits, room, dummy_batch=self.blank, source_lengths=[len(ids[row]) + 1 for row in rows]
-        )
+        requests, lengths = [GenerationRequest(limit) for limit in limits], [len(ids[row]) + 1 for row in rows]
+        return RequestQueue(read, requests, room, self.blank, lengths)
 
     def blank(self, count: int, length: int) -> Pairs:
         """So many sources of so many words, of no meaning."""
@@ -270,7 +270,8 @@ class Translator:
     ) -> list[list[Hypothesis]]:
         draws = []
         for n in range(count if isinstance(decoding, Sample) else 1):
-            now = replace(queue, keys=[key * count + n for key in keys], on_done=told if n == 0 else no_callback)
+            requests = [replace(each, key=key * count + n) for each, key in zip(queue.requests, keys, strict=True)]
+            now = replace(queue, requests=requests, on_done=told if n == 0 else no_callback)
             record = Record(places) if places else None
             draws.append(self.engine.decode(now, self.symbols, decoding, count, record))
         return [sorted(chain(*found), key=lambda h: -h.score) for found in zip(*draws, strict=True)]
