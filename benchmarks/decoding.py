@@ -29,8 +29,9 @@ from common import marian as marian_of
 from torch import Tensor, nn
 
 from regard import config
-from regard.decoding import Beam, Engine, Feed, Greedy, Symbols
-from regard.models.batch import RaggedRows, PairBatch, collate_sources
+from regard.decoding import Beam, Engine, Greedy, RequestQueue, Symbols
+from regard.decoding.contract import GenerationRequest
+from regard.models.batch import RaggedRows, PairBatch, sources
 from regard.models.transformer import TransformerConfig
 from regard.accel.inference_weights import inference_weights
 
@@ -90,14 +91,14 @@ def by_regard(model: nn.Module, device: torch.device, dtype: torch.dtype | None,
     def run(rows: Rows, beam: int) -> Rows:
         order = sorted(range(len(rows)), key=lambda n: -len(rows[n]))
         ranked = [rows[n] for n in order]
-        feed = Feed(
-            lambda chosen: PairBatch(*collate_sources(RaggedRows.of([ranked[n] for n in chosen]), PAD, EOS)).to(device),
-            [len(row) for row in ranked],  # and the end is one more, as it is in the source
+        queue = RequestQueue(
+            lambda chosen: PairBatch(*sources(RaggedRows.of([ranked[n] for n in chosen]), PAD, EOS)).to(device),
+            [GenerationRequest(len(row)) for row in ranked],  # and the end is one more, as it is in the source
             batch,
-            blank=lambda count, length: PairBatch(torch.full((count, length), EOS, device=device), None),
-            lengths=[len(row) + 1 for row in ranked],
+            dummy_batch=lambda count, length: PairBatch(torch.full((count, length), EOS, device=device), None),
+            source_lengths=[len(row) + 1 for row in ranked],
         )
-        found = engine.decode(feed, symbols, Greedy() if beam == 1 else Beam(size=beam))
+        found = engine.decode(queue, symbols, Greedy() if beam == 1 else Beam(size=beam))
         said = {n: [*hypotheses[0].tokens, EOS] for n, hypotheses in zip(order, found, strict=True)}
         return [said[n] for n in range(len(rows))]
 
@@ -120,7 +121,7 @@ def by_hugging_face(model: nn.Module, device: torch.device, dtype: torch.dtype |
 
     @torch.inference_mode()
     def some(rows: Rows, beam: int) -> Rows:
-        source, real = collate_sources(RaggedRows.of(rows), PAD, EOS)
+        source, real = sources(RaggedRows.of(rows), PAD, EOS)
         real = torch.ones_like(source) if real is None else real.long()
         limits = [len(row) + 1 for row in rows]
         out = model.generate(

@@ -1,17 +1,19 @@
 """Small models of every kind, sentences for them, and the plain beam search that others are compared with."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 
-from regard.decoding import Beam, Feed, Hypothesis, Symbols, penalty
-from regard.decoding.contract import log_probabilities
+from regard.decoding import Beam, Hypothesis, RequestQueue, Symbols, length_penalty
+from regard.decoding.contract import WHOLE_WORDS, GenerationRequest
+from regard.decoding.scores import log_probabilities
 from regard.models.batch import PairBatch, RaggedRows, collate_sources
 from tests.models import test_bytenet, test_conv, test_rnn, test_transformer
 
-SYMBOLS = Symbols(bos=2, eos=3, never=(0, 2))
+SYMBOLS = Symbols(bos=2, eos=3, suppressed=(0, 2))
 ENTRIES = 40
 
 MODELS: dict[str, Callable[[], Any]] = {
@@ -47,14 +49,25 @@ def batch(rows: list[np.ndarray]) -> PairBatch:
     return PairBatch(*collate_sources(RaggedRows.of(rows), 0, 3))
 
 
-def feed(rows: list[np.ndarray], places: int, device: str = "cpu") -> Feed:
-    return Feed(
+def queue(rows: list[np.ndarray], slots: int, device: str = "cpu") -> RequestQueue:
+    return RequestQueue(
         lambda chosen: batch([rows[n] for n in chosen]).to(device),
-        [2 * len(row) + 5 for row in rows],
-        places,
-        blank=lambda count, length: PairBatch(torch.full((count, length), 3, device=device), None),
-        lengths=[len(row) + 1 for row in rows],
+        [GenerationRequest(2 * len(row) + 5, n) for n, row in enumerate(rows)],
+        slots,
+        dummy_batch=lambda count, length: PairBatch(torch.full((count, length), 3, device=device), None),
+        source_lengths=[len(row) + 1 for row in rows],
     )
+
+
+def constrained(
+    given: RequestQueue, prefixes: Any = (), phrases: Any = (), variants: Any = (), boundaries: Any = WHOLE_WORDS
+) -> RequestQueue:
+    """With these constraints, of each request in turn."""
+    requests = given.requests
+    for name, values in (("prefix", prefixes), ("phrases", phrases), ("variants", variants)):
+        if values:
+            requests = [replace(each, **{name: value}) for each, value in zip(requests, values, strict=True)]
+    return replace(given, requests=requests, boundaries=boundaries)
 
 
 def plain_beam(model: Any, given: PairBatch, limit: int, config: Beam, nbest: int = 1) -> list[Hypothesis]:
@@ -73,7 +86,7 @@ def plain_beam(model: Any, given: PairBatch, limit: int, config: Beam, nbest: in
         for score, words, word in options[: config.size]:
             if word == SYMBOLS.eos:
                 count += 1
-                ended.append(Hypothesis(list(words), score / penalty(len(words) + 1, config), score))
+                ended.append(Hypothesis(list(words), score / length_penalty(len(words) + 1, config), score))
         going = [((*words, word), score) for score, words, word in options if word != SYMBOLS.eos][: config.size]
         if count >= config.size or not going:
             break

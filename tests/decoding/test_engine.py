@@ -5,12 +5,13 @@ from typing import Any
 import pytest
 import torch
 
-from regard.accel.decoding_graph import Fixed, Held, bucket
-from regard.decoding import Beam, Engine, Feed, Greedy, Sample
+from regard.accel.decoding_graph import FixedStorage, FixedStorageRunner, bucket
+from regard.decoding import Beam, Engine, Greedy, RequestQueue, Sample
 from regard.decoding.beam import BeamSearch
+from regard.decoding.contract import GenerationRequest
 from regard.models.batch import RaggedRows, collate_pairs
 from regard.nn.record import AttentionRecorder
-from tests.decoding.small import MODELS, SYMBOLS, batch, feed, plain_beam, sentences
+from tests.decoding.small import MODELS, SYMBOLS, batch, plain_beam, queue, sentences
 from tests.models import test_transformer
 from tests.models.promises import MARKS
 
@@ -28,32 +29,32 @@ def tokens(found: list[list[Any]]) -> list[list[list[int]]]:
 
 @pytest.mark.parametrize("config", SEARCHES, ids=str)
 def test_refilled_places_and_fixed_storage_change_nothing(model, config) -> None:
-    """16 sentences in five places, and in places of a fixed shape, give what each gives alone."""
+    """16 sentences in five slots, and in slots of a fixed shape, give what each gives alone."""
     rows = sentences(16)
     nbest = 2 if isinstance(config, Beam) else 1
     alone = []
     for n, row in enumerate(rows):
-        one = Feed(lambda chosen, row=row: batch([row]), [2 * len(row) + 5], 1, keys=[n])
+        one = RequestQueue.of(batch([row]), [2 * len(row) + 5], [n])
         alone += Engine(model).decode(one, SYMBOLS, config, nbest)
     assert len({tuple(h[0].tokens) for h in alone}) > 5
-    for compiled in (None, Fixed):
-        engine = Engine(model, compiled)
-        for places in (5, 16):
-            found = engine.decode(feed(rows, places), SYMBOLS, config, nbest)
+    for runner in (None, FixedStorageRunner):
+        engine = Engine(model, runner)
+        for slots in (5, 16):
+            found = engine.decode(queue(rows, slots), SYMBOLS, config, nbest)
             assert tokens(found) == tokens(alone)
             for a, b in zip(found, alone, strict=True):
                 assert [h.score for h in a] == pytest.approx([h.score for h in b], abs=1e-9)
 
 
 def test_fixed_storage_is_used_again(model) -> None:
-    """The second call finds its places ready, and what the first left there does not show."""
-    engine = Engine(model, Fixed)
+    """The second call finds its slots ready, and what the first left there does not show."""
+    engine = Engine(model, FixedStorageRunner)
     first, second = sentences(9, seed=1), sentences(9, seed=2)
-    engine.decode(feed(first, 8), SYMBOLS, Beam(size=3))
-    assert len(engine.lanes) == 1
-    found = engine.decode(feed(second, 8), SYMBOLS, Beam(size=3))
-    assert len(engine.lanes) == 1
-    assert tokens(found) == tokens(Engine(model).decode(feed(second, 8), SYMBOLS, Beam(size=3)))
+    engine.decode(queue(first, 8), SYMBOLS, Beam(size=3))
+    assert len(engine.batches) == 1
+    found = engine.decode(queue(second, 8), SYMBOLS, Beam(size=3))
+    assert len(engine.batches) == 1
+    assert tokens(found) == tokens(Engine(model).decode(queue(second, 8), SYMBOLS, Beam(size=3)))
 
 
 @pytest.mark.parametrize("alpha, kind", [(0.0, "power"), (1.0, "power"), (-0.5, "power"), (2.0, "gnmt")])
@@ -61,7 +62,7 @@ def test_beams_are_those_of_the_plain_search(model, alpha: float, kind: str) -> 
     """One hypothesis at a time, each read anew, until `size` have ended: the same n-best, the same scores."""
     config = Beam(size=3, length_penalty=alpha, penalty=kind)
     rows = sentences(3, seed=3, longest=5)
-    found = Engine(model).decode(feed(rows, 2), SYMBOLS, config, 2)
+    found = Engine(model).decode(queue(rows, 2), SYMBOLS, config, 2)
     for row, hypotheses in zip(rows, found, strict=True):
         with torch.no_grad():
             expected = plain_beam(model, batch([row]), 2 * len(row) + 5, config, 2)
@@ -97,7 +98,7 @@ def test_an_early_end_is_exact(monkeypatch, alpha: float, most: float) -> None:
                 return step(tokens, state)
 
             table.step = counted
-            found.append(Engine(table).decode(Feed.of(one(), [14]), SYMBOLS, config, 1))
+            found.append(Engine(table).decode(RequestQueue.of(one(), [14]), SYMBOLS, config, 1))
         steps[kind] = steps[kind], [tokens(f) for f in found]
     assert steps[BeamSearch][1] == steps[_Patient][1]
     assert steps[BeamSearch][0] < most * steps[_Patient][0]
@@ -113,7 +114,8 @@ def test_asking_for_fewer_gives_the_first_of_more(alpha: float) -> None:
         table = Table(9, seed)
         table.logits[..., 3] += 1.5
         every, *fewer = (
-            tokens(Engine(table).decode(Feed.of(one(), [14]), SYMBOLS, config, count))[0] for count in (4, 3, 2, 1)
+            tokens(Engine(table).decode(RequestQueue.of(one(), [14]), SYMBOLS, config, count))[0]
+            for count in (4, 3, 2, 1)
         )
         assert len(every) == 4
         assert fewer == [every[:3], every[:2], every[:1]]
@@ -125,7 +127,7 @@ def test_recorded_weights_follow_the_beams() -> None:
     rows = sentences(4, seed=5)
     record = AttentionRecorder()
     found = Engine(model).decode(
-        Feed.of(batch(rows), [2 * len(row) + 5 for row in rows]), SYMBOLS, Beam(size=4), 3, record
+        RequestQueue.of(batch(rows), [2 * len(row) + 5 for row in rows]), SYMBOLS, Beam(size=4), 3, record
     )
     assert sum(len(h) for h in found) > 6
     for row, hypotheses in zip(rows, found, strict=True):
@@ -157,9 +159,9 @@ def test_a_row_that_is_done_may_stay_as_long_as_others_go_on() -> None:
     model = _Endless(test_transformer.build(40, position={"kind": "learned", "length": 20}))
     model.longest = 20
     rows = sentences(3, longest=6)
-    given = feed(rows, 2)
-    given.limits = [18, 15, 19]
-    found = Engine(model, Fixed).decode(given, SYMBOLS, Beam(size=2))
+    given = queue(rows, 2)
+    given.requests = [GenerationRequest(limit) for limit in (18, 15, 19)]
+    found = Engine(model, FixedStorageRunner).decode(given, SYMBOLS, Beam(size=2))
     assert [len(h[0].tokens) for h in found] == [18, 15, 19]
     assert tokens(found) == tokens(Engine(model).decode(given, SYMBOLS, Beam(size=2)))
 
@@ -178,14 +180,14 @@ class _Thing:
 def test_tensors_stay_where_they_are() -> None:
     """What takes a tensor's place is copied into it, also where one tensor becomes a view of another."""
     thing = _Thing()
-    held = Held(thing)
+    storage = FixedStorage(thing)
     before = [thing.a, thing.b["x"], thing.b["y"][0]]
     thing.a, thing.b["x"], thing.b["y"][0] = thing.b["x"].view(1), thing.a.view(1), torch.tensor([7.0])
-    held.settle()
+    storage.copy_back()
     assert [t.item() for t in before] == [2.0, 1.0, 7.0]
     assert thing.a is before[0]
     assert thing.b["x"] is before[1]
     assert thing.b["y"][0] is before[2]
     thing.a = torch.zeros(2)
     with pytest.raises(RuntimeError, match="made"):
-        held.settle()
+        storage.copy_back()

@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from regard.decoding import Beam, Greedy, Sample, Symbols
-from regard.decoding.beam import penalty
+from regard.decoding.beam import length_penalty
 from regard.models.batch import PairBatch, RaggedRows, collate_sources
 from tests.models.promises import MARKS
 from tests.models.test_transformer import build
 from tests.searches import beam_search, greedy_search, sample
 
-SYMBOLS = Symbols(bos=2, eos=3, never=(0, 2))
+SYMBOLS = Symbols(bos=2, eos=3, suppressed=(0, 2))
 
 
 class Table:
@@ -73,18 +73,18 @@ def test_wide_beam_finds_the_best_of_all(seed: int, alpha: float, kind: str) -> 
     config = Beam(size=200, length_penalty=alpha, penalty=kind)
     words = [w for w in range(5) if w not in (0, 2, 3)]
     everything = [s for n in range(limit + 1) for s in itertools.product(words, repeat=n)]
-    ranked = sorted(everything, key=lambda s: -model.log_probability(s) / penalty(len(s) + 1, config))
+    ranked = sorted(everything, key=lambda s: -model.log_probability(s) / length_penalty(len(s) + 1, config))
     found = beam_search(model, one(), [limit], SYMBOLS, config, nbest=5)[0]
     assert [tuple(h.tokens) for h in found] == ranked[:5]
     for h in found:
         assert h.log_probability == pytest.approx(model.log_probability(h.tokens), abs=1e-9)
-        assert h.score == pytest.approx(h.log_probability / penalty(len(h.tokens) + 1, config), abs=1e-9)
+        assert h.score == pytest.approx(h.log_probability / length_penalty(len(h.tokens) + 1, config), abs=1e-9)
 
 
 def test_penalties_by_hand() -> None:
-    assert penalty(10, Beam(length_penalty=1.0)) == 10
-    assert penalty(7, Beam(length_penalty=0.5, penalty="gnmt")) == pytest.approx(math.sqrt(2))
-    assert penalty(9, Beam(length_penalty=0.0)) == 1
+    assert length_penalty(10, Beam(length_penalty=1.0)) == 10
+    assert length_penalty(7, Beam(length_penalty=0.5, penalty="gnmt")) == pytest.approx(math.sqrt(2))
+    assert length_penalty(9, Beam(length_penalty=0.0)) == 1
 
 
 def test_beam_of_one_is_greedy() -> None:

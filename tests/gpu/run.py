@@ -49,7 +49,7 @@ AREAS = {  # of the tests in this folder, and of those elsewhere that run our ke
     "tests/nn/test_linear.py": "kernels",
     "tests/nn/test_loss.py": "kernels",
     "tests/nn/test_norm.py": "kernels",
-    "tests/nn/test_short.py": "kernels",
+    "tests/accel/test_packed_attention.py": "kernels",
     "tests/nn/position/test_rotary.py": "kernels",
     "tests/models/test_fast.py": "kernels",
 }

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import torch
 
-from regard.accel.decoding_graph import Captured, Fixed
+from regard.accel.decoding_graph import CudaGraphRunner, FixedStorageRunner
 from regard.accel.inference_weights import inference_weights
 from regard.decoding import Beam, Engine, Greedy, Sample
-from tests.decoding.small import MODELS, SYMBOLS, feed, sentences
+from tests.decoding.small import MODELS, SYMBOLS, queue, sentences
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
@@ -18,22 +18,22 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(),
 @pytest.mark.parametrize("config", [Greedy(), Beam(size=4), Beam(size=3, penalty="gnmt"), Sample(seed=7)], ids=str)
 def test_captured_steps_are_ordinary_ones(name: str, config: Any) -> None:
     """In float64: refilled places, several buckets, and storage used again by a second call."""
-    made: list[Captured] = []
+    made: list[CudaGraphRunner] = []
 
-    def captured() -> Fixed:
-        made.append(Captured())
+    def captured() -> FixedStorageRunner:
+        made.append(CudaGraphRunner())
         return made[-1]
 
     engine, plain = Engine(MODELS[name]().cuda(), captured), Engine(MODELS[name]())
     for seed in (0, 1):
         rows = sentences(24, seed, longest=14)
-        expected = plain.decode(feed(rows, 6), SYMBOLS, config)
-        found = engine.decode(feed(rows, 6, "cuda"), SYMBOLS, config)
+        expected = plain.decode(queue(rows, 6), SYMBOLS, config)
+        found = engine.decode(queue(rows, 6, "cuda"), SYMBOLS, config)
         assert [h[0].tokens for h in found] == [h[0].tokens for h in expected]
         assert [h[0].score for h in found] == pytest.approx([h[0].score for h in expected], abs=1e-8)
     assert made
-    assert all(steps.why == "" for steps in made)
-    assert max(len(steps.graphs) for steps in made) > 1
+    assert all(runner.failure == "" for runner in made)
+    assert max(len(runner.graphs) for runner in made) > 1
 
 
 @pytest.mark.parametrize("config", [Greedy(), Beam(size=4)], ids=str)
@@ -42,9 +42,9 @@ def test_half_precision(config: Any) -> None:
     model = MODELS["transformer"]().float().cuda()
     rows = sentences(32, longest=14)
     fast = inference_weights(model, torch.bfloat16)
-    given = feed(rows, 8, "cuda")
-    exact = Engine(model).decode(replace(given, blank=None), SYMBOLS, config)
-    for batches in (given, replace(given, blank=None)):
+    given = queue(rows, 8, "cuda")
+    exact = Engine(model).decode(replace(given, dummy_batch=None), SYMBOLS, config)
+    for batches in (given, replace(given, dummy_batch=None)):
         found = Engine(fast).decode(batches, SYMBOLS, config)
         assert sum(a[0].tokens[:1] == b[0].tokens[:1] for a, b in zip(found, exact, strict=True)) > 24
 
@@ -54,10 +54,10 @@ def test_no_step_waits_for_the_device() -> None:
     model = inference_weights(MODELS["transformer"]().float().cuda(), torch.bfloat16)
     engine = Engine(model)
     rows = sentences(8)
-    engine.decode(feed(rows, 8, "cuda"), SYMBOLS, Beam(size=4))
-    (lane,) = engine.lanes.values()
+    engine.decode(queue(rows, 8, "cuda"), SYMBOLS, Beam(size=4))
+    (batch,) = engine.batches.values()
     torch.cuda.set_sync_debug_mode("error")
     try:
-        lane.advance()
+        batch.advance()
     finally:
         torch.cuda.set_sync_debug_mode("default")

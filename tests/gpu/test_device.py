@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from regard import recipe as recipes
-from regard.accel.training_graph import leaves
+from regard.accel.training_graph import batch_leaves
 from regard.io.tensors import read_tensors
 from regard.models.batch import RaggedRows, collate_pairs
 from regard.nn.loss import vocabulary_loss
@@ -66,7 +66,7 @@ def test_batches_are_copied_without_waiting() -> None:
     draw = np.random.default_rng(0)
     rows = [draw.integers(4, 100, n) for n in draw.integers(2, 14, 40)]
     batch = collate_pairs(RaggedRows.of(rows), RaggedRows.of(rows), MARKS, MARKS).pin()
-    tensors = [value for value in leaves(batch) if isinstance(value, Tensor)]
+    tensors = [value for value in batch_leaves(batch) if isinstance(value, Tensor)]
     assert tensors
     assert all(tensor.is_pinned() for tensor in tensors)
     torch.cuda.set_sync_debug_mode("error")
@@ -75,7 +75,7 @@ def test_batches_are_copied_without_waiting() -> None:
     finally:
         torch.cuda.set_sync_debug_mode("default")
     torch.cuda.synchronize()
-    for here, there in zip(tensors, [value for value in leaves(moved) if isinstance(value, Tensor)], strict=True):
+    for here, there in zip(tensors, [value for value in batch_leaves(moved) if isinstance(value, Tensor)], strict=True):
         assert torch.equal(here, there.cpu())
 
 

@@ -13,7 +13,7 @@ from regard.nn.layout import AttentionContext
 from regard.nn.linear import Linear, activated
 from regard.nn.loss import vocabulary_loss
 from regard.nn.norm import LayerNorm, add_norm
-from tests.nn import test_short
+from tests.nn import test_packed_attention
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
@@ -47,12 +47,13 @@ def random(device: torch.device, *shapes: tuple[int, ...]) -> list[Tensor]:
 @pytest.mark.parametrize("sizes", [(16, 16), (64, 64), (64, 128)], ids=str)
 @pytest.mark.parametrize("lengths", [[9, 16, 1, 5], [60, 33, 2], [128, 100]], ids=str)
 def test_attention(device: torch.device, causal: bool, sizes: tuple[int, int], lengths: list[int]) -> None:
-    layer, layout = test_short.layer_of(2, *sizes, causal=causal), test_short.end_to_end(lengths, device)
+    layer = test_packed_attention.layer_of(2, *sizes, causal=causal)
+    layout = test_packed_attention.end_to_end(lengths, device)
     context = AttentionContext(layout, layout)
-    given = [x.bfloat16() for x in test_short.random_parts(layer, context, "one")]
+    given = [x.bfloat16() for x in test_packed_attention.random_parts(layer, context, "one")]
     no_worse(
-        lambda *parts: short.packed_attention(test_short.job_of(layer, parts, context)),
-        lambda *parts: test_short.one_by_one(test_short.job_of(layer, parts, context)),
+        lambda *parts: short.packed_attention(test_packed_attention.job_of(layer, parts, context)),
+        lambda *parts: test_packed_attention.one_by_one(test_packed_attention.job_of(layer, parts, context)),
         given,
     )
 

@@ -17,7 +17,7 @@ from tests.models.test_positions import ALL
 from tests.searches import beam_search, greedy_search, sample
 
 MARKS = {"pad": 0, "bos": 2, "eos": 3}
-SYMBOLS = Symbols(bos=2, eos=3, never=(0, 2))
+SYMBOLS = Symbols(bos=2, eos=3, suppressed=(0, 2))
 CHOICES = [
     *({"position": position} for position in ALL),
     {"position": "none", "attention": {"score": "additive"}},

@@ -10,7 +10,7 @@ from regard.models.transformer import Transformer, TransformerConfig
 from regard.nn.record import ROLES, AttentionRecorder
 from tests.searches import beam_search, greedy_search, sample
 
-SYMBOLS = Symbols(bos=2, eos=3, never=(0, 2))
+SYMBOLS = Symbols(bos=2, eos=3, suppressed=(0, 2))
 SOURCES = [[5, 6, 7, 8, 9], [11], [7, 5, 12]]
 
 

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.accel.training_graph import leaves
+from regard.accel.training_graph import batch_leaves
 from regard.models.batch import PairBatch, RaggedRows, collate_pairs
 from regard.models.packed import PackedSequence
 from tests.models.promises import MARKS, batch
@@ -34,7 +34,7 @@ def real_of(b: PairBatch) -> list[list[list[int]]]:
 
 def key(b: PairBatch) -> list:
     """What a recording is found by: the shapes of tensors, and all else as it is."""
-    return [tuple(x.shape) if isinstance(x, torch.Tensor) else x for x in leaves(b.fixed())]
+    return [tuple(x.shape) if isinstance(x, torch.Tensor) else x for x in batch_leaves(b.fixed())]
 
 
 @settings(deadline=None, max_examples=60)

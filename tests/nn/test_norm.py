@@ -92,9 +92,9 @@ def test_what_lies_in_other_orders(device: torch.device) -> None:
     close(ours, theirs)
 
 
-def kept(shape: tuple[int, ...], dropout: Dropout, salt: int, device: torch.device) -> Tensor:
+def kept(shape: tuple[int, ...], dropout: Dropout, call_seed: int, device: torch.device) -> Tensor:
     """Which places of y are kept: of zeros and ones, those above their mean."""
-    torch.manual_seed(salt)
+    torch.manual_seed(call_seed)
     flat = LayerNorm(shape[-1]).to(device)
     out = add_norm(torch.zeros(shape, device=device), torch.ones(shape, device=device), flat, dropout)
     return out > 0
@@ -123,7 +123,7 @@ def test_dropout_is_the_same_forward_and_backward(device: torch.device, dropout:
 
 
 def test_the_seed_on_the_device_changes_the_noise(device: torch.device) -> None:
-    seed = launch.seed(torch.zeros((), device=device))
+    seed = launch.step_seed(torch.zeros((), device=device))
     before = seed.clone()  # as other tests have left it
     first = kept((20, 48), Dropout(0.5), 1, device)
     try:
@@ -198,7 +198,7 @@ def test_a_sum_of_two_types(device: torch.device) -> None:
 
 
 def test_noise_that_a_search_asked_for_first_can_be_changed_by_who_learns(monkeypatch) -> None:
-    monkeypatch.setattr(launch, "_seeds", {})
+    monkeypatch.setattr(launch, "_step_seeds", {})
     with torch.inference_mode():
-        launch.seed(torch.zeros(()))
-    assert int(launch.seed(torch.zeros(())).fill_(3)) == 3
+        launch.step_seed(torch.zeros(()))
+    assert int(launch.step_seed(torch.zeros(())).fill_(3)) == 3

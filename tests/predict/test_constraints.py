@@ -67,7 +67,7 @@ def test_phrases_appear_with_a_beam_or_a_greedy_recipe(translator: Translator) -
     "keys, message",
     [
         ({"phrases": [[], [], ["W1", "nowhere"], []]}, "phrases, line 13: the output cannot hold 'nowhere': the voc"),
-        ({"phrases": [["W1", "W2 " * 25 + "W3"], [], [], []]}, "phrases, line 11: .*it has 26 words, .* room for 25"),
+        ({"phrases": [["W1", "W2 " * 25 + "W3"], [], [], []]}, "phrases, line 11: .*it has 26 pieces, .* room for 25"),
         ({"phrases": [[], ["W1"], [], []]}, "phrases, line 12: .* cannot hold 'W1': the line of the input is empty"),
         ({"prefixes": ["", "W1", "", ""]}, "prefixes, line 12: .* begin with 'W1': the line of the input is empty"),
         ({"prefixes": ["", "", "", "xyz"]}, "prefixes, line 14: the output cannot begin with 'xyz': the vocabulary"),
@@ -129,7 +129,7 @@ def test_phrases_of_a_text_without_spaces_may_stand_anywhere(translator: Transla
     lines = ["我爱北京的猫。", "猫和狗都在北京", "我的狗爱我的猫"] * 20
     tokenizer = trained(kind, lines, 20, "zh")
     asked = seams(tokenizer)
-    assert not any(asked.inside(a, b) for row in tokenizer.encode_batch(lines) for a, b in itertools.pairwise(row))
+    assert not any(asked.inside_word(a, b) for row in tokenizer.encode_batch(lines) for a, b in itertools.pairwise(row))
     made = Translator(*untrained(tokenizer, ("zh", "zh")), translator.recipe)
     found = made.translate(["我爱"], Beam(size=5), phrases=[["北京", "狗"]], prefixes=["我的猫"])[0]
     assert "北京" in found.replace(" ", "")
@@ -162,7 +162,7 @@ def test_two_pieces_are_in_two_words(kind: str, first: str, second: str) -> None
 def _meet(kind: str, first: str, second: str) -> bool:
     tokenizer = trained(kind, ENGLISH, 29)
     tokenizer.pieces = [*tokenizer.pieces[:4], first, second]
-    return seams(tokenizer).inside(4, 5)
+    return seams(tokenizer).inside_word(4, 5)
 
 
 def test_languages_without_spaces() -> None:

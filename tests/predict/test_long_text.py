@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import regard
 from regard.cli import main as cli
-from regard.decoding import Beam, Greedy, Sample, penalty
+from regard.decoding import Beam, Greedy, Sample, length_penalty
 from regard.errors import RegardError
 from regard.predict.long_text import Segments, cut
 from regard.predict.translation import Translator
@@ -80,7 +80,7 @@ def test_a_line_is_its_parts(translator: Translator, decoding) -> None:
     assert found[1][0].text == " ".join(part.text for part in parts)
     total, length = sum(part.log_probability for part in parts), sum(len(part.tokens) + 1 for part in parts)
     assert found[1][0].log_probability == pytest.approx(total)
-    wanted = total / penalty(length, decoding) if isinstance(decoding, Beam) else total
+    wanted = total / length_penalty(length, decoding) if isinstance(decoding, Beam) else total
     assert found[1][0].score == pytest.approx(wanted)
 
 

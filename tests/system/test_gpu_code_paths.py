@@ -1,7 +1,7 @@
 """The code that a GPU runs, on a CPU, as the program runs it: train, validate, save, resume, load, use.
 
-Triton interprets the kernels, the branches are a GPU's, steps of decoding are those of a graph (`Fixed`), and types
-follow CUDA's rules (`tests/cuda_types.py`), in every precision and with every choice that changes a type on the way.
+Triton interprets the kernels, the branches are a GPU's, steps of decoding run in fixed storage as a graph's do, and
+types follow CUDA's rules (`tests/cuda_types.py`), in every precision and with every choice that changes a type.
 What only a real GPU can show is listed in tests/gpu/README.md.
 """
 
@@ -31,7 +31,7 @@ from tests.training import toy
 def as_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(dispatch, "DEVICES", {"cpu"})
     monkeypatch.setattr(frozen, "PACKS", False)  # oneDNN's layout is a CPU's
-    monkeypatch.setattr(graph, "COMPILED", {"cpu": graph.Fixed}, raising=False)
+    monkeypatch.setattr(graph, "RUNNERS", {"cpu": graph.FixedStorageRunner})
     monkeypatch.setattr(short, "PROGRAMS", {16: 2, 32: 2, 64: 1, 128: 1})  # each is interpreted by itself
     monkeypatch.setattr(norm, "PROGRAMS", 2)
     monkeypatch.setattr(linear, "SPLITS", 2)

@@ -1,7 +1,7 @@
 """Fast twins of `nn` and `models`: Triton kernels, CUDA graphs, packed sequences, fused steps of decoding.
 
-The rest of the package computes everything without it. Training and decoding call `register`; a twin serves, or says
-in a sentence why not. Each is tested against its plain twin, gradients included.
+The rest of the package computes everything without it. Training and decoding call `register`; a twin serves, or gives
+the reason why not. Each is tested against its plain twin, gradients included.
 """
 
 from functools import cache
@@ -30,10 +30,10 @@ def register() -> None:
         add_dropout=dropout.add_dropout,
         rotate=rotary.rotate,
         smoothed_cross_entropy=loss.smoothed_cross_entropy,
-        packed_fits=packed_attention.fits,
-        packed_reason=packed_attention.unsupported_reason,
+        packed_fits=packed_attention.fits_tile,
+        packed_reason=packed_attention.unsupported_layer,
     )
     BACKENDS[:0] = [
-        Backend("packed_attention", packed_attention.packed_attention, packed_attention.refuses),
-        Backend("sparse_attention", sparse_attention.sparse_attention, sparse_attention.refuses),
+        Backend("packed_attention", packed_attention.packed_attention, packed_attention.packed_unsupported_reason),
+        Backend("sparse_attention", sparse_attention.sparse_attention, sparse_attention.sparse_unsupported_reason),
     ]

@@ -1,11 +1,12 @@
-"""The compiled step: everything a step does, recorded once as a CUDA graph and replayed for every further step.
+"""Decoding steps in fixed storage: recorded once as a CUDA graph, and replayed for every further step.
 
-A graph knows addresses and shapes, so a step must end with every tensor where it began (`settle`), and attention must
-look at as many places as a bucket has; what lies beyond a row's own past is masked. Without a GPU, `Fixed` runs such
-steps one by one: the plain twin, by which they can be compared with ordinary ones.
+A graph knows addresses and shapes, so a step must end with every tensor where it began (`FixedStorage`), and attention
+must read as many positions as a bucket has; those beyond a row's own past are masked. Without a GPU,
+`FixedStorageRunner` runs such steps one by one: the plain twin, by which they can be compared with ordinary ones.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 from regard.device import nothing_collected
 
-SMALLEST = 16  # places that the first bucket has
+SMALLEST = 16  # positions of the first bucket
 
 
 def bucket(count: int, smallest: int = SMALLEST) -> int:
@@ -21,127 +22,144 @@ def bucket(count: int, smallest: int = SMALLEST) -> int:
     return max(smallest, 1 << (count - 1).bit_length())
 
 
-def reach(count: int) -> int:
-    """The next of 2ⁿ and 3·2ⁿ⁻¹: what attention looks at grows in smaller leaps, since every step pays for it."""
+def attention_width(count: int) -> int:
+    """The next of 2ⁿ and 3·2ⁿ⁻¹: what attention reads grows in smaller leaps, since every step pays for it."""
     most = bucket(count)
     return 3 * most // 4 if most > 2 * SMALLEST and count <= 3 * most // 4 else most
 
 
-class Steps(Protocol):
-    """What is stepped: an object that holds all that changes, and whose `advance` changes it."""
+class StepPositions(Protocol):
+    """How many tokens rows have read, as far as it is known without asking the device."""
 
-    state: Any
+    @property
+    def filled(self) -> int:
+        """No row has read more."""
+
+    @property
+    def length(self) -> int:
+        """Room in a row."""
+
+    def advance_bounds(self, steps: int) -> None:
+        """The device has read `steps` more tokens."""
+
+    def assume_filled(self, filled: int) -> AbstractContextManager[None]:
+        """As if `filled` were this, within."""
+
+
+class _HasPositions(Protocol):
+    @property
+    def cache_positions(self) -> StepPositions: ...
+
+
+class Steppable(Protocol):
+    """An object that holds all that a step changes, and whose `advance` is the step."""
+
+    @property
+    def state(self) -> _HasPositions: ...
 
     def advance(self) -> None: ...
 
 
-class Fixed:
-    """Steps in fixed storage."""
+class FixedStorageRunner:
+    """Runs steps in fixed storage."""
 
-    def run(self, step: Steps) -> None:
+    def run(self, step: Steppable) -> None:
         places = step.state.cache_positions
-        width = min(reach(places.filled + 1), places.length)  # how far the longest row will have come, at most
-        self.play(step, width)
+        width = min(attention_width(places.filled + 1), places.length)  # the longest row's end, at most
+        self.run_at_width(step, width)
         places.advance_bounds(1)
 
-    def play(self, step: Steps, width: int) -> None:
+    def run_at_width(self, step: Steppable, width: int) -> None:
         with step.state.cache_positions.assume_filled(width - 1):
-            held = Held(step)
+            storage = FixedStorage(step)
             step.advance()
-            held.settle()
+            storage.copy_back()
 
 
-class Captured(Fixed):
-    """Steps as CUDA graphs, one for each bucket; they share memory, since all they leave is in fixed storage."""
+class CudaGraphRunner(FixedStorageRunner):
+    """Runs steps as CUDA graphs, one for each bucket; they share memory, since all they leave is in fixed storage."""
 
     def __init__(self) -> None:
         self.graphs: dict[int, torch.cuda.CUDAGraph] = {}
         self.pool = torch.cuda.graph_pool_handle()
-        self.why = ""  # what kept the step from being captured; it then runs as it is
+        self.failure = ""  # why the step could not be captured; it then runs as it is
 
-    def play(self, step: Steps, width: int) -> None:
-        if width not in self.graphs and not self.why:
+    def run_at_width(self, step: Steppable, width: int) -> None:
+        if width not in self.graphs and not self.failure:
             self._capture(step, width)
-        if self.why:
-            super().play(step, width)
+        if self.failure:
+            super().run_at_width(step, width)
         else:
             self.graphs[width].replay()
 
-    def _capture(self, step: Steps, width: int) -> None:
-        held = Held(step)
-        before = [tensor.clone() for tensor in held.tensors]
-        aside = torch.cuda.Stream()
-        aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):  # once for nothing: libraries make what they need when they are first called
-            super().play(step, width)
-        torch.cuda.current_stream().wait_stream(aside)
-        for tensor, value in zip(held.tensors, before, strict=True):
+    def _capture(self, step: Steppable, width: int) -> None:
+        storage = FixedStorage(step)
+        before = [tensor.clone() for tensor in storage.tensors]
+        warmup = torch.cuda.Stream()
+        warmup.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(warmup):  # libraries make what they need when they are first called
+            super().run_at_width(step, width)
+        torch.cuda.current_stream().wait_stream(warmup)
+        for tensor, value in zip(storage.tensors, before, strict=True):
             tensor.copy_(value)
         graph = torch.cuda.CUDAGraph()
         try:
             with nothing_collected(), torch.cuda.graph(graph, pool=self.pool):
-                super().play(step, width)
+                super().run_at_width(step, width)
             self.graphs[width] = graph
         except RuntimeError as error:  # the model asks the device for a number, or moves data to the host
-            self.why = str(error).splitlines()[0]
-            held.put_back()
+            self.failure = str(error).splitlines()[0]
+            storage.restore()
 
 
-COMPILED: dict[str, Callable[[], Fixed]] = {"cuda": Captured}  # by the kind of device; elsewhere steps run as they are
+RUNNERS: dict[str, Callable[[], FixedStorageRunner]] = {"cuda": CudaGraphRunner}  # by device; elsewhere none is used
 
 
-class Held:
-    """Every tensor in an object, and where it hangs, so that what took its place can be copied back into it."""
+class FixedStorage:
+    """Every tensor in an object, with its container, so that what replaces it can be copied back into it."""
 
-    def __init__(self, root: Any) -> None:
-        self.slots = list(_slots(root))  # (container, name or index)
-        self.tensors = [_get(*slot) for slot in self.slots]
+    def __init__(self, root: object) -> None:
+        self.slots = list(_tensor_slots(root))
+        self.tensors: list[Tensor] = [container[name] for container, name in self.slots]
 
-    def settle(self) -> None:
-        """Copy what is new into what is held, and hang that up again."""
-        pairs = [(_get(*slot), tensor) for slot, tensor in zip(self.slots, self.tensors, strict=True)]
+    def copy_back(self) -> None:
+        """Copy new tensors into the old ones, and restore these."""
+        pairs = [(container[name], tensor) for (container, name), tensor in zip(self.slots, self.tensors, strict=True)]
         storage = {tensor.untyped_storage().data_ptr() for tensor in self.tensors}
-        moved = [  # a view of held storage might be overwritten before its turn comes
+        moved = [  # a view of old storage might be overwritten before its turn comes
             (new.clone() if new.untyped_storage().data_ptr() in storage else new, tensor)
             for new, tensor in pairs
             if new is not tensor
         ]
-        kinds: dict[torch.dtype, list[tuple[Tensor, Tensor]]] = {}
+        by_dtype: dict[torch.dtype, list[tuple[Tensor, Tensor]]] = {}
         for new, tensor in moved:
             if new.shape != tensor.shape or new.dtype != tensor.dtype:
                 raise RuntimeError(f"a step made {list(tensor.shape)} into {list(new.shape)}")
-            kinds.setdefault(new.dtype, []).append((tensor, new.contiguous()))
-        for pairs in kinds.values():  # many small tensors in one launch
+            by_dtype.setdefault(new.dtype, []).append((tensor, new.contiguous()))
+        for pairs in by_dtype.values():  # many small tensors in one launch
             torch._foreach_copy_([tensor for tensor, _ in pairs], [new for _, new in pairs])
-        self.put_back()
+        self.restore()
 
-    def put_back(self) -> None:
+    def restore(self) -> None:
         for (container, name), tensor in zip(self.slots, self.tensors, strict=True):
-            if isinstance(container, dict | list):
-                container[name] = tensor
-            else:
-                setattr(container, name, tensor)
+            container[name] = tensor
 
 
-def _get(container: Any, name: Any) -> Any:
-    return container[name] if isinstance(container, dict | list) else getattr(container, name)
-
-
-def _slots(root: Any) -> Iterator[tuple[Any, Any]]:
-    """Where tensors hang in objects, lists, tuples and dictionaries, each object once; modules have weights alone."""
+def _tensor_slots(root: object) -> Iterator[tuple[Any, Any]]:
+    """Containers (lists, dictionaries, attributes of objects) and keys of tensors, each once; modules are left out."""
     seen: set[int] = set()
     todo = [root]
     while todo:
-        thing = todo.pop()
-        if id(thing) in seen or isinstance(thing, nn.Module | type):
+        part = todo.pop()
+        if id(part) in seen or isinstance(part, nn.Module | type):
             continue
-        seen.add(id(thing))
-        if isinstance(thing, tuple):  # its tensors cannot be replaced, so a step cannot change them either
-            todo.extend(part for part in thing if not isinstance(part, Tensor))
+        seen.add(id(part))
+        if isinstance(part, tuple):  # its tensors cannot be replaced, so a step cannot change them either
+            todo.extend(each for each in part if not isinstance(each, Tensor))
             continue
-        holder = thing if isinstance(thing, dict | list) else getattr(thing, "__dict__", {})
-        for name, value in enumerate(holder) if isinstance(holder, list) else holder.items():
+        container: Any = part if isinstance(part, dict | list) else getattr(part, "__dict__", {})
+        for name, value in enumerate(container) if isinstance(container, list) else container.items():
             if isinstance(value, Tensor):
-                yield thing, name
+                yield container, name
             elif isinstance(value, tuple | list | dict) or hasattr(value, "__dict__"):
                 todo.append(value)

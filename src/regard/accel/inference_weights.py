@@ -1,4 +1,4 @@
-"""A model whose weights will not change any more: in another precision if asked, laid out for quick products on a CPU.
+"""Inference weights: a model whose weights will not change any more, in another precision or in a CPU's own layout.
 
 With few rows at a time a product mostly waits for its weights. oneDNN reads them fastest in a layout of its own, which
 is made once here; MKL, which torch uses else, takes two to four times as long for a vocabulary on some processors.
@@ -20,8 +20,8 @@ PACKS = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_lin
 KINDS = (torch.float32, torch.bfloat16)  # what oneDNN computes with here
 HALF = (torch.bfloat16, torch.float16)
 ROWS = 64  # the layout is chosen for about so many rows
-REFINED = 16  # words of each row that are scored exactly
-CHUNK = 1 << 18  # scores looked at in one go: what a core's own cache holds
+REFINED = 16  # tokens of each row that are scored exactly
+CHUNK = 1 << 18  # scores at once: what a core's own cache holds
 WIDE = 8192  # outputs from which even a single row is worth sharing among threads, in float32
 # Up to so many rows, steps of …: oneDNN makes code for every number of rows (half a millisecond), and keeps it.
 STEPS = ((32, 1), (128, 8), (float("inf"), 32))
@@ -55,13 +55,13 @@ class OneDnnLinear(nn.Module):
         if more := -count % next(step for most, step in STEPS if count <= most):
             x, shape = F.pad(x.reshape(count, -1), (0, 0, 0, more)), x.shape
             return self._product(x, then)[:count].view(*shape[:-1], -1)
-        return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, then, [], "")  # type: ignore[no-any-return]
+        return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, then, [], "")
 
 
 class RefinedOutput(OneDnnLinear):
-    """Scores of a vocabulary by a product in half precision, of which each row's best are then computed in float32.
+    """Logits by a product in half precision, of which each row's best are then computed in float32.
 
-    Rounding to bf16 leaves words equal that are not, and a search depends on just those.
+    Rounding to bf16 leaves tokens equal that are not, and a search depends on just those.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, exact: Tensor) -> None:
@@ -69,18 +69,18 @@ class RefinedOutput(OneDnnLinear):
         self.exact = exact.detach().float()
 
     def forward(self, x: Tensor) -> Tensor:
-        rough, given = super().forward(x).flatten(0, -2), x.flatten(0, -2).float()  # [N, V], [N, D]
+        rough, inputs = super().forward(x).flatten(0, -2), x.flatten(0, -2).float()  # [N, V], [N, D]
         scores = torch.empty(rough.shape, dtype=torch.float32)
         rows = max(1, CHUNK // rough.shape[1])
-        for part, of, vectors in zip(scores.split(rows), rough.split(rows), given.split(rows), strict=True):
-            words = topk(part.copy_(of), REFINED)[1]
-            fine = (self.exact[words] @ vectors[..., None])[..., 0]
-            part.scatter_(1, words, fine if self.bias is None else fine + self.bias[words])
+        for part, rounded, vectors in zip(scores.split(rows), rough.split(rows), inputs.split(rows), strict=True):
+            tokens = topk(part.copy_(rounded), REFINED)[1]
+            fine = (self.exact[tokens] @ vectors[..., None])[..., 0]
+            part.scatter_(1, tokens, fine if self.bias is None else fine + self.bias[tokens])
         return scores.view(*x.shape[:-1], -1)
 
 
-class WideOutput(nn.Module):
-    """xWᵀ + b of a vocabulary in half precision on a GPU, given in float32: so many words are not rounded to a few."""
+class Float32Output(nn.Module):
+    """Logits of a product in half precision on a GPU, given in float32: so many are not rounded to a few values."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
@@ -106,16 +106,16 @@ def inference_weights(model: nn.Module, dtype: torch.dtype | None = None) -> nn.
         kept = p.detach().to(dtype) if cast else p.detach()
         memo[id(p)] = nn.Parameter(kept, requires_grad=False)
     exact = {id(memo[id(p)]): p for p in weights}
-    made = copy.deepcopy(model, memo).eval()
+    frozen = copy.deepcopy(model, memo).eval()
     if packs and dtype in HALF:
-        _replace(made, Output, lambda w, b: RefinedOutput(w, b, exact[id(w)]))
+        _replace(frozen, Output, lambda w, b: RefinedOutput(w, b, exact[id(w)]))
     elif packs:
-        _replace(made, Output, OneDnnLinear)
+        _replace(frozen, Output, OneDnnLinear)
     elif dtype in HALF and all(dispatch.on_gpu(p.device) for p in weights):
-        _replace(made, Output, WideOutput)
+        _replace(frozen, Output, Float32Output)
     if packs:
-        _replace(made, nn.Linear, OneDnnLinear)
-    return made
+        _replace(frozen, nn.Linear, OneDnnLinear)
+    return frozen
 
 
 def _replace(model: nn.Module, kind: type[nn.Module], make: Callable[[Tensor, Tensor | None], nn.Module]) -> None:

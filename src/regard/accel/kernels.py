@@ -1,9 +1,9 @@
 # mypy: ignore-errors
-"""Triton kernels of what stands between the products: each reads its inputs once and writes its outputs once.
+"""Triton kernels of the operations between products: each reads its inputs once and writes its outputs once.
 
 Dropout inside a kernel: whether an element is kept follows from seeds and its index, so nothing is stored. Of the two
-seeds `salt` tells calls apart and is a number of the launch; SEED tells steps apart and lies on the device, so that a
-captured launch can be replayed with other random numbers.
+seeds `call_seed` differs from call to call and is a number of the launch; STEP_SEED differs from step to step and lies
+on the device, so that a captured launch can be replayed with other random numbers.
 """
 
 import triton
@@ -14,15 +14,16 @@ DENSITY = tl.constexpr(0.3989422804014327)  # 1/√(2π)
 STRETCH = tl.constexpr(0.7978845608028654)  # √(2/π)
 CUBIC = tl.constexpr(0.044715)
 LOG2E = tl.constexpr(1.4426950408889634)
-kernel = triton.jit(do_not_specialize=["salt", "n", "span"])
+kernel = triton.jit(do_not_specialize=["call_seed", "n", "span"])
 
 
 # --- dropout ---------------------------------------------------------------------------------------------------------
 
+
 @triton.jit
-def kept(SEED, salt, index, dropout):
+def keep_mask(STEP_SEED, call_seed, index, dropout):
     """False with probability `dropout`. A 32-bit mixing function of index and seeds, its top 24 bits as a fraction."""
-    seed = (tl.load(SEED) ^ salt).to(tl.uint32)
+    seed = (tl.load(STEP_SEED) ^ call_seed).to(tl.uint32)
     x = index.to(tl.uint32) + seed * 0x9E3779B9
     x = (x ^ (x >> 16)) * 0x7FEB352D
     x = (x ^ (x >> 15)) * 0x846CA68B
@@ -30,19 +31,19 @@ def kept(SEED, salt, index, dropout):
     return (x >> 8).to(tl.float32) * (1.0 / (1 << 24)) >= dropout
 
 
-@triton.jit(do_not_specialize=["n", "blocks", "salt"])
-def drop_kernel(
-    X, Y, OUT, n, blocks, SEED, dropout, salt,
+@triton.jit(do_not_specialize=["n", "blocks", "call_seed"])
+def dropout_kernel(
+    X, Y, OUT, n, blocks, STEP_SEED, dropout, call_seed,
     D: tl.constexpr, ROWS: tl.constexpr, WIDE: tl.constexpr, ADDS: tl.constexpr, SHARED: tl.constexpr,
 ):  # fmt: skip
-    """Rows have n places, and a program takes some features of some places of one; where SHARED, they draw once."""
+    """A program takes some features of some of the n positions of a row; where SHARED, all of these share one draw."""
     row, block = tl.program_id(0) // blocks, tl.program_id(0) % blocks
     within, column = block * ROWS + tl.arange(0, ROWS), tl.program_id(1) * WIDE + tl.arange(0, WIDE)
-    place = row * n + within
-    at = place.to(tl.int64)[:, None] * D + column[None, :]
+    position = row * n + within
+    at = position.to(tl.int64)[:, None] * D + column[None, :]
     inside = (within < n)[:, None] & (column < D)[None, :]
-    draw = (row * D + column)[None, :] if SHARED else place[:, None] * D + column[None, :]
-    factor = tl.where(kept(SEED, salt, draw, dropout), 1 / (1 - dropout), 0.0)
+    draw = (row * D + column)[None, :] if SHARED else position[:, None] * D + column[None, :]
+    factor = tl.where(keep_mask(STEP_SEED, call_seed, draw, dropout), 1 / (1 - dropout), 0.0)
     out = tl.load(Y + at, mask=inside, other=0.0).to(tl.float32) * factor
     if ADDS:
         out += tl.load(X + at, mask=inside, other=0.0).to(tl.float32)
@@ -51,9 +52,13 @@ def drop_kernel(
 
 # --- norm(x + dropout(y)) --------------------------------------------------------------------------------------------
 
+
 @triton.jit
-def _sum(X, Y, row, real, column, SEED, dropout, salt, span, D: tl.constexpr, ADDS: tl.constexpr, DROPS: tl.constexpr):
-    """x + dropout(y) of some rows, and what y was multiplied with; where there is no y, x alone."""
+def _sum(
+    X, Y, row, real, column, STEP_SEED, dropout, call_seed, span,
+    D: tl.constexpr, ADDS: tl.constexpr, DROPS: tl.constexpr,
+):  # fmt: skip
+    """x + dropout(y) of some rows, and the factor of y; where there is no y, x alone."""
     at = row.to(tl.int64)[:, None] * D + column[None, :]
     inside = real[:, None] & (column < D)[None, :]
     x = tl.load(X + at, mask=inside, other=0.0).to(tl.float32)
@@ -61,18 +66,18 @@ def _sum(X, Y, row, real, column, SEED, dropout, salt, span, D: tl.constexpr, AD
     if ADDS:
         if DROPS:
             draw = (row // span)[:, None] * D + column[None, :]
-            factor = tl.where(kept(SEED, salt, draw, dropout), 1 / (1 - dropout), 0.0)
+            factor = tl.where(keep_mask(STEP_SEED, call_seed, draw, dropout), 1 / (1 - dropout), 0.0)
         x += tl.load(Y + at, mask=inside, other=0.0).to(tl.float32) * factor
     return x, factor, at, inside
 
 
 @kernel
-def norm_forward_kernel(
-    X, Y, WEIGHT, BIAS, OUT, MEAN, SCALE, n, epsilon, SEED, dropout, salt, span,
+def layer_norm_forward_kernel(
+    X, Y, WEIGHT, BIAS, OUT, MEAN, SCALE, n, epsilon, STEP_SEED, dropout, call_seed, span,
     D: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, ADDS: tl.constexpr, DROPS: tl.constexpr,
 ):  # fmt: skip
     row, column = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, WIDE)
-    x, _, at, inside = _sum(X, Y, row, row < n, column, SEED, dropout, salt, span, D, ADDS, DROPS)
+    x, _, at, inside = _sum(X, Y, row, row < n, column, STEP_SEED, dropout, call_seed, span, D, ADDS, DROPS)
     mean = tl.sum(x, 1) / D
     centred = tl.where(inside, x - mean[:, None], 0.0)
     scale = 1 / tl.sqrt(tl.sum(centred * centred, 1) / D + epsilon)
@@ -85,8 +90,8 @@ def norm_forward_kernel(
 
 
 @kernel
-def norm_backward_kernel(
-    X, Y, WEIGHT, MEAN, SCALE, D_OUT, D_PASSED, D_X, D_Y, PARTS, n, SEED, dropout, salt, span,
+def layer_norm_backward_kernel(
+    X, Y, WEIGHT, MEAN, SCALE, D_OUT, D_PASSED, D_X, D_Y, PARTS, n, STEP_SEED, dropout, call_seed, span,
     D: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     ADDS: tl.constexpr, DROPS: tl.constexpr, APART: tl.constexpr, PASSES: tl.constexpr,
 ):  # fmt: skip
@@ -96,7 +101,7 @@ def norm_backward_kernel(
     d_weight, d_bias = tl.zeros([WIDE], tl.float32), tl.zeros([WIDE], tl.float32)
     for start in range(tl.program_id(0) * ROWS, n, tl.num_programs(0) * ROWS):
         row = start + tl.arange(0, ROWS)
-        x, factor, at, inside = _sum(X, Y, row, row < n, column, SEED, dropout, salt, span, D, ADDS, DROPS)
+        x, factor, at, inside = _sum(X, Y, row, row < n, column, STEP_SEED, dropout, call_seed, span, D, ADDS, DROPS)
         mean = tl.load(MEAN + row, mask=row < n, other=0.0)
         scale = tl.load(SCALE + row, mask=row < n, other=0.0)
         normal = tl.where(inside, (x - mean[:, None]) * scale[:, None], 0.0)
@@ -118,6 +123,7 @@ def norm_backward_kernel(
 
 # --- the gradient of f(x Wᵀ + b) -------------------------------------------------------------------------------------
 
+
 @triton.jit
 def _slope(x, KIND: tl.constexpr):
     """f'(x); of max(0, x), x may also be its result."""
@@ -133,7 +139,7 @@ def _slope(x, KIND: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["n"])
-def columns_kernel(CHANGE, KEPT, OUT, PARTS, n, width, ROWS: tl.constexpr, WIDE: tl.constexpr, KIND: tl.constexpr):
+def column_sum_kernel(CHANGE, KEPT, OUT, PARTS, n, width, ROWS: tl.constexpr, WIDE: tl.constexpr, KIND: tl.constexpr):
     """Programs share the rows by turns; each leaves its sum of some columns in PARTS."""
     column = tl.program_id(0) * WIDE + tl.arange(0, WIDE)
     total = tl.zeros([ROWS, WIDE], tl.float32)
@@ -151,13 +157,14 @@ def columns_kernel(CHANGE, KEPT, OUT, PARTS, n, width, ROWS: tl.constexpr, WIDE:
 
 # --- cross-entropy: three passes over a row, of which two find it in the cache ---------------------------------------
 
+
 @triton.jit
 def _block(ROW, start, entries, column):
     return tl.load(ROW + start + column, mask=start + column < entries, other=float("-inf")).to(tl.float32)
 
 
 @triton.jit
-def compare_kernel(SCORES, LABELS, LOSS, width, entries, smoothing, BLOCK: tl.constexpr):
+def cross_entropy_kernel(SCORES, LABELS, LOSS, width, entries, smoothing, BLOCK: tl.constexpr):
     """Loss of one row; its scores become p_v − (1 − ε)[v = label] − ε/V. A label below zero counts for nothing.
 
     Rows have room for `width` scores, of which those past the entries are nobody's: their gradient is zero.
@@ -194,29 +201,30 @@ def compare_kernel(SCORES, LABELS, LOSS, width, entries, smoothing, BLOCK: tl.co
 
 # --- rotary positions ------------------------------------------------------------------------------------------------
 
+
 @triton.jit(do_not_specialize=["n"])
-def rotate_kernel(
-    X, WAVES, OUT, n, of_row, of_head, of_place, of_wave,
+def rotary_kernel(
+    X, WAVES, OUT, n, of_row, of_head, of_position, of_wave,
     HEADS: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     NEXT: tl.constexpr, BACK: tl.constexpr,
 ):  # fmt: skip
-    """Some places of one row, all heads. X may be any view; OUT lies as [B, N, H, d]. BACK turns the other way.
+    """Some positions of one row, all heads. X may be any view; OUT lies as [B, N, H, d]. BACK turns the other way.
 
-    The two of a pair stand NEXT apart; in WAVES, the sines of a place come first, then its cosines.
+    The two of a pair stand NEXT apart; in WAVES, the sines of a position come first, then its cosines.
     """
-    row, place = tl.program_id(0).to(tl.int64), tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+    row, position = tl.program_id(0).to(tl.int64), tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     pair = tl.arange(0, WIDE)
     head, n_th = pair // HALF, pair % HALF
     first = n_th * 2 if NEXT == 1 else n_th
-    inside = (place < n)[:, None] & (pair < HEADS * HALF)[None, :]
-    wave = WAVES + row * of_wave + place[:, None] * (2 * HALF) + n_th[None, :]
+    inside = (position < n)[:, None] & (pair < HEADS * HALF)[None, :]
+    wave = WAVES + row * of_wave + position[:, None] * (2 * HALF) + n_th[None, :]
     sin = tl.load(wave, mask=inside, other=0.0)
     cos = tl.load(wave + HALF, mask=inside, other=0.0)
     if BACK:
         sin = -sin
-    given = X + row * of_row + place[:, None] * of_place + (head * of_head + first)[None, :]
-    a = tl.load(given, mask=inside, other=0.0).to(tl.float32)
-    b = tl.load(given + NEXT, mask=inside, other=0.0).to(tl.float32)
-    out = OUT + (row * n + place[:, None]) * (2 * HEADS * HALF) + (head * 2 * HALF + first)[None, :]
+    source = X + row * of_row + position[:, None] * of_position + (head * of_head + first)[None, :]
+    a = tl.load(source, mask=inside, other=0.0).to(tl.float32)
+    b = tl.load(source + NEXT, mask=inside, other=0.0).to(tl.float32)
+    out = OUT + (row * n + position[:, None]) * (2 * HEADS * HALF) + (head * 2 * HALF + first)[None, :]
     tl.store(out, (a * cos - b * sin).to(OUT.dtype.element_ty), mask=inside)
     tl.store(out + NEXT, (a * sin + b * cos).to(OUT.dtype.element_ty), mask=inside)

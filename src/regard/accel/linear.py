@@ -1,4 +1,4 @@
-"""f(x Wᵀ + b) whose gradients are made by hand: a bias's is a sum of columns, made while f goes backwards."""
+"""f(x Wᵀ + b) with its own gradients: that of the bias is a sum of columns, made in the backward pass of f."""
 
 from typing import Any
 
@@ -14,17 +14,17 @@ SPLITS = 64  # programs that share the rows of a column
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return _Linear.apply(x, weight, bias, "none")  # type: ignore[no-any-return,no-untyped-call]
+    return _Linear.apply(x, weight, bias, "none")
 
 
 def activated(x: Tensor, weight: Tensor, bias: Tensor, activation: nn.Module) -> Tensor | None:
     """None where the kernel does not know the activation."""
     kind = _kind(activation)
-    return None if kind is None else _Linear.apply(x, weight, bias, kind)  # type: ignore[no-any-return,no-untyped-call]
+    return None if kind is None else _Linear.apply(x, weight, bias, kind)
 
 
 def _kind(activation: nn.Module) -> str | None:
-    """What the kernel calls it, if it knows it."""
+    """The kernel's name of an activation, if it knows it."""
     if isinstance(activation, nn.GELU):
         return {"none": "gelu", "tanh": "gelu_tanh"}[activation.approximate]
     return "relu" if isinstance(activation, nn.ReLU) else None
@@ -43,16 +43,16 @@ class _Linear(torch.autograd.Function):
                 if kind != "none":
                     out = F.gelu(kept, approximate="tanh" if kind == "gelu_tanh" else "none")
         ctx.save_for_backward(rows, table, kept if kind != "none" else None)
-        ctx.how = kind, x.dtype, weight.dtype, bias.dtype
+        ctx.saved = kind, x.dtype, weight.dtype, bias.dtype
         return out.view(*x.shape[:-1], len(weight))
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        (rows, table, kept), (kind, of_x, of_weight, of_bias) = ctx.saved_tensors, ctx.how
-        change, d_bias = _columns(d_out.flatten(0, -2).contiguous(), kept, kind)
-        d_x = (change @ table).to(of_x).view(*d_out.shape[:-1], -1) if ctx.needs_input_grad[0] else None
-        return d_x, _product(change.T, rows, of_weight), d_bias.to(of_bias), None
+    def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
+        (rows, table, kept), (kind, of_x, of_weight, of_bias) = ctx.saved_tensors, ctx.saved
+        d_rows, d_bias = _columns(d_out.flatten(0, -2).contiguous(), kept, kind)
+        d_x = (d_rows @ table).to(of_x).view(*d_out.shape[:-1], -1) if ctx.needs_input_grad[0] else None
+        return d_x, _product(d_rows.T, rows, of_weight), d_bias.to(of_bias), None
 
 
 def _product(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
@@ -62,16 +62,16 @@ def _product(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
     return (a @ b).to(dtype)
 
 
-def _columns(change: Tensor, kept: Tensor | None, kind: str) -> tuple[Tensor, Tensor]:
+def _columns(d_rows: Tensor, kept: Tensor | None, kind: str) -> tuple[Tensor, Tensor]:
     """A gradient [N, M] through the function of this kind, backwards, and the sum of its columns."""
-    from regard.accel.kernels import columns_kernel
+    from regard.accel.kernels import column_sum_kernel
 
-    n, width = change.shape
-    out = change if kept is None else torch.empty_like(change)
+    n, width = d_rows.shape
+    out = d_rows if kept is None else torch.empty_like(d_rows)
     splits = min(SPLITS, -(-n // 64))
-    parts = change.new_empty(splits, width, dtype=torch.float32)
-    with launch.on(change):
-        columns_kernel[(-(-width // 64), splits)](
-            change, kept, out, parts, n, width, ROWS=64, WIDE=64, KIND=kind, num_warps=4
+    parts = d_rows.new_empty(splits, width, dtype=torch.float32)
+    with launch.device_of(d_rows):
+        column_sum_kernel[(-(-width // 64), splits)](
+            d_rows, kept, out, parts, n, width, ROWS=64, WIDE=64, KIND=kind, num_warps=4
         )
     return out, parts.sum(0)

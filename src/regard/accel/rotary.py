@@ -11,7 +11,7 @@ from regard.accel import launch
 
 def rotate(x: Tensor, waves: Tensor, neighbours: bool) -> Tensor:
     """x [B, H, N, d] by waves [N, d] or [B or 1, N, d]; the two of a pair are `neighbours`, or one of each half."""
-    return _Rotate.apply(x, waves, neighbours)  # type: ignore[no-any-return,no-untyped-call]
+    return _Rotate.apply(x, waves, neighbours)
 
 
 class _Rotate(torch.autograd.Function):
@@ -25,25 +25,25 @@ class _Rotate(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
         (waves,) = ctx.saved_tensors
         return _rotated(d_out, waves, ctx.neighbours, back=True), None, None
 
 
 def _rotated(x: Tensor, waves: Tensor, neighbours: bool, back: bool) -> Tensor:
     """x [B, H, N, d]; waves [N, d], or [B or 1, N, d]. The result lies in memory as [B, N, H, d]."""
-    from regard.accel.kernels import rotate_kernel
+    from regard.accel.kernels import rotary_kernel
 
     if x.stride(-1) != 1:
         x = x.contiguous()
     rows, heads, n, size = x.shape
     out = x.new_empty(rows, n, heads, size)
-    wide = launch.power(heads * size // 2)
-    places = max(1, 2048 // wide)
-    with launch.on(x):
-        rotate_kernel[(rows, -(-n // places))](
+    wide = launch.power_of_2(heads * size // 2)
+    positions = max(1, 2048 // wide)
+    with launch.device_of(x):
+        rotary_kernel[(rows, -(-n // positions))](
             x, waves.contiguous(), out, n, x.stride(0), x.stride(1), x.stride(2),
             n * size if waves.dim() == 3 and len(waves) > 1 else 0,
-            HEADS=heads, HALF=size // 2, WIDE=wide, ROWS=places, NEXT=1 if neighbours else size // 2, BACK=back,
+            HEADS=heads, HALF=size // 2, WIDE=wide, ROWS=positions, NEXT=1 if neighbours else size // 2, BACK=back,
         )  # fmt: skip
     return out.transpose(1, 2)

@@ -4,7 +4,7 @@
 A program owns one tile and goes through those that it meets. Tiles that meet all others (the edge) are cut into splits
 of STRIDE, each a program of its own, whose results are put together afterwards; else a few programs would be at work
 long after all others. LSE is the logarithm, to the base 2, of the sum of exponentials; +∞ where nothing is visible.
-Pointers are in capitals; q_b, q_h, q_n are the strides of rows, heads and places.
+Pointers are in capitals; q_b, q_h, q_n are the strides of rows, heads and positions.
 """
 
 import triton
@@ -30,16 +30,16 @@ def _padded(n, ROWS: tl.constexpr):
 
 
 @triton.jit
-def _vectors(BASE, place, stride, n, SIZE: tl.constexpr, EVEN: tl.constexpr):
-    """[places, SIZE] of one row and head; zeros past the end."""
-    pointers = BASE + place[:, None] * stride + tl.arange(0, SIZE)[None, :]
-    return tl.load(pointers) if EVEN else tl.load(pointers, mask=place[:, None] < n, other=0.0)
+def _vectors(BASE, position, stride, n, SIZE: tl.constexpr, EVEN: tl.constexpr):
+    """[positions, SIZE] of one row and head; zeros past the end."""
+    pointers = BASE + position[:, None] * stride + tl.arange(0, SIZE)[None, :]
+    return tl.load(pointers) if EVEN else tl.load(pointers, mask=position[:, None] < n, other=0.0)
 
 
 @triton.jit
-def _put(BASE, place, stride, n, values, SIZE: tl.constexpr):
-    pointers = BASE + place[:, None] * stride + tl.arange(0, SIZE)[None, :]
-    tl.store(pointers, values.to(BASE.dtype.element_ty), mask=place[:, None] < n)
+def _put(BASE, position, stride, n, values, SIZE: tl.constexpr):
+    pointers = BASE + position[:, None] * stride + tl.arange(0, SIZE)[None, :]
+    tl.store(pointers, values.to(BASE.dtype.element_ty), mask=position[:, None] < n)
 
 
 @triton.jit
@@ -74,7 +74,7 @@ def _next(IDS, REFS, m, stop, step):
 
 
 @kernel
-def forward_kernel(
+def sparse_forward_kernel(
     Q, K, V, OUT, LSE, PART, MOST, SUM, IDS, REFS, COUNTS, EVERY, TOP, BITS, LENGTHS,
     q_b, q_h, q_n, k_b, k_h, k_n, v_b, v_h, v_n, o_b, o_h, o_n, list_b, list_h,
     heads, n, tiles, width, splits, scale,
@@ -85,7 +85,7 @@ def forward_kernel(
     both = tl.program_id(1).to(tl.int64)
     b, h = both // heads, both % heads
     query, column = tl.arange(0, ROWS), tl.arange(0, COLS)
-    place = tile * ROWS + query
+    position = tile * ROWS + query
     length = tl.load(LENGTHS + b) if PADDED else n
     lists = b * list_b + h * list_h
     ids, refs, count = _listed(
@@ -93,7 +93,7 @@ def forward_kernel(
     )
     K += b * k_b + h * k_h
     V += b * v_b + h * v_h
-    q = _vectors(Q + b * q_b + h * q_h, place, q_n, n, D_K, EVEN)
+    q = _vectors(Q + b * q_b + h * q_h, position, q_n, n, D_K, EVEN)
     most = tl.full([ROWS], float("-inf"), tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     out = tl.zeros([ROWS, D_V], tl.float32)
@@ -115,46 +115,46 @@ def forward_kernel(
         most = highest
         other, ref = _next(ids, refs, m + 1, count, 1)
     if edge:
-        part = (both * splits + split) * (EDGE * ROWS) + place
+        part = (both * splits + split) * (EDGE * ROWS) + position
         tl.store(PART + part[:, None] * D_V + tl.arange(0, D_V)[None, :], out)
         tl.store(MOST + part, most)
         tl.store(SUM + part, total)
     else:
         out = out / tl.where(total == 0.0, 1.0, total)[:, None]
-        lse = tl.where((total == 0.0) | (place >= length), float("inf"), most + tl.log2(total))
-        _put(OUT + b * o_b + h * o_h, place, o_n, n, tl.where(place[:, None] < length, out, 0.0), D_V)
-        tl.store(LSE + both * _padded(n, ROWS) + place, lse)
+        lse = tl.where((total == 0.0) | (position >= length), float("inf"), most + tl.log2(total))
+        _put(OUT + b * o_b + h * o_h, position, o_n, n, tl.where(position[:, None] < length, out, 0.0), D_V)
+        tl.store(LSE + both * _padded(n, ROWS) + position, lse)
 
 
 @kernel
-def merge_kernel(
+def merge_splits_kernel(
     OUT, LSE, PART, MOST, SUM, LENGTHS, o_b, o_h, o_n, heads, n, splits,
     ROWS: tl.constexpr, D_V: tl.constexpr, EDGE: tl.constexpr, PADDED: tl.constexpr,
 ):  # fmt: skip
     """The splits of the edge's queries, each weighed by its sum of exponentials."""
     both = tl.program_id(1).to(tl.int64)
     b, h = both // heads, both % heads
-    place = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    position = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     length = tl.load(LENGTHS + b) if PADDED else n
     most = tl.full([ROWS], float("-inf"), tl.float32)
     for split in range(splits):
-        most = tl.maximum(most, tl.load(MOST + (both * splits + split) * (EDGE * ROWS) + place))
+        most = tl.maximum(most, tl.load(MOST + (both * splits + split) * (EDGE * ROWS) + position))
     safe = tl.where(most == float("-inf"), 0.0, most)
     total = tl.zeros([ROWS], tl.float32)
     out = tl.zeros([ROWS, D_V], tl.float32)
     for split in range(splits):
-        part = (both * splits + split) * (EDGE * ROWS) + place
+        part = (both * splits + split) * (EDGE * ROWS) + position
         share = tl.exp2(tl.load(MOST + part) - safe)
         total += share * tl.load(SUM + part)
         out += share[:, None] * tl.load(PART + part[:, None] * D_V + tl.arange(0, D_V)[None, :])
     out = out / tl.where(total == 0.0, 1.0, total)[:, None]
-    lse = tl.where((total == 0.0) | (place >= length), float("inf"), most + tl.log2(total))
-    _put(OUT + b * o_b + h * o_h, place, o_n, n, tl.where(place[:, None] < length, out, 0.0), D_V)
-    tl.store(LSE + both * _padded(n, ROWS) + place, lse)
+    lse = tl.where((total == 0.0) | (position >= length), float("inf"), most + tl.log2(total))
+    _put(OUT + b * o_b + h * o_h, position, o_n, n, tl.where(position[:, None] < length, out, 0.0), D_V)
+    tl.store(LSE + both * _padded(n, ROWS) + position, lse)
 
 
 @kernel
-def queries_kernel(
+def d_queries_kernel(
     Q, K, V, OUT, D_OUT, LSE, DELTA, D_Q, PART, IDS, REFS, COUNTS, EVERY, TOP, BITS, LENGTHS,
     q_b, q_h, q_n, k_b, k_h, k_n, v_b, v_h, v_n, o_b, o_h, o_n, g_b, g_h, g_n, dq_b, dq_h, dq_n, list_b, list_h,
     heads, n, tiles, width, splits, scale, factor,
@@ -166,7 +166,7 @@ def queries_kernel(
     both = tl.program_id(1).to(tl.int64)
     b, h = both // heads, both % heads
     query, column = tl.arange(0, ROWS), tl.arange(0, COLS)
-    place = tile * ROWS + query
+    position = tile * ROWS + query
     length = tl.load(LENGTHS + b) if PADDED else n
     lists = b * list_b + h * list_h
     ids, refs, count = _listed(
@@ -174,12 +174,12 @@ def queries_kernel(
     )
     K += b * k_b + h * k_h
     V += b * v_b + h * v_h
-    q = _vectors(Q + b * q_b + h * q_h, place, q_n, n, D_K, EVEN)
-    d_out = _vectors(D_OUT + b * g_b + h * g_h, place, g_n, n, D_V, EVEN)
-    out = _vectors(OUT + b * o_b + h * o_h, place, o_n, n, D_V, EVEN)
+    q = _vectors(Q + b * q_b + h * q_h, position, q_n, n, D_K, EVEN)
+    d_out = _vectors(D_OUT + b * g_b + h * g_h, position, g_n, n, D_V, EVEN)
+    out = _vectors(OUT + b * o_b + h * o_h, position, o_n, n, D_V, EVEN)
     delta = tl.sum(out.to(tl.float32) * d_out.to(tl.float32), 1)
-    tl.store(DELTA + both * _padded(n, ROWS) + place, delta)
-    lse = tl.load(LSE + both * _padded(n, ROWS) + place)
+    tl.store(DELTA + both * _padded(n, ROWS) + position, delta)
+    lse = tl.load(LSE + both * _padded(n, ROWS) + position)
     d_q = tl.zeros([ROWS, D_K], tl.float32)
     other, ref = _next(ids, refs, 0, count, 1)
     for m in range(count):
@@ -197,15 +197,15 @@ def queries_kernel(
         other, ref = _next(ids, refs, m + 1, count, 1)
     d_q *= factor
     if edge:
-        part = (both * splits + split) * (EDGE * ROWS) + place
+        part = (both * splits + split) * (EDGE * ROWS) + position
         tl.store(PART + part[:, None] * D_K + tl.arange(0, D_K)[None, :], d_q)
     else:
-        _put(D_Q + b * dq_b + h * dq_h, place, dq_n, n, d_q, D_K)
+        _put(D_Q + b * dq_b + h * dq_h, position, dq_n, n, d_q, D_K)
 
 
 @kernel
-def keys_kernel(
-    Q, K, V, D_OUT, LSE, DELTA, TO_K, TO_V, PART_K, PART_V, REFS, STARTS, ASKS, ASK_REFS, EVERY, BITS, LENGTHS,
+def d_keys_values_kernel(
+    Q, K, V, D_OUT, LSE, DELTA, TO_K, TO_V, PART_K, PART_V, REFS, STARTS, QUERY_IDS, QUERY_REFS, EVERY, BITS, LENGTHS,
     q_b, q_h, q_n, k_b, k_h, k_n, v_b, v_h, v_n, g_b, g_h, g_n, dk_b, dk_h, dk_n, dv_b, dv_h, dv_n, list_b, list_h,
     heads, n, tiles, width, splits, scale, factor,
     ROWS: tl.constexpr, SOME: tl.constexpr, COLS: tl.constexpr, D_K: tl.constexpr, D_V: tl.constexpr,
@@ -221,11 +221,11 @@ def keys_kernel(
     length = tl.load(LENGTHS + b) if PADDED else n
     lists = b * list_b + h * list_h
     first, last = tl.load(STARTS + lists * tiles + tile), tl.load(STARTS + lists * tiles + tile + 1)
-    asks, refs, step = ASKS, ASK_REFS, tl.where(edge, width, 1)
+    query_ids, refs, step = QUERY_IDS, QUERY_REFS, tl.where(edge, width, 1)
     if edge:  # all tiles of queries meet it, and list it in the same column
         first = split * STRIDE
         last = tl.minimum(first + STRIDE, tl.cdiv(n, ROWS))
-        asks, refs = EVERY, REFS + lists * tl.cdiv(n, ROWS) * width + tile
+        query_ids, refs = EVERY, REFS + lists * tl.cdiv(n, ROWS) * width + tile
     last = tl.where(tile * COLS < length, last, first)
     Q += b * q_b + h * q_h
     D_OUT += b * g_b + h * g_h
@@ -235,20 +235,20 @@ def keys_kernel(
     v = _vectors(V + b * v_b + h * v_h, at, v_n, n, D_V, EVEN)
     d_k = tl.zeros([COLS, D_K], tl.float32)
     d_v = tl.zeros([COLS, D_V], tl.float32)
-    other, ref = _next(asks, refs, first, last, step)
+    other, ref = _next(query_ids, refs, first, last, step)
     for each in range(first * (ROWS // SOME), last * (ROWS // SOME)):
         query = each % (ROWS // SOME) * SOME + tl.arange(0, SOME)
-        place = other * ROWS + query
-        q = _vectors(Q, place, q_n, n, D_K, EVEN)
-        d_out = _vectors(D_OUT, place, g_n, n, D_V, EVEN)
+        position = other * ROWS + query
+        q = _vectors(Q, position, q_n, n, D_K, EVEN)
+        d_out = _vectors(D_OUT, position, g_n, n, D_V, EVEN)
         scores = tl.dot(k, tl.trans(q)) * scale  # [COLS, SOME]
         scores = _seen(scores, ref, BITS, query[None, :], column[:, None], ROWS)
-        weights = tl.exp2(scores - tl.load(LSE + place)[None, :])
+        weights = tl.exp2(scores - tl.load(LSE + position)[None, :])
         d_v = tl.dot(weights.to(d_out.dtype), d_out, d_v)
         d_weights = tl.dot(v, tl.trans(d_out))
-        d_scores = weights * (d_weights - tl.load(DELTA + place)[None, :])
+        d_scores = weights * (d_weights - tl.load(DELTA + position)[None, :])
         d_k = tl.dot(d_scores.to(q.dtype), q, d_k)
-        other, ref = _next(asks, refs, (each + 1) // (ROWS // SOME), last, step)
+        other, ref = _next(query_ids, refs, (each + 1) // (ROWS // SOME), last, step)
     d_k = tl.where(at[:, None] < length, d_k * factor, 0.0)
     d_v = tl.where(at[:, None] < length, d_v, 0.0)
     if edge:

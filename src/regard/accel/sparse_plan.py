@@ -15,7 +15,7 @@ KEYS = 64  # in a tile: the bits of two words
 
 
 @dataclass(frozen=True)
-class Plan:
+class SparsePlan:
     """Which tiles meet. G counts rows and heads where these differ; a tile of keys is named by its number."""
 
     rows: int  # queries in a tile
@@ -25,15 +25,15 @@ class Plan:
     ids: Tensor  # [G, NQ, W] the tiles of keys that a tile of queries meets, the edge's first
     refs: Tensor  # [G, NQ, W] which of `bits` say what is visible there; -1: all is
     counts: Tensor  # [G, NQ] how many they are
-    starts: Tensor  # [G·NK + 1] where in `asks` the tiles of queries begin that meet a tile of keys beyond the edge
-    asks: Tensor  # [pairs]
-    ask_refs: Tensor  # [pairs]
+    starts: Tensor  # [G·NK + 1] where in `query_ids` those begin that meet a tile of keys beyond the edge
+    query_ids: Tensor  # [pairs] tiles of queries
+    query_refs: Tensor  # [pairs]
     top: Tensor  # [G, tops, NK] the refs of the first tiles of queries, which meet all keys
     bits: Tensor  # [partly visible tiles, rows, 2] a bit for each key
     every: Tensor  # 0, 1, 2 …
 
     @property
-    def asking(self) -> int:
+    def query_tiles(self) -> int:
         """NQ, tiles of queries."""
         return self.ids.shape[1]
 
@@ -46,12 +46,12 @@ class Plan:
         return self.top.shape[1]
 
     @property
-    def asked(self) -> int:
+    def key_tiles(self) -> int:
         """NK, tiles of keys."""
         return self.top.shape[2]
 
 
-def make_plan(parts: tuple[Pattern, ...], context: AttentionContext) -> Plan | None:
+def make_plan(parts: tuple[Pattern, ...], context: AttentionContext) -> SparsePlan | None:
     """The plan of what all these patterns allow, in time linear in the length; None where any tile may be visible."""
     small, large = (_shortest(parts, context, rows) for rows in (64, 128))
     if small is None:
@@ -70,8 +70,8 @@ def make_plan(parts: tuple[Pattern, ...], context: AttentionContext) -> Plan | N
 
 
 def _shortest(parts: tuple[Pattern, ...], context: AttentionContext, rows: int) -> tuple[Pattern, Blocks] | None:
-    found = [(part, listed) for part in parts if (listed := part.blocks(context, rows)) is not None]
-    return min(found, key=lambda each: each[1].keys.shape[-1], default=None)
+    listings = [(part, listed) for part in parts if (listed := part.blocks(context, rows)) is not None]
+    return min(listings, key=lambda each: each[1].keys.shape[-1], default=None)
 
 
 class _Planner:
@@ -81,26 +81,26 @@ class _Planner:
         self, parts: tuple[Pattern, ...], context: AttentionContext, rows: int, listed: Blocks, known: bool
     ) -> None:
         self.parts, self.context, self.rows, self.listed, self.known = parts, context, rows, listed, known
-        self.n, self.places = context.keys.length, min(listed.edge, context.keys.length)  # of the edge
-        self.asking, self.asked = -(-self.n // rows), -(-self.n // KEYS)
+        self.n, self.edge_length = context.keys.length, min(listed.edge, context.keys.length)
+        self.query_tiles, self.key_tiles = -(-self.n // rows), -(-self.n // KEYS)
         self.causal = Causal() in parts
-        self.edge = -(-self.places // KEYS)
-        self.tops = 0 if self.causal else -(-self.places // rows)  # nobody sees much of what lies before the first
+        self.edge = -(-self.edge_length // KEYS)
+        self.tops = 0 if self.causal else -(-self.edge_length // rows)  # nobody sees much of what lies before the first
         self.device = listed.keys.device
         self.bits = [torch.zeros(1, rows, KEYS // 32, dtype=torch.int32, device=self.device)]
 
-    def plan(self) -> Plan:
-        t = torch.arange(self.asking, device=self.device)[:, None]
+    def plan(self) -> SparsePlan:
+        t = torch.arange(self.query_tiles, device=self.device)[:, None]
         u, there, whole = self._lists(t)
         refs = self._refs(t, u, there, whole)
-        top_u = torch.arange(self.asked, device=self.device).expand(len(u), self.tops, -1)
-        top = self._refs(t[: self.tops], top_u, top_u >= 0, (t[: self.tops] + 1) * self.rows <= self.places)
+        top_u = torch.arange(self.key_tiles, device=self.device).expand(len(u), self.tops, -1)
+        top = self._refs(t[: self.tops], top_u, top_u >= 0, (t[: self.tops] + 1) * self.rows <= self.edge_length)
         u, refs, counts = self._sorted(u, refs)
-        starts, asks, ask_refs = self._by_keys((u, refs), (top_u, top))
+        starts, query_ids, query_refs = self._by_keys((u, refs), (top_u, top))
         rows, heads = self.listed.keys.shape[:2]
-        every = torch.arange(max(self.asking, self.asked), device=self.device)
-        numbers = (u, refs, counts, starts, asks, ask_refs, top, torch.cat(self.bits), every)
-        return Plan(
+        every = torch.arange(max(self.query_tiles, self.key_tiles), device=self.device)
+        numbers = (u, refs, counts, starts, query_ids, query_refs, top, torch.cat(self.bits), every)
+        return SparsePlan(
             self.rows, self.edge, heads if rows > 1 else 0, int(heads > 1), *(x.int().contiguous() for x in numbers)
         )
 
@@ -112,9 +112,9 @@ class _Planner:
         whole = torch.zeros_like(u, dtype=torch.bool)
         if self.listed.whole is not None:
             whole = self.listed.whole.expand_as(self.listed.keys).flatten(0, 1).repeat_interleave(per, -1)
-        first = torch.arange(self.edge, device=self.device).expand(len(u), self.asking, -1)
-        there = torch.cat([first >= 0, (u >= self.edge) & (u < self.asked) & (t >= self.tops)], -1)
-        return torch.cat([first, u], -1), there, torch.cat([(first + 1) * KEYS <= self.places, whole], -1)
+        first = torch.arange(self.edge, device=self.device).expand(len(u), self.query_tiles, -1)
+        there = torch.cat([first >= 0, (u >= self.edge) & (u < self.key_tiles) & (t >= self.tops)], -1)
+        return torch.cat([first, u], -1), there, torch.cat([(first + 1) * KEYS <= self.edge_length, whole], -1)
 
     def _refs(self, t: Tensor, u: Tensor, there: Tensor, whole: Tensor) -> Tensor:
         """-1 where all is visible, 0 where nothing is, else the bits that say what."""
@@ -133,10 +133,10 @@ class _Planner:
         return refs
 
     def _look(self, g: Tensor, t: Tensor, u: Tensor) -> Tensor:
-        """The bits of tiles [P, rows, 2], by asking the patterns; some at a time, since each has thousands of pairs."""
+        """The bits of tiles [P, rows, 2], by asking the patterns; some at a time: each has thousands of pairs."""
         heads = self.listed.keys.shape[1]
         query, key = torch.arange(self.rows, device=self.device)[:, None], torch.arange(KEYS, device=self.device)
-        found = [self.bits[0][:0]]
+        chunks = [self.bits[0][:0]]
         for some in torch.arange(len(g), device=self.device)[:, None, None].split(1024):
             i, j = t[some] * self.rows + query, u[some] * KEYS + key
             seen = (i < self.n) & (j < self.n)  # [P, rows, KEYS]
@@ -144,25 +144,25 @@ class _Planner:
             for part in self.parts:
                 seen = seen & part.allow(self.context, *grid)
             words = seen.unflatten(-1, (-1, 32)).long() << torch.arange(32, device=self.device)
-            found.append(words.sum(-1).int())
-        return torch.cat(found)
+            chunks.append(words.sum(-1).int())
+        return torch.cat(chunks)
 
     def _sorted(self, u: Tensor, refs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """In order, without the listed tiles of which nothing is visible; and how many are left in each list."""
         column = torch.arange(u.shape[-1], device=self.device)
-        u = u.masked_fill((refs == 0) & (column >= self.edge), self.asked)  # behind all others
+        u = u.masked_fill((refs == 0) & (column >= self.edge), self.key_tiles)  # behind all others
         u, order = u.sort(dim=-1, stable=True)  # the edge's tiles are the first anyway
-        counts = (u < self.asked).sum(-1)
+        counts = (u < self.key_tiles).sum(-1)
         width = max(int(counts.max()), 1)
         return u[..., :width], refs.gather(-1, order)[..., :width], counts
 
     def _by_keys(self, *lists: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """All pairs by tiles of keys, beyond the edge: where each begins, the tiles of queries, the refs."""
-        found = []
+        pairs = []
         for u, refs in lists:
-            g, t, column = ((u >= self.edge) & (u < self.asked) & (refs != 0)).nonzero(as_tuple=True)
-            found.append(torch.stack([g * self.asked + u[g, t, column], t, refs[g, t, column]]))
-        tile, asks, ask_refs = torch.cat(found, 1)  # [pairs] each
+            g, t, column = ((u >= self.edge) & (u < self.key_tiles) & (refs != 0)).nonzero(as_tuple=True)
+            pairs.append(torch.stack([g * self.key_tiles + u[g, t, column], t, refs[g, t, column]]))
+        tile, query_ids, query_refs = torch.cat(pairs, 1)  # [pairs] each
         tile, order = tile.sort(stable=True)
-        starts = torch.searchsorted(tile, torch.arange(len(u) * self.asked + 1, device=self.device))
-        return starts, asks[order], ask_refs[order]
+        starts = torch.searchsorted(tile, torch.arange(len(u) * self.key_tiles + 1, device=self.device))
+        return starts, query_ids[order], query_refs[order]

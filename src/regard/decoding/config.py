@@ -1,4 +1,4 @@
-"""The searches as choices of a config."""
+"""Config of the searches."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -21,17 +21,17 @@ class _Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class Greedy(_Limits):
-    """The best word at each step."""
+    """The most likely token at each step."""
 
     kind: Literal["greedy"] = "greedy"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Beam(_Limits):
-    """The `size` best beginnings at each step; ends when `size` sentences have ended."""
+    """The `size` best hypotheses at each step; ends when `size` of them have ended."""
 
     kind: Literal["beam"] = "beam"
-    size: int = option(5, "how many beginnings are kept")
+    size: int = option(5, "how many hypotheses are kept")
     length_penalty: float = option(1.0, "α; 0: none, larger favours longer output")
     penalty: Literal["power", "gnmt"] = option("power", "log p / nᵅ, or Wu 2016's log p / ((5+n)/6)ᵅ")
 
@@ -42,7 +42,7 @@ class Beam(_Limits):
 
 @dataclass(frozen=True, kw_only=True)
 class Sample(_Limits):
-    """Words drawn by their probability."""
+    """Tokens sampled by their probability."""
 
     kind: Literal["sample"] = "sample"
     temperature: float = option(1.0, "below 1 sharpens, above 1 flattens")
@@ -50,7 +50,7 @@ class Sample(_Limits):
     top_p: float = option(1.0, "draw from the likeliest that together have this probability")
     min_p: float = option(0.0, "draw from those with this share of the likeliest's probability")
     repetition_penalty: float = option(
-        1.0, "above 1, words said before, or read in the prompt of a language model, are less likely"
+        1.0, "above 1, words of the output so far, or of a language model's prompt, are less likely"
     )
     seed: int = option(1, "the same seed draws the same words, whatever else is in the batch")
 
@@ -59,8 +59,10 @@ class Sample(_Limits):
         at_least(self, 0, "seed", "top_k")
         below_one(self, "min_p")
         if not 0 < self.temperature < 1e6:
-            said = f"temperature must be above 0, and less than a million, not {self.temperature}"
-            raise ValueError(f"{said}; the likeliest: kind: greedy")
+            raise ValueError(
+                f"temperature must be above 0, and less than a million, not {self.temperature}; "
+                "the likeliest: kind: greedy"
+            )
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p must be in (0, 1], not {self.top_p}")
         if not 0 < self.repetition_penalty < 1e6:

@@ -1,99 +1,90 @@
-"""Sentences that come when they come, and join those that are being said. Knows no kind of model, and no text.
+"""Continuous batching: requests that arrive at any time join a batch in progress. Knows no kind of model, and no text.
 
-Joining costs a pass of the encoder, so sentences that wait join together: at once where there is little to hold up,
-else every few steps.
+Joining costs a pass of the encoder, so waiting requests join together: at once where few are in progress, else every
+few steps.
 """
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
-from regard.accel import decoding_graph
 from regard.accel.decoding_graph import bucket
-from regard.decoding.contract import Asked, Hypothesis
-from regard.decoding.engine import Engine, Wish
+from regard.decoding.contract import GenerationRequest, Hypothesis, ModelInput
+from regard.decoding.engine import Engine, SearchSpec
 
-EVERY = 6  # steps between two times that sentences join, unless …
-SHARE = 2  # … half as many wait as are being said
-SPARE = 8  # places are given up where an eighth of them is free, and more than those who wait will take
+INTERVAL = 6  # steps between two times that requests join, unless …
+SHARE = 2  # … half as many wait as are in progress
+SPARE = 8  # slots are given up where an eighth of them is free, and more than waiting requests will take
 
 
-class Waiting(NamedTuple):
+class WaitingRequest(NamedTuple):
     key: int
     source: list[int]
-    asked: Asked
+    request: GenerationRequest
 
 
-class Open:
-    """Places for sentences of at most `words` words that say at most `longest`; as many at once as `places`."""
-
+class ContinuousBatch:
     def __init__(
         self,
         engine: Engine,
-        wish: Wish,
-        read: Callable[[list[list[int]]], Any],
-        blank: Callable[[int, int], Any],
-        words: int,
+        spec: SearchSpec,
+        collate: Callable[[list[list[int]]], ModelInput],
+        dummy_batch: Callable[[int, int], ModelInput],
+        source_length: int,
         longest: int,
-        places: int,
+        slots: int,
     ) -> None:
-        """`read` makes a batch of sentences, `blank` one of so many sentences of so many words, of no meaning."""
-        self.engine, self.wish, self.read, self.places = engine, wish, read, places
-        self.waiting: deque[Waiting] = deque()
-        self.since = 0  # steps since somebody joined
+        """At most `slots` requests of at most `source_length` source and `longest` output tokens at once.
+
+        `collate` makes a batch of sources, `dummy_batch` one of a given number and length.
+        """
+        self.engine, self.spec, self.collate, self.slots = engine, spec, collate, slots
+        self.waiting: deque[WaitingRequest] = deque()
+        self.since = 0  # steps since requests joined
         with torch.inference_mode():
-            batch = blank(1, words)
-            compiled = engine.compiled or decoding_graph.COMPILED.get(batch.device.type)
-            count = bucket(places, 1) if compiled else 1
-            self.lane = engine._lane(blank(count, words), count, longest, wish)
-            self.lane.step.state.release(self.lane.free())
-            self.lane.compiled = compiled() if compiled else None
+            runner = engine.runner_for(dummy_batch(1, source_length).device)
+            size = bucket(slots, 1) if runner else 1
+            self.batch = engine.empty_batch(dummy_batch(size, source_length), size, longest, spec, runner)
 
     def add(self, key: int, source: list[int], limit: int) -> None:
-        self.waiting.append(Waiting(key, source, Asked(limit, key)))
+        self.waiting.append(WaitingRequest(key, source, GenerationRequest(limit, key)))
 
-    def drop(self, keys: set[int]) -> None:
-        for key in keys.intersection(self.lane.sentences):
-            self.lane.drop(key)
+    def cancel(self, keys: set[int]) -> None:
+        for key in keys.intersection(self.batch.requests):
+            self.batch.evict(key)
         self.waiting = deque(each for each in self.waiting if each.key not in keys)
 
     @property
     def busy(self) -> bool:
-        return bool(self.waiting) or self.lane.busy()
-
-    @property
-    def rows(self) -> int:
-        """How many sentences are being said."""
-        return len(self.lane.sentences) - len(self.lane.free())
+        return bool(self.waiting) or self.batch.active > 0
 
     @torch.inference_mode()
     def step(self) -> list[tuple[int, list[Hypothesis]]]:
-        """Every sentence says a word; those that are done, with what was found."""
-        self._join()
-        if not self.lane.busy():
+        """One more token of every request; keys and results of those that are done."""
+        self._admit()
+        batch = self.batch
+        if not batch.active:
             return []
-        self.lane.advance()
-        done = self.lane.leave()
-        if done and (len(self.lane.free()) - len(self.waiting)) * SPARE >= len(self.lane.sentences):
-            self.lane.shrink(len(self.waiting))
+        batch.advance()
+        done = batch.evict_finished()
+        if done and (len(batch.free_slots()) - len(self.waiting)) * SPARE >= batch.size:
+            batch.shrink(len(self.waiting))
         return done
 
-    def _join(self) -> None:
-        lane, taken = self.lane, self.rows
+    def _admit(self) -> None:
+        batch, active = self.batch, self.batch.active
         self.since += 1
-        if not self.waiting or (taken and self.since < EVERY and len(self.waiting) * SHARE < taken):
+        if not self.waiting or (active and self.since < INTERVAL and len(self.waiting) * SHARE < active):
             return
-        count = min(len(self.waiting), self.places - taken)
+        count = min(len(self.waiting), self.slots - active)
         if not count:
             return
-        now = [self.waiting.popleft() for _ in range(count)]
-        if len(lane.free()) < count:
-            lane.resize(taken + count)
-        batch, free = self.read([each.source for each in now]), lane.free()[:count]
-        state = self.engine.model.start(batch, 1)  # what is still to be said has its place in the lane
-        state.expand_beams(lane.step.search.beams)
-        lane.write(free, state, batch.first_tokens(self.wish.symbols.bos))
-        lane.enter(free, [each.key for each in now], [each.asked for each in now])
+        joining = [self.waiting.popleft() for _ in range(count)]
+        if len(batch.free_slots()) < count:
+            batch.resize(active + count)
+        sources, requests = self.collate([each.source for each in joining]), [each.request for each in joining]
+        # 1: room for the output is in the batch
+        self.engine.admit(batch, sources, 1, self.spec.symbols, [each.key for each in joining], requests)
         self.since = 0

@@ -1,208 +1,242 @@
-"""The loop of decoding: sentences take their places, every row says a word, what is done gives way to what waits.
+"""The decoding loop: requests take slots, every row generates a token, finished requests give way to waiting ones.
 
-A batch never waits for its longest sentence: places of finished ones are refilled, and given up when nobody waits. The
-host only looks at the device now and then. Knows no kind of model.
+A batch never waits for its longest request: slots of finished ones are refilled, and given up when none waits. The host
+only reads from the device now and then. Knows no kind of model.
 """
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import nn
 
 from regard import accel
 from regard.accel import decoding_graph
-from regard.accel.decoding_graph import Fixed, bucket
+from regard.accel.decoding_graph import FixedStorageRunner, bucket
 from regard.accel.fused_step import fused
 from regard.accel.inference_weights import inference_weights
 from regard.decoding.beam import BeamSearch
 from regard.decoding.config import Beam, DecodingConfig, Sample
-from regard.decoding.contract import NO_SEAMS, Asked, Generator, Hypothesis, Seams, Search, Symbols, Words
-from regard.decoding.forced_tokens import Forced, Prefixed
-from regard.decoding.phrases import PhraseSearch, impossible
-from regard.decoding.sampling import Choice, Draw, SingleSearch
-from regard.decoding.slots import FREE, Lane, Step
+from regard.decoding.constrained_beam import ConstrainedBeamSearch, unsatisfiable
+from regard.decoding.contract import (
+    WHOLE_WORDS,
+    AttentionRecord,
+    GenerationRequest,
+    Generator,
+    Hypothesis,
+    ModelInput,
+    Search,
+    Symbols,
+    WordBoundaries,
+)
+from regard.decoding.forced_tokens import ForcedEos, ForcedPrefix
+from regard.decoding.sampling import GreedyPicker, SamplingPicker, SingleSequenceSearch
+from regard.decoding.slots import REFILL, DecodingStep, SlotBatch
 from regard.errors import RegardError
 from regard.nn.dispatch import autocast_dtype, no_autocast
 
 accel.register()
-KEPT = 8  # shapes whose compiled steps are kept
+KEPT = 8  # shapes whose batches in fixed storage are kept
+MakeRunner = Callable[[], FixedStorageRunner]
 
 
-def quiet(count: int) -> None:
-    """Nobody wants to know how many are done."""
+def no_callback(count: int) -> None:
+    """Ignores how many requests are done."""
 
 
 @dataclass
-class Feed:
-    """Sentences that wait, longest first: `read` makes a batch of some, of which each may say `limits` tokens."""
+class RequestQueue:
+    """Requests that wait, longest first; `collate` makes a batch of some, by their numbers in the queue."""
 
-    read: Callable[[list[int]], Any]
-    limits: list[int]
-    places: int  # how many are decoded at once
-    keys: list[int] | None = None  # names of the sentences, by which random draws are told apart
-    blank: Callable[[int, int], Any] | None = None  # a batch of so many sentences of so many words, of no meaning
-    lengths: list[int] = field(default_factory=list)  # words of each, where `blank` is given
-    told: Callable[[int], None] = quiet  # how many more are done
-    prefixes: list[tuple[int, ...]] | None = None  # how each must begin
-    phrases: list[tuple[Words, ...]] | None = None  # what must appear in each
-    ways: list[tuple[tuple[Words, ...], ...]] | None = None  # for each of these what may stand for it
-    seams: Seams = NO_SEAMS  # phrases are not met inside a word
+    collate: Callable[[list[int]], ModelInput]
+    requests: list[GenerationRequest]
+    slots: int  # how many are decoded at once
+    dummy_batch: Callable[[int, int], ModelInput] | None = None  # a batch of a given number and length
+    source_lengths: list[int] = field(default_factory=list)  # of each, where `dummy_batch` is given
+    on_done: Callable[[int], None] = no_callback  # receives how many more are done
+    boundaries: WordBoundaries = WHOLE_WORDS  # phrases are not met inside a word
 
     @staticmethod
-    def of(batch: Any, limits: list[int], keys: list[int] | None = None) -> "Feed":
+    def of(batch: ModelInput, limits: list[int], keys: list[int] | None = None) -> "RequestQueue":
         """One batch, all of it at once."""
-        return Feed(lambda rows: batch, limits, len(limits), keys)
-
-    def asked(self, sentences: list[int]) -> list[Asked]:
-        return [
-            Asked(
-                self.limits[n],
-                n if self.keys is None else self.keys[n],
-                self.prefixes[n] if self.prefixes else (),
-                self.phrases[n] if self.phrases else (),
-                self.ways[n] if self.ways else (),
-            )
-            for n in sentences
-        ]
+        requests = [GenerationRequest(limit, keys[n] if keys else n) for n, limit in enumerate(limits)]
+        return RequestQueue(lambda rows: batch, requests, len(requests))
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What is to be found; compiled steps serve the same wish again."""
+class SearchSpec:
+    """How to search, and room for constraints; batches in fixed storage serve the same spec again."""
 
     symbols: Symbols
     config: DecodingConfig
     nbest: int = 1
-    prefix: int = 0  # words of the longest that is given
-    phrases: int = 0  # the most that a sentence has, in all ways, and …
-    phrase: int = 0  # … words of the longest
-    seams: Seams = NO_SEAMS
+    longest_prefix: int = 0
+    phrases: int = 0  # the most that a request has, all variants counted
+    longest_phrase: int = 0
+    boundaries: WordBoundaries = WHOLE_WORDS
 
     @staticmethod
-    def of(feed: Feed, symbols: Symbols, config: DecodingConfig, nbest: int) -> "Wish":
-        """For these sentences; an error names what cannot be done."""
-        asked = feed.asked(list(range(len(feed.limits))))
-        for n, each in enumerate(asked):
-            words = " ".join(map(str, each.prefix))
-            if len(each.prefix) > each.limit or {symbols.eos, *symbols.never} & set(each.prefix):
-                raise RegardError(f"sentence {n + 1} cannot begin with the tokens {words}; its limit is {each.limit}")
-            if bad := impossible(each, symbols, feed.seams):
-                words = " ".join(map(str, each.phrases[bad[0]]))
-                raise RegardError(f"phrase {bad[0] + 1} of sentence {n + 1} (tokens {words}) cannot appear: {bad[1]}")
-        phrases = [[way for said in each.every() for way in said] for each in asked]
+    def of(queue: RequestQueue, symbols: Symbols, config: DecodingConfig, nbest: int) -> "SearchSpec":
+        """For these requests; an error names what cannot be done."""
+        for n, request in enumerate(queue.requests):
+            prefix = request.prefix
+            if len(prefix) > request.limit or {symbols.eos, *symbols.suppressed} & set(prefix):
+                tokens = " ".join(map(str, prefix))
+                raise RegardError(
+                    f"sentence {n + 1} cannot begin with the tokens {tokens}; its limit is {request.limit}"
+                )
+            if bad := unsatisfiable(request, symbols, queue.boundaries):
+                tokens = " ".join(map(str, request.phrases[bad[0]]))
+                raise RegardError(f"phrase {bad[0] + 1} of sentence {n + 1} (tokens {tokens}) cannot appear: {bad[1]}")
+        phrases = [list(chain.from_iterable(request.phrase_variants())) for request in queue.requests]
         if any(phrases) and not isinstance(config, Beam):
             raise RegardError("phrases that must appear need a beam search")
-        longest, most = max(len(each.prefix) for each in asked), max(map(len, phrases))
-        return Wish(symbols, config, nbest, longest, most, max(map(len, chain(*phrases)), default=0), feed.seams)
+        longest_prefix, count = max(len(request.prefix) for request in queue.requests), max(map(len, phrases))
+        longest_phrase = max(map(len, chain.from_iterable(phrases)), default=0)
+        return SearchSpec(symbols, config, nbest, longest_prefix, count, longest_phrase, queue.boundaries)
 
-    def search(self, sentences: int, longest: int, device: torch.device) -> Search:
-        at = (self.symbols.eos, sentences, device)
-        forced = Prefixed(*at, self.prefix) if self.prefix else Forced(*at)
-        if isinstance(self.config, Beam):
-            given = (self.config, self.symbols, forced, sentences, longest, self.nbest)
-            if self.phrases:
-                return PhraseSearch(*given, phrases=self.phrases, longest_phrase=self.phrase, seams=self.seams)
-            return BeamSearch(*given)
-        choice = Draw(self.config, sentences, longest, device) if isinstance(self.config, Sample) else Choice()
-        return SingleSearch(choice, self.symbols, forced, sentences, longest)
+    def build(self, batch_size: int, longest: int, device: torch.device) -> Search:
+        config, symbols = self.config, self.symbols
+        forced = ForcedEos(symbols.eos, batch_size, device)
+        if self.longest_prefix:
+            forced = ForcedPrefix(symbols.eos, batch_size, device, self.longest_prefix)
+        if isinstance(config, Beam):
+            if not self.phrases:
+                return BeamSearch(config, symbols, forced, batch_size, longest, self.nbest)
+            constraints = self.phrases, self.longest_phrase, self.boundaries
+            return ConstrainedBeamSearch(config, symbols, forced, batch_size, longest, self.nbest, *constraints)
+        picker = GreedyPicker(symbols)
+        if isinstance(config, Sample):
+            picker = SamplingPicker(config, symbols, batch_size, longest, device)
+        return SingleSequenceSearch(picker, forced, batch_size, longest)
 
 
 class Engine:
-    """Decodes with one model. Keeps what was compiled for it, so that later calls of like shape begin at once."""
+    """Decodes with one model. Keeps batches in fixed storage, so that later calls of like shape begin at once."""
 
-    def __init__(self, model: Generator, compiled: Callable[[], Fixed] | None = None) -> None:
+    def __init__(self, model: Generator, runner: MakeRunner | None = None) -> None:
+        """`runner` runs steps in fixed storage; None: as CUDA graphs, on a GPU."""
         if isinstance(model, nn.Module) and (dtype := autocast_dtype(next(model.parameters()).device)):
             model = cast(Generator, inference_weights(model, dtype))  # every weight cast once, not at every step
         self.model: Generator = fused(model)
-        self.compiled = compiled  # how steps are compiled; None: as CUDA graphs, on a GPU
-        self.lanes: dict[Hashable, Lane] = {}
+        self.runner = runner
+        self.batches: dict[Hashable, SlotBatch] = {}
 
     @torch.inference_mode()
     def decode(
-        self, feed: Feed, symbols: Symbols, config: DecodingConfig, nbest: int = 1, record: Any = None
+        self,
+        queue: RequestQueue,
+        symbols: Symbols,
+        config: DecodingConfig,
+        nbest: int = 1,
+        record: AttentionRecord | None = None,
     ) -> list[list[Hypothesis]]:
-        """For every sentence what the search found, best first."""
-        found: list[list[Hypothesis]] = [[] for _ in feed.limits]
-        if not feed.limits:
-            return found
+        """For every request its hypotheses, best first."""
+        results: list[list[Hypothesis]] = [[] for _ in queue.requests]
+        if not queue.requests:
+            return results
         with no_autocast():
-            self._decode(feed, Wish.of(feed, symbols, config, nbest), record, found)
-        return found
+            batch, waiting = self._begin(queue, SearchSpec.of(queue, symbols, config, nbest), record)
+            while batch.active:
+                batch.advance()
+                if done := batch.evict_finished():
+                    for n, hypotheses in done:
+                        results[n] = hypotheses
+                    queue.on_done(len(done))
+                    waiting = self._refill(batch, queue, symbols, waiting)
+        return results
 
-    def _decode(self, feed: Feed, wish: Wish, record: Any, found: list[list[Hypothesis]]) -> None:
-        lane, waiting = self._begin(feed, wish, record)
-        while lane.busy():
-            lane.advance()
-            if left := lane.leave():
-                for sentence, hypotheses in left:
-                    found[sentence] = hypotheses
-                feed.told(len(left))
-                waiting = self._fill(lane, feed, wish.symbols, waiting)
-
-    def _begin(self, feed: Feed, wish: Wish, record: Any) -> tuple[Lane, list[int]]:
-        """The first sentences at their places, and those who wait."""
-        order = list(range(len(feed.limits)))
-        now, waiting = order[: feed.places], order[feed.places :]
-        batch = feed.read(now)
-        lane = None if record is not None else self._compiled(feed, wish, batch.device)
-        if lane is not None:
-            self._write(lane, batch, now, feed, wish.symbols)
+    def _begin(
+        self, queue: RequestQueue, spec: SearchSpec, record: AttentionRecord | None
+    ) -> tuple[SlotBatch, list[int]]:
+        """A batch with the first requests, and those that wait."""
+        order = list(range(len(queue.requests)))
+        first, waiting = order[: queue.slots], order[queue.slots :]
+        inputs = queue.collate(first)
+        batch = None if record is not None else self._fixed_batch(queue, spec, inputs.device)
+        if batch is not None:
+            self._admit(batch, inputs, first, queue, spec.symbols)
         else:
-            lane = self._lane(batch, len(now), max(feed.limits), wish, record)
-            self._enter(lane, now, feed)
-        return lane, waiting
+            limit = max(request.limit for request in queue.requests)
+            batch = self._new_batch(inputs, len(first), limit, spec, record)
+            batch.admit(batch.free_slots(), first, queue.requests[: len(first)])
+        return batch, waiting
 
-    def _lane(self, batch: Any, count: int, longest: int, wish: Wish, record: Any = None) -> Lane:
-        """Places for the sentences of a batch."""
-        state = self.model.start(batch, longest + 1, record)
-        search = wish.search(count, longest, batch.device)
+    def _new_batch(
+        self, inputs: ModelInput, size: int, longest: int, spec: SearchSpec, record: AttentionRecord | None = None
+    ) -> SlotBatch:
+        """Slots with the state of these inputs."""
+        state = self.model.start(inputs, longest + 1, record)
+        search = spec.build(size, longest, inputs.device)
         state.expand_beams(search.beams)
         if record is not None:
             record.mark_prefill()
-        first = batch.first_tokens(wish.symbols.bos).repeat_interleave(search.beams, 0)  # [B·K, 1]
-        return Lane(Step(self.model, state, search, first), record)
+        first = inputs.first_tokens(spec.symbols.bos).repeat_interleave(search.beams, 0)  # [B·K, 1]
+        return SlotBatch(DecodingStep(self.model, state, search, first), record)
 
-    def _compiled(self, feed: Feed, wish: Wish, device: torch.device) -> Lane | None:
-        """Places whose steps are compiled, of this shape or a little more room; those of an earlier call if it can."""
-        compiled = self.compiled or decoding_graph.COMPILED.get(device.type)
-        if compiled is None or feed.blank is None:
+    def runner_for(self, device: torch.device) -> MakeRunner | None:
+        return self.runner or decoding_graph.RUNNERS.get(device.type)
+
+    def empty_batch(
+        self, inputs: ModelInput, size: int, longest: int, spec: SearchSpec, runner: MakeRunner | None
+    ) -> SlotBatch:
+        """Free slots of the shape of these inputs, for outputs of at most `longest` tokens."""
+        batch = self._new_batch(inputs, size, longest, spec)
+        batch.step.state.release(batch.free_slots())
+        batch.runner = runner() if runner else None
+        return batch
+
+    def _fixed_batch(self, queue: RequestQueue, spec: SearchSpec, device: torch.device) -> SlotBatch | None:
+        """A batch in fixed storage, of this shape or a little more room; that of an earlier call if there is one."""
+        runner = self.runner_for(device)
+        if runner is None or queue.dummy_batch is None:
             return None
-        places, words, room = bucket(feed.places, 1), bucket(max(feed.lengths)), bucket(max(feed.limits) + 1)
+        size, source_length = bucket(queue.slots, 1), bucket(max(queue.source_lengths))
+        room = bucket(max(request.limit for request in queue.requests) + 1)
         room = min(room, getattr(self.model, "longest", None) or room)  # a table of positions ends there
-        key = places, words, room, wish
-        lane = self.lanes.pop(key, None)
-        if lane is None:
+        key = size, source_length, room, spec
+        batch = self.batches.pop(key, None)
+        if batch is None:
             try:
-                lane = self._lane(feed.blank(places, words), places, room - 1, wish)
-            except RegardError:  # the model has no room for so many words
+                batch = self.empty_batch(queue.dummy_batch(size, source_length), size, room - 1, spec, runner)
+            except RegardError:  # the model has no room for so many tokens
                 return None
-            lane.step.state.release(lane.free())
-            lane.compiled = compiled()
-        self.lanes[key] = lane  # the last to be given up
-        while len(self.lanes) > KEPT:
-            del self.lanes[next(iter(self.lanes))]
-        return lane
+        self.batches[key] = batch  # the last to be given up
+        while len(self.batches) > KEPT:
+            del self.batches[next(iter(self.batches))]
+        return batch
 
-    def _fill(self, lane: Lane, feed: Feed, symbols: Symbols, waiting: list[int]) -> list[int]:
-        """Let those who wait take free places; or, if nobody does, give up the places."""
-        free, places = len(lane.free()), len(lane.sentences)
-        if free * FREE < places:
+    def _refill(self, batch: SlotBatch, queue: RequestQueue, symbols: Symbols, waiting: list[int]) -> list[int]:
+        """Admit waiting requests to free slots, or, if none waits, give up the slots; those that still wait."""
+        free = len(batch.free_slots())
+        if free * REFILL < batch.size:
             return waiting
         if waiting:
-            self._write(lane, feed.read(waiting[:free]), waiting[:free], feed, symbols)
+            self._admit(batch, queue.collate(waiting[:free]), waiting[:free], queue, symbols)
         else:
-            lane.shrink()
+            batch.shrink()
         return waiting[free:]
 
-    def _write(self, lane: Lane, batch: Any, sentences: list[int], feed: Feed, symbols: Symbols) -> None:
-        """Sentences take free places."""
-        state = self.model.start(batch, max(feed.limits[n] for n in sentences) + 1)
-        state.expand_beams(lane.step.search.beams)
-        lane.write(lane.free()[: len(sentences)], state, batch.first_tokens(symbols.bos))
-        self._enter(lane, sentences, feed)
+    def _admit(
+        self, batch: SlotBatch, inputs: ModelInput, ids: list[int], queue: RequestQueue, symbols: Symbols
+    ) -> None:
+        requests = [queue.requests[n] for n in ids]
+        self.admit(batch, inputs, max(request.limit for request in requests) + 1, symbols, ids, requests)
 
-    def _enter(self, lane: Lane, sentences: list[int], feed: Feed) -> None:
-        lane.enter(lane.free()[: len(sentences)], sentences, feed.asked(sentences))
+    def admit(
+        self,
+        batch: SlotBatch,
+        inputs: ModelInput,
+        room: int,
+        symbols: Symbols,
+        ids: list[int],
+        requests: list[GenerationRequest],
+    ) -> None:
+        """Read the inputs of requests, and begin them in free slots."""
+        state = self.model.start(inputs, room)
+        state.expand_beams(batch.step.search.beams)
+        slots = batch.free_slots()[: len(ids)]
+        batch.write(slots, state, inputs.first_tokens(symbols.bos))
+        batch.admit(slots, ids, requests)

@@ -1,4 +1,4 @@
-"""Several models that decide together are a model too: the mean of their log-probabilities, word by word."""
+"""An ensemble of models as one model: the mean of their log-probabilities, token by token."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -7,12 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.decoding.contract import Generator
+from regard.accel.decoding_graph import StepPositions
+from regard.decoding.contract import AttentionRecord, DecodingState, Generator
 from regard.errors import RegardError
 
 
 class Ensemble:
-    """Models of one vocabulary. The product of their probabilities is what a search sees, made to sum to one by it."""
+    """Models of one vocabulary. A search normalises the product of their probabilities."""
 
     def __init__(self, models: Sequence[Generator]) -> None:
         if not models:
@@ -21,18 +22,18 @@ class Ensemble:
 
     @property
     def longest(self) -> int | None:
-        """How many places all of them can tell apart, where there is a limit."""
+        """The most positions that all of them know, where there is a limit."""
         return min((most for m in self.models if (most := getattr(m, "longest", None)) is not None), default=None)
 
-    def start(self, batch: Any, length: int, record: Any = None) -> "States":
+    def start(self, batch: Any, length: int, record: AttentionRecord | None = None) -> "EnsembleState":
         if record is not None:
             raise RegardError("the attention of several models cannot be recorded at once; give one model")
-        return States([model.start(batch, length) for model in self.models])
+        return EnsembleState([model.start(batch, length) for model in self.models])
 
-    def step(self, tokens: Tensor, state: "States") -> tuple[Tensor, "States"]:
+    def step(self, tokens: Tensor, state: "EnsembleState") -> tuple[Tensor, "EnsembleState"]:
         total: Tensor | None = None
         for n, model in enumerate(self.models):
-            logits, state.each[n] = model.step(tokens, state.each[n])
+            logits, state.states[n] = model.step(tokens, state.states[n])
             if total is not None and logits.shape != total.shape:
                 raise RegardError(
                     f"the models of an ensemble have vocabularies of {total.shape[-1]} and {logits.shape[-1]} words; "
@@ -44,41 +45,41 @@ class Ensemble:
         return total / len(self.models), state
 
 
-class States:
-    """What each model remembers; all of it moves alike."""
+class EnsembleState:
+    """The state of each model; rows move alike in all of them."""
 
-    def __init__(self, each: list[Any]) -> None:
-        self.each = each
+    def __init__(self, states: list[DecodingState]) -> None:
+        self.states = states
 
     @property
-    def cache_positions(self) -> "_Places":
-        return _Places([state.cache_positions for state in self.each])
+    def cache_positions(self) -> StepPositions:
+        return _EnsemblePositions([state.cache_positions for state in self.states])
 
     def expand_beams(self, beams: int) -> None:
-        for state in self.each:
+        for state in self.states:
             state.expand_beams(beams)
 
     def reorder_beams(self, beams: Tensor) -> None:
-        for state in self.each:
+        for state in self.states:
             state.reorder_beams(beams)
 
     def reorder(self, index: Tensor) -> None:
-        for state in self.each:
+        for state in self.states:
             state.reorder(index)
 
     def release(self, rows: list[int]) -> None:
-        for state in self.each:
+        for state in self.states:
             state.release(rows)
 
-    def write(self, rows: Tensor, other: "States") -> None:
-        for state, new in zip(self.each, other.each, strict=True):
+    def write(self, rows: Tensor, other: "EnsembleState") -> None:
+        for state, new in zip(self.states, other.states, strict=True):
             state.write(rows, new)
 
 
-class _Places:
-    """What the compiled step asks of all of them."""
+class _EnsemblePositions:
+    """The positions of all of them, for steps in fixed storage."""
 
-    def __init__(self, each: list[Any]) -> None:
+    def __init__(self, each: list[StepPositions]) -> None:
         self.each = each
         self.filled, self.length = max(p.filled for p in each), min(p.length for p in each)
 

@@ -1,47 +1,47 @@
-"""What must come next, whatever the model thinks: the end at a sentence's limit, and before that its prefix."""
+"""Forced tokens, whatever the model's scores: the end at a sequence's limit, and before that its prefix."""
 
 import torch
 from torch import Tensor
 
-from regard.decoding.contract import Asked
+from regard.decoding.contract import GenerationRequest
 
 
-class Forced:
-    """The end, when as many words have been said as may be."""
+class ForcedEos:
+    """The end, when as many tokens have been generated as may be."""
 
-    def __init__(self, eos: int, sentences: int, device: torch.device) -> None:
-        self.end = torch.full((sentences,), eos, device=device)
-        self.limit = torch.zeros_like(self.end)
+    def __init__(self, eos: int, batch_size: int, device: torch.device) -> None:
+        self.eos = torch.full((batch_size,), eos, device=device)
+        self.limit = torch.zeros_like(self.eos)
 
-    def begin(self, rows: Tensor, asked: list[Asked]) -> None:
-        self.limit[rows] = torch.tensor([each.limit for each in asked], device=rows.device)
+    def begin(self, slots: Tensor, requests: list[GenerationRequest]) -> None:
+        self.limit[slots] = torch.tensor([request.limit for request in requests], device=slots.device)
 
     def reorder(self, index: Tensor) -> None:
-        self.end, self.limit = self.end[index], self.limit[index]
+        self.eos, self.limit = self.eos[index], self.limit[index]
 
-    def next(self, said: Tensor) -> tuple[Tensor, Tensor]:
-        """Where something must come [B], when so many words have been said, and the word [B] that it would be."""
-        return said >= self.limit, self.end
+    def next(self, generated: Tensor) -> tuple[Tensor, Tensor]:
+        """Where a token is forced [B], after so many generated ones [B], and the token [B] that it would be."""
+        return generated >= self.limit, self.eos
 
 
-class Prefixed(Forced):
-    """Some sentences must also begin with given words."""
+class ForcedPrefix(ForcedEos):
+    """The prefix of each sequence that has one, and the end."""
 
-    def __init__(self, eos: int, sentences: int, device: torch.device, longest: int) -> None:
-        super().__init__(eos, sentences, device)
-        self.words = torch.full((sentences, longest + 1), -1, device=device)  # -1: free
+    def __init__(self, eos: int, batch_size: int, device: torch.device, longest: int) -> None:
+        super().__init__(eos, batch_size, device)
+        self.prefix = torch.full((batch_size, longest + 1), -1, device=device)  # -1: free
 
-    def begin(self, rows: Tensor, asked: list[Asked]) -> None:
-        super().begin(rows, asked)
-        width = self.words.shape[1]
-        given = [[*each.prefix, *[-1] * (width - len(each.prefix))] for each in asked]
-        self.words[rows] = torch.tensor(given, device=rows.device)
+    def begin(self, slots: Tensor, requests: list[GenerationRequest]) -> None:
+        super().begin(slots, requests)
+        width = self.prefix.shape[1]
+        padded = [[*request.prefix, *[-1] * (width - len(request.prefix))] for request in requests]
+        self.prefix[slots] = torch.tensor(padded, device=slots.device)
 
     def reorder(self, index: Tensor) -> None:
         super().reorder(index)
-        self.words = self.words[index]
+        self.prefix = self.prefix[index]
 
-    def next(self, said: Tensor) -> tuple[Tensor, Tensor]:
-        word = self.words.gather(1, said.clamp(max=self.words.shape[1] - 1)[:, None])[:, 0]
-        full, end = super().next(said)
-        return full | (word >= 0), torch.where(word >= 0, word, end)
+    def next(self, generated: Tensor) -> tuple[Tensor, Tensor]:
+        token = self.prefix.gather(1, generated.clamp(max=self.prefix.shape[1] - 1)[:, None])[:, 0]
+        full, eos = super().next(generated)
+        return full | (token >= 0), torch.where(token >= 0, token, eos)

@@ -1,102 +1,132 @@
-"""One sequence a row: greedy choice and sampling, all of it in tensors."""
+"""Greedy search and sampling: one sequence a request, all of it in tensors. Knows no model: `select` takes logits."""
 
-from typing import Any
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 
-from regard.decoding.best import best
 from regard.decoding.config import Sample
-from regard.decoding.contract import Asked, Hypothesis, Symbols, fetched, log_probabilities
-from regard.decoding.forced_tokens import Forced
-from regard.decoding.logits_processors import Said, draw, streams
+from regard.decoding.contract import AttentionRecord, GenerationRequest, Hypothesis, Symbols
+from regard.decoding.forced_tokens import ForcedEos
+from regard.decoding.logits_processors import RepetitionPenalty, random_numbers, sample_tokens
+from regard.decoding.scores import log_probabilities, rows_to_host, top_tokens
 
 
-class Choice:
-    """How one word is chosen from scores [B, V] when `said` [B] words have come: the likeliest."""
+def greedy_token(logits: Tensor, logp: Tensor, rows: Tensor, step: int) -> Tensor:
+    """The most likely token of each row [B]."""
+    return logp.argmax(-1)
 
-    def begin(self, rows: Tensor, asked: list[Asked]) -> None: ...
+
+class TokenSampler:
+    """Samples tokens. Row r has random numbers of its own [B, steps], keyed by (seed, keys[r])."""
+
+    def __init__(self, config: Sample, symbols: Symbols, numbers: Tensor, prompts: Tensor) -> None:
+        """`prompts` [B, T] are the tokens that the rows have read; the repetition penalty counts them."""
+        self.config, self.symbols, self.numbers, self.prompts = config, symbols, numbers, prompts
+        self.penalty: RepetitionPenalty | None = None  # made by the first step, which knows the vocabulary
+
+    @staticmethod
+    def of(config: Sample, symbols: Symbols, keys: Iterable[int], longest: int, prompts: Tensor) -> "TokenSampler":
+        """For at most `longest` tokens a row, and the end."""
+        numbers = random_numbers(config.seed, keys, longest + 1).to(prompts.device)
+        return TokenSampler(config, symbols, numbers, prompts)
+
+    def __call__(self, logits: Tensor, logp: Tensor, rows: Tensor, step: int | Tensor) -> Tensor:
+        """The tokens [B] of these rows at a step, or each at its own, by logits [B, V] and log-probabilities."""
+        if self.config.repetition_penalty != 1 and self.penalty is None:
+            self.penalty = RepetitionPenalty(self.config.repetition_penalty, self.prompts, logits.shape[-1])
+        if self.penalty is not None:
+            logp = log_probabilities(self.penalty.apply(logits, rows), self.symbols)
+        tokens = sample_tokens(logp, self.config, self.numbers[rows, step])
+        if self.penalty is not None:
+            self.penalty.add(rows, tokens)
+        return tokens
+
+
+class GreedyPicker:
+    """Picks the most likely token of each slot."""
+
+    def __init__(self, symbols: Symbols) -> None:
+        self.symbols = symbols
+
+    def begin(self, slots: Tensor, requests: list[GenerationRequest]) -> None: ...
 
     def reorder(self, index: Tensor) -> None: ...
 
-    def pick(self, logits: Tensor, said: Tensor, symbols: Symbols, other: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The words [B], their log-probabilities, and those of others [B]."""
-        found = best(logits, symbols, 1, other[:, None])
-        return found.words[:, 0], found.logp[:, 0], found.wanted[:, 0]
+    def pick(self, logits: Tensor, generated: Tensor, other: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Tokens [B] by logits [B, V] after `generated` [B] ones, their log-probabilities, and those of others [B]."""
+        best = top_tokens(logits, self.symbols, 1, other[:, None])
+        return best.tokens[:, 0], best.logp[:, 0], best.extra[:, 0]
 
 
-class Draw(Choice):
-    """Drawn. Every sentence has a stream of its own."""
+class SamplingPicker(GreedyPicker):
+    """Samples a token of each slot; the random numbers depend on the request, not on the slot."""
 
-    def __init__(self, config: Sample, sentences: int, longest: int, device: torch.device) -> None:
-        self.config = config
-        self.draws = torch.zeros(sentences, longest + 1, dtype=torch.float64, device=device)  # in [0, 1)
-        self.known: Said | None = None  # the words of each sentence, where they are to become less likely
+    def __init__(self, config: Sample, symbols: Symbols, batch_size: int, longest: int, device: torch.device) -> None:
+        super().__init__(symbols)
+        numbers = torch.zeros(batch_size, longest + 1, dtype=torch.float64, device=device)
+        self.sampler = TokenSampler(
+            config, symbols, numbers, torch.zeros(batch_size, 0, dtype=torch.long, device=device)
+        )
 
-    def begin(self, rows: Tensor, asked: list[Asked]) -> None:
-        fresh = streams(self.config.seed, (each.key for each in asked), self.draws.shape[1])
-        self.draws[rows] = fresh.to(self.draws.device)
-        if self.known is not None:
-            self.known.forget(rows)
+    def begin(self, slots: Tensor, requests: list[GenerationRequest]) -> None:
+        sampler = self.sampler
+        numbers = random_numbers(sampler.config.seed, (each.key for each in requests), sampler.numbers.shape[1])
+        sampler.numbers[slots] = numbers.to(slots.device)
+        if sampler.penalty is not None:
+            sampler.penalty.reset(slots)
 
     def reorder(self, index: Tensor) -> None:
-        self.draws = self.draws[index]
-        if self.known is not None:
-            self.known.reorder(index)
+        sampler = self.sampler
+        sampler.numbers, sampler.prompts = sampler.numbers[index], sampler.prompts[index]
+        if sampler.penalty is not None:
+            sampler.penalty.reorder(index)
 
-    def pick(self, logits: Tensor, said: Tensor, symbols: Symbols, other: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        logp = log_probabilities(logits, symbols)
-        shaped, rows = logp, torch.arange(len(logits), device=logits.device)
-        if self.config.repetition_penalty != 1:
-            self.known = self.known or Said(
-                self.config.repetition_penalty, said.new_empty(len(said), 0), logits.shape[1]
-            )
-            shaped = log_probabilities(self.known.apply(logits, rows), symbols)
-        words = draw(shaped, self.config, self.draws.gather(1, said[:, None])[:, 0])
-        if self.known is not None:
-            self.known.add(rows, words)
-        both = logp.gather(-1, torch.stack([words, other], -1))
-        return words, both[:, 0], both[:, 1]
+    def pick(self, logits: Tensor, generated: Tensor, other: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        logp = log_probabilities(logits, self.symbols)
+        tokens = self.sampler(logits, logp, torch.arange(len(logits), device=logits.device), generated)
+        both = logp.gather(-1, torch.stack([tokens, other], -1))
+        return tokens, both[:, 0], both[:, 1]
 
 
-class SingleSearch:
-    """One beginning of each of B sentences; done at its end or at its limit."""
+class SingleSequenceSearch:
+    """One hypothesis of each of B sequences, by a picker; done at its end or at its limit."""
 
     beams = 1
 
-    def __init__(self, choice: Choice, symbols: Symbols, forced: Forced, sentences: int, longest: int) -> None:
-        self.choice, self.symbols, self.forced = choice, symbols, forced
+    def __init__(self, picker: GreedyPicker, forced: ForcedEos, batch_size: int, longest: int) -> None:
+        self.picker, self.forced = picker, forced
         device = forced.limit.device
-        self.done = torch.ones(sentences, dtype=torch.bool, device=device)
-        self.said = torch.zeros(sentences, dtype=torch.long, device=device)
-        self.token = torch.zeros(sentences, longest + 1, dtype=torch.long, device=device)
-        self.total = torch.zeros(sentences, dtype=torch.float64, device=device)
+        self.done = torch.ones(batch_size, dtype=torch.bool, device=device)
+        self.generated = torch.zeros(batch_size, dtype=torch.long, device=device)  # how many tokens
+        self.tokens = torch.zeros(batch_size, longest + 1, dtype=torch.long, device=device)
+        self.log_probability = torch.zeros(batch_size, dtype=torch.float64, device=device)
 
-    def begin(self, rows: Tensor, asked: list[Asked]) -> None:
-        self.done[rows], self.said[rows], self.total[rows] = False, 0, 0.0
-        self.forced.begin(rows, asked)
-        self.choice.begin(rows, asked)
+    def begin(self, slots: Tensor, requests: list[GenerationRequest]) -> None:
+        self.done[slots], self.generated[slots], self.log_probability[slots] = False, 0, 0.0
+        self.forced.begin(slots, requests)
+        self.picker.begin(slots, requests)
 
-    def take(self, logits: Tensor) -> tuple[Tensor, None]:
-        must, only = self.forced.next(self.said)
-        token, logp, forced = self.choice.pick(logits, self.said, self.symbols, only)
-        token, logp = torch.where(must, only, token), torch.where(must, forced, logp)
-        self.total = self.total + logp.masked_fill(self.done, 0.0)
-        self.done = self.done | (token == self.symbols.eos)
-        self.token.scatter_(1, self.said[:, None], token[:, None])  # of one that is done, it lies beyond the end
-        self.said = self.said + ~self.done
+    def select(self, logits: Tensor) -> tuple[Tensor, None]:
+        forces, only = self.forced.next(self.generated)
+        token, logp, forced_logp = self.picker.pick(logits, self.generated, only)
+        token, logp = torch.where(forces, only, token), torch.where(forces, forced_logp, logp)
+        self.log_probability = self.log_probability + logp.masked_fill(self.done, 0.0)
+        self.done = self.done | (token == self.picker.symbols.eos)
+        self.tokens.scatter_(1, self.generated[:, None], token[:, None])  # if it is done, beyond its end
+        self.generated = self.generated + ~self.done
         return token, None
 
     def reorder(self, index: Tensor) -> None:
-        for name in ("done", "said", "token", "total"):
-            setattr(self, name, getattr(self, name)[index])
-        self.choice.reorder(index)
+        self.done, self.generated = self.done[index], self.generated[index]
+        self.tokens, self.log_probability = self.tokens[index], self.log_probability[index]
+        self.picker.reorder(index)
         self.forced.reorder(index)
 
-    def found(self, rows: list[int], record: Any) -> list[list[Hypothesis]]:
-        tokens, lengths, totals = (x.tolist() for x in fetched(rows, self.token, self.said, self.total))
-        made = []
-        for row, words, length, total in zip(rows, tokens, lengths, totals, strict=True):
-            seen = None if record is None else record.trace([row] * (length + 1))
-            made.append([Hypothesis(words[:length], total, total, seen)])
-        return made
+    def hypotheses(self, slots: list[int], record: AttentionRecord | None) -> list[list[Hypothesis]]:
+        fetched = rows_to_host(slots, self.tokens, self.generated, self.log_probability)
+        results = []
+        for slot, tokens, length, logp in zip(slots, *(x.tolist() for x in fetched), strict=True):
+            attention = None if record is None else record.trace([slot] * (length + 1))
+            results.append([Hypothesis(tokens[:length], logp, logp, attention)])
+        return results

@@ -1,157 +1,163 @@
-"""Places for sentences that are decoded side by side: who is where, who is done, who leaves."""
+"""A batch of slots for requests that are decoded side by side: admitting, stepping, evicting, resizing."""
 
 from bisect import bisect_left
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from regard.accel.decoding_graph import Fixed
-from regard.decoding.contract import Asked, Generator, Hypothesis, Search
+from regard.accel.decoding_graph import FixedStorageRunner
+from regard.decoding.contract import AttentionRecord, DecodingState, GenerationRequest, Generator, Hypothesis, Search
 
-BEHIND = 2  # steps that a device works on while the host learns what was done before
-PATIENCE = 8  # what is done waits at most so many steps for others, to be fetched together: that stops a device
-FREE = 8  # an eighth of the places must be free before they are filled again, or given up
+DELAY = 2  # steps that a device may be ahead of the host's knowledge of it
+PATIENCE = 8  # finished requests wait at most so many steps for others, to be fetched together: that stops a device
+REFILL = 8  # an eighth of the slots must be free before they are filled again, or given up
 
 
-class News:
-    """What a device says of a tensor, as it was some steps ago: so neither the host nor the device waits."""
+class DelayedRead:
+    """Reads of a device's tensor as it was some steps ago: so neither the host nor the device waits."""
 
     def __init__(self, device: torch.device) -> None:
-        self.behind = BEHIND if device.type == "cuda" else 0
-        self.asked: deque[tuple[Tensor, torch.cuda.Event | None]] = deque()
+        self.delay = DELAY if device.type == "cuda" else 0
+        self.pending: deque[tuple[Tensor, torch.cuda.Event | None]] = deque()
 
-    def ask(self, tensor: Tensor) -> None:
-        if not self.behind:
-            self.asked.append((tensor, None))
+    def push(self, tensor: Tensor) -> None:
+        if not self.delay:
+            self.pending.append((tensor, None))
             return
         event = torch.cuda.Event()
-        self.asked.append((tensor.to("cpu", non_blocking=True), event))
+        self.pending.append((tensor.to("cpu", non_blocking=True), event))
         event.record()
 
-    def answer(self) -> list[Any] | None:
-        """What was asked `behind` steps ago, if anything was."""
-        if len(self.asked) <= self.behind:
+    def pop(self) -> list[bool] | None:
+        """The tensor that was pushed `delay` steps ago, if one was."""
+        if len(self.pending) <= self.delay:
             return None
-        tensor, event = self.asked.popleft()
+        tensor, event = self.pending.popleft()
         if event is not None:
             event.synchronize()
         return tensor.tolist()
 
-    def forget(self) -> None:
-        self.asked.clear()
+    def clear(self) -> None:
+        self.pending.clear()
 
 
 @dataclass
-class Step:
-    """All that changes from word to word: what the model remembers, what the search knows, and what is read next."""
+class DecodingStep:
+    """All that changes from token to token: the model's state, the search's, and the tokens that are read next."""
 
     model: Generator
-    state: Any
+    state: DecodingState
     search: Search
     tokens: Tensor  # [B·K, 1]
 
     def advance(self) -> None:
-        """Every row reads its word and says the next."""
+        """One more token of every row."""
         logits, self.state = self.model.step(self.tokens, self.state)
-        token, beams = self.search.take(logits[:, -1])
+        tokens, beams = self.search.select(logits[:, -1])
         if beams is not None:
             self.state.reorder_beams(beams)
-        self.tokens = token[:, None]
+        self.tokens = tokens[:, None]
 
 
 @dataclass
-class Lane:
-    step: Step
-    record: Any = None
-    compiled: Fixed | None = None
-    sentences: list[int | None] = field(init=False)  # which one is at each place
-    ends: list[int] = field(init=False)  # the count of steps by which it is done for certain
-    over: dict[int, int] = field(default_factory=dict, init=False)  # places known to be done, and since which step
+class SlotBatch:
+    step: DecodingStep
+    record: AttentionRecord | None = None
+    runner: FixedStorageRunner | None = None  # None: tensors of a step may move
+    requests: list[int | None] = field(init=False)  # the id of the request in each slot
+    last_step: list[int] = field(init=False)  # the count of steps by which it is done for certain
+    finished: dict[int, int] = field(default_factory=dict, init=False)  # slots known to be done, and since which step
     steps: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        count = len(self.step.search.done)
-        self.sentences, self.ends = [None] * count, [0] * count
+        size = len(self.step.search.done)
+        self.requests, self.last_step = [None] * size, [0] * size
         self.device = self.step.tokens.device
-        self.news = News(self.device)
+        self.done = DelayedRead(self.device)
 
-    def busy(self) -> bool:
-        return any(sentence is not None for sentence in self.sentences)
+    @property
+    def size(self) -> int:
+        return len(self.requests)
 
-    def free(self) -> list[int]:
-        return [place for place, sentence in enumerate(self.sentences) if sentence is None]
+    @property
+    def active(self) -> int:
+        """How many slots hold a request."""
+        return self.size - self.requests.count(None)
 
-    def enter(self, places: list[int], sentences: list[int], asked: list[Asked]) -> None:
-        """Sentences whose state is there already begin."""
-        self.step.search.begin(torch.tensor(places, device=self.device), asked)
-        for place, sentence, each in zip(places, sentences, asked, strict=True):
-            self.sentences[place], self.ends[place] = sentence, self.steps + each.limit + 1
-        self.news.forget()  # it is of those who stood there before
+    def free_slots(self) -> list[int]:
+        return [slot for slot, request in enumerate(self.requests) if request is None]
 
-    def write(self, places: list[int], state: Any, first: Tensor) -> None:
-        """What a model has read takes those places; `first` [n, 1] is what its sentences read next."""
-        rows = torch.tensor(places, device=self.device)
+    def admit(self, slots: list[int], ids: list[int], requests: list[GenerationRequest]) -> None:
+        """Begin requests in slots that have their state already."""
+        self.step.search.begin(torch.tensor(slots, device=self.device), requests)
+        for slot, id_, request in zip(slots, ids, requests, strict=True):
+            self.requests[slot], self.last_step[slot] = id_, self.steps + request.limit + 1
+        self.done.clear()  # it is of the requests before
+
+    def write(self, slots: list[int], state: DecodingState, first: Tensor) -> None:
+        """Put a model's state into those slots; `first` [n, 1] are the tokens that are read next."""
+        rows = torch.tensor(slots, device=self.device)
         self.step.state.write(rows, state)
-        self.step.tokens.view(len(self.sentences), -1)[rows] = first
+        self.step.tokens.view(self.size, -1)[rows] = first
 
     def advance(self) -> None:
         self.steps += 1
-        if self.compiled is None:
+        if self.runner is None:
             self.step.advance()
         else:
-            self.compiled.run(self.step)
-        self.news.ask(self.step.search.done)
-        said = self.news.answer()
-        for place, sentence in enumerate(self.sentences):
-            if sentence is not None and (self.ends[place] <= self.steps or (said and said[place])):
-                self.over.setdefault(place, self.steps)
+            self.runner.run(self.step)
+        self.done.push(self.step.search.done)
+        done = self.done.pop()
+        for slot, request in enumerate(self.requests):
+            if request is not None and (self.last_step[slot] <= self.steps or (done and done[slot])):
+                self.finished.setdefault(slot, self.steps)
 
-    def leave(self) -> list[tuple[int, list[Hypothesis]]]:
-        """The sentences that are done, with what was found; their places are free. None, while it is worth waiting."""
-        places = sorted(self.over)
-        taken = len(self.sentences) - len(self.free())
-        few = 1 if self.news.behind == 0 else min(taken, -(-len(self.sentences) // FREE))
-        if not places or (len(places) < few and min(self.over.values()) > self.steps - PATIENCE):
+    def evict_finished(self) -> list[tuple[int, list[Hypothesis]]]:
+        """Free the slots of finished requests; their ids and results. None, while it is worth waiting for more."""
+        slots = sorted(self.finished)
+        enough = 1 if self.done.delay == 0 else min(self.active, -(-self.size // REFILL))
+        if not slots or (len(slots) < enough and min(self.finished.values()) > self.steps - PATIENCE):
             return []
-        found, gone = self.step.search.found(places, self.record), [self.sentences[place] for place in places]
-        for place in places:
-            self.sentences[place] = None
-        self.over.clear()
-        self.step.state.release(places)
-        return list(zip(gone, found, strict=True))  # type: ignore[arg-type]
+        results = []
+        for slot, hypotheses in zip(slots, self.step.search.hypotheses(slots, self.record), strict=True):
+            if (request := self.requests[slot]) is not None:
+                results.append((request, hypotheses))
+            self.requests[slot] = None
+        self.finished.clear()
+        self.step.state.release(slots)
+        return results
+
+    def evict(self, request: int) -> None:
+        """Free the slot of a cancelled request."""
+        slot = self.requests.index(request)
+        self.requests[slot] = None
+        self.finished.pop(slot, None)
+        self.step.state.release([slot])
 
     def shrink(self, spare: int = 0) -> None:
-        """Go on with the places that are taken and so many more, unless steps are compiled for all of them."""
-        if self.busy():
-            self.resize(len(self.sentences) - len(self.free()) + spare)
+        """Keep the slots in use and so many more, unless none is in use or storage is fixed."""
+        if self.active:
+            self.resize(self.active + spare)
 
-    def resize(self, count: int) -> None:
-        """Go on with so many places, with those that are taken at least, unless steps are compiled for some number."""
-        if self.compiled is not None:
+    def resize(self, size: int) -> None:
+        """Change to so many slots, to those in use at least, unless storage is fixed."""
+        if self.runner is not None:
             return
-        taken = [place for place, sentence in enumerate(self.sentences) if sentence is not None]
-        total, last = max(count, len(taken)), len(self.sentences) - 1
-        come = iter(taken[bisect_left(taken, total) :])  # who must move; all others stay where they are
-        held = set(taken)
-        kept = [place if place in held else next(come, None) for place in range(total)]
+        taken = [slot for slot, request in enumerate(self.requests) if request is not None]
+        total, last = max(size, len(taken)), self.size - 1
+        moved = iter(taken[bisect_left(taken, total) :])  # all others stay where they are
+        staying = set(taken)
+        kept = [slot if slot in staying else next(moved, None) for slot in range(total)]
         index = torch.tensor(
-            [min(n, last) if place is None else place for n, place in enumerate(kept)], device=self.device
+            [min(n, last) if slot is None else slot for n, slot in enumerate(kept)], device=self.device
         )
         self.step.state.reorder(index)
         self.step.search.reorder(index)
-        self.step.tokens = self.step.tokens.view(len(self.sentences), -1)[index].view(-1, 1)
-        self.sentences = [None if place is None else self.sentences[place] for place in kept]
-        self.ends = [0 if place is None else self.ends[place] for place in kept]
-        self.step.state.release(self.free())
-        self.over.clear()
-        self.news.forget()
-
-    def drop(self, sentence: int) -> None:
-        """Nobody wants it any more: its place is free."""
-        place = self.sentences.index(sentence)
-        self.sentences[place] = None
-        self.over.pop(place, None)
-        self.step.state.release([place])
+        self.step.tokens = self.step.tokens.view(self.size, -1)[index].view(-1, 1)
+        self.requests = [None if slot is None else self.requests[slot] for slot in kept]
+        self.last_step = [0 if slot is None else self.last_step[slot] for slot in kept]
+        self.step.state.release(self.free_slots())
+        self.finished.clear()
+        self.done.clear()

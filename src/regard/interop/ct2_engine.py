@@ -175,7 +175,7 @@ class _Search:
             "min_decoding_length": 0,  # by default nothing is never said
             "return_end_token": True,
             "return_scores": self.scores,
-            "suppress_sequences": [[translator.target_names[i]] for i in dict.fromkeys(translator.symbols.never)],
+            "suppress_sequences": [[translator.target_names[i]] for i in dict.fromkeys(translator.symbols.suppressed)],
         }
 
     def _limit(self, decoding: DecodingConfig, length: int) -> int:

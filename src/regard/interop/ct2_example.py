@@ -184,5 +184,5 @@ def _search(translator: Translator, names: list[str]) -> dict[str, Any]:
     return options | {
         "min_decoding_length": 0,
         "max_decoding_length": decoding.limit(translator.recipe.data.filters.max_length),
-        "suppress_sequences": [[names[i]] for i in dict.fromkeys(translator.symbols.never)],
+        "suppress_sequences": [[names[i]] for i in dict.fromkeys(translator.symbols.suppressed)],
     }

@@ -50,7 +50,7 @@ def write(writer: Writer, run: Path, out: Path) -> str:
     assert isinstance(model, LanguageModelConfig)
     marks = {"bos_token_id": tokenizer.bos, "eos_token_id": writer.running.end, "pad_token_id": tokenizer.pad}
     write_json(out / "config.json", gpt2.config_there(model, tokenizer.size) | marks)
-    never = [[i] for i in writer.symbols.never]
+    never = [[i] for i in writer.symbols.suppressed]
     write_json(out / "generation_config.json", marks | ({"bad_words_ids": never} if never else {}))
     weights = gpt2.weights_there(weights_of(writer.model), model, run)
     write_tensors(out / "model.safetensors", weights, {"format": "pt"})

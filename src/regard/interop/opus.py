@@ -149,5 +149,5 @@ def _generation(translator: Translator, marks: dict[str, int], places: int) -> d
         "forced_eos_token_id": marks["eos_token_id"],
         **beam,
         "max_length": places,
-        "bad_words_ids": [[i] for i in sorted(set(translator.symbols.never))],
+        "bad_words_ids": [[i] for i in sorted(set(translator.symbols.suppressed))],
     }

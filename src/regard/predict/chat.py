@@ -8,8 +8,19 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.decoding import Beam, DecodingConfig, Drawn, Engine, Feed, Generator, Greedy, Sample, Symbols, likeliest
-from regard.decoding.stream import Stream
+from regard.decoding import (
+    Beam,
+    DecodingConfig,
+    Engine,
+    Generator,
+    Greedy,
+    RequestQueue,
+    Sample,
+    Symbols,
+    TokenSampler,
+    greedy_token,
+)
+from regard.decoding.token_stream import TokenStream
 from regard.errors import RegardError, listed
 from regard.evaluation.metrics import Metric, distinct, perplexity, text_metrics
 from regard.examples.batching import by_length
@@ -73,14 +84,14 @@ class Talker:
         return self._stream(*self._prompt(history, decoding), decoding, len(history))
 
     def _stream(self, prompt: list[int], limit: int, decoding: DecodingConfig, key: int) -> Iterator[str]:
-        choose: Any = likeliest
+        choose: Any = greedy_token
         if isinstance(decoding, Sample):  # as in `replies`, only the reply's own words become less likely
             nothing = torch.zeros(1, 0, dtype=torch.long, device=self.device)
-            choose = Drawn(decoding, self.symbols, [key], limit, nothing)
+            choose = TokenSampler.of(decoding, self.symbols, [key], limit, nothing)
         self.model.eval()
         context = len(prompt) + limit + 1  # it is read once
         model = cast(Generator, self.model)
-        stream = Stream(model, self._read, [prompt], limit, context, self.symbols, choose)
+        stream = TokenStream(model, self._read, [prompt], limit, context, self.symbols, choose)
         speech = Speech(self.turns.text, [])
         for _, token, _ in stream:
             if piece := speech.add(token) if token != self.symbols.eos else "":
@@ -104,10 +115,10 @@ class Talker:
         self.model.eval()
         width = decoding.size if isinstance(decoding, Beam) else 1
         for rows in by_length([len(ids) + limit for ids, limit in prompts], batch_tokens // width):
-            feed = Feed.of(
+            queue = RequestQueue.of(
                 self._read([prompts[n][0] for n in rows]), [prompts[n][1] for n in rows], [keys[n] for n in rows]
             )
-            for n, (best, *_) in zip(rows, engine.decode(feed, self.symbols, decoding), strict=True):
+            for n, (best, *_) in zip(rows, engine.decode(queue, self.symbols, decoding), strict=True):
                 found[n] = Reply(self.turns.text(best.tokens).strip(), best.log_probability, best.tokens)
             done += len(rows)
             if progress:

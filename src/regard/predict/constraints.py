@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypedDict, TypeVar
 
 from regard.data.readers import lines
-from regard.decoding import Feed, Symbols
-from regard.decoding.contract import NO_SEAMS, Asked, Seams, Words
-from regard.decoding.phrases import impossible
+from regard.decoding import RequestQueue, Symbols
+from regard.decoding.constrained_beam import unsatisfiable
+from regard.decoding.contract import WHOLE_WORDS, GenerationRequest, TokenIds, WordBoundaries
 from regard.errors import RegardError
 from regard.text import Tokenizer
 from regard.text.forms import Bytes
@@ -36,8 +36,8 @@ class Demand(NamedTuple):
     prefix: str = ""
     phrases: tuple[str, ...] = ()
     prefix_ids: tuple[int, ...] = ()
-    phrase_ids: tuple[Words, ...] = ()
-    ways: tuple[tuple[Words, ...], ...] = ()  # for each phrase, ids of others that hold it
+    phrase_ids: tuple[TokenIds, ...] = ()
+    ways: tuple[tuple[TokenIds, ...], ...] = ()  # for each phrase, ids of others that hold it
 
 
 NOTHING_ASKED = Demand()
@@ -46,7 +46,7 @@ NOTHING_ASKED = Demand()
 class Constraints:
     """What is asked of each line; `files` says where prefixes and phrases were read, `before` lines came earlier."""
 
-    seams: Seams = NO_SEAMS
+    seams: WordBoundaries = WHOLE_WORDS
 
     def __init__(self, demands: list[Demand], files: Mapping[str, str], before: int) -> None:
         self.demands, self.files, self.before = demands, files, before
@@ -76,11 +76,14 @@ class Constraints:
         made._check_words(tokenizer)
         return made
 
-    def added(self, feed: Feed, rows: Sequence[int]) -> Feed:
-        """The feed of these rows, with what is asked of each."""
+    def added(self, queue: RequestQueue, rows: Sequence[int]) -> RequestQueue:
+        """The queue of these rows, with what is asked of each."""
         own = [self.demands[row] for row in rows]
-        prefixes, phrases = [each.prefix_ids for each in own], [each.phrase_ids for each in own]
-        return replace(feed, prefixes=prefixes, phrases=phrases, ways=[each.ways for each in own], seams=self.seams)
+        requests = [
+            replace(request, prefix=each.prefix_ids, phrases=each.phrase_ids, variants=each.ways)
+            for request, each in zip(queue.requests, own, strict=True)
+        ]
+        return replace(queue, requests=requests, boundaries=self.seams)
 
     def check(self, limits: Sequence[int], symbols: Symbols) -> None:
         """An error names what cannot be met if output n has at most `limits[n]` pieces; 0: of an empty line."""
@@ -91,8 +94,8 @@ class Constraints:
                 raise self._unmet(n, "prefixes", demand.prefix, _no_room(len(demand.prefix_ids), limit))
             if demand.phrase_ids and limit == 0:
                 raise self._unmet(n, "phrases", demand.phrases[0], _no_room(len(demand.phrase_ids[0]), limit))
-            if bad := impossible(
-                Asked(limit, 0, demand.prefix_ids, demand.phrase_ids, demand.ways), symbols, self.seams
+            if bad := unsatisfiable(
+                GenerationRequest(limit, 0, demand.prefix_ids, demand.phrase_ids, demand.ways), symbols, self.seams
             ):
                 raise self._unmet(n, "phrases", demand.phrases[bad[0]], bad[1])
 
@@ -113,7 +116,7 @@ def _no_room(pieces: int, limit: int) -> str:
     return f"it has {pieces} pieces, and there is room for {limit}" if limit else "the line of the input is empty"
 
 
-def _ways(tokenizer: Tokenizer, phrase: str) -> list[Words]:
+def _ways(tokenizer: Tokenizer, phrase: str) -> list[TokenIds]:
     """A phrase, and with each mark that may follow it, where a vocabulary has pieces of both; the shortest first."""
     alone = tuple(_inside(tokenizer, phrase))
     marks = MARKS if phrase[-1:].isalnum() and tokenizer.unk not in alone else ""
@@ -131,12 +134,12 @@ def _inside(tokenizer: Tokenizer, phrase: str) -> list[int]:
 
 
 @lru_cache(maxsize=4)
-def seams(tokenizer: Tokenizer) -> Seams:
+def seams(tokenizer: Tokenizer) -> WordBoundaries:
     """Where pieces of a vocabulary are in one word: two letters meet, or a letter comes right after a mark."""
     edges = list(enumerate(tokenizer.edges()))
     open_ = frozenset(i for i, (_, last) in edges if last and (last in MARKS or _letter(last, tokenizer.language)))
     joins = frozenset(i for i, (first, _) in edges if first and _letter(first, tokenizer.language))
-    return Seams(open_, joins, frozenset(i for i, both in edges if any(both)) - open_)
+    return WordBoundaries(open_, joins, frozenset(i for i, both in edges if any(both)) - open_)
 
 
 def _letter(character: str, language: str) -> bool:

@@ -6,8 +6,8 @@ import torch
 
 from regard.accel.decoding_graph import bucket
 from regard.decoding import DecodingConfig
-from regard.decoding.continuous import Open
-from regard.decoding.engine import Wish
+from regard.decoding.continuous import ContinuousBatch
+from regard.decoding.engine import SearchSpec
 from regard.models.batch import PairBatch
 from regard.predict.translation import Translation, Translator, spare
 
@@ -19,7 +19,7 @@ Done = list[tuple[int, list[Translation]]]
 class OpenTranslator:
     def __init__(self, translator: Translator, places: int = 64) -> None:
         self.translator, self.places = translator, places
-        self.lanes: dict[tuple[int, DecodingConfig, int], Open] = {}
+        self.lanes: dict[tuple[int, DecodingConfig, int], ContinuousBatch] = {}
         self.ready: Done = []  # texts without words
         translator.model.eval()
 
@@ -40,7 +40,7 @@ class OpenTranslator:
     def drop(self, keys: set[int]) -> None:
         self.ready = [each for each in self.ready if each[0] not in keys]
         for lane in self.lanes.values():
-            lane.drop(keys)
+            lane.cancel(keys)
 
     @property
     def busy(self) -> bool:
@@ -53,7 +53,7 @@ class OpenTranslator:
 
     @property
     def rows(self) -> int:
-        return sum(lane.rows for lane in self.lanes.values())
+        return sum(lane.batch.active for lane in self.lanes.values())
 
     def step(self) -> Done:
         """A word more of every text; those that are done, with all that was searched for (see `different`)."""
@@ -63,7 +63,7 @@ class OpenTranslator:
                 done.append((key, [self.translator._translation(h, 0, {}) for h in found]))
         return done
 
-    def _lane(self, words: int, decoding: DecodingConfig, count: int) -> Open:
+    def _lane(self, words: int, decoding: DecodingConfig, count: int) -> ContinuousBatch:
         """The lane for texts of this length; it has room for up to twice as many words."""
         t, room = self.translator, bucket(words, SMALLEST)
         key = room, decoding, count
@@ -71,9 +71,9 @@ class OpenTranslator:
             idle = [name for name, lane in self.lanes.items() if not lane.busy]
             for name in idle[: max(0, len(self.lanes) - KEPT + 1)]:
                 del self.lanes[name]
-            made = Open(t.engine, Wish(t.symbols, decoding, spare(decoding, count)), self._read, t.blank, room,
-                        t._limit(decoding, room), max(1, self.places * SMALLEST // room))  # fmt: skip
-            self.lanes[key] = made
+            spec, limit = SearchSpec(t.symbols, decoding, spare(decoding, count)), t._limit(decoding, room)
+            slots = max(1, self.places * SMALLEST // room)
+            self.lanes[key] = ContinuousBatch(t.engine, spec, self._read, t.blank, room, limit, slots)
         self.lanes[key] = lane = self.lanes.pop(key)  # the last to be given up
         return lane
 

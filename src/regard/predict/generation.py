@@ -9,7 +9,18 @@ import torch
 from torch import nn
 
 from regard.data.documents import ended
-from regard.decoding import Beam, DecodingConfig, Drawn, Engine, Feed, Generator, Sample, Stream, Symbols, likeliest
+from regard.decoding import (
+    Beam,
+    DecodingConfig,
+    Engine,
+    Generator,
+    RequestQueue,
+    Sample,
+    Symbols,
+    TokenSampler,
+    TokenStream,
+    greedy_token,
+)
 from regard.errors import RegardError, listed
 from regard.examples.document_encoder import Running
 from regard.examples.windows import Reach
@@ -122,13 +133,13 @@ class Writer:
     def _stream(
         self, ids: list[int], count: int, decoding: DecodingConfig, limit: int, stop: Sequence[str]
     ) -> Iterator[Piece]:
-        prompts, choose = [ids] * count, likeliest
+        prompts, choose = [ids] * count, greedy_token
         if isinstance(decoding, Sample):
             read = torch.tensor(prompts, device=self.device)
-            choose = Drawn(decoding, self.symbols, range(count), limit, read)  # type: ignore[assignment]
+            choose = TokenSampler.of(decoding, self.symbols, range(count), limit, read)  # type: ignore[assignment]
         self.model.eval()
         model, end = cast(Generator, self.model), self.symbols.eos
-        stream = Stream(model, self._read, prompts, limit, self.context, self.symbols, choose)
+        stream = TokenStream(model, self._read, prompts, limit, self.context, self.symbols, choose)
         speeches, totals = [Speech(self.running.text, ids, stop) for _ in prompts], [0.0] * count
 
         def whole(row: int, how: Literal["end", "stop", "limit"]) -> Continuation:
@@ -145,7 +156,7 @@ class Writer:
                 yield Piece(row, new, whole(row, "stop"))
             elif new:
                 yield Piece(row, new)
-        for row in stream.live:
+        for row in stream.active:
             yield Piece(row, speeches[row].rest(), whole(row, "limit"))
 
     def _beam(
@@ -165,8 +176,8 @@ class Writer:
         ids = self._prompt(prompt, strict, warn, kept)
         limit = min(max_tokens, max(1, self.context - len(ids)))
         self.model.eval()
-        engine, feed = Engine(cast(Generator, self.model)), Feed.of(self._read([ids]), [limit])
-        (found,) = engine.decode(feed, self.symbols, decoding, count)
+        engine, queue = Engine(cast(Generator, self.model)), RequestQueue.of(self._read([ids]), [limit])
+        (found,) = engine.decode(queue, self.symbols, decoding, count)
         made = []
         for hypothesis in found:
             speech = Speech(self.running.text, ids, stop)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from regard.decoding import Beam, DecodingConfig, penalty
+from regard.decoding import Beam, DecodingConfig, length_penalty
 from regard.errors import RegardError
 from regard.predict.constraints import spaceless
 
@@ -103,7 +103,7 @@ class Segments:
         for each in zip(*parts, strict=False):
             total = sum(t.log_probability for t in each)
             words = sum(len(t.tokens) + 1 for t in each)
-            score = total / penalty(words, decoding) if isinstance(decoding, Beam) else total
+            score = total / length_penalty(words, decoding) if isinstance(decoding, Beam) else total
             text = self.join.join(t.text for t in each if t.text)
             tokens = [token for t in each for token in t.tokens]
             made.append(replace(each[0], text=text, score=score, log_probability=total, tokens=tokens))

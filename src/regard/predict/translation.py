@@ -11,8 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.accel.inference_weights import inference_weights
-from regard.decoding import Beam, DecodingConfig, Engine, Feed, Generator, Greedy, Hypothesis, Sample, Symbols
-from regard.decoding.engine import quiet
+from regard.decoding import Beam, DecodingConfig, Engine, Generator, Greedy, Hypothesis, RequestQueue, Sample, Symbols
+from regard.decoding.contract import GenerationRequest
+from regard.decoding.engine import no_callback
 from regard.errors import RegardError, listed
 from regard.evaluation import Metric, text_metrics
 from regard.evaluation.metrics import perplexity
@@ -205,8 +206,8 @@ class Translator:
         self.model.eval()
         # what is recorded cannot be refilled: such lines go batch by batch
         for rows, room in (batches if places else lanes)([len(row) for row in ids], budget):
-            feed = asked.added(self._feed(ids, rows, room, [limits[row] for row in rows], heads), rows)
-            searched = self._search(feed, [keys[row] for row in rows], decoding, count, places, told)
+            queue = asked.added(self._feed(ids, rows, room, [limits[row] for row in rows], heads), rows)
+            searched = self._search(queue, [keys[row] for row in rows], decoding, count, places, told)
             for row, hypotheses in zip(rows, searched, strict=True):
                 found[row] = [self._translation(h, len(ids[row]) + 1, options) for h in hypotheses]
         self.model.train(was_training)
@@ -217,7 +218,9 @@ class Translator:
         limit, longest = decoding.limit(source), getattr(self.model, "longest", None)  # a table of positions ends there
         return limit if longest is None else min(limit, longest - 1)
 
-    def _feed(self, ids: list[list[int]], rows: list[int], room: int, limits: list[int], heads: Heads | None) -> Feed:
+    def _feed(
+        self, ids: list[list[int]], rows: list[int], room: int, limits: list[int], heads: Heads | None
+    ) -> RequestQueue:
         """Those lines, longest first, `room` at once."""
         marks, device = self.vocabulary.source, self.device
 
@@ -226,7 +229,8 @@ class Translator:
             source, real = collate_sources(RaggedRows.of([ids[row] for row in now]), marks.pad, marks.eos)
             return PairBatch(source, real, tree=self._tree(heads, ids, now)).to(device)
 
-        return Feed(read, limits, room, blank=self.blank, lengths=[len(ids[row]) + 1 for row in rows])
+        requests, lengths = [GenerationRequest(limit) for limit in limits], [len(ids[row]) + 1 for row in rows]
+        return RequestQueue(read, requests, room, self.blank, lengths)
 
     def blank(self, count: int, length: int) -> PairBatch:
         """So many sources of so many words, of no meaning."""
@@ -257,7 +261,7 @@ class Translator:
 
     def _search(
         self,
-        feed: Feed,
+        queue: RequestQueue,
         keys: list[int],
         decoding: DecodingConfig,
         count: int,
@@ -266,7 +270,8 @@ class Translator:
     ) -> list[list[Hypothesis]]:
         draws = []
         for n in range(count if isinstance(decoding, Sample) else 1):
-            now = replace(feed, keys=[key * count + n for key in keys], told=told if n == 0 else quiet)
+            requests = [replace(each, key=key * count + n) for each, key in zip(queue.requests, keys, strict=True)]
+            now = replace(queue, requests=requests, on_done=told if n == 0 else no_callback)
             record = AttentionRecorder(places) if places else None
             draws.append(self.engine.decode(now, self.symbols, decoding, count, record))
         return [sorted(chain(*found), key=lambda h: -h.score) for found in zip(*draws, strict=True)]
@@ -347,9 +352,8 @@ class Translator:
         self.model.eval()
         for rows in by_length([max(len(s), len(t)) + 1 for s, t in zip(source, target, strict=True)], batch_tokens):
             sides = RaggedRows.of([source[r] for r in rows]), RaggedRows.of([target[r] for r in rows])
-            batch = replace(collate_pairs(*sides, v.source, v.target), tree=self._tree(heads, source, rows)).to(
-                self.device
-            )
+            batch = replace(collate_pairs(*sides, v.source, v.target), tree=self._tree(heads, source, rows))
+            batch = batch.to(self.device)
             assert batch.labels is not None
             logits = self.model(batch)
             logits = logits.to(torch.promote_types(logits.dtype, torch.float32))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from regard import accel
 from regard.accel import launch
-from regard.accel.training_graph import Recorded, Replay
+from regard.accel.training_graph import CapturedMicroBatch, CapturedUpdate
 from regard.data.loader import Loader, Step
 from regard.errors import RegardError
 from regard.io.tensors import is_part, weights_of
@@ -63,14 +63,14 @@ class Trainer:
         self.mean = RunningMean(model, settings.ema) if settings.ema else None
         self.update: Callable[[], Tensor] = self._update
         if self.replay:
-            self.update = Recorded(self._update, self.replay.stream)
+            self.update = CapturedUpdate(self._update, self.replay.stream)
 
-    def _replay(self) -> Replay | None:
+    def _replay(self) -> CapturedMicroBatch | None:
         """Recorded launches, for one process on a GPU; what they compute is the same, to rounding."""
         s = self.settings
         if self.device.type != "cuda" or self.world.size > 1 or not s.fast or s.deterministic:
             return None
-        return Replay(lambda batch: self._gradients(batch, self.share), torch.cuda.Stream(self.device))
+        return CapturedMicroBatch(lambda batch: self._gradients(batch, self.share), torch.cuda.Stream(self.device))
 
     def resume(self) -> None:
         """Go on from the last checkpoint, if there is one."""
@@ -162,7 +162,7 @@ class Trainer:
         self.carry = carry
         self.optimiser.zero_grad(set_to_none=self.replay is None)
         if self.replay:
-            self.replay.recorded.clear()
+            self.replay.graphs.clear()
             self.replay.full = True
         torch.cuda.empty_cache()
 
@@ -191,7 +191,7 @@ class Trainer:
         fixed = self.task.fixed(self.model, batch) if self.replay else None
         if self.replay and fixed is not None:
             self.share.fill_(share)
-            launch.seed(self.share).fill_(int(torch.randint(2**31 - 1, ())))
+            launch.step_seed(self.share).fill_(int(torch.randint(2**31 - 1, ())))
             return self.replay(fixed)
         return self._gradients(batch.to(self.device), share)
 

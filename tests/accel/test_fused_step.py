@@ -1,11 +1,11 @@
-"""The prepared step gives what a model's own step gives, for every choice of attention."""
+"""The fused step gives what a model's own step gives, for every choice of attention."""
 
 from typing import Any
 
 import pytest
 import torch
 
-from regard.accel.fused_step import Cross, Own, fused
+from regard.accel.fused_step import FusedCrossAttention, FusedSelfAttention, fused
 from regard.models import transformer
 from regard.models.batch import collate_texts
 from regard.nn.record import AttentionRecorder
@@ -88,14 +88,14 @@ def test_sources_are_read_as_the_model_reads_them(name: str) -> None:
             torch.testing.assert_close(same.values, kept.values, atol=1e-9, rtol=0)
 
 
-def test_what_is_known_is_prepared() -> None:
+def test_what_is_known_is_fused() -> None:
     for choices in FAST.values():
         assert fused(build(**choices)).start.keywords["encode"].layers
         for layer in fused(build(**choices)).layers:
-            assert [type(ask) for ask in layer.asks] == [Own, Cross]
+            assert [type(each) for each in layer.attentions] == [FusedSelfAttention, FusedCrossAttention]
     for choices in PLAIN.values():
-        asks = [ask for layer in fused(build(**choices)).layers for ask in layer.asks]
-        assert not all(isinstance(ask, Own | Cross) for ask in asks)
+        attentions = [each for layer in fused(build(**choices)).layers for each in layer.attentions]
+        assert not all(isinstance(each, FusedSelfAttention | FusedCrossAttention) for each in attentions)
 
 
 def test_weights_that_are_recorded_are_recorded() -> None:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.accel.sparse_attention import plan_of
-from regard.accel.sparse_plan import KEYS, Plan
+from regard.accel.sparse_plan import KEYS, SparsePlan
 from regard.nn.backend.contract import AttentionInputs
 from regard.nn.layout import AttentionContext, Layout
 from regard.nn.pattern import PATTERNS, Causal, Document, Padding, Pattern, parse_pattern
@@ -25,7 +25,7 @@ EXPRESSIONS = [
 ]
 
 
-def planned(expression: str, context: AttentionContext) -> tuple[Plan, Pattern]:
+def planned(expression: str, context: AttentionContext) -> tuple[SparsePlan, Pattern]:
     """The plan, and the pattern it is of, bound to two heads."""
     q = torch.zeros(context.rows, 2, context.keys.length, 1)
     pattern = (parse_pattern(expression, PATTERNS) & (Padding() & Document())).bind(q, context, layer=1)
@@ -34,7 +34,7 @@ def planned(expression: str, context: AttentionContext) -> tuple[Plan, Pattern]:
     return plan, pattern
 
 
-def paint(plan: Plan, seen: torch.Tensor, t: int, u: int, ref: int) -> None:
+def paint(plan: SparsePlan, seen: torch.Tensor, t: int, u: int, ref: int) -> None:
     """What tile t of queries sees of tile u of keys; no pair may be met twice."""
     bits = torch.full((plan.rows, 2), -1, dtype=torch.int32) if ref < 0 else plan.bits[ref]
     tile = (bits[:, :, None] >> torch.arange(32)) & 1  # [rows, 2, 32]
@@ -44,11 +44,11 @@ def paint(plan: Plan, seen: torch.Tensor, t: int, u: int, ref: int) -> None:
     place |= tile.bool()
 
 
-def by_queries(plan: Plan, g: int, n: int) -> torch.Tensor:
+def by_queries(plan: SparsePlan, g: int, n: int) -> torch.Tensor:
     seen = torch.zeros(n, n, dtype=torch.bool)
-    for t in range(plan.asking):
+    for t in range(plan.query_tiles):
         if t < plan.tops:
-            for u in range(plan.asked):
+            for u in range(plan.key_tiles):
                 paint(plan, seen, t, u, int(plan.top[g, t, u]))
         else:
             for m in range(int(plan.counts[g, t])):
@@ -56,16 +56,16 @@ def by_queries(plan: Plan, g: int, n: int) -> torch.Tensor:
     return seen
 
 
-def by_keys(plan: Plan, g: int, n: int) -> torch.Tensor:
+def by_keys(plan: SparsePlan, g: int, n: int) -> torch.Tensor:
     seen = torch.zeros(n, n, dtype=torch.bool)
-    for u in range(plan.asked):
+    for u in range(plan.key_tiles):
         if u < plan.edge:
-            for t in range(plan.asking):
+            for t in range(plan.query_tiles):
                 assert int(plan.ids[g, t, u]) == u
                 paint(plan, seen, t, u, int(plan.refs[g, t, u]))
         else:
-            for m in range(*plan.starts[g * plan.asked + u :][:2].tolist()):
-                paint(plan, seen, int(plan.asks[m]), u, int(plan.ask_refs[m]))
+            for m in range(*plan.starts[g * plan.key_tiles + u :][:2].tolist()):
+                paint(plan, seen, int(plan.query_ids[m]), u, int(plan.query_refs[m]))
     return seen
 
 
@@ -94,7 +94,7 @@ def test_interior_tiles_need_no_bits() -> None:
     assert (window.refs[0, 16] < 0).sum() == 6
     bird, _ = planned("bigbird(64)", context)
     assert (bird.rows, bird.width, bird.edge, bird.tops, len(bird.bits)) == (64, 8, 2, 2, 1)
-    assert (bird.refs[:, 2:][bird.ids[:, 2:] < bird.asked] < 0).all()
+    assert (bird.refs[:, 2:][bird.ids[:, 2:] < bird.key_tiles] < 0).all()
 
 
 @pytest.mark.parametrize("expression, most", [("window(256)", 10), ("bigbird(64)", 20)])

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard.accel import launch
-from regard.accel import packed_attention as short
+from regard.accel import packed_attention as backend
 from regard.nn import dispatch
 from regard.nn.attention import Attention, AttentionConfig, attention
 from regard.nn.backend.contract import AttentionInputs, split_heads
@@ -28,7 +28,7 @@ def layer_of(heads: int = 2, d_k: int = 16, d_v: int = 16, causal: bool = False,
 
 
 def end_to_end(lengths: list[int], device: torch.device, longest: int | None = None) -> Layout:
-    """Spans of these lengths, as those who pack batches give them: with room to spare in the table."""
+    """SequenceSpans of these lengths, as those who pack batches give them: with room to spare in the table."""
     length = torch.tensor([*lengths, 99, 99], dtype=torch.int32)  # what is past the count is never read
     start = length.cumsum(0, dtype=torch.int32) - length
     position = torch.cat([torch.arange(n) for n in lengths])
@@ -84,7 +84,7 @@ def random_parts(layer: Attention, context: AttentionContext, shape: str) -> tup
 def compare(layer: Attention, asks: Layout, asked: Layout, shape: str) -> None:
     context = AttentionContext(asks, asked)
     parts = random_parts(layer, context, shape)
-    ours = with_gradients(short.packed_attention, layer, parts, context)
+    ours = with_gradients(backend.packed_attention, layer, parts, context)
     plain = with_gradients(one_by_one, layer.double(), tuple(part.double() for part in parts), context)
     for a, b in zip(ours, plain, strict=True):
         torch.testing.assert_close(a.double(), b, atol=1e-5, rtol=1e-5)
@@ -113,7 +113,7 @@ def test_no_keys_no_queries(device: torch.device) -> None:
     layer, context = layer_of(), AttentionContext(asks, asked)
     compare(layer, asks, asked, "two")
     parts = random_parts(layer, context, "two")
-    out, d_q, d_kv = with_gradients(short.packed_attention, layer.float(), parts, context)
+    out, d_q, d_kv = with_gradients(backend.packed_attention, layer.float(), parts, context)
     assert (out[:, :, 4:9] == 0).all()
     assert (d_q[:, 4:9] == 0).all()
     assert (d_kv[:, 8:] == 0).all()
@@ -155,17 +155,17 @@ def test_it_is_chosen_and_a_neighbour_is_never_seen(device: torch.device) -> Non
 LENGTHS = [16, 16, 9, 16]
 
 
-def dropped(layer: Attention, salt: int, context: AttentionContext) -> list[Tensor]:
+def dropped(layer: Attention, call_seed: int, context: AttentionContext) -> list[Tensor]:
     """The weights as dropout left them, [H, q, k] of each sequence: every value is the name of its place."""
     names = torch.cat([torch.eye(16)[:n] for n in LENGTHS]).to(context.queries.position.device)
     q, k, _ = random_parts(layer, context, "three")
-    torch.manual_seed(salt)
-    out = short.packed_attention(job_of(layer, (q, k, names.repeat(1, layer.sizes.heads)[None]), context))
+    torch.manual_seed(call_seed)
+    out = backend.packed_attention(job_of(layer, (q, k, names.repeat(1, layer.sizes.heads)[None]), context))
     return [part[0, :, :, :n] for part, n in zip(out.split(LENGTHS, 2), LENGTHS, strict=True)]
 
 
-def masks_of(layer: Attention, salt: int, context: AttentionContext) -> list[Tensor]:
-    return [(weights > 0).double() / (1 - layer.dropout) for weights in dropped(layer, salt, context)]
+def masks_of(layer: Attention, call_seed: int, context: AttentionContext) -> list[Tensor]:
+    return [(weights > 0).double() / (1 - layer.dropout) for weights in dropped(layer, call_seed, context)]
 
 
 def same(a: list[Tensor], b: list[Tensor]) -> bool:
@@ -184,15 +184,15 @@ def test_dropout_drops_its_share_and_scales_the_rest(device: torch.device) -> No
     assert float(kept.mean()) == pytest.approx(0.7, abs=0.03)
     seen = [head > 0 for weights in found if weights.shape[-1] == 16 for head in weights]
     assert all(not torch.equal(a, b) for n, a in enumerate(seen) for b in seen[:n])  # by sequence and by head
-    assert all(same(dropped(layer.eval(), salt, context), whole) for salt in (1, 2))
+    assert all(same(dropped(layer.eval(), call_seed, context), whole) for call_seed in (1, 2))
 
 
-def test_the_mask_follows_from_salt_and_seed(device: torch.device) -> None:
+def test_the_mask_follows_from_both_seeds(device: torch.device) -> None:
     layout = end_to_end(LENGTHS, device)
     layer, context = layer_of(2, dropout=0.3).train(), AttentionContext(layout, layout)
-    seed = launch.seed(layout.position)
+    seed = launch.step_seed(layout.position)
     try:
-        first, again, other_salt = (dropped(layer, salt, context) for salt in (1, 1, 2))
+        first, again, other_call_seed = (dropped(layer, call_seed, context) for call_seed in (1, 1, 2))
         seed.fill_(5)
         other_seed = dropped(layer, 1, context)
         seed.fill_(0)
@@ -201,9 +201,9 @@ def test_the_mask_follows_from_salt_and_seed(device: torch.device) -> None:
         seed.fill_(0)
     assert same(first, again)
     assert same(first, back)
-    assert not same(first, other_salt)
+    assert not same(first, other_call_seed)
     assert not same(first, other_seed)
-    assert not same(other_salt, other_seed)
+    assert not same(other_call_seed, other_seed)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -215,7 +215,7 @@ def test_gradients_with_the_same_mask(device: torch.device, causal: bool) -> Non
 
     def ours(inputs: AttentionInputs) -> Tensor:
         torch.manual_seed(1)
-        return short.packed_attention(inputs)
+        return backend.packed_attention(inputs)
 
     found = with_gradients(ours, layer, parts, context)
     plain = with_gradients(
@@ -245,12 +245,12 @@ def test_gradients_with_the_same_mask(device: torch.device, causal: bool) -> Non
 )
 def test_foreign_choices(keys: dict, position: Position, sizes: tuple[int, int], why: str) -> None:
     layer = Attention(Sizes(32, 2, *sizes), AttentionConfig(**keys), position, SEEN)
-    assert (short.unsupported_reason(layer) or "").startswith(why)
+    assert (backend.unsupported_layer(layer) or "").startswith(why)
 
 
 def test_served_choices() -> None:
     for layer in (layer_of(), layer_of(causal=True), layer_of(1, 128, 64, dropout=0.1)):
-        assert short.unsupported_reason(layer) is None
+        assert backend.unsupported_layer(layer) is None
 
 
 def test_what_is_refused(device: torch.device) -> None:
@@ -258,17 +258,19 @@ def test_what_is_refused(device: torch.device) -> None:
 
     def reason(asks: Layout, asked: Layout, dtype: torch.dtype = torch.float32) -> str | None:
         q, k = (torch.zeros(1, 2, layout.length, 16, dtype=dtype, device=device) for layout in (asks, asked))
-        return short.refuses(AttentionInputs(layer, q, k, k, AttentionContext(asks, asked), SEEN, None))
+        return backend.packed_unsupported_reason(
+            AttentionInputs(layer, q, k, k, AttentionContext(asks, asked), SEEN, None)
+        )
 
     packed, long = end_to_end([5, 3], device), end_to_end([129], device)
     assert reason(packed, packed) is None
     assert reason(end_to_end([128], device), packed) is None
     assert reason(Layout.of(8, device=device), packed) == reason(packed, Layout.of(8, device=device)) == ""
     assert reason(packed, packed, torch.float64) == ""
-    assert reason(long, packed) == reason(packed, long) == "sequences have more than 128 places"
-    with dispatch.disabled():
+    assert reason(long, packed) == reason(packed, long) == "sequences have more than 128 positions"
+    with dispatch.plain():
         assert reason(packed, packed) == ""
-    with dispatch.disabled(False):
+    with dispatch.plain(False):
         assert reason(packed, packed) is None
     with torch.no_grad():  # a search is faster without
         assert reason(packed, packed) == ""

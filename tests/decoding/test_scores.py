@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from regard.decoding import Symbols
-from regard.decoding.best import best
+from regard.decoding.scores import top_tokens
 from regard.nn.topk import topk
 
 
@@ -27,10 +27,10 @@ def test_log_probabilities_some_rows_at_a_time() -> None:
     symbols = Symbols(2, 3, (0, 2))
     logits = torch.randn(40, 20_000).bfloat16()
     logits[:, 0] = 30.0
-    found = best(logits, symbols, 4, torch.full((40, 1), 3))
+    found = top_tokens(logits, symbols, 4, torch.full((40, 1), 3))
     logp = logits.float().log_softmax(-1)
-    torch.testing.assert_close(found.wanted, logp[:, 3:4])
+    torch.testing.assert_close(found.extra, logp[:, 3:4])
     logp[:, [0, 2]] = -torch.inf
     torch.testing.assert_close(found.logp, logp.topk(4).values)
-    torch.testing.assert_close(logp.gather(1, found.words), found.logp)
+    torch.testing.assert_close(logp.gather(1, found.tokens), found.logp)
     assert found.logp.dtype == torch.float32
