@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from regard.device import nothing_collected
+from regard.device import gc_disabled
 
 SMALLEST = 16  # places that the first bucket has
 
@@ -79,7 +79,7 @@ class Captured(Fixed):
             tensor.copy_(value)
         graph = torch.cuda.CUDAGraph()
         try:
-            with nothing_collected(), torch.cuda.graph(graph, pool=self.pool):
+            with gc_disabled(), torch.cuda.graph(graph, pool=self.pool):
                 super().play(step, width)
             self.graphs[width] = graph
         except RuntimeError as error:  # the model asks the device for a number, or moves data to the host

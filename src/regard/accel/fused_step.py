@@ -137,7 +137,6 @@ def _fused(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float) -
     return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=scale)
 
 
-
 class _Attention:
     def __init__(self, layer: MultiHeadAttention) -> None:
         assert layer.score.scale is not None

@@ -19,6 +19,7 @@ kernel = triton.jit(do_not_specialize=["salt", "n", "span"])
 
 # --- dropout ---------------------------------------------------------------------------------------------------------
 
+
 @triton.jit
 def kept(SEED, salt, index, dropout):
     """False with probability `dropout`. A 32-bit mixing function of index and seeds, its top 24 bits as a fraction."""
@@ -50,6 +51,7 @@ def drop_kernel(
 
 
 # --- norm(x + dropout(y)) --------------------------------------------------------------------------------------------
+
 
 @triton.jit
 def _sum(X, Y, row, real, column, SEED, dropout, salt, span, D: tl.constexpr, ADDS: tl.constexpr, DROPS: tl.constexpr):
@@ -118,6 +120,7 @@ def norm_backward_kernel(
 
 # --- the gradient of f(x Wᵀ + b) -------------------------------------------------------------------------------------
 
+
 @triton.jit
 def _slope(x, KIND: tl.constexpr):
     """f'(x); of max(0, x), x may also be its result."""
@@ -150,6 +153,7 @@ def columns_kernel(CHANGE, KEPT, OUT, PARTS, n, width, ROWS: tl.constexpr, WIDE:
 
 
 # --- cross-entropy: three passes over a row, of which two find it in the cache ---------------------------------------
+
 
 @triton.jit
 def _block(ROW, start, entries, column):
@@ -193,6 +197,7 @@ def compare_kernel(SCORES, LABELS, LOSS, width, entries, smoothing, BLOCK: tl.co
 
 
 # --- rotary positions ------------------------------------------------------------------------------------------------
+
 
 @triton.jit(do_not_specialize=["n"])
 def rotate_kernel(

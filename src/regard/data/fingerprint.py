@@ -1,4 +1,4 @@
-"""What a prepared form depends on, as one short hash: contents, columns, filters, tokenizers."""
+"""The fingerprint of prepared data: one hash of all that it depends on, files, columns, filters and tokenizers."""
 
 import hashlib
 import json
@@ -9,13 +9,13 @@ from typing import Any
 
 from regard.data import readers
 from regard.data.config import Corpus
-from regard.errors import telling
+from regard.io.files import os_errors_for
 
-WHOLE = 1 << 30  # bytes: larger files are told apart by size, time and samples
-SAMPLE = 1 << 20
+FULL_HASH_LIMIT = 1 << 30  # bytes; of larger files size, time and samples are hashed
+BLOCK = 1 << 20
 
 
-def fingerprint(
+def data_fingerprint(
     corpora: Sequence[Corpus],
     columns: Mapping[str, Any],
     settings: Mapping[str, Any],
@@ -27,7 +27,7 @@ def fingerprint(
                 "set": c.set,  # the embedded corpus has its splits in the same files
                 "columns": c.columns,
                 "layout": readers.suffix(c.path) if c.path else None,
-                "files": [file_hash(p) for p in readers.files(c, languages)],
+                "files": [file_hash(p) for p in readers.corpus_files(c, languages)],
             }
             for c in corpora
         ],
@@ -40,14 +40,14 @@ def fingerprint(
 
 def file_hash(path: Path) -> str:
     digest = hashlib.blake2b(digest_size=16)
-    with telling(path), open(path, "rb") as file:
+    with os_errors_for(path), open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
-        if size <= WHOLE:
-            while block := file.read(SAMPLE):
+        if size <= FULL_HASH_LIMIT:
+            while block := file.read(BLOCK):
                 digest.update(block)
         else:
             digest.update(f"{size} {os.fstat(file.fileno()).st_mtime_ns}".encode())
-            for place in range(32):
-                file.seek(place * (size - SAMPLE) // 31)
-                digest.update(file.read(SAMPLE))
+            for sample in range(32):
+                file.seek(sample * (size - BLOCK) // 31)
+                digest.update(file.read(BLOCK))
     return digest.hexdigest()

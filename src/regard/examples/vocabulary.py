@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from regard import text
 from regard.config import to_plain
+from regard.data.catalog import cache_root
 from regard.data.fingerprint import file_hash
-from regard.data.paths import cache_root
-from regard.data.readers import files, read
+from regard.data.readers import corpus_files, read_corpus
 from regard.errors import RegardError
 from regard.reporting import Progress
 from regard.text import Tokenizer
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def _kept(recipe: "Recipe", languages: Sequence[str] | None, how: Any) -> Path:
     """Where what is learned from these texts is kept; `how` is what it depends on besides the recipe's text section."""
     contents = [
-        [corpus.set, corpus.columns, [file_hash(path) for path in files(corpus, languages)]]
+        [corpus.set, corpus.columns, [file_hash(path) for path in corpus_files(corpus, languages)]]
         for corpus in recipe.data.train
     ]
     given = [file_hash(Path(path)) for path in recipe.text.files()]
@@ -84,7 +84,7 @@ class Vocabulary:
         def lines(side: int) -> Iterator[str]:
             count = 0
             for corpus in recipe.data.train:
-                for record in read(corpus, ("source", "target"), languages):
+                for record in read_corpus(corpus, ("source", "target"), languages):
                     count += 1
                     if count % 10_000 == 0:
                         progress("Reading lines for the vocabulary", count, 0)

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from regard.errors import RegardError, whole
+from regard.errors import RegardError
+from regard.io.atomic import atomic_write
 from regard.look.pack import lists
 
 FONTS = ("DejaVu Sans", "Noto Sans CJK SC", "Noto Serif CJK SC", "PingFang SC", "Microsoft YaHei", "SimHei")
@@ -44,7 +45,7 @@ def draw(
         which = "mean of heads" if head is None else f"head {head}"
         axes.set_xlabel(f"{found['title']}, layer {layer or found['layers']}, {which}")
         try:
-            with whole(path, "wb") as file:  # a few words are narrower than what is said below them: tight
+            with atomic_write(path, "wb") as file:  # a few words are narrower than what is said below them: tight
                 figure.savefig(file, format=path.suffix[1:] or "png", dpi=200, bbox_inches="tight")
         except ValueError as error:  # a format that is not known
             raise RegardError(f"{path}: cannot be written ({error})") from None

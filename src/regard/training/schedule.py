@@ -8,7 +8,7 @@ from regard.config import at_least, option
 
 
 @dataclass(frozen=True)
-class Noam:
+class NoamSchedule:
     """peak · min(√(warmup/step), step/warmup): rises linearly, then falls as 1/√step (Vaswani 2017, eq. 3).
 
     Without a peak it is the paper's: factor · size^-0.5 · warmup^-0.5 at the top.
@@ -49,7 +49,7 @@ class _Rising:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cosine(_Rising):
+class CosineSchedule(_Rising):
     """Rises linearly, then falls along half a cosine to `final` times the peak at the last step."""
 
     kind: Literal["cosine"] = "cosine"
@@ -60,7 +60,7 @@ class Cosine(_Rising):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Linear(_Rising):
+class LinearSchedule(_Rising):
     """Rises linearly, then falls linearly to `final` times the peak at the last step."""
 
     kind: Literal["linear"] = "linear"
@@ -71,7 +71,7 @@ class Linear(_Rising):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Constant(_Rising):
+class ConstantSchedule(_Rising):
     """The same rate, after rising linearly."""
 
     kind: Literal["constant"] = "constant"
@@ -82,7 +82,7 @@ class Constant(_Rising):
 
 
 @dataclass(frozen=True)
-class SlantedTriangle:
+class SlantedTriangleSchedule:
     """Rises linearly for a short while, then falls linearly for the rest, to peak / ratio (Howard 2018, eq. 3).
 
     With cut = ⌊T · cut_frac⌋: p = t/cut before it, then 1 − (t − cut)/(cut · (1/cut_frac − 1));
@@ -112,4 +112,4 @@ def _finite(*rates: float | None) -> None:
         raise ValueError("a rate must be 0 or more, and finite")
 
 
-ScheduleConfig = Noam | Cosine | Linear | Constant | SlantedTriangle
+ScheduleConfig = NoamSchedule | CosineSchedule | LinearSchedule | ConstantSchedule | SlantedTriangleSchedule
