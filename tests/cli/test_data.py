@@ -156,7 +156,7 @@ def test_list_for_people(cache: Path, capsys: pytest.CaptureFixture[str]):
 
 def test_every_set_says_how_to_get_it():
     for entry in DATASETS.values():
-        assert entry.layout == "grammar" or entry.downloads or entry.manual
+        assert entry.layout == "embedded" or entry.downloads or entry.manual
         saved = {name for item in entry.downloads for name in (item.file, *item.members.values())}
         wanted = {name.removesuffix(".gz") for names in entry.splits.values() for name in names}
         if entry.downloads and not any(item.convert in ("tatoeba", "squad") for item in entry.downloads):

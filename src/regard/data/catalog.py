@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from regard.config import nearest
+from regard.data import embedded
 from regard.data.datasets import DATASETS, SPLIT_ALIASES, Dataset
 from regard.errors import RegardError
 
@@ -92,8 +93,8 @@ def _existing(folder: Path, name: str) -> Path | None:
 def set_files(reference: str, languages: Sequence[str] | None = None) -> list[Path]:
     """The files of a split; those of these languages alone where each language has its own."""
     entry, split = resolve_set(reference)
-    if entry.layout == "grammar":
-        return sorted((Path(__file__).parent / "grammar").glob("*.py"))
+    if entry.layout == "embedded":
+        return [embedded.FILE]
     return [_find_in_set(entry, name) for name in _file_names(entry, split, languages)]
 
 

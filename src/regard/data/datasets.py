@@ -66,7 +66,7 @@ SCITLDR = "https://raw.githubusercontent.com/allenai/scitldr/master/SciTLDR-Data
 
 DATASETS: dict[str, Dataset] = {s.name: s for s in (
     Dataset(
-        "embedded", "sentences from the package's own bilingual grammar", "grammar",
+        "embedded", "sentences written by a bilingual grammar, with trees", "embedded",
         {"train": (), "valid": (), "test": ()}, ("en", "de"), "none", "Apache-2.0", "part of regard",
     ),
     Dataset(

@@ -33,7 +33,7 @@ def download_set(name: str, progress: DownloadProgress | None = None) -> Path:
     """Download the set `name`; its folder. Files appear there only when all of them are whole."""
     entry = find_set(name)
     if not entry.downloads:
-        where = "it is part of the package" if entry.layout == "grammar" else f"see {entry.homepage}: {entry.manual}"
+        where = "it is part of the package" if entry.layout == "embedded" else f"see {entry.homepage}: {entry.manual}"
         raise RegardError(f"{entry.name} has no download; {where}")
     folder = cache_root() / "data" / entry.name
     with os_errors_for(folder, "written"):

@@ -10,6 +10,7 @@ from typing import Any
 from regard.config import nearest
 from regard.data.catalog import check_languages, resolve_set, set_files
 from regard.data.datasets import Dataset
+from regard.data.embedded import pairs as embedded_pairs
 from regard.data.readers import TextRecord, open_file, parse_json, read_lines
 from regard.errors import RegardError
 
@@ -141,10 +142,8 @@ def vocabulary(entry: Dataset, split: str, paths: Sequence[Path], counts: Counts
         yield {"id": number, "token": token, "number": number + 1}
 
 
-def grammar(entry: Dataset, split: str, paths: Sequence[Path], counts: Counts) -> Iterator[Item]:
-    from regard.data.grammar import pairs
-
-    for number, pair in enumerate(pairs(split), 1):  # type: ignore[arg-type]
+def embedded(entry: Dataset, split: str, paths: Sequence[Path], counts: Counts) -> Iterator[Item]:
+    for number, pair in enumerate(embedded_pairs(split), 1):  # type: ignore[arg-type]
         yield {"en": pair.source, "de": pair.target, "number": number}
 
 
@@ -168,9 +167,9 @@ LAYOUTS: dict[str, Callable[[Dataset, str, Sequence[Path], Counts], Iterator[Ite
     "dream": dream,
     "scitldr": scitldr,
     "vocabulary": vocabulary,
-    "grammar": grammar,
+    "embedded": embedded,
 }
-PARALLEL = ("lines", "columns", "grammar")
+PARALLEL = ("lines", "columns", "embedded")
 
 
 def read_set(

@@ -16,18 +16,20 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from regard.data import annotations
+from regard.data import annotations, embedded
 from regard.data.config import Corpus, Filters
-from regard.data.fingerprint import data_fingerprint
 from regard.data.ragged import RaggedFile, RaggedTexts, RaggedWriter, id_dtype
-from regard.data.readers import TextRecord, read_corpus
+from regard.data.readers import TextRecord, corpus_files, read_corpus, suffix
 from regard.errors import RegardError
+from regard.io.files import os_errors_for
 from regard.io.lock import lock_file
 
 FORMAT = 2
 CHUNK = 20_000  # lines
 CHUNK_CHARACTERS = 8_000_000  # a chunk of very long lines ends early
 ANNOTATIONS = {"heads": ("heads", "parents"), "links": ("alignments", "links")}  # folder: key of the corpus, field
+FULL_HASH_LIMIT = 1 << 30  # bytes; of larger files size, time and samples are hashed
+BLOCK = 1 << 20
 DROP_REASONS = ("empty", "identical", "duplicate", "short", "long", "ratio")  # in the order they are judged
 
 
@@ -150,6 +152,54 @@ def _remove_stale(cache: Path, held: str) -> None:
         with contextlib.nullcontext(True) if key == held else _lock(cache, key, wait=False) as free:
             if free:
                 shutil.rmtree(stale, ignore_errors=True)
+
+
+# --- fingerprints -----------------------------------------------------------------------------
+
+
+def data_fingerprint(
+    corpora: Sequence[Corpus],
+    columns: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    languages: Sequence[str] | None = None,
+) -> str:
+    """One hash of all that prepared data depends on: files, columns, filters and tokenizers."""
+    parts = {
+        "corpora": [
+            {
+                "set": c.set,  # the embedded corpus has its splits in one file
+                "columns": c.columns,
+                "layout": suffix(c.path) if c.path else None,
+                "files": file_hashes(c, languages),
+            }
+            for c in corpora
+        ],
+        "columns": {name: tokenizer.fingerprint for name, tokenizer in columns.items()},
+        "settings": settings,
+    }
+    text = json.dumps(parts, sort_keys=True, default=list)
+    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+
+
+def file_hashes(corpus: Corpus, languages: Sequence[str] | None = None) -> list[str]:
+    """The hashes of a corpus's files; the embedded file, which holds more than texts, has a constant for its texts."""
+    paths = corpus_files(corpus, languages)
+    return [h for path in paths for h in (embedded.HASHES if path == embedded.FILE else [file_hash(path)])]
+
+
+def file_hash(path: Path) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    with os_errors_for(path), open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size <= FULL_HASH_LIMIT:
+            while block := file.read(BLOCK):
+                digest.update(block)
+        else:
+            digest.update(f"{size} {os.fstat(file.fileno()).st_mtime_ns}".encode())
+            for sample in range(32):
+                file.seek(sample * (size - BLOCK) // 31)
+                digest.update(file.read(BLOCK))
+    return digest.hexdigest()
 
 
 # --- writing ----------------------------------------------------------------------------------

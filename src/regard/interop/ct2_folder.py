@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard import api
-from regard.data.fingerprint import file_hash
+from regard.data.prepared import file_hash
 from regard.errors import RegardError
 from regard.interop import ct2, ct2_example
 from regard.interop.choices import reasons, refuse
