@@ -58,19 +58,19 @@ class EvaluationConfig:
 class Recipe:
     data: DataConfig = option(help="the corpora")
     task: TaskConfig = option(TranslationConfig, "what is learned")
-    text: TextConfig = option(Bpe, "how text becomes pieces")
-    model: ModelConfig = option(TransformerConfig, "what learns")
-    training: TrainingConfig = option(TrainingConfig, "how it learns")
-    decoding: DecodingConfig = option(Beam, "how it speaks")
-    evaluation: EvaluationConfig = option(EvaluationConfig, "how it is measured")
+    text: TextConfig = option(Bpe, "how text becomes tokens")
+    model: ModelConfig = option(TransformerConfig, "the model: its kind and size")
+    training: TrainingConfig = option(TrainingConfig, "optimiser, schedule, validation and checkpoints")
+    decoding: DecodingConfig = option(Beam, "how output is generated")
+    evaluation: EvaluationConfig = option(EvaluationConfig, "how output is measured")
     seed: int = option(1, "of the weights, the order of batches and dropout")
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**31:
             raise ValueError(f"seed must be from 0 to 2147483647, not {self.seed}")
         for name in ("layers", "decoder_layers", "sets"):
-            if (getattr(self.model, name, None) or 0) > MAX_LAYERS:
-                raise ValueError(f"model.{name} is {getattr(self.model, name)}; it can be at most {MAX_LAYERS}")
+            if (count := getattr(self.model, name, None) or 0) > MAX_LAYERS:
+                raise ValueError(f"model.{name} is {count}; it can be at most {MAX_LAYERS}")
         if self.model.kind not in self.task.models:
             raise ValueError(
                 f"model.kind is {self.model.kind}, but the task {self.task.kind} learns with "
@@ -142,9 +142,9 @@ def load_recipe(source: str | Path | dict, overrides: Sequence[str] = (), run: P
 def parse_recipe(root: Node) -> Recipe:
     """A recipe, or the config.yaml of a run, of this version or an earlier one."""
     written = root.value.pop("format", None) if isinstance(root.value, dict) else None
+    if written is not None and (type(written.value) is not int or written.value < 1):
+        raise RegardError(f"{written.where}: format is a number from 1 to {FORMAT}, not {written.raw!r}")
     number = FORMAT if written is None else written.value
-    if type(number) is not int or number < 1:
-        raise RegardError(f"{written.where}: format is a number from 1 to {FORMAT}, not {written.raw!r}")  # type: ignore[union-attr]
     config.rename_keys(root, RENAMED_KEYS)
     try:
         return config.parse_config(Recipe, root)

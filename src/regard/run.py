@@ -324,8 +324,9 @@ def _check_same_model(recipe: Recipe) -> None:
     """Raise RegardError where the run that training.init names has a model of another shape: by keys, not tensors."""
     origin = Path(str(recipe.training.init))
     theirs, ours, path = read_recipe(origin).model, recipe.model, "model"
-    if theirs.kind != ours.kind and getattr(ours, "features", None) is not None:  # the part that is taken from there
-        ours, path = getattr(ours, "features"), "model.features"  # noqa: B009
+    features = getattr(ours, "features", None)
+    if theirs.kind != ours.kind and features is not None:  # the part that is taken from there
+        ours, path = features, "model.features"
     if changed := _describe_differences(theirs, ours, path, SHAPELESS_KEYS):
         raise RegardError(
             f"training.init: {origin} has another model: {changed}; write what it has, or leave that out of the recipe"

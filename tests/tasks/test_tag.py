@@ -169,8 +169,8 @@ def read(folder: Path, rows: Sequence[str], scheme: Scheme = "bio", **keys: obje
 def test_columns(tmp_path: Path) -> None:
     rows = ["-DOCSTART- -X- O O", "", "EU NNP I-NP B-ORG", "x Y O O", "", "", "z Z O O"]
     first, second = read(tmp_path, rows)
-    assert (first.words, first.tags, first.at(1)) == (["EU", "x"], ["B-ORG", "O"], f"{tmp_path}/a.txt, line 4")
-    assert (second.words, second.at(0)) == (["z"], f"{tmp_path}/a.txt, line 7")
+    assert (first.words, first.tags, first.location(1)) == (["EU", "x"], ["B-ORG", "O"], f"{tmp_path}/a.txt, line 4")
+    assert (second.words, second.location(0)) == (["z"], f"{tmp_path}/a.txt, line 7")
     assert read(tmp_path, rows, "plain", columns=[1, 2])[0].tags == ["NNP", "Y"]
 
 

@@ -40,8 +40,8 @@ def at_least(config: object, least: int, *names: str) -> None:
 def below_one(config: object, *names: str) -> None:
     """Raise ValueError where one of these options is not in [0, 1)."""
     for name in names:
-        if not 0 <= (getattr(config, name) or 0.0) < 1:
-            raise ValueError(f"{name} must be in [0, 1), not {getattr(config, name)}")
+        if not 0 <= (value := getattr(config, name) or 0.0) < 1:
+            raise ValueError(f"{name} must be in [0, 1), not {value}")
 
 
 def kinds(union: Any) -> tuple[Any, ...]:

@@ -54,9 +54,9 @@ def parse_yaml(text: str, name: str) -> Node:
             raise RegardError(f"{name}: the file is empty")
         return _from_yaml(root, name)
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f", line {mark.line + 1}" if mark else ""
-        raise RegardError(f"{name}{line}: not valid YAML ({getattr(error, 'problem', error)})") from None
+        marked = error if isinstance(error, yaml.MarkedYAMLError) else None
+        line = f", line {marked.problem_mark.line + 1}" if marked and marked.problem_mark else ""
+        raise RegardError(f"{name}{line}: not valid YAML ({marked.problem if marked else error})") from None
     except RecursionError:
         raise RegardError(f"{name}: a YAML alias contains itself") from None
 

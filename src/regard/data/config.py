@@ -42,7 +42,7 @@ class Corpus:
             raise ValueError("weight must be 0 or more")
 
     @classmethod
-    def shorthand(cls, value: Any) -> dict[str, Any]:
+    def shorthand(cls, value: object) -> dict[str, object]:
         if isinstance(value, str):
             return {"set" if SET_REFERENCE.fullmatch(value) else "path": value}
         if isinstance(value, list) and len(value) == 2 and all(isinstance(v, str) for v in value):
@@ -51,11 +51,14 @@ class Corpus:
 
     def absolute(self) -> "Corpus":
         """Existing files by their absolute path, so that a run can be used from anywhere."""
-        names = {key: getattr(self, key) for key in ("source", "target", "path", "heads", "alignments")}
-        absolute: dict[str, Any] = {
-            key: str(Path(name).absolute()) for key, name in names.items() if name and Path(name).exists()
-        }
-        return replace(self, **absolute)
+        return replace(
+            self,
+            source=_absolute(self.source),
+            target=_absolute(self.target),
+            path=_absolute(self.path),
+            heads=_absolute(self.heads),
+            alignments=_absolute(self.alignments),
+        )
 
     @property
     def name(self) -> str:
@@ -89,12 +92,16 @@ class DataConfig:
     cache: str | None = option(None, "folder of the prepared form; by default in $REGARD_CACHE or ~/.cache/regard")
 
     def absolute(self) -> "DataConfig":
-        splits = {key: [corpus.absolute() for corpus in getattr(self, key)] for key in ("train", "valid", "test")}
-        return replace(self, **splits)  # type: ignore[arg-type]
+        train, valid, test = ([c.absolute() for c in corpora] for corpora in (self.train, self.valid, self.test))
+        return replace(self, train=train, valid=valid, test=test)
 
     @classmethod
     def expand(cls, mapping: dict[str, Any]) -> dict[str, Any]:
         return {k: expand_corpora(v) if k in ("train", "valid", "test") else v for k, v in mapping.items()}
+
+
+def _absolute(name: str | None) -> str | None:
+    return str(Path(name).absolute()) if name and Path(name).exists() else name
 
 
 def expand_corpora(value: Any) -> list[Any]:
@@ -102,11 +109,11 @@ def expand_corpora(value: Any) -> list[Any]:
     if value is None:
         return []
     items = value if isinstance(value, list) else [value]
-    if len(items) == 2 and all(isinstance(v, str) and not _whole(v) for v in items):
+    if len(items) == 2 and all(isinstance(v, str) and not _is_corpus(v) for v in items):
         return [Corpus.shorthand(items)]
     return [Corpus.shorthand(v) if isinstance(v, str | list) else v for v in items]
 
 
-def _whole(name: str) -> bool:
+def _is_corpus(name: str) -> bool:
     """A name that is a corpus by itself: a set, or a file with both sides in it."""
     return bool(SET_REFERENCE.fullmatch(name)) or name.endswith(PAIRED_SUFFIXES)

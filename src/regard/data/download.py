@@ -11,6 +11,7 @@ import urllib.request
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 from urllib.parse import urlsplit
 
 from regard.data.catalog import cache_root, find_set
@@ -66,7 +67,7 @@ def _download_one(entry: Dataset, item: Download, folder: Path, progress: Downlo
             raise RegardError(f"{item.url}: not laid out as expected ({error}); see {entry.homepage}") from None
 
 
-def _download(entry: Dataset, url: str, file: io.IOBase, progress: DownloadProgress | None) -> str:
+def _download(entry: Dataset, url: str, file: IO[bytes], progress: DownloadProgress | None) -> str:
     digest, done = hashlib.sha256(), 0
     request = urllib.request.Request(url, headers={"User-Agent": "regard"})
     try:
@@ -94,20 +95,20 @@ def _download(entry: Dataset, url: str, file: io.IOBase, progress: DownloadProgr
 # --- converters ---
 
 
-def _member(file: io.IOBase, name: str) -> bytes:
+def _member(file: IO[bytes], name: str) -> bytes:
     """A member of a zip archive; `a.zip!b` is the member b of the archive a.zip inside it."""
     outer, _, inner = name.partition("!")
-    with zipfile.ZipFile(file) as archive:  # type: ignore[arg-type]
+    with zipfile.ZipFile(file) as archive:
         data = archive.read(outer)
     return _member(io.BytesIO(data), inner) if inner else data
 
 
-def _unzip(file: io.IOBase, item: Download, folder: Path) -> None:
+def _unzip(file: IO[bytes], item: Download, folder: Path) -> None:
     for member, name in item.members.items():
         (folder / name).write_bytes(_member(file, member))
 
 
-def _tatoeba(file: io.IOBase, item: Download, folder: Path) -> None:
+def _tatoeba(file: IO[bytes], item: Download, folder: Path) -> None:
     """English, German and their authors, by tab; all pairs of an English sentence go to the same split."""
     (member,) = item.members
     with (
@@ -121,7 +122,7 @@ def _tatoeba(file: io.IOBase, item: Download, folder: Path) -> None:
                 (valid if bucket == 0 else train).write(f"{english}\t{german}\n")
 
 
-def _squad(file: io.IOBase, item: Download, folder: Path) -> None:
+def _squad(file: IO[bytes], item: Download, folder: Path) -> None:
     data = json.loads(file.read())
     for split in ("train", "valid"):
         articles = [a for a in data["data"] if (a["title"] in SQUAD_VALID) == (split == "valid")]
@@ -129,7 +130,7 @@ def _squad(file: io.IOBase, item: Download, folder: Path) -> None:
             json.dump({"version": data["version"], "data": articles}, out, ensure_ascii=False)
 
 
-CONVERTERS: dict[str, Callable[[io.IOBase, Download, Path], None]] = {
+CONVERTERS: dict[str, Callable[[IO[bytes], Download, Path], None]] = {
     "unzip": _unzip,
     "tatoeba": _tatoeba,
     "squad": _squad,

@@ -14,11 +14,11 @@ from regard.data.embedded import pairs as embedded_pairs
 from regard.data.readers import TextRecord, open_file, parse_json, read_lines
 from regard.errors import RegardError
 
-Item = dict[str, Any]
+Record = dict[str, Any]
 Counts = Counter[str] | None
 
 
-def parallel_lines(entry: Dataset, split: str, paths: Sequence[Path], counts: Counts) -> Iterator[Item]:
+def parallel_lines(entry: Dataset, split: str, paths: Sequence[Path], counts: Counts) -> Iterator[Record]:
     """One file a language, parallel by line."""
     sides = [read_lines(path, counts) for path in paths]
     try:
@@ -29,7 +29,7 @@ def parallel_lines(entry: Dataset, split: str, paths: Sequence[Path], counts: Co
         raise RegardError(f"{entry.name}:{split}: {names} differ in lines; get the set again") from None
 
 
-def columns(entry: Dataset, split: str, paths: Sequence[Path], counts: Counts) -> Iterator[Item]:
+def columns(entry: Dataset, split: str, paths: Sequence[Path], counts: Counts) -> Iterator[Record]:
     """One file, a column a language."""
     for number, line in enumerate(read_lines(paths[0], counts), 1):
         cells = line.split("\t")
@@ -38,7 +38,7 @@ def columns(entry: Dataset, split: str, paths: Sequence[Path], counts: Counts) -
         yield dict(zip(entry.languages, cells, strict=False), number=number)
 
 
-def text(entry: Dataset, split: str, paths: Sequence[Path], counts: Counts) -> Iterator[Item]:
+def text(entry: Dataset, split: str, paths: Sequence[Path], counts: Counts) -> Iterator[Record]:
     """Plain lines. Where several splits are one file, valid is the last tenth of its characters."""
     shared = split != "all" and "all" in entry.splits
     end = sum(len(line) + 1 for line in read_lines(paths[0])) * 0.9 if shared else 0.0
@@ -49,13 +49,13 @@ def text(entry: Dataset, split: str, paths: Sequence[Path], counts: Counts) -> I
         offset += len(line) + 1
 
 
-def dialogue(entry: Dataset, split: str, paths: Sequence[Path], counts: Counts) -> Iterator[Item]:
+def dialogue(entry: Dataset, split: str, paths: Sequence[Path], counts: Counts) -> Iterator[Record]:
     for number, line in enumerate(read_lines(paths[0], counts), 1):
         turns = [turn.strip() for turn in line.split("__eou__")]
         yield {"turns": [turn for turn in turns if turn], "number": number}
 
 
-def table(entry: Dataset, split: str, paths: Sequence[Path], counts: Counts) -> Iterator[Item]:
+def table(entry: Dataset, split: str, paths: Sequence[Path], counts: Counts) -> Iterator[Record]:
     """GLUE's TSV files: tabs separate and quotes are text, since many sentences hold a single quote mark."""
     rows = enumerate(read_lines(paths[0], counts), 1)
     width = len(next(rows)[1].split("\t")) if entry.header else max(entry.columns.values()) + 1
@@ -63,18 +63,18 @@ def table(entry: Dataset, split: str, paths: Sequence[Path], counts: Counts) -> 
         cells = line.split("\t")
         if len(cells) < width:
             raise RegardError(f"{paths[0]}, line {number}: {len(cells)} columns instead of {width}")
-        item: Item = {key: cells[at].strip() for key, at in entry.columns.items()}
+        item: Record = {key: cells[at].strip() for key, at in entry.columns.items()}
         if "score" in item:
             item["score"] = float(item["score"])
         yield {**item, "number": number}
 
 
-def conll(entry: Dataset, split: str, paths: Sequence[Path], counts: Counts) -> Iterator[Item]:
+def conll(entry: Dataset, split: str, paths: Sequence[Path], counts: Counts) -> Iterator[Record]:
     """Columns of word, part of speech, chunk and tag; a blank line ends a sentence, -DOCSTART- a document."""
     rows: list[list[str]] = []
     document, first = 0, 1
 
-    def sentence() -> Item:
+    def sentence() -> Record:
         words, pos, chunks, tags = map(list, zip(*rows, strict=True))
         return {"tokens": words, "pos": pos, "chunks": chunks, "tags": tags, "document": document, "number": first}
 
@@ -94,7 +94,7 @@ def conll(entry: Dataset, split: str, paths: Sequence[Path], counts: Counts) -> 
         yield sentence()
 
 
-def squad(entry: Dataset, split: str, paths: Sequence[Path], counts: Counts) -> Iterator[Item]:
+def squad(entry: Dataset, split: str, paths: Sequence[Path], counts: Counts) -> Iterator[Record]:
     number = 0
     for article in read_json(paths[0])["data"]:
         for paragraph in article["paragraphs"]:
@@ -110,7 +110,7 @@ def squad(entry: Dataset, split: str, paths: Sequence[Path], counts: Counts) -> 
                 }
 
 
-def dream(entry: Dataset, split: str, paths: Sequence[Path], counts: Counts) -> Iterator[Item]:
+def dream(entry: Dataset, split: str, paths: Sequence[Path], counts: Counts) -> Iterator[Record]:
     number = 0
     for turns, questions, identity in read_json(paths[0]):
         for question in questions:
@@ -125,7 +125,7 @@ def dream(entry: Dataset, split: str, paths: Sequence[Path], counts: Counts) -> 
             }
 
 
-def scitldr(entry: Dataset, split: str, paths: Sequence[Path], counts: Counts) -> Iterator[Item]:
+def scitldr(entry: Dataset, split: str, paths: Sequence[Path], counts: Counts) -> Iterator[Record]:
     """`source` is a list of sentences, `target` a list of summaries of which each is right."""
     for number, line in enumerate(read_lines(paths[0], counts), 1):
         item = parse_json(line, f"{paths[0]}, line {number}")
@@ -133,7 +133,7 @@ def scitldr(entry: Dataset, split: str, paths: Sequence[Path], counts: Counts) -
         yield {"id": item["paper_id"], **keep, "number": number}
 
 
-def vocabulary(entry: Dataset, split: str, paths: Sequence[Path], counts: Counts) -> Iterator[Item]:
+def vocabulary(entry: Dataset, split: str, paths: Sequence[Path], counts: Counts) -> Iterator[Record]:
     if paths[0].name.startswith("vocab.json"):
         pairs = sorted((number, token) for token, number in read_json(paths[0]).items())
     else:
@@ -142,7 +142,7 @@ def vocabulary(entry: Dataset, split: str, paths: Sequence[Path], counts: Counts
         yield {"id": number, "token": token, "number": number + 1}
 
 
-def embedded(entry: Dataset, split: str, paths: Sequence[Path], counts: Counts) -> Iterator[Item]:
+def embedded(entry: Dataset, split: str, paths: Sequence[Path], counts: Counts) -> Iterator[Record]:
     for number, pair in enumerate(embedded_pairs(split), 1):  # type: ignore[arg-type]
         yield {"en": pair.source, "de": pair.target, "number": number}
 
@@ -156,7 +156,7 @@ def read_json(path: Path) -> Any:
         raise RegardError(f"{path}: not valid JSON ({error})") from None
 
 
-LAYOUTS: dict[str, Callable[[Dataset, str, Sequence[Path], Counts], Iterator[Item]]] = {
+LAYOUTS: dict[str, Callable[[Dataset, str, Sequence[Path], Counts], Iterator[Record]]] = {
     "lines": parallel_lines,
     "columns": columns,
     "text": text,
@@ -172,9 +172,7 @@ LAYOUTS: dict[str, Callable[[Dataset, str, Sequence[Path], Counts], Iterator[Ite
 PARALLEL = ("lines", "columns", "embedded")
 
 
-def read_set(
-    name: str, split: str, languages: Sequence[str] | None = None, counts: Counter[str] | None = None
-) -> Iterator[dict[str, Any]]:
+def read_set(name: str, split: str, languages: Sequence[str] | None = None, counts: Counts = None) -> Iterator[Record]:
     """The records of a split; `number` is the record's line, or its place in the file. Keys by layout:
 
     parallel: its languages; text: text; dialogue: turns; GLUE: sentence or sentence1, sentence2; label or
@@ -188,7 +186,7 @@ def read_set(
     return _checked(entry, split, paths, counts)
 
 
-def _checked(entry: Dataset, split: str, paths: list[Path], counts: Counter[str] | None) -> Iterator[dict[str, Any]]:
+def _checked(entry: Dataset, split: str, paths: list[Path], counts: Counts) -> Iterator[Record]:
     """The records; a file of another layout is a RegardError."""
     try:
         yield from LAYOUTS[entry.layout](entry, split, paths, counts)
@@ -197,7 +195,7 @@ def _checked(entry: Dataset, split: str, paths: list[Path], counts: Counter[str]
 
 
 def read_set_texts(
-    reference: str, fields: Sequence[str], languages: Sequence[str] | None = None, counts: Counter[str] | None = None
+    reference: str, fields: Sequence[str], languages: Sequence[str] | None = None, counts: Counts = None
 ) -> Iterator[TextRecord]:
     """A split as records of text: by language where it is parallel text, else by the keys in `fields`."""
     entry, split = resolve_set(reference)
@@ -207,7 +205,7 @@ def read_set_texts(
     return (TextRecord(item["number"], tuple(_field(entry, item, f) for f in fields)) for item in items)
 
 
-def _field(entry: Dataset, item: dict[str, Any], key: str) -> str:
+def _field(entry: Dataset, item: Record, key: str) -> str:
     if key not in item:
         raise RegardError(f"{entry.name} has no column {key}; {nearest(key, [k for k in item if k != 'number'])}")
     value = item[key]

@@ -4,7 +4,7 @@ A record comes with its location, FILE, line N, for messages. Knows no task.
 """
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from regard.data.formats import read_set
 from regard.data.readers import json_object, read_lines, suffix
 from regard.errors import RegardError, check_utf8
 
+Key = int | str  # of a value: the column's name, or its number from 1
 NUMBERED_BY_QUESTION = ("squad", "dream")  # layouts that number questions, not lines
 TEXT_KEYS = (("sentence1", "sentence2"), ("text1", "text2"), ("premise", "hypothesis"), ("sentence",), ("text",))
 LABEL_KEYS = ("label", "score")
@@ -22,26 +23,26 @@ LABEL_KEYS = ("label", "score")
 
 class LabelledRecord(NamedTuple):
     where: str  # its location, for messages
-    values: dict[Any, Any]  # by column name, or number
+    values: Mapping[Any, Any]  # by `Key`
 
-    def get(self, key: Any) -> Any:
+    def get(self, key: Key) -> Any:
         if key not in self.values:
             known = [str(k) for k in self.values if k != "number"]
             raise RegardError(f"{self.where}: there is no column {key}; {nearest(str(key), known)}")
         return self.values[key]
 
-    def text(self, key: Any) -> str:
+    def text(self, key: Key) -> str:
         """The value as text; numbers are as they are written."""
         return as_text(self.get(key), self.where, key)
 
-    def texts(self, key: Any) -> list[str]:
+    def texts(self, key: Key) -> list[str]:
         value = self.get(key)
         if not isinstance(value, list):
             raise RegardError(f"{self.where}: {key} must be a list, not {type(value).__name__}")
         return [as_text(part, self.where, key) for part in value]
 
 
-def as_text(value: Any, where: str, key: Any) -> str:
+def as_text(value: object, where: str, key: Key) -> str:
     if not isinstance(value, str | int | float):
         raise RegardError(f"{where}: {key} must be text, not {type(value).__name__}")
     return check_utf8(str(value).replace("\0", " "), f"{where}: {key}")
@@ -99,7 +100,7 @@ def _csv(path: Path) -> Iterator[LabelledRecord]:
 def _tsv(path: Path, named: bool) -> Iterator[LabelledRecord]:
     """Without quoting: in GLUE's files a quotation mark is text."""
     rows = enumerate(read_lines(path), 1)
-    names: list[Any] = next(rows)[1].split("\t") if named else []
+    names: list[Key] = [*next(rows)[1].split("\t")] if named else []
     for number, line in rows:
         if line.strip():
             cells = [cell.strip() for cell in line.split("\t")]
@@ -121,7 +122,7 @@ class LabelledText(NamedTuple):
 
 def labelled_texts(corpus: Corpus) -> Iterator[LabelledText]:
     """`columns` name the texts and, last, the label; without them, the usual names are tried."""
-    keys: list[Any] | None = list(corpus.columns) if corpus.columns else None
+    keys: list[Key] | None = list(corpus.columns) if corpus.columns else None
     for record in labelled_records(corpus):
         keys = keys or _usual_keys(record)
         if not 2 <= len(keys) <= 3:
@@ -129,7 +130,7 @@ def labelled_texts(corpus: Corpus) -> Iterator[LabelledText]:
         yield LabelledText(record.where, tuple(record.text(key) for key in keys[:-1]), record.text(keys[-1]).strip())
 
 
-def _usual_keys(record: LabelledRecord) -> list[str]:
+def _usual_keys(record: LabelledRecord) -> list[Key]:
     texts = next((names for names in TEXT_KEYS if all(name in record.values for name in names)), None)
     label = next((name for name in LABEL_KEYS if name in record.values), None)
     if texts is None or label is None:

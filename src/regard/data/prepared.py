@@ -159,8 +159,8 @@ def _remove_stale(cache: Path, held: str) -> None:
 
 def data_fingerprint(
     corpora: Sequence[Corpus],
-    columns: Mapping[str, Any],
-    settings: Mapping[str, Any],
+    columns: Mapping[str, TextEncoder],
+    settings: Mapping[str, object],
     languages: Sequence[str] | None = None,
 ) -> str:
     """One hash of all that prepared data depends on: files, columns, filters and tokenizers."""

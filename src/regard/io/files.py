@@ -3,9 +3,8 @@
 import contextlib
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from regard.errors import RegardError
 
@@ -29,11 +28,11 @@ def read_text(path: str | Path, encoding: str = "utf-8") -> str:
         raise RegardError(f"{path}: not UTF-8 text (byte {error.start})") from None
 
 
-def write_json(path: Path, content: dict[str, Any]) -> None:
+def write_json(path: Path, content: Mapping[str, object]) -> None:
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def json_safe(value: Any) -> Any:
+def json_safe(value: object) -> object:
     """NaN and infinity as text: JSON has no such numbers."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)

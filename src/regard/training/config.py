@@ -13,10 +13,10 @@ class AdamConfig:
     """The paper's optimiser and its numbers (Vaswani 2017, 5.3)."""
 
     kind: Literal["adam"] = "adam"
-    beta1: float = option(0.9, "memory of the mean gradient")
-    beta2: float = option(0.98, "memory of the squared gradient")
+    beta1: float = option(0.9, "decay rate of the mean gradient")
+    beta2: float = option(0.98, "decay rate of the squared gradient")
     epsilon: float = option(1e-9, "added to the root of the squared gradient")
-    weight_decay: float = option(0.0, "how much every matrix is pulled towards zero")
+    weight_decay: float = option(0.0, "weight decay of matrices; biases and norms have none")
     decoupled: bool = option(True, "it acts beside the gradient, as in AdamW; false: it is added to it (L2)")
 
     def __post_init__(self) -> None:
@@ -50,7 +50,7 @@ class CheckpointConfig:
 
 @dataclass(frozen=True)
 class LayerwiseConfig:
-    """Rates by depth: the head's is the schedule's, and every layer below has a smaller one, or none yet."""
+    """Learning rates by depth: the head's is the schedule's; every layer below has a smaller one, or is frozen."""
 
     divide: float = option(2.6, "by how much the rate of a layer is smaller than that of the one above")
     unfreeze: int = option(0, "steps after which the next layer down begins to learn; 0: all learn from the first on")
@@ -70,11 +70,11 @@ class TrainingConfig:
     steps: int = option(100_000, "optimiser steps")
     tokens_per_batch: int = option(4096, "padded target tokens of a micro-batch")
     accumulate: int = option(1, "micro-batches an optimiser step takes")
-    optimiser: AdamConfig = option(AdamConfig, "what turns gradients into steps")
+    optimiser: AdamConfig = option(AdamConfig, "the optimiser")
     schedule: ScheduleConfig = option(NoamSchedule, "the learning rate over the steps")
-    layerwise: LayerwiseConfig | None = option(None, "smaller rates for lower layers, and when they begin to learn")
+    layerwise: LayerwiseConfig | None = option(None, "smaller rates for lower layers, and when they are unfrozen")
     label_smoothing: float = option(0.1, "probability spread over all words instead of the right one")
-    ema: float = option(0.0, "memory of a running mean of the weights, which is what is measured and kept; 0: none")
+    ema: float = option(0.0, "decay of a moving average of the weights (EMA), which is measured and kept; 0: none")
     clip: float = option(0.0, "largest norm of the gradient; 0: no clipping")
     precision: Literal["float32", "bf16"] = option("float32", "of matrix products; weights stay float32")
     goal: str = option("bleu", "validation metric that decides what is best; other tasks have others by default")
@@ -85,7 +85,7 @@ class TrainingConfig:
         "ddp", "under torchrun: a copy of the model in each process, or each a part of it"
     )
     init: str | None = option(None, "a trained run to continue from, on new data")
-    fast: bool = option(True, "on a GPU: no padding, fused kernels, recorded launches; false: torch's own operations")
+    fast: bool = option(True, "on a GPU: no padding, fused kernels, CUDA graphs; false: torch's own operations")
     deterministic: bool = option(False, "bit-exact on a GPU too, slower; a CPU always is")
 
     def __post_init__(self) -> None:

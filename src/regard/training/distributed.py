@@ -13,12 +13,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, Protocol, TypeVar, cast, runtime_checkable
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.rendezvous import rendezvous
+from torch.nn.parallel import DistributedDataParallel
 
 from regard.errors import RegardError
 from regard.io.tensors import is_sharded
@@ -177,8 +178,6 @@ def parallelize(model: nn.Module, group: ProcessGroup, parallel: Parallel) -> nn
     if group.size == 1:
         return model
     if parallel == "ddp":
-        from torch.nn.parallel import DistributedDataParallel
-
         with warnings.catch_warnings(action="ignore"):  # of a name that is to change
             # Buffers are tables that each process can compute, and that grow when they must: nothing to broadcast.
             return DistributedDataParallel(model, gradient_as_bucket_view=True, broadcast_buffers=False)
@@ -200,20 +199,27 @@ def _layers(model: nn.Module) -> list[nn.Module]:
     return list(layers.values()) if all(len(names) == 1 for names in owners.values()) else []
 
 
+@runtime_checkable
+class ShardedModule(Protocol):
+    """A module of FSDP2, whose own class is slow to import."""
+
+    def set_requires_gradient_sync(self, enabled: bool, /) -> None: ...
+
+
 @contextlib.contextmanager
 def no_sync(model: nn.Module, enabled: bool) -> Iterator[None]:
     """No gradient synchronisation inside while `enabled`: gradients are averaged in a step's last backward pass."""
     if not enabled:
         yield
-    elif hasattr(model, "no_sync"):
-        with model.no_sync():  # type: ignore[operator]
+    elif isinstance(model, DistributedDataParallel):
+        with model.no_sync():
             yield
-    elif hasattr(model, "set_requires_gradient_sync"):
-        model.set_requires_gradient_sync(False)  # type: ignore[operator]
+    elif isinstance(model, ShardedModule):
+        model.set_requires_gradient_sync(False)
         try:
             yield
         finally:
-            model.set_requires_gradient_sync(True)  # type: ignore[operator]
+            model.set_requires_gradient_sync(True)
     else:
         yield
 

@@ -59,7 +59,7 @@ class TrainingLog:
         with atomic_write(self.path) as file:
             file.writelines(line + "\n" for line in kept)
 
-    def write(self, kind: str, step: int, **values: Any) -> None:
+    def write(self, kind: str, step: int, **values: object) -> None:
         self._file.write(json.dumps(json_safe({"kind": kind, "step": step, **values}), ensure_ascii=False) + "\n")
         self._file.flush()
         if self._tensorboard:
@@ -107,7 +107,7 @@ class NullLog(TrainingLog):
     def __init__(self) -> None:
         self.bar = None
 
-    def write(self, kind: str, step: int, **values: Any) -> None:
+    def write(self, kind: str, step: int, **values: object) -> None:
         pass
 
     def log_step(self, step: int, steps: int, loss: float, rate: float, speed: str) -> None:
