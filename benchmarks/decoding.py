@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 from regard import config
 from regard.decoding import Beam, Engine, Feed, Greedy, Symbols
-from regard.models.batch import Packed, Pairs, sources
+from regard.models.batch import RaggedRows, PairBatch, collate_sources
 from regard.models.transformer import TransformerConfig
 from regard.accel.inference_weights import inference_weights
 
@@ -91,10 +91,10 @@ def by_regard(model: nn.Module, device: torch.device, dtype: torch.dtype | None,
         order = sorted(range(len(rows)), key=lambda n: -len(rows[n]))
         ranked = [rows[n] for n in order]
         feed = Feed(
-            lambda chosen: Pairs(*sources(Packed.of([ranked[n] for n in chosen]), PAD, EOS)).to(device),
+            lambda chosen: PairBatch(*collate_sources(RaggedRows.of([ranked[n] for n in chosen]), PAD, EOS)).to(device),
             [len(row) for row in ranked],  # and the end is one more, as it is in the source
             batch,
-            blank=lambda count, length: Pairs(torch.full((count, length), EOS, device=device), None),
+            blank=lambda count, length: PairBatch(torch.full((count, length), EOS, device=device), None),
             lengths=[len(row) + 1 for row in ranked],
         )
         found = engine.decode(feed, symbols, Greedy() if beam == 1 else Beam(size=beam))
@@ -120,7 +120,7 @@ def by_hugging_face(model: nn.Module, device: torch.device, dtype: torch.dtype |
 
     @torch.inference_mode()
     def some(rows: Rows, beam: int) -> Rows:
-        source, real = sources(Packed.of(rows), PAD, EOS)
+        source, real = collate_sources(RaggedRows.of(rows), PAD, EOS)
         real = torch.ones_like(source) if real is None else real.long()
         limits = [len(row) + 1 for row in rows]
         out = model.generate(

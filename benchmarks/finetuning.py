@@ -29,8 +29,8 @@ from regard import recipe as recipes
 from regard.data.loader import Loader, StepBatches
 from regard.errors import RegardError
 from regard.interop import bert
-from regard.models.heads import NOT_LEARNED
-from regard.models.texts import Texts
+from regard.models.heads import IGNORE_INDEX
+from regard.models.batch import TextBatch
 from regard.nn import dispatch
 from regard.tasks.choose import ChooseConfig
 from regard.tasks.classify import ClassifyConfig
@@ -61,26 +61,26 @@ class Theirs(nn.Module):
         assert set(given) == wanted, set(given) ^ wanted
         self.model.load_state_dict(given, strict=False)
 
-    def ask(self, batch: Texts, **labels: Tensor) -> Any:
+    def ask(self, batch: TextBatch, **labels: Tensor) -> Any:
         given = {"input_ids": batch.ids, "attention_mask": batch.real.long(), "token_type_ids": batch.segments}
         if self.kind == "MultipleChoice":
             given = {key: value.view(len(batch.groups), -1, batch.ids.shape[1]) for key, value in given.items()}
         return self.model(**given, **labels)
 
-    def scores(self, batch: Texts) -> Tensor:
+    def scores(self, batch: TextBatch) -> Tensor:
         out = self.ask(batch)
         if self.kind == "QuestionAnswering":
             return torch.stack([out.start_logits, out.end_logits], -1).float()
         return out.logits.float()
 
-    def loss(self, scores: Tensor, batch: Texts) -> Tensor:
+    def loss(self, scores: Tensor, batch: TextBatch) -> Tensor:
         return scores.new_zeros(())  # only ours is reported
 
-    def learn(self, batch: Texts) -> Tensor:
+    def learn(self, batch: TextBatch) -> Tensor:
         """Their own mean."""
         if self.kind == "QuestionAnswering":
             return self.ask(batch, start_positions=batch.classes[:, 0], end_positions=batch.classes[:, 1]).loss
-        assert NOT_LEARNED == -100  # theirs too
+        assert IGNORE_INDEX == -100  # theirs too
         return self.ask(batch, labels=batch.classes).loss
 
 
@@ -134,7 +134,7 @@ def our_steps(
             trainer.step(step)
             trainer.state.step += 1
 
-        with trainer.stream(), dispatch.plain(not s.fast):
+        with trainer.stream(), dispatch.disabled(not s.fast):
             yield learn
 
 

@@ -20,19 +20,19 @@ from training import Learn, Loop, Peer, compare
 from regard import config
 from regard.models.bert import BertConfig
 from regard.models.lm import LanguageModelConfig
-from regard.models.texts import Texts, block
+from regard.models.batch import TextBatch, collate_blocks
 
 ENTRIES = {"lm": 50_257, "bert": 30_522}
 LENGTH = {"lm": 1024, "bert": 512}
 
 
-def blocks(count: int, rows: int, small: bool) -> list[Texts]:
+def blocks(count: int, rows: int, small: bool) -> list[TextBatch]:
     draw = np.random.default_rng(0)
     length = 64 if small else LENGTH["lm"]
-    return [block(draw.integers(0, ENTRIES["lm"], (rows, length + 1))) for _ in range(count)]
+    return [collate_blocks(draw.integers(0, ENTRIES["lm"], (rows, length + 1))) for _ in range(count)]
 
 
-def masked(count: int, rows: int, small: bool) -> list[Texts]:
+def masked(count: int, rows: int, small: bool) -> list[TextBatch]:
     """Two sentences a row; 15% of the places are to be guessed."""
     draw = np.random.default_rng(0)
     length, made = 64 if small else LENGTH["bert"], []
@@ -45,7 +45,7 @@ def masked(count: int, rows: int, small: bool) -> list[Texts]:
         segments = np.repeat((np.arange(length) >= length // 2)[None], rows, 0).astype(np.int64)
         given = (ids, segments, labels, flat, draw.integers(0, 2, rows))
         ids_, segments_, labels_, flat_, classes = map(torch.from_numpy, given)
-        made.append(Texts(ids_, segments=segments_, labels=labels_, places=flat_, classes=classes))
+        made.append(TextBatch(ids_, segments=segments_, labels=labels_, label_positions=flat_, classes=classes))
     return made
 
 
@@ -57,7 +57,7 @@ def gpt2(small: bool) -> nn.Module:
 
 
 def next_word(model: nn.Module) -> Learn:
-    def learn(batch: Texts) -> Tensor:
+    def learn(batch: TextBatch) -> Tensor:
         logits = model(input_ids=batch.ids).logits
         return F.cross_entropy(logits.flatten(0, 1), batch.labels, reduction="sum")
 
@@ -75,9 +75,9 @@ def bert(small: bool) -> nn.Module:
 def masked_words(model: nn.Module) -> Learn:
     """As `BertForPreTraining` has it: scores of all words at all places."""
 
-    def learn(batch: Texts) -> Tensor:
+    def learn(batch: TextBatch) -> Tensor:
         labels = torch.full((batch.ids.numel(),), -100, device=batch.device)
-        labels[batch.places] = batch.labels
+        labels[batch.label_positions] = batch.labels
         out = model(input_ids=batch.ids, token_type_ids=batch.segments)
         words = F.cross_entropy(out.prediction_logits.flatten(0, 1), labels, reduction="sum")
         return words + F.cross_entropy(out.seq_relationship_logits, batch.classes, reduction="sum")
@@ -98,11 +98,11 @@ THEIRS: dict[str, tuple[str, Callable[[bool], nn.Module], Callable[[nn.Module], 
 }
 
 
-def operations(model: nn.Module, batch: Texts, vocabulary: Tensor) -> float:
+def operations(model: nn.Module, batch: TextBatch, vocabulary: Tensor) -> float:
     """Of products with weights, six for each and place, those over the vocabulary at the places learned from."""
     inside = sum(p.numel() for n, p in model.named_parameters() if p.dim() == 2 and "embedding" not in n
                  and "position" not in n and p is not vocabulary)  # fmt: skip
-    return 6.0 * (inside * batch.ids.numel() + vocabulary.numel() * len(batch.places))
+    return 6.0 * (inside * batch.ids.numel() + vocabulary.numel() * len(batch.label_positions))
 
 
 def parser() -> argparse.ArgumentParser:

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from regard.accel.sparse_attention import OPTIONS, plan_of
 from regard.nn.attention import Attention, AttentionConfig
-from regard.nn.backend.contract import Job
-from regard.nn.layout import Call, Layout
+from regard.nn.backend.contract import AttentionInputs
+from regard.nn.layout import AttentionContext, Layout
 from regard.nn.pattern import Document, Padding
 from regard.nn.position import Position
 from regard.nn.sizes import Sizes
@@ -36,10 +36,10 @@ def layer_of(pattern: str) -> Attention:
     return Attention(Sizes.of(HEADS * SIZE, HEADS), config, Position(), Padding() & Document()).to(DEVICE)
 
 
-def call_of(n: int, length: int | None = None) -> Call:
+def call_of(n: int, length: int | None = None) -> AttentionContext:
     real = None if length is None else (torch.arange(n, device=DEVICE) < length)[None]
     layout = Layout.of(n, real, torch.device(DEVICE))
-    return Call(layout, layout)
+    return AttentionContext(layout, layout)
 
 
 def inputs(n: int) -> list[Tensor]:
@@ -93,14 +93,14 @@ def error(layer: Attention, n: int = 2048) -> tuple[float, float]:
     """‖output − exact‖ / ‖exact‖ of the kernel that serves, and of the plain function in the same precision."""
     torch.manual_seed(1)
     q, k, v, _ = (x.detach() for x in inputs(n))
-    call = call_of(n)
-    exact = layer.reference(job(layer, q.double(), k.double(), v.double(), call))[0]
-    plain = layer.reference(job(layer, q, k, v, call))[0]
-    return tuple(float((x - exact).norm() / exact.norm()) for x in (layer.attend(q, k, v, call), plain))
+    context = call_of(n)
+    exact = layer.reference(attention_inputs(layer, q.double(), k.double(), v.double(), context))[0]
+    plain = layer.reference(attention_inputs(layer, q, k, v, context))[0]
+    return tuple(float((x - exact).norm() / exact.norm()) for x in (layer.attend(q, k, v, context), plain))
 
 
-def job(layer: Attention, q: Tensor, k: Tensor, v: Tensor, call: Call) -> Job:
-    return Job(layer, q, k, v, call, layer.pattern.bind(q, call, layer.layer), None)
+def attention_inputs(layer: Attention, q: Tensor, k: Tensor, v: Tensor, context: AttentionContext) -> AttentionInputs:
+    return AttentionInputs(layer, q, k, v, context, layer.pattern.bind(q, context, layer.layer), None)
 
 
 def measure(name: str, n: int, length: int | None = None) -> dict:
@@ -139,7 +139,7 @@ def tune(n: int = 65536) -> None:
     for name in ("window", "bigbird"):
         layer, x = layer_of(PATTERNS[name]), inputs(n)
         once(layer, x)
-        rows = plan_of(job(layer, *x[:3], call_of(n))).rows
+        rows = plan_of(attention_inputs(layer, *x[:3], call_of(n))).rows
         for kernel, ways in OPTIONS.items():
             tried = {}
             limits = ({}, {"maxnreg": 168}) if kernel == "keys" else ({},)

@@ -15,7 +15,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from regard import recipe as recipes
-from regard.models.texts import block
+from regard.models.batch import collate_blocks
 from regard.training.optimiser import build_optimiser
 
 STEPS, SHOWN = 30, 36
@@ -30,7 +30,7 @@ def main() -> None:
     model = cast(Any, recipe.model).build(entries).to(device).train()
     optimiser = build_optimiser(model, training, device, recorded=True)
     ids = np.random.default_rng(0).integers(0, entries, (rows, length + 1))
-    batch = block(ids, names=tuple(range(rows)))
+    batch = collate_blocks(ids, names=tuple(range(rows)))
     batch = (batch.fixed() or batch).to(device)
 
     def step() -> None:

@@ -16,7 +16,7 @@ from common import arguments, marian, write_json
 from torch import Tensor, nn
 
 from regard import recipe as recipes
-from regard.models.batch import Packed, Pairs, sources
+from regard.models.batch import RaggedRows, PairBatch, collate_sources
 from regard.recipe import Recipe
 from regard.tasks.translation import TranslationTask
 from regard.examples.pairs import read_pairs
@@ -35,12 +35,12 @@ class Marian(nn.Module):
                           activation_function=m.activation, bos_token_id=2, forced_eos_token_id=None,
                           share_encoder_decoder_embeddings=True, tie_word_embeddings=True)  # fmt: skip
 
-    def forward(self, batch: Pairs, record: None = None, smoothing: float | None = None) -> Tensor:
+    def forward(self, batch: PairBatch, record: None = None, smoothing: float | None = None) -> Tensor:
         real = torch.ones_like(batch.source) if batch.source_real is None else batch.source_real.long()
         hidden = self.net.model(
             input_ids=batch.source, attention_mask=real, decoder_input_ids=batch.target, use_cache=False
         ).last_hidden_state
-        scores = self.net.lm_head(hidden.flatten(0, 1)[batch.places])
+        scores = self.net.lm_head(hidden.flatten(0, 1)[batch.label_positions])
         if smoothing is None:
             return scores
         return nn.functional.cross_entropy(scores, batch.labels, label_smoothing=smoothing, reduction="sum")
@@ -63,7 +63,7 @@ class MarianTask(TranslationTask):
         outputs = [""] * len(given)
         model.eval()
         for rows in by_length([len(r) for r in ids], 4096 // beam.size):
-            source, real = sources(Packed.of([ids[r] for r in rows]), 0, self.vocabulary.source.eos)
+            source, real = collate_sources(RaggedRows.of([ids[r] for r in rows]), 0, self.vocabulary.source.eos)
             mask = torch.ones_like(source) if real is None else real.long()
             found = model.net.generate(
                 input_ids=source.to(translator.device),

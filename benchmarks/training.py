@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from regard import config
 from regard.data.loader import StepBatches
 from regard.device import has_bf16
-from regard.models.batch import Packed, Pairs, pairs
+from regard.models.batch import RaggedRows, PairBatch, collate_pairs
 from regard.models.transformer import TransformerConfig
 from regard.nn import dispatch
 from regard.nn.position import sinusoids
@@ -36,7 +36,7 @@ MARKS = SimpleNamespace(pad=0, bos=2, eos=3)
 Learn = Callable[[Any], Tensor]  # a batch -> its loss, summed over the targets
 
 
-def batches(count: int, budget: int, entries: int, median: float, spread: float, seed: int = 0) -> list[Pairs]:
+def batches(count: int, budget: int, entries: int, median: float, spread: float, seed: int = 0) -> list[PairBatch]:
     """Sentences of log-normal lengths, sorted, in batches of at most `budget` padded target tokens."""
     draw = np.random.default_rng(seed)
     lengths = np.sort(np.exp(draw.normal(np.log(median), spread, 200_000)).clip(4, 250).astype(int))
@@ -46,7 +46,9 @@ def batches(count: int, budget: int, entries: int, median: float, spread: float,
         while (len(rows) + 1) * (max(longest, lengths[start + len(rows)]) + 1) <= budget:
             longest = max(longest, lengths[start + len(rows)])
             rows.append(draw.integers(4, entries, lengths[start + len(rows)]))
-        made.append(pairs(Packed.of(rows), Packed.of([draw.permutation(r) for r in rows]), MARKS, MARKS))
+        made.append(
+            collate_pairs(RaggedRows.of(rows), RaggedRows.of([draw.permutation(r) for r in rows]), MARKS, MARKS)
+        )
     return made
 
 
@@ -63,7 +65,7 @@ class Torch(nn.Module):
     def embed(self, ids: Tensor) -> Tensor:
         return self.dropout(self.embedding(ids) * self.scale + self.waves[: ids.shape[1]])
 
-    def forward(self, batch: Pairs) -> Tensor:
+    def forward(self, batch: PairBatch) -> Tensor:
         hidden_source = None if batch.source_real is None else ~batch.source_real
         hidden_target = ~batch.target_real
         future = nn.Transformer.generate_square_subsequent_mask(batch.target.shape[1], batch.device).isinf()
@@ -79,7 +81,7 @@ class Marian(nn.Module):
         dropouts = {"dropout": c.dropout, "attention_dropout": c.attention.encoder.dropout, "activation_dropout": 0.0}
         self.net = marian(c, entries, activation_function="relu", **dropouts)
 
-    def forward(self, batch: Pairs) -> Tensor:
+    def forward(self, batch: PairBatch) -> Tensor:
         real = torch.ones_like(batch.source) if batch.source_real is None else batch.source_real.long()
         out = self.net(input_ids=batch.source, attention_mask=real, decoder_input_ids=batch.target, use_cache=False)
         return out.logits.flatten(0, 1)
@@ -88,9 +90,9 @@ class Marian(nn.Module):
 def everywhere(model: nn.Module) -> Learn:
     """The loss as peers compute it: scores at every place, padding ignored."""
 
-    def learn(batch: Pairs) -> Tensor:
+    def learn(batch: PairBatch) -> Tensor:
         labels = torch.full((batch.target.numel(),), -100, device=batch.device)
-        labels[batch.places] = batch.labels
+        labels[batch.label_positions] = batch.labels
         return F.cross_entropy(model(batch), labels, label_smoothing=0.1, reduction="sum")
 
     return learn
@@ -138,13 +140,13 @@ class Loop:
         return batch.fixed() if getattr(model, "takes_packed", lambda _: True)(batch) else None
 
     def step(self, batch: Any) -> None:
-        with dispatch.plain(not self.fast), self.trainer.stream():
+        with dispatch.disabled(not self.fast), self.trainer.stream():
             self.trainer.step(StepBatches(0, 0, [batch], (0, 1), len(batch.labels)))
         self.trainer.state.step += 1
         self.trainer.recent.clear()
 
 
-def operations(c: TransformerConfig, entries: int, batch: Pairs) -> float:
+def operations(c: TransformerConfig, entries: int, batch: PairBatch) -> float:
     """Of the matrix products with weights, forward and backward: six for each weight and place."""
     layer, network = c.size**2, 2 * c.size * c.inner
     source, target = batch.source.numel(), len(batch.labels)

@@ -14,7 +14,7 @@ import yaml
 from regard import recipe as recipes
 from regard.cli.main import app
 from regard.errors import RegardError
-from regard.models.batch import Packed, pairs
+from regard.models.batch import RaggedRows, collate_pairs
 from regard.models.transformer import PositionsConfig, TransformerConfig
 
 ROOT = Path(__file__).parent.parent
@@ -214,7 +214,7 @@ def test_the_example_of_adding_a_choice_works() -> None:
     config = TransformerConfig(layers=1, size=8, inner=8, heads=2, position=PositionsConfig(near, near))
     model = config.build(9, 9)
     marks = SimpleNamespace(pad=0, bos=2, eos=3)
-    model(pairs(Packed.of([[5, 6, 7]]), Packed.of([[7, 8]]), marks, marks)).square().sum().backward()
+    model(collate_pairs(RaggedRows.of([[5, 6, 7]]), RaggedRows.of([[7, 8]]), marks, marks)).square().sum().backward()
     for position in (model.encoder_position[0], model.decoder_position[0]):
         assert position.numbers.grad.abs().sum() > 0
 

@@ -11,7 +11,7 @@ from regard import recipe as recipes
 from regard.mechanisms import Mechanism, everything, with_table
 from regard.nn.attention import attention
 from regard.nn.normalise import Softmax
-from regard.nn.score import ScaledDot
+from regard.nn.score import ScaledDotScore
 
 ROOT = Path(__file__).parent.parent
 ENGLISH, CHINESE = PAGES = (ROOT / "docs" / "mechanisms.md", ROOT / "docs" / "zh" / "mechanisms.md")
@@ -104,7 +104,7 @@ def test_the_plain_function_of_the_page_is_the_real_one() -> None:
     names: dict = {}
     exec(re.findall(r"^```python\n(def attention.*?)^```", ENGLISH.read_text(encoding="utf-8"), re.M | re.S)[0], names)
     q, k, v, bias = torch.randn(2, 3, 4, 8), torch.randn(2, 3, 5, 8), torch.randn(2, 3, 5, 6), torch.randn(4, 5)
-    parts = (ScaledDot(8), Softmax(), torch.rand(4, 5) > 0.3, bias)
+    parts = (ScaledDotScore(8), Softmax(), torch.rand(4, 5) > 0.3, bias)
     torch.testing.assert_close(names["attention"](q, k, v, *parts), attention(q, k, v, *parts), rtol=0, atol=0)
 
 

@@ -23,11 +23,11 @@ from regard.models.conv import ConvEncoderConfig
 from regard.models.transformer import AttentionsConfig, PositionsConfig, TransformerConfig
 from regard.nn.attention import AttentionConfig
 from regard.nn.compress import CompressConfig
-from regard.nn.layout import Call, Layout, Tree
+from regard.nn.layout import AttentionContext, Layout, Tree
 from regard.nn.normalise import NormaliseConfig
 from regard.nn.pattern import PATTERNS, Document, Padding
 from regard.nn.position import PositionConfig
-from regard.nn.record import PLACES
+from regard.nn.record import ROLES
 from regard.nn.score import ScoreConfig
 from regard.recipe import ModelConfig, TaskConfig
 
@@ -126,7 +126,7 @@ def _mechanism(slot: str, name: str, cls: Any, config: str) -> Mechanism:
 
 def _line(slot: str, choice: Any) -> str:
     """What chooses it: everywhere, or in the one place that can have it."""
-    key, places = ("model.position", PLACES[:2]) if slot == "position" else ("model.attention", PLACES)
+    key, places = ("model.position", ROLES[:2]) if slot == "position" else ("model.attention", ROLES)
     fitting = [place for place in places if refusal(slot, choice, place) is None]
     parts = [key] if len(fitting) == len(places) else [key, fitting[0]]
     parts += [] if slot == "position" else [slot]
@@ -197,7 +197,7 @@ def _kernel(model: TransformerConfig, place: str, length: int) -> str:
     layout = Layout.of(length, tree=Tree(zeros, zeros, zeros + 1))
     x = torch.randn(1, length, model.size)
     with torch.no_grad():
-        layers[place](x, x, Call(layout, layout))
+        layers[place](x, x, AttentionContext(layout, layout))
     return str(layers[place].path).partition(" ")[0]
 
 
@@ -215,7 +215,7 @@ def combination_table() -> str:
     for slot in SLOTS:
         for name, _, choice in choices(slot):
             shown = choice if slot == "pattern" else name
-            lines.append(f"| {slot} | `{shown}` | {' | '.join(cell(slot, choice, place) for place in PLACES)} |")
+            lines.append(f"| {slot} | `{shown}` | {' | '.join(cell(slot, choice, place) for place in ROLES)} |")
     return "\n".join([*lines, "", *(f"{number}. {reason}" for reason, number in reasons.items())])
 
 

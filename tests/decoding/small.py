@@ -8,7 +8,7 @@ import torch
 
 from regard.decoding import Beam, Feed, Hypothesis, Symbols, penalty
 from regard.decoding.contract import log_probabilities
-from regard.models.batch import Packed, Pairs, sources
+from regard.models.batch import PairBatch, RaggedRows, collate_sources
 from tests.models import test_bytenet, test_conv, test_rnn, test_transformer
 
 SYMBOLS = Symbols(bos=2, eos=3, never=(0, 2))
@@ -43,8 +43,8 @@ def sentences(count: int, seed: int = 0, longest: int = 11) -> list[np.ndarray]:
     return sorted(rows, key=lambda row: -len(row))
 
 
-def batch(rows: list[np.ndarray]) -> Pairs:
-    return Pairs(*sources(Packed.of(rows), 0, 3))
+def batch(rows: list[np.ndarray]) -> PairBatch:
+    return PairBatch(*collate_sources(RaggedRows.of(rows), 0, 3))
 
 
 def feed(rows: list[np.ndarray], places: int, device: str = "cpu") -> Feed:
@@ -52,12 +52,12 @@ def feed(rows: list[np.ndarray], places: int, device: str = "cpu") -> Feed:
         lambda chosen: batch([rows[n] for n in chosen]).to(device),
         [2 * len(row) + 5 for row in rows],
         places,
-        blank=lambda count, length: Pairs(torch.full((count, length), 3, device=device), None),
+        blank=lambda count, length: PairBatch(torch.full((count, length), 3, device=device), None),
         lengths=[len(row) + 1 for row in rows],
     )
 
 
-def plain_beam(model: Any, given: Pairs, limit: int, config: Beam, nbest: int = 1) -> list[Hypothesis]:
+def plain_beam(model: Any, given: PairBatch, limit: int, config: Beam, nbest: int = 1) -> list[Hypothesis]:
     """Beam search for one sentence, a hypothesis at a time; every one is read anew from its beginning."""
     going, ended = [((), 0.0)], []
     count = 0

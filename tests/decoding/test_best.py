@@ -5,7 +5,7 @@ import torch
 
 from regard.decoding import Symbols
 from regard.decoding.best import best
-from regard.nn.top import top
+from regard.nn.topk import topk
 
 
 @pytest.mark.parametrize("entries", [5, 127, 1280, 5003, 32000])
@@ -14,7 +14,7 @@ def test_as_topk(entries: int, count: int) -> None:
     scores = torch.randn(7, entries, generator=torch.Generator().manual_seed(entries), dtype=torch.float64)
     scores[2, :] = -torch.inf
     scores[2, entries - 1] = 1.0  # all but one forbidden, in what is left over from the blocks
-    values, places = top(scores, count)
+    values, places = topk(scores, count)
     expected = scores.topk(min(count, entries), -1)
     torch.testing.assert_close(values, expected.values)
     torch.testing.assert_close(scores.gather(1, places), values)

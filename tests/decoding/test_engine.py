@@ -8,8 +8,8 @@ import torch
 from regard.accel.decoding_graph import Fixed, Held, bucket
 from regard.decoding import Beam, Engine, Feed, Greedy, Sample
 from regard.decoding.beam import BeamSearch
-from regard.models.batch import Packed, pairs
-from regard.nn.record import Record
+from regard.models.batch import RaggedRows, collate_pairs
+from regard.nn.record import AttentionRecorder
 from tests.decoding.small import MODELS, SYMBOLS, batch, feed, plain_beam, sentences
 from tests.models import test_transformer
 from tests.models.promises import MARKS
@@ -123,17 +123,17 @@ def test_recorded_weights_follow_the_beams() -> None:
     """What is recorded while beams branch is what the whole sequence, read at once, looks at."""
     model = MODELS["transformer"]()
     rows = sentences(4, seed=5)
-    record = Record()
+    record = AttentionRecorder()
     found = Engine(model).decode(
         Feed.of(batch(rows), [2 * len(row) + 5 for row in rows]), SYMBOLS, Beam(size=4), 3, record
     )
     assert sum(len(h) for h in found) > 6
     for row, hypotheses in zip(rows, found, strict=True):
         for h in hypotheses:
-            whole = Record()
+            whole = AttentionRecorder()
             with torch.no_grad():
-                model(pairs(Packed.of([row]), Packed.of([h.tokens]), MARKS, MARKS), whole)
-            expected = whole.path([0])
+                model(collate_pairs(RaggedRows.of([row]), RaggedRows.of([h.tokens]), MARKS, MARKS), whole)
+            expected = whole.trace([0])
             assert set(h.attention) == {"encoder", "decoder", "cross"}
             source, said = len(row) + 1, len(h.tokens) + 1
             torch.testing.assert_close(h.attention["cross"][..., :source], expected["cross"], atol=1e-9, rtol=0)

@@ -7,7 +7,7 @@ from regard.accel.decoding_graph import Fixed
 from regard.decoding import Beam, Engine, Greedy
 from regard.decoding.ensemble import Ensemble
 from regard.errors import RegardError
-from regard.nn.record import Record
+from regard.nn.record import AttentionRecorder
 from tests.decoding.small import ENTRIES, MODELS, SYMBOLS, batch, feed, sentences
 from tests.models import test_rnn, test_transformer
 
@@ -52,7 +52,7 @@ def test_what_cannot_be_done() -> None:
     with pytest.raises(RegardError, match="vocabularies of 40 and 41"):
         Engine(Ensemble([small, large])).decode(feed(rows, 2), SYMBOLS, Greedy())
     with pytest.raises(RegardError, match="recorded"):
-        Engine(Ensemble([small])).decode(feed(rows, 2), SYMBOLS, Greedy(), 1, Record())
+        Engine(Ensemble([small])).decode(feed(rows, 2), SYMBOLS, Greedy(), 1, AttentionRecorder())
     with pytest.raises(RegardError, match="at least one"):
         Ensemble([])
     learned = test_transformer.build(ENTRIES, position={"kind": "learned", "length": 48})

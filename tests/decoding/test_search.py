@@ -9,7 +9,7 @@ import torch
 
 from regard.decoding import Beam, Greedy, Sample, Symbols
 from regard.decoding.beam import penalty
-from regard.models.batch import Packed, Pairs, sources
+from regard.models.batch import PairBatch, RaggedRows, collate_sources
 from tests.models.promises import MARKS
 from tests.models.test_transformer import build
 from tests.searches import beam_search, greedy_search, sample
@@ -45,10 +45,10 @@ class _State:
     def __init__(self, before):
         self.before, self.beams = before, 1  # [B·K]
 
-    def spread(self, beams):
+    def expand_beams(self, beams):
         self.before, self.beams = self.before.repeat_interleave(beams), beams
 
-    def branch(self, beams):
+    def reorder_beams(self, beams):
         self.before = self.before.view(-1, self.beams).gather(1, beams).flatten()
 
     def reorder(self, index):
@@ -61,8 +61,8 @@ class _State:
         self.before.view(-1, self.beams)[rows] = other.before.view(-1, self.beams)
 
 
-def one(rows: int = 1) -> Pairs:
-    return Pairs(torch.zeros(rows, 1, dtype=torch.long), None)
+def one(rows: int = 1) -> PairBatch:
+    return PairBatch(torch.zeros(rows, 1, dtype=torch.long), None)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -129,8 +129,8 @@ def test_top_k_top_p_and_temperature_limit_the_choice() -> None:
     assert len(said(temperature=5.0)) == 6
 
 
-def transformer_batch(rows: list[np.ndarray]) -> Pairs:
-    return Pairs(*sources(Packed.of(rows), 0, 3))
+def transformer_batch(rows: list[np.ndarray]) -> PairBatch:
+    return PairBatch(*collate_sources(RaggedRows.of(rows), 0, 3))
 
 
 @pytest.mark.parametrize(
@@ -160,11 +160,11 @@ def test_batching_and_order_change_nothing(config) -> None:
 
 
 def test_forced_score_of_an_output_is_the_search_score() -> None:
-    from regard.models.batch import pairs
+    from regard.models.batch import collate_pairs
 
     model = build(40)
     row = np.arange(5, 12)
     for h in beam_search(model, transformer_batch([row]), [20], SYMBOLS, Beam(size=4), nbest=4)[0]:
-        batch = pairs(Packed.of([row]), Packed.of([h.tokens]), MARKS, MARKS)
+        batch = collate_pairs(RaggedRows.of([row]), RaggedRows.of([h.tokens]), MARKS, MARKS)
         forced = model(batch).log_softmax(-1).gather(1, batch.labels[:, None]).sum()
         assert float(forced.detach()) == pytest.approx(h.log_probability, abs=1e-9)

@@ -8,8 +8,8 @@ from regard import config
 from regard.decoding import Drawn, Greedy, Sample, Stream, Symbols, likeliest
 from regard.decoding.contract import log_probabilities
 from regard.decoding.logits_processors import Said, ranked
+from regard.models.batch import TextBatch, collate_texts
 from regard.models.lm import LanguageModel, LanguageModelConfig
-from regard.models.texts import Texts, texts
 from tests.searches import greedy_search, sample
 
 SYMBOLS = Symbols(bos=2, eos=3, never=(0, 2))
@@ -27,8 +27,8 @@ def model(length: int = 64) -> LanguageModel:
     return made
 
 
-def read(rows: list[list[int]]) -> Texts:
-    return texts(rows, 0)
+def read(rows: list[list[int]]) -> TextBatch:
+    return collate_texts(rows, 0)
 
 
 def rows_of(stream: Stream, count: int) -> tuple[list[list[int]], list[float]]:
@@ -66,7 +66,7 @@ def test_past_the_context_it_goes_on_from_the_last_half() -> None:
         if len(history) - start > context:
             start = len(history) - context // 2
         ids = torch.tensor([history[start:]])
-        logits = net(Texts(ids, places=torch.tensor([ids.shape[1] - 1])))
+        logits = net(TextBatch(ids, label_positions=torch.tensor([ids.shape[1] - 1])))
         assert token == log_probabilities(logits, Symbols(2, 29, (0, 2))).argmax().item()
         history.append(token)
     assert len(said) == 30 or said[-1] == 29

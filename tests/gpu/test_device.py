@@ -14,7 +14,7 @@ from torch import Tensor
 from regard import recipe as recipes
 from regard.accel.training_graph import leaves
 from regard.io.tensors import read_tensors
-from regard.models.batch import Packed, pairs
+from regard.models.batch import RaggedRows, collate_pairs
 from regard.nn.loss import vocabulary_loss
 from regard.run import train_recipe
 from tests.gpu.test_replay import MARKS
@@ -65,7 +65,7 @@ def test_resuming_with_recorded_launches(corpus: Path, precision: str) -> None:
 def test_batches_are_copied_without_waiting() -> None:
     draw = np.random.default_rng(0)
     rows = [draw.integers(4, 100, n) for n in draw.integers(2, 14, 40)]
-    batch = pairs(Packed.of(rows), Packed.of(rows), MARKS, MARKS).pin()
+    batch = collate_pairs(RaggedRows.of(rows), RaggedRows.of(rows), MARKS, MARKS).pin()
     tensors = [value for value in leaves(batch) if isinstance(value, Tensor)]
     assert tensors
     assert all(tensor.is_pinned() for tensor in tensors)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from regard.accel import packed_attention as short
 from regard.nn.dropout import Dropout
-from regard.nn.layout import Call
+from regard.nn.layout import AttentionContext
 from regard.nn.linear import Linear, activated
 from regard.nn.loss import vocabulary_loss
 from regard.nn.norm import LayerNorm, add_norm
@@ -48,11 +48,11 @@ def random(device: torch.device, *shapes: tuple[int, ...]) -> list[Tensor]:
 @pytest.mark.parametrize("lengths", [[9, 16, 1, 5], [60, 33, 2], [128, 100]], ids=str)
 def test_attention(device: torch.device, causal: bool, sizes: tuple[int, int], lengths: list[int]) -> None:
     layer, layout = test_short.layer_of(2, *sizes, causal=causal), test_short.end_to_end(lengths, device)
-    call = Call(layout, layout)
-    given = [x.bfloat16() for x in test_short.random_parts(layer, call, "one")]
+    context = AttentionContext(layout, layout)
+    given = [x.bfloat16() for x in test_short.random_parts(layer, context, "one")]
     no_worse(
-        lambda *parts: short.packed_attention(test_short.job_of(layer, parts, call)),
-        lambda *parts: test_short.one_by_one(test_short.job_of(layer, parts, call)),
+        lambda *parts: short.packed_attention(test_short.job_of(layer, parts, context)),
+        lambda *parts: test_short.one_by_one(test_short.job_of(layer, parts, context)),
         given,
     )
 

@@ -12,9 +12,17 @@ from torch import Tensor, nn
 from regard import config
 from regard.data.loader import StepBatches
 from regard.examples.features import Row, Unit, padded
+from regard.models.batch import TextBatch
 from regard.models.bert import BertConfig
-from regard.models.heads import NOT_LEARNED, Answerer, Chooser, Classifier, Options, Regressor, Tagger
-from regard.models.texts import Texts
+from regard.models.heads import (
+    IGNORE_INDEX,
+    MultipleChoice,
+    MultipleChoiceBatch,
+    SequenceClassifier,
+    SequenceRegressor,
+    SpanClassifier,
+    TokenClassifier,
+)
 from regard.nn import dispatch
 from regard.training.config import TrainingConfig
 from regard.training.loop import Trainer
@@ -30,11 +38,11 @@ SMALL = {
     "position": {"kind": "learned", "length": 64},
 }
 HEADS = {
-    "classify": lambda body, frozen: Classifier(body, 3, frozen),
-    "regress": lambda body, frozen: Regressor(body, 1, frozen),
-    "tag": lambda body, frozen: Tagger(body, 5, frozen),
-    "answer": lambda body, frozen: Answerer(body, frozen),
-    "choose": lambda body, frozen: Chooser(body, frozen),
+    "classify": lambda body, frozen: SequenceClassifier(body, 3, frozen),
+    "regress": lambda body, frozen: SequenceRegressor(body, 1, frozen),
+    "tag": lambda body, frozen: TokenClassifier(body, 5, frozen),
+    "answer": lambda body, frozen: SpanClassifier(body, frozen),
+    "choose": lambda body, frozen: MultipleChoice(body, frozen),
 }
 
 
@@ -43,14 +51,14 @@ class Learned:
 
     fingerprint = ""
 
-    def loss(self, model: nn.Module, batch: Texts, carry: None) -> tuple[Tensor, None]:
+    def loss(self, model: nn.Module, batch: TextBatch, carry: None) -> tuple[Tensor, None]:
         return model(batch, None, 0.0), carry
 
-    def fixed(self, model: nn.Module, batch: Texts) -> Texts:
+    def fixed(self, model: nn.Module, batch: TextBatch) -> TextBatch:
         return batch.fixed()
 
 
-def batches(kind: str, count: int = 3) -> list[Texts]:
+def batches(kind: str, count: int = 3) -> list[TextBatch]:
     draw = np.random.default_rng(0)
     made = []
     for n in range(count):
@@ -59,12 +67,14 @@ def batches(kind: str, count: int = 3) -> list[Texts]:
         classes = {
             "classify": torch.from_numpy(draw.integers(0, 3, 24)),
             "regress": torch.from_numpy(draw.normal(size=24).astype(np.float32)),
-            "tag": torch.where(batch.real, torch.from_numpy(draw.integers(0, 5, batch.ids.shape)), NOT_LEARNED),
+            "tag": torch.where(batch.real, torch.from_numpy(draw.integers(0, 5, batch.ids.shape)), IGNORE_INDEX),
             "answer": torch.from_numpy(draw.integers(0, 3, (24, 2))),
             "choose": torch.from_numpy(draw.integers(0, 4, 6)),
         }[kind]
         if kind == "choose":
-            batch = Options(batch.ids, batch.real, segments=batch.segments, groups=torch.arange(24).view(6, 4))
+            batch = MultipleChoiceBatch(
+                batch.ids, batch.real, segments=batch.segments, groups=torch.arange(24).view(6, 4)
+            )
         batch = replace(batch, classes=classes)
         made.append(batch.pin() if DEVICE == "cuda" else batch)
     return made
@@ -79,7 +89,7 @@ def learn(kind: str, fast: bool, frozen: bool, steps: int = 12) -> tuple[Tensor,
     trainer = Trainer(Learned(), model, config.parse_config(TrainingConfig, said | {"fast": fast}), 1, Path("none"),
                       torch.device(DEVICE))  # type: ignore[arg-type]  # fmt: skip
     losses, given = [], batches(kind)
-    with dispatch.plain(not fast), trainer.stream():
+    with dispatch.disabled(not fast), trainer.stream():
         for n in range(steps):
             losses.append(trainer.step(StepBatches(0, n, [given[n % len(given)]], (0, n + 1), 24))[0])
             trainer.state.step += 1

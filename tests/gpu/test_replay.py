@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from regard import config
 from regard.data.loader import StepBatches
-from regard.models.batch import Packed, Pairs, pairs
+from regard.models.batch import PairBatch, RaggedRows, collate_pairs
 from regard.models.transformer import TransformerConfig
 from regard.nn import dispatch
 from regard.training.config import TrainingConfig
@@ -37,20 +37,20 @@ class Reverse:
 
     fingerprint = ""
 
-    def loss(self, model: nn.Module, batch: Pairs, carry: None) -> tuple[Tensor, None]:
+    def loss(self, model: nn.Module, batch: PairBatch, carry: None) -> tuple[Tensor, None]:
         return model(batch, None, 0.1), carry
 
-    def fixed(self, model: Any, batch: Pairs) -> Pairs | None:
+    def fixed(self, model: Any, batch: PairBatch) -> PairBatch | None:
         return batch.fixed() if model.takes_packed(batch) else None
 
 
-def batches(count: int) -> list[Pairs]:
+def batches(count: int) -> list[PairBatch]:
     """In the host's memory, of lengths that leave a third of a padded batch empty."""
     draw = np.random.default_rng(0)
     made = []
     for _ in range(count):
         rows = [draw.integers(4, 100, n) for n in draw.integers(2, 14, 40)]
-        made.append(pairs(Packed.of(rows), Packed.of([row[::-1] for row in rows]), MARKS, MARKS).pin())
+        made.append(collate_pairs(RaggedRows.of(rows), RaggedRows.of([row[::-1] for row in rows]), MARKS, MARKS).pin())
     return made
 
 
@@ -62,10 +62,10 @@ def build(fast: bool, model: dict[str, Any], **training: Any) -> Trainer:
     return Trainer(Reverse(), made, settings, 1, Path("none"), torch.device("cuda"))  # type: ignore[arg-type]
 
 
-def learn(trainer: Trainer, given: list[list[Pairs]], steps: int) -> Tensor:
+def learn(trainer: Trainer, given: list[list[PairBatch]], steps: int) -> Tensor:
     """The losses of so many steps; `given` are the micro-batches of each, again and again."""
     losses = []
-    with dispatch.plain(not trainer.settings.fast), trainer.stream():
+    with dispatch.disabled(not trainer.settings.fast), trainer.stream():
         for n in range(steps):
             parts = given[n % len(given)]
             loss, _, _ = trainer.step(StepBatches(0, n, parts, (0, n + 1), sum(len(b.labels) for b in parts)))  # type: ignore[arg-type]
@@ -76,7 +76,7 @@ def learn(trainer: Trainer, given: list[list[Pairs]], steps: int) -> Tensor:
     return torch.stack(losses).double().cpu()
 
 
-def both(given: list[list[Pairs]], steps: int, **training: Any) -> tuple[Tensor, Tensor]:
+def both(given: list[list[PairBatch]], steps: int, **training: Any) -> tuple[Tensor, Tensor]:
     fast, slow = build(True, {}, **training), build(False, {}, **training)
     ours, plain = learn(fast, given, steps), learn(slow, given, steps)
     assert fast.replay is not None
@@ -131,7 +131,7 @@ def test_a_recording_leaves_what_it_was_given_alone() -> None:
     made = []
     for _ in range(2):
         rows = [draw.integers(4, 100, 9) for _ in range(30)]
-        made.append(pairs(Packed.of(rows), Packed.of(rows), MARKS, MARKS).to("cuda"))
+        made.append(collate_pairs(RaggedRows.of(rows), RaggedRows.of(rows), MARKS, MARKS).to("cuda"))
     before = [b.packed[0].ids.clone() for b in made]  # type: ignore[index]
     trainer = build(True, {})
     learn(trainer, [[made[0]], [made[0]], [made[0]], [made[1]]], 8)

@@ -6,8 +6,8 @@ from torch import Tensor
 
 from regard.accel.sparse_attention import sparse_attention as tiles
 from regard.nn.attention import Attention, AttentionConfig
-from regard.nn.backend.contract import Job
-from regard.nn.layout import Call, Layout
+from regard.nn.backend.contract import AttentionInputs
+from regard.nn.layout import AttentionContext, Layout
 from regard.nn.pattern import Document, Padding
 from regard.nn.position import Position
 from regard.nn.sizes import Sizes
@@ -40,23 +40,23 @@ def build(pattern: str, heads: int, d_k: int = 64, d_v: int = 64) -> Attention:
     return Attention(Sizes(heads * d_k, heads, d_k, d_v), AttentionConfig(pattern=pattern), Position(), always, layer=1)
 
 
-def call_of(lengths: list[int], documents: bool = False) -> Call:
+def call_of(lengths: list[int], documents: bool = False) -> AttentionContext:
     n = max(lengths)
     real = (torch.arange(n) < torch.tensor(lengths)[:, None]).cuda()
     document = (torch.arange(n).cuda() // 150).expand(len(lengths), n) if documents else None
     padding = None if min(lengths) == n else real
     layout = Layout(torch.arange(n).cuda()[None], n, padding, document, right_padded=True)
-    return Call(layout, layout)
+    return AttentionContext(layout, layout)
 
 
-def results(layer: Attention, inputs: list[Tensor], weight: Tensor, call: Call, path) -> list[Tensor]:
+def results(layer: Attention, inputs: list[Tensor], weight: Tensor, context: AttentionContext, path) -> list[Tensor]:
     """The output at real places, and the gradients of queries, keys and values there."""
     q, k, v = (x.detach().requires_grad_() for x in inputs)
-    out = path(Job(layer, q, k, v, call, layer.pattern.bind(q, call, layer.layer), None))
+    out = path(AttentionInputs(layer, q, k, v, context, layer.pattern.bind(q, context, layer.layer), None))
     real = (
         torch.ones(out.shape[0], out.shape[2], dtype=torch.bool, device="cuda")
-        if call.keys.real is None
-        else call.keys.real
+        if context.keys.real is None
+        else context.keys.real
     )
     (out * weight.to(out.dtype) * real[:, None, :, None]).sum().backward()
     return [x.transpose(1, 2)[real].double() for x in (out, q.grad, k.grad, v.grad)]
@@ -66,16 +66,16 @@ def check(
     pattern: str, lengths: list[int], heads: int = 3, sizes=(64, 64), dtype=torch.bfloat16, documents=False
 ) -> None:
     torch.manual_seed(0)
-    layer, call = build(pattern, heads, *sizes), call_of(lengths, documents)
+    layer, context = build(pattern, heads, *sizes), call_of(lengths, documents)
     inputs = [torch.randn(len(lengths), heads, max(lengths), d, device="cuda", dtype=dtype) for d in (sizes[0], *sizes)]
     weight = torch.randn(len(lengths), heads, max(lengths), sizes[1], device="cuda", dtype=dtype)
 
-    def plain(job: Job) -> Tensor:
-        return layer.reference(job)[0]
+    def plain(inputs: AttentionInputs) -> Tensor:
+        return layer.reference(inputs)[0]
 
-    exact = results(layer, [x.double() for x in inputs], weight, call, plain)
-    slow = results(layer, inputs, weight, call, plain)
-    fast = results(layer, inputs, weight, call, tiles)
+    exact = results(layer, [x.double() for x in inputs], weight, context, plain)
+    slow = results(layer, inputs, weight, context, plain)
+    fast = results(layer, inputs, weight, context, tiles)
     for what, truth, rough, ours in zip(("out", "d_q", "d_k", "d_v"), exact, slow, fast, strict=True):
         allowed = 2 * float((rough - truth).norm() / truth.norm())
         assert float((ours - truth).norm() / truth.norm()) <= allowed, f"{what} of {pattern} for {lengths}"
@@ -107,13 +107,13 @@ def test_a_long_input_has_many_splits() -> None:
 def test_it_is_chosen_with_heads_as_a_layer_splits_them() -> None:
     layer = AttentionConfig(pattern="bigbird(64)").build(128, 2, Position(), Padding() & Document()).cuda()
     x = torch.randn(2, 2048, 128, device="cuda", requires_grad=True)
-    call = call_of([2048, 1500])
+    context = call_of([2048, 1500])
     with torch.autocast("cuda", torch.bfloat16):
-        out = layer(x, x, call)
+        out = layer(x, x, context)
         assert layer.path == "sparse_attention"
     out[0].float().sum().backward()
     assert x.grad.isfinite().all()
-    layer(x, x, call)
+    layer(x, x, context)
     assert layer.path.startswith("blocks (tensor cores have no float32")
 
 

@@ -17,8 +17,8 @@ from regard.examples.codec import Reading
 from regard.interop.bert_folder import import_bert
 from regard.io import run_folder as folder
 from regard.io.tensors import unique_state_dict, write_tensors
-from regard.models.heads import Options
-from regard.models.texts import Texts
+from regard.models.batch import TextBatch
+from regard.models.heads import MultipleChoiceBatch
 from regard.recipe import Recipe
 from regard.text.pretrained import bert_pieces
 from tests.parity.test_bert import SHAPES
@@ -129,28 +129,28 @@ def test_folders_that_cannot_be_read(tmp_path: Path) -> None:
 HARD = ["The cat sat on mats .", "a [MASK] UNHAS", "", "Thé  çat\tsat", "東京 cats, ½."]
 
 
-def batch(entries: int, segments: int) -> Texts:
+def batch(entries: int, segments: int) -> TextBatch:
     """Two rows, the second of which is padded."""
     torch.manual_seed(1)
     ids = torch.randint(5, entries, (2, 9))
     real = torch.ones(2, 9, dtype=torch.bool)
     real[1, 6:] = False
     sides = torch.randint(0, segments, (2, 9)).sort().values
-    return Texts(ids.masked_fill(~real, 0), real, segments=sides, places=real.flatten().nonzero()[:, 0])
+    return TextBatch(ids.masked_fill(~real, 0), real, segments=sides, label_positions=real.flatten().nonzero()[:, 0])
 
 
-def their_logits(model: torch.nn.Module, b: Texts) -> tuple[torch.Tensor, ...]:
+def their_logits(model: torch.nn.Module, b: TextBatch) -> tuple[torch.Tensor, ...]:
     given = {"input_ids": b.ids, "attention_mask": b.real.long(), "token_type_ids": b.segments}
     with torch.no_grad():
         said = model(**given, return_dict=False)
-    return tuple(part.flatten(0, 1)[b.places] if part.dim() == 3 else part for part in said)
+    return tuple(part.flatten(0, 1)[b.label_positions] if part.dim() == 3 else part for part in said)
 
 
-def our_logits(model: torch.nn.Module, b: Texts) -> tuple[torch.Tensor, ...]:
+def our_logits(model: torch.nn.Module, b: TextBatch) -> tuple[torch.Tensor, ...]:
     with torch.no_grad():
         if not hasattr(model, "scores"):
             hidden = model(b)
-            return hidden.flatten(0, 1)[b.places], model.pooler(hidden)
+            return hidden.flatten(0, 1)[b.label_positions], model.pooler(hidden)
         words, follows = model.scores(b)
     return (words,) if follows is None else (words, follows)
 
@@ -252,7 +252,7 @@ def test_heads_that_were_learned_here(tmp_path: Path, task: str) -> None:
     b = batch(len(PIECES), 2)
     given = {"input_ids": b.ids, "attention_mask": b.real.long(), "token_type_ids": b.segments}
     if task == "choose":
-        b = Options(b.ids, b.real, segments=b.segments, groups=torch.tensor([[0, 1]]))
+        b = MultipleChoiceBatch(b.ids, b.real, segments=b.segments, groups=torch.tensor([[0, 1]]))
         given = {key: value[None] for key, value in given.items()}
     with torch.no_grad():
         said = theirs.eval()(**given, return_dict=False)

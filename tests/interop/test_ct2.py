@@ -14,7 +14,7 @@ from regard.cli.interop import bring_in, send_out
 from regard.decoding import Beam, Greedy, Sample
 from regard.errors import RegardError
 from regard.interop import ct2_engine, ct2_folder
-from regard.models.batch import Packed, pairs
+from regard.models.batch import RaggedRows, collate_pairs
 from regard.predict.translation import Translator
 from tests.interop import toy
 from tests.interop.opus import LINES, make_trained
@@ -84,7 +84,7 @@ def test_log_probabilities_step_by_step(tmp_path: Path, name: str) -> None:
         max_decoding_length=12,
     )
     said = [[fast.ids[piece] for piece in result.hypotheses[0]] for result in results]
-    batch = pairs(Packed.of(source), Packed.of(said), v.source, v.target)
+    batch = collate_pairs(RaggedRows.of(source), RaggedRows.of(said), v.source, v.target)
     with torch.no_grad():
         logp = ours.model(batch).log_softmax(-1).split([len(row) + 1 for row in said])
     wanted = [part[range(len(row)), row].sum().item() for part, row in zip(logp, said, strict=True)]

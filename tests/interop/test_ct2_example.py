@@ -16,7 +16,7 @@ from regard.cli.interop import bring_in, send_out
 from regard.interop.ct2_engine import load
 from regard.io import run_folder as folder
 from regard.io.tensors import unique_state_dict, write_tensors
-from regard.models.batch import Packed, pairs
+from regard.models.batch import RaggedRows, collate_pairs
 from regard.predict.translation import Translator
 from tests.interop import toy
 from tests.interop.opus import CODES, LINES, make_tokenizer, make_trained
@@ -64,7 +64,7 @@ def make_trained_here(home: Path, said: dict[str, Any], steps: int = 100, **keys
     for step in range(steps):
         lines = LINES[step % 25 * 32 : step % 25 * 32 + 32]
         source, target = (v.source.encode_batch([s for s, _ in lines]), v.target.encode_batch([t for _, t in lines]))
-        batch = pairs(Packed.of(source), Packed.of(target), v.source, v.target)
+        batch = collate_pairs(RaggedRows.of(source), RaggedRows.of(target), v.source, v.target)
         logits = ours.model(batch)
         wanted = torch.tensor([i for row in target for i in (*row, v.target.eos)])
         torch.nn.functional.cross_entropy(logits, wanted).backward()

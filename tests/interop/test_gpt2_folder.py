@@ -16,7 +16,7 @@ from regard.decoding import Greedy
 from regard.errors import RegardError
 from regard.io import run_folder as folder
 from regard.io.tensors import unique_state_dict, write_tensors
-from regard.models.texts import Texts
+from regard.models.batch import TextBatch
 from regard.predict.generation import Writer
 from regard.recipe import Recipe
 from tests.parity.test_gpt2 import SHAPES
@@ -76,7 +76,7 @@ HARD = ["The small cat", " two  spaces\n\nand lines\n", "Ünïcödé 東京 ½",
 def logits(ours: Writer, ids: torch.Tensor) -> torch.Tensor:
     """Of all places [B·T, V]."""
     with torch.no_grad():
-        return ours.model(Texts(ids, places=torch.arange(ids.numel())))
+        return ours.model(TextBatch(ids, label_positions=torch.arange(ids.numel())))
 
 
 def same(found: torch.Tensor, wanted: torch.Tensor, room: float = 1e-4) -> None:

@@ -92,13 +92,13 @@ def test_pointing_at_a_word_shows_its_weights(data: dict[str, Any], opened: Open
     assert chosen(page) == ("Cross", "1", "0")
     page.locator(".lines ol").first.get_by_role("button", name="W4", exact=True).hover()
     own = at(data, 2, 1, 0)
-    assert readout(page).startswith("“W4” looks at “w")
+    assert readout(page).startswith("“W4” attends to “w")
     assert told(page) == pytest.approx(largest(own[1]), abs=HALF)
     beside = page.locator(".lines ol").last.locator("li").evaluate_all("all => all.map((li) => li.dataset.w)")
     assert [float(text or 0) for text in beside] == pytest.approx(list(own[1]), abs=1e-4)
     page.locator(".lines ol").last.get_by_role("button", name="w2", exact=True).hover()
     assert told(page) == pytest.approx(largest(own[:, 1])[: len(told(page))], abs=HALF)
-    assert "is looked at by" in readout(page)
+    assert "is attended to by" in readout(page)
     page.locator("header").hover()  # nothing is pinned
     assert told(page) == []
 
@@ -126,7 +126,7 @@ def test_a_click_keeps_a_word_and_keys_change_layer_head_and_place(data: dict[st
     assert told(page) == pytest.approx(largest(at(data, 0, 1, 0)[1]), abs=HALF)
     page.keyboard.press("d")
     page.keyboard.press("j")
-    assert readout(page).startswith("“<s>” (says “W5”) looks at “<s>” 1.0000")
+    assert readout(page).startswith("“<s>” (predicts “W5”) attends to “<s>” 1.0000")
     page.keyboard.press("Escape")
     assert told(page) == []
 
@@ -296,7 +296,7 @@ def test_the_sums_of_the_walk_add_up(data: dict[str, Any], opened: Opened) -> No
     page.keyboard.press("j")
     page.keyboard.press("ArrowRight")
     walk_is_right(page, data, "cross", 1, 1, 1)
-    assert "reads “W5” and is about to say “W4”" in page.locator(".steps").inner_text()
+    assert "reads “W5” and predicts “W4”" in page.locator(".steps").inner_text()
     page.keyboard.press("d")
     page.get_by_role("button", name="W4", exact=True).click()
     page.keyboard.press("ArrowDown")
@@ -434,7 +434,7 @@ def test_chinese(data: dict[str, Any], opened: Opened) -> None:
     assert readout(page).startswith("“你好” 注意 “")
     page.keyboard.press("z")
     assert page.get_by_role("tab", name="Lines").is_visible()
-    assert readout(page).startswith("“你好” looks at “")
+    assert readout(page).startswith("“你好” attends to “")
     page.get_by_role("button", name="中文").click()
     page.keyboard.press("w")
     assert "加权和" in page.locator(".steps").inner_text()

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional as F
 
 from regard.decoding import Beam, Symbols
-from regard.models.batch import Packed, Pairs, pairs
+from regard.models.batch import PairBatch, RaggedRows, collate_pairs
 from tests.searches import beam_search
 
 MARKS = SimpleNamespace(pad=0, bos=2, eos=3)
@@ -22,9 +22,9 @@ def sentences(lengths: Lengths, seed: int = 0, entries: int = 30) -> list[tuple[
     return [(g.integers(4, entries, s), g.integers(4, entries, t)) for s, t in lengths]
 
 
-def batch(lengths: Lengths, seed: int = 0, entries: int = 30) -> Pairs:
+def batch(lengths: Lengths, seed: int = 0, entries: int = 30) -> PairBatch:
     rows = sentences(lengths, seed, entries)
-    return pairs(Packed.of([s for s, _ in rows]), Packed.of([t for _, t in rows]), MARKS, MARKS)
+    return collate_pairs(RaggedRows.of([s for s, _ in rows]), RaggedRows.of([t for _, t in rows]), MARKS, MARKS)
 
 
 def close(a: torch.Tensor, b: torch.Tensor, room: float = 1e-9) -> None:
@@ -49,7 +49,7 @@ def no_place_sees_a_later_target(model: Any) -> None:
 def alone_as_in_a_padded_batch(model: Any, lengths: Lengths) -> None:
     logits = model(batch(lengths, seed=3)).split([t + 1 for _, t in lengths])
     for (source, target), expected in zip(sentences(lengths, 3), logits, strict=True):
-        close(model(pairs(Packed.of([source]), Packed.of([target]), MARKS, MARKS)), expected, 1e-12)
+        close(model(collate_pairs(RaggedRows.of([source]), RaggedRows.of([target]), MARKS, MARKS)), expected, 1e-12)
 
 
 def stepwise_as_at_once(model: Any, lengths: Lengths, prompt: int) -> None:
@@ -61,7 +61,7 @@ def stepwise_as_at_once(model: Any, lengths: Lengths, prompt: int) -> None:
             if tokens.shape[1]:
                 out, state = model.step(tokens, state)
                 outs.append(out)
-        close(torch.cat(outs, 1).flatten(0, 1)[b.places], model(b))
+        close(torch.cat(outs, 1).flatten(0, 1)[b.label_positions], model(b))
 
 
 def rows_move(model: Any) -> None:
@@ -95,9 +95,9 @@ def learns_to_copy(model: Any) -> None:
     optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
     g = np.random.default_rng(0)
 
-    def draw(count: int) -> Pairs:
-        rows = Packed.of([g.integers(4, 14, g.integers(2, 7)) for _ in range(count)])
-        return pairs(rows, rows, MARKS, MARKS)
+    def draw(count: int) -> PairBatch:
+        rows = RaggedRows.of([g.integers(4, 14, g.integers(2, 7)) for _ in range(count)])
+        return collate_pairs(rows, rows, MARKS, MARKS)
 
     for _ in range(150):
         b = draw(48)

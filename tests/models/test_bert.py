@@ -9,10 +9,9 @@ from torch.nn import functional as F
 
 from regard import config
 from regard.errors import RegardError
-from regard.models.batch import Packed
-from regard.models.bert import BertConfig, Pretraining
-from regard.models.texts import Texts, texts
-from regard.nn.record import Record
+from regard.models.batch import RaggedRows, TextBatch, collate_texts
+from regard.models.bert import BertConfig, BertPretraining
+from regard.nn.record import AttentionRecorder
 from tests.models.test_positions import ALL
 
 CHOICES = [
@@ -26,7 +25,7 @@ CHOICES = [
 each_choice = pytest.mark.parametrize("keys", CHOICES, ids=str)
 
 
-def build(**keys: object) -> Pretraining:
+def build(**keys: object) -> BertPretraining:
     """Weights are large, so that everything matters."""
     torch.manual_seed(0)
     position = {"kind": "learned", "length": 16}
@@ -38,14 +37,14 @@ def build(**keys: object) -> Pretraining:
     return model
 
 
-def batch(lengths: list[int], seed: int = 0) -> Texts:
+def batch(lengths: list[int], seed: int = 0) -> TextBatch:
     g = np.random.default_rng(seed)
     rows = [g.integers(4, 30, n) for n in lengths]
-    return texts(Packed.of(rows), 0, Packed.of([np.arange(n) * 2 // n for n in lengths]))
+    return collate_texts(RaggedRows.of(rows), 0, RaggedRows.of([np.arange(n) * 2 // n for n in lengths]))
 
 
-def row(b: Texts, n: int, length: int) -> Texts:
-    return Texts(b.ids[n : n + 1, :length], segments=b.segments[n : n + 1, :length])
+def row(b: TextBatch, n: int, length: int) -> TextBatch:
+    return TextBatch(b.ids[n : n + 1, :length], segments=b.segments[n : n + 1, :length])
 
 
 def close(a: torch.Tensor, b: torch.Tensor, room: float = 1e-12) -> None:
@@ -78,7 +77,7 @@ def test_packed_documents_do_not_see_each_other(keys: dict) -> None:
     body, b = build(**keys).body, batch([5, 7])
     ids = torch.cat([b.ids[0, :5], b.ids[1]])[None]
     segments = torch.cat([b.segments[0, :5], b.segments[1]])[None]
-    packed = Texts(ids, document=torch.tensor([[0] * 5 + [1] * 7]), segments=segments)
+    packed = TextBatch(ids, document=torch.tensor([[0] * 5 + [1] * 7]), segments=segments)
     found = body(packed)[0]
     close(found[:5], body(row(b, 0, 5))[0])
     close(found[5:], body(row(b, 1, 7))[0])
@@ -95,7 +94,9 @@ def test_every_place_sees_both_sides_and_its_segment() -> None:
 
 def test_both_losses_and_the_scores() -> None:
     model, b = build(), batch([9, 4])
-    b = replace(b, places=torch.tensor([2, 5, 10]), labels=torch.tensor([7, 8, 9]), classes=torch.tensor([1, 0]))
+    b = replace(
+        b, label_positions=torch.tensor([2, 5, 10]), labels=torch.tensor([7, 8, 9]), classes=torch.tensor([1, 0])
+    )
     words, follows = model.scores(b)
     assert words.shape == (3, 30)
     close(model(b), words)
@@ -123,7 +124,7 @@ def test_epsilon_reaches_every_norm() -> None:
 
 
 def test_weights_are_recorded() -> None:
-    model, record = build(), Record(("encoder",))
+    model, record = build(), AttentionRecorder(("encoder",))
     model.body(batch([6, 3]), record)
     weights = record.layers("encoder")
     assert [w.shape for w in weights] == [(2, 4, 6, 6)] * 2

@@ -16,11 +16,11 @@ from regard.models.transformer import TransformerConfig
 from regard.nn.attention import AttentionConfig, MultiHeadAttention, SharedQueryKey
 from regard.nn.dropout import Dropout, RowDropout
 from regard.nn.feed_forward import feed_forward
-from regard.nn.layout import Call, Layout
+from regard.nn.layout import AttentionContext, Layout
 from regard.nn.norm import BatchNorm, LayerNorm
 from regard.nn.pattern import Padding
 from regard.nn.position import Position
-from regard.nn.record import Sink
+from regard.nn.record import LayerRecord
 from regard.nn.residual import NoResidual, PostNorm, PreNorm
 from tests.models.test_transformer import batch, build
 
@@ -34,8 +34,8 @@ def test_free_head_sizes_by_a_numpy_loop() -> None:
     torch.manual_seed(0)
     layer = AttentionConfig(d_k=3, d_v=5).build(8, 3, Position(), Padding()).double()
     x = np.random.default_rng(0).normal(size=(4, 8))
-    call = Call(Layout.of(4), Layout.of(4))
-    out = layer(torch.tensor(x)[None], torch.tensor(x)[None], call)[0].detach().numpy()
+    context = AttentionContext(Layout.of(4), Layout.of(4))
+    out = layer(torch.tensor(x)[None], torch.tensor(x)[None], context)[0].detach().numpy()
     (wq, bq), (wkv, bkv), (wo, bo) = map(numpy_of, (layer.query, layer.key_value, layer.output))
     q, k, v = x @ wq.T + bq, x @ wkv[:9].T + bkv[:9], x @ wkv[9:].T + bkv[9:]
     heads = []
@@ -57,7 +57,7 @@ def test_shared_query_and_key_give_symmetric_scores() -> None:
     x = torch.randn(1, 5, 8, dtype=torch.float64)
     symmetric = {}
     for kind, layer in made.items():
-        k, _ = layer.project(x)
+        k, _ = layer.project_kv(x)
         q = layer.query(x).unflatten(-1, (2, 4)).transpose(1, 2)
         scores = layer.score(q, k)
         symmetric[kind] = torch.allclose(scores, scores.transpose(-1, -2))
@@ -93,7 +93,7 @@ def test_dropout_inside_sub_layers(dropout: Dropout) -> None:
     x = torch.randn(3, 5, 8, dtype=torch.float64)
     network = feed_forward(8, 6, "relu", dropout).double()
     layer = AttentionConfig().build(8, 2, Position(), Padding()).double()
-    call = Call(Layout.of(5), Layout.of(5))
+    context = AttentionContext(Layout.of(5), Layout.of(5))
 
     def seeded(function: Callable[[], Any]) -> Any:
         torch.manual_seed(1)
@@ -105,13 +105,13 @@ def test_dropout_inside_sub_layers(dropout: Dropout) -> None:
     parts = seeded(lambda: (dropout(layer.query(x)), dropout(layer.key_value(x))))
     q, k, v = (part.unflatten(-1, (2, 4)).transpose(1, 2) for part in torch.cat(parts, -1).chunk(3, -1))
     out = torch.nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
-    torch.testing.assert_close(seeded(lambda: layer(x, x, call)), layer.output(out))
+    torch.testing.assert_close(seeded(lambda: layer(x, x, context)), layer.output(out))
     shared = AttentionConfig(projection="shared").build(8, 2, Position(), Padding()).double()
     shared.inner_dropout = dropout
     q, v = seeded(lambda: (dropout(shared.query(x)), dropout(shared.key_value(x))))
     q, v = (part.unflatten(-1, (2, 4)).transpose(1, 2) for part in (q, v))
     out = torch.nn.functional.scaled_dot_product_attention(q, q, v).transpose(1, 2).flatten(2)
-    torch.testing.assert_close(seeded(lambda: shared(x, x, call)), shared.output(out))  # one draw for both
+    torch.testing.assert_close(seeded(lambda: shared(x, x, context)), shared.output(out))  # one draw for both
     network.eval(), layer.eval()
     torch.testing.assert_close(network(x), network.contract(network.expand(x).relu()))
 
@@ -173,7 +173,7 @@ def test_step_by_step_and_alone(keys: dict[str, Any]) -> None:
     state = model.start(b, 8)
     assert b.target is not None
     steps = torch.cat([model.step(b.target[:, t : t + 1], state)[0] for t in range(b.target.shape[1])], 1)
-    torch.testing.assert_close(steps.flatten(0, 1)[b.places], whole, atol=1e-9, rtol=1e-9)
+    torch.testing.assert_close(steps.flatten(0, 1)[b.label_positions], whole, atol=1e-9, rtol=1e-9)
     alone = model(batch([(5, 6)]))
     torch.testing.assert_close(alone, whole[: len(alone)], atol=1e-9, rtol=1e-9)
 
@@ -181,15 +181,15 @@ def test_step_by_step_and_alone(keys: dict[str, Any]) -> None:
 def test_lists_are_tiled_over_the_layers() -> None:
     model = build(layers=3, decoder_layers=2, attention={"score": ["dot", "additive"]}, position=["rotary", "none"])
     names = [[type(layer.attention.score).__name__ for layer in side] for side in (model.encoder, model.decoder)]
-    assert names == [["Dot", "Additive", "Dot"], ["Dot", "Additive"]]
+    assert names == [["DotScore", "AdditiveScore", "DotScore"], ["DotScore", "AdditiveScore"]]
     assert [type(layer.attention.position).__name__ for layer in model.encoder] == ["Rotary", "Position", "Rotary"]
 
 
 def test_places_choose_separately() -> None:
     model = build(attention={"score": "dot", "cross": {"score": "cosine"}, "decoder": {"normalise": "sparsemax"}})
     first = model.decoder[0]
-    assert type(model.encoder[0].attention.score).__name__ == type(first.attention.score).__name__ == "Dot"
-    assert type(first.cross.score).__name__ == "Cosine"
+    assert type(model.encoder[0].attention.score).__name__ == type(first.attention.score).__name__ == "DotScore"
+    assert type(first.cross.score).__name__ == "CosineScore"
     assert type(first.attention.normalise).__name__ == "Sparsemax"
     assert type(first.cross.normalise).__name__ == "Softmax"
 
@@ -230,12 +230,12 @@ def test_recording_beside_every_choice_changes_nothing() -> None:
         choices = config.parse_config(AttentionConfig, keys)
         layer = choices.build(8, 2, Position(), Padding()).double()
         real = torch.tensor([[True] * 4, [True, True, False, False]])
-        call = Call(Layout.of(4, real), Layout.of(4, real))
+        context = AttentionContext(Layout.of(4, real), Layout.of(4, real))
         x = torch.randn(2, 4, 8, dtype=torch.float64)
-        seen = Sink(graph=False)
-        assert torch.equal(layer(x, x, call), layer(x, x, call, record=seen))
-        assert (seen.steps[0][1, :, :, 2:] == 0).all()
-        torch.testing.assert_close(seen.steps[0].sum(-1)[0], torch.ones(2, 4, dtype=torch.float64))
+        seen = LayerRecord(keep_graph=False)
+        assert torch.equal(layer(x, x, context), layer(x, x, context, record=seen))
+        assert (seen.weights[0][1, :, :, 2:] == 0).all()
+        torch.testing.assert_close(seen.weights[0].sum(-1)[0], torch.ones(2, 4, dtype=torch.float64))
 
 
 def test_presets_still_parse_with_every_choice_beside_them() -> None:

@@ -11,7 +11,7 @@ from regard import config
 from regard.models.conv import ConvConfig, ConvS2S
 from regard.nn.convolution import Convolution, scale_gradient
 from regard.nn.layout import Layout
-from regard.nn.record import Record
+from regard.nn.record import AttentionRecorder
 from tests.models import promises
 from tests.models.promises import MARKS, batch, sentences
 
@@ -150,7 +150,7 @@ def test_state_moves_and_replaces_rows(choices: dict) -> None:
 
 def test_weights_are_recorded_for_every_decoder_layer() -> None:
     model, b = build(decoder_layers=3), batch([(4, 3), (2, 5)])
-    parallel, stepped = Record(), Record()
+    parallel, stepped = AttentionRecorder(), AttentionRecorder()
     with torch.no_grad():
         model(b, parallel)
         state = model.start(b, 6, stepped)
@@ -239,7 +239,7 @@ def test_impossible_choices_are_refused(keys: dict, match: str) -> None:
 def test_positions_that_end_too_early_are_refused() -> None:
     short = config.parse_config(ConvConfig, {"position": {"kind": "learned", "length": 20}})
     short.check(20, 20)
-    with pytest.raises(ValueError, match=r"position\.length is 20, shorter than the longest input of 21 places"):
+    with pytest.raises(ValueError, match=r"position\.length is 20, shorter than the longest input of 21 tokens"):
         short.check(20, 21)
     assert short.build(9, 9).longest == 20
     assert config.parse_config(ConvConfig, {"position": "sinusoidal"}).build(9, 9).longest is None

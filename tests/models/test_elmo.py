@@ -4,15 +4,15 @@ import math
 
 import torch
 
-from regard.models.elmo import ElmoConfig, Mix
-from regard.models.heads import Tagger
+from regard.models.batch import TextBatch
+from regard.models.elmo import ElmoConfig, ScalarMix
+from regard.models.heads import TokenClassifier
 from regard.models.lstm import BiLstmConfig
-from regard.models.texts import Texts
 from regard.training.optimiser import decay_groups
 
 
 def test_the_mix_by_hand() -> None:
-    mix = Mix(3)
+    mix = ScalarMix(3)
     with torch.no_grad():
         mix.weights.copy_(torch.tensor([0.0, math.log(2.0), math.log(5.0)]))
         mix.gamma.fill_(0.5)
@@ -23,8 +23,8 @@ def test_the_mix_by_hand() -> None:
 def test_features_are_frozen_and_drop_nothing() -> None:
     torch.manual_seed(0)
     config = ElmoConfig(embedding=4, size=8, dropout=0.0, features=BiLstmConfig(size=6, dropout=0.5))
-    model = Tagger(config.build(20), 3).train()
-    batch = Texts(torch.tensor([[4, 5, 6], [7, 8, 0]]), torch.tensor([[True] * 3, [True, True, False]]))
+    model = TokenClassifier(config.build(20), 3).train()
+    batch = TextBatch(torch.tensor([[4, 5, 6], [7, 8, 0]]), torch.tensor([[True] * 3, [True, True, False]]))
     model.scores(batch).sum().backward()
     named = dict(model.named_parameters())
     frozen = {name for name, p in named.items() if p.grad is None}
@@ -33,7 +33,7 @@ def test_features_are_frozen_and_drop_nothing() -> None:
         id(named[name]) for name in frozen
     }
     assert not model.body.features.training
-    x = model.body.features.both(batch.ids, batch.lengths())
+    x = model.body.features.bidirectional(batch.ids, batch.lengths())
     assert [tuple(layer.shape) for layer in x] == [(2, 3, 12)] * 3
     words = model.body.features.embedding(batch.ids)
     assert torch.equal(x[0], torch.cat([words, words], -1))  # layer 0 is the words

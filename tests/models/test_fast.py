@@ -9,11 +9,11 @@ from torch import Tensor
 
 from regard import config
 from regard.accel import packed_attention as short
-from regard.models.batch import Pairs
+from regard.models.batch import PairBatch
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.nn import dispatch
 from regard.nn.layout import Tree
-from regard.nn.record import Record
+from regard.nn.record import AttentionRecorder
 from tests.models.promises import batch
 
 LENGTHS = [(5, 3), (2, 9), (14, 0), (0, 5)]
@@ -30,11 +30,11 @@ def build(device: torch.device, **keys: Any) -> Transformer:
     return model
 
 
-def scores(model: Transformer, b: Pairs) -> Tensor:
+def scores(model: Transformer, b: PairBatch) -> Tensor:
     return model(b).detach()
 
 
-def learned(model: Transformer, b: Pairs) -> list[Tensor]:
+def learned(model: Transformer, b: PairBatch) -> list[Tensor]:
     """The loss, and the gradient of every parameter."""
     model.zero_grad()
     loss = model(b, None, 0.1)
@@ -42,13 +42,13 @@ def learned(model: Transformer, b: Pairs) -> list[Tensor]:
     return [loss.detach(), *(p.grad.clone() for p in model.parameters() if p.grad is not None)]
 
 
-def plainly(function, model: Transformer, b: Pairs) -> Any:
-    with dispatch.plain():
+def plainly(function, model: Transformer, b: PairBatch) -> Any:
+    with dispatch.disabled():
         assert not model.takes_packed(b)
         return function(model, b)
 
 
-def same(model: Transformer, b: Pairs) -> None:
+def same(model: Transformer, b: PairBatch) -> None:
     """Both ways, the scores, the loss and every gradient."""
     close("logits", scores(model, b), plainly(scores, model, b))
     names = ["loss", *(name for name, _ in model.named_parameters())]
@@ -60,7 +60,7 @@ def close(name: str, ours: Tensor, plain: Tensor) -> None:
     torch.testing.assert_close(ours, plain, atol=2e-5, rtol=2e-5, msg=lambda text: f"{name}: {text}")
 
 
-def compare(model: Transformer, b: Pairs) -> None:
+def compare(model: Transformer, b: PairBatch) -> None:
     assert model.takes_packed(b)
     same(model, b)
 
@@ -135,7 +135,7 @@ def test_others_say_why_and_give_the_same_numbers(device: torch.device, keys: di
     falls_back(model, b)
 
 
-def falls_back(model: Transformer, b: Pairs) -> None:
+def falls_back(model: Transformer, b: PairBatch) -> None:
     assert not model.takes_packed(b)
     same(model, b)
 
@@ -177,7 +177,7 @@ def test_a_batch_that_learned_positions_hardly_hold(device: torch.device) -> Non
 
 def test_recording_takes_the_plain_path(device: torch.device) -> None:
     model, b = build(device), batch(LENGTHS).to(device)
-    record = Record(("cross",))
+    record = AttentionRecorder(("cross",))
     logits = model(b, record)
     assert model.decoder[0].cross.path != "packed_attention"
     torch.testing.assert_close(model(b), logits, atol=1e-5, rtol=1e-5)
@@ -187,7 +187,7 @@ def test_recording_takes_the_plain_path(device: torch.device) -> None:
 # --- that the comparison would notice ------------------------------------------------------------------------------
 
 
-def changed(b: Pairs, side: int, **spans: Tensor) -> Pairs:
+def changed(b: PairBatch, side: int, **spans: Tensor) -> PairBatch:
     assert b.packed is not None
     strips = list(b.packed)
     layout = strips[side].layout

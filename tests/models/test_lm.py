@@ -10,10 +10,9 @@ import torch
 from regard import config
 from regard.decoding import Beam, Greedy, Sample, Symbols
 from regard.errors import RegardError
-from regard.models.batch import Packed
+from regard.models.batch import RaggedRows, TextBatch, collate_blocks, collate_texts
 from regard.models.lm import LanguageModel, LanguageModelConfig
-from regard.models.texts import Texts, block, texts
-from regard.nn.record import Record
+from regard.nn.record import AttentionRecorder
 from tests.models.test_positions import ALL
 from tests.searches import beam_search, greedy_search, sample
 
@@ -52,18 +51,18 @@ def rows(lengths: list[int], seed: int = 0) -> list[list[int]]:
     return [g.integers(4, 30, n).tolist() for n in lengths]
 
 
-def to_continue(given: list[list[int]], pad: int, bos: int, eos: int) -> Texts:
+def to_continue(given: list[list[int]], pad: int, bos: int, eos: int) -> TextBatch:
     """<s> y₁ … yₙ is read, y₁ … yₙ </s> is said."""
-    _, real = Packed.of(given).padded(pad, before=bos)
-    said = Packed.of(given).padded(pad, after=eos)[0][real]
+    _, real = RaggedRows.of(given).padded(pad, before=bos)
+    said = RaggedRows.of(given).padded(pad, after=eos)[0][real]
     return replace(
-        texts([[bos, *row] for row in given], pad),
+        collate_texts([[bos, *row] for row in given], pad),
         labels=torch.from_numpy(said),
-        places=torch.from_numpy(real).flatten().nonzero()[:, 0],
+        label_positions=torch.from_numpy(real).flatten().nonzero()[:, 0],
     )
 
 
-def batch(lengths: list[int], seed: int = 0) -> Texts:
+def batch(lengths: list[int], seed: int = 0) -> TextBatch:
     return to_continue(rows(lengths, seed), **MARKS)
 
 
@@ -99,23 +98,23 @@ def test_weights_begin_smaller_where_many_sublayers_add_up() -> None:
 def test_step_by_step_is_the_parallel_pass(keys: dict) -> None:
     model, b = build(**keys), batch([9, 4, 9])
     with torch.no_grad():
-        state = model.start(texts([[], [], []], 0), 10)
+        state = model.start(collate_texts([[], [], []], 0), 10)
         outs = []
         for tokens in b.ids.split([3, 1, 1, 2, 1, 1, 1], 1):
             out, state = model.step(tokens, state)
             outs.append(out)
-        close(torch.cat(outs, 1).flatten(0, 1)[b.places], model(b))
+        close(torch.cat(outs, 1).flatten(0, 1)[b.label_positions], model(b))
 
 
 @each_choice
 def test_prompts_of_different_lengths_are_read_at_once(keys: dict) -> None:
     """After its prompt every row goes on as the parallel pass does, wherever the others stand."""
     model, given = build(**keys), rows([6, 1, 9, 3])
-    prompts = texts(given, 0)
+    prompts = collate_texts(given, 0)
     more = torch.tensor(rows([4, 4, 4, 4], seed=5))
     with torch.no_grad():
         state = model.start(prompts, 5)
-        out, state = model.step(prompts.first(2), state)
+        out, state = model.step(prompts.first_tokens(2), state)
         outs = [out]
         for t in range(4):
             out, state = model.step(more[:, t : t + 1], state)
@@ -124,27 +123,27 @@ def test_prompts_of_different_lengths_are_read_at_once(keys: dict) -> None:
         for row, prompt in enumerate(given):
             whole = torch.tensor([[*prompt, *more[row].tolist()]])
             places = torch.arange(len(prompt) - 1, whole.shape[1])
-            close(stepped[row], model(Texts(whole, places=places)))
+            close(stepped[row], model(TextBatch(whole, label_positions=places)))
 
 
 def test_rows_without_a_prompt_begin_with_the_mark() -> None:
-    assert texts([[], [5, 6], [7]], 0).first(2).tolist() == [[2], [6], [7]]
-    assert texts([[], []], 0).first(2).tolist() == [[2], [2]]
+    assert collate_texts([[], [5, 6], [7]], 0).first_tokens(2).tolist() == [[2], [6], [7]]
+    assert collate_texts([[], []], 0).first_tokens(2).tolist() == [[2], [2]]
     model = build()
     with torch.no_grad():
-        state = model.start(texts([[], [5, 6]], 0), 3)
+        state = model.start(collate_texts([[], [5, 6]], 0), 3)
         out, _ = model.step(torch.tensor([[2], [6]]), state)
-        close(out[0, 0], model(Texts(torch.tensor([[2]]), places=torch.tensor([0])))[0])
-        close(out[1, 0], model(Texts(torch.tensor([[5, 6]]), places=torch.tensor([1])))[0])
+        close(out[0, 0], model(TextBatch(torch.tensor([[2]]), label_positions=torch.tensor([0])))[0])
+        close(out[1, 0], model(TextBatch(torch.tensor([[5, 6]]), label_positions=torch.tensor([1])))[0])
 
 
 @each_choice
 def test_rows_move_and_are_replaced(keys: dict) -> None:
     model, a, b = build(**keys), batch([8, 8], seed=1), batch([8], seed=2)
     with torch.no_grad():
-        state = model.start(texts(a.ids[:, :6].tolist(), 0), 4)
+        state = model.start(collate_texts(a.ids[:, :6].tolist(), 0), 4)
         state.reorder(torch.tensor([1, 0, 0]))
-        fresh = model.start(texts(b.ids[:, :3].tolist(), 0), 4)
+        fresh = model.start(collate_texts(b.ids[:, :3].tolist(), 0), 4)
         state.write(torch.tensor([1]), fresh)
         assert state.position.tolist() == [5, 2, 5]
         tokens = torch.stack([a.ids[1, 5:8], b.ids[0, 2:5], a.ids[0, 5:8]])
@@ -170,17 +169,17 @@ def test_packed_documents_do_not_see_each_other(keys: dict) -> None:
     first, second, third, fourth = rows([5, 3, 4, 4])
     ids = np.array([[*first, *second, 9], [*third, *fourth, 9]])
     document = torch.tensor([[0] * 5 + [1] * 3, [0] * 4 + [1] * 4])
-    packed = replace(block(ids), document=document)
+    packed = replace(collate_blocks(ids), document=document)
     assert packed.labels.tolist() == [*first[1:], *second, 9, *third[1:], *fourth, 9]
     found = model(packed)[[n for n in range(16) if n not in (4, 11)]]  # those two say what the next begins with
-    parts = [model(block(np.array([text]))) for text in (first, [*second, 9], third, [*fourth, 9])]
+    parts = [model(collate_blocks(np.array([text]))) for text in (first, [*second, 9], third, [*fourth, 9])]
     close(found, torch.cat(parts), 1e-12)
 
 
 def test_documents_that_are_packed_cannot_be_compressed() -> None:
     model = build(attention={"compress": "strided_conv"})
     with pytest.raises(RegardError, match="would mix the documents"):
-        model(replace(block(np.array([[5, 6, 7]])), document=torch.tensor([[0, 1]])))
+        model(replace(collate_blocks(np.array([[5, 6, 7]])), document=torch.tensor([[0, 1]])))
 
 
 @each_choice
@@ -188,7 +187,7 @@ def test_no_place_sees_a_later_one(keys: dict) -> None:
     model, b = build(**keys), batch([9])
     ids = b.ids.clone()
     ids[0, 6] = 4 + (ids[0, 6] - 3) % 26
-    before, after = model(b), model(Texts(ids, labels=b.labels, places=b.places))
+    before, after = model(b), model(TextBatch(ids, labels=b.labels, label_positions=b.label_positions))
     close(before[:6], after[:6], 1e-12)
     assert (before[6:] - after[6:]).abs().max() > 1e-3
 
@@ -207,14 +206,14 @@ def test_the_loss_is_that_of_the_scores(smoothing: float) -> None:
 def log_probability(model: LanguageModel, prompt: list[int], words: list[int]) -> float:
     ids = torch.tensor([[*prompt, *words, 3]])
     places = torch.arange(len(prompt) - 1, ids.shape[1] - 1)
-    scores = model(Texts(ids, places=places)).log_softmax(-1)
+    scores = model(TextBatch(ids, label_positions=places)).log_softmax(-1)
     return float(scores[torch.arange(len(places)), ids[0, len(prompt) :]].sum())
 
 
 def test_the_searches_go_on_from_prompts() -> None:
     """Greedy, sampling and beam give what they give alone, with the model's own probabilities."""
     model, given = build(), rows([5, 1, 3])
-    prompts = texts(given, 0)
+    prompts = collate_texts(given, 0)
     with torch.no_grad():
         for search, settings in ((greedy_search, Greedy()), (sample, Sample(seed=3))):
             found = search(model, prompts, [6] * 3, SYMBOLS, settings)
@@ -223,7 +222,7 @@ def test_the_searches_go_on_from_prompts() -> None:
                     log_probability(model, given[n], hypothesis.tokens), abs=1e-9
                 )
                 keys = {"keys": [n]} if search is sample else {}
-                alone = search(model, texts([given[n]], 0), [6], SYMBOLS, settings, **keys)[0]
+                alone = search(model, collate_texts([given[n]], 0), [6], SYMBOLS, settings, **keys)[0]
                 assert alone.tokens == hypothesis.tokens
         assert len({tuple(h.tokens) for h in found}) == 3
 
@@ -237,7 +236,7 @@ def test_a_wide_beam_finds_the_best_of_all() -> None:
             p.add_(torch.randn_like(p) * 0.5)
         words = [1, 4, 5, 6]
         prompts = [[4], [5, 1, 6]]
-        found = beam_search(model, texts(prompts, 0), [3, 3], SYMBOLS, Beam(size=100, length_penalty=0.0))
+        found = beam_search(model, collate_texts(prompts, 0), [3, 3], SYMBOLS, Beam(size=100, length_penalty=0.0))
         said = [list(s) for n in range(4) for s in itertools.product(words, repeat=n)]
         for prompt, hypotheses in zip(prompts, found, strict=True):
             best = max(said, key=lambda s: log_probability(model, prompt, s))
@@ -256,9 +255,9 @@ def test_it_learns_to_count_in_half_precision() -> None:
         ids = g.integers(0, 12, (16, 9))
         for t in range(2, 9):
             ids[:, t] = (ids[:, t - 2] + 1) % 12
-        b = block(ids)
+        b = collate_blocks(ids)
         with torch.autocast("cpu", torch.bfloat16):
-            loss = model(b, smoothing=0.0) / len(b.places)
+            loss = model(b, smoothing=0.0) / len(b.label_positions)
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
@@ -268,15 +267,15 @@ def test_it_learns_to_count_in_half_precision() -> None:
 
 def test_weights_are_recorded_step_by_step() -> None:
     model, b = build(), batch([6, 6])
-    whole, stepped = Record(("decoder",)), Record(("decoder",))
+    whole, stepped = AttentionRecorder(("decoder",)), AttentionRecorder(("decoder",))
     with torch.no_grad():
         model(b, whole)
-        state = model.start(texts(b.ids[:, :4].tolist(), 0), 4, stepped)
+        state = model.start(collate_texts(b.ids[:, :4].tolist(), 0), 4, stepped)
         model.step(b.ids[:, 3:], state)
         for a, c in zip(stepped.layers("decoder"), whole.layers("decoder"), strict=True):
             close(a, c)
         with pytest.raises(ValueError, match="equally long"):
-            model.start(texts([[5], [6, 7]], 0), 4, Record())
+            model.start(collate_texts([[5], [6, 7]], 0), 4, AttentionRecorder())
 
 
 def test_the_causal_kernel_is_used_in_training() -> None:
@@ -297,14 +296,14 @@ def test_lengths_are_checked_before_any_data() -> None:
         config.parse_config(LanguageModelConfig, {"attention": {"compress": "linformer"}}).check(16)
     with pytest.raises(RegardError, match="structural positions belong to the encoder"):
         config.parse_config(LanguageModelConfig, {"position": "structural"})
-    with pytest.raises(RegardError, match="17 places, but learned positions end at 16"):
+    with pytest.raises(RegardError, match="17 tokens, but learned positions end at 16"):
         build()(batch([16]))
 
 
 def test_a_batch_moves_as_one() -> None:
-    b = replace(block(np.array([[5, 6, 7, 8]]), names=(4,)), document=torch.tensor([[0, 0, 1]]))
+    b = replace(collate_blocks(np.array([[5, 6, 7, 8]]), names=(4,)), document=torch.tensor([[0, 0, 1]]))
     moved = b.to("meta")
     assert moved.rows == (4,)
-    for name in ("ids", "document", "labels", "places"):
+    for name in ("ids", "document", "labels", "label_positions"):
         assert getattr(moved, name).device.type == "meta"
     assert moved.segments is None

@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.models.lstm import BiLstmConfig, ConcatPooler, Lstm, LstmConfig, LstmLanguageModel, flip
+from regard.models.batch import TextBatch, collate_blocks, collate_texts
+from regard.models.lstm import BiLstmConfig, ConcatPooler, Lstm, LstmConfig, LstmLanguageModel, reverse_rows
 from regard.models.recurrent import lstm
-from regard.models.texts import Texts, block, texts
 
 ENTRIES = 30
 
@@ -30,8 +30,8 @@ def ids(rows: int, length: int, seed: int = 1) -> Tensor:
     return torch.randint(4, ENTRIES, (rows, length), generator=torch.Generator().manual_seed(seed))
 
 
-def learned(rows: int = 2, length: int = 7) -> Texts:
-    return block(ids(rows, length + 1).numpy())
+def learned(rows: int = 2, length: int = 7) -> TextBatch:
+    return collate_blocks(ids(rows, length + 1).numpy())
 
 
 def by_hand(tower: torch.nn.Module, x: Tensor, residual: bool) -> Tensor:
@@ -71,10 +71,10 @@ def test_both_directions_are_learned_with_one_table() -> None:
 def test_no_direction_sees_what_it_is_to_say() -> None:
     """Of place 3: the forward half by places 0 to 3 alone, the backward half by 3 to the row's own end alone."""
     body = build(BiLstmConfig).body
-    x = body.words(ids(2, 6)).detach().requires_grad_()
-    body.words = lambda given: x  # type: ignore[method-assign]
+    x = body.embed(ids(2, 6)).detach().requires_grad_()
+    body.embed = lambda given: x  # type: ignore[method-assign]
     lengths = torch.tensor([6, 5])
-    top = body.both(ids(2, 6), lengths)[-1]
+    top = body.bidirectional(ids(2, 6), lengths)[-1]
     for half, seen in ((top[:, 3, :8], [1, 1, 1, 1, 0, 0]), (top[:, 3, 8:], [0, 0, 0, 1, 1, 1])):
         (given,) = torch.autograd.grad(half.sum(), x, retain_graph=True)
         found = (given.abs().sum(-1) > 0).long().tolist()
@@ -84,16 +84,16 @@ def test_no_direction_sees_what_it_is_to_say() -> None:
 
 def test_backwards_begins_at_each_rows_own_end() -> None:
     body, words = build(BiLstmConfig).body, ids(1, 4)
-    alone = body(Texts(words))
+    alone = body(TextBatch(words))
     beside = torch.cat([words, torch.zeros(1, 3, dtype=torch.long)], 1)
-    batch = Texts(torch.cat([beside, ids(1, 7)]), torch.tensor([[True] * 4 + [False] * 3, [True] * 7]))
+    batch = TextBatch(torch.cat([beside, ids(1, 7)]), torch.tensor([[True] * 4 + [False] * 3, [True] * 7]))
     torch.testing.assert_close(body(batch)[:1, :4], alone)
-    assert flip(torch.tensor([[1, 2, 3, 0]]), torch.tensor([3])).tolist() == [[3, 2, 1, 0]]
+    assert reverse_rows(torch.tensor([[1, 2, 3, 0]]), torch.tensor([3])).tolist() == [[3, 2, 1, 0]]
 
 
 def test_states_go_on_where_a_batch_ended() -> None:
-    model, whole = build(), block(ids(2, 13).numpy())
-    first, second = block(ids(2, 13).numpy()[:, :7]), block(ids(2, 13).numpy()[:, 6:])
+    model, whole = build(), collate_blocks(ids(2, 13).numpy())
+    first, second = collate_blocks(ids(2, 13).numpy()[:, :7]), collate_blocks(ids(2, 13).numpy()[:, 6:])
     one, states = model(first, None, 0.0, {})
     two, _ = model(second, None, 0.0, states)
     torch.testing.assert_close(one + two, model(whole, None, 0.0))
@@ -103,8 +103,10 @@ def test_states_go_on_where_a_batch_ended() -> None:
 @pytest.mark.parametrize("kind", [LstmConfig, BiLstmConfig])
 def test_step_by_step_is_the_same(kind: type[LstmConfig]) -> None:
     model, words = build(kind), ids(3, 9)
-    parallel = model(block(torch.cat([words, words[:, :1]], 1).numpy())).view(3, 9, ENTRIES)
-    prompts = texts([words[0, :4].tolist(), words[1, :1].tolist(), words[2, :2].tolist()], 0)  # of different lengths
+    parallel = model(collate_blocks(torch.cat([words, words[:, :1]], 1).numpy())).view(3, 9, ENTRIES)
+    prompts = collate_texts(
+        [words[0, :4].tolist(), words[1, :1].tolist(), words[2, :2].tolist()], 0
+    )  # of different lengths
     state, found = model.start(prompts, 5), []
     assert state.position.tolist() == [3, 0, 1]
     for t in range(5):

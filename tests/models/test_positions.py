@@ -6,9 +6,9 @@ import torch
 
 from regard import config
 from regard.errors import RegardError
-from regard.models.batch import Pairs
+from regard.models.batch import PairBatch
 from regard.models.transformer import Transformer, TransformerConfig
-from regard.nn import backend
+from regard.nn import attention
 from regard.nn.layout import Layout
 from tests.models.promises import batch
 
@@ -47,7 +47,7 @@ def test_order_matters_in_both(position: object) -> None:
     model = build(position)
     b, swap = batch([(6, 6)]), [0, 2, 1, 3, 4, 5, 6]
     memory, layout = model.encode(b)
-    assert (model.encode(Pairs(b.source[:, swap], None))[0][:, swap] - memory).abs().max() > 0.01
+    assert (model.encode(PairBatch(b.source[:, swap], None))[0][:, swap] - memory).abs().max() > 0.01
     places = Layout.of(b.target.shape[1])
     last = [model.decode(target, places, memory, layout)[0, -1] for target in (b.target, b.target[:, swap])]
     assert (last[0] - last[1]).abs().max() > 0.01
@@ -56,14 +56,14 @@ def test_order_matters_in_both(position: object) -> None:
 def test_order_is_nothing_without_positions() -> None:
     model, swap = build("none"), [0, 2, 1, 3, 4, 5, 6]
     b = batch([(6, 6)])
-    close(model.encode(Pairs(b.source[:, swap], None))[0][:, swap], model.encode(b)[0])
+    close(model.encode(PairBatch(b.source[:, swap], None))[0][:, swap], model.encode(b)[0])
 
 
 def test_alibi_alone_does_not_know_left_from_right() -> None:
     b = batch([(6, 6)])
     for position, same in (("alibi", True), ("t5", False), ("rotary", False)):
         model = build(position)
-        there, back = model.encode(b)[0], model.encode(Pairs(b.source.flip(1), None))[0].flip(1)
+        there, back = model.encode(b)[0], model.encode(PairBatch(b.source.flip(1), None))[0].flip(1)
         assert torch.allclose(there, back, atol=1e-9) == same
 
 
@@ -77,7 +77,7 @@ def test_step_by_step_is_the_parallel_pass(position: object) -> None:
         for tokens in b.target.split([3, 1, 1, 2, 1, 1, 1], 1):
             out, state = model.step(tokens, state)
             outs.append(out)
-        close(torch.cat(outs, 1).flatten(0, 1)[b.places], model(b))
+        close(torch.cat(outs, 1).flatten(0, 1)[b.label_positions], model(b))
 
 
 @pytest.mark.parametrize("position", ALL, ids=str)
@@ -106,11 +106,11 @@ def test_a_sentence_alone_and_in_a_padded_batch(position: object) -> None:
     for row, (n, expected) in enumerate(zip((4, 10, 2), model(many).split([3, 9, 2]), strict=True)):
         target = many.target[row : row + 1, : len(expected)]
         places = torch.from_numpy(np.arange(len(expected)))
-        alone = Pairs(many.source[row : row + 1, :n], None, target, places=places)
+        alone = PairBatch(many.source[row : row + 1, :n], None, target, label_positions=places)
         torch.testing.assert_close(model(alone), expected, atol=1e-12, rtol=1e-12)
 
 
-def gradients(model: Transformer, b: Pairs) -> list[torch.Tensor]:
+def gradients(model: Transformer, b: PairBatch) -> list[torch.Tensor]:
     """The logits, then the gradient of every parameter."""
     model.zero_grad()
     logits = model(b)
@@ -124,7 +124,7 @@ def test_torchs_kernel_is_the_plain_path(position: object, monkeypatch: pytest.M
     b = batch([(5, 3), (2, 6), (7, 7)])
     fast = gradients(model, b)
     assert {layer.attention.path for layer in [*model.encoder, *model.decoder]} == {"sdpa"}
-    monkeypatch.setattr(backend, "choose", lambda job: (None, ""))
+    monkeypatch.setattr(attention, "choose_backend", lambda inputs: (None, ""))
     plain = gradients(model, b)
     assert model.encoder[0].attention.path == "plain"
     for x, y in zip(fast, plain, strict=True):
@@ -151,7 +151,7 @@ def test_learned_positions_end() -> None:
     model = build({"kind": "learned", "length": 5})
     assert model.longest == 5
     assert build("rotary").longest is None
-    with pytest.raises(RegardError, match="6 places, but learned positions end at 5"):
+    with pytest.raises(RegardError, match="6 tokens, but learned positions end at 5"):
         model(batch([(5, 3)]))
     keys = {"layers": 1, "size": 8, "heads": 2, "position": {"kind": "learned", "length": 5}}
     with pytest.raises(ValueError, match=r"position\.encoder\.length is 5"):

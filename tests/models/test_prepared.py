@@ -7,8 +7,8 @@ import torch
 
 from regard.accel.fused_step import Cross, Own, fused
 from regard.models import transformer
-from regard.models.texts import texts
-from regard.nn.record import Record
+from regard.models.batch import collate_texts
+from regard.nn.record import AttentionRecorder
 from tests.models.test_lm import build as build_lm
 from tests.models.test_transformer import batch, build
 
@@ -48,12 +48,12 @@ def same_steps(model: Any, start: Any, steps: int = 6, beams: int = 1, uneven: b
     with torch.inference_mode():
         states = [start(), start()]
         for state in states:
-            state.spread(beams)
+            state.expand_beams(beams)
         for n in range(steps):
             if uneven and n == 2:  # the first sentence gives way to a new one
                 for state in states:
                     fresh = start()
-                    fresh.spread(beams)
+                    fresh.expand_beams(beams)
                     fresh.reorder(torch.tensor([1]))
                     state.release([0])
                     state.write(torch.tensor([0]), fresh)
@@ -64,7 +64,7 @@ def same_steps(model: Any, start: Any, steps: int = 6, beams: int = 1, uneven: b
             assert torch.equal(states[0].position, states[1].position)
             branch = torch.randint(0, beams, (rows // beams, beams), generator=g)
             for state in states:
-                state.branch(branch)
+                state.reorder_beams(branch)
 
 
 @pytest.mark.parametrize("uneven", [False, True])
@@ -100,19 +100,19 @@ def test_what_is_known_is_prepared() -> None:
 
 def test_weights_that_are_recorded_are_recorded() -> None:
     model = build()
-    record = Record()
+    record = AttentionRecorder()
     with torch.inference_mode():
         state = model.start(batch([(5, 4), (3, 4)]), 9, record)
-        record.begin()
+        record.mark_prefill()
         fused(model).step(torch.tensor([[2], [2]]), state)
-    assert len(record.at("cross", 0).steps) == 1
+    assert len(record.at("cross", 0).weights) == 1
 
 
 @pytest.mark.parametrize("beams", [1, 3])
 def test_steps_of_a_language_model(beams: int) -> None:
     """Prompts of several lengths: rows begin at several places, and the longer ones' keys stay hidden."""
     model = build_lm()
-    given = texts([[5, 6, 7, 8], [9, 4], [3, 5, 6]], 0)
+    given = collate_texts([[5, 6, 7, 8], [9, 4], [3, 5, 6]], 0)
     same_steps(model, lambda: model.start(given, 9), beams=beams)
 
 
@@ -120,10 +120,10 @@ def test_sources_that_are_read_in_parts(monkeypatch) -> None:
     """Three parts, each as long as its own longest, give the steps of one batch."""
     model, given = build(), batch([(9, 4), (8, 4), (5, 4), (4, 4), (4, 4), (1, 4)])
     words = torch.randint(4, 16, (6, 3), generator=torch.Generator().manual_seed(0))
-    assert [len(part.source) for part in given.apart(20)] == [2, 3, 1]
+    assert [len(part.source) for part in given.split_sources(20)] == [2, 3, 1]
     found = []
     for places in (20, None):
-        monkeypatch.setattr(transformer, "READ", {"cpu": places})
+        monkeypatch.setattr(transformer, "ENCODE_TOKENS", {"cpu": places})
         with torch.inference_mode():
             found.append(model.step(words, model.start(given, 5))[0])
     torch.testing.assert_close(*found, atol=1e-9, rtol=0)

@@ -5,9 +5,9 @@ import torch
 
 from regard import config
 from regard.decoding import Beam, Greedy, Hypothesis, Sample, Symbols
-from regard.models.batch import Packed, Pairs, pairs, sources
+from regard.models.batch import PairBatch, RaggedRows, collate_pairs, collate_sources
 from regard.models.transformer import Transformer, TransformerConfig
-from regard.nn.record import PLACES, Record
+from regard.nn.record import ROLES, AttentionRecorder
 from tests.searches import beam_search, greedy_search, sample
 
 SYMBOLS = Symbols(bos=2, eos=3, never=(0, 2))
@@ -27,9 +27,9 @@ def model() -> Transformer:
 
 def forced(model: Transformer, source: list[int], said: list[int]) -> dict[str, torch.Tensor]:
     """The weights of one pair in a single pass over the whole target, as a batch of its own."""
-    record = Record()
-    model(pairs(Packed.of([source]), Packed.of([said]), Marks(), Marks()), record)
-    return record.path([0])
+    record = AttentionRecorder()
+    model(collate_pairs(RaggedRows.of([source]), RaggedRows.of([said]), Marks(), Marks()), record)
+    return record.trace([0])
 
 
 def check(model: Transformer, found: list[Hypothesis]) -> None:
@@ -38,7 +38,7 @@ def check(model: Transformer, found: list[Hypothesis]) -> None:
         expected = forced(model, source, h.tokens)
         s, t = len(source) + 1, len(h.tokens) + 1
         shapes = {"encoder": (2, 2, s, s), "decoder": (3, 2, t, t), "cross": (3, 2, t, s)}
-        for place in PLACES:
+        for place in ROLES:
             seen = h.attention[place]
             layers, heads, queries, keys = shapes[place]
             assert (seen[..., keys:] == 0).all()  # padding, and what was not said yet
@@ -46,12 +46,12 @@ def check(model: Transformer, found: list[Hypothesis]) -> None:
             assert expected[place].shape == (layers, heads, queries, keys)
 
 
-def batch() -> Pairs:
-    return Pairs(*sources(Packed.of(SOURCES), 0, 3))
+def batch() -> PairBatch:
+    return PairBatch(*collate_sources(RaggedRows.of(SOURCES), 0, 3))
 
 
 def test_beams_take_their_attention_along(model: Transformer) -> None:
-    found = beam_search(model, batch(), [9, 4, 12], SYMBOLS, Beam(size=4), 3, Record())
+    found = beam_search(model, batch(), [9, 4, 12], SYMBOLS, Beam(size=4), 3, AttentionRecorder())
     for rank in range(3):
         check(model, [options[rank] for options in found])
     plain = beam_search(model, batch(), [9, 4, 12], SYMBOLS, Beam(size=4), 3)
@@ -60,21 +60,21 @@ def test_beams_take_their_attention_along(model: Transformer) -> None:
 
 
 def test_greedy_and_sampling_record_too(model: Transformer) -> None:
-    check(model, greedy_search(model, batch(), [9, 4, 12], SYMBOLS, Greedy(), Record()))
-    check(model, sample(model, batch(), [9, 4, 12], SYMBOLS, Sample(), None, Record()))
+    check(model, greedy_search(model, batch(), [9, 4, 12], SYMBOLS, Greedy(), AttentionRecorder()))
+    check(model, sample(model, batch(), [9, 4, 12], SYMBOLS, Sample(), None, AttentionRecorder()))
 
 
 def test_only_what_is_asked_for(model: Transformer) -> None:
-    record = Record(places=("cross",))
+    record = AttentionRecorder(roles=("cross",))
     model.start(batch(), 4, record)
-    assert record.path([0]) == {}
-    model(pairs(Packed.of(SOURCES), Packed.of(SOURCES), Marks(), Marks()), record)
-    assert set(record.path([0])) == {"cross"}
+    assert record.trace([0]) == {}
+    model(collate_pairs(RaggedRows.of(SOURCES), RaggedRows.of(SOURCES), Marks(), Marks()), record)
+    assert set(record.trace([0])) == {"cross"}
 
 
 def test_gradients_flow_through_a_record_that_keeps_the_graph(model: Transformer) -> None:
-    record = Record(places=("cross",), graph=True)
-    model(pairs(Packed.of(SOURCES), Packed.of(SOURCES), Marks(), Marks()), record)
+    record = AttentionRecorder(roles=("cross",), keep_graph=True)
+    model(collate_pairs(RaggedRows.of(SOURCES), RaggedRows.of(SOURCES), Marks(), Marks()), record)
     record.layers("cross")[1][..., 0].sum().backward()
     gradient = model.decoder[1].cross.query.weight.grad
     assert gradient is not None
@@ -82,6 +82,6 @@ def test_gradients_flow_through_a_record_that_keeps_the_graph(model: Transformer
 
 
 def test_rows_that_are_recorded_cannot_be_replaced(model: Transformer) -> None:
-    state = model.start(batch(), 4, Record())
+    state = model.start(batch(), 4, AttentionRecorder())
     with pytest.raises(ValueError, match="cannot be replaced"):
         state.write(torch.tensor([0]), model.start(batch(), 4))

@@ -10,9 +10,9 @@ import torch
 from regard import config
 from regard.decoding import Beam, Symbols
 from regard.errors import RegardError
-from regard.models.batch import Packed, Pairs, pairs
+from regard.models.batch import PairBatch, RaggedRows, collate_pairs
 from regard.models.rnn import Rnn, RnnConfig
-from regard.nn.record import Record
+from regard.nn.record import AttentionRecorder
 from tests.models import promises
 from tests.models.promises import MARKS, batch
 from tests.searches import beam_search
@@ -188,14 +188,14 @@ def combinations(kind: dict[str, Any]) -> list[dict[str, Any]]:
     return [{"score": s, "pattern": p, "normalise": n} for s, p, n in found]
 
 
-def stepped(model: Rnn, b: Pairs, cuts: list[int]) -> torch.Tensor:
+def stepped(model: Rnn, b: PairBatch, cuts: list[int]) -> torch.Tensor:
     """The scores when the target is read in pieces."""
     state, outs, done = model.start(b, b.target.shape[1]), [], 0
     for cut in [*cuts, b.target.shape[1] - sum(cuts)]:
         out, state = model.step(b.target[:, done : done + cut], state)
         outs.append(out)
         done += cut
-    return torch.cat(outs, 1).flatten(0, 1)[b.places]
+    return torch.cat(outs, 1).flatten(0, 1)[b.label_positions]
 
 
 @pytest.mark.parametrize("cell", CELLS)
@@ -241,14 +241,14 @@ def test_gradients_reach_every_parameter(kind: dict[str, Any]) -> None:
 @pytest.mark.parametrize("kind", KINDS, ids=lambda k: "-".join(map(str, k.values())))
 def test_recorded_weights(kind: dict[str, Any]) -> None:
     b = batch([(5, 6), (3, 4)])
-    model, record = build(**kind), Record()
+    model, record = build(**kind), AttentionRecorder()
     model(b, record)
     (weights,) = record.layers("cross")
     assert weights.shape == (2, 1, 7, 6)
     close(weights.sum(-1), torch.ones(2, 1, 7, dtype=torch.float64), 1e-12)
     assert (weights[1, :, :, 4:] == 0).all()
     assert (weights[0] > 0).all()
-    again = Record()
+    again = AttentionRecorder()
     state = model.start(b, 7, again)
     for word in b.target.split(1, 1):
         _, state = model.step(word, state)
@@ -347,7 +347,7 @@ def test_beams_have_the_models_own_probabilities() -> None:
         for row, hypotheses in enumerate(found):
             source = [w for w in sources.source[row].tolist()[:-1] if w not in (MARKS.pad, MARKS.eos)]
             for h in hypotheses:
-                b = pairs(Packed.of([source]), Packed.of([h.tokens]), MARKS, MARKS)
+                b = collate_pairs(RaggedRows.of([source]), RaggedRows.of([h.tokens]), MARKS, MARKS)
                 logp = model(b).log_softmax(-1).gather(1, b.labels[:, None]).sum()
                 assert h.log_probability == pytest.approx(logp.item(), abs=1e-9)
 
@@ -370,10 +370,10 @@ def test_learns_to_copy(preset: str, score: str) -> None:
     model = config.parse_config(RnnConfig, {"preset": preset, "size": 32, "layers": 1}).build(14, 14)
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-2)
 
-    def copies(seed: int) -> Pairs:
+    def copies(seed: int) -> PairBatch:
         g = np.random.default_rng(seed)
-        rows = Packed.of([g.integers(4, 14, g.integers(3, 7)) for _ in range(64)])
-        return pairs(rows, rows, MARKS, MARKS)
+        rows = RaggedRows.of([g.integers(4, 14, g.integers(3, 7)) for _ in range(64)])
+        return collate_pairs(rows, rows, MARKS, MARKS)
 
     for step in range(200):
         b = copies(step)

@@ -6,14 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.accel.training_graph import leaves
-from regard.models.batch import Packed, Pairs, pairs
+from regard.models.batch import PairBatch, RaggedRows, collate_pairs
 from regard.models.packed import PackedSequence
 from tests.models.promises import MARKS, batch
 
 LENGTHS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), min_size=1, max_size=40)
 
 
-def strips_of(b: Pairs) -> tuple[PackedSequence, PackedSequence]:
+def strips_of(b: PairBatch) -> tuple[PackedSequence, PackedSequence]:
     assert b.packed is not None
     return b.packed
 
@@ -25,14 +25,14 @@ def spans_of(strip: PackedSequence) -> tuple[list[int], list[int]]:
     return spans.start[:count].tolist(), spans.length[:count].tolist()
 
 
-def real_of(b: Pairs) -> list[list[list[int]]]:
+def real_of(b: PairBatch) -> list[list[list[int]]]:
     """The rows of both sides without their padding."""
     seen = torch.ones_like(b.source, dtype=torch.bool) if b.source_real is None else b.source_real
     sides = ((b.source, seen), (b.target, b.target_real))
     return [[row[there].tolist() for row, there in zip(ids, real, strict=True)] for ids, real in sides]
 
 
-def key(b: Pairs) -> list:
+def key(b: PairBatch) -> list:
     """What a recording is found by: the shapes of tensors, and all else as it is."""
     return [tuple(x.shape) if isinstance(x, torch.Tensor) else x for x in leaves(b.fixed())]
 
@@ -92,7 +92,7 @@ def test_shapes_come_again() -> None:
     for _ in range(200):
         usual = draw.integers(5, 40)
         rows = [draw.integers(4, 30, n) for n in draw.integers(usual, usual + 8, 4000 // (usual + 8))]
-        keys.add(tuple(key(pairs(Packed.of(rows), Packed.of(rows), MARKS, MARKS))))
+        keys.add(tuple(key(collate_pairs(RaggedRows.of(rows), RaggedRows.of(rows), MARKS, MARKS))))
     assert len(keys) < 40
 
 

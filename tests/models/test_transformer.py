@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from regard import config
-from regard.models.batch import Packed, pairs
+from regard.models.batch import RaggedRows, collate_pairs
 from regard.models.transformer import Transformer, TransformerConfig
 from tests.models import promises
 from tests.models.promises import batch
@@ -122,9 +122,9 @@ def test_a_sentence_alone_and_in_a_padded_batch() -> None:
 
 
 def test_each_side_is_padded_with_its_own_id() -> None:
-    b = pairs(
-        Packed.of([[5], [6, 7]]),
-        Packed.of([[5, 6], [7]]),
+    b = collate_pairs(
+        RaggedRows.of([[5], [6, 7]]),
+        RaggedRows.of([[5, 6], [7]]),
         SimpleNamespace(pad=8, bos=0, eos=1),
         SimpleNamespace(pad=20, bos=2, eos=3),
     )

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from torch import nn
 
 from regard import config
-from regard.nn.attention import AttentionConfig, attention, slow_paths
-from regard.nn.backend import choose, sdpa
-from regard.nn.backend.contract import Job
-from regard.nn.layout import Call, Layout
+from regard.nn.attention import AttentionConfig, attention, choose_backend, slow_paths
+from regard.nn.backend import SDPA
+from regard.nn.backend.contract import AttentionInputs
+from regard.nn.layout import AttentionContext, Layout
 from regard.nn.normalise import Softmax
 from regard.nn.pattern import Causal, Document, Full, Padding, Pattern
 from regard.nn.position import Position
-from regard.nn.record import Sink
-from regard.nn.score import AdditiveConfig, ScaledDot, ScaledDotConfig
+from regard.nn.record import LayerRecord
+from regard.nn.score import AdditiveConfig, ScaledDotConfig, ScaledDotScore
 
 
 def loop(q, k, v, allow):
@@ -40,7 +40,7 @@ def test_plain_function_is_the_formula(seed: int) -> None:
     q, k, v = g.normal(size=(2, 3, 4, 5)), g.normal(size=(2, 3, 6, 5)), g.normal(size=(2, 3, 6, 7))
     allow = g.random((2, 3, 4, 6)) < 0.6
     allow[0, 0, 0] = False
-    out, weights = attention(*(torch.tensor(x) for x in (q, k, v)), ScaledDot(5), Softmax(), torch.tensor(allow))
+    out, weights = attention(*(torch.tensor(x) for x in (q, k, v)), ScaledDotScore(5), Softmax(), torch.tensor(allow))
     np.testing.assert_allclose(out, loop(q, k, v, allow), atol=1e-12)
     assert (weights.numpy()[~allow] == 0).all()
     np.testing.assert_allclose(weights.sum(-1)[torch.tensor(allow).any(-1)], 1)
@@ -48,7 +48,7 @@ def test_plain_function_is_the_formula(seed: int) -> None:
 
 def test_plain_function_is_sdpa() -> None:
     q, k, v = torch.randn(3, 2, 4, 5, 8, dtype=torch.float64)
-    ours, _ = attention(q, k, v, ScaledDot(8), Softmax())
+    ours, _ = attention(q, k, v, ScaledDotScore(8), Softmax())
     torch.testing.assert_close(ours, nn.functional.scaled_dot_product_attention(q, k, v))
 
 
@@ -69,12 +69,12 @@ def test_multi_head_is_torchs() -> None:
     ours, theirs = layer_and_torch()
     x, memory = torch.randn(2, 4, 12, dtype=torch.float64), torch.randn(2, 6, 12, dtype=torch.float64)
     real = torch.tensor([[True] * 6, [True] * 3 + [False] * 3])
-    call = Call(Layout.of(4), Layout.of(6, real))
-    seen = Sink(graph=False)
-    out = ours(x, memory, call, record=seen)
+    context = AttentionContext(Layout.of(4), Layout.of(6, real))
+    seen = LayerRecord(keep_graph=False)
+    out = ours(x, memory, context, record=seen)
     expected, weights = theirs(x, memory, memory, key_padding_mask=~real, average_attn_weights=False)
     torch.testing.assert_close(out, expected)
-    torch.testing.assert_close(seen.steps[0], weights)
+    torch.testing.assert_close(seen.weights[0], weights)
 
 
 PATTERNS = [
@@ -104,14 +104,14 @@ def test_sdpa_is_the_reference_with_gradients(pattern, heads_size, lengths, doub
     real = torch.arange(n) < torch.tensor(lengths)[:, None]
     document = (torch.arange(n) // 2).expand(len(lengths), n) if packed else None
     layout = Layout(torch.arange(n)[None], n, real, document, right_padded=True)
-    call = Call(layout, layout)
+    context = AttentionContext(layout, layout)
     results = []
     for path in ("sdpa", "reference"):
         torch.manual_seed(1)
         q, k, v = (torch.randn(len(lengths), 2, n, heads_size, dtype=dtype, requires_grad=True) for _ in range(3))
-        job = Job(layer, q, k, v, call, pattern, None)
-        assert choose(job) == (sdpa, "")
-        out = sdpa(job) if path == "sdpa" else layer.reference(job)[0]
+        inputs = AttentionInputs(layer, q, k, v, context, pattern, None)
+        assert choose_backend(inputs) == (SDPA, "")
+        out = SDPA.compute(inputs) if path == "sdpa" else layer.reference(inputs)[0]
         kept = out.transpose(1, 2)[real]
         (kept * torch.linspace(-1, 1, kept.numel(), dtype=dtype).view_as(kept)).sum().backward()
         results.append([kept, *(x.grad.transpose(1, 2)[real] for x in (q, k, v))])
@@ -124,11 +124,11 @@ def test_under_autocast_a_cpu_attends_in_float32() -> None:
     torch.manual_seed(0)
     pattern = Causal() & Padding()
     layer = AttentionConfig().build(16, 2, Position(), pattern)
-    call = Call(Layout.of(9), Layout.of(9))
+    context = AttentionContext(Layout.of(9), Layout.of(9))
     given = [torch.randn(3, 2, 9, 8).bfloat16().requires_grad_() for _ in range(3)]
     wide = [x.detach().float().requires_grad_() for x in given]
     with torch.autocast("cpu", torch.bfloat16):
-        ours = sdpa(Job(layer, *given, call, pattern, None))
+        ours = SDPA.compute(AttentionInputs(layer, *given, context, pattern, None))
     theirs = nn.functional.scaled_dot_product_attention(*wide, is_causal=True)
     assert ours.dtype == torch.float32
     torch.testing.assert_close(ours, theirs, atol=0, rtol=0)
@@ -140,37 +140,37 @@ def test_under_autocast_a_cpu_attends_in_float32() -> None:
 def test_recording_changes_nothing() -> None:
     layer = AttentionConfig().build(8, 2, Position(), Causal() & Padding())
     x = torch.randn(2, 5, 8)
-    call = Call(Layout.of(5), Layout.of(5))
-    seen = Sink(graph=False)
-    assert torch.equal(layer(x, x, call), layer(x, x, call, record=seen))
-    assert seen.steps[0].shape == (2, 2, 5, 5)
-    assert (seen.steps[0].triu(1) == 0).all()
+    context = AttentionContext(Layout.of(5), Layout.of(5))
+    seen = LayerRecord(keep_graph=False)
+    assert torch.equal(layer(x, x, context), layer(x, x, context, record=seen))
+    assert seen.weights[0].shape == (2, 2, 5, 5)
+    assert (seen.weights[0].triu(1) == 0).all()
 
 
 def test_causal_gradient_of_the_future_is_exactly_zero() -> None:
     layer = AttentionConfig().build(8, 2, Position(), Causal() & Padding())
     x = torch.randn(1, 6, 8, requires_grad=True)
-    call = Call(Layout.of(6), Layout.of(6))
+    context = AttentionContext(Layout.of(6), Layout.of(6))
     for t in range(6):
-        (grad,) = torch.autograd.grad(layer(x, x, call)[0, t].sum(), x)
+        (grad,) = torch.autograd.grad(layer(x, x, context)[0, t].sum(), x)
         assert (grad[0, t + 1 :] == 0).all()
         assert (grad[0, : t + 1] != 0).any(-1).all()
 
 
 def test_patterns_combine() -> None:
     layout = Layout(torch.arange(4)[None], 4, torch.tensor([[True, True, True, False]]), torch.tensor([[0, 0, 1, 1]]))
-    call = Call(layout, layout)
-    both = (Causal() & Document() & Padding()).mask(call)
+    context = AttentionContext(layout, layout)
+    both = (Causal() & Document() & Padding()).mask(context)
     assert both is not None
     assert both[0, 0].int().tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 0]]
-    either = (Causal() | Document()).mask(call)
+    either = (Causal() | Document()).mask(context)
     assert either is not None
     assert either[0, 0].int().tolist() == [[1, 1, 0, 0], [1, 1, 0, 0], [1, 1, 1, 1], [1, 1, 1, 1]]
 
 
 def test_every_row_has_its_own_documents() -> None:
     layout = Layout(torch.arange(3)[None], 3, None, torch.tensor([[0, 0, 1], [0, 1, 1]]))
-    mask = (Full() & Document()).mask(Call(layout, layout))
+    mask = (Full() & Document()).mask(AttentionContext(layout, layout))
     assert mask is not None
     assert mask[:, 0, 1].int().tolist() == [[1, 1, 0], [0, 1, 1]]
 
@@ -182,22 +182,22 @@ class OneKeyAHead(Pattern):
     by_head = True
     shift: int = 0
 
-    def bind(self, q, call, layer, past=False):
+    def bind(self, q, context, layer, past=False):
         return OneKeyAHead(layer)
 
-    def allow(self, call, b, h, i, j):
+    def allow(self, context, b, h, i, j):
         return (j == h + self.shift) & (i >= 0)
 
 
 def test_patterns_may_differ_by_head_and_by_layer() -> None:
     layer = AttentionConfig().build(8, 2, Position(), OneKeyAHead() & Padding(), layer=1).double()
     x = torch.randn(2, 4, 8, dtype=torch.float64)
-    call = Call(Layout.of(4), Layout.of(4))
-    seen = Sink(graph=False)
-    out = layer(x, x, call, record=seen)
-    assert seen.steps[0][:, 0, :, 1].eq(1).all()
-    assert seen.steps[0][:, 1, :, 2].eq(1).all()
-    _, v = layer.project(x)
+    context = AttentionContext(Layout.of(4), Layout.of(4))
+    seen = LayerRecord(keep_graph=False)
+    out = layer(x, x, context, record=seen)
+    assert seen.weights[0][:, 0, :, 1].eq(1).all()
+    assert seen.weights[0][:, 1, :, 2].eq(1).all()
+    _, v = layer.project_kv(x)
     expected = layer.output(torch.cat([v[:, 0, 1], v[:, 1, 2]], -1))[:, None].expand_as(out)
     torch.testing.assert_close(out, expected)
 
@@ -205,9 +205,9 @@ def test_patterns_may_differ_by_head_and_by_layer() -> None:
 def test_causal_with_right_padding_needs_no_mask() -> None:
     real = torch.tensor([[True, True, False]])
     layout = Layout.of(3, real)
-    assert (Causal() & (Padding() & Document())).shape(Call(layout, layout)) == "causal"
+    assert (Causal() & (Padding() & Document())).shape(AttentionContext(layout, layout)) == "causal"
     packed = Layout(layout.position, 3, real, torch.tensor([[0, 1, 1]]), right_padded=True)
-    assert (Causal() & (Padding() & Document())).shape(Call(packed, packed)) == "mask"
+    assert (Causal() & (Padding() & Document())).shape(AttentionContext(packed, packed)) == "mask"
 
 
 def test_heads_must_divide() -> None:
@@ -225,7 +225,7 @@ def test_what_has_no_kernel_is_said_with_the_reason() -> None:
     assert slow_paths(model) == []  # nothing has run yet
     x = torch.randn(1, 3, 8)
     for layer in model.values():
-        layer(x, x, Call(Layout.of(3), Layout.of(3)))
+        layer(x, x, AttentionContext(Layout.of(3), Layout.of(3)))
     assert slow_paths(model) == [
         "attention in slow is computed by the plain function: the score Additive has no fused kernel"
     ]

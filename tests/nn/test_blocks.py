@@ -9,9 +9,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from regard.nn.attention import Attention, AttentionConfig
-from regard.nn.backend import blocks
-from regard.nn.backend.contract import Job
-from regard.nn.layout import Call, Layout
+from regard.nn.backend import BLOCKS
+from regard.nn.backend.contract import AttentionInputs
+from regard.nn.layout import AttentionContext, Layout
 from regard.nn.normalise import EntmaxConfig
 from regard.nn.pattern import Document, Padding
 from regard.nn.position import AlibiConfig, NoPositionConfig, RelativeConfig, T5Config
@@ -43,16 +43,16 @@ def build(pattern: str, heads: int, size: int, position=None, layer: int = 0, **
     return Attention(sizes, config, (position or NoPositionConfig()).build(sizes), always, layer).double()
 
 
-def job_of(layer: Attention, q: Tensor, k: Tensor, v: Tensor, call: Call) -> Job:
-    pattern = layer.pattern.bind(q, call, layer.layer)
-    return Job(layer, q, layer.prepare(k), v, call, pattern, layer.position.bias(q, call))
+def job_of(layer: Attention, q: Tensor, k: Tensor, v: Tensor, context: AttentionContext) -> AttentionInputs:
+    pattern = layer.pattern.bind(q, context, layer.layer)
+    return AttentionInputs(layer, q, layer.prepare_keys(k), v, context, pattern, layer.position.bias(q, context))
 
 
-def padded(lengths: list[int]) -> Call:
+def padded(lengths: list[int]) -> AttentionContext:
     n = max(lengths)
     real = torch.arange(n) < torch.tensor(lengths)[:, None]
     layout = Layout.of(n, None if real.all() else real)
-    return Call(layout, layout)
+    return AttentionContext(layout, layout)
 
 
 def compare(layer: Attention, lengths: list[int], heads: int, size: int, dtype=torch.float64, tolerance=1e-10) -> None:
@@ -60,7 +60,7 @@ def compare(layer: Attention, lengths: list[int], heads: int, size: int, dtype=t
     n = max(lengths)
     real = torch.arange(n) < torch.tensor(lengths)[:, None]
     results = []
-    for path in (blocks, lambda job: layer.reference(job)[0]):
+    for path in (BLOCKS.compute, lambda inputs: layer.reference(inputs)[0]):
         torch.manual_seed(1)
         q, k, v = (torch.randn(len(lengths), heads, n, size, dtype=dtype, requires_grad=True) for _ in range(3))
         layer.zero_grad()
@@ -103,8 +103,8 @@ def test_documents_in_one_row() -> None:
     document = (torch.arange(n) // 6)[None].expand(2, n)
     layout = Layout(torch.arange(n)[None], n, None, document, right_padded=True)
     q, k, v = torch.randn(3, 2, 2, n, 4, dtype=torch.float64)
-    job = job_of(layer, q, k, v, Call(layout, layout))
-    torch.testing.assert_close(blocks(job), layer.reference(job)[0], atol=1e-10, rtol=1e-10)
+    inputs = job_of(layer, q, k, v, AttentionContext(layout, layout))
+    torch.testing.assert_close(BLOCKS.compute(inputs), layer.reference(inputs)[0], atol=1e-10, rtol=1e-10)
 
 
 @pytest.mark.parametrize("pattern", ["window(3) | random(2, block=4)", "bigbird(4, global=1, random=2)", "global(3)"])
@@ -134,7 +134,7 @@ def test_which_kernel_serves() -> None:
     layer = build("window(8)", 2, 4, dropout=0.1).train()
     layer.attend(x, x, x, padded([256]))
     assert layer.path == "sdpa (dropout on the weights needs all of them)"
-    cached = Call(Layout(torch.tensor([[255]]), 256), Layout.of(256))
+    cached = AttentionContext(Layout(torch.tensor([[255]]), 256), Layout.of(256))
     layer.attend(x[:, :, -1:], x, x, cached)
     assert layer.path == "sdpa"
 

@@ -10,7 +10,7 @@ from regard.io.tensors import read_tensors, unique_state_dict, write_tensors
 from regard.models.transformer import TransformerConfig
 from regard.nn.attention import AttentionConfig
 from regard.nn.compress import LinformerConfig, StridedConvolutionConfig
-from regard.nn.layout import Call, Layout
+from regard.nn.layout import AttentionContext, Layout
 from regard.nn.pattern import Causal, Full, Padding
 from regard.nn.position import Position
 from regard.nn.sizes import Sizes
@@ -87,7 +87,7 @@ def test_linformer_belongs_to_the_encoder_and_has_a_length() -> None:
         model = config.parse_config(TransformerConfig, {"attention": {place: {"compress": "linformer"}}})
         with pytest.raises(ValueError, match="see the future"):
             model.check(8, 8)
-    with pytest.raises(RegardError, match="a length of 16, and this input has 17 places"):
+    with pytest.raises(RegardError, match="a length of 16, and this input has 17 tokens"):
         choice.build(SIZES)(*(x.float() for x in keys_and_values(17)), Layout.of(17))
     with pytest.raises(ValueError, match="size must be at least 1"):
         LinformerConfig(size=0)
@@ -163,7 +163,7 @@ def test_a_block_is_seen_once_its_last_place_is() -> None:
     layer = choices.build(8, 2, Position(), Causal() & Padding()).double()
     q, k, v = (torch.randn(1, 2, 8, 4, dtype=torch.float64, requires_grad=True) for _ in range(3))
     layout = Layout.of(8)
-    out = layer.attend(q, k, v, Call(layout, layout))
+    out = layer.attend(q, k, v, AttentionContext(layout, layout))
     assert (out[:, :, :2] == 0).all()
     for t in range(8):
         for g in torch.autograd.grad(out[:, :, t].sum(), (k, v), retain_graph=True):
@@ -206,7 +206,7 @@ def test_packed_documents_are_refused(choice) -> None:
     layer = AttentionConfig(compress=choice).build(8, 2, Position(), Full())
     x = torch.randn(1, 4, 8)
     with pytest.raises(RegardError, match="would mix the documents"):
-        layer(x, x, Call(layout, layout))
+        layer(x, x, AttentionContext(layout, layout))
 
 
 def test_a_factor_of_one_is_refused() -> None:

@@ -4,8 +4,8 @@ import numpy as np
 import torch
 
 from regard import config
+from regard.models.batch import collate_blocks
 from regard.models.lm import LanguageModelConfig
-from regard.models.texts import block
 from regard.nn.embedding import WordDropout
 
 
@@ -35,7 +35,7 @@ def test_gradients_stay_numbers_where_the_first_words_are_dropped() -> None:
     keys = {"layers": 40, "size": 64, "inner": 256, "heads": 2, "dropout": 0.0, "word_dropout": 0.9, "init": "normal"}
     torch.manual_seed(0)
     model = config.parse_config(LanguageModelConfig, {**keys, "position": "rotary"}).build(30)
-    model(block(np.arange(5, 30)[None]), None, 0.0).backward()
+    model(collate_blocks(np.arange(5, 30)[None]), None, 0.0).backward()
     assert all(torch.isfinite(p.grad).all() for p in model.parameters())
 
 

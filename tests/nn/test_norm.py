@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.accel import launch
-from regard.nn.dropout import Dropout, RowDropout, add
+from regard.nn.dropout import Dropout, RowDropout, add_dropout
 from regard.nn.norm import BatchNorm, LayerNorm, add_norm, norm_beside
 
 SHAPES = [(70, 48), (1, 16), (3, 5, 33), (2, 1), (7, 100)]  # sizes that are no powers of two; one row; more than a tile
@@ -163,7 +163,7 @@ def test_other_norms_are_left_alone(device: torch.device) -> None:
 def summed(x: Tensor, y: Tensor, weight: Tensor, dropout: Dropout) -> list[Tensor]:
     x, y = (z.detach().clone().requires_grad_() for z in (x, y))
     torch.manual_seed(5)
-    out = add(x, y, dropout)
+    out = add_dropout(x, y, dropout)
     out.backward(weight)
     return [out.detach(), x.grad, y.grad]  # type: ignore[list-item]
 

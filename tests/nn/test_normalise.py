@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from regard.nn.attention import AttentionConfig
-from regard.nn.layout import Call, Layout
+from regard.nn.layout import AttentionContext, Layout
 from regard.nn.normalise import (
     EntmaxConfig,
     HardConfig,
@@ -170,8 +170,8 @@ class Lookup(nn.Module):
         return keys.gather(1, place), keys, values, values.gather(1, place)[:, 0]
 
     def forward(self, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        call = Call(Layout.of(1), Layout.of(8))
-        return self.output(self.attention(self.query(query), self.key(keys) + self.value(values), call)[:, 0])
+        context = AttentionContext(Layout.of(1), Layout.of(8))
+        return self.output(self.attention(self.query(query), self.key(keys) + self.value(values), context)[:, 0])
 
     def learn(self, steps: int) -> "Lookup":
         optimiser = torch.optim.Adam(self.parameters(), 3e-3)

@@ -10,35 +10,37 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard import config
-from regard.models.batch import Packed, Pairs, pairs
+from regard.models.batch import PairBatch, RaggedRows, collate_pairs
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.nn.attention import Attention, AttentionConfig
-from regard.nn.layout import Call, Layout
-from regard.nn.pattern import PATTERNS, Document, Padding, Pattern, parse
-from regard.nn.pattern.sparse import Draw
+from regard.nn.layout import AttentionContext, Layout
+from regard.nn.pattern import PATTERNS, Document, Padding, Pattern, parse_pattern
+from regard.nn.pattern.sparse import BlockSampler
 from regard.nn.position import Position
 from regard.nn.sizes import Sizes
 
 MARKS = SimpleNamespace(pad=0, bos=2, eos=3)
 
 
-def call_of(lengths: list[int]) -> Call:
+def call_of(lengths: list[int]) -> AttentionContext:
     n = max(lengths)
     real = torch.arange(n) < torch.tensor(lengths)[:, None]
     layout = Layout.of(n, None if real.all() else real)
-    return Call(layout, layout)
+    return AttentionContext(layout, layout)
 
 
-def bound(text: str, call: Call, heads: int = 2, layer: int = 0) -> Pattern:
-    return parse(text, PATTERNS).bind(torch.zeros(call.rows, heads, call.queries.length, 1), call, layer)
+def bound(text: str, context: AttentionContext, heads: int = 2, layer: int = 0) -> Pattern:
+    return parse_pattern(text, PATTERNS).bind(
+        torch.zeros(context.rows, heads, context.queries.length, 1), context, layer
+    )
 
 
 def mask_of(text: str, lengths: list[int], heads: int = 2, layer: int = 0) -> np.ndarray:
     """[B, H, N, N]"""
-    call = call_of(lengths)
-    mask = bound(text, call, heads, layer).mask(call, heads)
+    context = call_of(lengths)
+    mask = bound(text, context, heads, layer).mask(context, heads)
     assert mask is not None
-    return mask.expand(call.rows, heads, -1, -1).numpy()
+    return mask.expand(context.rows, heads, -1, -1).numpy()
 
 
 # --- what is visible ---------------------------------------------------------------------------------------------
@@ -85,7 +87,7 @@ def test_bigbird_draws_from_the_rest(causal: bool) -> None:
 
 def test_draws_are_even() -> None:
     """10 of 40 without replacement, 3,000 times: each is drawn a quarter of the time, within 5 standard deviations."""
-    table = Draw(10, 1, seed=5, layer=0, heads=3, past=False).among(1000, torch.tensor([40]))
+    table = BlockSampler(10, 1, seed=5, layer=0, heads=3, past=False).sample(1000, torch.tensor([40]))
     assert (table.sort(-1).values.diff(dim=-1) > 0).all()
     spread = math.sqrt(3000 * 0.25 * 0.75)
     assert (torch.bincount(table.flatten(), minlength=40) - 750).abs().max() < 5 * spread
@@ -93,16 +95,16 @@ def test_draws_are_even() -> None:
 
 def test_draws_of_today_are_those_of_tomorrow() -> None:
     """A trained model has learned with its blocks: they must never change."""
-    assert Draw(2, 64, seed=0, layer=1, heads=2, past=False).among(3, torch.tensor([640])).tolist() == [
+    assert BlockSampler(2, 64, seed=0, layer=1, heads=2, past=False).sample(3, torch.tensor([640])).tolist() == [
         [[[2, 8], [1, 3], [0, 7]], [[6, 0], [8, 0], [8, 7]]]
     ]
 
 
 def test_fewer_candidates_than_asked_for() -> None:
-    table = Draw(3, 2, seed=0, layer=0, heads=1, past=False).among(4, torch.tensor([8, 4, 1]))
+    table = BlockSampler(3, 2, seed=0, layer=0, heads=1, past=False).sample(4, torch.tensor([8, 4, 1]))
     assert [sorted(k for k in row if k >= 0) for row in table[:, 0, 0].tolist()[1:]] == [[0, 1], [0]]
     assert len(set(table[0, 0, 0].tolist())) == 3
-    past = Draw(2, 2, seed=0, layer=0, heads=1, past=True).among(4, torch.tensor([0]))[0, 0]
+    past = BlockSampler(2, 2, seed=0, layer=0, heads=1, past=True).sample(4, torch.tensor([0]))[0, 0]
     assert [sorted(k for k in row if k >= 0) for row in past.tolist()[:3]] == [[], [0], [0, 1]]
 
 
@@ -138,13 +140,13 @@ def test_draws_follow_a_rows_own_length(text: str) -> None:
     st.sampled_from([1, 2, 4, 8]),
 )
 def test_every_visible_pair_is_listed_once(text, lengths, size) -> None:
-    call, n = call_of(lengths), max(lengths)
-    pattern = bound(text, call)
-    listed = pattern.blocks(call, size)
+    context, n = call_of(lengths), max(lengths)
+    pattern = bound(text, context)
+    listed = pattern.blocks(context, size)
     if listed is None:
         assert "block" in text or "bigbird" in text  # their own blocks are smaller than those asked for
         return
-    rows, count = call.rows, -(-n // size)
+    rows, count = context.rows, -(-n // size)
     keys = listed.keys.expand(rows, 2, count, -1)
     for b in range(rows):
         for h in range(2):
@@ -155,7 +157,7 @@ def test_every_visible_pair_is_listed_once(text, lengths, size) -> None:
     near = (keys[..., None] == torch.arange(count)).any(-2)  # [B, H, query blocks, key blocks]
     near = near.repeat_interleave(size, 2).repeat_interleave(size, 3)[:, :, :n, :n]
     edge = torch.minimum(torch.arange(n)[:, None], torch.arange(n)) < listed.edge
-    allowed = pattern.mask(call, 2)
+    allowed = pattern.mask(context, 2)
     assert not (allowed & ~(near | edge)).any()
     if listed.whole is not None:
         whole = (keys[..., None] == torch.arange(count)) & listed.whole.expand_as(keys)[..., None]
@@ -170,7 +172,7 @@ def test_a_window_on_the_past_lists_the_past() -> None:
 
 
 def test_blocks_are_for_whole_sequences() -> None:
-    cached = Call(Layout(torch.tensor([[7]]), 8), Layout.of(8))
+    cached = AttentionContext(Layout(torch.tensor([[7]]), 8), Layout.of(8))
     for text in ("window(2)", "global(1)", "bigbird(2)"):
         assert bound(text, cached).blocks(cached, 2) is None
 
@@ -194,17 +196,17 @@ def test_blocks_are_for_whole_sequences() -> None:
 )
 def test_impossible_numbers(text: str, wrong: str) -> None:
     with pytest.raises(ValueError, match=wrong):
-        parse(text, PATTERNS)
+        parse_pattern(text, PATTERNS)
 
 
 def test_more_blocks_than_there_are() -> None:
-    parse("random(8) | bigbird(64)", PATTERNS).check(512)
+    parse_pattern("random(8) | bigbird(64)", PATTERNS).check(512)
     with pytest.raises(
-        ValueError, match="8 random blocks cannot be drawn: the longest input of 440 places has 7 of 64"
+        ValueError, match="8 random blocks cannot be drawn: the longest input of 440 tokens has 7 of 64"
     ):
-        parse("window(3) | random(8)", PATTERNS).check(440)
+        parse_pattern("window(3) | random(8)", PATTERNS).check(440)
     with pytest.raises(ValueError, match="3 random blocks"):
-        parse("bigbird", PATTERNS).check(128)
+        parse_pattern("bigbird", PATTERNS).check(128)
 
 
 @pytest.mark.parametrize("text, place", [("window(2)", "cross"), ("bigbird", "cross"), ("local_m(2)", "decoder")])
@@ -247,11 +249,13 @@ def test_local_attention_is_luongs(kind: str, heads: int, d: int) -> None:
     layer, lengths = local(f"{kind}({d})", heads), [9, 4]
     q, k, v = (torch.randn(2, heads, n, 4, dtype=torch.float64) for n in (6, 9, 9))
     real = torch.arange(9) < torch.tensor(lengths)[:, None]
-    out = layer.attend(q, k, v, Call(Layout.of(6), Layout.of(9, real)))
+    out = layer.attend(q, k, v, AttentionContext(Layout.of(6), Layout.of(9, real)))
     expected = local_loop(layer, *(x.numpy() for x in (q, k, v)), lengths, d, kind == "local_p")
     np.testing.assert_allclose(out.detach(), expected, atol=1e-12)
     for t in range(6):  # as an RNN asks: one query at a time, at its place
-        one = layer.attend(q[:, :, t : t + 1], k, v, Call(Layout(torch.full((2, 1), t), t + 1), Layout.of(9, real)))
+        one = layer.attend(
+            q[:, :, t : t + 1], k, v, AttentionContext(Layout(torch.full((2, 1), t), t + 1), Layout.of(9, real))
+        )
         np.testing.assert_allclose(one[:, :, 0].detach(), expected[:, :, t], atol=1e-12)
 
 
@@ -259,16 +263,16 @@ def test_the_predicted_centre_learns() -> None:
     """Through the Gaussian alone, as the window has no gradient; by finite differences."""
     layer = local("local_p(40)", 2)
     q, k, v = (torch.randn(1, 2, n, 4, dtype=torch.float64, requires_grad=True) for n in (2, 6, 6))
-    call = Call(Layout.of(2), Layout.of(6))
-    assert torch.autograd.gradcheck(lambda *x: layer.attend(*x, call), (q, k, v))
-    layer.attend(q, k, v, call).sum().backward()
+    context = AttentionContext(Layout.of(2), Layout.of(6))
+    assert torch.autograd.gradcheck(lambda *x: layer.attend(*x, context), (q, k, v))
+    layer.attend(q, k, v, context).sum().backward()
     assert all(p.grad.abs().sum() > 0 for p in layer.learned.parameters())
 
 
 def test_a_target_past_the_source_sees_nothing() -> None:
     layer = local("local_m(1)", 1)
     q, k, v = (torch.randn(1, 1, n, 4, dtype=torch.float64, requires_grad=True) for n in (6, 2, 2))
-    out = layer.attend(q, k, v, Call(Layout.of(6), Layout.of(2)))
+    out = layer.attend(q, k, v, AttentionContext(Layout.of(6), Layout.of(2)))
     assert (out[0, 0, 3:] == 0).all()
     out.sum().backward()
     assert all(x.grad.isfinite().all() for x in (q, k, v))
@@ -292,10 +296,10 @@ def build(attention: dict) -> Transformer:
     return config.parse_config(TransformerConfig, small).build(30, 30).double().eval()
 
 
-def batch(lengths: list[tuple[int, int]], seed: int = 0) -> Pairs:
+def batch(lengths: list[tuple[int, int]], seed: int = 0) -> PairBatch:
     g = np.random.default_rng(seed)
     rows = [(g.integers(4, 30, s), g.integers(4, 30, t)) for s, t in lengths]
-    return pairs(Packed.of([s for s, _ in rows]), Packed.of([t for _, t in rows]), MARKS, MARKS)
+    return collate_pairs(RaggedRows.of([s for s, _ in rows]), RaggedRows.of([t for _, t in rows]), MARKS, MARKS)
 
 
 @settings(deadline=None, max_examples=60)
@@ -315,7 +319,7 @@ def test_step_by_step_is_the_parallel_pass(attention, lengths, prompt) -> None:
         for t in range(prompt, b.target.shape[1]):
             out, state = model.step(b.target[:, t : t + 1], state)
             outs.append(out)
-    stepped = torch.cat(outs, 1).flatten(0, 1)[b.places]
+    stepped = torch.cat(outs, 1).flatten(0, 1)[b.label_positions]
     torch.testing.assert_close(stepped, parallel, atol=1e-9, rtol=1e-9)
 
 
@@ -345,5 +349,5 @@ def test_a_sentence_alone_and_in_a_padded_batch(attention) -> None:
     g = np.random.default_rng(3)
     rows = [(g.integers(4, 30, s), g.integers(4, 30, t)) for s, t in lengths]
     for (source, target), expected in zip(rows, logits, strict=True):
-        alone = pairs(Packed.of([source]), Packed.of([target]), MARKS, MARKS)
+        alone = collate_pairs(RaggedRows.of([source]), RaggedRows.of([target]), MARKS, MARKS)
         torch.testing.assert_close(model(alone), expected, atol=1e-12, rtol=1e-12)

@@ -8,7 +8,7 @@ import torch
 
 from regard import config
 from regard.errors import RegardError
-from regard.models.batch import Packed, Pairs, pairs
+from regard.models.batch import PairBatch, RaggedRows, collate_pairs
 from regard.models.transformer import TransformerConfig
 from regard.nn.score import (
     AdditiveConfig,
@@ -120,8 +120,8 @@ def variance(score: object, **keys: object) -> float:
     layer = build(size=256, heads=2, attention={"score": score}, **keys).encoder[0].attention
     x = torch.randn(40, 30, 256, dtype=torch.float64)
     with torch.no_grad():
-        q, (k, _) = layer._split(layer.query(x)), layer.project(x)
-        return float(layer.score(q, layer.prepare(k)).var())
+        q, (k, _) = layer._split(layer.query(x)), layer.project_kv(x)
+        return float(layer.score(q, layer.prepare_keys(k)).var())
 
 
 @pytest.mark.parametrize("init, expected", [("xavier", 1.0), ("normal", (512 * 0.02**2) ** 2)])
@@ -136,8 +136,8 @@ def test_how_large_scores_of_base_begin(init: str, expected: float) -> None:
     )
     x = torch.randn(8, 100, 512)
     with torch.no_grad():
-        q, (k, _) = layer._split(layer.query(x)), layer.project(x)
-        assert float(layer.score(q, layer.prepare(k)).var()) == pytest.approx(expected, rel=0.1)
+        q, (k, _) = layer._split(layer.query(x)), layer.project_kv(x)
+        assert float(layer.score(q, layer.prepare_keys(k)).var()) == pytest.approx(expected, rel=0.1)
 
 
 def test_compensated_begins_as_the_scaled_product_does() -> None:
@@ -182,14 +182,14 @@ SCORES = [
 NORMALISERS = ["softmax", "hard", "sparsemax", "entmax"]
 
 
-def alone(b: Pairs, row: int) -> Pairs:
+def alone(b: PairBatch, row: int) -> PairBatch:
     """One sentence of a batch without its padding."""
     source = b.source[row] if b.source_real is None else b.source[row][b.source_real[row]]
     target = b.target[row][b.target_real[row]]
-    return pairs(Packed.of([source[:-1].tolist()]), Packed.of([target[1:].tolist()]), MARKS, MARKS)
+    return collate_pairs(RaggedRows.of([source[:-1].tolist()]), RaggedRows.of([target[1:].tolist()]), MARKS, MARKS)
 
 
-def stepwise(model: torch.nn.Module, b: Pairs, prompt: int = 2) -> torch.Tensor:
+def stepwise(model: torch.nn.Module, b: PairBatch, prompt: int = 2) -> torch.Tensor:
     """What the model says when it reads a prompt at once and then token by token."""
     with torch.no_grad():
         state = model.start(b, b.target.shape[1])
@@ -197,7 +197,7 @@ def stepwise(model: torch.nn.Module, b: Pairs, prompt: int = 2) -> torch.Tensor:
         for tokens in (b.target[:, :prompt], *b.target[:, prompt:].split(1, 1)):
             out, state = model.step(tokens, state)
             outs.append(out)
-    return torch.cat(outs, 1).flatten(0, 1)[b.places]
+    return torch.cat(outs, 1).flatten(0, 1)[b.label_positions]
 
 
 def same_alone_and_stepwise(model: torch.nn.Module) -> None:

@@ -10,9 +10,9 @@ from regard.accel import launch
 from regard.accel import packed_attention as short
 from regard.nn import dispatch
 from regard.nn.attention import Attention, AttentionConfig, attention
-from regard.nn.backend.contract import Job, views
+from regard.nn.backend.contract import AttentionInputs, split_heads
 from regard.nn.compress import StridedConvolutionConfig
-from regard.nn.layout import Call, Layout, Spans
+from regard.nn.layout import AttentionContext, Layout, SequenceSpans
 from regard.nn.normalise import EntmaxConfig
 from regard.nn.pattern import Causal, Document, Padding
 from regard.nn.position import AlibiConfig, Position, RelativeConfig
@@ -33,57 +33,59 @@ def end_to_end(lengths: list[int], device: torch.device, longest: int | None = N
     start = length.cumsum(0, dtype=torch.int32) - length
     position = torch.cat([torch.arange(n) for n in lengths])
     count, longest = torch.tensor([len(lengths)], dtype=torch.int32), longest or max(lengths)
-    spans = Spans(start.to(device), length.to(device), count.to(device), longest)
+    spans = SequenceSpans(start.to(device), length.to(device), count.to(device), longest)
     return Layout(position[None].to(device), longest, spans=spans)
 
 
-def job_of(layer: Attention, parts: tuple[Tensor, ...], call: Call) -> Job:
-    q, k, v = views(parts, layer.sizes.heads, layer.sizes.d_k, layer.sizes.d_k, layer.sizes.d_v)
-    return Job(layer, q, k, v, call, layer.pattern.bind(q, call, 0), None, parts)
+def job_of(layer: Attention, parts: tuple[Tensor, ...], context: AttentionContext) -> AttentionInputs:
+    q, k, v = split_heads(parts, layer.sizes.heads, layer.sizes.d_k, layer.sizes.d_k, layer.sizes.d_v)
+    return AttentionInputs(layer, q, k, v, context, layer.pattern.bind(q, context, 0), None, parts)
 
 
 def each(length: Tensor, count: Tensor) -> list[int]:
     return length[: int(count)].tolist()
 
 
-def one_by_one(job: Job, masks: list[Tensor] | None = None) -> Tensor:
+def one_by_one(inputs: AttentionInputs, masks: list[Tensor] | None = None) -> Tensor:
     """Each sequence by itself, by the plain function; `masks` [H, q, k] are what its weights are multiplied with."""
-    q, k = job.call.queries.spans, job.call.keys.spans
+    q, k = inputs.context.queries.spans, inputs.context.keys.spans
     assert q is not None
     assert k is not None
     asks, asked = each(q.length, q.count), each(k.length, k.count)
     outs = []
-    for n, (a, b, c) in enumerate(zip(job.q.split(asks, 2), job.k.split(asked, 2), job.v.split(asked, 2), strict=True)):
+    for n, (a, b, c) in enumerate(
+        zip(inputs.q.split(asks, 2), inputs.k.split(asked, 2), inputs.v.split(asked, 2), strict=True)
+    ):
         allow = torch.ones(a.shape[2], b.shape[2], dtype=torch.bool, device=a.device)
-        allow = allow.tril() if Causal() in job.pattern.parts() else allow
-        out, weights = attention(a, b, c, job.layer.score, job.layer.normalise, allow)
+        allow = allow.tril() if Causal() in inputs.pattern.parts() else allow
+        out, weights = attention(a, b, c, inputs.layer.score, inputs.layer.normalise, allow)
         outs.append(out if masks is None else (weights * masks[n]) @ c)
     return torch.cat(outs, 2)
 
 
-def with_gradients(path, layer: Attention, parts: tuple[Tensor, ...], call: Call) -> list[Tensor]:
+def with_gradients(path, layer: Attention, parts: tuple[Tensor, ...], context: AttentionContext) -> list[Tensor]:
     parts = tuple(part.detach().clone().requires_grad_() for part in parts)
-    out = path(job_of(layer, parts, call))
+    out = path(job_of(layer, parts, context))
     torch.manual_seed(7)
     out.backward(torch.randn(out.shape, dtype=torch.float64).to(out))
     return [out.detach(), *(part.grad for part in parts)]
 
 
-def random_parts(layer: Attention, call: Call, shape: str) -> tuple[Tensor, ...]:
+def random_parts(layer: Attention, context: AttentionContext, shape: str) -> tuple[Tensor, ...]:
     """Queries, keys and values in one tensor, in two, or each in its own."""
     torch.manual_seed(3)
     s = layer.sizes
     widths = {"one": [2 * s.d_k + s.d_v], "two": [s.d_k, s.d_k + s.d_v], "three": [s.d_k, s.d_k, s.d_v]}[shape]
-    places = [call.queries.length, call.keys.length, call.keys.length]
-    device = call.queries.position.device
+    places = [context.queries.length, context.keys.length, context.keys.length]
+    device = context.queries.position.device
     return tuple(torch.randn(1, n, s.heads * width).to(device) for n, width in zip(places, widths, strict=False))
 
 
 def compare(layer: Attention, asks: Layout, asked: Layout, shape: str) -> None:
-    call = Call(asks, asked)
-    parts = random_parts(layer, call, shape)
-    ours = with_gradients(short.packed_attention, layer, parts, call)
-    plain = with_gradients(one_by_one, layer.double(), tuple(part.double() for part in parts), call)
+    context = AttentionContext(asks, asked)
+    parts = random_parts(layer, context, shape)
+    ours = with_gradients(short.packed_attention, layer, parts, context)
+    plain = with_gradients(one_by_one, layer.double(), tuple(part.double() for part in parts), context)
     for a, b in zip(ours, plain, strict=True):
         torch.testing.assert_close(a.double(), b, atol=1e-5, rtol=1e-5)
 
@@ -108,10 +110,10 @@ def test_sequences_that_ask_others(device: torch.device, shape: str, sizes: tupl
 def test_no_keys_no_queries(device: torch.device) -> None:
     """Filler: where there is nothing to see, zeros and no NaN; what nobody asks has a gradient of zero."""
     asks, asked = end_to_end([4, 5, 3, 0], device), end_to_end([6, 0, 2, 7], device)
-    layer, call = layer_of(), Call(asks, asked)
+    layer, context = layer_of(), AttentionContext(asks, asked)
     compare(layer, asks, asked, "two")
-    parts = random_parts(layer, call, "two")
-    out, d_q, d_kv = with_gradients(short.packed_attention, layer.float(), parts, call)
+    parts = random_parts(layer, context, "two")
+    out, d_q, d_kv = with_gradients(short.packed_attention, layer.float(), parts, context)
     assert (out[:, :, 4:9] == 0).all()
     assert (d_q[:, 4:9] == 0).all()
     assert (d_kv[:, 8:] == 0).all()
@@ -140,10 +142,10 @@ def test_it_is_chosen_and_a_neighbour_is_never_seen(device: torch.device) -> Non
     """Through the layer: what one sequence says changes no other's output."""
     layer, layout = layer_of(), end_to_end([5, 8, 3], device)
     q, k, v = torch.randn(3, 1, 2, 16, 16).to(device)
-    first = layer.attend(q, k, v, Call(layout, layout))
+    first = layer.attend(q, k, v, AttentionContext(layout, layout))
     assert layer.path == "packed_attention"
     k[:, :, 5:13], v[:, :, 5:13] = 9.0, -9.0
-    again = layer.attend(q, k, v, Call(layout, layout))
+    again = layer.attend(q, k, v, AttentionContext(layout, layout))
     changed = (first != again).any(-1)[0].any(0)
     assert changed.tolist() == [5 <= n < 13 for n in range(16)]
 
@@ -153,17 +155,17 @@ def test_it_is_chosen_and_a_neighbour_is_never_seen(device: torch.device) -> Non
 LENGTHS = [16, 16, 9, 16]
 
 
-def dropped(layer: Attention, salt: int, call: Call) -> list[Tensor]:
+def dropped(layer: Attention, salt: int, context: AttentionContext) -> list[Tensor]:
     """The weights as dropout left them, [H, q, k] of each sequence: every value is the name of its place."""
-    names = torch.cat([torch.eye(16)[:n] for n in LENGTHS]).to(call.queries.position.device)
-    q, k, _ = random_parts(layer, call, "three")
+    names = torch.cat([torch.eye(16)[:n] for n in LENGTHS]).to(context.queries.position.device)
+    q, k, _ = random_parts(layer, context, "three")
     torch.manual_seed(salt)
-    out = short.packed_attention(job_of(layer, (q, k, names.repeat(1, layer.sizes.heads)[None]), call))
+    out = short.packed_attention(job_of(layer, (q, k, names.repeat(1, layer.sizes.heads)[None]), context))
     return [part[0, :, :, :n] for part, n in zip(out.split(LENGTHS, 2), LENGTHS, strict=True)]
 
 
-def masks_of(layer: Attention, salt: int, call: Call) -> list[Tensor]:
-    return [(weights > 0).double() / (1 - layer.dropout) for weights in dropped(layer, salt, call)]
+def masks_of(layer: Attention, salt: int, context: AttentionContext) -> list[Tensor]:
+    return [(weights > 0).double() / (1 - layer.dropout) for weights in dropped(layer, salt, context)]
 
 
 def same(a: list[Tensor], b: list[Tensor]) -> bool:
@@ -172,9 +174,9 @@ def same(a: list[Tensor], b: list[Tensor]) -> bool:
 
 def test_dropout_drops_its_share_and_scales_the_rest(device: torch.device) -> None:
     layout = end_to_end(LENGTHS, device)
-    layer, call = layer_of(4, dropout=0.3).train(), Call(layout, layout)
-    found = dropped(layer, 1, call)
-    whole = dropped(layer_of(4), 1, call)
+    layer, context = layer_of(4, dropout=0.3).train(), AttentionContext(layout, layout)
+    found = dropped(layer, 1, context)
+    whole = dropped(layer_of(4), 1, context)
     for weights, before in zip(found, whole, strict=True):
         torch.testing.assert_close(weights, torch.where(weights > 0, before / 0.7, 0.0), atol=1e-6, rtol=1e-5)
     kept = torch.cat([(weights > 0).flatten() for weights in found]).float()
@@ -182,19 +184,19 @@ def test_dropout_drops_its_share_and_scales_the_rest(device: torch.device) -> No
     assert float(kept.mean()) == pytest.approx(0.7, abs=0.03)
     seen = [head > 0 for weights in found if weights.shape[-1] == 16 for head in weights]
     assert all(not torch.equal(a, b) for n, a in enumerate(seen) for b in seen[:n])  # by sequence and by head
-    assert all(same(dropped(layer.eval(), salt, call), whole) for salt in (1, 2))
+    assert all(same(dropped(layer.eval(), salt, context), whole) for salt in (1, 2))
 
 
 def test_the_mask_follows_from_salt_and_seed(device: torch.device) -> None:
     layout = end_to_end(LENGTHS, device)
-    layer, call = layer_of(2, dropout=0.3).train(), Call(layout, layout)
+    layer, context = layer_of(2, dropout=0.3).train(), AttentionContext(layout, layout)
     seed = launch.seed(layout.position)
     try:
-        first, again, other_salt = (dropped(layer, salt, call) for salt in (1, 1, 2))
+        first, again, other_salt = (dropped(layer, salt, context) for salt in (1, 1, 2))
         seed.fill_(5)
-        other_seed = dropped(layer, 1, call)
+        other_seed = dropped(layer, 1, context)
         seed.fill_(0)
-        back = dropped(layer, 1, call)
+        back = dropped(layer, 1, context)
     finally:
         seed.fill_(0)
     assert same(first, again)
@@ -207,17 +209,17 @@ def test_the_mask_follows_from_salt_and_seed(device: torch.device) -> None:
 @pytest.mark.parametrize("causal", [False, True])
 def test_gradients_with_the_same_mask(device: torch.device, causal: bool) -> None:
     layout = end_to_end(LENGTHS, device)
-    layer, call = layer_of(2, causal=causal, dropout=0.3).train(), Call(layout, layout)
-    masks = masks_of(layer, 1, call)
-    parts = random_parts(layer, call, "one")
+    layer, context = layer_of(2, causal=causal, dropout=0.3).train(), AttentionContext(layout, layout)
+    masks = masks_of(layer, 1, context)
+    parts = random_parts(layer, context, "one")
 
-    def ours(job: Job) -> Tensor:
+    def ours(inputs: AttentionInputs) -> Tensor:
         torch.manual_seed(1)
-        return short.packed_attention(job)
+        return short.packed_attention(inputs)
 
-    found = with_gradients(ours, layer, parts, call)
+    found = with_gradients(ours, layer, parts, context)
     plain = with_gradients(
-        lambda job: one_by_one(job, masks), layer.double(), tuple(part.double() for part in parts), call
+        lambda inputs: one_by_one(inputs, masks), layer.double(), tuple(part.double() for part in parts), context
     )
     for a, b in zip(found, plain, strict=True):
         torch.testing.assert_close(a.double(), b, atol=1e-5, rtol=1e-5)
@@ -256,7 +258,7 @@ def test_what_is_refused(device: torch.device) -> None:
 
     def reason(asks: Layout, asked: Layout, dtype: torch.dtype = torch.float32) -> str | None:
         q, k = (torch.zeros(1, 2, layout.length, 16, dtype=dtype, device=device) for layout in (asks, asked))
-        return short.refuses(Job(layer, q, k, k, Call(asks, asked), SEEN, None))
+        return short.refuses(AttentionInputs(layer, q, k, k, AttentionContext(asks, asked), SEEN, None))
 
     packed, long = end_to_end([5, 3], device), end_to_end([129], device)
     assert reason(packed, packed) is None
@@ -264,9 +266,9 @@ def test_what_is_refused(device: torch.device) -> None:
     assert reason(Layout.of(8, device=device), packed) == reason(packed, Layout.of(8, device=device)) == ""
     assert reason(packed, packed, torch.float64) == ""
     assert reason(long, packed) == reason(packed, long) == "sequences have more than 128 places"
-    with dispatch.plain():
+    with dispatch.disabled():
         assert reason(packed, packed) == ""
-    with dispatch.plain(False):
+    with dispatch.disabled(False):
         assert reason(packed, packed) is None
     with torch.no_grad():  # a search is faster without
         assert reason(packed, packed) == ""

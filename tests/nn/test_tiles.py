@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from regard.accel.sparse_attention import plan_of
 from regard.accel.sparse_plan import KEYS, Plan
-from regard.nn.backend.contract import Job
-from regard.nn.layout import Call, Layout
-from regard.nn.pattern import PATTERNS, Causal, Document, Padding, Pattern, parse
+from regard.nn.backend.contract import AttentionInputs
+from regard.nn.layout import AttentionContext, Layout
+from regard.nn.pattern import PATTERNS, Causal, Document, Padding, Pattern, parse_pattern
 
 EXPRESSIONS = [
     "window(20)",
@@ -25,11 +25,11 @@ EXPRESSIONS = [
 ]
 
 
-def planned(expression: str, call: Call) -> tuple[Plan, Pattern]:
+def planned(expression: str, context: AttentionContext) -> tuple[Plan, Pattern]:
     """The plan, and the pattern it is of, bound to two heads."""
-    q = torch.zeros(call.rows, 2, call.keys.length, 1)
-    pattern = (parse(expression, PATTERNS) & (Padding() & Document())).bind(q, call, layer=1)
-    plan = plan_of(Job(None, q, q, q, call, pattern, None))  # type: ignore[arg-type]
+    q = torch.zeros(context.rows, 2, context.keys.length, 1)
+    pattern = (parse_pattern(expression, PATTERNS) & (Padding() & Document())).bind(q, context, layer=1)
+    plan = plan_of(AttentionInputs(None, q, q, q, context, pattern, None))  # type: ignore[arg-type]
     assert plan is not None
     return plan, pattern
 
@@ -76,10 +76,10 @@ def test_a_plan_is_what_the_pattern_allows(expression, lengths, packed) -> None:
     real = torch.arange(n) < torch.tensor(lengths)[:, None]
     document = torch.stack([torch.arange(n) // (90 + row) for row in range(len(lengths))]) if packed else None
     layout = Layout(torch.arange(n)[None], n, None if real.all() else real, document, right_padded=True)
-    call = Call(layout, layout)
-    plan, pattern = planned(expression, call)
-    mask = pattern.mask(call, 2).expand(call.rows, 2, n, n)
-    for b in range(call.rows):
+    context = AttentionContext(layout, layout)
+    plan, pattern = planned(expression, context)
+    mask = pattern.mask(context, 2).expand(context.rows, 2, n, n)
+    for b in range(context.rows):
         for h in range(2):
             g = b * plan.of_row + h * plan.of_head
             for seen in (by_queries(plan, g, n), by_keys(plan, g, n)):
@@ -88,11 +88,11 @@ def test_a_plan_is_what_the_pattern_allows(expression, lengths, packed) -> None:
 
 def test_interior_tiles_need_no_bits() -> None:
     """Of a window of 513 keys, 6 tiles in 10 are wholly visible; of BigBird's tiles all are."""
-    call = Call(Layout.of(4096), Layout.of(4096))
-    window, _ = planned("window(256)", call)
+    context = AttentionContext(Layout.of(4096), Layout.of(4096))
+    window, _ = planned("window(256)", context)
     assert (window.rows, window.width) == (128, 10)
     assert (window.refs[0, 16] < 0).sum() == 6
-    bird, _ = planned("bigbird(64)", call)
+    bird, _ = planned("bigbird(64)", context)
     assert (bird.rows, bird.width, bird.edge, bird.tops, len(bird.bits)) == (64, 8, 2, 2, 1)
     assert (bird.refs[:, 2:][bird.ids[:, 2:] < bird.asked] < 0).all()
 
@@ -100,22 +100,33 @@ def test_interior_tiles_need_no_bits() -> None:
 @pytest.mark.parametrize("expression, most", [("window(256)", 10), ("bigbird(64)", 20)])
 def test_no_tile_of_keys_waits_for_long(expression: str, most: int) -> None:
     """Beyond the edge, whose tiles are split, tiles of keys are met by few of queries: the work is balanced."""
-    plan, _ = planned(expression, Call(Layout.of(8192), Layout.of(8192)))
+    plan, _ = planned(expression, AttentionContext(Layout.of(8192), Layout.of(8192)))
     assert int(plan.starts.diff().max()) <= most
 
 
 def test_plans_are_kept_from_call_to_call() -> None:
-    first, _ = planned("bigbird(64)", Call(Layout.of(1000), Layout.of(1000)))
-    again, _ = planned("bigbird(64)", Call(Layout.of(1000), Layout.of(1000)))
+    first, _ = planned("bigbird(64)", AttentionContext(Layout.of(1000), Layout.of(1000)))
+    again, _ = planned("bigbird(64)", AttentionContext(Layout.of(1000), Layout.of(1000)))
     assert first is again
     shorter = Layout.of(1000, torch.arange(1000)[None] < 900)  # drawn from fewer blocks
-    assert planned("bigbird(64)", Call(shorter, shorter))[0] is not first
-    assert planned("window(99)", Call(shorter, shorter))[0] is planned("window(99)", Call(shorter, shorter))[0]
+    assert planned("bigbird(64)", AttentionContext(shorter, shorter))[0] is not first
+    assert (
+        planned("window(99)", AttentionContext(shorter, shorter))[0]
+        is planned("window(99)", AttentionContext(shorter, shorter))[0]
+    )
 
 
 def test_what_has_no_plan() -> None:
     q = torch.zeros(1, 2, 256, 1)
-    call, cached = Call(Layout.of(256), Layout.of(256)), Call(Layout(torch.tensor([[255]]), 256), Layout.of(256))
-    for expression, where in (("full", call), ("causal", call), ("random(2, block=48)", call), ("window(9)", cached)):
-        pattern = (parse(expression, PATTERNS) & Causal()).bind(q, where, 0)
-        assert plan_of(Job(None, q, q, q, where, pattern, None)) is None  # type: ignore[arg-type]
+    context, cached = (
+        AttentionContext(Layout.of(256), Layout.of(256)),
+        AttentionContext(Layout(torch.tensor([[255]]), 256), Layout.of(256)),
+    )
+    for expression, where in (
+        ("full", context),
+        ("causal", context),
+        ("random(2, block=48)", context),
+        ("window(9)", cached),
+    ):
+        pattern = (parse_pattern(expression, PATTERNS) & Causal()).bind(q, where, 0)
+        assert plan_of(AttentionInputs(None, q, q, q, where, pattern, None)) is None  # type: ignore[arg-type]

@@ -9,9 +9,8 @@ import torch
 from regard.errors import RegardError
 from regard.interop import bert
 from regard.io.tensors import load_weights, unique_state_dict
-from regard.models.batch import Packed
-from regard.models.bert import BertConfig, Pretraining
-from regard.models.texts import Texts, texts
+from regard.models.batch import RaggedRows, TextBatch, collate_texts
+from regard.models.bert import BertConfig, BertPretraining
 from regard.nn.attention import AttentionConfig
 
 transformers = pytest.importorskip("transformers")
@@ -45,25 +44,25 @@ def their_model(shape: str) -> torch.nn.Module:
     return made.double().eval()
 
 
-def our_model(theirs: torch.nn.Module) -> Pretraining:
+def our_model(theirs: torch.nn.Module) -> BertPretraining:
     ours = bert.config_here(theirs.config.to_dict(), "there").pretraining(ENTRIES).double().eval()
     load_weights(ours, bert.PRETRAINING.to_ours(theirs.state_dict(), unique_state_dict(ours), "there"), "there")
     return ours
 
 
-def batch(segments: int = 2) -> Texts:
+def batch(segments: int = 2) -> TextBatch:
     """Pairs of sentences, padded; some places are learned from."""
     g = np.random.default_rng(1)
     lengths = (9, 3, 16, 1)
     rows = [g.integers(4, ENTRIES, n) for n in lengths]
     sides = [np.sort(g.integers(0, segments, n)) for n in lengths]
-    made = texts(Packed.of(rows), PAD, Packed.of(sides))
+    made = collate_texts(RaggedRows.of(rows), PAD, RaggedRows.of(sides))
     places = torch.tensor([0, 4, 8, 16, 18, 33, 47, 48])  # in rows of 16
     labels = torch.from_numpy(g.integers(4, ENTRIES, len(places)))
-    return replace(made, places=places, labels=labels, classes=torch.tensor([0, 1, 1, 0]))
+    return replace(made, label_positions=places, labels=labels, classes=torch.tensor([0, 1, 1, 0]))
 
 
-def asked(b: Texts) -> dict[str, torch.Tensor]:
+def asked(b: TextBatch) -> dict[str, torch.Tensor]:
     return {"input_ids": b.ids, "attention_mask": b.real.long(), "token_type_ids": b.segments}
 
 
@@ -79,7 +78,7 @@ def test_logits_with_padding_and_segments(shape: str, kind: torch.dtype) -> None
         words, follows = ours.scores(b)
         torch.testing.assert_close(ours.body(b)[b.real], hidden.last_hidden_state[b.real], atol=room, rtol=room)
         torch.testing.assert_close(ours.pooler(ours.body(b)), hidden.pooler_output, atol=room, rtol=room)
-        wanted = expected.prediction_logits.flatten(0, 1)[b.places]
+        wanted = expected.prediction_logits.flatten(0, 1)[b.label_positions]
         torch.testing.assert_close(words, wanted, atol=room, rtol=room)
         torch.testing.assert_close(ours(b), words, atol=0, rtol=0)
         torch.testing.assert_close(follows, expected.seq_relationship_logits, atol=room, rtol=room)
@@ -100,8 +99,10 @@ def test_the_loss_of_pretraining_and_its_gradients() -> None:
     theirs = their_model("plain")
     ours, b = our_model(theirs), batch()
     labels = torch.full((b.ids.numel(),), -100)
-    labels[b.places] = b.labels
-    expected = theirs(**asked(b), labels=labels.view_as(b.ids), next_sentence_label=b.classes).loss * len(b.places)
+    labels[b.label_positions] = b.labels
+    expected = theirs(**asked(b), labels=labels.view_as(b.ids), next_sentence_label=b.classes).loss * len(
+        b.label_positions
+    )
     found = ours(b, smoothing=0.0)
     torch.testing.assert_close(found, expected, atol=1e-9, rtol=1e-9)
     found.backward()

@@ -8,8 +8,8 @@ from regard.decoding import Greedy, Symbols
 from regard.errors import RegardError
 from regard.interop import gpt2
 from regard.io.tensors import load_weights, unique_state_dict
+from regard.models.batch import TextBatch, collate_texts
 from regard.models.lm import LanguageModel, LanguageModelConfig
-from regard.models.texts import Texts, texts
 from regard.nn.position import RotaryConfig
 from tests.models.test_lm import to_continue
 from tests.searches import greedy_search
@@ -49,7 +49,7 @@ def rows(lengths: tuple[int, ...], seed: int = 1) -> list[list[int]]:
     return [g.integers(4, ENTRIES, n).tolist() for n in lengths]
 
 
-def batch(lengths: tuple[int, ...]) -> Texts:
+def batch(lengths: tuple[int, ...]) -> TextBatch:
     return to_continue(rows(lengths), pad=PAD, bos=EOS, eos=EOS)
 
 
@@ -58,7 +58,7 @@ def test_logits_with_padding(shape: str) -> None:
     theirs = their_model(shape)
     ours, b = our_model(theirs), batch((9, 3, 16, 1))
     with torch.no_grad():
-        expected = theirs(input_ids=b.ids, attention_mask=b.real.long()).logits.flatten(0, 1)[b.places]
+        expected = theirs(input_ids=b.ids, attention_mask=b.real.long()).logits.flatten(0, 1)[b.label_positions]
         found = ours(b)
     torch.testing.assert_close(found, expected, atol=1e-10, rtol=1e-10)
     assert found.std() > 0.3  # far from a flat model, where everything would agree
@@ -69,7 +69,7 @@ def test_logits_in_single_precision(shape: str) -> None:
     theirs = their_model(shape).float()
     ours, b = our_model(theirs).float(), batch((9, 3, 16, 1))
     with torch.no_grad():
-        expected = theirs(input_ids=b.ids).logits.flatten(0, 1)[b.places]
+        expected = theirs(input_ids=b.ids).logits.flatten(0, 1)[b.label_positions]
         torch.testing.assert_close(ours(b), expected, atol=1e-5, rtol=1e-5)
 
 
@@ -77,7 +77,7 @@ def test_the_loss_and_its_gradients() -> None:
     theirs = their_model("plain")
     ours, b = our_model(theirs), batch((9, 3, 16, 1))
     ours(b, smoothing=0.0).backward()
-    logits = theirs(input_ids=b.ids).logits.flatten(0, 1)[b.places]
+    logits = theirs(input_ids=b.ids).logits.flatten(0, 1)[b.label_positions]
     torch.nn.functional.cross_entropy(logits, b.labels, reduction="sum").backward()
     gradients = {name: p.grad for name, p in theirs.named_parameters()}
     expected = gpt2.weights_here(gradients, ours.config, unique_state_dict(ours), "gradients")
@@ -88,7 +88,7 @@ def test_the_loss_and_its_gradients() -> None:
 def test_greedy_output_after_prompts_of_different_lengths() -> None:
     theirs = their_model("plain")
     ours, prompts = our_model(theirs), rows((4, 1, 7, 2), seed=4)
-    found = greedy_search(ours, texts(prompts, PAD), [12] * 4, Symbols(EOS, EOS), Greedy())
+    found = greedy_search(ours, collate_texts(prompts, PAD), [12] * 4, Symbols(EOS, EOS), Greedy())
     for prompt, hypothesis in zip(prompts, found, strict=True):
         told = torch.tensor([prompt])
         said = theirs.generate(told, attention_mask=torch.ones_like(told), max_new_tokens=12, do_sample=False)

@@ -14,9 +14,16 @@ from regard.examples.features import Marks
 from regard.interop import bert
 from regard.interop.keys import KeyMap
 from regard.io.tensors import load_weights, unique_state_dict
-from regard.models.batch import Packed
-from regard.models.heads import Answerer, Chooser, Classifier, Headed, Options, Regressor, Tagger
-from regard.models.texts import Texts, texts
+from regard.models.batch import RaggedRows, TextBatch, collate_texts
+from regard.models.heads import (
+    BodyWithHead,
+    MultipleChoice,
+    MultipleChoiceBatch,
+    SequenceClassifier,
+    SequenceRegressor,
+    SpanClassifier,
+    TokenClassifier,
+)
 from regard.text import from_bert
 from regard.training.config import TrainingConfig
 from regard.training.loop import Trainer
@@ -41,7 +48,7 @@ def theirs_of(kind: str, labels: int = LABELS, **keys: object) -> nn.Module:
     return made.eval()
 
 
-def filled(ours: Headed, theirs: nn.Module, keys: KeyMap) -> Headed:
+def filled(ours: BodyWithHead, theirs: nn.Module, keys: KeyMap) -> BodyWithHead:
     load_weights(ours, keys.to_ours(theirs.state_dict(), unique_state_dict(ours), "there"), Path("there"))
     return ours.eval()
 
@@ -50,18 +57,18 @@ def body(theirs: nn.Module):
     return bert.config_here(theirs.config.to_dict(), "there").build(ENTRIES)
 
 
-def batch() -> Texts:
+def batch() -> TextBatch:
     g = np.random.default_rng(1)
     lengths = (9, 3, 16, 5, 12, 7)
     rows = [g.integers(4, ENTRIES, n) for n in lengths]
-    return texts(Packed.of(rows), 0, Packed.of([np.sort(g.integers(0, 2, n)) for n in lengths]))
+    return collate_texts(RaggedRows.of(rows), 0, RaggedRows.of([np.sort(g.integers(0, 2, n)) for n in lengths]))
 
 
 def same(found: torch.Tensor, wanted: torch.Tensor) -> None:
     torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-5)
 
 
-def same_gradients(ours: Headed, theirs: nn.Module, keys: KeyMap) -> None:
+def same_gradients(ours: BodyWithHead, theirs: nn.Module, keys: KeyMap) -> None:
     given = {name: p.grad for name, p in theirs.named_parameters()}
     wanted = keys.to_ours(given, unique_state_dict(ours), "gradients")
     for name, p in ours.named_parameters():
@@ -70,7 +77,7 @@ def same_gradients(ours: Headed, theirs: nn.Module, keys: KeyMap) -> None:
 
 def test_classes() -> None:
     theirs, b = theirs_of("SequenceClassification"), replace(batch(), classes=torch.tensor([0, 4, 2, 2, 1, 3]))
-    ours = filled(Classifier(body(theirs), LABELS), theirs, bert.CLASSIFIER)
+    ours = filled(SequenceClassifier(body(theirs), LABELS), theirs, bert.CLASSIFIER)
     wanted = theirs(**asked(b), labels=b.classes)
     same(ours(b), wanted.logits)
     assert wanted.logits.std() > 0.3
@@ -83,7 +90,7 @@ def test_classes() -> None:
 
 def test_numbers() -> None:
     theirs, b = theirs_of("SequenceClassification", 1), replace(batch(), classes=torch.randn(6))
-    ours = filled(Regressor(body(theirs), 1), theirs, bert.CLASSIFIER)
+    ours = filled(SequenceRegressor(body(theirs), 1), theirs, bert.CLASSIFIER)
     wanted = theirs(**asked(b), labels=b.classes)
     same(ours(b), wanted.logits[:, 0])
     same(ours(b, smoothing=0.0), wanted.loss * 6)
@@ -94,7 +101,7 @@ def test_tags() -> None:
     classes = torch.where(b.real, torch.randint(0, LABELS, b.ids.shape), -100)
     classes[:, 0] = -100
     b = replace(b, classes=classes)
-    ours = filled(Tagger(body(theirs), LABELS), theirs, bert.TAGGER)
+    ours = filled(TokenClassifier(body(theirs), LABELS), theirs, bert.TAGGER)
     wanted = theirs(**asked(b), labels=classes)
     same(ours(b)[b.real], wanted.logits[b.real])
     loss = ours(b, smoothing=0.0)
@@ -106,11 +113,13 @@ def test_tags() -> None:
 
 def test_spans() -> None:
     theirs, b = theirs_of("QuestionAnswering", 2), batch()
-    ours = filled(Answerer(body(theirs)), theirs, bert.ANSWERER)
+    ours = filled(SpanClassifier(body(theirs)), theirs, bert.ANSWERER)
     wanted = theirs(**asked(b))
     same(ours(b)[..., 0][b.real], wanted.start_logits[b.real])
     same(ours(b)[..., 1][b.real], wanted.end_logits[b.real])
-    alike = Texts(b.ids[:, :3], torch.ones(6, 3, dtype=torch.bool), segments=b.segments[:, :3])  # theirs counts padding
+    alike = TextBatch(
+        b.ids[:, :3], torch.ones(6, 3, dtype=torch.bool), segments=b.segments[:, :3]
+    )  # theirs counts padding
     alike = replace(alike, classes=torch.tensor([[0, 0], [1, 2], [2, 2], [0, 1], [1, 1], [0, 2]]))
     spans = {"start_positions": alike.classes[:, 0], "end_positions": alike.classes[:, 1]}
     same(ours(alike, smoothing=0.0), theirs(**asked(alike), **spans).loss * 6)
@@ -118,7 +127,7 @@ def test_spans() -> None:
 
 def test_padding_has_no_part_in_the_loss_of_spans() -> None:
     theirs, b = theirs_of("QuestionAnswering", 2), replace(batch(), classes=torch.tensor([[1, 2]] * 6))
-    ours = filled(Answerer(body(theirs)), theirs, bert.ANSWERER)
+    ours = filled(SpanClassifier(body(theirs)), theirs, bert.ANSWERER)
     more = replace(
         b,
         ids=nn.functional.pad(b.ids, (0, 4)),
@@ -132,8 +141,8 @@ def test_options() -> None:
     theirs, b = theirs_of("MultipleChoice"), batch()
     fields = {"ids": b.ids, "real": b.real, "segments": b.segments}
     groups = torch.arange(6).view(2, 3)
-    given = Options(**fields, classes=torch.tensor([2, 0]), groups=groups)
-    ours = filled(Chooser(body(theirs)), theirs, bert.CLASSIFIER)
+    given = MultipleChoiceBatch(**fields, classes=torch.tensor([2, 0]), groups=groups)
+    ours = filled(MultipleChoice(body(theirs)), theirs, bert.CLASSIFIER)
     wanted = theirs(**{k: v.view(2, 3, -1) for k, v in asked(b).items()}, labels=given.classes)
     same(ours(given), wanted.logits)
     same(ours(given, smoothing=0.0), wanted.loss * 2)
@@ -178,7 +187,7 @@ class Learned:
 
     fingerprint = ""
 
-    def loss(self, model: nn.Module, batch: Texts, carry: None) -> tuple[torch.Tensor, None]:
+    def loss(self, model: nn.Module, batch: TextBatch, carry: None) -> tuple[torch.Tensor, None]:
         return model(batch, None, 0.0), carry
 
 
@@ -187,7 +196,7 @@ class Learned:
 def test_steps_are_those_of_their_examples(decoupled: bool, kind: type[torch.optim.Adam]) -> None:
     """Adam with either decay, which spares biases and norms; a linear schedule with warm-up; clipping."""
     theirs, b = theirs_of("SequenceClassification"), replace(batch(), classes=torch.tensor([0, 4, 2, 2, 1, 3]))
-    ours = filled(Classifier(body(theirs), LABELS), theirs, bert.CLASSIFIER).train()
+    ours = filled(SequenceClassifier(body(theirs), LABELS), theirs, bert.CLASSIFIER).train()
     said = {"kind": "linear", "peak": 1e-3, "warmup": 4}, {"beta2": 0.999, "epsilon": 1e-4, "weight_decay": 0.3}
     optimised = {**said[1], "decoupled": decoupled}
     settings = parse_config(TrainingConfig, {"steps": 16, "schedule": said[0], "optimiser": optimised, "clip": 1.0})

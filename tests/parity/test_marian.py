@@ -10,7 +10,7 @@ import torch
 from regard import config
 from regard.decoding import Greedy, Symbols
 from regard.io.tensors import load_weights
-from regard.models.batch import Packed, Pairs, pairs, sources
+from regard.models.batch import PairBatch, RaggedRows, collate_pairs, collate_sources
 from regard.models.transformer import Transformer, TransformerConfig
 from tests.searches import greedy_search
 
@@ -93,14 +93,14 @@ def test_logits_with_padding(activation: str, scale: bool) -> None:
     ours = build(theirs, activation, scale)
     g = np.random.default_rng(1)
     rows = [(g.integers(4, ENTRIES, s), g.integers(4, ENTRIES, t)) for s, t in ((9, 4), (3, 11), (6, 6), (1, 1))]
-    source, target = (Packed.of(side) for side in zip(*rows, strict=True))
-    batch = pairs(source, target, *2 * [SimpleNamespace(pad=PAD, bos=PAD, eos=EOS)])
+    source, target = (RaggedRows.of(side) for side in zip(*rows, strict=True))
+    batch = collate_pairs(source, target, *2 * [SimpleNamespace(pad=PAD, bos=PAD, eos=EOS)])
     with torch.no_grad():
         expected = theirs(
             input_ids=batch.source, attention_mask=batch.source_real.long(), decoder_input_ids=batch.target
         )
         found = ours(batch)
-    wanted = (expected.logits - theirs.final_logits_bias).flatten(0, 1)[batch.places]
+    wanted = (expected.logits - theirs.final_logits_bias).flatten(0, 1)[batch.label_positions]
     # Marian keeps its position table in float32; everything else is float64.
     torch.testing.assert_close(found, wanted, atol=2e-6, rtol=2e-6)
     assert found.std() > 0.3  # far from a flat model, where everything would agree
@@ -111,7 +111,7 @@ def test_greedy_output() -> None:
     ours = build(theirs, "swish", True)
     g = np.random.default_rng(2)
     rows = [g.integers(4, ENTRIES, n) for n in (8, 2, 5, 12, 3, 7)]
-    source, real = sources(Packed.of(rows), PAD, EOS)
+    source, real = collate_sources(RaggedRows.of(rows), PAD, EOS)
     with torch.no_grad():
         outputs = theirs.generate(
             input_ids=source,
@@ -123,7 +123,7 @@ def test_greedy_output() -> None:
             forced_eos_token_id=None,
             renormalize_logits=False,
         )
-    found = greedy_search(ours, Pairs(source, real), [12] * len(rows), Symbols(PAD, EOS, (PAD,)), Greedy())
+    found = greedy_search(ours, PairBatch(source, real), [12] * len(rows), Symbols(PAD, EOS, (PAD,)), Greedy())
     for theirs_row, h in zip(outputs.tolist(), found, strict=True):
         words = theirs_row[1:13]
         assert h.tokens == (words[: words.index(EOS)] if EOS in words else words)

@@ -10,7 +10,7 @@ import regard
 from regard import config
 from regard.cli.interop import bring_in, send_out
 from regard.decoding import Beam, Greedy
-from regard.models.batch import Packed, pairs
+from regard.models.batch import RaggedRows, collate_pairs
 from regard.predict.translation import Translator
 from tests.interop import toy
 from tests.interop.opus import LINES, make_checkpoint, make_trained
@@ -41,13 +41,13 @@ def both_logits(theirs: Any, ours: Translator, lines: list[tuple[str, str]]) -> 
     """Of every real target place, with padding in the batch."""
     v = ours.vocabulary
     source, target = v.source.encode_batch([s for s, _ in lines]), v.target.encode_batch([t for _, t in lines])
-    batch = pairs(Packed.of(source), Packed.of(target), v.source, v.target)
+    batch = collate_pairs(RaggedRows.of(source), RaggedRows.of(target), v.source, v.target)
     assert batch.source_real is not None
     with torch.no_grad():
         expected = theirs(
             input_ids=batch.source, attention_mask=batch.source_real.long(), decoder_input_ids=batch.target
         )
-        return expected.logits.flatten(0, 1)[batch.places], ours.model(batch)
+        return expected.logits.flatten(0, 1)[batch.label_positions], ours.model(batch)
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -13,7 +13,7 @@ import regard
 from regard import recipe as recipes
 from regard.cli.embed import _save
 from regard.errors import RegardError
-from regard.models.texts import Texts
+from regard.models.batch import TextBatch
 from regard.predict.filling import Filler
 from regard.run import train_recipe
 from tests.tasks import bert_toy
@@ -38,7 +38,7 @@ def hidden(filler: Filler, text: str, layers: int | None = None) -> torch.Tensor
     t = filler.tokenizer
     ids = torch.tensor([[t.bos, *t.encode(text), t.eos]])
     with torch.inference_mode():
-        return filler.body(Texts(ids), layers=layers)[0]  # [T, D]
+        return filler.body(TextBatch(ids), layers=layers)[0]  # [T, D]
 
 
 def test_pooling_is_that_of_each_text_alone(filler: Filler) -> None:
@@ -76,7 +76,7 @@ def test_gaps_are_filled_by_the_scores_of_their_places(filler: Filler) -> None:
         ids = ids or [t.bos, *sea, t.mask, *t.encode("cat mat"), t.mask, *t.encode("."), t.eos]
         places = torch.tensor([n for n, i in enumerate(ids) if i == t.mask])
         with torch.inference_mode():
-            words, _ = filler.model.scores(Texts(torch.tensor([ids]), places=places))  # type: ignore[operator]
+            words, _ = filler.model.scores(TextBatch(torch.tensor([ids]), label_positions=places))  # type: ignore[operator]
         for gap, scores in zip(found[line], words.softmax(-1), strict=True):
             order = [i for i in scores.argsort(descending=True).tolist() if i not in t.special.values()][:4]
             assert [guess.word for guess in gap] == t.tokens(order)

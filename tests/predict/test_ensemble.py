@@ -14,7 +14,7 @@ from regard import recipe as recipes
 from regard.cli import main as cli
 from regard.decoding import Beam, Greedy, Sample
 from regard.errors import RegardError
-from regard.models.batch import Packed, pairs
+from regard.models.batch import RaggedRows, collate_pairs
 from regard.predict.translation import Translator
 from regard.run import train_recipe
 from tests.tasks.toys import command
@@ -53,7 +53,7 @@ def test_what_it_says_has_the_mean_log_probability(both: tuple[Translator, Trans
     together, v = both[0].together([both[1]]), both[0].vocabulary
     said = [found[0] for found in together.nbest(LINES, 1, decoding) if found]
     source = v.source.encode_batch([line for line in LINES if line])
-    batch = pairs(Packed.of(source), Packed.of([t.tokens for t in said]), v.source, v.target)
+    batch = collate_pairs(RaggedRows.of(source), RaggedRows.of([t.tokens for t in said]), v.source, v.target)
     with torch.no_grad():
         mean = sum(t.model(batch).log_softmax(-1) for t in both) / 2
     logp = mean.log_softmax(-1).gather(-1, batch.labels[:, None])[:, 0].split([len(t.tokens) + 1 for t in said])

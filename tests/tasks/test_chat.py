@@ -24,7 +24,7 @@ from regard.decoding import Beam, Greedy, Sample
 from regard.errors import RegardError
 from regard.evaluation.metrics import distinct
 from regard.io.tensors import read_tensors
-from regard.nn.record import Record
+from regard.nn.record import AttentionRecorder
 from regard.predict.chat import Talker, forced
 from regard.run import train_recipe
 from regard.tasks.chat import ChatTask, read_dialogues
@@ -154,7 +154,7 @@ def test_a_language_model_learns_all_turns_but_the_first(tmp_path: Path) -> None
     _, batch, ids = one(tmp_path, "lm")
     assert [spelled(ids, row) for row in batch.ids] == ["<s> a b </s> c </s> d e f"]
     assert spelled(ids, batch.labels) == "c </s> d e f </s>"
-    assert batch.places.tolist() == [3, 4, 5, 6, 7, 8]
+    assert batch.label_positions.tolist() == [3, 4, 5, 6, 7, 8]
     _, batch, ids = one(tmp_path, "lm", learn="all")
     assert spelled(ids, batch.labels) == "a b </s> c </s> d e f </s>"
 
@@ -210,7 +210,7 @@ def test_the_loss_is_that_of_replies_given_what_came_before(tmp_path: Path, mode
     for n in range(1, len(ONE)):
         prompt, _ = talker._prompt(ONE[:n], Greedy(max_ratio=0.0, max_extra=10))
         read = talker.form.read([prompt])
-        state, last = network.start(read, 10), read.first(ids["<s>"])
+        state, last = network.start(read, 10), read.first_tokens(ids["<s>"])
         for word in [*ONE[n].split(), "</s>"]:
             logits, state = network.step(last, state)
             last = torch.tensor([[ids[word]]])
@@ -386,7 +386,7 @@ def test_what_a_reply_looked_at(talker: Talker) -> None:
     assert [piece for piece in before if not piece.startswith("<")] == " ".join(history).split()
     examples = talker.form.examples(talker.turns.rows(["\n".join([*history, reply])]))
     last: Any = talker.form.view(examples, np.arange(len(examples.row))).collate(np.array([len(examples.row) - 1]))
-    record = Record(("cross", "decoder"))
+    record = AttentionRecorder(("cross", "decoder"))
     talker.model(last, record)
     (layer,) = record.layers("cross") or record.layers("decoder")
     expected = layer[0].mean(0)[-4:-1, : len(before)].detach()  # what says no, tea, later

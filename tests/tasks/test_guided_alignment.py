@@ -10,11 +10,11 @@ import torch
 
 import regard
 from regard.data import annotations
-from regard.data.readers import TextRecord as Row
+from regard.data.readers import TextRecord
 from regard.errors import RegardError
 from regard.examples.pairs import links_of
-from regard.models.batch import Packed, pairs
-from regard.nn.record import Record, Sink
+from regard.models.batch import RaggedRows, collate_pairs
+from regard.nn.record import AttentionRecorder, LayerRecord
 from regard.predict.alignment import align, chosen
 from regard.predict.translation import Translator
 from regard.tasks.guided_alignment import Guide
@@ -32,8 +32,8 @@ def test_loss_by_hand() -> None:
     """Two heads whose mean is taught; place (0, 0) has two links, place (1, 1) one."""
     heads = torch.tensor([[[[0.5, 0.5], [1.0, 0.0]]], [[[0.25, 0.75], [0.4, 0.6]]]])  # [B, 1, T, S]
     weights = torch.cat([heads, heads.flip(-1)], 1)  # [B, 2, T, S]; the mean of both heads is a half everywhere
-    record = Record(places=("cross",))
-    record.sinks["cross", 0] = Sink(True, [weights])
+    record = AttentionRecorder(roles=("cross",))
+    record.records["cross", 0] = LayerRecord(True, [weights])
     links = torch.tensor([[0, 0, 0], [0, 0, 1], [1, 1, 1]])
     assert Guide().loss(record, links).item() == pytest.approx(-2 * math.log(0.5))
     one = Guide(heads=[1]).loss(record, links).item()
@@ -70,9 +70,9 @@ def right(translator: Translator, folder: Path) -> float:
     v = translator.vocabulary
     for source, target in zip(*rows, strict=True):
         s, t = v.source.encode(source), v.target.encode(target)
-        record = Record(("cross",))
-        translator.model.eval()(pairs(Packed.of([s]), Packed.of([t]), v.source, v.target), record)
-        links = align(chosen(record.path([0])["cross"], None, None), v.source.words(s), v.target.words(t))
+        record = AttentionRecorder(("cross",))
+        translator.model.eval()(collate_pairs(RaggedRows.of([s]), RaggedRows.of([t]), v.source, v.target), record)
+        links = align(chosen(record.trace([0])["cross"], None, None), v.source.words(s), v.target.words(t))
         hits += sum(source == target for source, target in links)
         total += len(links)
     return hits / total
@@ -113,7 +113,7 @@ def test_a_guide_needs_alignments(tmp_path: Path) -> None:
 )
 def test_mistaken_files_are_named_by_line(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "links").write_text(text)
-    rows = [Row(1, ("a", "b")), Row(2, ("c", "d"))]
+    rows = [TextRecord(1, ("a", "b")), TextRecord(2, ("c", "d"))]
     with pytest.raises(RegardError, match=message):
         list(annotations.with_alignments(iter(rows), str(tmp_path / "links"), "text"))
 

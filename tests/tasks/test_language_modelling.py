@@ -17,7 +17,7 @@ from regard.decoding import Beam, Greedy, Sample
 from regard.errors import RegardError
 from regard.examples.preparing import read_documents
 from regard.examples.windows import Reach
-from regard.models.texts import Texts
+from regard.models.batch import TextBatch
 from regard.predict.generation import Writer
 from regard.run import train_recipe
 from regard.tasks.language_modelling import LanguageModellingTask
@@ -47,7 +47,7 @@ def prepared(folder: Path, **keys: Any) -> LanguageModellingTask:
     return recipe.task.prepare(recipe, None, lambda what, n, of: None)  # type: ignore[return-value]
 
 
-def blocks(task: LanguageModellingTask, seed: int, epoch: int) -> list[Texts]:
+def blocks(task: LanguageModellingTask, seed: int, epoch: int) -> list[TextBatch]:
     view = task.view(seed, epoch)
     return [view.collate(indices) for indices in view.plan(128, seed, epoch)]
 
@@ -102,7 +102,7 @@ def test_documents_do_not_see_each_other(folder: Path) -> None:
     edges = [0, *(batch.ids[row, 1:] == bos).nonzero()[:, 0].add(1).tolist(), batch.ids.shape[1]]
     for begin, end in pairwise(edges):
         alone = batch.ids[None, row, begin:end]
-        expected = model(Texts(alone, places=torch.arange(end - begin)))
+        expected = model(TextBatch(alone, label_positions=torch.arange(end - begin)))
         torch.testing.assert_close(logits[begin:end], expected)
     assert all(b.document is None for b in blocks(marked, 1, 0))
     assert marked.fixed(model, batch) is None  # shapes, and what is hidden, come again only without documents
@@ -221,7 +221,7 @@ def test_pieces_of_the_stream_are_the_text(writer: Writer) -> None:
 def test_log_probabilities_are_those_of_the_text(writer: Writer) -> None:
     whole = writer.generate("", 1, Sample(seed=2), max_tokens=10, stop=["\x01"])[0]
     tokens = [writer.tokenizer.bos, *whole.tokens] + [writer.running.end] * (whole.ended == "end")
-    batch = Texts(torch.tensor([tokens[:-1]]), places=torch.arange(len(tokens) - 1))
+    batch = TextBatch(torch.tensor([tokens[:-1]]), label_positions=torch.arange(len(tokens) - 1))
     logp = torch.log_softmax(writer.model(batch), -1)
     expected = logp.gather(1, torch.tensor(tokens[1:])[:, None]).sum().item()
     assert whole.log_probability == pytest.approx(expected, abs=1e-4)

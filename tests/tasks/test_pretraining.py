@@ -14,7 +14,7 @@ import regard
 from regard import recipe as recipes
 from regard.errors import RegardError
 from regard.io.tensors import read_tensors
-from regard.models.texts import Texts
+from regard.models.batch import TextBatch
 from regard.nn import dispatch
 from regard.run import train_recipe
 from regard.tasks.mlm_metrics import guesses
@@ -34,7 +34,7 @@ def prepared(folder: Path, **task: Any) -> PretrainingTask:
     return recipe.task.prepare(recipe, None, lambda what, n, of: None)  # type: ignore[return-value]
 
 
-def batches(task: PretrainingTask, seed: int = 1, epoch: int = 0) -> list[Texts]:
+def batches(task: PretrainingTask, seed: int = 1, epoch: int = 0) -> list[TextBatch]:
     view = task.view(seed, epoch)
     return [view.collate(indices) for indices in view.plan(256, seed, epoch)]
 
@@ -48,7 +48,7 @@ def test_rows_are_framed_and_padded_to_one_length(folder: Path, examples: str) -
     t = task.reader.tokenizer
     for batch in batches(task):
         whole = batch.ids.clone().flatten()
-        whole[batch.places] = batch.labels
+        whole[batch.label_positions] = batch.labels
         assert batch.ids.shape[1] == 32
         assert batch.ids.shape[0] <= 8
         real = torch.ones_like(batch.ids).bool() if batch.real is None else batch.real
@@ -142,7 +142,10 @@ def test_the_fixed_form_has_one_shape_and_the_same_loss(folder: Path, monkeypatc
     fixed = [task.fixed(model, b) for b in full]
     monkeypatch.undo()
     shapes = {
-        tuple(None if v is None else tuple(v.shape) for v in (f.ids, f.real, f.labels, f.places, f.segments, f.classes))
+        tuple(
+            None if v is None else tuple(v.shape)
+            for v in (f.ids, f.real, f.labels, f.label_positions, f.segments, f.classes)
+        )
         for f in fixed
         if f is not None
     }
@@ -151,7 +154,7 @@ def test_the_fixed_form_has_one_shape_and_the_same_loss(folder: Path, monkeypatc
     for batch, same in zip(full, fixed, strict=True):
         assert same is not None
         kept = same.labels >= 0
-        plain = replace(same, labels=same.labels[kept], places=same.places[kept])
+        plain = replace(same, labels=same.labels[kept], label_positions=same.label_positions[kept])
         torch.testing.assert_close(task.loss(model, plain, None)[0], task.loss(model, batch, None)[0])
 
 
@@ -207,7 +210,7 @@ class Known(torch.nn.Module):
         self.weight = torch.nn.Parameter(torch.zeros(1))
         self.said = torch.tensor(words), None if follows is None else torch.tensor(follows)
 
-    def scores(self, batch: Texts) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def scores(self, batch: TextBatch) -> tuple[torch.Tensor, torch.Tensor | None]:
         return self.said
 
 
@@ -216,7 +219,7 @@ def test_measures_by_hand() -> None:
     words = [[0.0, 2, 0, 0], [0, 0, 0, 3], [0, 0, 0, 0.5], [1, 0, 0, 0], [0, 0, 9, 0]]
     labels, classes = torch.tensor([1, 3, 1, 1, 3]), torch.tensor([0, 1])
     read = torch.tensor([[4, 4, 1, 4], [3, 0, 0, 0]])  # three gaps, of which two are right
-    batch = Texts(read, labels=labels, places=torch.arange(5), classes=classes)
+    batch = TextBatch(read, labels=labels, label_positions=torch.arange(5), classes=classes)
     found = guesses(Known(words, [[1.0, 0], [2, 0]]), [batch, batch], 4).metrics()  # type: ignore[arg-type]
     assert found["masked_accuracy"] == pytest.approx(40)
     assert found["gap_accuracy"] == pytest.approx(100 * 2 / 3)

@@ -21,7 +21,7 @@ from regard.data.tagged import Scheme, TaggedSentence, tagged_sentences
 from regard.errors import RegardError
 from regard.examples.codec import Notes, Reading
 from regard.examples.features import windows
-from regard.models.heads import NOT_LEARNED
+from regard.models.heads import IGNORE_INDEX
 from regard.tasks.tag import TagConfig, Tags
 from regard.text import from_bert
 from tests.parity.test_heads import write_vocabulary
@@ -128,9 +128,9 @@ def test_the_first_piece_carries_the_tag(tmp_path: Path) -> None:
     numbers = wanted.word_ids(0)
     first = [n is not None and n != before for n, before in zip(numbers, [None, *numbers], strict=False)]
     learned = batch.classes[0, : len(numbers)]
-    assert [c != NOT_LEARNED for c in learned.tolist()] == first
-    assert [made.labels[c] for c in learned.tolist() if c != NOT_LEARNED] == tags
-    assert (batch.classes[0, len(numbers) :] == NOT_LEARNED).all()
+    assert [c != IGNORE_INDEX for c in learned.tolist()] == first
+    assert [made.labels[c] for c in learned.tolist() if c != IGNORE_INDEX] == tags
+    assert (batch.classes[0, len(numbers) :] == IGNORE_INDEX).all()
     assert made.settings.count(unit) == 5
 
 

@@ -17,7 +17,8 @@ def register() -> None:
         return
     from regard.accel import dropout, linear, loss, norm, packed_attention, rotary, sparse_attention
     from regard.nn import dispatch
-    from regard.nn.backend.choose import BACKENDS
+    from regard.nn.attention import BACKENDS
+    from regard.nn.backend import Backend
 
     dispatch.register(
         layer_norm=norm.layer_norm,
@@ -33,6 +34,6 @@ def register() -> None:
         packed_reason=packed_attention.unsupported_reason,
     )
     BACKENDS[:0] = [
-        (packed_attention.packed_attention, packed_attention.refuses),
-        (sparse_attention.sparse_attention, sparse_attention.refuses),
+        Backend("packed_attention", packed_attention.packed_attention, packed_attention.refuses),
+        Backend("sparse_attention", sparse_attention.sparse_attention, sparse_attention.refuses),
     ]

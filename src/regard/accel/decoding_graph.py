@@ -39,13 +39,13 @@ class Fixed:
     """Steps in fixed storage."""
 
     def run(self, step: Steps) -> None:
-        places = step.state.places
+        places = step.state.cache_positions
         width = min(reach(places.filled + 1), places.length)  # how far the longest row will have come, at most
         self.play(step, width)
-        places.pass_by(1)
+        places.advance_bounds(1)
 
     def play(self, step: Steps, width: int) -> None:
-        with step.state.places.assuming(width - 1):
+        with step.state.cache_positions.assume_filled(width - 1):
             held = Held(step)
             step.advance()
             held.settle()

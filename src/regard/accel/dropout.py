@@ -29,7 +29,7 @@ class Noise(NamedTuple):
 
     @staticmethod
     def of(dropout: Dropout, x: Tensor) -> "Noise":
-        return Noise(dropout.share, launch.salt(dropout.share), dropout.span(x))
+        return Noise(dropout.rate, launch.salt(dropout.rate), dropout.span(x))
 
 
 NONE = Noise()

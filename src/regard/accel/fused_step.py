@@ -16,16 +16,17 @@ from torch import Tensor, nn
 from regard.accel.inference_weights import OneDnnLinear
 from regard.accel.norm import add_norm_without_gradient
 from regard.models.lm import LanguageModel
-from regard.models.stack import Nothing, embed
-from regard.models.state import State
+from regard.models.stack import NoNorm, embed_positions
+from regard.models.state import DecoderState
 from regard.models.transformer import Transformer
 from regard.nn import dispatch
 from regard.nn.attention import MultiHeadAttention
-from regard.nn.backend.contract import special_choice
-from regard.nn.cache import Cache, Memory
+from regard.nn.backend.contract import nonstandard_reason
+from regard.nn.cache import CrossKVCache, KVCache
 from regard.nn.embedding import Embedding
 from regard.nn.feed_forward import FeedForward
-from regard.nn.layout import Call, Layout
+from regard.nn.layout import AttentionContext, Layout
+from regard.nn.module_list import ModuleList
 from regard.nn.norm import LayerNorm
 from regard.nn.pattern import Causal
 from regard.nn.position import Position
@@ -40,7 +41,7 @@ class FusedStep:
     """A model of attention layers that decodes. Its layers are sub-layers in the order of what the state keeps."""
 
     def __init__(
-        self, model: Any, words: Embedding, positions: nn.ModuleList, layers: Iterable[Any], norm: nn.Module
+        self, model: Any, words: Embedding, positions: ModuleList[Position], layers: Iterable[Any], norm: nn.Module
     ) -> None:
         self.model, self.start, self.longest = model, model.start, model.longest
         if hasattr(model, "encoder"):
@@ -49,13 +50,13 @@ class FusedStep:
         self.layers = [Layer(layer) for layer in layers]
         self.norm, self.output = _norm(norm), model.output.forward
 
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """As the model's own."""
         if tokens.shape[1] != 1 or state.record is not None or self.model.training:
             return self.model.step(tokens, state)  # type: ignore[no-any-return]
         now = Now(state)
         x = F.embedding(tokens, self.words.weight)  # [N, 1, D]
-        x = embed(self.positions, x if self.words.factor == 1 else x * self.words.factor, now.queries)[:, 0]
+        x = embed_positions(self.positions, x if self.words.factor == 1 else x * self.words.factor, now.queries)[:, 0]
         for layer, kept in zip(self.layers, state.layers, strict=True):
             x = layer(x, now, kept)
         state.advance(1)
@@ -74,26 +75,26 @@ def fused(model: Any) -> Any:
 class Now:
     """What all layers of a step share."""
 
-    def __init__(self, state: State) -> None:
-        self.state, self.places, self.reach = state, state.places, state.places.reach()
-        self.queries: Layout = self.places.next(1)  # [N, 1]
+    def __init__(self, state: DecoderState) -> None:
+        self.state, self.places, self.reach = state, state.cache_positions, state.cache_positions.read_length()
+        self.queries: Layout = self.places.next_layout(1)  # [N, 1]
         self.biases: dict[str, Tensor | None] = {}
 
     @cached_property
-    def own(self) -> Call:
-        return self.state.own(1)
+    def own(self) -> AttentionContext:
+        return self.state.self_context(1)
 
     @cached_property
-    def cross(self) -> Call:
-        return self.state.cross(1)
+    def cross(self) -> AttentionContext:
+        return self.state.cross_context(1)
 
     @cached_property
     def past(self) -> Tensor | None:
         """Which slots each row may see [B, 1, K, slots]; None: all."""
         places = self.places
         if places.history is not None:
-            return places.past(1, self.reach)[:, None]
-        if places.level:
+            return places.visible_slots(1, self.reach)[:, None]
+        if places.aligned:
             return None
         return (torch.arange(self.reach, device=places.position.device) <= self.queries.position)[:, None, None]
 
@@ -167,10 +168,10 @@ class Own(_Attention):
     def __init__(self, layer: MultiHeadAttention) -> None:
         super().__init__(layer)
         s = layer.sizes
-        self.product = _like(layer.query, *layer.joined())
+        self.product = _like(layer.query, *layer.fused_projection())
         self.widths = [s.heads * s.d_k, s.heads * s.d_k, s.heads * s.d_v]
 
-    def __call__(self, x: Tensor, now: Now, cache: Cache) -> Tensor:
+    def __call__(self, x: Tensor, now: Now, cache: KVCache) -> Tensor:
         made = self.product(x).to(cache.keys.dtype)  # [N, H·(2·d_k + d_v)]
         q, k, v = map(self.split, torch.split_with_sizes(made, self.widths, -1))
         q, k = self.turn(q, now), self.turn(k, now)
@@ -185,17 +186,17 @@ class Cross(_Attention):
         super().__init__(layer)
         self.query = _linear(layer.query)
 
-    def __call__(self, x: Tensor, now: Now, cache: Memory) -> Tensor:
+    def __call__(self, x: Tensor, now: Now, cache: CrossKVCache) -> Tensor:
         q = self.turn(self.split(self.query(x).to(cache.keys.dtype)), now)
         return self.attend(q, cache.keys, cache.values, "source", now, x.dtype)
 
 
 def _own(layer: MultiHeadAttention) -> Callable[[Tensor, Now, Any], Tensor]:
-    def plain(x: Tensor, now: Now, cache: Cache) -> Tensor:
+    def plain(x: Tensor, now: Now, cache: KVCache) -> Tensor:
         given = x[:, None]
         return layer(given, given, now.own, cache)[:, 0]  # type: ignore[no-any-return]
 
-    return plain if special_choice(layer) else Own(layer)
+    return plain if nonstandard_reason(layer) else Own(layer)
 
 
 def _causal(layer: MultiHeadAttention) -> bool:
@@ -203,10 +204,10 @@ def _causal(layer: MultiHeadAttention) -> bool:
 
 
 def _cross(layer: MultiHeadAttention) -> Callable[[Tensor, Now, Any], Tensor]:
-    def plain(x: Tensor, now: Now, cache: Memory) -> Tensor:
+    def plain(x: Tensor, now: Now, cache: CrossKVCache) -> Tensor:
         return layer(x[:, None], None, now.cross, cache)[:, 0]  # type: ignore[no-any-return]
 
-    return plain if special_choice(layer) else Cross(layer)
+    return plain if nonstandard_reason(layer) else Cross(layer)
 
 
 # --- reading the source --------------------------------------------------------------------------------------------
@@ -237,7 +238,7 @@ class Reader:
 
     def __init__(self, model: Any) -> None:
         self.model, self.layers = model, []
-        if not any(special_choice(layer.attention) or _causal(layer.attention) for layer in model.encoder):
+        if not any(nonstandard_reason(layer.attention) or _causal(layer.attention) for layer in model.encoder):
             self.layers = [Layer(layer, [Within(layer.attention)]) for layer in model.encoder]
         self.norm = _norm(model.encoder_norm)
 
@@ -246,7 +247,9 @@ class Reader:
         if not self.layers or record is not None or batch.tree or not dispatch.on_cpu(batch.device) or model.training:
             return model.encode(batch, record)  # type: ignore[no-any-return]
         now = Source(batch)
-        x = embed(model.encoder_position, model.source_embedding(batch.source), now.queries).flatten(0, 1)  # [B·S, D]
+        x = embed_positions(model.encoder_position, model.source_embedding(batch.source), now.queries).flatten(
+            0, 1
+        )  # [B·S, D]
         for layer in self.layers:
             x = layer(x, now, (None,))
         return self.norm(x).unflatten(0, now.shape), now.queries
@@ -280,7 +283,7 @@ def _join(residual: Any) -> Callable[[Tensor, Function], Tensor]:
 
 
 def _norm(norm: nn.Module) -> Function:
-    if isinstance(norm, Nothing):
+    if isinstance(norm, NoNorm):
         return lambda x: x
     if not isinstance(norm, LayerNorm):
         return norm.forward  # type: ignore[no-any-return]

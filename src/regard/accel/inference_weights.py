@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from regard.nn import dispatch
 from regard.nn.embedding import Output
 from regard.nn.norm import BatchNorm
-from regard.nn.top import top
+from regard.nn.topk import topk
 
 PACKS = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 KINDS = (torch.float32, torch.bfloat16)  # what oneDNN computes with here
@@ -73,7 +73,7 @@ class RefinedOutput(OneDnnLinear):
         scores = torch.empty(rough.shape, dtype=torch.float32)
         rows = max(1, CHUNK // rough.shape[1])
         for part, of, vectors in zip(scores.split(rows), rough.split(rows), given.split(rows), strict=True):
-            words = top(part.copy_(of), REFINED)[1]
+            words = topk(part.copy_(of), REFINED)[1]
             fine = (self.exact[words] @ vectors[..., None])[..., 0]
             part.scatter_(1, words, fine if self.bias is None else fine + self.bias[words])
         return scores.view(*x.shape[:-1], -1)

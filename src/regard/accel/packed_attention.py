@@ -13,8 +13,8 @@ from torch.autograd.function import once_differentiable
 
 from regard.accel import launch
 from regard.nn import dispatch
-from regard.nn.backend.contract import Job, special_choice, views
-from regard.nn.layout import Layout, Spans
+from regard.nn.backend.contract import AttentionInputs, nonstandard_reason, split_heads
+from regard.nn.layout import Layout, SequenceSpans
 from regard.nn.pattern import Causal
 
 if TYPE_CHECKING:
@@ -27,13 +27,13 @@ PROGRAMS = {16: 528, 32: 528, 64: 264, 128: 132}  # that take sequences by turns
 WARPS = {16: 1, 32: 1, 64: 4, 128: 8}  # by the longer side of the tile
 
 
-def refuses(job: Job) -> str | None:
-    q, k = job.call.queries, job.call.keys
-    if q.spans is None or k.spans is None or not dispatch.usable(job.q):
+def refuses(inputs: AttentionInputs) -> str | None:
+    q, k = inputs.context.queries, inputs.context.keys
+    if q.spans is None or k.spans is None or not dispatch.usable(inputs.q):
         return ""
     if not (fits(q) and fits(k)):
         return f"sequences have more than {LONGEST} places"
-    return unsupported_reason(job.layer)
+    return unsupported_reason(inputs.layer)
 
 
 def fits(layout: Layout) -> bool:
@@ -44,23 +44,23 @@ def unsupported_reason(layer: "Attention") -> str | None:
     """What a layer asks for that these kernels do not know."""
     if not {layer.sizes.d_k, layer.sizes.d_v} <= set(HEADS):
         return f"heads have other than {', '.join(map(str, HEADS))} dimensions"
-    return special_choice(layer)
+    return nonstandard_reason(layer)
 
 
-def packed_attention(job: Job) -> Tensor:
-    layer, queries, keys = job.layer, job.call.queries.spans, job.call.keys.spans
-    causal = Causal() in job.pattern.parts()
+def packed_attention(inputs: AttentionInputs) -> Tensor:
+    layer, queries, keys = inputs.layer, inputs.context.queries.spans, inputs.context.keys.spans
+    causal = Causal() in inputs.pattern.parts()
     dropout = layer.dropout if layer.training else 0.0
-    heads, d_k, d_v = job.q.shape[1], job.k.shape[-1], job.v.shape[-1]
-    parts = job.parts or tuple(x.transpose(1, 2).flatten(2) for x in (job.q, job.k, job.v))
+    heads, d_k, d_v = inputs.q.shape[1], inputs.k.shape[-1], inputs.v.shape[-1]
+    parts = inputs.parts or tuple(x.transpose(1, 2).flatten(2) for x in (inputs.q, inputs.k, inputs.v))
     how = (queries, keys, heads, d_k, d_v, layer.score.scale, causal, dropout, launch.salt(dropout))
     out = PackedAttention.apply(_How(*how), *parts)  # type: ignore[arg-type]
     return out.unflatten(-1, (heads, d_v)).transpose(1, 2)  # [1, H, N, d_v]
 
 
 class _How(NamedTuple):
-    queries: Spans
-    keys: Spans
+    queries: SequenceSpans
+    keys: SequenceSpans
     heads: int
     d_k: int
     d_v: int
@@ -97,7 +97,7 @@ class _How(NamedTuple):
 
     def views(self, parts: tuple[Tensor, ...]) -> list[Tensor]:
         """q, k and v [1, H, N, d] as they lie in what was computed."""
-        return views(parts, self.heads, self.d_k, self.d_k, self.d_v)
+        return split_heads(parts, self.heads, self.d_k, self.d_k, self.d_v)
 
 
 class PackedAttention(torch.autograd.Function):
@@ -111,7 +111,7 @@ class PackedAttention(torch.autograd.Function):
         out = q.new_empty(1, q.shape[2], how.heads * how.d_v)
         with launch.on(q):
             forward_kernel[how.grid](
-                q, k, v, out, *how.spans, *_strides(q, k, v, *views((out,), how.heads, how.d_v)),
+                q, k, v, out, *how.spans, *_strides(q, k, v, *split_heads((out,), how.heads, how.d_v)),
                 how.scale * LOG2E, how.dropout, launch.seed(q), how.salt, **how.compiled(q.dtype),
             )  # fmt: skip
         ctx.save_for_backward(*parts)
@@ -130,7 +130,7 @@ class PackedAttention(torch.autograd.Function):
         with launch.on(q):
             backward_kernel[how.grid](
                 q, k, v, d_out, *made, *how.spans,
-                *_strides(q, k, v, *views((d_out,), how.heads, how.d_v), *made),
+                *_strides(q, k, v, *split_heads((d_out,), how.heads, how.d_v), *made),
                 how.scale * LOG2E, how.scale, how.dropout, launch.seed(q), how.salt, **how.compiled(q.dtype),
             )  # fmt: skip
         return None, *changes

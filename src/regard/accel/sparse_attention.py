@@ -14,10 +14,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from regard.accel.sparse_plan import KEYS, Plan, make_plan
-from regard.nn.backend.contract import Job, plain_choices
-from regard.nn.layout import Call, Layout
+from regard.nn.backend.contract import AttentionInputs, unfused_reason
+from regard.nn.layout import AttentionContext, Layout
 from regard.nn.pattern import And, Causal, Document, Full, Or, Padding, Pattern
-from regard.nn.pattern.sparse import Band, Drawn, Global
+from regard.nn.pattern.sparse import Band, Global, SampledBlocks
 
 STRIDE = 32  # tiles in one split of those that meet all others
 LOG2E = math.log2(math.e)  # exponentials are taken to the base 2
@@ -30,64 +30,66 @@ OPTIONS: dict[str, dict[int, dict[str, int]]] = {  # how each kernel is compiled
 }
 
 
-def refuses(job: Job) -> str | None:
-    if job.q.device.type != "cuda":
+def refuses(inputs: AttentionInputs) -> str | None:
+    if inputs.q.device.type != "cuda":
         return ""
-    plan = plan_of(job)
+    plan = plan_of(inputs)
     if plan is None:
         return ""
-    if plan.ids.shape[-1] * KEYS > job.k.shape[2]:
+    if plan.ids.shape[-1] * KEYS > inputs.k.shape[2]:
         return "the pattern hides too little of so short an input"
-    return plain_choices(job) or _unsupported_reason(job)
+    return unfused_reason(inputs) or _unsupported_reason(inputs)
 
 
-def _unsupported_reason(job: Job) -> str | None:
+def _unsupported_reason(inputs: AttentionInputs) -> str | None:
     """What is asked for that these kernels do not know."""
-    if job.bias is not None or job.layer.position.mixes:
+    if inputs.bias is not None or inputs.layer.position.mixes:
         return "the position adds to scores or output"
-    if job.layer.dropout and job.layer.training:
+    if inputs.layer.dropout and inputs.layer.training:
         return "dropout on the weights needs all of them"
-    if job.q.dtype not in (torch.bfloat16, torch.float16):
-        return f"tensor cores have no {str(job.q.dtype).removeprefix('torch.')}"
-    known = (16, 32, 64, 128) if torch.cuda.get_device_capability(job.q.device) >= (9, 0) else (16, 32, 64)
-    if any(x.shape[-1] not in known for x in (job.q, job.k, job.v)):
+    if inputs.q.dtype not in (torch.bfloat16, torch.float16):
+        return f"tensor cores have no {str(inputs.q.dtype).removeprefix('torch.')}"
+    known = (16, 32, 64, 128) if torch.cuda.get_device_capability(inputs.q.device) >= (9, 0) else (16, 32, 64)
+    if any(x.shape[-1] not in known for x in (inputs.q, inputs.k, inputs.v)):
         return f"heads have other than {', '.join(map(str, known))} dimensions"
     return None
 
 
-def sparse_attention(job: Job) -> Tensor:
-    plan, keys = plan_of(job), job.call.keys
+def sparse_attention(inputs: AttentionInputs) -> Tensor:
+    plan, keys = plan_of(inputs), inputs.context.keys
     assert plan is not None
-    padded = keys.real is not None and Padding() in job.pattern.parts()
-    q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (job.q, job.k, job.v))
-    return SparseAttention.apply(q, k, v, plan, keys.lengths().int() if padded else None, job.layer.score.scale)
+    padded = keys.real is not None and Padding() in inputs.pattern.parts()
+    q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (inputs.q, inputs.k, inputs.v))
+    return SparseAttention.apply(q, k, v, plan, keys.lengths().int() if padded else None, inputs.layer.score.scale)
 
 
-def plan_of(job: Job) -> Plan | None:
+def plan_of(inputs: AttentionInputs) -> Plan | None:
     """Padding is left to the kernels, so that without packed documents a plan depends on the length alone."""
-    call, q, k = job.call, job.call.queries, job.call.keys
+    context, q, k = inputs.context, inputs.context.queries, inputs.context.keys
 
     def find() -> Plan | None:
         if not (q.right_padded and k.right_padded and q.length == k.length):
             return None
-        parts = tuple(p for p in job.pattern.parts() if p != Padding() and (p != Document() or k.document is not None))
-        return _kept(parts, k.length, k.position.device) if all(map(_by_place, parts)) else make_plan(parts, call)
+        parts = tuple(
+            p for p in inputs.pattern.parts() if p != Padding() and (p != Document() or k.document is not None)
+        )
+        return _kept(parts, k.length, k.position.device) if all(map(_by_place, parts)) else make_plan(parts, context)
 
-    return call.once(("tiles", job.pattern), find)
+    return context.once(("tiles", inputs.pattern), find)
 
 
 def _by_place(pattern: Pattern) -> bool:
     """Whether what is visible follows from positions alone."""
     if isinstance(pattern, And | Or):
         return _by_place(pattern.left) and _by_place(pattern.right)
-    return isinstance(pattern, Band | Causal | Drawn | Full | Global)
+    return isinstance(pattern, Band | Causal | SampledBlocks | Full | Global)
 
 
 @lru_cache(maxsize=64)
 @torch.inference_mode(False)
 def _kept(parts: tuple[Pattern, ...], length: int, device: torch.device) -> Plan | None:
     layout = Layout.of(length, device=device)
-    return make_plan(parts, Call(layout, layout))
+    return make_plan(parts, AttentionContext(layout, layout))
 
 
 class SparseAttention(torch.autograd.Function):

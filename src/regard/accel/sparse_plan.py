@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from regard.nn.layout import Call
+from regard.nn.layout import AttentionContext
 from regard.nn.pattern import Blocks, Causal, Pattern
 
 KEYS = 64  # in a tile: the bits of two words
@@ -51,35 +51,37 @@ class Plan:
         return self.top.shape[2]
 
 
-def make_plan(parts: tuple[Pattern, ...], call: Call) -> Plan | None:
+def make_plan(parts: tuple[Pattern, ...], context: AttentionContext) -> Plan | None:
     """The plan of what all these patterns allow, in time linear in the length; None where any tile may be visible."""
-    small, large = (_shortest(parts, call, rows) for rows in (64, 128))
+    small, large = (_shortest(parts, context, rows) for rows in (64, 128))
     if small is None:
         return None
     part, listed = small
     rows = 64
     if large is not None and 2 * large[1].keys.shape[-1] <= 1.25 * listed.keys.shape[-1]:  # fewer and larger is faster
         (part, listed), rows = large, 128
-    others = [other for other in parts if other != part and other.shape(call) != "full"]
+    others = [other for other in parts if other != part and other.shape(context) != "full"]
     if any(other.by_head for other in others):
         return None
-    if call.rows > 1:  # documents differ from row to row
-        listed = replace(listed, keys=listed.keys.expand(call.rows, -1, -1, -1))
+    if context.rows > 1:  # documents differ from row to row
+        listed = replace(listed, keys=listed.keys.expand(context.rows, -1, -1, -1))
     known = listed.whole is not None and all(other == Causal() for other in others)
-    return _Planner(parts, call, rows, listed, known).plan()
+    return _Planner(parts, context, rows, listed, known).plan()
 
 
-def _shortest(parts: tuple[Pattern, ...], call: Call, rows: int) -> tuple[Pattern, Blocks] | None:
-    found = [(part, listed) for part in parts if (listed := part.blocks(call, rows)) is not None]
+def _shortest(parts: tuple[Pattern, ...], context: AttentionContext, rows: int) -> tuple[Pattern, Blocks] | None:
+    found = [(part, listed) for part in parts if (listed := part.blocks(context, rows)) is not None]
     return min(found, key=lambda each: each[1].keys.shape[-1], default=None)
 
 
 class _Planner:
     """Tiles of queries are called t, those of keys u; bits 0 hide all."""
 
-    def __init__(self, parts: tuple[Pattern, ...], call: Call, rows: int, listed: Blocks, known: bool) -> None:
-        self.parts, self.call, self.rows, self.listed, self.known = parts, call, rows, listed, known
-        self.n, self.places = call.keys.length, min(listed.edge, call.keys.length)  # of the edge
+    def __init__(
+        self, parts: tuple[Pattern, ...], context: AttentionContext, rows: int, listed: Blocks, known: bool
+    ) -> None:
+        self.parts, self.context, self.rows, self.listed, self.known = parts, context, rows, listed, known
+        self.n, self.places = context.keys.length, min(listed.edge, context.keys.length)  # of the edge
         self.asking, self.asked = -(-self.n // rows), -(-self.n // KEYS)
         self.causal = Causal() in parts
         self.edge = -(-self.places // KEYS)
@@ -140,7 +142,7 @@ class _Planner:
             seen = (i < self.n) & (j < self.n)  # [P, rows, KEYS]
             grid = g[some] // heads, g[some] % heads, i.clamp(max=self.n - 1), j.clamp(max=self.n - 1)
             for part in self.parts:
-                seen = seen & part.allow(self.call, *grid)
+                seen = seen & part.allow(self.context, *grid)
             words = seen.unflatten(-1, (-1, 32)).long() << torch.arange(32, device=self.device)
             found.append(words.sum(-1).int())
         return torch.cat(found)

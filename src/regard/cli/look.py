@@ -8,9 +8,9 @@ from typing import Any
 from regard.api import load
 from regard.cli.streams import decode, separate, warn, writing
 from regard.errors import RegardError
+from regard.look.attention import look as recorded
 from regard.look.html import LANGUAGES, page
-from regard.look.pack import lists
-from regard.look.recording import look as recorded
+from regard.look.quantize import unpack_weights
 
 DEFAULT = Path("look.html")
 
@@ -35,9 +35,9 @@ def look(
         text = "\n".join(decode(sys.stdin.buffer, "standard input"))
     data = recorded(load(run, device), text.strip("\r\n"), target)
     if png is not None:
-        from regard.look.picture import draw
+        from regard.look.plot import plot_attention
 
-        draw(data, png, *chosen)
+        plot_attention(data, png, *chosen)
         warn(f"{png} shows it")
     if as_json:
         print(json.dumps(plain(data), ensure_ascii=False))
@@ -49,6 +49,6 @@ def look(
 
 def plain(data: dict[str, Any]) -> dict[str, Any]:
     """The same for programs: numbers as numbers, none where a place is hidden, and no walk."""
-    places = [{**place, "weights": lists(place["weights"])} for place in data["places"]]
-    rolled = {place: lists(found) for place, found in data["rollout"].items()}
+    places = [{**place, "weights": unpack_weights(place["weights"])} for place in data["places"]]
+    rolled = {place: unpack_weights(found) for place, found in data["rollout"].items()}
     return {**{key: value for key, value in data.items() if key != "walk"}, "places": places, "rollout": rolled}

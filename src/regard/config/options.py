@@ -8,6 +8,7 @@ from dataclasses import MISSING, dataclass
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
 T = TypeVar("T")
+Presets = dict[str, dict[str, int | float | str | bool]]  # values of config keys, by the name of the preset
 
 
 def option(default: Any = MISSING, help: str = "") -> Any:

@@ -74,7 +74,7 @@ def _spans(answers: Any, where: str) -> tuple[AnswerSpan, ...]:
 # --- multiple choice -------------------------------------------------------------------------
 
 
-class MultipleChoice(NamedTuple):
+class ChoiceQuestion(NamedTuple):
     where: str
     context: str
     question: str  # precedes each option; may be empty
@@ -82,7 +82,7 @@ class MultipleChoice(NamedTuple):
     answer: int | None = None  # index of the right option; None: not known
 
 
-def read_multiple_choice(corpus: Corpus) -> Iterator[MultipleChoice]:
+def read_multiple_choice(corpus: Corpus) -> Iterator[ChoiceQuestion]:
     if corpus.path is not None and suffix(corpus.path) == ".json":
         records = _dream(find_file(corpus.path))
     else:
@@ -108,7 +108,7 @@ def _dream(path: Path) -> Iterator[LabelledRecord]:
         raise RegardError(f"{path}: not laid out as DREAM is: {layout_problem(error)}") from None
 
 
-def _multiple_choice(record: LabelledRecord) -> MultipleChoice:
+def _multiple_choice(record: LabelledRecord) -> ChoiceQuestion:
     """context (or dialogue), question, options (or choices), and answer, by its number from 0 or its text."""
     context = " ".join(record.texts("dialogue")) if "dialogue" in record.values else record.text("context")
     question = record.text("question") if "question" in record.values else ""
@@ -118,10 +118,10 @@ def _multiple_choice(record: LabelledRecord) -> MultipleChoice:
         answer = options.index(answer) if answer in options else None
     elif isinstance(answer, bool) or not isinstance(answer, int):
         raise RegardError(f"{record.where}: answer must be the number of an option, from 0, or its text")
-    return MultipleChoice(record.where, context, question, tuple(options), answer)
+    return ChoiceQuestion(record.where, context, question, tuple(options), answer)
 
 
-def _swag(record: LabelledRecord) -> MultipleChoice:
+def _swag(record: LabelledRecord) -> ChoiceQuestion:
     """sent1 is read; sent2 goes on in each of the endings; label is the right one's number."""
     endings = sorted(
         (key for key in record.values if re.fullmatch(r"ending\d+", str(key))), key=lambda key: int(key[6:])
@@ -130,7 +130,7 @@ def _swag(record: LabelledRecord) -> MultipleChoice:
     if not label.isdigit():
         raise RegardError(f"{record.where}: the label {label!r} is not the number of an ending")
     options = tuple(record.text(key) for key in endings)
-    return MultipleChoice(record.where, record.text("sent1"), record.text("sent2"), options, int(label))
+    return ChoiceQuestion(record.where, record.text("sent1"), record.text("sent2"), options, int(label))
 
 
 # --- one line of text, with tabs or as JSON --------------------------------------------------

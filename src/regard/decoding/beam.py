@@ -114,7 +114,7 @@ class BeamSearch:
                 if score > float("-inf"):
                     length, beam = divmod(at, self.beams)
                     words, path = _trace(chosen[n].tolist(), length, beam)
-                    seen = None if record is None else record.path([row * self.beams + k for k in path])
+                    seen = None if record is None else record.trace([row * self.beams + k for k in path])
                     total = score * self.lengths[length]
                     hypotheses.append(Hypothesis(words, score, total, seen))
             made.append(hypotheses)

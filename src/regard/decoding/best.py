@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from regard.decoding.contract import Symbols, log_probabilities
-from regard.nn.top import top
+from regard.nn.topk import topk
 
 CHUNK = {"cpu": 1 << 18}  # scores turned into log-probabilities at once: what a core's own cache holds
 
@@ -27,5 +27,5 @@ def best(logits: Tensor, symbols: Symbols, count: int, wanted: Tensor) -> Best:
     found = []
     for part, asked in zip(logits.split(rows), wanted.split(rows), strict=True):
         logp = log_probabilities(part, symbols)
-        found.append((*top(logp, count), logp.gather(1, asked)))
+        found.append((*topk(logp, count), logp.gather(1, asked)))
     return Best(*(each[0] if len(found) == 1 else torch.cat(each) for each in zip(*found, strict=True)))

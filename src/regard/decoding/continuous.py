@@ -93,7 +93,7 @@ class Open:
             lane.resize(taken + count)
         batch, free = self.read([each.source for each in now]), lane.free()[:count]
         state = self.engine.model.start(batch, 1)  # what is still to be said has its place in the lane
-        state.spread(lane.step.search.beams)
-        lane.write(free, state, batch.first(self.wish.symbols.bos))
+        state.expand_beams(lane.step.search.beams)
+        lane.write(free, state, batch.first_tokens(self.wish.symbols.bos))
         lane.enter(free, [each.key for each in now], [each.asked for each in now])
         self.since = 0

@@ -12,12 +12,14 @@ Words = tuple[int, ...]
 class State(Protocol):
     """What a model remembers of B sentences, each of which has K rows once it is spread."""
 
-    places: Any  # what is known without asking the device (nn.cache.Places); the compiled step needs it
+    cache_positions: (
+        Any  # what is known without asking the device (nn.cache.CachePositions); the compiled step needs it
+    )
 
-    def spread(self, beams: int) -> None:
+    def expand_beams(self, beams: int) -> None:
         """Every sentence goes on in K rows that begin alike."""
 
-    def branch(self, beams: Tensor) -> None:
+    def reorder_beams(self, beams: Tensor) -> None:
         """Row k of sentence b becomes what row beams[b, k] of it was. [B, K]"""
 
     def reorder(self, index: Tensor) -> None:
@@ -36,9 +38,9 @@ class Generator(Protocol):
     def start(self, batch: Any, length: int, record: Any = None) -> Any:
         """Read the input, and give a `State` with room for `length` tokens a row.
 
-        The input has a `device`, and `first(bos)` says what each row reads first: bos, or the end of its prompt.
-        `record` asks for attention weights: `record.path(rows)` gives those of a sequence that stood, step by step from
-        when it was told to `begin`, in these rows.
+        The input has a `device`, and `first_tokens(bos)` says what each row reads first: bos, or the end of its prompt.
+        `record` requests attention weights: `record.trace(rows)` gives those of a sequence that stood in these rows,
+        step by step since `record.mark_prefill()`.
         """
 
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:

@@ -159,10 +159,10 @@ class Engine:
         """Places for the sentences of a batch."""
         state = self.model.start(batch, longest + 1, record)
         search = wish.search(count, longest, batch.device)
-        state.spread(search.beams)
+        state.expand_beams(search.beams)
         if record is not None:
-            record.begin()
-        first = batch.first(wish.symbols.bos).repeat_interleave(search.beams, 0)  # [B·K, 1]
+            record.mark_prefill()
+        first = batch.first_tokens(wish.symbols.bos).repeat_interleave(search.beams, 0)  # [B·K, 1]
         return Lane(Step(self.model, state, search, first), record)
 
     def _compiled(self, feed: Feed, wish: Wish, device: torch.device) -> Lane | None:
@@ -200,8 +200,8 @@ class Engine:
     def _write(self, lane: Lane, batch: Any, sentences: list[int], feed: Feed, symbols: Symbols) -> None:
         """Sentences take free places."""
         state = self.model.start(batch, max(feed.limits[n] for n in sentences) + 1)
-        state.spread(lane.step.search.beams)
-        lane.write(lane.free()[: len(sentences)], state, batch.first(symbols.bos))
+        state.expand_beams(lane.step.search.beams)
+        lane.write(lane.free()[: len(sentences)], state, batch.first_tokens(symbols.bos))
         self._enter(lane, sentences, feed)
 
     def _enter(self, lane: Lane, sentences: list[int], feed: Feed) -> None:

@@ -51,16 +51,16 @@ class States:
         self.each = each
 
     @property
-    def places(self) -> "_Places":
-        return _Places([state.places for state in self.each])
+    def cache_positions(self) -> "_Places":
+        return _Places([state.cache_positions for state in self.each])
 
-    def spread(self, beams: int) -> None:
+    def expand_beams(self, beams: int) -> None:
         for state in self.each:
-            state.spread(beams)
+            state.expand_beams(beams)
 
-    def branch(self, beams: Tensor) -> None:
+    def reorder_beams(self, beams: Tensor) -> None:
         for state in self.each:
-            state.branch(beams)
+            state.reorder_beams(beams)
 
     def reorder(self, index: Tensor) -> None:
         for state in self.each:
@@ -82,13 +82,13 @@ class _Places:
         self.each = each
         self.filled, self.length = max(p.filled for p in each), min(p.length for p in each)
 
-    def pass_by(self, steps: int) -> None:
+    def advance_bounds(self, steps: int) -> None:
         for places in self.each:
-            places.pass_by(steps)
+            places.advance_bounds(steps)
 
     @contextmanager
-    def assuming(self, filled: int) -> Iterator[None]:
+    def assume_filled(self, filled: int) -> Iterator[None]:
         with ExitStack() as stack:
             for places in self.each:
-                stack.enter_context(places.assuming(filled))
+                stack.enter_context(places.assume_filled(filled))
             yield

@@ -97,6 +97,6 @@ class SingleSearch:
         tokens, lengths, totals = (x.tolist() for x in fetched(rows, self.token, self.said, self.total))
         made = []
         for row, words, length, total in zip(rows, tokens, lengths, totals, strict=True):
-            seen = None if record is None else record.path([row] * (length + 1))
+            seen = None if record is None else record.trace([row] * (length + 1))
             made.append([Hypothesis(words[:length], total, total, seen)])
         return made

@@ -58,7 +58,7 @@ class Step:
         logits, self.state = self.model.step(self.tokens, self.state)
         token, beams = self.search.take(logits[:, -1])
         if beams is not None:
-            self.state.branch(beams)
+            self.state.reorder_beams(beams)
         self.tokens = token[:, None]
 
 

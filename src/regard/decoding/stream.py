@@ -60,7 +60,7 @@ class Stream:
         rows = list(self.live)
         with torch.inference_mode():
             batch = self.read([self.histories[row][-kept:] for row in rows])
-            state, last = self.model.start(batch, room), batch.first(self.symbols.bos)  # [B, 1]
+            state, last = self.model.start(batch, room), batch.first_tokens(self.symbols.bos)  # [B, 1]
         for number in range(step, step + room):
             with torch.inference_mode():
                 logits, state = self.model.step(last, state)

@@ -8,7 +8,7 @@ import torch
 
 from regard.data.prepared import PreparedCorpus
 from regard.errors import RegardError
-from regard.models.texts import Texts, block
+from regard.models.batch import TextBatch, collate_blocks
 
 
 class Streams:
@@ -63,10 +63,10 @@ class BlocksView:
     def targets(self, indices: np.ndarray) -> int:
         return len(indices) * self.streams.length
 
-    def collate(self, indices: np.ndarray) -> Texts:
+    def collate(self, indices: np.ndarray) -> TextBatch:
         starts = self.starts[indices]
         ids = self.streams.flat[starts[:, None] + np.arange(self.streams.length + 1)].astype(np.int64)  # [B, T + 1]
-        batch = block(ids, names=tuple(starts.tolist()))
+        batch = collate_blocks(ids, names=tuple(starts.tolist()))
         if self.mark is None or not (ids[:, 1:-1] == self.mark).any():
             return batch
         # What a document's last place says is the mark of the next, which is learned at once: it costs nothing.

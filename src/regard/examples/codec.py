@@ -14,7 +14,7 @@ from regard.data.config import Corpus
 from regard.errors import RegardError
 from regard.examples.features import Marks, Unit, read
 from regard.examples.preparing import TOKENIZER
-from regard.models.texts import Texts
+from regard.models.batch import TextBatch
 from regard.reporting import Progress, Warn
 from regard.text import Tokenizer
 
@@ -75,7 +75,7 @@ class Reading:
     def units(self, examples: Sequence[Any], notes: Notes | None = None, learn: bool = False) -> list[Unit]:
         return self.settings.units(examples, self, Notes() if notes is None else notes, learn)
 
-    def collate(self, units: Sequence[Unit]) -> Texts:
+    def collate(self, units: Sequence[Unit]) -> TextBatch:
         return self.settings.collate(units, self)
 
     def say(

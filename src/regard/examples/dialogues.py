@@ -20,8 +20,7 @@ from regard.examples.pairs import PairsView
 from regard.examples.preparing import Encoder
 from regard.examples.vocabulary import Vocabulary
 from regard.examples.windows import Reach
-from regard.models.batch import Packed, Pairs, sources
-from regard.models.texts import Texts, texts
+from regard.models.batch import PairBatch, RaggedRows, TextBatch, collate_sources, collate_texts
 from regard.text import Tokenizer
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ class Turns(Encoder):
         return [[t.bos, *chain.from_iterable([*next(pieces), t.eos] for _ in turns)] for turns in cut]
 
     def rows(self, dialogues: Sequence[str]) -> RaggedArray:
-        packed = Packed.of(self.encode_batch(dialogues))
+        packed = RaggedRows.of(self.encode_batch(dialogues))
         return RaggedArray(packed.flat, np.concatenate([[0], np.cumsum(packed.lengths)]))
 
     def text(self, ids: Sequence[int]) -> str:
@@ -93,7 +92,7 @@ class Paired:
     def view(self, examples: "Examples", chosen: np.ndarray) -> PairsView:
         return PairsView(self.vocabulary, examples.source, examples.target, chosen)
 
-    def fixed(self, model: nn.Module, batch: Pairs) -> Pairs | None:
+    def fixed(self, model: nn.Module, batch: PairBatch) -> PairBatch | None:
         takes = getattr(model, "takes_packed", None)
         return batch.fixed() if takes and takes(batch) else None
 
@@ -101,8 +100,8 @@ class Paired:
         """What is read of a dialogue, and how many tokens may be said when so many are asked for."""
         return ids[1:-1][-(self.task.length - 1) :], min(limit, self.task.length - 1)
 
-    def read(self, prompts: list[list[int]]) -> Pairs:
-        return Pairs(*sources(Packed.of(prompts), self.tokenizer.pad, self.tokenizer.eos))
+    def read(self, prompts: list[list[int]]) -> PairBatch:
+        return PairBatch(*collate_sources(RaggedRows.of(prompts), self.tokenizer.pad, self.tokenizer.eos))
 
 
 class Continued:
@@ -133,15 +132,15 @@ class Continued:
     def view(self, examples: "Examples", chosen: np.ndarray) -> "DialoguesView":
         return DialoguesView(examples, chosen, self.tokenizer.pad)
 
-    def fixed(self, model: nn.Module, batch: Texts) -> None:
+    def fixed(self, model: nn.Module, batch: TextBatch) -> None:
         return None  # dialogues differ in how much of them is learned
 
     def prompt(self, ids: list[int], limit: int) -> tuple[list[int], int]:
         kept = max(self.task.length // 2, self.task.length - limit)
         return ids[-kept:], min(limit, self.task.length - kept)  # alike for all rows: together they fit
 
-    def read(self, prompts: list[list[int]]) -> Texts:
-        return texts(prompts, self.tokenizer.pad)
+    def read(self, prompts: list[list[int]]) -> TextBatch:
+        return collate_texts(prompts, self.tokenizer.pad)
 
 
 Form = Paired | Continued
@@ -181,16 +180,16 @@ class DialoguesView:
         chosen, e = self.chosen[indices], self.examples
         return int((e.target.ends[chosen] - e.learn[chosen]).sum())  # type: ignore[index]
 
-    def collate(self, indices: np.ndarray) -> Texts:
+    def collate(self, indices: np.ndarray) -> TextBatch:
         chosen, e = self.chosen[indices], self.examples
-        ids, real = Packed(*e.target.take(chosen)).padded(self.pad)  # [B, T + 1]
+        ids, real = RaggedRows(*e.target.take(chosen)).padded(self.pad)  # [B, T + 1]
         from_ = (e.learn[chosen] - e.target.begins[chosen])[:, None]  # type: ignore[index]
         seen = np.ascontiguousarray(real[:, 1:])  # [B, T]
         learned = seen & (np.arange(1, ids.shape[1]) >= from_)
-        return Texts(
+        return TextBatch(
             torch.from_numpy(np.ascontiguousarray(ids[:, :-1])),
             None if seen.all() else torch.from_numpy(seen),
             labels=torch.from_numpy(ids[:, 1:][learned]),
-            places=torch.from_numpy(np.flatnonzero(learned)),
+            label_positions=torch.from_numpy(np.flatnonzero(learned)),
             rows=tuple(e.row[chosen].tolist()),
         )

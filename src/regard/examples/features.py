@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from regard.models.batch import Packed
-from regard.models.texts import Texts
+from regard.models.batch import RaggedRows, TextBatch
 from regard.text import Tokenizer
 
 MULTIPLE = 8  # rows are padded to lengths that come again: recorded launches need that, and products like it
@@ -36,7 +35,7 @@ class Unit(NamedTuple):
         return max(len(row.ids) for row in self.rows)
 
 
-Collate = Callable[[Sequence[Unit]], Texts]
+Collate = Callable[[Sequence[Unit]], TextBatch]
 
 
 class Marks:
@@ -83,17 +82,17 @@ def windows(sizes: Sequence[int], room: int, overlap: int) -> Iterator[tuple[int
             begin, shared = begin - 1, shared + sizes[begin - 1]
 
 
-def padded(units: Sequence[Unit], pad: int) -> Texts:
+def padded(units: Sequence[Unit], pad: int) -> TextBatch:
     """The rows of all units, one after the other; padding always has its mask, so that shapes come again."""
     rows = [row for unit in units for row in unit.rows]
-    ids, real = Packed.of([row.ids for row in rows]).padded(pad)
-    segments = Packed.of([row.segments for row in rows]).padded(0)[0]
+    ids, real = RaggedRows.of([row.ids for row in rows]).padded(pad)
+    segments = RaggedRows.of([row.segments for row in rows]).padded(0)[0]
     more = -ids.shape[1] % MULTIPLE
     ids, real, segments = (
         np.pad(array, ((0, 0), (0, more)), constant_values=filler)
         for array, filler in ((ids, pad), (real, False), (segments, 0))
     )
-    return Texts(torch.from_numpy(ids), torch.from_numpy(real), segments=torch.from_numpy(segments))
+    return TextBatch(torch.from_numpy(ids), torch.from_numpy(real), segments=torch.from_numpy(segments))
 
 
 class UnitsView:
@@ -121,7 +120,7 @@ class UnitsView:
         each = max(unit.length for unit in units) * max(len(unit.rows) for unit in units)
         return np.array_split(batch, -(-len(batch) // max(1, budget // each)))
 
-    def collate(self, indices: np.ndarray) -> Texts:
+    def collate(self, indices: np.ndarray) -> TextBatch:
         return self._collate([self.units[self.order[n]] for n in indices])
 
     def targets(self, indices: np.ndarray) -> int:

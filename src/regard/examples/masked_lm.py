@@ -7,7 +7,7 @@ import torch
 
 from regard.examples.masking import Masks
 from regard.examples.segments import Book, Examples
-from regard.models.texts import Texts
+from regard.models.batch import TextBatch
 from regard.text import Tokenizer
 
 if TYPE_CHECKING:
@@ -38,17 +38,17 @@ class ExamplesView:
         """Less are masked only where a row has hardly a word that is known."""
         return int(self.settings.masking.count(self.examples.keep[indices].sum(1)).sum())
 
-    def collate(self, indices: np.ndarray) -> Texts:
+    def collate(self, indices: np.ndarray) -> TextBatch:
         ids, segments, real = self._rows(indices)
         words = self.examples.keep[indices].sum(1)
         read, places, labels = self.masks(ids, words, self.key, indices)
         follows = self.settings.examples.follows
-        return Texts(
+        return TextBatch(
             torch.from_numpy(read),
             None if real.all() else torch.from_numpy(real),
             segments=torch.from_numpy(segments) if follows else None,
             labels=torch.from_numpy(labels),
-            places=torch.from_numpy(places),
+            label_positions=torch.from_numpy(places),
             classes=torch.from_numpy(self.examples.apart[indices]) if follows else None,
             rows=tuple(self.examples.document[indices].tolist()),
         )

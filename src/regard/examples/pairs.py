@@ -16,7 +16,7 @@ from regard.data.readers import read_corpus
 from regard.errors import RegardError
 from regard.examples.trees import trees
 from regard.examples.vocabulary import Vocabulary
-from regard.models.batch import Packed, Pairs, pairs
+from regard.models.batch import PairBatch, RaggedRows, collate_pairs
 from regard.nn.layout import Tree
 from regard.text import Tokenizer
 
@@ -45,10 +45,10 @@ class PairsView:
     def targets(self, indices: np.ndarray) -> int:
         return int(self.target_lengths[indices].sum())
 
-    def collate(self, indices: np.ndarray) -> Pairs:
+    def collate(self, indices: np.ndarray) -> PairBatch:
         rows = self.rows[indices]
-        source, target = Packed(*self.source.take(rows)), Packed(*self.target.take(rows))
-        batch = pairs(source, target, self.vocabulary.source, self.vocabulary.target, tuple(rows.tolist()))
+        source, target = RaggedRows(*self.source.take(rows)), RaggedRows(*self.target.take(rows))
+        batch = collate_pairs(source, target, self.vocabulary.source, self.vocabulary.target, tuple(rows.tolist()))
         if "heads" in self.beside:
             batch = replace(batch, tree=self._tree(rows, self.beside["heads"]))
         if "links" in self.beside:

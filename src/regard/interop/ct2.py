@@ -17,7 +17,7 @@ from regard.nn.attention import MultiHeadAttention, SharedQueryKey
 from regard.nn.embedding import BiasedOutput
 from regard.nn.layout import Layout
 from regard.nn.position import AlibiConfig, PositionConfig, RelativeConfig, RotaryConfig, T5Config
-from regard.nn.score import General
+from regard.nn.score import GeneralScore
 
 VECTORS = ("none", "sinusoidal", "learned")  # a vector for each place, added to the word vectors
 WITHIN = ("relative", "rotary", "t5")  # order enters inside attention
@@ -158,7 +158,7 @@ def _projections(ours: MultiHeadAttention) -> list[tuple[Tensor, Tensor]]:
     query: tuple[Tensor, Tensor] = (ours.query.weight, ours.query.bias)
     key = query if isinstance(ours, SharedQueryKey) else _rows(ours.key_value, slice(0, s.heads * s.d_k))
     value = _rows(ours.key_value, slice(-s.heads * s.d_v, None))
-    if isinstance(ours.score, General):
+    if isinstance(ours.score, GeneralScore):
         matrix = ours.score.weight  # [H, d, d]
         weight = matrix @ key[0].unflatten(0, (s.heads, -1))  # [H, d, D]
         bias = matrix @ key[1].view(s.heads, -1, 1)  # [H, d, 1]

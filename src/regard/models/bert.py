@@ -1,35 +1,35 @@
-"""The encoder-only model (BERT): every place sees all others, and heads read what it makes of them.
+"""BERT, the encoder-only model, and its pretraining heads. `Bert` is the body; heads for tasks are in `heads.py`.
 
-`Bert` is the body. Heads are small modules beside it; those of pretraining are here, tasks add their own. Sizes live in
-PRESETS, as data.
+Sizes live in PRESETS, as data.
 """
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.config import mechanism, option
+from regard.config import Presets, mechanism, option
 from regard.models import stack
+from regard.models.batch import TextBatch
 from regard.models.stack import EncoderLayer, Positions, StackConfig
-from regard.models.texts import Texts
 from regard.nn.attention import AttentionConfig
 from regard.nn.dropout import Dropout
 from regard.nn.embedding import BiasedOutput, Embedding
 from regard.nn.feed_forward import ACTIVATIONS, Activation
 from regard.nn.init import INITS
-from regard.nn.layout import Call
+from regard.nn.layout import AttentionContext
+from regard.nn.module_list import ModuleList
 from regard.nn.pattern import Document, Padding
 from regard.nn.position import LearnedConfig
-from regard.nn.record import Record
+from regard.nn.record import AttentionRecorder
 
 
-def _published(layers: int, size: int) -> dict[str, Any]:
+def _published(layers: int, size: int) -> dict[str, int | float | str | bool]:
     return {"layers": layers, "size": size, "inner": 4 * size, "heads": size // 64, "dropout": 0.1}
 
 
-PRESETS: dict[str, dict[str, Any]] = {
+PRESETS: Presets = {
     "tiny": _published(2, 128),  # these four: Turc 2019, table 1
     "mini": _published(4, 256),
     "small": _published(4, 512),
@@ -43,9 +43,9 @@ PRESETS: dict[str, dict[str, Any]] = {
     "A8", "x = norm(E[w] + S[segment] + P[place]); x ← norm(x + f(x)), f: attention, feed-forward", "Devlin 2019"
 )
 class BertConfig(StackConfig):
-    """An encoder alone, which learns by filling gaps and by telling whether two sentences follow each other."""
+    """An encoder alone, pretrained by masked language modelling and next-sentence prediction."""
 
-    presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
+    presets: ClassVar[Presets] = PRESETS
 
     kind: Literal["bert"] = "bert"
     preset: str | None = option(None, f"named sizes: {', '.join(PRESETS)}; any key given beside it wins")
@@ -67,28 +67,28 @@ class BertConfig(StackConfig):
         if self.segments < 0:
             raise ValueError(f"segments must be 0 or more, not {self.segments}")
         stack.check_positions(self.position, "encoder", self.attention.sizes(self.size, self.heads))
-        if "structural" in {position.kind for position in stack.listed(self.position)}:
+        if "structural" in {position.kind for position in stack.as_list(self.position)}:
             raise ValueError("structural positions need dependency trees, which translation alone reads")
 
     def check(self, longest: int) -> None:
-        """Raise ValueError where sequences of at most so many places are more than the choices can serve."""
+        """Raise ValueError where the choices cannot serve sequences of this length."""
         self.attention.check("encoder", longest, self.layers)
-        stack.check_room(self.position, "position", longest, "task.length")
+        stack.check_max_length(self.position, "position", longest, "task.length")
 
     def build(self, entries: int) -> "Bert":
         return Bert(self, entries)
 
-    def pretraining(self, entries: int) -> "Pretraining":
-        """The body with the heads that it learns by."""
-        return Pretraining(self.build(entries))
+    def pretraining(self, entries: int) -> "BertPretraining":
+        """The body with its pretraining heads."""
+        return BertPretraining(self.build(entries))
 
-    def masked(self, entries: int) -> "MaskedLanguage":
-        """The body with the head for masked words alone."""
-        return MaskedLanguage(self.build(entries))
+    def masked(self, entries: int) -> "MaskedLM":
+        """The body with the masked language model's head alone."""
+        return MaskedLM(self.build(entries))
 
-    def encoder(self, entries: int, pooled: bool) -> "Encoder":
+    def encoder(self, entries: int, pooled: bool) -> "BertEncoder":
         """The body alone, or with a pooler."""
-        return Encoder(self.build(entries), Pooler(self.size) if pooled else None)
+        return BertEncoder(self.build(entries), Pooler(self.size) if pooled else None)
 
 
 class Bert(nn.Module):
@@ -98,38 +98,38 @@ class Bert(nn.Module):
         self.embedding = Embedding(entries, c.size, scale=False)
         self.segment_embedding = Embedding(c.segments, c.size, scale=False) if c.segments else None
         self.position = stack.build_positions(c.position, c.attention.sizes(c.size, c.heads), "encoder")
-        self.embedding_norm = c.make_norm()
+        self.embedding_norm = c.build_norm()
         self.dropout = Dropout(c.dropout)
-        attentions = c.attentions(c.attention, c.layers, self.position, Padding() & Document())
-        self.layers = nn.ModuleList(EncoderLayer(own, c.network(), c.residuals(2)) for own in attentions)
-        self.norm = c.final_norm()
+        attentions = c.build_attentions(c.attention, c.layers, self.position, Padding() & Document())
+        self.layers = ModuleList(EncoderLayer(own, c.build_feed_forward(), c.build_residuals(2)) for own in attentions)
+        self.norm = c.build_final_norm()
         INITS[c.init](self)
 
     @property
     def longest(self) -> int | None:
-        """How many places the model can tell apart, where there is a limit."""
-        return stack.longest_of(self.position)
+        """How many positions the model can tell apart, where there is a limit."""
+        return stack.max_length(self.position)
 
     def pooler(self) -> "Pooler":
-        made = Pooler(self.config.size)
-        begin(made.dense)
-        return made
+        pooler = Pooler(self.config.size)
+        init_linear(pooler.dense)
+        return pooler
 
     def parts(self) -> list[list[nn.Module]]:
-        """Its layers from the top down; what is in none of them lies below all."""
+        """Its layers from the top down, for layer-wise learning rates; what is in none of them lies below all."""
         return [[layer] for layer in reversed(self.layers)]
 
-    def forward(self, batch: Texts, record: Record | None = None, layers: int | None = None) -> Tensor:
-        """Hidden states [B, T, D] of all places, after all layers or the first so many of them."""
+    def forward(self, batch: TextBatch, record: AttentionRecorder | None = None, layers: int | None = None) -> Tensor:
+        """Hidden states [B, T, D], after all layers or the first so many of them."""
         layout = batch.layout()
-        call = Call(layout, layout)
+        context = AttentionContext(layout, layout)
         x = self.embedding(batch.ids)
         if self.segment_embedding is not None:
             segments = torch.zeros_like(batch.ids) if batch.segments is None else batch.segments
             x = x + self.segment_embedding(segments)
-        x = self.dropout(self.embedding_norm(stack.embed(self.position, x, layout), layout.real))
+        x = self.dropout(self.embedding_norm(stack.embed_positions(self.position, x, layout), layout.real))
         for n, layer in enumerate(self.layers[:layers]):
-            x = layer(x, call, record and record.at("encoder", n))
+            x = layer(x, context, record and record.at("encoder", n))
         return self.norm(x, layout.real) if layers in (None, len(self.layers)) else x
 
 
@@ -137,7 +137,7 @@ class Bert(nn.Module):
 
 
 class Pooler(nn.Module):
-    """tanh(W x₁ + b): a whole row as one vector, made of its first place."""
+    """tanh(W x₁ + b): a row as one vector, from its first position."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -147,83 +147,85 @@ class Pooler(nn.Module):
         return self.dense(hidden[:, 0]).tanh()  # [B, D]
 
 
-class MaskedWords(nn.Module):
-    """Which word belongs in a place: norm(f(W x + b)), scored by the embedding's own matrix (Devlin 2019, 3.1)."""
+class MaskedLMHead(nn.Module):
+    """Logits of masked words: norm(f(W x + b)), scored by the embedding's own matrix (Devlin 2019, 3.1)."""
 
     def __init__(self, body: Bert) -> None:
         super().__init__()
         c = body.config
         self.dense = nn.Linear(c.size, c.size)
         self.activation = ACTIVATIONS.get(c.activation, nn.SiLU)()
-        self.norm = c.make_norm()
+        self.norm = c.build_norm()
         self.output = BiasedOutput(body.embedding, len(body.embedding.weight), c.size)
 
     def forward(self, x: Tensor, labels: Tensor | None = None, smoothing: float | None = None) -> Tensor:
-        """The scores of x [N, D], or, with `smoothing`, the loss of its labels [N], summed."""
+        """The logits of x [N, D], or, with `smoothing`, the loss of its labels [N], summed."""
         return self.output.at(self.norm(self.activation(self.dense(x))), labels, smoothing)
 
 
-class MaskedLanguage(nn.Module):
-    """Masked words alone."""
+class MaskedLM(nn.Module):
+    """Masked language modelling alone."""
 
     def __init__(self, body: Bert) -> None:
         super().__init__()
-        self.body, self.words = body, MaskedWords(body)
-        begin(self.words.dense)
+        self.body, self.words = body, MaskedLMHead(body)
+        init_linear(self.words.dense)
 
     @property
     def config(self) -> BertConfig:
         return self.body.config
 
-    def scores(self, batch: Texts, record: Record | None = None) -> tuple[Tensor, Tensor | None]:
-        """Scores of the vocabulary at `batch.places` [N, V], and of following or not [B, 2] where it is learned."""
+    def scores(self, batch: TextBatch, record: AttentionRecorder | None = None) -> tuple[Tensor, Tensor | None]:
+        """Logits at `batch.label_positions` [N, V], and of next-sentence prediction [B, 2] where it is learned."""
         hidden = self.body(batch, record)
-        return self.words(hidden.flatten(0, 1)[batch.places]), self.follows(hidden)
+        return self.words(hidden.flatten(0, 1)[batch.label_positions]), self.next_sentence(hidden)
 
-    def follows(self, hidden: Tensor) -> Tensor | None:
+    def next_sentence(self, hidden: Tensor) -> Tensor | None:
         return None
 
-    def forward(self, batch: Texts, record: Record | None = None, smoothing: float | None = None) -> Tensor:
-        """Scores of the vocabulary at `batch.places` [N, V]; with `smoothing`, the loss of what is learned instead.
+    def forward(
+        self, batch: TextBatch, record: AttentionRecorder | None = None, smoothing: float | None = None
+    ) -> Tensor:
+        """Logits at `batch.label_positions` [N, V]; with `smoothing`, the loss instead.
 
         That is a sum over the N masked words: divided by N it is the mean of the words and the mean of the rows, added.
         A label below zero is there to fill a shape, and counts for nothing; only our kernels know it.
         """
-        assert batch.places is not None
+        assert batch.label_positions is not None
         hidden = self.body(batch, record)  # [B, T, D]
-        words = self.words(hidden.flatten(0, 1)[batch.places], batch.labels, smoothing)
-        if smoothing is None or batch.classes is None or (follows := self.follows(hidden)) is None:
+        words = self.words(hidden.flatten(0, 1)[batch.label_positions], batch.labels, smoothing)
+        if smoothing is None or batch.classes is None or (next_sentence := self.next_sentence(hidden)) is None:
             return words
         assert batch.labels is not None
-        follows = follows.to(torch.promote_types(follows.dtype, torch.float32))
-        return words + (batch.labels >= 0).sum() * F.cross_entropy(follows, batch.classes)
+        next_sentence = next_sentence.to(torch.promote_types(next_sentence.dtype, torch.float32))
+        return words + (batch.labels >= 0).sum() * F.cross_entropy(next_sentence, batch.classes)
 
 
-class Pretraining(MaskedLanguage):
-    """Masked words and next sentence, learned together."""
+class BertPretraining(MaskedLM):
+    """Masked language modelling and next-sentence prediction."""
 
     def __init__(self, body: Bert) -> None:
         super().__init__(body)
         self.pooler = Pooler(body.config.size)
         self.sentence = nn.Linear(body.config.size, 2)  # 0: the second sentence follows the first; 1: it does not
-        begin(self.pooler.dense, self.sentence)
+        init_linear(self.pooler.dense, self.sentence)
 
-    def follows(self, hidden: Tensor) -> Tensor:
-        return self.sentence(self.pooler(hidden))  # type: ignore[no-any-return]
+    def next_sentence(self, hidden: Tensor) -> Tensor:
+        return self.sentence(self.pooler(hidden))
 
 
-class Encoder(nn.Module):
-    """A body that was taught elsewhere and has no head: it reads."""
+class BertEncoder(nn.Module):
+    """A pretrained body without a head, for embeddings."""
 
     def __init__(self, body: Bert, pooler: Pooler | None) -> None:
         super().__init__()
         self.body, self.pooler = body, pooler
 
-    def forward(self, batch: Texts, record: Record | None = None) -> Tensor:
-        return self.body(batch, record)  # type: ignore[no-any-return]
+    def forward(self, batch: TextBatch, record: AttentionRecorder | None = None) -> Tensor:
+        return self.body(batch, record)
 
 
-def begin(*heads: nn.Linear) -> None:
+def init_linear(*heads: nn.Linear) -> None:
     """BERT's first weights: N(0, 0.02²), and no bias."""
     for head in heads:
         nn.init.normal_(head.weight, std=0.02)

@@ -3,24 +3,24 @@
 There is no attention: at step t the target network reads column t of the source, so both run along one time line.
 """
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.config import at_least, below_one, mechanism, option
-from regard.models.batch import Pairs
-from regard.models.embeddings import SHARE, Share, embeddings
-from regard.models.state import Rows, State
+from regard.config import Presets, at_least, below_one, mechanism, option
+from regard.models.batch import PairBatch
+from regard.models.state import DecoderState, StateTensors
 from regard.nn.convolution import Convolution
 from regard.nn.dropout import Dropout
-from regard.nn.embedding import Output
+from regard.nn.embedding import SHARE, Output, Share, shared_embeddings
 from regard.nn.init import INITS
 from regard.nn.layout import Layout
-from regard.nn.record import Record
+from regard.nn.module_list import ModuleList
+from regard.nn.record import AttentionRecorder
 
-PRESETS: dict[str, dict[str, Any]] = {"bytenet": {"sets": 1, "size": 256, "kernel": 3, "dropout": 0.1}}
+PRESETS: Presets = {"bytenet": {"sets": 1, "size": 256, "kernel": 3, "dropout": 0.1}}
 
 
 @mechanism(
@@ -31,7 +31,7 @@ PRESETS: dict[str, dict[str, Any]] = {"bytenet": {"sets": 1, "size": 256, "kerne
 class ByteNetConfig:
     """Two stacks of dilated convolutions, the target's on top of the source's; no attention."""
 
-    presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
+    presets: ClassVar[Presets] = PRESETS
 
     kind: Literal["bytenet"] = "bytenet"
     preset: str | None = option(None, f"named sizes: {', '.join(PRESETS)}; any key given beside it wins")
@@ -64,7 +64,7 @@ class ByteNetConfig:
         return ByteNet(self, source_entries, target_entries)
 
 
-class Rectified(nn.Module):
+class NormRelu(nn.Module):
     """max(0, norm(x)), before every convolution of a block."""
 
     def __init__(self, size: int) -> None:
@@ -75,24 +75,24 @@ class Rectified(nn.Module):
         return F.relu(self.norm(x))
 
 
-class Block(nn.Module):
+class ByteNetBlock(nn.Module):
     """x + W₃ r(conv(r(W₁ r(x)))): 2d → d → d → 2d features (Kalchbrenner 2016, figure 3, left)."""
 
     def __init__(self, size: int, kernel: int, dilation: int, dropout: float) -> None:
         super().__init__()
-        self.narrow = nn.Sequential(Rectified(size), Convolution(size, size // 2, 1), Rectified(size // 2))
+        self.narrow = nn.Sequential(NormRelu(size), Convolution(size, size // 2, 1), NormRelu(size // 2))
         self.convolution = Convolution(size // 2, size // 2, kernel, dilation)
-        self.widen = nn.Sequential(Rectified(size // 2), Convolution(size // 2, size, 1), Dropout(dropout))
+        self.widen = nn.Sequential(NormRelu(size // 2), Convolution(size // 2, size, 1), Dropout(dropout))
 
 
-class SourceBlock(Block):
+class SourceBlock(ByteNetBlock):
     def forward(self, x: Tensor, real: Tensor) -> Tensor:
         return x + self.widen(self.convolution.centred(self.narrow(x), real))  # [B, M, D]
 
 
-class TargetBlock(Block):
+class TargetBlock(ByteNetBlock):
     def forward(self, x: Tensor, past: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """No place sees a later one. Also gives the new past."""
+        """No position sees a later one. Also gives the new past."""
         y, past = self.convolution.causal(self.narrow(x), past)
         return x + self.widen(y), past  # [B, T, D]
 
@@ -103,18 +103,20 @@ class ByteNet(nn.Module):
     def __init__(self, config: ByteNetConfig, source_entries: int, target_entries: int) -> None:
         super().__init__()
         c, self.config = config, config
-        self.source_embedding, self.target_embedding, tied = embeddings(c.share, source_entries, target_entries, c.size)
+        self.source_embedding, self.target_embedding, tied = shared_embeddings(
+            c.share, source_entries, target_entries, c.size
+        )
         self.output = Output(tied, target_entries, c.size)
         self.dropout = Dropout(c.dropout)
         dilations = c.dilations * c.sets
         self.encoder = nn.ModuleList(SourceBlock(c.size, c.kernel, dilation, c.dropout) for dilation in dilations)
-        self.decoder = nn.ModuleList(TargetBlock(c.size, c.kernel, dilation, c.dropout) for dilation in dilations)
-        self.final = nn.Sequential(Rectified(c.size), Convolution(c.size, c.size, 1))
+        self.decoder = ModuleList(TargetBlock(c.size, c.kernel, dilation, c.dropout) for dilation in dilations)
+        self.final = nn.Sequential(NormRelu(c.size), Convolution(c.size, c.size, 1))
         INITS[c.init](self)
 
     # --- the whole sequence at once: training, scoring ---------------------------------------------------------
 
-    def encode(self, batch: Pairs) -> Tensor:
+    def encode(self, batch: PairBatch) -> Tensor:
         """The source ids [B, S] as columns [B, M, D], a row's own a·|s| + b of them, zero after those.
 
         Columns past the last word begin as zeros, and are filled by what the convolutions bring there.
@@ -131,46 +133,48 @@ class ByteNet(nn.Module):
             x = block(x, real)
         return x.masked_fill(~real[..., None], 0.0)
 
-    def forward(self, batch: Pairs, record: Record | None = None, smoothing: float | None = None) -> Tensor:
-        """Scores of the vocabulary at every real target place [N, V], in the order of `batch.labels`.
+    def forward(
+        self, batch: PairBatch, record: AttentionRecorder | None = None, smoothing: float | None = None
+    ) -> Tensor:
+        """Logits at every real target position [N, V], in the order of `batch.labels`.
 
-        With `smoothing`, the loss of those labels, summed, instead: the scores are then never kept.
+        With `smoothing`, the loss of those labels, summed, instead: the logits are then never kept.
         """
         assert batch.target is not None
-        assert batch.places is not None
+        assert batch.label_positions is not None
         columns = self.encode(batch)
         x = self.dropout(self.target_embedding(batch.target))
         x = x + F.pad(columns, (0, 0, 0, x.shape[1] - columns.shape[1]))  # cut, or zeros past the last
         for block in self.decoder:
             x, _ = block(x)
-        x = self.final(x.flatten(0, 1)[batch.places][None])[0]  # [N, D]
+        x = self.final(x.flatten(0, 1)[batch.label_positions][None])[0]  # [N, D]
         return self.output.at(x, batch.labels, smoothing)
 
     # --- step by step: decoding --------------------------------------------------------------------------------
 
-    def start(self, batch: Pairs, length: int, record: Record | None = None) -> State:
-        """Read the source; the state then has room for `length` target tokens a row."""
+    def start(self, batch: PairBatch, length: int, record: AttentionRecorder | None = None) -> DecoderState:
+        """Encode the source; the state has room for `length` target tokens a row."""
         columns = self.encode(batch)
         position = torch.zeros(len(columns), dtype=torch.long, device=columns.device)
-        layers = [(Rows({"columns": columns}, frozenset({"columns"})),)]
+        layers = [(StateTensors({"columns": columns}, frozenset({"columns"})),)]
         for block in self.decoder:
-            past = columns.new_zeros(len(columns), block.convolution.reach, self.config.size // 2)  # type: ignore
-            layers.append((Rows({"past": past}),))
-        return State(position, layers, batch.source_real, batch.source.shape[1], length, record=record)
+            past = columns.new_zeros(len(columns), block.convolution.reach, self.config.size // 2)
+            layers.append((StateTensors({"past": past}),))
+        return DecoderState(position, layers, batch.source_real, batch.source.shape[1], length, record=record)
 
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """Read T more tokens a row [B, T]; give the scores of what follows each [B, T, V]."""
-        places = state.position[:, None] + torch.arange(tokens.shape[1], device=tokens.device)  # [B, T]
+    def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        """Read T more tokens a row [B, T]; give the logits of the token after each [B, T, V]."""
+        positions = state.position[:, None] + torch.arange(tokens.shape[1], device=tokens.device)  # [B, T]
         (columns,), *pasts = state.layers
-        x = self.target_embedding(tokens) + _read(columns["columns"], places)
+        x = self.target_embedding(tokens) + _read_columns(columns["columns"], positions)
         for block, (rows,) in zip(self.decoder, pasts, strict=True):
             x, rows["past"] = block(x, rows["past"])
         state.advance(tokens.shape[1])
         return self.output(self.final(x)), state
 
 
-def _read(columns: Tensor, places: Tensor) -> Tensor:
-    """Column places[b, t] of row b [B, T, D]; zeros past the last. Beams, several rows of places, share columns."""
-    row = torch.arange(len(places), device=columns.device)[:, None] // (len(places) // len(columns))
+def _read_columns(columns: Tensor, positions: Tensor) -> Tensor:
+    """Column positions[b, t] of row b [B, T, D]; zeros past the last. The beams of a sentence share its columns."""
+    row = torch.arange(len(positions), device=columns.device)[:, None] // (len(positions) // len(columns))
     last = columns.shape[1] - 1
-    return columns[row, places.clamp(max=last)].masked_fill((places > last)[..., None], 0.0)
+    return columns[row, positions.clamp(max=last)].masked_fill((positions > last)[..., None], 0.0)

@@ -4,32 +4,32 @@ The encoder is a choice too: gated as in the paper, or plain windows of words. S
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.config import at_least, below_one, mechanism, option
-from regard.models.batch import Pairs
-from regard.models.embeddings import SHARE, Share, embeddings
-from regard.models.stack import check_room
-from regard.models.state import Rows, State
+from regard.config import Presets, at_least, below_one, mechanism, option
+from regard.models.batch import PairBatch
+from regard.models.stack import check_max_length
+from regard.models.state import DecoderState, StateTensors
 from regard.nn.attention import Attention, AttentionConfig
-from regard.nn.cache import Memory
-from regard.nn.convolution import Convolution, halved, keep_variance, scale_gradient
+from regard.nn.cache import CrossKVCache
+from regard.nn.convolution import Convolution, init_keep_variance, scale_gradient, scaled_sum
 from regard.nn.dropout import Dropout
-from regard.nn.embedding import Output
+from regard.nn.embedding import SHARE, Output, Share, shared_embeddings
 from regard.nn.feed_forward import ACTIVATIONS
 from regard.nn.init import INITS
-from regard.nn.layout import Call, Layout
+from regard.nn.layout import AttentionContext, Layout
+from regard.nn.module_list import ModuleList
 from regard.nn.pattern import Document, Padding
 from regard.nn.position import LearnedConfig, NoPositionConfig, Position, SinusoidalConfig
-from regard.nn.record import Record, Sink
+from regard.nn.record import AttentionRecorder, LayerRecord
 from regard.nn.score import DotConfig, ScoreConfig
 from regard.nn.sizes import Sizes
 
-PRESETS: dict[str, dict[str, Any]] = {
+PRESETS: Presets = {
     "convs2s": {"layers": 4, "size": 256, "kernel": 3, "dropout": 0.1},
     "paper": {"layers": 20, "size": 512, "kernel": 3, "dropout": 0.1},  # English→Romanian, Gehring 2017, 4.1
 }
@@ -38,7 +38,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 # --- one layer -----------------------------------------------------------------------------------------------------
 
 
-class Gated(nn.Module):
+class GatedConvolution(nn.Module):
     """(v(W [window] + b) + x) · √½, where v is the gate a ⊙ σ(b) of the two halves (Gehring 2017, 3.2)."""
 
     def __init__(self, size: int, kernel: int, dropout: float) -> None:
@@ -47,11 +47,11 @@ class Gated(nn.Module):
         self.convolution = Convolution(size, 2 * size, kernel, gain=4 * (1 - dropout), parts=2)
 
     def forward(self, x: Tensor, real: Tensor | None) -> Tensor:
-        return halved(F.glu(self.convolution.centred(self.dropout(x), real), -1), x)  # [B, S, D]
+        return scaled_sum(F.glu(self.convolution.centred(self.dropout(x), real), -1), x)  # [B, S, D]
 
 
-class Window(nn.Module):
-    """f(W [window] + b): no gate, nothing passes by."""
+class WindowConvolution(nn.Module):
+    """f(W [window] + b): no gate, no residual."""
 
     def __init__(self, size: int, kernel: int, dropout: float, activation: str) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class GatedConfig:
     kind: Literal["gated"] = "gated"
 
     def build(self, size: int, kernel: int, dropout: float) -> nn.Module:
-        return Gated(size, kernel, dropout)
+        return GatedConvolution(size, kernel, dropout)
 
 
 @mechanism("A4", "x_i ← f(W [x_{i−k/2}; …; x_{i+k/2}] + b)", "Collobert 2011, 3.3")
@@ -81,14 +81,14 @@ class WindowConfig:
     activation: Literal["relu", "gelu", "gelu_tanh", "swish"] = option("relu", "f, after every window")
 
     def build(self, size: int, kernel: int, dropout: float) -> nn.Module:
-        return Window(size, kernel, dropout, self.activation)
+        return WindowConvolution(size, kernel, dropout, self.activation)
 
 
 ConvEncoderConfig = GatedConfig | WindowConfig
 
 
-class DecoderLayer(nn.Module):
-    """A gated convolution over what is said so far, then attention to the source."""
+class ConvDecoderLayer(nn.Module):
+    """A causal gated convolution, then attention to the source."""
 
     def __init__(self, size: int, kernel: int, dropout: float, attention: Attention) -> None:
         super().__init__()
@@ -102,29 +102,29 @@ class DecoderLayer(nn.Module):
         x: Tensor,
         embedded: Tensor,
         source: tuple[Tensor, Tensor],
-        call: Call,
+        context: AttentionContext,
         past: Tensor | None = None,
-        record: Sink | None = None,
+        record: LayerRecord | None = None,
     ) -> tuple[Tensor, Tensor]:
         """x [B, T, D], the target's embeddings [B, T, D], keys and values of the source; also gives the new past."""
         y, past = self.convolution.causal(self.dropout(x), past)
-        h = halved(F.glu(y, -1), x)
-        d = halved(self.query(h), embedded)  # d_i = W h_i + b + g_i (Gehring 2017, eq. 1)
-        c = self.attention.attend(d[:, None], *source, call, record)[:, 0]  # c_i = Σ_j a_ij (z_j + e_j) (eq. 2)
-        return halved(h, c * _spread(call, c)), past
+        h = scaled_sum(F.glu(y, -1), x)
+        d = scaled_sum(self.query(h), embedded)  # d_i = W h_i + b + g_i (Gehring 2017, eq. 1)
+        c = self.attention.attend(d[:, None], *source, context, record)[:, 0]  # c_i = Σ_j a_ij (z_j + e_j) (eq. 2)
+        return scaled_sum(h, c * _sqrt_length(context, c)), past
 
     def keys(self, memory: Tensor) -> Tensor:
-        return self.attention.prepare(memory[:, None])  # [B, 1, S, D]
+        return self.attention.prepare_keys(memory[:, None])  # [B, 1, S, D]
 
 
-def _spread(call: Call, c: Tensor) -> Tensor:
+def _sqrt_length(context: AttentionContext, c: Tensor) -> Tensor:
     """m · √(1/m): an even mean over a source of m words varies less than one word by this (Gehring 2017, 3.4)."""
 
     def make() -> Tensor:
-        root = call.keys.lengths().to(c.dtype).sqrt()  # [B or 1]
+        root = context.keys.lengths().to(c.dtype).sqrt()  # [B or 1]
         return root.repeat_interleave(len(c) // len(root))[:, None, None]  # [rows, 1, 1]: several where there are beams
 
-    return call.once(("spread", c.dtype), make)
+    return context.once(("sqrt length", c.dtype), make)
 
 
 # --- the model -----------------------------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ class DotAttentionConfig(AttentionConfig):
         if self.projection != "separate" or self.d_k is not None or self.d_v is not None:
             raise ValueError("projection, d_k and d_v mean nothing here: there are no projections")
         for score in self.score if isinstance(self.score, list) else [self.score]:
-            if getattr(score, "init", "plain") == "compensated":
+            if isinstance(score, DotConfig) and score.init == "compensated":
                 raise ValueError("score.init: compensated needs a query projection, which is not here")
         if any(c.kind != "none" for c in (self.compress if isinstance(self.compress, list) else [self.compress])):
             raise ValueError("compress must be none: the encoder's states are not shortened")
@@ -151,7 +151,7 @@ class DotAttentionConfig(AttentionConfig):
 class ConvConfig:
     """Encoder and decoder of convolutions, with attention to the source in every decoder layer."""
 
-    presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
+    presets: ClassVar[Presets] = PRESETS
 
     kind: Literal["conv"] = "conv"
     preset: str | None = option(None, f"named sizes: {', '.join(PRESETS)}; any key given beside it wins")
@@ -183,13 +183,13 @@ class ConvConfig:
         return Sizes.of(self.size, 1)
 
     @property
-    def attentions(self) -> int:
+    def attention_layers(self) -> int:
         return self.decoder_layers or self.layers
 
     def check(self, source: int, target: int) -> None:
-        """Raise ValueError where sequences of at most so many places are more than the choices can serve."""
-        self.attention.check("cross", source, self.attentions)
-        check_room(self.position, "position", max(source, target))
+        """Raise ValueError where the choices cannot serve sequences of this length."""
+        self.attention.check("cross", source, self.attention_layers)
+        check_max_length(self.position, "position", max(source, target))
 
     def build(self, source_entries: int, target_entries: int) -> "ConvS2S":
         return ConvS2S(self, source_entries, target_entries)
@@ -199,74 +199,76 @@ class ConvS2S(nn.Module):
     def __init__(self, config: ConvConfig, source_entries: int, target_entries: int) -> None:
         super().__init__()
         c, self.config = config, config
-        self.source_embedding, self.target_embedding, tied = embeddings(
+        self.source_embedding, self.target_embedding, tied = shared_embeddings(
             c.share, source_entries, target_entries, c.size, c.scale_embedding
         )
         self.output = Output(tied, target_entries, c.size)
         self.dropout = Dropout(c.dropout)
         self.encoder_position, self.decoder_position = c.position.build(c.sizes), c.position.build(c.sizes)
         self.encoder = nn.ModuleList(c.encoder.build(c.size, c.kernel, c.dropout) for _ in range(c.layers))
-        self.decoder = nn.ModuleList(
-            DecoderLayer(c.size, c.kernel, c.dropout, self._attention(n)) for n in range(c.attentions)
+        self.decoder = ModuleList(
+            ConvDecoderLayer(c.size, c.kernel, c.dropout, self._attention(n)) for n in range(c.attention_layers)
         )
-        {**INITS, "paper": keep_variance}[c.init](self)
+        {**INITS, "paper": init_keep_variance}[c.init](self)
 
     def _attention(self, layer: int) -> Attention:
         return Attention(self.config.sizes, self.config.attention, Position(), Padding() & Document(), layer)
 
     @property
     def longest(self) -> int | None:
-        """How many target places the model can tell apart, where there is a limit."""
+        """How many target positions the model can tell apart, where there is a limit."""
         return self.decoder_position.longest
 
     # --- the whole sequence at once: training, scoring ---------------------------------------------------------
 
-    def encode(self, batch: Pairs) -> tuple[Tensor, Tensor, Layout]:
-        """The source ids [B, S] as what attention compares with and what it reads [B, S, D], with their layout."""
+    def encode(self, batch: PairBatch) -> tuple[Tensor, Tensor, Layout]:
+        """The keys and the values of the source ids [B, S], [B, S, D] each, with their layout."""
         layout = Layout.of(batch.source.shape[1], batch.source_real, batch.source.device, batch.tree)
         e = self.dropout(self.encoder_position.embed(self.source_embedding(batch.source), layout))
         z = e
         for layer in self.encoder:
             z = layer(z, layout.real)
-        z = scale_gradient(z, 1 / (2 * self.config.attentions))  # every attention adds to it (Gehring 2017, 3.4)
-        return z, halved(z, e), layout
+        z = scale_gradient(z, 1 / (2 * self.config.attention_layers))  # every attention adds to it (Gehring 2017, 3.4)
+        return z, scaled_sum(z, e), layout
 
-    def forward(self, batch: Pairs, record: Record | None = None, smoothing: float | None = None) -> Tensor:
-        """Scores of the vocabulary at every real target place [N, V], in the order of `batch.labels`.
+    def forward(
+        self, batch: PairBatch, record: AttentionRecorder | None = None, smoothing: float | None = None
+    ) -> Tensor:
+        """Logits at every real target position [N, V], in the order of `batch.labels`.
 
-        With `smoothing`, the loss of those labels, summed, instead: the scores are then never kept.
+        With `smoothing`, the loss of those labels, summed, instead: the logits are then never kept.
         """
         assert batch.target is not None
-        assert batch.places is not None
+        assert batch.label_positions is not None
         memory, values, source = self.encode(batch)
         layout = Layout.of(batch.target.shape[1], device=batch.device)
         g = self.dropout(self.decoder_position.embed(self.target_embedding(batch.target), layout))
-        x, call = g, Call(layout, source)
+        x, context = g, AttentionContext(layout, source)
         for n, layer in enumerate(self.decoder):
-            read = (layer.keys(memory), values[:, None])  # type: ignore[operator]
-            x, _ = layer(x, g, read, call, record=record and record.at("cross", n))
-        return self.output.at(self.dropout(x).flatten(0, 1)[batch.places], batch.labels, smoothing)
+            read = (layer.keys(memory), values[:, None])
+            x, _ = layer(x, g, read, context, record=record and record.at("cross", n))
+        return self.output.at(self.dropout(x).flatten(0, 1)[batch.label_positions], batch.labels, smoothing)
 
     # --- step by step: decoding --------------------------------------------------------------------------------
 
-    def start(self, batch: Pairs, length: int, record: Record | None = None) -> State:
-        """Read the source; the state then has room for `length` target tokens a row."""
+    def start(self, batch: PairBatch, length: int, record: AttentionRecorder | None = None) -> DecoderState:
+        """Encode the source; the state has room for `length` target tokens a row."""
         memory, values, layout = self.encode(batch)
         position = torch.zeros(len(memory), dtype=torch.long, device=memory.device)
         layers = []
         for layer in self.decoder:
-            past = memory.new_zeros(len(memory), layer.convolution.reach, self.config.size)  # type: ignore
-            read = Memory(layer.keys(memory), values[:, None])  # type: ignore[operator]
-            layers.append((Rows({"past": past}), read))
-        return State(position, layers, layout.real, layout.length, length, record=record)
+            past = memory.new_zeros(len(memory), layer.convolution.reach, self.config.size)
+            read = CrossKVCache(layer.keys(memory), values[:, None])
+            layers.append((StateTensors({"past": past}), read))
+        return DecoderState(position, layers, layout.real, layout.length, length, record=record)
 
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """Read T more tokens a row [B, T]; give the scores of what follows each [B, T, V]."""
+    def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        """Read T more tokens a row [B, T]; give the logits of the token after each [B, T, V]."""
         steps = tokens.shape[1]
-        call = state.cross(steps)
-        g = x = self.decoder_position.embed(self.target_embedding(tokens), call.queries)
+        context = state.cross_context(steps)
+        g = x = self.decoder_position.embed(self.target_embedding(tokens), context.queries)
         for n, (layer, (rows, source)) in enumerate(zip(self.decoder, state.layers, strict=True)):
-            sink = state.record and state.record.at("cross", n)
-            x, rows["past"] = layer(x, g, source.read(), call, rows["past"], sink)
+            record = state.record and state.record.at("cross", n)
+            x, rows["past"] = layer(x, g, source.read(), context, rows["past"], record)
         state.advance(steps)
         return self.output(x), state

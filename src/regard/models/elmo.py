@@ -1,4 +1,4 @@
-"""A tagger's body that reads the states of a frozen biLM beside its own words (ELMo). Knows no tags.
+"""ELMo: a biLSTM body over its own embeddings and the states of a frozen biLM. Knows no tags.
 
 The biLM's weights come from the run that `training.init` names, and go with the tagger's own.
 """
@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from regard.config import at_least, below_one, mechanism, option
+from regard.models.batch import TextBatch
 from regard.models.lstm import BiLstmConfig
 from regard.models.recurrent import Recurrent
-from regard.models.texts import Texts
 from regard.nn.dropout import RowDropout
 from regard.nn.embedding import Embedding
-from regard.nn.record import Record
+from regard.nn.record import AttentionRecorder
 
 
 @mechanism("A12", "[E[w_t]; γ Σ_j softmax(s)_j h_t,j] → biLSTM; h_t,j: layer j of a frozen biLM", "Peters 2018, eq. 1")
@@ -41,8 +41,8 @@ class ElmoConfig:
         return Elmo(self, entries)
 
 
-class Mix(nn.Module):
-    """γ Σ_j softmax(s)_j h_j: how much of each layer a task wants is learned with it."""
+class ScalarMix(nn.Module):
+    """γ Σ_j softmax(s)_j h_j: a learned mix of layers."""
 
     def __init__(self, layers: int) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class Mix(nn.Module):
 
     def forward(self, layers: list[Tensor]) -> Tensor:
         shares = self.weights.softmax(0)
-        return self.gamma * sum(share * layer for share, layer in zip(shares, layers, strict=True))  # type: ignore[no-any-return]
+        return self.gamma * sum(share * layer for share, layer in zip(shares, layers, strict=True))
 
 
 class Elmo(nn.Module):
@@ -62,7 +62,7 @@ class Elmo(nn.Module):
         self.embedding = Embedding(entries, c.embedding, scale=False)
         self.features, width = None, c.embedding
         if c.features is not None:
-            self.features, self.mix = c.features.body(entries).requires_grad_(False), Mix(c.features.layers + 1)
+            self.features, self.mix = c.features.body(entries).requires_grad_(False), ScalarMix(c.features.layers + 1)
             width += 2 * c.features.size
         self.dropout = RowDropout(c.dropout)
         self.lstm = Recurrent("lstm", width, c.size // 2, c.layers, c.dropout, directions=2)
@@ -74,11 +74,11 @@ class Elmo(nn.Module):
             self.features.eval()
         return self
 
-    def forward(self, batch: Texts, record: Record | None = None) -> Tensor:
+    def forward(self, batch: TextBatch, record: AttentionRecorder | None = None) -> Tensor:
         """States [B, T, D]."""
         x = self.embedding(batch.ids)
         if self.features is not None:
             with torch.no_grad():
-                layers = self.features.both(batch.ids, batch.lengths())
+                layers = self.features.bidirectional(batch.ids, batch.lengths())
             x = torch.cat([x, self.mix(layers)], -1)
         return self.dropout(self.lstm.read(self.dropout(x), batch.real)[0])

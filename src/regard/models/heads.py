@@ -1,7 +1,7 @@
-"""What reads a BERT's hidden states for a task: a class or a number for a row, a tag for a place, a span, an option.
+"""Heads for fine-tuning: classification or regression of sequences, of tokens, of spans, and multiple choice.
 
-Each is a body and one linear map, as in Devlin 2019, figure 4. `scores` are what it says, `loss` is what it learns by,
-a sum over the examples of the batch. The learned labels of a batch are its `classes`.
+Each is a body and one linear map, as in Devlin 2019, figure 4. `scores` are its logits, `loss` is a sum over the
+examples of the batch. The labels of a batch are its `classes`.
 """
 
 from dataclasses import dataclass
@@ -10,134 +10,138 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.models.bert import Bert, begin
-from regard.models.texts import Texts
-from regard.nn.record import Record
+from regard.models.batch import TextBatch
+from regard.models.bert import Bert, init_linear
+from regard.nn.record import AttentionRecorder
 
-NOT_LEARNED = -100  # a class of places that are nobody's
+IGNORE_INDEX = -100  # the class of positions without a label
 
 
-class Headed(nn.Module):
-    """A body, and a head that is begun anew. A `frozen` body stays as it is, and drops nothing."""
+class BodyWithHead(nn.Module):
+    """A body and a new head. A `frozen` body is not trained, and has no dropout."""
 
     def __init__(self, body: Bert, outputs: int, frozen: bool = False) -> None:
         super().__init__()
         self.body, self.frozen, self.config = body, frozen, body.config
         self.dropout = nn.Dropout(body.config.dropout)
         self.output = nn.Linear(body.config.size, outputs)
-        begin(self.output)
+        init_linear(self.output)
         if frozen:
             body.requires_grad_(False)
 
-    def train(self, mode: bool = True) -> "Headed":
+    def train(self, mode: bool = True) -> "BodyWithHead":
         super().train(mode)
         self.body.train(mode and not self.frozen)
         return self
 
     def parts(self) -> list[list[nn.Module]]:
-        """What may learn at rates of its own, from the top down: the head, then the layers of the body."""
+        """The head, then the layers of the body from the top down, for layer-wise learning rates."""
         head: list[nn.Module] = [module for name, module in self.named_children() if name != "body"]
         return [head, *self.body.parts()]
 
-    def hidden(self, batch: Texts, record: Record | None = None) -> Tensor:
+    def hidden(self, batch: TextBatch, record: AttentionRecorder | None = None) -> Tensor:
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
-            return self.body(batch, record)  # type: ignore[no-any-return]  # [B, T, D]
+            return self.body(batch, record)  # [B, T, D]
 
-    def forward(self, batch: Texts, record: Record | None = None, smoothing: float | None = None) -> Tensor:
-        """The scores, or, with `smoothing`, the loss of the batch's classes, summed."""
+    def forward(
+        self, batch: TextBatch, record: AttentionRecorder | None = None, smoothing: float | None = None
+    ) -> Tensor:
+        """The logits, or, with `smoothing`, the loss of the batch's classes, summed."""
         scores = self.scores(batch, record)
         return scores if smoothing is None else self.loss(scores, batch, smoothing)
 
-    def scores(self, batch: Texts, record: Record | None = None) -> Tensor:
-        """In float32, whatever the body computes in."""
+    def scores(self, batch: TextBatch, record: AttentionRecorder | None = None) -> Tensor:
+        """The logits in float32, whatever the body's dtype is."""
         raise NotImplementedError
 
-    def loss(self, scores: Tensor, batch: Texts, smoothing: float = 0.0) -> Tensor:
+    def loss(self, scores: Tensor, batch: TextBatch, smoothing: float = 0.0) -> Tensor:
         raise NotImplementedError
 
 
-class Pooled(Headed):
-    """Reads a row as one vector."""
+class PooledHead(BodyWithHead):
+    """A head on a row's pooled vector."""
 
     def __init__(self, body: Bert, outputs: int, frozen: bool = False) -> None:
         super().__init__(body, outputs, frozen)
         self.pooler = body.pooler()
 
-    def scores(self, batch: Texts, record: Record | None = None) -> Tensor:
-        return wide(self.output(self.dropout(self.pooler(self.hidden(batch, record), batch.real))))  # [B, outputs]
+    def scores(self, batch: TextBatch, record: AttentionRecorder | None = None) -> Tensor:
+        return to_float32(
+            self.output(self.dropout(self.pooler(self.hidden(batch, record), batch.real)))
+        )  # [B, outputs]
 
 
-class Classifier(Pooled):
+class SequenceClassifier(PooledHead):
     """A class for each row: scores [B, C], classes [B]."""
 
-    def loss(self, scores: Tensor, batch: Texts, smoothing: float = 0.0) -> Tensor:
+    def loss(self, scores: Tensor, batch: TextBatch, smoothing: float = 0.0) -> Tensor:
         assert batch.classes is not None
         return F.cross_entropy(scores, batch.classes, reduction="sum", label_smoothing=smoothing)
 
 
-class Regressor(Pooled):
+class SequenceRegressor(PooledHead):
     """A number for each row: scores [B], classes [B] are the numbers. It learns by the square of the difference."""
 
-    def scores(self, batch: Texts, record: Record | None = None) -> Tensor:
+    def scores(self, batch: TextBatch, record: AttentionRecorder | None = None) -> Tensor:
         return super().scores(batch, record)[:, 0]
 
-    def loss(self, scores: Tensor, batch: Texts, smoothing: float = 0.0) -> Tensor:
+    def loss(self, scores: Tensor, batch: TextBatch, smoothing: float = 0.0) -> Tensor:
         assert batch.classes is not None
         return F.mse_loss(scores, batch.classes, reduction="sum")
 
 
-class Tagger(Headed):
-    """A class for each place: scores [B, T, C]; classes [B, T] say NOT_LEARNED where a place has none."""
+class TokenClassifier(BodyWithHead):
+    """A class for each position: scores [B, T, C]; classes [B, T] are IGNORE_INDEX where there is no label."""
 
-    def scores(self, batch: Texts, record: Record | None = None) -> Tensor:
-        return wide(self.output(self.dropout(self.hidden(batch, record))))
+    def scores(self, batch: TextBatch, record: AttentionRecorder | None = None) -> Tensor:
+        return to_float32(self.output(self.dropout(self.hidden(batch, record))))
 
-    def loss(self, scores: Tensor, batch: Texts, smoothing: float = 0.0) -> Tensor:
+    def loss(self, scores: Tensor, batch: TextBatch, smoothing: float = 0.0) -> Tensor:
         assert batch.classes is not None
         flat = scores.flatten(0, 1), batch.classes.flatten()
-        return F.cross_entropy(*flat, ignore_index=NOT_LEARNED, reduction="sum", label_smoothing=smoothing)
+        return F.cross_entropy(*flat, ignore_index=IGNORE_INDEX, reduction="sum", label_smoothing=smoothing)
 
 
-class Answerer(Headed):
+class SpanClassifier(BodyWithHead):
     """Where an answer begins and ends: scores [B, T, 2], classes [B, 2]. A row without one has (0, 0)."""
 
     def __init__(self, body: Bert, frozen: bool = False) -> None:
         super().__init__(body, 2, frozen)
 
-    def scores(self, batch: Texts, record: Record | None = None) -> Tensor:
-        return wide(self.output(self.hidden(batch, record)))
+    def scores(self, batch: TextBatch, record: AttentionRecorder | None = None) -> Tensor:
+        return to_float32(self.output(self.hidden(batch, record)))
 
-    def loss(self, scores: Tensor, batch: Texts, smoothing: float = 0.0) -> Tensor:
+    def loss(self, scores: Tensor, batch: TextBatch, smoothing: float = 0.0) -> Tensor:
         assert batch.classes is not None
         if batch.real is not None:
             scores = scores.masked_fill(~batch.real[..., None], torch.finfo(scores.dtype).min)
-        # Smoothing would ask padding to be likely: a span is told by its two places alone.
+        # Label smoothing would make padding likely: a span's target is its two positions alone.
         return F.cross_entropy(scores, batch.classes, reduction="sum") / 2  # over T, of begin and end
 
 
 @dataclass(frozen=True)
-class Options(Texts):
+class MultipleChoiceBatch(TextBatch):
     """A batch in which each row is an option of a question."""
 
     groups: Tensor | None = None  # [Q, O] the rows of each question; -1 where it has fewer options than others
 
 
-class Chooser(Pooled):
+class MultipleChoice(PooledHead):
     """Which of a question's options is right: scores [Q, O], −∞ where there is none; classes [Q]."""
 
     def __init__(self, body: Bert, frozen: bool = False) -> None:
         super().__init__(body, 1, frozen)
 
-    def scores(self, batch: Texts, record: Record | None = None) -> Tensor:
-        assert isinstance(batch, Options)
+    def scores(self, batch: TextBatch, record: AttentionRecorder | None = None) -> Tensor:
+        assert isinstance(batch, MultipleChoiceBatch)
         assert batch.groups is not None
         each = super().scores(batch, record)[:, 0]  # [B]
         return each[batch.groups.clamp(min=0)].masked_fill(batch.groups < 0, -torch.inf)
 
-    def loss(self, scores: Tensor, batch: Texts, smoothing: float = 0.0) -> Tensor:
+    def loss(self, scores: Tensor, batch: TextBatch, smoothing: float = 0.0) -> Tensor:
         assert batch.classes is not None
         return F.cross_entropy(scores, batch.classes, reduction="sum")  # smoothing would meet the −∞
 
 
-def wide(scores: Tensor) -> Tensor:
+def to_float32(scores: Tensor) -> Tensor:
     return scores.to(torch.promote_types(scores.dtype, torch.float32))

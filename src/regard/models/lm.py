@@ -1,34 +1,35 @@
-"""The decoder-only language model (GPT): self-attention over what came before, and a word for what comes next.
+"""The decoder-only language model (GPT): causal self-attention, and logits of the next token.
 
 Its layers are the encoder's, with a causal pattern and a cache. Sizes live in PRESETS, as data.
 """
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from regard.config import below_one, mechanism, option
+from regard.config import Presets, below_one, mechanism, option
 from regard.models import stack
+from regard.models.batch import TextBatch
 from regard.models.stack import EncoderLayer, Positions, StackConfig
-from regard.models.state import State
-from regard.models.texts import Texts
+from regard.models.state import DecoderState
 from regard.nn.attention import AttentionConfig
 from regard.nn.dropout import DROPOUTS, Dropout
 from regard.nn.embedding import Embedding, Output, WordDropout
 from regard.nn.feed_forward import Activation
 from regard.nn.init import INITS
-from regard.nn.layout import Call, Layout
+from regard.nn.layout import AttentionContext, Layout
+from regard.nn.module_list import ModuleList
 from regard.nn.pattern import Causal, Document, Padding
 from regard.nn.position import LearnedConfig
-from regard.nn.record import Record
+from regard.nn.record import AttentionRecorder
 
 
-def _gpt2(layers: int, size: int, heads: int) -> dict[str, Any]:
+def _gpt2(layers: int, size: int, heads: int) -> dict[str, int | float | str | bool]:
     return {"layers": layers, "size": size, "inner": 4 * size, "heads": heads, "dropout": 0.1}
 
 
-PRESETS: dict[str, dict[str, Any]] = {
+PRESETS: Presets = {
     "tiny": _gpt2(4, 128, 4),
     "mini": _gpt2(6, 384, 6),
     "small": _gpt2(12, 768, 12),  # this and the larger ones: Radford 2019, table 2
@@ -42,9 +43,9 @@ PRESETS: dict[str, dict[str, Any]] = {
     "A7", "p(w_t | w_<t) = softmax(E x_t); x ← x + f(norm(x)), f: causal attention, feed-forward", "Radford 2019"
 )
 class LanguageModelConfig(StackConfig):
-    """A decoder alone, which says the next word of a text."""
+    """A decoder alone, which predicts the next token of a text."""
 
-    presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
+    presets: ClassVar[Presets] = PRESETS
 
     kind: Literal["lm"] = "lm"
     preset: str | None = option(None, f"named sizes: {', '.join(PRESETS)}; any key given beside it wins")
@@ -78,13 +79,13 @@ class LanguageModelConfig(StackConfig):
         below_one(self, "embedding_dropout", "word_dropout", "output_dropout")
         stack.check_positions(self.position, "decoder", self.attention.sizes(self.size, self.heads))
 
-    def dropping(self, share: float) -> Dropout:
-        return DROPOUTS[self.dropped](share)
+    def build_dropout(self, rate: float) -> Dropout:
+        return DROPOUTS[self.dropped](rate)
 
     def check(self, longest: int) -> None:
-        """Raise ValueError where sequences of at most so many places are more than the choices can serve."""
+        """Raise ValueError where the choices cannot serve sequences of this length."""
         self.attention.check("decoder", longest, self.layers)
-        stack.check_room(self.position, "position", longest, "task.length, or task.context")
+        stack.check_max_length(self.position, "position", longest, "task.length, or task.context")
 
     def build(self, entries: int) -> "LanguageModel":
         return LanguageModel(self, entries)
@@ -97,69 +98,73 @@ class LanguageModel(nn.Module):
         self.embedding = Embedding(entries, c.size, c.scale_embedding)
         self.output = Output(self.embedding if c.output == "tied" else None, entries, c.size)
         self.word_dropout = WordDropout(c.word_dropout)
-        self.dropout = c.dropping(c.dropout if c.embedding_dropout is None else c.embedding_dropout)
-        self.output_dropout = c.dropping(c.output_dropout)
+        self.dropout = c.build_dropout(c.dropout if c.embedding_dropout is None else c.embedding_dropout)
+        self.output_dropout = c.build_dropout(c.output_dropout)
         self.position = stack.build_positions(c.position, c.attention.sizes(c.size, c.heads), "decoder")
-        attentions = c.attentions(c.attention, c.layers, self.position, Causal() & Padding() & Document())
-        self.layers = nn.ModuleList(EncoderLayer(own, c.network(), c.residuals(2)) for own in attentions)
-        self.norm = c.final_norm()
+        attentions = c.build_attentions(c.attention, c.layers, self.position, Causal() & Padding() & Document())
+        self.layers = ModuleList(EncoderLayer(own, c.build_feed_forward(), c.build_residuals(2)) for own in attentions)
+        self.norm = c.build_final_norm()
         INITS[c.init](self)
 
     @property
     def longest(self) -> int | None:
-        """How many places the model can tell apart, where there is a limit."""
-        return stack.longest_of(self.position)
+        """How many positions the model can tell apart, where there is a limit."""
+        return stack.max_length(self.position)
 
     # --- the whole sequence at once: training, scoring ---------------------------------------------------------
 
-    def hidden(self, batch: Texts, record: Record | None = None) -> Tensor:
-        """Hidden states [B, T, D] of all places at once; none sees a later one."""
+    def hidden(self, batch: TextBatch, record: AttentionRecorder | None = None) -> Tensor:
+        """Hidden states [B, T, D] of all positions at once; none sees a later one."""
         layout = batch.layout(padding=self.config.norm == "batch")  # else causality hides the padding
-        call = Call(layout, layout)
+        context = AttentionContext(layout, layout)
         x = self.word_dropout(self.embedding(batch.ids), batch.ids, len(self.embedding.weight), batch.document)
-        x = self.dropout(stack.embed(self.position, x, layout))
+        x = self.dropout(stack.embed_positions(self.position, x, layout))
         for n, layer in enumerate(self.layers):
-            x = layer(x, call, record and record.at("decoder", n))
+            x = layer(x, context, record and record.at("decoder", n))
         return self.output_dropout(self.norm(x, layout.real))
 
-    def forward(self, batch: Texts, record: Record | None = None, smoothing: float | None = None) -> Tensor:
-        """Scores of the vocabulary at `batch.places` [N, V], in the order of `batch.labels`.
+    def forward(
+        self, batch: TextBatch, record: AttentionRecorder | None = None, smoothing: float | None = None
+    ) -> Tensor:
+        """Logits at `batch.label_positions` [N, V], in the order of `batch.labels`.
 
-        With `smoothing`, the loss of those labels, summed, instead: the scores are then never kept.
+        With `smoothing`, the loss of those labels, summed, instead: the logits are then never kept.
         """
-        assert batch.places is not None
+        assert batch.label_positions is not None
         x = self.hidden(batch, record).flatten(0, 1)  # [B·T, D]
-        return self.output.at(x if len(batch.places) == len(x) else x[batch.places], batch.labels, smoothing)
+        if len(batch.label_positions) != len(x):
+            x = x[batch.label_positions]
+        return self.output.at(x, batch.labels, smoothing)
 
     # --- step by step: decoding --------------------------------------------------------------------------------
 
-    def start(self, batch: Texts, length: int, record: Record | None = None) -> State:
-        """Read the prompts, all but the last token of each, which is the first that a search lets it read.
+    def start(self, batch: TextBatch, length: int, record: AttentionRecorder | None = None) -> DecoderState:
+        """Read the prompts, all but the last token of each, which is the first that a search reads.
 
         The state then has room for `length` more tokens a row.
         """
         prompts = batch.ids[:, :-1]
         room = prompts.shape[1] + length
         position = torch.zeros(len(prompts), dtype=torch.long, device=batch.device)
-        attentions: list[Any] = [layer.attention for layer in self.layers]
-        caches = [(own.empty_cache(position, room, self.embedding.weight),) for own in attentions]
-        state = State(position, caches, None, 0, room, record=record)
+        weight = self.embedding.weight
+        caches = [(layer.attention.empty_cache(position, room, weight),) for layer in self.layers]
+        state = DecoderState(position, caches, None, 0, room, record=record)
         if prompts.shape[1]:
             if record is not None and batch.real is not None:
                 raise ValueError("prompts whose attention is recorded must be equally long")
-            layout = Layout.of(prompts.shape[1], device=batch.device)  # as in training, so that its kernels serve
-            self._read(prompts, state, Call(layout, layout))
-            state.go_back((batch.lengths() - 1).clamp(min=0))  # shorter rows go on where their own prompt ends
+            layout = Layout.of(prompts.shape[1], device=batch.device)  # as in training, for the same backends
+            self._read(prompts, state, AttentionContext(layout, layout))
+            state.rewind((batch.lengths() - 1).clamp(min=0))  # shorter rows continue where their own prompt ends
         return state
 
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """Read T more tokens a row [B, T]; give the scores of what follows each [B, T, V]."""
-        return self.output(self._read(tokens, state, state.own(tokens.shape[1]))), state
+    def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        """Read T more tokens a row [B, T]; give the logits of the token after each [B, T, V]."""
+        return self.output(self._read(tokens, state, state.self_context(tokens.shape[1]))), state
 
-    def _read(self, tokens: Tensor, state: State, call: Call) -> Tensor:
+    def _read(self, tokens: Tensor, state: DecoderState, context: AttentionContext) -> Tensor:
         record = state.record
-        x = stack.embed(self.position, self.embedding(tokens), call.queries)
+        x = stack.embed_positions(self.position, self.embedding(tokens), context.queries)
         for n, (layer, (cache,)) in enumerate(zip(self.layers, state.layers, strict=True)):
-            x = layer(x, call, record and record.at("decoder", n), cache)
+            x = layer(x, context, record and record.at("decoder", n), cache)
         state.advance(tokens.shape[1])
         return self.norm(x)

@@ -1,7 +1,6 @@
-"""LSTM language models: one that reads on where it stopped (ULMFiT's), and one that reads both ways (ELMo's).
+"""LSTM language models: ULMFiT's, whose states pass from batch to batch, and ELMo's, which is bidirectional.
 
-`Lstm` and `BiLstm` are bodies: words in, states out. Heads that classify or tag stand on them as on a BERT.
-They know no task.
+`Lstm` and `BiLstm` are bodies, on which heads classify or tag as on a BERT. They know no task.
 """
 
 from itertools import pairwise
@@ -12,14 +11,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.config import at_least, below_one, mechanism, option
+from regard.models.batch import TextBatch
 from regard.models.recurrent import Recurrent
-from regard.models.state import Rows, State
-from regard.models.texts import Texts
+from regard.models.state import DecoderState, StateTensors
 from regard.nn.dropout import RowDropout
 from regard.nn.embedding import BiasedOutput, Embedding, Output, WordDropout
-from regard.nn.record import Record
+from regard.nn.module_list import ModuleList
+from regard.nn.record import AttentionRecorder
 
-States = dict[str, Tensor]  # of each layer [B, 1, 2, D]: its h and c
+LstmStates = dict[str, Tensor]  # of each layer [B, 1, 2, D]: its h and c
 
 
 @mechanism(
@@ -61,7 +61,7 @@ class LstmConfig:
 class BiLstmConfig(LstmConfig):
     """A language model in both directions, with shared words: what ELMo's features are made of."""
 
-    carries: ClassVar[bool] = False  # a direction that reads backwards has nothing to go on from
+    carries: ClassVar[bool] = False  # the backward direction has no state to continue
 
     kind: Literal["bilstm_lm"] = "bilstm_lm"  # type: ignore[assignment]
     layers: int = option(2, "how many of them, in each direction")
@@ -87,7 +87,7 @@ class BiLstmConfig(LstmConfig):
 # --- layers --------------------------------------------------------------------------------------------------------
 
 
-class Layer(Recurrent):
+class WeightDropLstm(Recurrent):
     """One LSTM layer, whose matrix from state to state loses some of its weights while it learns (Merity 2018, 2)."""
 
     def __init__(self, inputs: int, size: int, weight_dropout: float) -> None:
@@ -102,36 +102,38 @@ class Layer(Recurrent):
         past = F.dropout(own.weight_hh_l0, self.weight_dropout)
         weights = [own.weight_ih_l0, past, own.bias_ih_l0, own.bias_hh_l0]
         h, c = state.permute(2, 1, 0, 3).contiguous().to(x.dtype).unbind(0)  # [1, B, D] each
-        top, h, c = torch._VF.lstm(x, (h, c), weights, True, 1, 0.0, True, False, True)  # type: ignore[attr-defined]
+        top, h, c = torch._VF.lstm(x, (h, c), weights, True, 1, 0.0, True, False, True)
         return top, torch.stack([h, c]).permute(2, 1, 0, 3)
 
 
-class Tower(nn.Module):
-    """Layers that read in one direction; those after the first may be added to what they read."""
+class LstmStack(nn.Module):
+    """Layers in one direction; those after the first may have residuals."""
 
     def __init__(self, config: LstmConfig, residual: bool) -> None:
         super().__init__()
         widths, self.residual = config.widths(), residual
-        self.layers = nn.ModuleList(Layer(inputs, size, config.weight_dropout) for inputs, size in pairwise(widths))
+        self.layers = ModuleList(
+            WeightDropLstm(inputs, size, config.weight_dropout) for inputs, size in pairwise(widths)
+        )
         self.dropout = RowDropout(config.dropout)
 
-    def forward(self, x: Tensor, states: States, real: Tensor | None = None) -> tuple[list[Tensor], States]:
-        """What each layer makes of [B, T, D], and where it stands then: at the end, or at each row's own where `real`.
+    def forward(self, x: Tensor, states: LstmStates, real: Tensor | None = None) -> tuple[list[Tensor], LstmStates]:
+        """The output of each layer for [B, T, D], and its last state: at the end, or at each row's own where `real`.
 
-        A layer that has no state begins with zeros.
+        A layer without a state begins with zeros.
         """
-        found, ended = [], dict[str, Tensor]()
+        outputs, ended = [], dict[str, Tensor]()
         for n, layer in enumerate(self.layers):
-            given, name = self.dropout(x), f"layer{n}"
+            inputs, name = self.dropout(x), f"layer{n}"
             if real is not None:
-                read, last = layer.read(given, real)  # type: ignore[operator]
+                out, last = layer.read(inputs, real)
                 ended[name] = last.squeeze(3)
             else:
-                empty = given.new_zeros(len(x), 1, 2, layer.layers.hidden_size)  # type: ignore[union-attr]
-                read, ended[name] = layer(given, states.get(name, empty).to(given.dtype))
-            x = x + read if self.residual and n else read
-            found.append(x)
-        return found, ended
+                empty = inputs.new_zeros(len(x), 1, 2, layer.layers.hidden_size)
+                out, ended[name] = layer(inputs, states.get(name, empty).to(inputs.dtype))
+            x = x + out if self.residual and n else out
+            outputs.append(x)
+        return outputs, ended
 
 
 # --- bodies --------------------------------------------------------------------------------------------------------
@@ -144,51 +146,51 @@ class Lstm(nn.Module):
         self.embedding = Embedding(entries, config.size, scale=False)
         nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
         self.word_dropout = WordDropout(config.word_dropout)
-        self.ahead = Tower(config, residual)
+        self.ahead = LstmStack(config, residual)
 
-    def words(self, ids: Tensor) -> Tensor:
+    def embed(self, ids: Tensor) -> Tensor:
         return self.word_dropout(self.embedding(ids), ids, len(self.embedding.weight))  # [B, T, D]
 
-    def forward(self, batch: Texts, record: Record | None = None) -> Tensor:
-        """The last layer's states [B, T, D]; padding comes after all that is read."""
-        return self.ahead(self.words(batch.ids), {})[0][-1]
+    def forward(self, batch: TextBatch, record: AttentionRecorder | None = None) -> Tensor:
+        """The last layer's states [B, T, D]."""
+        return self.ahead(self.embed(batch.ids), {})[0][-1]
 
     def pooler(self) -> "ConcatPooler":
         return ConcatPooler(self.config.size)
 
     def parts(self) -> list[list[nn.Module]]:
-        """What learns at rates of its own, from the top down."""
+        """Its layers from the top down, for layer-wise learning rates."""
         return [[layer] for layer in reversed(self.ahead.layers)]
 
 
 class BiLstm(Lstm):
     def __init__(self, config: BiLstmConfig, entries: int) -> None:
         super().__init__(config, entries, residual=True)
-        self.back = Tower(config, residual=True)
+        self.back = LstmStack(config, residual=True)
 
-    def both(self, ids: Tensor, lengths: Tensor) -> list[Tensor]:
-        """The words and what each layer makes of them, both directions side by side: L + 1 times [B, T, 2D]."""
-        x = self.words(ids)
-        ahead, back = self.ahead(x, {})[0], self.back(flip(x, lengths), {})[0]
-        pairs = zip([x, *ahead], [x, *(flip(one, lengths) for one in back)], strict=True)
+    def bidirectional(self, ids: Tensor, lengths: Tensor) -> list[Tensor]:
+        """Embeddings and the output of each layer, both directions side by side: L + 1 times [B, T, 2D]."""
+        x = self.embed(ids)
+        ahead, back = self.ahead(x, {})[0], self.back(reverse_rows(x, lengths), {})[0]
+        pairs = zip([x, *ahead], [x, *(reverse_rows(one, lengths) for one in back)], strict=True)
         return [torch.cat(pair, -1) for pair in pairs]
 
-    def forward(self, batch: Texts, record: Record | None = None) -> Tensor:
-        return self.both(batch.ids, batch.lengths())[-1]
+    def forward(self, batch: TextBatch, record: AttentionRecorder | None = None) -> Tensor:
+        return self.bidirectional(batch.ids, batch.lengths())[-1]
 
 
-def flip(x: Tensor, lengths: Tensor) -> Tensor:
+def reverse_rows(x: Tensor, lengths: Tensor) -> Tensor:
     """Every row [B, T, …] backwards within its length [B]; padding stays behind it."""
-    places = torch.arange(x.shape[1], device=x.device)
+    position = torch.arange(x.shape[1], device=x.device)
     own = lengths[:, None]
-    index = torch.where(places < own, own - 1 - places, places)  # [B, T]
+    index = torch.where(position < own, own - 1 - position, position)  # [B, T]
     return x[torch.arange(len(x), device=x.device)[:, None], index]
 
 
 class ConcatPooler(nn.Module):
     """A row as one vector, made of its last state, the greatest and the mean of all (Howard 2018, 3.3).
 
-    The mark that closes a row is left out: a language model has learned to forget there.
+    The token that closes a row is left out: a language model has learned to forget there.
     """
 
     def __init__(self, size: int) -> None:
@@ -196,9 +198,11 @@ class ConcatPooler(nn.Module):
         self.dense = nn.Linear(3 * size, size)
 
     def forward(self, hidden: Tensor, real: Tensor | None = None) -> Tensor:
-        places = torch.arange(hidden.shape[1], device=hidden.device)
-        count = (len(places) if real is None else real.sum(1, keepdim=True)) - torch.ones_like(hidden[:, :1, 0].long())
-        seen, count = (places < count)[..., None], count[:, 0]
+        position = torch.arange(hidden.shape[1], device=hidden.device)
+        count = (len(position) if real is None else real.sum(1, keepdim=True)) - torch.ones_like(
+            hidden[:, :1, 0].long()
+        )
+        seen, count = (position < count)[..., None], count[:, 0]
         last = hidden[torch.arange(len(hidden), device=hidden.device), count - 1]
         greatest = hidden.masked_fill(~seen, -torch.inf).amax(1)
         mean = (hidden * seen).sum(1) / count[:, None]
@@ -210,48 +214,52 @@ class ConcatPooler(nn.Module):
 
 class LstmLanguageModel(nn.Module):
     # The bias says how frequent words are: without it states must, and deep ones saturate before they learn more.
-    scored: ClassVar[type[Output]] = BiasedOutput
+    output_class: ClassVar[type[Output]] = BiasedOutput
 
     def __init__(self, body: Lstm) -> None:
         super().__init__()
         self.body, self.config = body, body.config
-        self.output = self.scored(body.embedding, len(body.embedding.weight), body.config.size)
+        self.output = self.output_class(body.embedding, len(body.embedding.weight), body.config.size)
         self.dropout = RowDropout(body.config.dropout)
 
     def forward(
-        self, batch: Texts, record: Record | None = None, smoothing: float | None = None, carry: States | None = None
+        self,
+        batch: TextBatch,
+        record: AttentionRecorder | None = None,
+        smoothing: float | None = None,
+        carry: LstmStates | None = None,
     ) -> Any:
-        """Scores of the vocabulary at `batch.places` [N, V], or, with `smoothing`, the loss of its labels, summed.
+        """Logits at `batch.label_positions` [N, V], or, with `smoothing`, the loss of its labels, summed.
 
-        With a `carry`, that and the states after the batch, from which the next may go on.
+        With a `carry`, that and the states after the batch, which the next continues.
         """
-        assert batch.places is not None
-        layers, states = self.body.ahead(self.body.words(batch.ids), carry or {})
-        x = self.dropout(layers[-1]).flatten(0, 1)[batch.places]  # [N, D]
-        found = self.output.at(x, batch.labels, smoothing)
-        return found if carry is None else (found, {name: state.detach() for name, state in states.items()})
+        assert batch.label_positions is not None
+        layers, states = self.body.ahead(self.body.embed(batch.ids), carry or {})
+        x = self.dropout(layers[-1]).flatten(0, 1)[batch.label_positions]  # [N, D]
+        out = self.output.at(x, batch.labels, smoothing)
+        return out if carry is None else (out, {name: state.detach() for name, state in states.items()})
 
     def parts(self) -> list[list[nn.Module]]:
         return self.body.parts()
 
     # --- step by step: decoding --------------------------------------------------------------------------------
 
-    def start(self, batch: Texts, length: int, record: Record | None = None) -> State:
-        """Read the prompts, all but the last token of each, which is the first that a search lets it read."""
+    def start(self, batch: TextBatch, length: int, record: AttentionRecorder | None = None) -> DecoderState:
+        """Read the prompts, all but the last token of each, which is the first that a search reads."""
         read = (batch.lengths() - 1).clamp(min=0)  # [B]
         sizes, rows = self.config.widths()[1:], len(batch.ids)
         states = {f"layer{n}": self.output.weight.new_zeros(rows, 1, 2, size) for n, size in enumerate(sizes)}
         if batch.ids.shape[1] > 1 and int(read.max()):
             prompts = batch.ids[:, : int(read.max())]
             real = torch.arange(prompts.shape[1], device=batch.device) < read.clamp(min=1)[:, None]
-            _, ended = self.body.ahead(self.body.words(prompts), {}, real)
+            _, ended = self.body.ahead(self.body.embed(prompts), {}, real)
             states = {name: state * (read > 0)[:, None, None, None] for name, state in ended.items()}
-        return State(read, [(Rows(states),)], None, 0, int(read.max()) + length, record=record)
+        return DecoderState(read, [(StateTensors(states),)], None, 0, int(read.max()) + length, record=record)
 
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """Read T more tokens a row [B, T]; give the scores of what follows each [B, T, V]."""
+    def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        """Read T more tokens a row [B, T]; give the logits of the token after each [B, T, V]."""
         ((kept,),) = state.layers
-        layers, states = self.body.ahead(self.body.words(tokens), kept.tensors)
+        layers, states = self.body.ahead(self.body.embed(tokens), kept.tensors)
         for name, value in states.items():
             kept[name] = value
         state.advance(tokens.shape[1])
@@ -259,19 +267,23 @@ class LstmLanguageModel(nn.Module):
 
 
 class BiLstmLanguageModel(LstmLanguageModel):
-    """Learns in both directions. What it scores and writes is said by the forward half."""
+    """Learns in both directions; logits and generation are the forward half's."""
 
-    scored = Output
+    output_class = Output
     body: BiLstm
 
     def forward(
-        self, batch: Texts, record: Record | None = None, smoothing: float | None = None, carry: States | None = None
+        self,
+        batch: TextBatch,
+        record: AttentionRecorder | None = None,
+        smoothing: float | None = None,
+        carry: LstmStates | None = None,
     ) -> Any:
         if smoothing is None:
             return super().forward(batch)
         assert batch.labels is not None
         text = torch.cat([batch.ids, batch.labels.view_as(batch.ids)[:, -1:]], 1)  # [B, T + 1], all learned
-        x = self.body.words(text)
+        x = self.body.embed(text)
         halves = self.body.ahead(x[:, :-1], {})[0][-1], self.body.back(x[:, 1:].flip(1), {})[0][-1]
-        said = torch.cat([text[:, 1:], text[:, :-1].flip(1)])  # [2B, T]
-        return self.output.at(self.dropout(torch.cat(halves)).flatten(0, 1), said.flatten(), smoothing) / 2
+        labels = torch.cat([text[:, 1:], text[:, :-1].flip(1)])  # [2B, T]
+        return self.output.at(self.dropout(torch.cat(halves)).flatten(0, 1), labels.flatten(), smoothing) / 2

@@ -1,7 +1,7 @@
-"""A batch without padding: its rows end to end, in shapes that come again and again.
+"""Packed sequences: the rows of a batch end to end, in few shapes.
 
-Fast kernels find each row by its span. What is left of a packed sequence up to a round length is cut into spans of
-padding that nobody sees; so only few shapes ever occur, and what was captured for one of them can be replayed.
+Fast kernels find each row by its span. A packed sequence is filled up to a round length with spans of padding, which
+no row sees; so only few shapes occur, and a step captured for one of them can be replayed.
 """
 
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.nn.layout import Layout, Spans
+from regard.nn.layout import Layout, SequenceSpans
 
-FINE = 32  # lengths between one power of two and the next that a packed sequence is filled up to
+LENGTHS_PER_OCTAVE = 32  # lengths between one power of two and the next that a packed sequence is filled up to
 
 
 @dataclass(frozen=True)
@@ -22,13 +22,13 @@ class PackedSequence:
     labels: Tensor | None = None  # [M] below zero at padding
 
 
-def pack(
+def pack_pairs(
     source: np.ndarray, source_real: np.ndarray, target: np.ndarray, real: np.ndarray, labels: np.ndarray
 ) -> tuple[PackedSequence, PackedSequence]:
-    """Padded ids and which are real, [B, S] and [B, T]; labels [N] at the real target places."""
-    lengths = [seen.sum(1) for seen in (source_real, real)]
+    """Padded ids and padding masks, [B, S] and [B, T]; labels [N] at the real target positions."""
+    lengths = [mask.sum(1) for mask in (source_real, real)]
     rooms = [_round(int(count.sum())) for count in lengths]
-    tiles = [max(16, _power(seen.shape[1])) for seen in (source_real, real)]
+    tiles = [max(16, _power(mask.shape[1])) for mask in (source_real, real)]
     spare = [_pieces(room - int(count.sum()), tile) for room, count, tile in zip(rooms, lengths, tiles, strict=True)]
     none = [np.zeros_like(other) for other in reversed(spare)]
     spans = [
@@ -36,11 +36,11 @@ def pack(
         np.concatenate([lengths[1], none[1], spare[1]]),
     ]  # a padding of one side has nothing on the other
     sides = [
-        _packed(ids[seen], count, tile, room, sum(rooms))
-        for ids, seen, count, tile, room in zip((source, target), (source_real, real), spans, tiles, rooms, strict=True)
+        _packed(ids[mask], count, tile, room, sum(rooms))
+        for ids, mask, count, tile, room in zip((source, target), (source_real, real), spans, tiles, rooms, strict=True)
     ]
-    said = torch.from_numpy(np.pad(labels, (0, rooms[1] - len(labels)), constant_values=-1))
-    return PackedSequence(*sides[0]), PackedSequence(*sides[1], said)
+    padded = torch.from_numpy(np.pad(labels, (0, rooms[1] - len(labels)), constant_values=-1))
+    return PackedSequence(*sides[0]), PackedSequence(*sides[1], padded)
 
 
 def _power(count: int) -> int:
@@ -49,8 +49,8 @@ def _power(count: int) -> int:
 
 
 def _round(count: int) -> int:
-    """The next of `FINE` lengths between two powers of two."""
-    step = max(16, _power(count) // 2 // FINE)
+    """The next of `LENGTHS_PER_OCTAVE` lengths between two powers of two."""
+    step = max(16, _power(count) // 2 // LENGTHS_PER_OCTAVE)
     return -(-count // step) * step
 
 
@@ -66,5 +66,5 @@ def _packed(ids: np.ndarray, lengths: np.ndarray, tile: int, room: int, most: in
     table[0, : len(start)], table[1, : len(start)] = start, lengths
     first, count = torch.from_numpy(table)
     many = torch.tensor([len(start)], dtype=torch.int32)
-    layout = Layout(torch.from_numpy(position)[None], tile, spans=Spans(first, count, many, tile))
+    layout = Layout(torch.from_numpy(position)[None], tile, spans=SequenceSpans(first, count, many, tile))
     return torch.from_numpy(np.pad(ids, (0, room - len(ids))))[None], layout

@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-Step = tuple[Tensor, ...]  # one layer's state: (h,) of a GRU, (h, c) of an LSTM, each [B, D]
+LayerState = tuple[Tensor, ...]  # one layer's state: (h,) of a GRU, (h, c) of an LSTM, each [B, D]
 
 
-def gru(x: Tensor, state: Step, weight: Tensor, bias: Tensor) -> Step:
+def gru(x: Tensor, state: LayerState, weight: Tensor, bias: Tensor) -> LayerState:
     """Cho 2014, with the reset gate behind the product as in cuDNN: h ← (1−z)∘tanh(x + r∘Uh) + z∘h."""
     (h,) = state
     gates = 2 * h.shape[-1]  # r and z; the rest is the candidate
@@ -23,7 +23,7 @@ def gru(x: Tensor, state: Step, weight: Tensor, bias: Tensor) -> Step:
     return (candidate + z * (h - candidate),)
 
 
-def lstm(x: Tensor, state: Step, weight: Tensor, bias: Tensor) -> Step:
+def lstm(x: Tensor, state: LayerState, weight: Tensor, bias: Tensor) -> LayerState:
     """Hochreiter 1997, with a forget gate: c ← σ(f)∘c + σ(i)∘tanh(g), h ← σ(o)∘tanh(c)."""
     h, c = state
     i, f, g, o = (x + F.linear(h, weight, bias)).chunk(4, -1)
@@ -31,7 +31,7 @@ def lstm(x: Tensor, state: Step, weight: Tensor, bias: Tensor) -> Step:
     return o.sigmoid() * c.tanh(), c
 
 
-Cell = Callable[[Tensor, Step, Tensor, Tensor], Step]
+Cell = Callable[[Tensor, LayerState, Tensor, Tensor], LayerState]
 CELLS: dict[str, tuple[type[nn.GRU] | type[nn.LSTM], Cell, int]] = {"gru": (nn.GRU, gru, 1), "lstm": (nn.LSTM, lstm, 2)}
 
 
@@ -67,9 +67,9 @@ class Recurrent(nn.Module):
         """What a layer makes of its input: weight [G·D, I] and bias."""
         return getattr(self.layers, f"weight_ih_l{layer}"), getattr(self.layers, f"bias_ih_l{layer}")
 
-    def step(self, x: Tensor, states: list[Step]) -> list[Step]:
+    def step(self, x: Tensor, states: list[LayerState]) -> list[LayerState]:
         """One step of all layers, given what the first makes of its input [B, G·D]."""
-        new: list[Step] = []
+        new: list[LayerState] = []
         for n, state in enumerate(states):
             if n:
                 x = F.linear(F.dropout(new[-1][0], self.dropout, self.training), *self.gates(n))
@@ -90,10 +90,10 @@ class Recurrent(nn.Module):
                     (nn.init.orthogonal_ if name.startswith("weight_hh") else nn.init.xavier_uniform_)(gate)
 
 
-def unpack(state: Tensor) -> list[Step]:
+def unstack_states(state: Tensor) -> list[LayerState]:
     """[B, L, P, D] layer by layer."""
     return [layer.unbind(1) for layer in state.unbind(1)]
 
 
-def pack(states: list[Step]) -> Tensor:
+def stack_states(states: list[LayerState]) -> Tensor:
     return torch.stack([torch.stack(layer, 1) for layer in states], 1)  # [B, L, P, D]

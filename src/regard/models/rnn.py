@@ -9,23 +9,22 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from regard.config import at_least, below_one, mechanism, option
-from regard.models.batch import Pairs
-from regard.models.embeddings import SHARE, Share, embeddings
+from regard.config import Presets, at_least, below_one, mechanism, option
+from regard.models.batch import PairBatch
 from regard.models.recurrent import Recurrent
-from regard.models.rnn_decoder import Current, Decoder, Feeding, Previous
-from regard.models.state import Rows, State
+from regard.models.rnn_decoder import BahdanauDecoder, InputFeedingDecoder, LuongDecoder, RnnDecoder
+from regard.models.state import DecoderState, StateTensors
 from regard.nn.attention import Attention, AttentionConfig
 from regard.nn.dropout import Dropout
-from regard.nn.embedding import Output
+from regard.nn.embedding import SHARE, Output, Share, shared_embeddings
 from regard.nn.init import INITS
 from regard.nn.pattern import Padding
 from regard.nn.position import Position
-from regard.nn.record import Record
+from regard.nn.record import AttentionRecorder
 from regard.nn.score import AdditiveConfig
 from regard.nn.sizes import Sizes
 
-PRESETS: dict[str, dict[str, Any]] = {
+PRESETS: Presets = {
     "bahdanau": {"attends": "previous", "cell": "gru", "bidirectional": True},
     "luong": {"attends": "current", "cell": "lstm", "bidirectional": False, "layers": 2, "input_feeding": True},
 }
@@ -35,7 +34,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 class RnnConfig:
     """A recurrent encoder and decoder, with one attention to the source."""
 
-    presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
+    presets: ClassVar[Presets] = PRESETS
 
     kind: Literal["rnn"] = "rnn"
     preset: str | None = option(None, f"named choices: {', '.join(PRESETS)}; any key given beside it wins")
@@ -86,10 +85,10 @@ class RnnConfig:
             if isinstance(choice := getattr(a, name), list) and len(choice) > 1:
                 raise ValueError(f"attention.{name} is a list, but there is only one attention; name one choice")
         one = a.layer(0)
-        if one.compress.kind != "none":  # type: ignore[union-attr]
+        if one.compress.kind != "none":
             raise ValueError("attention.compress must be none: encoder states are not shortened")
         with torch.device("meta"):
-            score = one.score.build(self.sizes, self.size)  # type: ignore[union-attr]
+            score = one.score.build(self.sizes, self.size)
         if score.query_gain != 1.0:
             raise ValueError("attention.score.init: compensated needs a query projection, which is not here")
 
@@ -112,30 +111,32 @@ class RnnConfig:
         return Sizes(self.size, 1, self.memory, self.memory)
 
     def check(self, source: int, target: int) -> None:
-        """Raise ValueError where a source of at most so many places is more than the choices can serve."""
+        """Raise ValueError where the choices cannot serve a source of this length."""
         self.attention.check("cross", source, 1)
 
     def build(self, source_entries: int, target_entries: int) -> "Rnn":
         return Rnn(self, source_entries, target_entries)
 
-    def build_decoder(self) -> Decoder:
+    def build_decoder(self) -> RnnDecoder:
         words = self.embedding or self.size
         attention = Attention(self.sizes, self.attention, Position(), Padding(), d_q=self.size)
         beside = {"previous": self.memory, "current": words if self.input_feeding else 0}[self.attends]
         rnn = Recurrent(self.cell, words + beside, self.size, self.layers, self.dropout)
         if self.attends == "previous":
-            return Previous(rnn, attention, words, self.direction, self.memory)
-        return (Feeding if self.input_feeding else Current)(rnn, attention, words, self.memory)
+            return BahdanauDecoder(rnn, attention, words, self.direction, self.memory)
+        return (InputFeedingDecoder if self.input_feeding else LuongDecoder)(rnn, attention, words, self.memory)
 
 
 class Rnn(nn.Module):
-    longest: int | None = None  # recurrence tells any number of places apart
+    longest: int | None = None  # recurrence has no limit
 
     def __init__(self, config: RnnConfig, source_entries: int, target_entries: int) -> None:
         super().__init__()
         c, self.config = config, config
         words = c.embedding or c.size
-        self.source_embedding, self.target_embedding, tied = embeddings(c.share, source_entries, target_entries, words)
+        self.source_embedding, self.target_embedding, tied = shared_embeddings(
+            c.share, source_entries, target_entries, words
+        )
         self.output = Output(tied, target_entries, words)
         self.dropout = Dropout(c.dropout)
         self.encoder = Recurrent(c.cell, words, c.direction, c.layers, c.dropout, c.directions)
@@ -149,35 +150,40 @@ class Rnn(nn.Module):
                 module.reset_parameters()
         INITS[c.init](self)
 
-    def forward(self, batch: Pairs, record: Record | None = None, smoothing: float | None = None) -> Tensor:
-        """Scores of the vocabulary at every real target place [N, V], in the order of `batch.labels`.
+    def forward(
+        self, batch: PairBatch, record: AttentionRecorder | None = None, smoothing: float | None = None
+    ) -> Tensor:
+        """Logits at every real target position [N, V], in the order of `batch.labels`.
 
-        With `smoothing`, the loss of those labels, summed, instead: the scores are then never kept.
+        With `smoothing`, the loss of those labels, summed, instead: the logits are then never kept.
         """
         assert batch.target is not None
-        assert batch.places is not None
+        assert batch.label_positions is not None
         read = self._read(batch.target, self.start(batch, batch.target.shape[1], record))  # [B, T, E]
-        return self.output.at(self.dropout(read.flatten(0, 1)[batch.places]), batch.labels, smoothing)
+        return self.output.at(self.dropout(read.flatten(0, 1)[batch.label_positions]), batch.labels, smoothing)
 
-    def start(self, batch: Pairs, length: int, record: Record | None = None) -> State:
-        """Read the source; the state then serves `length` target tokens a row."""
+    def start(self, batch: PairBatch, length: int, record: AttentionRecorder | None = None) -> DecoderState:
+        """Encode the source; the state has room for `length` target tokens a row."""
         x = self.dropout(self.source_embedding(batch.source))  # [B, S, E]
         memory, ended = self.encoder.read(x, batch.source_real)  # [B, S, M]
         values = memory[:, None]  # [B, 1, S, M]: one head
         position = torch.zeros(len(memory), dtype=torch.long, device=memory.device)
-        keys = self.decoder.attention.prepare(values)
-        kept = Rows({"keys": keys, "values": values, **self.decoder.begin(ended)}, frozenset({"keys", "values"}))
-        return State(position, [(kept,)], batch.source_real, memory.shape[1], length, record=record)
+        keys = self.decoder.attention.prepare_keys(values)
+        kept = StateTensors(
+            {"keys": keys, "values": values, **self.decoder.begin(ended)}, frozenset({"keys", "values"})
+        )
+        return DecoderState(position, [(kept,)], batch.source_real, memory.shape[1], length, record=record)
 
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """Read T more tokens a row [B, T]; give the scores of what follows each [B, T, V]."""
+    def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        """Read T more tokens a row [B, T]; give the logits of the token after each [B, T, V]."""
         return self.output(self._read(tokens, state)), state
 
-    def _read(self, tokens: Tensor, state: State) -> Tensor:
-        """What the words after each of the tokens are chosen from [B, T, E]."""
+    def _read(self, tokens: Tensor, state: DecoderState) -> Tensor:
+        """The decoder's output after each of the tokens [B, T, E]."""
         steps, ((kept,),) = tokens.shape[1], state.layers
-        call = state.cross(steps)
-        sink = state.record and state.record.at("cross", 0)
-        read = self.decoder(self.dropout(self.target_embedding(tokens)), call.queries, call.keys, kept, sink)
+        context = state.cross_context(steps)
+        record = state.record and state.record.at("cross", 0)
+        x = self.dropout(self.target_embedding(tokens))
+        out = self.decoder(x, context, kept, record)
         state.advance(steps)
-        return read
+        return out

@@ -1,6 +1,6 @@
-"""The two recurrent decoders with attention: one asks before it moves, with its previous state, the other after.
+"""Recurrent decoders with attention: Bahdanau's attends with its previous state, Luong's with its current one.
 
-Both read T ≥ 1 words from what is kept of each row, so that training and decoding are one function.
+All read T ≥ 1 tokens from a row's state, so that training and decoding are one function.
 """
 
 from collections.abc import Iterator
@@ -9,35 +9,35 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.models.recurrent import Recurrent, pack, unpack
-from regard.models.state import Rows
+from regard.models.recurrent import Recurrent, stack_states, unstack_states
+from regard.models.state import StateTensors
 from regard.nn.attention import Attention
-from regard.nn.layout import Call, Layout
-from regard.nn.record import Sink
+from regard.nn.layout import AttentionContext, Layout
+from regard.nn.record import LayerRecord
 
 
-class Decoder(nn.Module):
-    """Words [B, T, E] to readouts [B, T, E]; `kept` holds the source's keys and values, and each row's own state."""
+class RnnDecoder(nn.Module):
+    """Embeddings [B, T, E] to readouts [B, T, E]; `kept` holds the source's keys and values, and each row's state."""
 
     def __init__(self, rnn: Recurrent, attention: Attention, words: int) -> None:
         super().__init__()
         self.rnn, self.attention, self.words = rnn, attention, words
 
     def begin(self, ended: Tensor) -> dict[str, Tensor]:
-        """What a row keeps before its first word, from where the encoder ended [B, L, P, directions, D]."""
+        """The initial state of a row, from the encoder's last states [B, L, P, directions, D]."""
         raise NotImplementedError
 
-    def ask(self, q: Tensor, queries: Layout, source: Layout, kept: Rows, sink: Sink | None) -> Tensor:
-        """The context of states [B, T, D]: [B, T, M]."""
-        return self.attention.attend(q[:, None], kept["keys"], kept["values"], Call(queries, source), sink)[:, 0]
+    def attend(self, q: Tensor, context: AttentionContext, kept: StateTensors, record: LayerRecord | None) -> Tensor:
+        """The context vectors c of states [B, T, D]: [B, T, M]."""
+        return self.attention.attend(q[:, None], kept["keys"], kept["values"], context, record)[:, 0]
 
     def inputs(self, words: Tensor) -> tuple[Tensor, Tensor]:
-        """What the first layer makes of the words, all steps at once; and its weight for what enters beside."""
+        """The first layer's product with the embeddings, all steps at once; and its weight for the other inputs."""
         weight, bias = self.rnn.gates()
         return F.linear(words, weight[:, : self.words], bias), weight[:, self.words :]
 
 
-class Previous(Decoder):
+class BahdanauDecoder(RnnDecoder):
     """c_i from s_{i−1}, then s_i = f(s_{i−1}, y_{i−1}, c_i); a word from s_i, y_{i−1}, c_i (Bahdanau 2014, eq. 4)."""
 
     def __init__(self, rnn: Recurrent, attention: Attention, words: int, ended: int, memory: int) -> None:
@@ -52,20 +52,22 @@ class Previous(Decoder):
         h = self.first(backward).tanh().unflatten(-1, (-1, 1, self.rnn.layers.hidden_size))  # [B, L, 1, D]
         return {"state": torch.cat([h, *[torch.zeros_like(h)] * (self.rnn.parts - 1)], 2)}
 
-    def forward(self, words: Tensor, queries: Layout, source: Layout, kept: Rows, sink: Sink | None) -> Tensor:
+    def forward(
+        self, words: Tensor, context: AttentionContext, kept: StateTensors, record: LayerRecord | None
+    ) -> Tensor:
         x, beside = self.inputs(words)
-        states, tops, contexts = unpack(kept["state"]), [], []
-        for step, place in zip(x.unbind(1), _each(queries), strict=True):
-            context = self.ask(states[-1][0][:, None], place, source, kept, sink)[:, 0]  # [B, M]
-            states = self.rnn.step(step + F.linear(context, beside), states)
+        states, tops, attended = unstack_states(kept["state"]), [], []
+        for step, one in zip(x.unbind(1), _step_contexts(context), strict=True):
+            c = self.attend(states[-1][0][:, None], one, kept, record)[:, 0]  # [B, M]
+            states = self.rnn.step(step + F.linear(c, beside), states)
             tops.append(states[-1][0])
-            contexts.append(context)
-        kept["state"] = pack(states)
-        t = self.readout(torch.cat([torch.stack(tops, 1), words, torch.stack(contexts, 1)], -1))  # [B, T, 2E]
+            attended.append(c)
+        kept["state"] = stack_states(states)
+        t = self.readout(torch.cat([torch.stack(tops, 1), words, torch.stack(attended, 1)], -1))  # [B, T, 2E]
         return torch.maximum(t[..., ::2], t[..., 1::2])  # maxout, A.2.2
 
 
-class Current(Decoder):
+class LuongDecoder(RnnDecoder):
     """h_t first, then c_t from h_t; a word from h̃_t = tanh(W[c_t; h_t]) (Luong 2015, eq. 5)."""
 
     def __init__(self, rnn: Recurrent, attention: Attention, words: int, memory: int) -> None:
@@ -73,34 +75,39 @@ class Current(Decoder):
         self.readout = nn.Linear(memory + rnn.layers.hidden_size, words, bias=False)
 
     def begin(self, ended: Tensor) -> dict[str, Tensor]:
-        """Every layer goes on from where the encoder's ended."""
+        """Every layer continues the encoder's last state."""
         return {"state": ended.flatten(-2)}
 
-    def forward(self, words: Tensor, queries: Layout, source: Layout, kept: Rows, sink: Sink | None) -> Tensor:
+    def forward(
+        self, words: Tensor, context: AttentionContext, kept: StateTensors, record: LayerRecord | None
+    ) -> Tensor:
         h, kept["state"] = self.rnn(words, kept["state"])
-        return self.combine(h, queries, source, kept, sink)
+        return self.combine(h, context, kept, record)
 
-    def combine(self, h: Tensor, queries: Layout, source: Layout, kept: Rows, sink: Sink | None) -> Tensor:
-        context = self.ask(h, queries, source, kept, sink)
-        return self.readout(torch.cat([context, h], -1)).tanh()  # [B, T, E]
+    def combine(self, h: Tensor, context: AttentionContext, kept: StateTensors, record: LayerRecord | None) -> Tensor:
+        return self.readout(torch.cat([self.attend(h, context, kept, record), h], -1)).tanh()  # [B, T, E]
 
 
-class Feeding(Current):
+class InputFeedingDecoder(LuongDecoder):
     """h̃_{t−1} enters beside the next word, so that earlier choices are known (Luong 2015, 3.3)."""
 
     def begin(self, ended: Tensor) -> dict[str, Tensor]:
         return {**super().begin(ended), "fed": ended.new_zeros(len(ended), self.words)}
 
-    def forward(self, words: Tensor, queries: Layout, source: Layout, kept: Rows, sink: Sink | None) -> Tensor:
+    def forward(
+        self, words: Tensor, context: AttentionContext, kept: StateTensors, record: LayerRecord | None
+    ) -> Tensor:
         x, beside = self.inputs(words)
-        states, fed, out = unpack(kept["state"]), kept["fed"], []
-        for step, place in zip(x.unbind(1), _each(queries), strict=True):
+        states, fed, out = unstack_states(kept["state"]), kept["fed"], []
+        for step, one in zip(x.unbind(1), _step_contexts(context), strict=True):
             states = self.rnn.step(step + F.linear(fed, beside), states)
-            fed = self.combine(states[-1][0][:, None], place, source, kept, sink)[:, 0]
+            fed = self.combine(states[-1][0][:, None], one, kept, record)[:, 0]
             out.append(fed)
-        kept["state"], kept["fed"] = pack(states), fed
+        kept["state"], kept["fed"] = stack_states(states), fed
         return torch.stack(out, 1)
 
 
-def _each(layout: Layout) -> Iterator[Layout]:
-    return (Layout(position, layout.end) for position in layout.position.split(1, 1))
+def _step_contexts(context: AttentionContext) -> Iterator[AttentionContext]:
+    """One query at a time."""
+    queries = context.queries
+    return (AttentionContext(Layout(position, queries.end), context.keys) for position in queries.position.split(1, 1))

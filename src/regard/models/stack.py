@@ -1,23 +1,25 @@
-"""What models of attention layers are made of: the choices they share, and the parts that these build.
+"""Stacks of attention layers: the config that the Transformer, the language model and BERT share, and its layers.
 
-The Transformer, the language model and BERT stand on it. It knows no batch and no vocabulary.
+It knows no batch and no vocabulary.
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from torch import Tensor, nn
 
 from regard.config import at_least, below_one, option
 from regard.nn.attention import AttentionConfig, MultiHeadAttention
-from regard.nn.cache import Cache
+from regard.nn.cache import KVCache
+from regard.nn.compress import CompressConfig, Compressor
 from regard.nn.dropout import Dropout
 from regard.nn.feed_forward import Activation, FeedForward, feed_forward
-from regard.nn.layout import Call, Layout
+from regard.nn.layout import AttentionContext, Layout
+from regard.nn.module_list import ModuleList
 from regard.nn.norm import NORMS
 from regard.nn.pattern import Pattern
-from regard.nn.position import Position, PositionConfig
-from regard.nn.record import Sink
+from regard.nn.position import LearnedConfig, Position, PositionConfig
+from regard.nn.record import LayerRecord
 from regard.nn.residual import RESIDUALS
 from regard.nn.sizes import Sizes
 
@@ -26,7 +28,7 @@ Positions = PositionConfig | list[PositionConfig]
 
 @dataclass(frozen=True)
 class StackConfig:
-    """The choices of layers that all such models have; each model gives them its own defaults."""
+    """The config of a stack of layers; each model has its own defaults."""
 
     kind: str = ""
     preset: str | None = option(None, "named sizes; any key given beside it wins")
@@ -54,84 +56,84 @@ class StackConfig:
 
     # --- the parts ---------------------------------------------------------------------------------------------
 
-    def dropping(self, share: float) -> Dropout:
-        """Dropout as a model has it between and inside its sub-layers."""
-        return Dropout(share)
+    def build_dropout(self, rate: float) -> Dropout:
+        """Dropout between and inside sub-layers."""
+        return Dropout(rate)
 
-    def attentions(
-        self, choices: AttentionConfig, layers: int, positions: nn.ModuleList, always: Pattern
+    def build_attentions(
+        self, choices: AttentionConfig, layers: int, positions: ModuleList[Position], base_pattern: Pattern
     ) -> list[MultiHeadAttention]:
-        """One a layer; `always` is the pattern of the place."""
-        shared: dict[Any, nn.Module] = {}  # a compressor that layers share is built once
-        made = []
+        """One a layer; `base_pattern` masks in addition to the chosen one."""
+        shared: dict[CompressConfig, Compressor] = {}  # a compressor that layers share is built once
+        attentions = []
         for n in range(layers):
             compress = choices.layer(n).compress
-            position: Position = positions[n % len(positions)]  # type: ignore[assignment]
-            layer = choices.build(self.size, self.heads, position, always, n, shared.get(compress))
-            layer.inner_dropout = self.dropping(self.inner_dropout)
-            if compress.shared_by_layers:  # type: ignore[union-attr]
+            position = positions[n % len(positions)]
+            layer = choices.build(self.size, self.heads, position, base_pattern, n, shared.get(compress))
+            layer.inner_dropout = self.build_dropout(self.inner_dropout)
+            if compress.shared_by_layers:
                 shared[compress] = layer.compress
-            made.append(layer)
-        return made
+            attentions.append(layer)
+        return attentions
 
-    def network(self) -> FeedForward | None:
+    def build_feed_forward(self) -> FeedForward | None:
         if self.feed_forward == "none":
             return None
-        return feed_forward(self.size, self.inner, self.activation, self.dropping(self.inner_dropout))
+        return feed_forward(self.size, self.inner, self.activation, self.build_dropout(self.inner_dropout))
 
-    def residuals(self, count: int) -> list[nn.Module]:
+    def build_residuals(self, count: int) -> list[nn.Module]:
         """For `count` sub-layers, of which the feed-forward network is one."""
         count -= self.feed_forward == "none"
-        return [RESIDUALS[self.residual](self.make_norm(), self.dropping(self.dropout)) for _ in range(count)]
+        return [RESIDUALS[self.residual](self.build_norm(), self.build_dropout(self.dropout)) for _ in range(count)]
 
-    def make_norm(self) -> nn.Module:
+    def build_norm(self) -> nn.Module:
         return NORMS[self.norm](self.size, eps=self.epsilon)
 
-    def final_norm(self) -> nn.Module:
-        """At the end of the stack, where the residuals need one."""
-        return self.make_norm() if RESIDUALS[self.residual].final_norm else Nothing()
+    def build_final_norm(self) -> nn.Module:
+        """The norm at the end of the stack, where the residuals need one."""
+        return self.build_norm() if RESIDUALS[self.residual].needs_final_norm else NoNorm()
 
 
 # --- positions -----------------------------------------------------------------------------------------------------
 
 
-def listed(chosen: Positions) -> list[PositionConfig]:
+def as_list(chosen: Positions) -> list[PositionConfig]:
     return chosen if isinstance(chosen, list) else [chosen]
 
 
-def check_positions(chosen: Positions, place: str, sizes: Sizes) -> None:
-    """Raise ValueError where a position cannot stand in this place, or not with these sizes."""
-    for position in listed(chosen):
-        if place not in position.places:
-            raise ValueError(f"{position.kind} positions belong to the {position.places[0]}, not the {place}")
+def check_positions(chosen: Positions, role: str, sizes: Sizes) -> None:
+    """Raise ValueError where a position cannot serve this role, or not with these sizes."""
+    for position in as_list(chosen):
+        if role not in position.roles:
+            raise ValueError(f"{position.kind} positions belong to the {position.roles[0]}, not the {role}")
         position.check(sizes)
 
 
-def check_room(chosen: Positions, key: str, longest: int, cause: str = "data.filters.max_length and the end") -> None:
+def check_max_length(
+    chosen: Positions, key: str, longest: int, cause: str = "data.filters.max_length and the end"
+) -> None:
     """Raise ValueError where a position ends before the longest input does."""
-    for position in listed(chosen):
-        room = getattr(position, "length", None)
-        if room is not None and room < longest:
+    for position in as_list(chosen):
+        if isinstance(position, LearnedConfig) and position.length < longest:
             raise ValueError(
-                f"{key}.length is {room}, shorter than the longest input of {longest} places "
+                f"{key}.length is {position.length}, shorter than the longest input of {longest} tokens "
                 f"({cause}); raise it, or lower the other"
             )
 
 
-def build_positions(chosen: Positions, sizes: Sizes, place: str) -> nn.ModuleList:
-    return nn.ModuleList(position.build(sizes, place) for position in listed(chosen))
+def build_positions(chosen: Positions, sizes: Sizes, role: str) -> ModuleList[Position]:
+    return ModuleList(position.build(sizes, role) for position in as_list(chosen))
 
 
-def embed(positions: nn.ModuleList, x: Tensor, layout: Layout) -> Tensor:
+def embed_positions(positions: ModuleList[Position], x: Tensor, layout: Layout) -> Tensor:
     for position in positions:
-        x = position.embed(x, layout)  # type: ignore[operator]
+        x = position.embed(x, layout)
     return x
 
 
-def longest_of(positions: nn.ModuleList) -> int | None:
-    """How many places they can tell apart, where there is a limit."""
-    limits: list[Any] = [position.longest for position in positions if position.longest is not None]
-    return min(limits, default=None)
+def max_length(positions: ModuleList[Position]) -> int | None:
+    """How many positions they can tell apart, where there is a limit."""
+    return min((position.longest for position in positions if position.longest is not None), default=None)
 
 
 # --- layers --------------------------------------------------------------------------------------------------------
@@ -140,7 +142,7 @@ def longest_of(positions: nn.ModuleList) -> int | None:
 class EncoderLayer(nn.Module):
     """Self-attention, then feed-forward, each inside its residual. With a causal pattern, a layer of GPT."""
 
-    is_layer = True  # one of many alike, which several processes may share out
+    is_layer = True  # a unit of sharding (FSDP2)
 
     def __init__(
         self, attention: MultiHeadAttention, feed_forward: FeedForward | None, residuals: list[nn.Module]
@@ -149,14 +151,16 @@ class EncoderLayer(nn.Module):
         self.attention, self.feed_forward = attention, feed_forward
         self.residuals = nn.ModuleList(residuals)
 
-    def forward(self, x: Tensor, call: Call, record: Sink | None = None, cache: Cache | None = None) -> Tensor:
-        real = call.queries.real
-        x = self.residuals[0](x, lambda y: self.attention(y, y, call, cache, record), real)
+    def forward(
+        self, x: Tensor, context: AttentionContext, record: LayerRecord | None = None, cache: KVCache | None = None
+    ) -> Tensor:
+        real = context.queries.real
+        x = self.residuals[0](x, lambda y: self.attention(y, y, context, cache, record), real)
         return x if self.feed_forward is None else self.residuals[1](x, self.feed_forward, real)
 
 
-class Nothing(nn.Module):
-    """In the place of a norm that a stack does without."""
+class NoNorm(nn.Module):
+    """The identity, where a stack needs no norm."""
 
     def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:
         return x

@@ -1,7 +1,7 @@
-"""What a generating model remembers between steps. Rows can be moved (beams) and replaced (finished sentences).
+"""The decoder state that a generating model keeps between steps. Rows can be reordered (beams) and replaced.
 
-A row is a sequence that is being said. After `spread(K)` every sentence has K of them, its beams: tokens are then read
-in rows [B·K, T], while what belongs to the source is kept once for each sentence.
+A row is a sequence that is being generated. After `expand_beams(K)` every sentence has K of them, its beams: tokens are
+then read in rows [B·K, T], while what belongs to the source is kept once for each sentence.
 """
 
 from collections.abc import Sequence
@@ -11,19 +11,19 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from regard.nn.cache import Places
-from regard.nn.layout import Call, Layout
-from regard.nn.record import Record
+from regard.nn.cache import CachePositions
+from regard.nn.layout import AttentionContext, Layout
+from regard.nn.record import AttentionRecorder
 
 
-class Part(Protocol):
-    """One thing of the state that has something for each sentence or row: an attention's keys, a recurrent state."""
+class CacheLike(Protocol):
+    """A part of the state with an entry for each sentence or row: a KV cache, a recurrent state."""
 
-    places: Places  # given by the state
+    cache_positions: CachePositions  # set by the state
 
-    def spread(self, beams: int) -> None: ...
+    def expand_beams(self, beams: int) -> None: ...
 
-    def branch(self, beams: Tensor) -> None: ...
+    def reorder_beams(self, beams: Tensor) -> None: ...
 
     def reorder(self, index: Tensor) -> None: ...
 
@@ -31,12 +31,12 @@ class Part(Protocol):
 
 
 @dataclass
-class Rows:
-    """Named tensors [B·K, …] that move together: what recurrent and convolutional models keep."""
+class StateTensors:
+    """Named tensors [B·K, …] that are reordered together: the state of recurrent and convolutional models."""
 
     tensors: dict[str, Tensor]
     source: frozenset[str] = frozenset()  # those that belong to the source: [B, …], the same for all beams
-    places: Places = field(init=False, repr=False)
+    cache_positions: CachePositions = field(init=False, repr=False)
 
     def __getitem__(self, name: str) -> Tensor:
         return self.tensors[name]
@@ -44,11 +44,11 @@ class Rows:
     def __setitem__(self, name: str, value: Tensor) -> None:
         self.tensors[name] = value
 
-    def spread(self, beams: int) -> None:
+    def expand_beams(self, beams: int) -> None:
         for name in self.tensors.keys() - self.source:
             self[name] = self[name].repeat_interleave(beams, 0)
 
-    def branch(self, beams: Tensor) -> None:
+    def reorder_beams(self, beams: Tensor) -> None:
         first = torch.arange(len(beams), device=beams.device)[:, None] * beams.shape[1]
         rows = (first + beams).flatten()  # [B·K]
         for name in self.tensors.keys() - self.source:
@@ -58,119 +58,122 @@ class Rows:
         for name, tensor in self.tensors.items():
             self[name] = tensor.unflatten(0, (-1, self._each(name)))[index].flatten(0, 1)
 
-    def write(self, rows: Tensor, other: "Rows") -> None:
+    def write(self, rows: Tensor, other: "StateTensors") -> None:
         """Replace some sentences by those of another, whose tensors may be shorter in any other dimension."""
         for name, tensor in self.tensors.items():
-            each, given = self._each(name), other[name]
+            each, source = self._each(name), other[name]
             new = torch.zeros(len(rows) * each, *tensor.shape[1:], dtype=tensor.dtype, device=tensor.device)
-            new[tuple(slice(0, size) for size in given.shape)] = given.to(tensor.dtype)
+            new[tuple(slice(0, size) for size in source.shape)] = source.to(tensor.dtype)
             tensor.unflatten(0, (-1, each))[rows] = new.unflatten(0, (-1, each))
 
     def _each(self, name: str) -> int:
-        return 1 if name in self.source else self.places.beams
+        return 1 if name in self.source else self.cache_positions.beams
 
 
 @dataclass
-class State:
+class DecoderState:
     start: Tensor  # [B] how many tokens each row had read when it began
-    layers: Sequence[tuple[Any, ...]]  # for each decoder layer what it keeps: Parts
+    layers: Sequence[tuple[Any, ...]]  # for each decoder layer its caches
     source_real: Tensor | None  # [B, S]
     source_length: int
-    length: int  # room for target tokens in a row
-    record: Record | None = None  # attention weights that were asked for
-    places: Places = field(init=False, repr=False)
+    length: int  # the most target tokens of a row
+    record: AttentionRecorder | None = None  # where attention weights are requested
+    cache_positions: CachePositions = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self.places = Places(self.start, self.length)
+        self.cache_positions = CachePositions(self.start, self.length)
         for part in self._parts():
-            part.places = self.places
+            part.cache_positions = self.cache_positions
 
     @staticmethod
-    def joined(states: "Sequence[State]") -> "State":
-        """Sentences of several states that have just begun, one after the other; sources are padded to the longest."""
+    def concatenate(states: "Sequence[DecoderState]") -> "DecoderState":
+        """The sentences of several states that have just begun; sources are padded to the longest."""
         longest = max(state.source_length for state in states)
         reals = [state._real(longest) for state in states]
         layers = [
-            tuple(type(same[0]).joined(same) for same in zip(*layer, strict=True))
+            tuple(type(same[0]).concatenate(same) for same in zip(*layer, strict=True))
             for layer in zip(*(state.layers for state in states), strict=True)
         ]
         start = torch.cat([state.start for state in states])
-        return State(start, layers, torch.cat(reals), longest, states[0].length)
+        return DecoderState(start, layers, torch.cat(reals), longest, states[0].length)
 
     def _real(self, length: int) -> Tensor:
-        """Which of so many places of the source are real [B, length]."""
+        """The padding mask of the source, at this length [B, length]."""
         real = torch.zeros(len(self.start), length, dtype=torch.bool, device=self.start.device)
         real[:, : self.source_length] = True if self.source_real is None else self.source_real
         return real
 
-    def _parts(self) -> list[Part]:
+    def _parts(self) -> list[CacheLike]:
         return [part for layer in self.layers for part in layer]
 
     @property
     def position(self) -> Tensor:
         """How many tokens each row has read [B·K]."""
-        return self.places.position
+        return self.cache_positions.position
 
-    # --- what a model asks -------------------------------------------------------------------------------------
+    # --- used by models ----------------------------------------------------------------------------------------
 
-    def own(self, steps: int) -> Call:
-        """The call in which `steps` more tokens of every row look at all that came before them, and at themselves."""
-        return self.places.own(steps)
+    def self_context(self, steps: int) -> AttentionContext:
+        """The context of self-attention: `steps` more tokens of every row attend to their past and to themselves."""
+        return self.cache_positions.self_context(steps)
 
-    def cross(self, steps: int) -> Call:
-        """The call in which they look at the source; there is a row of keys for each sentence."""
-        return Call(self.places.next(steps), Layout.of(self.source_length, self.source_real, self.position.device))
+    def cross_context(self, steps: int) -> AttentionContext:
+        """The context in which they attend to the source; there is a row of keys for each sentence."""
+        return AttentionContext(
+            self.cache_positions.next_layout(steps),
+            Layout.of(self.source_length, self.source_real, self.position.device),
+        )
 
     def advance(self, steps: int) -> None:
-        self.places.advance(steps)
+        self.cache_positions.advance(steps)
 
-    # --- what a search asks ------------------------------------------------------------------------------------
+    # --- used by searches --------------------------------------------------------------------------------------
 
-    def spread(self, beams: int) -> None:
-        """Every sentence goes on in so many rows; once, after the start."""
+    def expand_beams(self, beams: int) -> None:
+        """Every sentence becomes so many rows; once, after the start."""
         if beams == 1:
             return
         if self.record is not None:
             self.record.reorder(torch.arange(len(self.position), device=self.position.device).repeat_interleave(beams))
         for part in self._parts():
-            part.spread(beams)
-        self.places.spread(beams)
+            part.expand_beams(beams)
+        self.cache_positions.expand_beams(beams)
 
-    def branch(self, beams: Tensor) -> None:
-        """Beam k of sentence b goes on from what beam beams[b, k] was. What is recorded stays where it was seen."""
+    def reorder_beams(self, beams: Tensor) -> None:
+        """Beam k of sentence b continues what beam beams[b, k] was. Recorded weights are not moved."""
         for part in self._parts():
-            part.branch(beams)
-        self.places.branch(beams)
+            part.reorder_beams(beams)
+        self.cache_positions.reorder_beams(beams)
 
-    def go_back(self, position: Tensor) -> None:
-        """Let every row go on from an earlier position [B]; what it has read from there on is overwritten."""
-        self.places.go_back(position)
+    def rewind(self, position: Tensor) -> None:
+        """Continue every row from an earlier position [B]; what it has read from there on is overwritten."""
+        self.cache_positions.rewind(position)
 
     def reorder(self, index: Tensor) -> None:
         """Sentence r becomes what sentence index[r] was; the index may repeat sentences or leave some out."""
         if self.record is not None:
-            first = index[:, None] * self.places.beams
-            self.record.reorder((first + torch.arange(self.places.beams, device=index.device)).flatten())
+            first = index[:, None] * self.cache_positions.beams
+            self.record.reorder((first + torch.arange(self.cache_positions.beams, device=index.device)).flatten())
         if self.source_real is not None:
             self.source_real = self.source_real[index]
         for part in self._parts():
             part.reorder(index)
-        self.places.reorder(index)
+        self.cache_positions.reorder(index)
 
     def release(self, rows: list[int]) -> None:
-        """Those sentences are done; they need not be served any more."""
-        self.places.release(rows)
+        """Those sentences are done; their positions no longer count."""
+        self.cache_positions.release(rows)
 
-    def write(self, rows: Tensor, other: "State") -> None:
-        """Replace sentences by those of another state that has room for no more source and target than this one."""
+    def write(self, rows: Tensor, other: "DecoderState") -> None:
+        """Replace sentences by those of another state, whose source and target lengths are at most this one's."""
         if self.record is not None:
             raise ValueError("rows whose attention is recorded cannot be replaced")
         if self.source_real is None and self.source_length:
-            sentences = len(self.position) // self.places.beams
+            sentences = len(self.position) // self.cache_positions.beams
             self.source_real = torch.ones(sentences, self.source_length, dtype=torch.bool, device=rows.device)
         if self.source_real is not None:
             self.source_real[rows] = False
             self.source_real[rows, : other.source_length] = True if other.source_real is None else other.source_real
         for part, new in zip(self._parts(), other._parts(), strict=True):
             part.write(rows, new)
-        self.places.write(rows, other.places)
+        self.cache_positions.write(rows, other.cache_positions)

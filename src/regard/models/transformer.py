@@ -11,28 +11,28 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from regard.config import at_least, mechanism, option
+from regard.config import Presets, at_least, mechanism, option
 from regard.models import stack
-from regard.models.batch import Pairs
-from regard.models.embeddings import SHARE, Share, embeddings
+from regard.models.batch import PairBatch
 from regard.models.stack import EncoderLayer, Positions, StackConfig
-from regard.models.state import State
+from regard.models.state import DecoderState
 from regard.nn import dispatch
 from regard.nn.attention import AttentionConfig, MultiHeadAttention
-from regard.nn.cache import Cache, Memory
+from regard.nn.cache import CrossKVCache, KVCache
 from regard.nn.dropout import Dropout
-from regard.nn.embedding import BiasedOutput, Output
+from regard.nn.embedding import SHARE, BiasedOutput, Output, Share, shared_embeddings
 from regard.nn.feed_forward import FeedForward
 from regard.nn.init import INITS
-from regard.nn.layout import Call, Layout
+from regard.nn.layout import AttentionContext, Layout
+from regard.nn.module_list import ModuleList
 from regard.nn.pattern import Causal, Document, Padding
 from regard.nn.position import Position, PositionConfig, SinusoidalConfig
-from regard.nn.record import Record, Sink
+from regard.nn.record import ROLES, AttentionRecorder, LayerRecord
 
-Encode = Callable[[Pairs, Record | None], tuple[Tensor, Layout]]
-READ = {"cpu": 512}  # places of sources, which come longest first, that a CPU reads together: more are more padding
+Encode = Callable[[PairBatch, AttentionRecorder | None], tuple[Tensor, Layout]]
+ENCODE_TOKENS = {"cpu": 512}  # of sources, longest first, in one forward pass: more would be more padding
 
-PRESETS: dict[str, dict[str, Any]] = {
+PRESETS: Presets = {
     "tiny": {"layers": 4, "size": 128, "inner": 256, "heads": 4, "dropout": 0.3},
     "small": {"layers": 6, "size": 256, "inner": 1024, "heads": 4, "dropout": 0.2},
     "base": {"layers": 6, "size": 512, "inner": 2048, "heads": 8, "dropout": 0.1},
@@ -42,17 +42,19 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class AttentionsConfig:
-    """One block of choices for each of the three places; a flat block means all three."""
+    """One block of choices for each of the three roles; a flat block means all three."""
 
-    encoder: AttentionConfig = option(AttentionConfig, "source looks at source")
-    decoder: AttentionConfig = option(AttentionConfig, "target looks at earlier target")
-    cross: AttentionConfig = option(AttentionConfig, "target looks at source")
+    encoder: AttentionConfig = option(AttentionConfig, "self-attention of the source")
+    decoder: AttentionConfig = option(AttentionConfig, "self-attention of the target, causal")
+    cross: AttentionConfig = option(AttentionConfig, "attention of the target to the source")
+
+    def of(self, role: str) -> AttentionConfig:
+        return {"encoder": self.encoder, "decoder": self.decoder, "cross": self.cross}[role]
 
     @classmethod
     def expand(cls, value: dict[str, Any]) -> dict[str, Any]:
-        places = ("encoder", "decoder", "cross")
-        common = {k: v for k, v in value.items() if k not in places}
-        return {place: {**common, **(value.get(place) or {})} for place in places} if common else value
+        common = {k: v for k, v in value.items() if k not in ROLES}
+        return {role: {**common, **(value.get(role) or {})} for role in ROLES} if common else value
 
 
 @dataclass(frozen=True)
@@ -69,17 +71,17 @@ class PositionsConfig:
     @classmethod
     def expand(cls, value: dict[str, Any]) -> dict[str, Any]:
         common = {k: v for k, v in value.items() if k not in ("encoder", "decoder")}
-        return {place: value.get(place, common) for place in ("encoder", "decoder")} if common else value
+        return {role: value.get(role, common) for role in ("encoder", "decoder")} if common else value
 
-    def of(self, place: str) -> list[PositionConfig]:
-        return stack.listed(getattr(self, place))
+    def of(self, role: str) -> list[PositionConfig]:
+        return stack.as_list(self.encoder if role == "encoder" else self.decoder)
 
 
 @mechanism("A1", "x ← norm(x + f(x)), f: attention, attention to the source, feed-forward", "Vaswani 2017")
 class TransformerConfig(StackConfig):
     """Encoder and decoder of self-attention and feed-forward layers."""
 
-    presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
+    presets: ClassVar[Presets] = PRESETS
 
     kind: Literal["transformer"] = "transformer"
     preset: str | None = option(None, f"named sizes: {', '.join(PRESETS)}; any key given beside it wins")
@@ -95,25 +97,25 @@ class TransformerConfig(StackConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(self, 1, "decoder_layers")
-        for place in ("encoder", "decoder", "cross"):
-            sizes = getattr(self.attention, place).sizes(self.size, self.heads)
-            if place != "cross":
-                stack.check_positions(getattr(self.position, place), place, sizes)
+        for role in ROLES:
+            sizes = self.attention.of(role).sizes(self.size, self.heads)
+            if role != "cross":
+                stack.check_positions(self.position.of(role), role, sizes)
 
     def check(self, source: int, target: int) -> None:
-        """Raise ValueError where sequences of at most so many places are more than the choices can serve."""
-        for place, longest in (("encoder", source), ("decoder", target), ("cross", source)):
-            layers = self.layers if place == "encoder" else self.decoder_layers or self.layers
-            getattr(self.attention, place).check(place, longest, layers)
-        for place, longest in (("encoder", source), ("decoder", target)):
-            stack.check_room(getattr(self.position, place), f"position.{place}", longest)
+        """Raise ValueError where the choices cannot serve sequences of this length."""
+        for role, longest in (("encoder", source), ("decoder", target), ("cross", source)):
+            layers = self.layers if role == "encoder" else self.decoder_layers or self.layers
+            self.attention.of(role).check(role, longest, layers)
+        for role, longest in (("encoder", source), ("decoder", target)):
+            stack.check_max_length(self.position.of(role), f"position.{role}", longest)
 
     def build(self, source_entries: int, target_entries: int) -> "Transformer":
         return Transformer(self, source_entries, target_entries)
 
 
 class DecoderLayer(nn.Module):
-    """Self-attention over what is said so far, attention to the source, feed-forward."""
+    """Causal self-attention, cross-attention to the source, feed-forward."""
 
     is_layer = True
 
@@ -132,85 +134,88 @@ class DecoderLayer(nn.Module):
         self,
         x: Tensor,
         memory: Tensor | None,
-        own: Call,
-        cross: Call,
-        caches: tuple[Cache, Memory] | None = None,
-        records: tuple[Sink | None, Sink | None] = (None, None),
+        self_context: AttentionContext,
+        cross_context: AttentionContext,
+        caches: tuple[KVCache, CrossKVCache] | None = None,
+        records: tuple[LayerRecord | None, LayerRecord | None] = (None, None),
     ) -> Tensor:
-        """memory None: the cross cache holds the source's keys already."""
+        """memory None: the cross KV cache holds the source's keys already."""
         past, source = caches or (None, None)
-        real = own.queries.real
-        x = self.residuals[0](x, lambda y: self.attention(y, y, own, past, records[0]), real)
-        x = self.residuals[1](x, lambda y: self.cross(y, memory, cross, source, records[1]), real)
+        real = self_context.queries.real
+        x = self.residuals[0](x, lambda y: self.attention(y, y, self_context, past, records[0]), real)
+        x = self.residuals[1](x, lambda y: self.cross(y, memory, cross_context, source, records[1]), real)
         return x if self.feed_forward is None else self.residuals[2](x, self.feed_forward, real)
 
-    def caches(self, memory: Tensor, position: Tensor, length: int) -> tuple[Cache, Memory]:
-        """Room for `length` tokens of its own past, and the keys of the source."""
-        return self.attention.empty_cache(position, length, memory), self.cross.full_cache(memory)
+    def caches(self, memory: Tensor, position: Tensor, length: int) -> tuple[KVCache, CrossKVCache]:
+        """An empty KV cache for `length` tokens, and the cross KV cache of the source."""
+        return self.attention.empty_cache(position, length, memory), self.cross.cross_cache(memory)
 
 
 class Transformer(nn.Module):
     def __init__(self, config: TransformerConfig, source_entries: int, target_entries: int) -> None:
         super().__init__()
         c, self.config = config, config
-        self.source_embedding, self.target_embedding, tied = embeddings(
+        self.source_embedding, self.target_embedding, tied = shared_embeddings(
             c.share, source_entries, target_entries, c.size, c.scale_embedding
         )
         self.output = (BiasedOutput if c.output_bias else Output)(tied, target_entries, c.size)
         self.dropout = Dropout(c.dropout)
         self.encoder_position = self._positions("encoder")
         self.decoder_position = self._positions("decoder")
-        nowhere = nn.ModuleList([Position()])  # source and target positions have nothing to do with each other
-        seen = Padding() & Document()
-        causal, depth = Causal() & seen, c.decoder_layers or c.layers
-        encoder = c.attentions(c.attention.encoder, c.layers, self.encoder_position, seen)
-        decoder = c.attentions(c.attention.decoder, depth, self.decoder_position, causal)
-        cross = c.attentions(c.attention.cross, depth, nowhere, seen)
-        self.encoder = nn.ModuleList(EncoderLayer(own, c.network(), c.residuals(2)) for own in encoder)
-        self.decoder = nn.ModuleList(
-            DecoderLayer(own, other, c.network(), c.residuals(3)) for own, other in zip(decoder, cross, strict=True)
+        no_position = ModuleList([Position()])  # source and target positions are not comparable
+        visible = Padding() & Document()
+        causal, depth = Causal() & visible, c.decoder_layers or c.layers
+        encoder = c.build_attentions(c.attention.encoder, c.layers, self.encoder_position, visible)
+        decoder = c.build_attentions(c.attention.decoder, depth, self.decoder_position, causal)
+        cross = c.build_attentions(c.attention.cross, depth, no_position, visible)
+        self.encoder = ModuleList(EncoderLayer(own, c.build_feed_forward(), c.build_residuals(2)) for own in encoder)
+        self.decoder = ModuleList(
+            DecoderLayer(own, other, c.build_feed_forward(), c.build_residuals(3))
+            for own, other in zip(decoder, cross, strict=True)
         )
-        self.encoder_norm, self.decoder_norm = c.final_norm(), c.final_norm()
+        self.encoder_norm, self.decoder_norm = c.build_final_norm(), c.build_final_norm()
         INITS[c.init](self)
 
-    def _positions(self, place: str) -> nn.ModuleList:
+    def _positions(self, role: str) -> ModuleList[Position]:
         c = self.config
-        sizes = getattr(c.attention, place).sizes(c.size, c.heads)
-        return stack.build_positions(getattr(c.position, place), sizes, place)
+        sizes = c.attention.of(role).sizes(c.size, c.heads)
+        return stack.build_positions(c.position.of(role), sizes, role)
 
     @property
     def longest(self) -> int | None:
-        """How many target places the model can tell apart, where there is a limit."""
-        return stack.longest_of(self.decoder_position)
+        """How many target positions the model can tell apart, where there is a limit."""
+        return stack.max_length(self.decoder_position)
 
     # --- the whole sequence at once: training, scoring ---------------------------------------------------------
 
-    def encode(self, batch: Pairs, record: Record | None = None) -> tuple[Tensor, Layout]:
-        """The source ids [B, S] as memory [B, S, D], with the layout that attention to it needs."""
+    def encode(self, batch: PairBatch, record: AttentionRecorder | None = None) -> tuple[Tensor, Layout]:
+        """The source ids [B, S] as memory [B, S, D], with its layout."""
         layout = Layout.of(batch.source.shape[1], batch.source_real, batch.source.device, batch.tree)
         return self._encode(batch.source, layout, record), layout
 
-    def _encode(self, ids: Tensor, layout: Layout, record: Record | None = None) -> Tensor:
-        call = Call(layout, layout)
-        x = self.dropout(stack.embed(self.encoder_position, self.source_embedding(ids), layout))
+    def _encode(self, ids: Tensor, layout: Layout, record: AttentionRecorder | None = None) -> Tensor:
+        context = AttentionContext(layout, layout)
+        x = self.dropout(stack.embed_positions(self.encoder_position, self.source_embedding(ids), layout))
         for n, layer in enumerate(self.encoder):
-            x = layer(x, call, record and record.at("encoder", n))
-        return self.encoder_norm(x, layout.real)  # type: ignore[no-any-return]
+            x = layer(x, context, record and record.at("encoder", n))
+        return self.encoder_norm(x, layout.real)
 
     def decode(
-        self, target: Tensor, layout: Layout, memory: Tensor, source: Layout, record: Record | None = None
+        self, target: Tensor, layout: Layout, memory: Tensor, source: Layout, record: AttentionRecorder | None = None
     ) -> Tensor:
-        """Hidden states [B, T, D] of all target places at once; none sees a later one."""
-        own, cross = Call(layout, layout), Call(layout, source)
-        x = self.dropout(stack.embed(self.decoder_position, self.target_embedding(target), layout))
+        """Hidden states [B, T, D] of all target positions at once; none sees a later one."""
+        self_context, cross_context = AttentionContext(layout, layout), AttentionContext(layout, source)
+        x = self.dropout(stack.embed_positions(self.decoder_position, self.target_embedding(target), layout))
         for n, layer in enumerate(self.decoder):
-            x = layer(x, memory, own, cross, records=_sinks(record, n))
-        return self.decoder_norm(x, layout.real)  # type: ignore[no-any-return]
+            x = layer(x, memory, self_context, cross_context, records=_records(record, n))
+        return self.decoder_norm(x, layout.real)
 
-    def forward(self, batch: Pairs, record: Record | None = None, smoothing: float | None = None) -> Tensor:
-        """Scores of the vocabulary at every real target place [N, V], in the order of `batch.labels`.
+    def forward(
+        self, batch: PairBatch, record: AttentionRecorder | None = None, smoothing: float | None = None
+    ) -> Tensor:
+        """Logits at every real target position [N, V], in the order of `batch.labels`.
 
-        With `smoothing`, the loss of those labels, summed, instead: the scores are then never kept.
+        With `smoothing`, the loss of those labels, summed, instead: the logits are then never kept.
         """
         if record is None and self.takes_packed(batch):
             assert batch.packed is not None
@@ -223,16 +228,16 @@ class Transformer(nn.Module):
         assert batch.target is not None
         memory, layout = self.encode(batch, record)
         real = batch.target_real if self.config.norm == "batch" else None  # else causality hides the padding
-        places = Layout.of(batch.target.shape[1], real, batch.device)
-        hidden = self.decode(batch.target, places, memory, layout, record)  # [B, T, D]
-        return self.output.at(hidden.flatten(0, 1)[batch.places], batch.labels, smoothing)
+        target_layout = Layout.of(batch.target.shape[1], real, batch.device)
+        hidden = self.decode(batch.target, target_layout, memory, layout, record)  # [B, T, D]
+        return self.output.at(hidden.flatten(0, 1)[batch.label_positions], batch.labels, smoothing)
 
-    def takes_packed(self, batch: Pairs) -> bool:
+    def takes_packed(self, batch: PairBatch) -> bool:
         """Whether this batch is computed as packed sequences, without padding."""
         fits = dispatch.fast("packed_fits", self.output.weight)
         if fits is None or batch.packed is None or batch.tree is not None or self.packing_refusal is not None:
             return False
-        rooms = map(stack.longest_of, (self.encoder_position, self.decoder_position))  # padding has positions too
+        rooms = map(stack.max_length, (self.encoder_position, self.decoder_position))  # padding has positions too
         return all(
             fits(side.layout) and (room is None or side.layout.end <= room)
             for side, room in zip(batch.packed, rooms, strict=True)
@@ -240,7 +245,7 @@ class Transformer(nn.Module):
 
     @cached_property
     def packing_refusal(self) -> str | None:
-        """Why no batch is, if so."""
+        """Why no batch is, or None."""
         if self.config.norm == "batch":
             return "BatchNorm would count padding"
         layers = [layer for layer in self.modules() if isinstance(layer, MultiHeadAttention)]
@@ -249,26 +254,28 @@ class Transformer(nn.Module):
 
     # --- step by step: decoding --------------------------------------------------------------------------------
 
-    def start(self, batch: Pairs, length: int, record: Record | None = None, encode: Encode | None = None) -> State:
-        """Read the source, by another `encode` if one is given; the state has room for `length` target tokens a row."""
-        parts = [batch] if record is not None else batch.apart(READ.get(batch.device.type))
+    def start(
+        self, batch: PairBatch, length: int, record: AttentionRecorder | None = None, encode: Encode | None = None
+    ) -> DecoderState:
+        """Encode the source, by `encode` if given; the state has room for `length` target tokens a row."""
+        parts = [batch] if record is not None else batch.split_sources(ENCODE_TOKENS.get(batch.device.type))
         if len(parts) > 1:
-            return State.joined([self.start(part, length, encode=encode) for part in parts])
+            return DecoderState.concatenate([self.start(part, length, encode=encode) for part in parts])
         memory, layout = (encode or self.encode)(batch, record)
         position = torch.zeros(len(memory), dtype=torch.long, device=memory.device)
-        caches = [layer.caches(memory, position, length) for layer in self.decoder]  # type: ignore[operator]
-        return State(position, caches, layout.real, layout.length, length, record=record)
+        caches = [layer.caches(memory, position, length) for layer in self.decoder]
+        return DecoderState(position, caches, layout.real, layout.length, length, record=record)
 
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """Read T more tokens a row [B, T]; give the scores of what follows each [B, T, V]."""
+    def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        """Read T more tokens a row [B, T]; give the logits of the token after each [B, T, V]."""
         steps = tokens.shape[1]
-        own, cross = state.own(steps), state.cross(steps)
-        x = stack.embed(self.decoder_position, self.target_embedding(tokens), own.queries)
+        self_context, cross_context = state.self_context(steps), state.cross_context(steps)
+        x = stack.embed_positions(self.decoder_position, self.target_embedding(tokens), self_context.queries)
         for n, (layer, caches) in enumerate(zip(self.decoder, state.layers, strict=True)):
-            x = layer(x, None, own, cross, caches, _sinks(state.record, n))
+            x = layer(x, None, self_context, cross_context, caches, _records(state.record, n))
         state.advance(steps)
         return self.output(self.decoder_norm(x, None)), state
 
 
-def _sinks(record: Record | None, layer: int) -> tuple[Sink | None, Sink | None]:
+def _records(record: AttentionRecorder | None, layer: int) -> tuple[LayerRecord | None, LayerRecord | None]:
     return (None, None) if record is None else (record.at("decoder", layer), record.at("cross", layer))

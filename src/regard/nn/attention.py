@@ -1,11 +1,12 @@
 """Attention: one plain function to quote, the layer that composes the five choices around it, and its heads.
 
 score, position, pattern, compress and normalise are objects; a hook that a choice does not need is identity, so the
-layer always calls all of them. Which kernel computes the result is `nn/backend`'s business.
+layer always calls all of them. The attention mask is the pattern (`nn/pattern/masks.py`): `Attention.attend` binds it
+to the queries, `Attention.reference` makes it a dense mask, and the plain function takes that as `allow`.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -13,18 +14,21 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.config import at_least, below_one, option
-from regard.nn import backend, dispatch
-from regard.nn.backend.contract import Job, views
-from regard.nn.cache import Cache, Memory
-from regard.nn.compress import CompressConfig, NoCompressionConfig
-from regard.nn.layout import Call, fold, unfold
+from regard.nn import dispatch
+from regard.nn.backend import BLOCKS, SDPA, AttentionInputs, Backend
+from regard.nn.backend.contract import split_heads
+from regard.nn.cache import CrossKVCache, KVCache
+from regard.nn.compress import CompressConfig, Compressor, NoCompressionConfig
+from regard.nn.layout import AttentionContext, fold_beams, unfold_beams
 from regard.nn.linear import Linear, linear
 from regard.nn.normalise import NormaliseConfig, SoftmaxConfig
-from regard.nn.pattern import PATTERNS, Pattern, parse
+from regard.nn.pattern import PATTERNS, Pattern, parse_pattern
 from regard.nn.position import Position
-from regard.nn.record import Sink
+from regard.nn.record import LayerRecord
 from regard.nn.score import ScaledDotConfig, ScoreConfig
 from regard.nn.sizes import Sizes
+
+BACKENDS: list[Backend] = [BLOCKS, SDPA]  # in the order in which they are tried; `regard.accel` puts its own in front
 
 
 def attention(
@@ -36,11 +40,14 @@ def attention(
     allow: Tensor | None = None,
     bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """softmax(qᵀk / √d_k) v, with every part exchangeable. Gives the output [B, H, Q, d_v] and the weights."""
+    """softmax(qᵀk / √d_k) v, with every part exchangeable: the output [B, H, Q, d_v] and the weights [B, H, Q, K].
+
+    `allow` is the mask: True where a query may attend to a key. `bias` is added to the scores.
+    """
     scores = score(q, k)  # [B, H, Q, K]
     if bias is not None:
         scores = scores + bias
-    weights = normalise(scores, allow)
+    weights = normalise(scores, allow)  # 0 where the mask is False
     return weights @ v, weights
 
 
@@ -49,7 +56,7 @@ class AttentionConfig:
     """The choices of one attention. A list is tiled over the layers."""
 
     score: ScoreConfig | list[ScoreConfig] = option(ScaledDotConfig, "how alike are a query and a key")
-    pattern: str | list[str] = option("full", "who may look at whom, as window(256) | global(2)")
+    pattern: str | list[str] = option("full", "the attention mask, as window(256) | global(2)")
     normalise: NormaliseConfig | list[NormaliseConfig] = option(SoftmaxConfig, "how scores become weights")
     compress: CompressConfig | list[CompressConfig] = option(
         NoCompressionConfig, "how keys and values are shortened first"
@@ -66,29 +73,27 @@ class AttentionConfig:
             if getattr(self, name) == []:
                 raise ValueError(f"{name} is an empty list; name at least one choice")
         for text in self.pattern if isinstance(self.pattern, list) else [self.pattern]:
-            parse(text, PATTERNS)
+            parse_pattern(text, PATTERNS)
 
-    def layer(self, n: int) -> "AttentionConfig":
-        """The choices of layer n, where lists are tiled."""
-        lists = {f.name: value for f in fields(self) if isinstance(value := getattr(self, f.name), list)}
-        return replace(self, **{name: value[n % len(value)] for name, value in lists.items()})
+    def layer(self, n: int) -> "LayerChoices":
+        """The choices of layer n: a list is tiled over the layers."""
 
-    def check(self, place: str, longest: int, layers: int) -> None:
-        """Raise ValueError, with the reason, where the attention at this place cannot have these choices."""
+        def tiled(choice: Any) -> Any:
+            return choice[n % len(choice)] if isinstance(choice, list) else choice
+
+        return LayerChoices(*map(tiled, (self.score, self.pattern, self.normalise, self.compress)))
+
+    def check(self, role: str, longest: int, layers: int) -> None:
+        """Raise ValueError, with the reason, where an attention in this role cannot have these choices."""
         for n in range(layers):
-            choices = self.layer(n)
-            assert isinstance(choices.pattern, str)
-            pattern = parse(choices.pattern, PATTERNS)
-            if place not in pattern.places:
-                raise ValueError(
-                    f"the pattern {choices.pattern!r} belongs to {' or '.join(pattern.places)}, not {place}"
-                )
+            c = self.layer(n)
+            pattern = parse_pattern(c.pattern, PATTERNS)
+            if role not in pattern.roles:
+                raise ValueError(f"the pattern {c.pattern!r} belongs to {' or '.join(pattern.roles)}, not {role}")
             pattern.check(longest)
-            compress = choices.compress
-            assert not isinstance(compress, list)
-            compress.check(place, longest)
-            if not compress.keeps_order and choices.pattern != "full":
-                raise ValueError(f"{compress.kind} mixes all positions, so no pattern can hide any; choose full")
+            c.compress.check(role, longest)
+            if not c.compress.keeps_order and c.pattern != "full":
+                raise ValueError(f"{c.compress.kind} mixes all positions, so no pattern can hide any; choose full")
 
     def sizes(self, size: int, heads: int) -> Sizes:
         return Sizes.of(size, heads, self.d_k, self.d_v)
@@ -98,41 +103,53 @@ class AttentionConfig:
         size: int,
         heads: int,
         position: Position,
-        always: Pattern,
+        base_pattern: Pattern,
         layer: int = 0,
-        compress: nn.Module | None = None,
+        compress: Compressor | None = None,
     ) -> "MultiHeadAttention":
-        """`always` is the pattern of the place, which narrows the chosen one; `compress` one that layers share."""
+        """`base_pattern` masks in addition to the chosen pattern; `compress` is a compressor that layers share."""
         kind = {"separate": MultiHeadAttention, "shared": SharedQueryKey}[self.projection]
-        return kind(self.sizes(size, heads), self, position, always, layer, compress)
+        return kind(self.sizes(size, heads), self, position, base_pattern, layer, compress)
+
+
+@dataclass(frozen=True)
+class LayerChoices:
+    """The choices of one layer."""
+
+    score: ScoreConfig
+    pattern: str
+    normalise: NormaliseConfig
+    compress: CompressConfig
 
 
 class Attention(nn.Module):
-    """The five choices around queries, keys and values that are given: [B, H, N, d] each."""
+    """The five choices around queries, keys and values [B, H, N, d]; it projects nothing."""
 
     def __init__(
         self,
         sizes: Sizes,
         config: AttentionConfig,
         position: Position,
-        always: Pattern,
+        base_pattern: Pattern,
         layer: int = 0,
-        compress: nn.Module | None = None,
+        compress: Compressor | None = None,
         d_q: int | None = None,
     ) -> None:
         super().__init__()
         c = config.layer(layer)
-        self.score = c.score.build(sizes, d_q)  # type: ignore[union-attr]
-        self.normalise = c.normalise.build()  # type: ignore[union-attr]
-        self.compress = compress or c.compress.build(sizes)  # type: ignore[union-attr]
-        chosen = parse(str(c.pattern), PATTERNS).build(replace(sizes, d_k=d_q or sizes.d_k))  # predicts from queries
-        self.pattern = (chosen & always) if c.pattern != "full" else always
+        self.score = c.score.build(sizes, d_q)
+        self.normalise = c.normalise.build()
+        self.compress = compress or c.compress.build(sizes)
+        pattern = parse_pattern(c.pattern, PATTERNS).build(
+            replace(sizes, d_k=d_q or sizes.d_k)
+        )  # predicts from queries
+        self.pattern = (pattern & base_pattern) if c.pattern != "full" else base_pattern
         self.learned = nn.ModuleList(self.pattern.modules())  # what a pattern predicts with
-        self.sizes, self.position, self.layer, self.dropout = sizes, position, layer, c.dropout
-        self.path = ""  # which kernel served the last call, and why no faster one
+        self.sizes, self.position, self.layer, self.dropout = sizes, position, layer, config.dropout
+        self.path = ""  # which backend computed the last output, and why no faster one
 
-    def prepare(self, k: Tensor) -> Tensor:
-        """Keys as they can be kept between calls: prepared for the score, unless they must be shortened first."""
+    def prepare_keys(self, k: Tensor) -> Tensor:
+        """Keys as a cache holds them: prepared for the score, unless they must be compressed first."""
         return k if self.compress.shortens else self.score.keys(k)
 
     def attend(
@@ -140,53 +157,64 @@ class Attention(nn.Module):
         q: Tensor,
         k: Tensor,
         v: Tensor,
-        call: Call,
-        record: Sink | None = None,
+        context: AttentionContext,
+        record: LayerRecord | None = None,
         parts: tuple[Tensor, ...] | None = None,
     ) -> Tensor:
-        """Queries over prepared keys, by the fastest kernel; recording is done beside it and changes nothing.
+        """The output for queries over prepared keys, by the fastest backend; recording changes nothing of it.
 
         `parts` are the products that q, k and v are views of, where nothing was done to them since. There may be
         several rows of queries for one of keys: the beams of a sentence, side by side.
         """
-        rows, q, call = len(q), fold(q, len(k)), call.folded(len(k))
+        rows, q, context = len(q), fold_beams(q, len(k)), context.fold_beams(len(k))
         if self.compress.shortens:
-            k, v, keys = self.compress(k, v, call.keys)
-            k, call = self.score.keys(k), Call(call.queries, keys)
-        pattern = self.pattern.bind(q, call, self.layer)
-        job = Job(self, q, k, v, call, pattern, self.position.bias(q, call), parts)
-        kernel, why = backend.choose(job)
-        self.path = f"{kernel.__name__ if kernel else 'plain'}{f' ({why})' if why else ''}"
-        if kernel is None:
-            out, weights = self.reference(job)
+            k, v, keys = self.compress(k, v, context.keys)
+            k, context = self.score.keys(k), AttentionContext(context.queries, keys)
+        pattern = self.pattern.bind(q, context, self.layer)
+        inputs = AttentionInputs(self, q, k, v, context, pattern, self.position.bias(q, context), parts)
+        backend, why = choose_backend(inputs)
+        self.path = f"{backend.name if backend else 'plain'}{f' ({why})' if why else ''}"
+        if backend is None:
+            out, weights = self.reference(inputs)
         else:
-            out = kernel(job)
+            out = backend.compute(inputs)
         if record is not None:
-            with torch.set_grad_enabled(record.graph and torch.is_grad_enabled()):
-                seen = weights if kernel is None else self.reference(job)[1]
-                record.steps.append(unfold(seen if record.graph else seen.detach(), rows))
-            if record.jobs is not None:
-                record.jobs.append(job)
-        return unfold(out, rows)
+            with torch.set_grad_enabled(record.keep_graph and torch.is_grad_enabled()):
+                seen = weights if backend is None else self.reference(inputs)[1]
+                record.weights.append(unfold_beams(seen if record.keep_graph else seen.detach(), rows))
+            if record.inputs is not None:
+                record.inputs.append(inputs)
+        return unfold_beams(out, rows)
 
-    def reference(self, job: Job) -> tuple[Tensor, Tensor]:
-        """The plain path: output [B, H, Q, d_v] and weights [B, H, Q, K]."""
-        call, pattern = job.call, job.pattern
-        bias = None if job.bias is None else job.bias.dense(call)
-        allow = pattern.mask(call, job.q.shape[1])
-        out, weights = attention(job.q, job.k, job.v, self.score, self.normalise, allow, bias)
-        gain = pattern.gain(call)
+    def reference(self, inputs: AttentionInputs) -> tuple[Tensor, Tensor]:
+        """The plain function with all choices: output [B, H, Q, d_v] and weights [B, H, Q, K]."""
+        context, pattern = inputs.context, inputs.pattern
+        bias = None if inputs.bias is None else inputs.bias.dense(context)
+        allow = pattern.mask(context, inputs.q.shape[1])
+        out, weights = attention(inputs.q, inputs.k, inputs.v, self.score, self.normalise, allow, bias)
+        gain = pattern.gain(context)
         if gain is not None:
             weights = weights * gain
         kept = F.dropout(weights, self.dropout, self.training)
         if gain is not None or (self.dropout and self.training):
-            out = kept @ job.v
-        mixed = self.position.mix(kept, call, call.grid())
+            out = kept @ inputs.v
+        mixed = self.position.mix(kept, context, context.grid())
         return (out if mixed is None else out + mixed), weights
 
 
+def choose_backend(inputs: AttentionInputs) -> tuple[Backend | None, str]:
+    """The first backend that serves the inputs, or None for the plain function; and why no faster one does."""
+    why = ""
+    for backend in BACKENDS:
+        reason = backend.unsupported_reason(inputs)
+        if reason is None:
+            return backend, why
+        why = reason
+    return None, why
+
+
 def slow_paths(model: nn.Module) -> list[str]:
-    """Which attentions of a model that has run take a slower way than they might, and why."""
+    """The attentions of a model that has run which the plain function computed, and why."""
     slow: dict[str, list[str]] = {}
     for name, layer in model.named_modules():
         if isinstance(layer, Attention) and layer.path.startswith("plain"):
@@ -201,75 +229,75 @@ class MultiHeadAttention(Attention):
         super().__init__(sizes, *choices)  # as Attention has them
         s, self.heads = sizes, sizes.heads
         self.query = Linear(s.size, s.heads * s.d_k)
-        self._keys_and_values(s)
+        self._build_key_value(s)
         self.output = Linear(s.heads * s.d_v, s.size)
-        self.inner_dropout: nn.Module = nn.Identity()  # of queries, keys and values; whoever builds a stack sets it
+        self.inner_dropout: nn.Module = nn.Identity()  # of queries, keys and values; set by the config of a stack
 
-    def _keys_and_values(self, s: Sizes) -> None:
+    def _build_key_value(self, s: Sizes) -> None:
         self.key_value = Linear(s.size, s.heads * (s.d_k + s.d_v))  # one product for both: the memory is read once
 
     def forward(
         self,
         x: Tensor,
         memory: Tensor | None,
-        call: Call,
-        cache: Cache | Memory | None = None,
-        record: Sink | None = None,
+        context: AttentionContext,
+        cache: KVCache | CrossKVCache | None = None,
+        record: LayerRecord | None = None,
     ) -> Tensor:
-        """x [B, Q, D] asks memory [B, K, D]; memory None means that the cache holds all the keys already."""
+        """x [B, Q, D] attends to memory [B, K, D]; memory None: the cache holds all keys already."""
         if memory is None:
-            assert isinstance(cache, Memory)
-            q = self.position.rotate(self._split(self.query(x)), call.queries)  # [B, H, Q, d_k]
+            assert isinstance(cache, CrossKVCache)
+            q = self.position.rotate(self._split(self.query(x)), context.queries)  # [B, H, Q, d_k]
             k, v = cache.read()
-            return self._join(self.attend(q.to(k.dtype), k, v, call, record).to(x.dtype))
-        s, made = self.sizes, self.products(x, memory)
-        dropped = {part: self.inner_dropout(part) for part in dict.fromkeys(made)}  # what is shared is dropped once
-        parts = tuple(dropped[part] for part in made)
-        first, second, v = views(parts, s.heads, s.d_k, s.d_k, s.d_v)
-        q = self.position.rotate(first, call.queries)
-        k = self.position.rotate(second, call.queries if cache is not None else call.keys)  # new keys stand where x is
-        k = self.prepare(k)
-        as_made = parts if q is first and k is second and cache is None else None
-        if isinstance(cache, Cache):
+            return self._join(self.attend(q.to(k.dtype), k, v, context, record).to(x.dtype))
+        s, products = self.sizes, self.project_qkv(x, memory)
+        dropped = {part: self.inner_dropout(part) for part in dict.fromkeys(products)}  # what is shared is dropped once
+        parts = tuple(dropped[part] for part in products)
+        first, second, v = split_heads(parts, s.heads, s.d_k, s.d_k, s.d_v)
+        q = self.position.rotate(first, context.queries)
+        k = self.position.rotate(second, context.queries if cache is not None else context.keys)  # cached: at x
+        k = self.prepare_keys(k)
+        untouched = parts if q is first and k is second and cache is None else None
+        if isinstance(cache, KVCache):
             k, v = cache.append(k, v)
-            if self.compress.shortens or record is not None:  # these want a row's keys in their order
-                k, v, call = cache.apart(k, v, call)
-            return self._join(self.attend(q.to(k.dtype), k, v, call, record).to(x.dtype))
-        return self._join(self.attend(q, k, v, call, record, as_made))
+            if self.compress.shortens or record is not None:  # these need each beam's keys in order
+                k, v, context = cache.per_beam(k, v, context)
+            return self._join(self.attend(q.to(k.dtype), k, v, context, record).to(x.dtype))
+        return self._join(self.attend(q, k, v, context, record, untouched))
 
-    def products(self, x: Tensor, memory: Tensor) -> tuple[Tensor, ...]:
-        """Queries, keys and values, side by side in few products [B, N, …]: in one on a GPU, where x asks itself."""
+    def project_qkv(self, x: Tensor, memory: Tensor) -> tuple[Tensor, ...]:
+        """Queries, keys and values, side by side in few products [B, N, …]: one for self-attention on a GPU."""
         if x is not memory or not dispatch.usable(x):
             return self.query(x), self.key_value(memory)
-        return (linear(x, *self.joined()),)
+        return (linear(x, *self.fused_projection()),)
 
-    def joined(self) -> tuple[Tensor, Tensor]:
-        """The matrix and the bias that make queries, keys and values of what asks itself, side by side."""
-        weights, biases = zip(*((part.weight, part.bias) for part in self._joined()), strict=True)
+    def fused_projection(self) -> tuple[Tensor, Tensor]:
+        """The weight and the bias that give queries, keys and values of a self-attention, side by side."""
+        weights, biases = zip(*((part.weight, part.bias) for part in self._projections()), strict=True)
         return torch.cat(weights), torch.cat(biases)
 
-    def _joined(self) -> list[nn.Linear]:
+    def _projections(self) -> list[nn.Linear]:
         return [self.query, self.key_value]
 
-    def project(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+    def project_kv(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values of a memory [B, K, D]: [B, H, K, d_k] and [B, H, K, d_v]."""
-        k, v = views((self.key_value(memory),), self.heads, self.sizes.d_k, self.sizes.d_v)
+        k, v = split_heads((self.key_value(memory),), self.heads, self.sizes.d_k, self.sizes.d_v)
         return k, v
 
     def _join(self, out: Tensor) -> Tensor:
         return self.output(out.transpose(1, 2).flatten(2))  # [B, H, Q, d_v] -> [B, Q, D]
 
-    def empty_cache(self, position: Tensor, length: int, like: Tensor) -> Cache:
-        """Room for the keys and values of `length` places a row."""
-        d_k = self.sizes.d_k if self.compress.shortens else self.score.key_size  # as `prepare` leaves keys
-        return Cache.empty(len(position), self.heads, length, d_k, self.sizes.d_v, like, self._weighs())
+    def empty_cache(self, position: Tensor, length: int, like: Tensor) -> KVCache:
+        """Storage for the keys and values of `length` positions a row."""
+        d_k = self.sizes.d_k if self.compress.shortens else self.score.key_size  # as `prepare_keys` leaves them
+        return KVCache.empty(len(position), self.heads, length, d_k, self.sizes.d_v, like, self._has_weights())
 
-    def full_cache(self, memory: Tensor) -> Memory:
+    def cross_cache(self, memory: Tensor) -> CrossKVCache:
         """The keys and values of a memory that does not change."""
-        k, v = self.project(memory)
-        return Memory.of(self.prepare(k), v, self._weighs())
+        k, v = self.project_kv(memory)
+        return CrossKVCache.of(self.prepare_keys(k), v, self._has_weights())
 
-    def _weighs(self) -> bool:
+    def _has_weights(self) -> bool:
         """Whether a choice multiplies queries or keys with weights of its own."""
         biased = type(self.position).bias is not Position.bias
         parts = (self.score, self.compress, self.learned, *([self.position] if biased else []))
@@ -291,15 +319,15 @@ class MultiHeadAttention(Attention):
 class SharedQueryKey(MultiHeadAttention):
     """One matrix for queries and keys: the scores are then symmetric (B2)."""
 
-    def _keys_and_values(self, s: Sizes) -> None:
+    def _build_key_value(self, s: Sizes) -> None:
         self.key_value = Linear(s.size, s.heads * s.d_v)  # values alone
 
-    def products(self, x: Tensor, memory: Tensor) -> tuple[Tensor, ...]:
+    def project_qkv(self, x: Tensor, memory: Tensor) -> tuple[Tensor, ...]:
         q = self.query(x)
         return q, (q if x is memory else self.query(memory)), self.key_value(memory)
 
-    def _joined(self) -> list[nn.Linear]:
+    def _projections(self) -> list[nn.Linear]:
         return [self.query, self.query, self.key_value]
 
-    def project(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+    def project_kv(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         return self._split(self.query(memory)), self._split(self.key_value(memory))

@@ -16,16 +16,16 @@ from regard.nn.layout import Layout
 from regard.nn.sizes import Sizes
 
 
-class NoCompression(nn.Module):
-    """Every key stays."""
+class Compressor(nn.Module):
+    """Keys and values as they are: no compression."""
 
-    shortens = False
+    shortens = False  # whether there are fewer keys afterwards
 
     def forward(self, k: Tensor, v: Tensor, layout: Layout) -> tuple[Tensor, Tensor, Layout]:
         return k, v, layout
 
 
-class Linformer(nn.Module):
+class Linformer(Compressor):
     """k' = Ek, v' = Fv: every compressed key is a mixture of all positions."""
 
     shortens = True
@@ -44,7 +44,7 @@ class Linformer(nn.Module):
     def forward(self, k: Tensor, v: Tensor, layout: Layout) -> tuple[Tensor, Tensor, Layout]:
         length, room = layout.length, self.key.shape[2]
         if length > room:
-            raise RegardError(f"linformer has a length of {room}, and this input has {length} places; raise it")
+            raise RegardError(f"linformer has a length of {room}, and this input has {length} tokens; raise it")
         _one_document("linformer", layout)
         k, v = _without_padding(layout, k, v)
         k, v = self.key[:, :, :length] @ k, self.value[:, :, :length] @ v  # [B, H, size, d]
@@ -55,7 +55,7 @@ class Linformer(nn.Module):
         return k, v, Layout(position, layout.end, real)
 
 
-class StridedConvolution(nn.Module):
+class StridedConvolution(Compressor):
     """Every `factor` neighbours become one, within a head."""
 
     shortens = True
@@ -117,11 +117,11 @@ class NoCompressionConfig:
 
     kind: Literal["none"] = "none"
 
-    def check(self, place: str, longest: int) -> None:
-        """Raise ValueError where an attention at this place, over at most `longest` keys, cannot have it."""
+    def check(self, role: str, longest: int) -> None:
+        """Raise ValueError where an attention in this role, over at most `longest` keys, cannot have it."""
 
-    def build(self, sizes: Sizes) -> nn.Module:
-        return NoCompression()
+    def build(self, sizes: Sizes) -> Compressor:
+        return Compressor()
 
 
 @mechanism("M6", "k' = Ek, v' = Fv; E, F [size × length]", "Wang 2020, eq. 7")
@@ -144,19 +144,19 @@ class LinformerConfig:
     def __post_init__(self) -> None:
         at_least(self, 1, "length", "size")
 
-    def check(self, place: str, longest: int) -> None:
-        if place != "encoder":
+    def check(self, role: str, longest: int) -> None:
+        if role != "encoder":
             raise ValueError(
-                f"linformer belongs to the encoder, not {place}: it mixes all positions, so that a decoder would see "
+                f"linformer belongs to the encoder, not {role}: it mixes all positions, so that a decoder would see "
                 "the future and attention to the source could not be told by word; strided_conv keeps the order"
             )
         if longest > self.length:
             raise ValueError(
-                f"linformer's length is {self.length}, shorter than the longest input of {longest} places "
+                f"linformer's length is {self.length}, shorter than the longest input of {longest} tokens "
                 "(data.filters.max_length and the end); raise it, or lower max_length"
             )
 
-    def build(self, sizes: Sizes) -> nn.Module:
+    def build(self, sizes: Sizes) -> Compressor:
         """Section 4: `heads` means one E and one F a layer, `key_value` one E = F a layer, `layers` one for all."""
         heads = sizes.heads if self.sharing == "none" else 1
         return Linformer(heads, self.size, self.length, self.sharing in ("key_value", "layers"))
@@ -175,10 +175,10 @@ class StridedConvolutionConfig:
     def __post_init__(self) -> None:
         at_least(self, 2, "factor")
 
-    def check(self, place: str, longest: int) -> None:
-        """It may stand anywhere: no block is seen before its last place is."""
+    def check(self, role: str, longest: int) -> None:
+        """It may stand anywhere: no block is visible before its last position is."""
 
-    def build(self, sizes: Sizes) -> nn.Module:
+    def build(self, sizes: Sizes) -> Compressor:
         return StridedConvolution(sizes, self.factor)
 
 

@@ -1,6 +1,6 @@
 """1-d convolutions over words: a window is laid out as one vector and mapped by one matrix.
 
-Knows rows of vectors and which of them are real; which words they stand for is the model's business.
+Knows vectors and padding masks, no vocabulary.
 """
 
 import torch
@@ -21,7 +21,7 @@ class Convolution(nn.Module):
     def __init__(self, size: int, out: int, kernel: int, dilation: int = 1, gain: float = 1.0, parts: int = 1) -> None:
         super().__init__()
         self.kernel, self.dilation, self.gain, self.parts = kernel, dilation, gain, parts
-        self.reach = (kernel - 1) * dilation  # places of a window beside its own
+        self.reach = (kernel - 1) * dilation  # positions of a window beside its own
         self.linear = nn.Linear(kernel * size, out)
         self.reset_parameters()
 
@@ -32,13 +32,13 @@ class Convolution(nn.Module):
         return self.linear(window)
 
     def centred(self, x: Tensor, real: Tensor | None) -> Tensor:
-        """Each place sees as far ahead as back; beyond the row, and at its padding, are zeros."""
+        """Each position sees as far ahead as back; beyond the row, and at its padding, are zeros."""
         if real is not None:
             x = x.masked_fill(~real[..., None], 0.0)
         return self(F.pad(x, (0, 0, self.reach // 2, self.reach - self.reach // 2)))
 
     def causal(self, x: Tensor, past: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Each place sees itself and what came before: zeros, or `past` [B, reach, D]. Also gives the new past."""
+        """Each position sees itself and what came before: zeros, or `past` [B, reach, D]. Also gives the new past."""
         x = F.pad(x, (0, 0, self.reach, 0)) if past is None else torch.cat([past, x], 1)
         return self(x), x[:, x.shape[1] - self.reach :]
 
@@ -48,7 +48,7 @@ class Convolution(nn.Module):
         nn.init.zeros_(self.linear.bias)
 
 
-def keep_variance(model: nn.Module) -> None:
+def init_keep_variance(model: nn.Module) -> None:
     """N(0, gain / fan-in) for every convolution, N(0, 0.1²) for tables of vectors (Gehring 2017, 3.5)."""
     for module in model.modules():
         if isinstance(module, Convolution):
@@ -59,7 +59,7 @@ def keep_variance(model: nn.Module) -> None:
                 nn.init.normal_(table, std=0.1)
 
 
-def halved(x: Tensor, y: Tensor) -> Tensor:
+def scaled_sum(x: Tensor, y: Tensor) -> Tensor:
     """(x + y) · √½: a sum of two that varies as much as each (Gehring 2017, 3.4)."""
     return (x + y) * 0.5**0.5
 

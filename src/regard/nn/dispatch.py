@@ -14,7 +14,7 @@ from torch import Tensor
 
 DEVICES = {"cuda"}  # whose code is a GPU's; a test puts "cpu" there, where Triton interprets
 _fast: dict[str, Callable[..., Any]] = {}
-_plain = 0
+_disabled = 0
 
 
 # --- devices -------------------------------------------------------------------------------------------------------
@@ -78,7 +78,7 @@ def usable(x: Tensor) -> bool:
 
 def available(x: Tensor) -> bool:
     """Whether there are kernels for it; captured launches cost the host nothing."""
-    if _plain or not _fast or x.dtype == torch.float64:
+    if _disabled or not _fast or x.dtype == torch.float64:
         return False
     return on_gpu(x.device) and (not x.is_cuda or _capable(x.device))
 
@@ -89,11 +89,11 @@ def _capable(device: torch.device) -> bool:
 
 
 @contextlib.contextmanager
-def plain(wanted: bool = True) -> Iterator[None]:
+def disabled(wanted: bool = True) -> Iterator[None]:
     """Torch's own operations alone, within."""
-    global _plain
-    _plain += wanted
+    global _disabled
+    _disabled += wanted
     try:
         yield
     finally:
-        _plain -= wanted
+        _disabled -= wanted

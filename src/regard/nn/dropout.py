@@ -11,32 +11,32 @@ from torch import Tensor, nn
 
 from regard.nn import dispatch
 
-STEPS = 1 << 16  # probabilities that 16 bits can tell apart
+LEVELS = 1 << 16  # probabilities that 16 bits can tell apart
 
 
 def dropout(x: Tensor, p: float) -> Tensor:
     """Each element is 0 with probability p, else x / (1 − p) (Srivastava 2014); p to the nearest 1/65,536 on a CPU."""
-    dropped = round(p * STEPS)
-    if not dispatch.on_cpu(x.device) or not 0 < dropped < STEPS:
+    dropped = round(p * LEVELS)
+    if not dispatch.on_cpu(x.device) or not 0 < dropped < LEVELS:
         return F.dropout(x, p)
     bits = x.new_empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(1 << 63), None)
     drawn = bits.view(torch.int16)[: x.numel()].view(x.shape)  # −32,768 to 32,767, each as likely
-    kept = torch.ge(drawn, dropped - STEPS // 2, out=x.new_empty(x.shape))
-    return x * kept.mul_(STEPS / (STEPS - dropped))
+    kept = torch.ge(drawn, dropped - LEVELS // 2, out=x.new_empty(x.shape))
+    return x * kept.mul_(LEVELS / (LEVELS - dropped))
 
 
 class Dropout(nn.Dropout):
     @property
-    def share(self) -> float:
-        """How many are 0 now: none where nothing is learned."""
+    def rate(self) -> float:
+        """The probability of 0 now: none in evaluation."""
         return self.p if self.training else 0.0
 
     def span(self, x: Tensor) -> int:
-        """How many places of x [B, T, D], one after the other, have one draw together."""
+        """How many successive positions of x [B, T, D] share one draw."""
         return 1
 
     def forward(self, x: Tensor) -> Tensor:
-        if not self.share:
+        if not self.rate:
             return x
         fast = dispatch.fast("dropout", x)
         return fast(x, self) if fast else self.plain(x)
@@ -46,7 +46,7 @@ class Dropout(nn.Dropout):
 
 
 class RowDropout(Dropout):
-    """The same features are 0 at all places of a row (Gal 2016): what is hidden cannot be read off a neighbour."""
+    """The same features are 0 at all positions of a row (Gal 2016): they cannot be read off a neighbour."""
 
     def span(self, x: Tensor) -> int:
         return x.shape[1]
@@ -59,8 +59,8 @@ class RowDropout(Dropout):
 DROPOUTS: dict[str, type[Dropout]] = {"place": Dropout, "row": RowDropout}
 
 
-def add(x: Tensor, y: Tensor, dropout: Dropout) -> Tensor:
+def add_dropout(x: Tensor, y: Tensor, dropout: Dropout) -> Tensor:
     """x + dropout(y)."""
-    if dropout.share and (fast := dispatch.fast("add_dropout", x)):
-        return fast(x, y, dropout)  # type: ignore[no-any-return]
-    return x + dropout(y)  # type: ignore[no-any-return]
+    if dropout.rate and (fast := dispatch.fast("add_dropout", x)):
+        return fast(x, y, dropout)
+    return x + dropout(y)

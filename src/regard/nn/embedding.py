@@ -1,4 +1,6 @@
-"""Word vectors in, word scores out; the two may share one matrix."""
+"""Embeddings and output projections; they may share one matrix."""
+
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -6,9 +8,12 @@ from torch import Tensor, nn
 
 from regard.nn.loss import vocabulary_loss
 
+Share = Literal["none", "target", "all"]
+SHARE = "one matrix for target embedding and output (target), and for the source embedding too (all)"
+
 
 class Embedding(nn.Module):
-    """A table of word vectors, multiplied by √D where `scale` (Vaswani 2017, 3.4) so that they match the positions."""
+    """A table of token vectors, multiplied by √D where `scale` (Vaswani 2017, 3.4) so that they match the positions."""
 
     def __init__(self, entries: int, size: int, scale: bool) -> None:
         super().__init__()
@@ -19,22 +24,33 @@ class Embedding(nn.Module):
         return nn.functional.embedding(ids, self.weight) * self.factor  # [..., D]
 
 
-class WordDropout(nn.Module):
-    """Some words of the vocabulary are nothing, wherever they stand in the batch (Gal 2016, 4.2).
+def shared_embeddings(
+    share: Share, source_entries: int, target_entries: int, size: int, scale: bool = True
+) -> tuple[Embedding, Embedding, Embedding | None]:
+    """Embeddings of the source and of the target, and the one whose matrix is the output's too, if any is."""
+    if share == "all" and source_entries != target_entries:
+        raise ValueError("model.share: all needs one shared vocabulary (text.shared: true)")
+    source = Embedding(source_entries, size, scale)
+    target = source if share == "all" else Embedding(target_entries, size, scale)
+    return source, target, None if share == "none" else target
 
-    What begins a text stays: a place that sees nothing but nothing is 0 in every layer, where the gradient of a norm
+
+class WordDropout(nn.Module):
+    """Dropout of whole vocabulary entries, the same throughout the batch (Gal 2016, 4.2).
+
+    The first token of a text stays: a position that sees only zeros is 0 in every layer, where the gradient of a norm
     is 1/√ε times what comes in, and a dozen layers of that are more than a number can hold.
     """
 
-    def __init__(self, share: float) -> None:
+    def __init__(self, rate: float) -> None:
         super().__init__()
-        self.share = share
+        self.rate = rate
 
     def forward(self, x: Tensor, ids: Tensor, entries: int, document: Tensor | None = None) -> Tensor:
-        """x [B, T, D] are the vectors of ids [B, T], out of so many entries; `document` [B, T] says whose each is."""
-        if not self.training or not self.share:
+        """x [B, T, D] are the vectors of ids [B, T], out of so many entries; `document` [B, T] is the layout's."""
+        if not self.training or not self.rate:
             return x
-        kept = F.dropout(torch.ones(entries, dtype=x.dtype, device=x.device), self.share)[ids]  # [B, T]
+        kept = F.dropout(torch.ones(entries, dtype=x.dtype, device=x.device), self.rate)[ids]  # [B, T]
         kept[:, 0] = 1.0
         if document is not None:
             kept[:, 1:].masked_fill_(document[:, 1:] != document[:, :-1], 1.0)
@@ -42,7 +58,7 @@ class WordDropout(nn.Module):
 
 
 class Output(nn.Module):
-    """Scores for every word of the vocabulary, x · Wᵀ; W may be the embedding's own matrix."""
+    """Logits of the vocabulary, x · Wᵀ; W may be the embedding's own matrix."""
 
     def __init__(self, embedding: Embedding | None, entries: int, size: int) -> None:
         super().__init__()
@@ -52,7 +68,7 @@ class Output(nn.Module):
         return nn.functional.linear(x, self.weight)  # [..., V]
 
     def at(self, x: Tensor, labels: Tensor | None, smoothing: float | None) -> Tensor:
-        """The scores of x [N, D], or, with `smoothing`, the loss of its labels [N], summed."""
+        """The logits of x [N, D], or, with `smoothing`, the loss of its labels [N], summed."""
         if smoothing is None:
             return self(x)
         assert labels is not None
@@ -60,7 +76,7 @@ class Output(nn.Module):
 
 
 class BiasedOutput(Output):
-    """x · Wᵀ + b: words have a score of their own, as in BERT and Marian."""
+    """x · Wᵀ + b, as in BERT and Marian."""
 
     SPARE = 8  # columns that are added, of which the bias is one: products of odd widths are slow on a GPU
 

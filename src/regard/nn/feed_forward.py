@@ -24,13 +24,13 @@ class FeedForward(nn.Module):
 
     def __init__(self, size: int, inner: int, activation: str = "relu", dropout: nn.Module | None = None) -> None:
         super().__init__()
-        self.dropout = dropout or nn.Identity()  # of what the inner layer says
+        self.dropout = dropout or nn.Identity()  # on the inner layer's output
         self.expand = Linear(size, self.parts * inner)
         self.activation = ACTIVATIONS.get(activation, nn.SiLU)()
         self.contract = Linear(inner, size)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.contract(self.dropout(activated(self.expand, x, self.activation)))  # type: ignore[no-any-return]
+        return self.contract(self.dropout(activated(self.expand, x, self.activation)))
 
     def reset_parameters(self) -> None:
         for part in self.expand.weight.chunk(self.parts):
@@ -47,7 +47,7 @@ class GatedFeedForward(FeedForward):
 
     def forward(self, x: Tensor) -> Tensor:
         gate, value = self.expand(x).chunk(2, -1)
-        return self.contract(self.dropout(self.activation(gate) * value))  # type: ignore[no-any-return]
+        return self.contract(self.dropout(self.activation(gate) * value))
 
 
 def feed_forward(size: int, inner: int, activation: str, dropout: nn.Module | None = None) -> FeedForward:

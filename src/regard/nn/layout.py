@@ -1,38 +1,40 @@
-"""Where every query and key of one attention call stands: its position, its document, and whether it is real.
+"""The layout of an attention: for every query and key its position, its document, and whether it is padding.
 
 Cached decoding, cross-attention and packed documents are the same attention with other layouts.
 """
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True)
 class Tree:
-    """Where places hang in a dependency tree. i lies above j, or is it, when enter[i] ≤ enter[j] < leave[i]."""
+    """Dependency trees. i is an ancestor of j, or j itself, when enter[i] ≤ enter[j] < leave[i]."""
 
     depth: Tensor  # [B, N] edges up to the root
-    enter: Tensor  # [B, N] when a walk through the tree first comes by
-    leave: Tensor  # [B, N] when it has seen all below
+    enter: Tensor  # [B, N] when a depth-first walk reaches the node
+    leave: Tensor  # [B, N] when it has visited all nodes below
 
 
 @dataclass(frozen=True)
-class Spans:
+class SequenceSpans:
     """Sequences end to end in one row: number s is at start[s] … start[s] + length[s]. All tensors have 32 bits."""
 
     start: Tensor  # [S or more]
     length: Tensor  # [S or more]
     count: Tensor  # [1] S itself
-    longest: int  # none has more places; known without asking the device
+    longest: int  # no sequence is longer; known without asking the device
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The places of one side of an attention. A row of length 1 in `position` serves the whole batch."""
+    """The positions of one side of an attention. A row of length 1 in `position` serves the whole batch."""
 
     position: Tensor  # [B or 1, N] absolute positions
     end: int  # every position is below this; known without asking the device
@@ -42,7 +44,7 @@ class Layout:
     tree: Tree | None = None  # for structural positions
     start: int = 0  # no position is below this; known without asking the device
     past: Tensor | None = None  # [B, N, K] which keys are a query's own past, where beams share storage; None: all
-    spans: Spans | None = None  # of a packed row's documents, where each is one span
+    spans: SequenceSpans | None = None  # of a packed row's documents, where each is one span
 
     @property
     def rows(self) -> int:
@@ -54,7 +56,7 @@ class Layout:
         return self.position.shape[1]
 
     def lengths(self) -> Tensor:
-        """How many places of each row are real [B or 1]."""
+        """The number of real positions of each row [B or 1]."""
         if self.real is None:
             return torch.tensor([self.length], device=self.position.device)
         return self.real.sum(-1)
@@ -71,14 +73,15 @@ Grid = tuple[Tensor, Tensor, Tensor, Tensor]  # b, h, i, j: index tensors that b
 
 
 @dataclass(frozen=True)
-class Call:
-    """One attention call: who asks, who is asked. Shared by all layers, so that a mask is built once."""
+class AttentionContext:
+    """The layouts of the queries and of the keys of one attention. All layers share it, so a mask is built once."""
 
     queries: Layout
     keys: Layout
     _memo: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
 
-    def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """The result of `make`, computed at the first request for this key."""
         if key not in self._memo:
             self._memo[key] = make()
         return self._memo[key]
@@ -87,15 +90,15 @@ class Call:
     def rows(self) -> int:
         return max(self.queries.rows, self.keys.rows)
 
-    def folded(self, rows: int) -> "Call":
-        """The call of as many rows of keys: beams of a sentence ask side by side, [B·K, T] queries as [B, K·T]."""
+    def fold_beams(self, rows: int) -> "AttentionContext":
+        """As many rows of queries as of keys: queries of a sentence's beams side by side, [B·K, T] as [B, K·T]."""
         q = self.queries
         if len(q.position) <= rows:
             return self
 
-        def fold() -> Call:
+        def fold() -> AttentionContext:
             past = None if q.past is None else q.past.reshape(rows, -1, q.past.shape[-1])
-            return Call(replace(q, position=q.position.reshape(rows, -1), past=past), self.keys)
+            return AttentionContext(replace(q, position=q.position.reshape(rows, -1), past=past), self.keys)
 
         return self.once(("folded", rows), fold)
 
@@ -114,16 +117,16 @@ def at(rows: Tensor, b: Tensor, n: Tensor) -> Tensor:
     return rows[0][n] if rows.shape[0] == 1 else rows[b, n]
 
 
-def distance(call: Call, b: Tensor, i: Tensor, j: Tensor) -> Tensor:
-    """How far key j stands behind query i: position(j) − position(i)."""
-    return at(call.keys.position, b, j) - at(call.queries.position, b, i)
+def distance(context: AttentionContext, b: Tensor, i: Tensor, j: Tensor) -> Tensor:
+    """position(j) − position(i) of key j and query i."""
+    return at(context.keys.position, b, j) - at(context.queries.position, b, i)
 
 
-def fold(x: Tensor, rows: int) -> Tensor:
+def fold_beams(x: Tensor, rows: int) -> Tensor:
     """Queries of beams side by side: [B·K, H, T, d] -> [B, H, K·T, d]."""
     return x if len(x) == rows else x.unflatten(0, (rows, -1)).transpose(1, 2).flatten(2, 3)
 
 
-def unfold(x: Tensor, rows: int) -> Tensor:
+def unfold_beams(x: Tensor, rows: int) -> Tensor:
     """[B, H, K·T, d] -> [B·K, H, T, d]"""
     return x if len(x) == rows else x.unflatten(2, (rows // len(x), -1)).transpose(1, 2).flatten(0, 1)

@@ -19,7 +19,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 def activated(layer: nn.Module, x: Tensor, activation: nn.Module) -> Tensor:
     """f(x Wᵀ + b), where f is an activation."""
     if isinstance(activation, nn.ReLU) and hasattr(layer, "rectified"):  # inference weights that do both at once
-        return layer.rectified(x)  # type: ignore[no-any-return,operator]
+        return layer.rectified(x)  # type: ignore[operator]
     fast = dispatch.fast("activated", x) if isinstance(layer, Linear) else None
     out = fast(x, layer.weight, layer.bias, activation) if fast else None
-    return activation(layer(x)) if out is None else out  # type: ignore[no-any-return]
+    return activation(layer(x)) if out is None else out

@@ -23,7 +23,7 @@ def vocabulary_loss(x: Tensor, weight: Tensor, labels: Tensor, smoothing: float)
     x = x.to(dispatch.product_dtype(x))
     fused = dispatch.fast("smoothed_cross_entropy", x)
     with torch.autocast(x.device.type, enabled=False):
-        return _VocabularyLoss.apply(x, weight, labels, smoothing, fused)  # type: ignore[no-any-return,no-untyped-call]
+        return _VocabularyLoss.apply(x, weight, labels, smoothing, fused)
 
 
 class _VocabularyLoss(torch.autograd.Function):
@@ -31,7 +31,7 @@ class _VocabularyLoss(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, labels: Tensor, smoothing: float, fused: Any) -> Tensor:
         compare = fused or _compare
         table = weight.to(x.dtype)
-        if fused:  # products are fast where rows begin at round places
+        if fused:  # products are fast where rows begin at round addresses
             table = F.pad(table, (0, 0, 0, -len(table) % ROUND))
         rows = max(1, (FUSED if fused else CHUNK.get(x.device.type, CHUNK["cpu"])) // len(table))
         wide = torch.promote_types(x.dtype, torch.float32)
@@ -51,14 +51,14 @@ class _VocabularyLoss(torch.autograd.Function):
         return total
 
     @staticmethod
-    def backward(ctx: Any, *given: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
         to_x, to_weight = ctx.saved_tensors
-        (scale,) = given
+        (scale,) = gradients
         return to_x * scale.to(to_x.dtype), (to_weight[: ctx.entries] * scale).to(ctx.kind), None, None, None
 
 
 def _compare(scores: Tensor, labels: Tensor, smoothing: float, learns: bool, entries: int) -> tuple[Tensor, Tensor]:
-    """The loss of scores [rows, V], summed; where something `learns`, its gradient by them, which takes their place."""
+    """The loss of scores [rows, V], summed; where something `learns`, its gradient by them, in the same memory."""
     right = labels[:, None]
     wide = scores.to(torch.promote_types(scores.dtype, torch.float32))
     most, picked = wide.amax(-1), wide.gather(-1, right)

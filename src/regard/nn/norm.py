@@ -1,4 +1,4 @@
-"""Normalising layers: over the features of a place, or, for the comparison, over the places of a batch."""
+"""Normalising layers: over the features of a position, or, for the comparison, over the positions of a batch."""
 
 import torch
 from torch import Tensor, nn
@@ -8,7 +8,7 @@ from regard.nn.dropout import Dropout
 
 
 class LayerNorm(nn.LayerNorm):
-    """(x − mean) / √(variance + ε) over the D features of each place (Ba 2016)."""
+    """(x − mean) / √(variance + ε) over the D features of each position (Ba 2016)."""
 
     def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:
         fast = dispatch.fast("layer_norm", x)
@@ -16,7 +16,7 @@ class LayerNorm(nn.LayerNorm):
 
 
 class BatchNorm(nn.BatchNorm1d):
-    """The same over all real places of the batch, by feature (Ioffe 2015); running averages when not training."""
+    """The same over all real positions of the batch, by feature (Ioffe 2015); running averages when not training."""
 
     def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:
         if real is None or not self.training:
@@ -32,12 +32,12 @@ NORMS: dict[str, type[LayerNorm] | type[BatchNorm]] = {"layer": LayerNorm, "batc
 def add_norm(x: Tensor, y: Tensor, norm: nn.Module, dropout: Dropout, real: Tensor | None = None) -> Tensor:
     """norm(x + dropout(y))."""
     if isinstance(norm, LayerNorm) and (fast := dispatch.fast("add_norm", x)):
-        return fast(x, y, norm, dropout)  # type: ignore[no-any-return]
-    return norm(x + dropout(y), real)  # type: ignore[no-any-return]
+        return fast(x, y, norm, dropout)
+    return norm(x + dropout(y), real)
 
 
 def norm_beside(x: Tensor, norm: nn.Module, real: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """norm(x), and x itself, which goes on beside it: their gradients may then be added in one pass."""
     if isinstance(norm, LayerNorm) and (fast := dispatch.fast("norm_beside", x)):
-        return fast(x, norm)  # type: ignore[no-any-return]
+        return fast(x, norm)
     return norm(x, real), x

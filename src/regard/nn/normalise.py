@@ -1,4 +1,4 @@
-"""How do scores become weights? Hidden places get exactly zero; a row with nothing to see gives zeros, not NaN."""
+"""How do scores become weights? Masked keys get exactly zero; a query with all keys masked gives zeros, not NaN."""
 
 from typing import Any, Literal
 
@@ -11,18 +11,26 @@ from torch.nn import functional as F
 from regard.config import mechanism
 
 
-class Softmax(nn.Module):
-    fused = True  # fast kernels apply this one themselves
+class Normaliser(nn.Module):
+    fused = False  # True where fast kernels apply it themselves
+
+    def forward(self, scores: Tensor, allow: Tensor | None) -> Tensor:
+        """Weights [B, H, Q, K] of scores [B, H, Q, K]; `allow` is the mask."""
+        raise NotImplementedError
+
+
+class Softmax(Normaliser):
+    fused = True
 
     def forward(self, scores: Tensor, allow: Tensor | None) -> Tensor:
         if allow is None:
             return scores.softmax(-1)
         weights = scores.masked_fill(~allow, -torch.inf).softmax(-1)
-        return weights.masked_fill(~allow, 0.0)  # also mends the NaN of rows where all is hidden
+        return weights.masked_fill(~allow, 0.0)  # also replaces the NaN of rows where all is masked
 
 
 class Hard(Softmax):
-    """The best place alone; while training, a place drawn by the softmax, so that others are tried too."""
+    """The best key alone; while training, a key sampled from the softmax, so that others are tried too."""
 
     fused = False
 
@@ -30,27 +38,27 @@ class Hard(Softmax):
         with torch.no_grad():
             weights = super().forward(scores, allow)
             best = weights / torch.empty_like(weights).exponential_() if self.training else weights
-            # argmax p / Exp(1) is a draw from p; what is drawn where all is hidden counts for nothing
-            place = F.one_hot(best.argmax(-1), scores.shape[-1]).to(weights.dtype) * (weights > 0)
-        return ReinMax.apply(scores, weights, place) if self.training else place
+            # argmax p / Exp(1) is a sample from p; where all is masked it counts for nothing
+            sample = F.one_hot(best.argmax(-1), scores.shape[-1]).to(weights.dtype) * (weights > 0)
+        return ReinMax.apply(scores, weights, sample) if self.training else sample
 
 
 class ReinMax(Function):
-    """A drawn place whose gradient is, on average, that of the expectation, up to the second order (Liu 2023).
+    """A sampled key whose gradient is, on average, that of the expectation, up to the second order (Liu 2023).
 
-    With f's gradient g at the place D drawn from π, and J(p) = diag(p) − ppᵀ: (2 J((π + D) / 2) − ½ J(π)) g.
+    With f's gradient g at the sample D from π, and J(p) = diag(p) − ppᵀ: (2 J((π + D) / 2) − ½ J(π)) g.
     """
 
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, weights: Tensor, place: Tensor) -> Tensor:
-        ctx.save_for_backward(weights, place)
-        return place.clone()
+    def forward(ctx: Any, scores: Tensor, weights: Tensor, sample: Tensor) -> Tensor:
+        ctx.save_for_backward(weights, sample)
+        return sample.clone()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
-        weights, place = ctx.saved_tensors
-        between = (weights + place) / 2
+        weights, sample = ctx.saved_tensors
+        between = (weights + sample) / 2
         return 2 * _through(between, g) - _through(weights, g) / 2, None, None
 
 
@@ -59,7 +67,7 @@ def _through(p: Tensor, g: Tensor) -> Tensor:
     return p * (g - (p * g).sum(-1, keepdim=True))
 
 
-class Sparsemax(nn.Module):
+class Sparsemax(Normaliser):
     """The point of the simplex nearest to the scores."""
 
     alpha = 2.0
@@ -96,7 +104,7 @@ class Entmax(Function):
         """J = diag(s) − ssᵀ/Σs with s = p^(2 − α) where p > 0 (Peters 2019)."""
         (p,) = ctx.saved_tensors
         s = torch.where(p > 0, p ** (2 - ctx.alpha), 0.0)
-        total = s.sum(-1, keepdim=True).clamp(min=1.0)  # never below 1, save where all is hidden
+        total = s.sum(-1, keepdim=True).clamp(min=1.0)  # never below 1, save where all is masked
         return s * (g - (s * g).sum(-1, keepdim=True) / total), None, None
 
 
@@ -129,21 +137,21 @@ THRESHOLDS = {2.0: _threshold_2, 1.5: _threshold_15}
 
 @mechanism("N1", "exp(s_j) / Σ exp(s)", "Bahdanau 2014, eq. 6")
 class SoftmaxConfig:
-    """Every visible place gets some weight."""
+    """Every visible key gets some weight."""
 
     kind: Literal["softmax"] = "softmax"
 
-    def build(self) -> nn.Module:
+    def build(self) -> Normaliser:
         return Softmax()
 
 
 @mechanism("N2", "1 at argmax s; training: 1 at j ~ softmax(s)", "Xu 2015, 4.1; learning signal: Liu 2023 (ReinMax)")
 class HardConfig:
-    """One place gets all the weight: the best, or one drawn by the softmax while training."""
+    """One key gets all the weight: the best, or one sampled from the softmax while training."""
 
     kind: Literal["hard"] = "hard"
 
-    def build(self) -> nn.Module:
+    def build(self) -> Normaliser:
         return Hard()
 
 
@@ -153,7 +161,7 @@ class SparsemaxConfig:
 
     kind: Literal["sparsemax"] = "sparsemax"
 
-    def build(self) -> nn.Module:
+    def build(self) -> Normaliser:
         return Sparsemax()
 
 
@@ -163,7 +171,7 @@ class EntmaxConfig:
 
     kind: Literal["entmax"] = "entmax"
 
-    def build(self) -> nn.Module:
+    def build(self) -> Normaliser:
         return Entmax15()
 
 

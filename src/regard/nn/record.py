@@ -1,4 +1,4 @@
-"""Attention weights that were asked for: kept by place and layer, and moved with the rows they belong to."""
+"""Recorded attention weights: kept by role and layer where they are requested, and moved with the rows of a search."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -8,60 +8,61 @@ from torch import Tensor
 from torch.nn import functional as F
 
 if TYPE_CHECKING:
-    from regard.nn.backend.contract import Job
+    from regard.nn.backend.contract import AttentionInputs
 
-PLACES = ("encoder", "decoder", "cross")
-
-
-@dataclass
-class Sink:
-    """What one attention puts its weights into, call by call."""
-
-    graph: bool  # whether gradients may flow back through what is kept
-    steps: list[Tensor] = field(default_factory=list)  # [B, H, Q, K] of every call
-    begun: int = 0  # how many of them came before a search began
-    jobs: "list[Job] | None" = None  # what each call was given, where that is wanted too
+ROLES = ("encoder", "decoder", "cross")  # what an attention is: encoder or decoder self-attention, or cross-attention
 
 
 @dataclass
-class Record:
-    """A request for weights, and the weights once a model has run. Masked places are exactly zero."""
+class LayerRecord:
+    """The weights of one attention, forward pass by forward pass."""
 
-    places: tuple[str, ...] = PLACES
-    graph: bool = False
-    whole: bool = False  # keep what each attention was given beside its weights
-    sinks: dict[tuple[str, int], Sink] = field(default_factory=dict)
+    keep_graph: bool  # whether gradients may flow back through the weights
+    weights: list[Tensor] = field(default_factory=list)  # [B, H, Q, K] of every pass
+    prefill: int = 0  # how many of them came before a search began
+    inputs: "list[AttentionInputs] | None" = None  # of every pass, where they are requested too
 
-    def at(self, place: str, layer: int) -> Sink | None:
-        """Where that attention should put its weights; None if they were not asked for."""
-        if place not in self.places:
+
+@dataclass
+class AttentionRecorder:
+    """A request for attention weights, and the weights once a model has run. Masked positions are exactly zero."""
+
+    roles: tuple[str, ...] = ROLES
+    keep_graph: bool = False
+    keep_inputs: bool = False  # keep the inputs of each attention beside its weights
+    records: dict[tuple[str, int], LayerRecord] = field(default_factory=dict)
+
+    def at(self, role: str, layer: int) -> LayerRecord | None:
+        """Where that attention puts its weights; None if they are not requested."""
+        if role not in self.roles:
             return None
-        return self.sinks.setdefault((place, layer), Sink(self.graph, jobs=[] if self.whole else None))
+        empty = LayerRecord(self.keep_graph, inputs=[] if self.keep_inputs else None)
+        return self.records.setdefault((role, layer), empty)
 
-    def layers(self, place: str) -> list[Tensor]:
-        """The weights of a place, a tensor [B, H, Q, K] for each layer; steps of decoding are joined."""
-        return [_joined(self.sinks[key].steps) for key in sorted(self.sinks) if key[0] == place]
+    def layers(self, role: str) -> list[Tensor]:
+        """The weights of a role, a tensor [B, H, Q, K] for each layer; decoding steps are concatenated."""
+        return [_concatenated(self.records[key].weights) for key in sorted(self.records) if key[0] == role]
 
-    def path(self, rows: list[int]) -> dict[str, Tensor]:
-        """By place [layers, H, Q, K] the weights of a sequence that stood in these rows, step by step, as copies."""
-        found: dict[str, list[Tensor]] = {}
-        for place, layer in sorted(self.sinks):
-            sink = self.sinks[place, layer]
-            calls = zip(sink.steps, [rows[0]] * sink.begun + rows, strict=False)  # others may go on for longer
-            found.setdefault(place, []).append(_joined([weights[row] for weights, row in calls]))
-        return {place: torch.stack(layers) for place, layers in found.items()}
+    def trace(self, rows: list[int]) -> dict[str, Tensor]:
+        """By role [layers, H, Q, K] the weights of a hypothesis that stood in these rows, step by step, as copies."""
+        layers: dict[str, list[Tensor]] = {}
+        for role, layer in sorted(self.records):
+            record = self.records[role, layer]
+            steps = zip(record.weights, [rows[0]] * record.prefill + rows, strict=False)  # others may be longer
+            layers.setdefault(role, []).append(_concatenated([weights[row] for weights, row in steps]))
+        return {role: torch.stack(weights) for role, weights in layers.items()}
 
-    def begin(self) -> None:
+    def mark_prefill(self) -> None:
         """What was recorded so far, of a source or a prompt, comes before the steps of a search."""
-        for sink in self.sinks.values():
-            sink.begun = len(sink.steps)
+        for record in self.records.values():
+            record.prefill = len(record.weights)
 
     def reorder(self, index: Tensor) -> None:
-        for sink in self.sinks.values():
-            sink.steps = [weights[index] for weights in sink.steps]
+        for record in self.records.values():
+            record.weights = [weights[index] for weights in record.weights]
 
 
-def _joined(steps: list[Tensor]) -> Tensor:
+def _concatenated(steps: list[Tensor]) -> Tensor:
     """Weights of successive queries; a later one may have seen more keys."""
     widest = max(weights.shape[-1] for weights in steps)
     return torch.cat([F.pad(weights, (0, widest - weights.shape[-1])) for weights in steps], -2)

@@ -27,7 +27,7 @@ class Score(nn.Module):
         raise NotImplementedError
 
 
-class Dot(Score):
+class DotScore(Score):
     def __init__(self, key_size: int, scale: float = 1.0, query_gain: float = 1.0) -> None:
         super().__init__(key_size)
         self.scale: float = scale
@@ -37,12 +37,12 @@ class Dot(Score):
         return (q * self.scale) @ k.transpose(-2, -1)
 
 
-class ScaledDot(Dot):
+class ScaledDotScore(DotScore):
     def __init__(self, d_k: int) -> None:
         super().__init__(d_k, d_k**-0.5)
 
 
-class General(Dot):
+class GeneralScore(DotScore):
     """The dot product of a query and of Wk, which is all that a cache need keep."""
 
     def __init__(self, heads: int, d_q: int, d_k: int) -> None:
@@ -60,7 +60,7 @@ class General(Dot):
         return torch.einsum("bhkd,hqd->bhkq", k, self.weight)  # [B, H, K, d_q]
 
 
-class Perceptron(Score):
+class PerceptronScore(Score):
     """vᵀtanh(Aq + Bk); its two kinds differ in how A and B are kept."""
 
     def __init__(self, heads: int, size: int) -> None:
@@ -81,7 +81,7 @@ class Perceptron(Score):
 
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
         q = torch.einsum("bhqd,hsd->bhqs", q, self.matrices()[0])  # [B, H, Q, size]; @ would copy W for every row
-        if not torch.is_grad_enabled() or q.shape[2] == 1:  # one query at a time, as recurrent models ask
+        if not torch.is_grad_enabled() or q.shape[2] == 1:  # one query at a time, as in recurrent models
             return self._compare(q, k)
         # With many, the hidden layer is the largest tensor of a model: it is made again for the gradient, not kept.
         return checkpoint(self._compare, q, k, use_reentrant=False, preserve_rng_state=False)
@@ -91,7 +91,7 @@ class Perceptron(Score):
         return torch.einsum("bhqks,hs->bhqk", hidden, self.vector[:, 0])  # [B, H, Q, K]
 
 
-class Additive(Perceptron):
+class AdditiveScore(PerceptronScore):
     def __init__(self, heads: int, d_q: int, d_k: int, size: int) -> None:
         super().__init__(heads, size)
         self.query = nn.Parameter(torch.empty(heads, size, d_q))  # W₁
@@ -102,7 +102,7 @@ class Additive(Perceptron):
         return self.query, self.key
 
 
-class Concat(Perceptron):
+class ConcatScore(PerceptronScore):
     """W[q;k] is the sum of what W's left half makes of q and its right half of k."""
 
     def __init__(self, heads: int, d_q: int, d_k: int, size: int) -> None:
@@ -115,7 +115,7 @@ class Concat(Perceptron):
         return self.weight[:, :, : self.d_q], self.weight[:, :, self.d_q :]
 
 
-class Cosine(Score):
+class CosineScore(Score):
     def __init__(self, d_k: int, strength: float) -> None:
         super().__init__(d_k)
         self.strength = strength
@@ -147,7 +147,7 @@ class DotConfig:
 
     def build(self, sizes: Sizes, d_q: int | None = None) -> Score:
         _same_size(self.kind, sizes, d_q)
-        return Dot(sizes.d_k, query_gain=sizes.d_k**-0.5 if self.init == "compensated" else 1.0)
+        return DotScore(sizes.d_k, query_gain=sizes.d_k**-0.5 if self.init == "compensated" else 1.0)
 
 
 @mechanism("S2", "qᵀk / √d_k", "Vaswani 2017, eq. 1")
@@ -158,7 +158,7 @@ class ScaledDotConfig:
 
     def build(self, sizes: Sizes, d_q: int | None = None) -> Score:
         _same_size(self.kind, sizes, d_q)
-        return ScaledDot(sizes.d_k)
+        return ScaledDotScore(sizes.d_k)
 
 
 @mechanism("S3", "qᵀWk", "Luong 2015, eq. 8")
@@ -168,7 +168,7 @@ class GeneralConfig:
     kind: Literal["general"] = "general"
 
     def build(self, sizes: Sizes, d_q: int | None = None) -> Score:
-        return General(sizes.heads, d_q or sizes.d_k, sizes.d_k)
+        return GeneralScore(sizes.heads, d_q or sizes.d_k, sizes.d_k)
 
 
 @mechanism("S4", "vᵀtanh(W₁q + W₂k)", "Bahdanau 2014, A.1.2")
@@ -182,7 +182,7 @@ class AdditiveConfig:
         at_least(self, 1, "size")
 
     def build(self, sizes: Sizes, d_q: int | None = None) -> Score:
-        return Additive(sizes.heads, d_q or sizes.d_k, sizes.d_k, self.size or sizes.d_k)
+        return AdditiveScore(sizes.heads, d_q or sizes.d_k, sizes.d_k, self.size or sizes.d_k)
 
 
 @mechanism("S5", "vᵀtanh(W[q;k])", "Luong 2015, eq. 8")
@@ -196,7 +196,7 @@ class ConcatConfig:
         at_least(self, 1, "size")
 
     def build(self, sizes: Sizes, d_q: int | None = None) -> Score:
-        return Concat(sizes.heads, d_q or sizes.d_k, sizes.d_k, self.size or sizes.d_k)
+        return ConcatScore(sizes.heads, d_q or sizes.d_k, sizes.d_k, self.size or sizes.d_k)
 
 
 @mechanism("S6", "scale · qᵀk / (‖q‖‖k‖)", "Graves 2014 (NTM), eq. 6")
@@ -212,7 +212,7 @@ class CosineConfig:
 
     def build(self, sizes: Sizes, d_q: int | None = None) -> Score:
         _same_size(self.kind, sizes, d_q)
-        return Cosine(sizes.d_k, self.scale)
+        return CosineScore(sizes.d_k, self.scale)
 
 
 def _same_size(kind: str, sizes: Sizes, d_q: int | None) -> None:

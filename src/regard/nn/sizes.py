@@ -12,7 +12,7 @@ class Sizes:
 
     @staticmethod
     def of(size: int, heads: int, d_k: int | None = None, d_v: int | None = None) -> "Sizes":
-        """A head has size/heads dimensions unless it is said otherwise."""
+        """A head has size/heads dimensions unless d_k or d_v are given."""
         if size % heads and (d_k is None or d_v is None):
             raise ValueError(f"{heads} heads do not divide the size {size}; choose others, or set d_k and d_v")
         return Sizes(size, heads, d_k or size // heads, d_v or size // heads)

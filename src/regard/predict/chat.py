@@ -14,7 +14,7 @@ from regard.errors import RegardError, require_list
 from regard.evaluation.metrics import Metric, distinct, perplexity, text_metrics
 from regard.examples.batching import by_length
 from regard.examples.dialogues import Turns, form_of
-from regard.nn.record import Record
+from regard.nn.record import AttentionRecorder
 from regard.predict.arguments import checked
 from regard.predict.detokenizer import Speech
 from regard.predict.options import SearchOptions, asked
@@ -153,12 +153,12 @@ class Talker:
         """
         t, said = self.tokenizer, self.tokenizer.encode(self.task.reader.normalise_turn(reply))
         prompt, _ = self._prompt(history, Greedy(max_ratio=0.0, max_extra=len(said) + 1))
-        record, was_training = Record(("cross", "decoder")), self.model.training
+        record, was_training = AttentionRecorder(("cross", "decoder")), self.model.training
         self.model.eval()
         batch = self.form.read([prompt]).to(self.device)
         state = cast(Any, self.model).start(batch, len(said) + 1, record)
-        record.begin()
-        tokens = torch.cat([batch.first(t.bos), torch.tensor([said], dtype=torch.long, device=self.device)], 1)
+        record.mark_prefill()
+        tokens = torch.cat([batch.first_tokens(t.bos), torch.tensor([said], dtype=torch.long, device=self.device)], 1)
         cast(Any, self.model).step(tokens, state)
         self.model.train(was_training)
         layers = record.layers("cross") or record.layers("decoder")

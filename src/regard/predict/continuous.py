@@ -8,7 +8,7 @@ from regard.accel.decoding_graph import bucket
 from regard.decoding import DecodingConfig
 from regard.decoding.continuous import Open
 from regard.decoding.engine import Wish
-from regard.models.batch import Pairs
+from regard.models.batch import PairBatch
 from regard.predict.translation import Translation, Translator, spare
 
 SMALLEST = 32  # words that the first places have room for
@@ -77,11 +77,11 @@ class OpenTranslator:
         self.lanes[key] = lane = self.lanes.pop(key)  # the last to be given up
         return lane
 
-    def _read(self, rows: list[list[int]]) -> Pairs:
+    def _read(self, rows: list[list[int]]) -> PairBatch:
         """Padded in lists: for the few that join at a time that is sooner done than in arrays."""
         marks, device = self.translator.vocabulary.source, self.translator.device
         longest = max(map(len, rows))
         source = torch.tensor([[*row, marks.eos, *[marks.pad] * (longest - len(row))] for row in rows], device=device)
         lengths = torch.tensor([len(row) + 1 for row in rows], device=device)
         real = torch.arange(longest + 1, device=device) < lengths[:, None]  # [B, S]
-        return Pairs(source, None if min(map(len, rows)) == longest else real)
+        return PairBatch(source, None if min(map(len, rows)) == longest else real)

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from regard.errors import RegardError, require_list
 from regard.examples.batching import by_length
 from regard.examples.sentences import Sentences
+from regard.models.batch import TextBatch, collate_texts
 from regard.models.bert import Bert
-from regard.models.texts import Texts, texts
 from regard.predict.arguments import checked, warn_caller
 from regard.reporting import Progress, Warn
 
@@ -70,7 +70,7 @@ class Embedder:
         done = 0
         self.model.eval()
         for numbers in by_length([len(row) for row in rows], batch_tokens):
-            batch = texts([rows[n] for n in numbers], self.tokenizer.pad).to(self.device)
+            batch = collate_texts([rows[n] for n in numbers], self.tokenizer.pad).to(self.device)
             with torch.inference_mode():
                 vectors = pool(self.body(batch, layers=depth), batch).float()
                 if self.normalise if normalise is None else normalise:
@@ -99,7 +99,7 @@ class Embedder:
             )
         return depth
 
-    def _pooled(self, name: str, layer: int | None) -> Callable[[Tensor, Texts], Tensor]:
+    def _pooled(self, name: str, layer: int | None) -> Callable[[Tensor, TextBatch], Tensor]:
         if name != "pooler":
             return POOLS[name]
         pooler = getattr(self.model, "pooler", None)
@@ -110,12 +110,12 @@ class Embedder:
         return lambda hidden, batch: pooler(hidden)
 
 
-POOLS: dict[str, Callable[[Tensor, Texts], Tensor]] = {  # of states [B, T, D] to [B, D]
+POOLS: dict[str, Callable[[Tensor, TextBatch], Tensor]] = {  # of states [B, T, D] to [B, D]
     "mean": lambda hidden, batch: (hidden * _real(batch)).sum(1) / _real(batch).sum(1),
     "cls": lambda hidden, batch: hidden[:, 0],
     "max": lambda hidden, batch: hidden.masked_fill(~_real(batch), float("-inf")).amax(1),
 }
 
 
-def _real(batch: Texts) -> Tensor:
+def _real(batch: TextBatch) -> Tensor:
     return (torch.ones_like(batch.ids, dtype=torch.bool) if batch.real is None else batch.real)[..., None]  # [B, T, 1]

@@ -7,8 +7,8 @@ import torch
 
 from regard.errors import RegardError, require_list
 from regard.examples.batching import by_length
-from regard.models.bert import MaskedLanguage
-from regard.models.texts import texts
+from regard.models.batch import collate_texts
+from regard.models.bert import MaskedLM
 from regard.predict.arguments import checked
 from regard.predict.embedding import Embedder
 from regard.reporting import Warn
@@ -64,9 +64,9 @@ class Filler(Embedder):
         return [t.bos, *ids, t.eos]
 
     def _guesses(self, rows: list[list[int]], top: int) -> Iterator[list[list[Guess]]]:
-        batch = texts(rows, self.tokenizer.pad)
+        batch = collate_texts(rows, self.tokenizer.pad)
         places = batch.ids.eq(cast(int, self.tokenizer.mask)).flatten().nonzero()[:, 0]
-        model, moved = cast(MaskedLanguage, self.model), batch.to(self.device)
+        model, moved = cast(MaskedLM, self.model), batch.to(self.device)
         with torch.inference_mode():
             hidden = model.body(moved)
             chances = model.words(hidden.flatten(0, 1)[places.to(self.device)]).float().softmax(-1)

@@ -13,7 +13,7 @@ from regard.decoding import Beam, DecodingConfig, Drawn, Engine, Feed, Generator
 from regard.errors import RegardError, require_list
 from regard.examples.document_encoder import Running
 from regard.examples.windows import Reach
-from regard.models.texts import texts
+from regard.models.batch import collate_texts
 from regard.predict.arguments import checked, warn_caller
 from regard.predict.detokenizer import Speech
 from regard.predict.likelihood import negative_log_likelihoods
@@ -183,7 +183,7 @@ class Writer:
             raise RegardError("the number of texts, and that of tokens, must be at least 1")
 
     def _read(self, rows: list[list[int]]) -> Any:
-        return texts(rows, self.tokenizer.pad).to(self.device)
+        return collate_texts(rows, self.tokenizer.pad).to(self.device)
 
     def _prompt(self, prompt: str, strict: bool, warn: Warn | None, kept: int | None = None) -> list[int]:
         """Its tokens, of which the last are kept where there are more than the context, or than `kept`."""

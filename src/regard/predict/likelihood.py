@@ -9,8 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from regard.examples.windows import Reach, Window
-from regard.models.batch import Packed
-from regard.models.texts import Texts
+from regard.models.batch import RaggedRows, TextBatch
 
 SCORES = {"cpu": 1 << 25, "cuda": 1 << 28}  # scores of words that exist at once
 
@@ -55,17 +54,17 @@ def negative_log_likelihoods(
 
 def _batch(
     windows: Sequence[Window], rows: Sequence[Sequence[int] | np.ndarray], never: int | None
-) -> tuple[Texts, np.ndarray]:
+) -> tuple[TextBatch, np.ndarray]:
     """The windows as a batch, and the row that each of its labels belongs to."""
-    ids, real = Packed.of([rows[w.row][w.begin : w.end] for w in windows]).padded(0)
-    said = Packed.of([rows[w.row][w.begin + 1 : w.end + 1] for w in windows]).padded(0)[0]
+    ids, real = RaggedRows.of([rows[w.row][w.begin : w.end] for w in windows]).padded(0)
+    said = RaggedRows.of([rows[w.row][w.begin + 1 : w.end + 1] for w in windows]).padded(0)[0]
     counts = real & (np.arange(ids.shape[1]) >= np.array([w.skip for w in windows])[:, None])
     if never is not None:
         counts &= said != never
     owners = np.repeat([w.row for w in windows], counts.sum(1))
-    return Texts(
+    return TextBatch(
         torch.from_numpy(ids),
         None if real.all() else torch.from_numpy(real),
         labels=torch.from_numpy(said[counts]),
-        places=torch.from_numpy(np.flatnonzero(counts)),
+        label_positions=torch.from_numpy(np.flatnonzero(counts)),
     ), owners

@@ -19,10 +19,10 @@ from regard.evaluation.metrics import perplexity
 from regard.examples.batching import batches, by_length, lanes
 from regard.examples.trees import Heads, check, trees
 from regard.examples.vocabulary import Vocabulary
-from regard.models.batch import Packed, Pairs, pairs, sources
+from regard.models.batch import PairBatch, RaggedRows, collate_pairs, collate_sources
 from regard.nn.dispatch import autocast_dtype
 from regard.nn.layout import Tree
-from regard.nn.record import Record
+from regard.nn.record import AttentionRecorder
 from regard.predict.alignment import align, chosen
 from regard.predict.arguments import checked, warn_caller
 from regard.predict.constraints import Asking, Constraints
@@ -221,16 +221,16 @@ class Translator:
         """Those lines, longest first, `room` at once."""
         marks, device = self.vocabulary.source, self.device
 
-        def read(chosen: list[int]) -> Pairs:
+        def read(chosen: list[int]) -> PairBatch:
             now = [rows[n] for n in chosen]
-            source, real = sources(Packed.of([ids[row] for row in now]), marks.pad, marks.eos)
-            return Pairs(source, real, tree=self._tree(heads, ids, now)).to(device)
+            source, real = collate_sources(RaggedRows.of([ids[row] for row in now]), marks.pad, marks.eos)
+            return PairBatch(source, real, tree=self._tree(heads, ids, now)).to(device)
 
         return Feed(read, limits, room, blank=self.blank, lengths=[len(ids[row]) + 1 for row in rows])
 
-    def blank(self, count: int, length: int) -> Pairs:
+    def blank(self, count: int, length: int) -> PairBatch:
         """So many sources of so many words, of no meaning."""
-        return Pairs(torch.full((count, length), self.vocabulary.source.eos, device=self.device), None)
+        return PairBatch(torch.full((count, length), self.vocabulary.source.eos, device=self.device), None)
 
     @staticmethod
     def _check(decoding: DecodingConfig, count: int, phrases: bool) -> None:
@@ -267,7 +267,7 @@ class Translator:
         draws = []
         for n in range(count if isinstance(decoding, Sample) else 1):
             now = replace(feed, keys=[key * count + n for key in keys], told=told if n == 0 else quiet)
-            record = Record(places) if places else None
+            record = AttentionRecorder(places) if places else None
             draws.append(self.engine.decode(now, self.symbols, decoding, count, record))
         return [sorted(chain(*found), key=lambda h: -h.score) for found in zip(*draws, strict=True)]
 
@@ -288,8 +288,8 @@ class Translator:
     @torch.inference_mode()
     def check_alignment(self, layer: int | None = None, heads: Sequence[int] | None = None) -> None:
         """Raise RegardError unless the model attends to the source there: asked of an empty pair, before others."""
-        v, record = self.vocabulary, Record(("cross",))
-        empty = pairs(Packed.of([[]]), Packed.of([[]]), v.source, v.target)
+        v, record = self.vocabulary, AttentionRecorder(("cross",))
+        empty = collate_pairs(RaggedRows.of([[]]), RaggedRows.of([[]]), v.source, v.target)
         self.model(replace(empty, tree=self._tree([[]], [[]], [0])).to(self.device), record)
         found = record.layers("cross")
         if not found:
@@ -346,8 +346,10 @@ class Translator:
         was_training = self.model.training
         self.model.eval()
         for rows in by_length([max(len(s), len(t)) + 1 for s, t in zip(source, target, strict=True)], batch_tokens):
-            sides = Packed.of([source[r] for r in rows]), Packed.of([target[r] for r in rows])
-            batch = replace(pairs(*sides, v.source, v.target), tree=self._tree(heads, source, rows)).to(self.device)
+            sides = RaggedRows.of([source[r] for r in rows]), RaggedRows.of([target[r] for r in rows])
+            batch = replace(collate_pairs(*sides, v.source, v.target), tree=self._tree(heads, source, rows)).to(
+                self.device
+            )
             assert batch.labels is not None
             logits = self.model(batch)
             logits = logits.to(torch.promote_types(logits.dtype, torch.float32))

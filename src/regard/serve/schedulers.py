@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from regard.decoding import Beam, DecodingConfig, Sample
 from regard.errors import RegardError
-from regard.look.recording import has_attention, look
+from regard.look.attention import has_attention, look
 from regard.predict.continuous import OpenTranslator
 from regard.predict.long_text import Segments
 from regard.predict.options import DRAWN, chosen, translating

@@ -19,7 +19,7 @@ from regard.errors import RegardError, require_list, utf8_errors
 from regard.evaluation.squad import answer_metrics
 from regard.examples.codec import Notes, Reader, Reading
 from regard.examples.features import Unit, windows
-from regard.models.heads import Answerer
+from regard.models.heads import SpanClassifier
 from regard.predict.arguments import checked
 from regard.reporting import Warn
 from regard.tasks.finetuning import Finetuning, defaults
@@ -114,7 +114,7 @@ class AnswerConfig(Finetuning):
         return (" ".join(_WORDS.findall(text)) for text in (example.question, example.context))  # as `located` cuts
 
     def build(self, body: Any, labels: Sequence[str]) -> nn.Module:
-        return Answerer(body, self.frozen)
+        return SpanClassifier(body, self.frozen)
 
     # --- questions as windows ----------------------------------------------------------------------------------
 

@@ -14,13 +14,13 @@ from torch import nn
 
 from regard.config import option
 from regard.data.config import Corpus
-from regard.data.questions import MultipleChoice, read_multiple_choice
+from regard.data.questions import ChoiceQuestion, read_multiple_choice
 from regard.errors import RegardError, require_list
 from regard.evaluation.labels import accuracy
 from regard.examples.codec import Notes, Reader, Reading
 from regard.examples.features import Unit, padded
-from regard.models.heads import Chooser, Options
-from regard.models.texts import Texts
+from regard.models.batch import TextBatch
+from regard.models.heads import MultipleChoice, MultipleChoiceBatch
 from regard.predict.arguments import checked
 from regard.reporting import Warn
 from regard.tasks.finetuning import Finetuning, defaults
@@ -49,7 +49,7 @@ class OptionChooser(Reader):
         for n, each in enumerate(asked, 1):
             if isinstance(each, str) or len(each) != 3 or isinstance(each[2], str):
                 raise RegardError(f"question {before + n}: not a text, a question and a list of options")
-        examples = [MultipleChoice(f"question {n}", text, question, tuple(options)) for n, (text, question, options)
+        examples = [ChoiceQuestion(f"question {n}", text, question, tuple(options)) for n, (text, question, options)
                     in enumerate(asked, before + 1)]  # fmt: skip
         for example in examples:
             if len(example.options) < 2:
@@ -69,16 +69,16 @@ class ChooseConfig(Finetuning):
     batch: int = option(16, "questions of a micro-batch, with all their options")
     length: int = option(256, "pieces of a row, marks included; of a longer text the end is cut")
 
-    def examples(self, corpus: Corpus) -> Iterator[MultipleChoice]:
+    def examples(self, corpus: Corpus) -> Iterator[ChoiceQuestion]:
         return read_multiple_choice(corpus)
 
-    def words(self, example: MultipleChoice) -> Iterator[str]:
+    def words(self, example: ChoiceQuestion) -> Iterator[str]:
         return iter((example.context, example.question, *example.options))
 
     def build(self, body: Any, labels: Sequence[str]) -> nn.Module:
-        return Chooser(body, self.frozen)
+        return MultipleChoice(body, self.frozen)
 
-    def units(self, examples: Sequence[MultipleChoice], reading: Reading, notes: Notes, learn: bool) -> list[Unit]:
+    def units(self, examples: Sequence[ChoiceQuestion], reading: Reading, notes: Notes, learn: bool) -> list[Unit]:
         encode = reading.tokenizer.encode_batch
         contexts = encode([example.context for example in examples])
         endings = iter(encode([f"{e.question} {o}".strip() for e in examples for o in e.options]))
@@ -94,7 +94,7 @@ class ChooseConfig(Finetuning):
             units.append(Unit(rows, owner, example.answer))
         return units
 
-    def rows(self, units: Sequence[Unit], reading: Reading) -> Texts:
+    def rows(self, units: Sequence[Unit], reading: Reading) -> TextBatch:
         given = padded(units, reading.marks.pad)
         groups = torch.full((len(units), max(len(unit.rows) for unit in units)), -1)  # [Q, O]
         first = 0
@@ -102,14 +102,14 @@ class ChooseConfig(Finetuning):
             groups[n, : len(unit.rows)] = torch.arange(first, first + len(unit.rows))
             first += len(unit.rows)
         owners = tuple(unit.owner for unit in units)
-        return Options(given.ids, given.real, segments=given.segments, rows=owners, groups=groups)
+        return MultipleChoiceBatch(given.ids, given.real, segments=given.segments, rows=owners, groups=groups)
 
     def merge(
-        self, example: MultipleChoice, units: Sequence[Unit], scores: Sequence[np.ndarray], reading: Reading
+        self, example: ChoiceQuestion, units: Sequence[Unit], scores: Sequence[np.ndarray], reading: Reading
     ) -> Chosen:
         shares = torch.from_numpy(scores[0][: len(example.options)]).softmax(-1).tolist()
         best = int(np.argmax(shares))
         return Chosen(best, example.options[best], shares)
 
-    def measure(self, examples: Sequence[MultipleChoice], said: Sequence[Chosen], reading: Reading) -> dict[str, Any]:
+    def measure(self, examples: Sequence[ChoiceQuestion], said: Sequence[Chosen], reading: Reading) -> dict[str, Any]:
         return accuracy([int(example.answer or 0) for example in examples], [chosen.index for chosen in said])

@@ -15,7 +15,7 @@ from regard.errors import RegardError, require_list
 from regard.evaluation.labels import class_metrics, number_metrics
 from regard.examples.codec import Notes, Reader, Reading
 from regard.examples.features import Unit
-from regard.models.heads import Classifier, Regressor
+from regard.models.heads import SequenceClassifier, SequenceRegressor
 from regard.predict.arguments import checked
 from regard.reporting import Warn
 from regard.tasks.finetuning import Finetuning, defaults
@@ -129,7 +129,7 @@ class ClassifyConfig(_Rows):
         return found
 
     def build(self, body: Any, labels: Sequence[str]) -> nn.Module:
-        return Classifier(body, len(labels), self.frozen)
+        return SequenceClassifier(body, len(labels), self.frozen)
 
     def target(self, example: LabelledText, reading: Reading) -> int | None:
         return reading.known(example.label, example.where) if given(example) else None
@@ -155,7 +155,7 @@ class RegressConfig(_Rows):
     kind: Literal["regress"] = "regress"
 
     def build(self, body: Any, labels: Sequence[str]) -> nn.Module:
-        return Regressor(body, 1, self.frozen)
+        return SequenceRegressor(body, 1, self.frozen)
 
     def target(self, example: LabelledText, reading: Reading) -> float | None:
         if not given(example):

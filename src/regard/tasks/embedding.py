@@ -9,7 +9,7 @@ from regard.config import option
 from regard.errors import RegardError
 from regard.examples.preparing import TOKENIZER
 from regard.examples.sentences import Sentences
-from regard.models.bert import BertConfig, Encoder
+from regard.models.bert import BertConfig, BertEncoder
 from regard.predict.embedding import Embedder, Pooling
 from regard.reporting import Progress
 from regard.tasks.contract import Task
@@ -49,7 +49,7 @@ class EmbeddingConfig:
     def prepare(self, recipe: "Recipe", home: Path | None, progress: Progress) -> Task:
         raise RegardError("the task embedding learns nothing; pretrain with the task pretraining, or fine-tune")
 
-    def build(self, recipe: "Recipe", entries: int) -> Encoder:
+    def build(self, recipe: "Recipe", entries: int) -> BertEncoder:
         return cast(BertConfig, recipe.model).encoder(entries, self.head == "pooler")
 
     def open(self, recipe: "Recipe", home: Path) -> Embedder:

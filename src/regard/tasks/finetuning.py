@@ -23,7 +23,7 @@ from regard.examples.codec import Notes, Reader, Reading
 from regard.examples.features import Unit, UnitsView, padded
 from regard.examples.preparing import TOKENIZER
 from regard.examples.vocabulary import single
-from regard.models.texts import Texts
+from regard.models.batch import TextBatch
 from regard.predict.options import texts_of
 from regard.reporting import Progress
 from regard.tasks.contract import BaseTask
@@ -110,16 +110,16 @@ class Finetuning:
         """The units of the examples; what is to `learn` drops those that teach nothing, and says so in the notes."""
         raise NotImplementedError
 
-    def collate(self, units: Sequence[Unit], reading: Reading) -> Texts:
+    def collate(self, units: Sequence[Unit], reading: Reading) -> TextBatch:
         """A batch, with classes where all are known."""
         batch = self.rows(units, reading)
         known = all(unit.target is not None for unit in units)
         return replace(batch, classes=self.classes(units, batch)) if known else batch
 
-    def rows(self, units: Sequence[Unit], reading: Reading) -> Texts:
+    def rows(self, units: Sequence[Unit], reading: Reading) -> TextBatch:
         return replace(padded(units, reading.marks.pad), rows=tuple(unit.owner for unit in units))
 
-    def classes(self, units: Sequence[Unit], batch: Texts) -> Tensor:
+    def classes(self, units: Sequence[Unit], batch: TextBatch) -> Tensor:
         return torch.tensor([unit.target for unit in units])
 
     def count(self, unit: Unit) -> int:
@@ -246,10 +246,10 @@ class FinetuningTask(BaseTask):
             raise RegardError("the weights of the corpora leave no example for an epoch; raise a weight")
         return UnitsView(self.units, order, self.settings.batch, self.reading.collate, self.settings.count)
 
-    def fixed(self, model: nn.Module, batch: Texts) -> Texts | None:
+    def fixed(self, model: nn.Module, batch: TextBatch) -> TextBatch | None:
         return batch.fixed() if self.recipe.model.kind == "bert" else None  # recurrent layers are not recorded
 
-    def describe(self, batch: Texts) -> str:
+    def describe(self, batch: TextBatch) -> str:
         shown = [self.train[n].where for n in batch.rows[:3]]
         return f"{len(batch.rows)} examples, first {'; '.join(shown)}"
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from regard.config import option
-from regard.nn.record import Record
+from regard.nn.record import AttentionRecorder
 from regard.predict.alignment import chosen
 
 
@@ -23,7 +23,7 @@ class Guide:
         if any(n < 1 for n in given):
             raise ValueError("layers and heads are counted from 1")
 
-    def loss(self, record: Record, links: Tensor) -> Tensor:
+    def loss(self, record: AttentionRecorder, links: Tensor) -> Tensor:
         """−Σ_t mean over the links (t, s) of log a_ts, a being the mean attention of the heads (Chen 2016, eq. 5)."""
         weights = torch.stack(record.layers("cross"))  # [layers, B, H, T, S]
         row, t, s = links.T

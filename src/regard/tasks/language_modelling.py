@@ -21,7 +21,7 @@ from regard.examples.document_encoder import Running
 from regard.examples.preparing import TOKENIZER, lines_of, prepared_documents, read_documents, tokenizer_for
 from regard.examples.vocabulary import single
 from regard.examples.windows import Reach
-from regard.models.texts import Texts
+from regard.models.batch import TextBatch
 from regard.predict.generation import Writer
 from regard.predict.options import texts_of
 from regard.reporting import Progress
@@ -145,7 +145,7 @@ class LanguageModellingTask(BaseTask):
         mark = self.running.tokenizer.bos if self.settings.boundaries == "kept" else None
         return BlocksView(self.streams, self.streams.starts(seed, epoch), mark)
 
-    def loss(self, model: nn.Module, batch: Texts, carry: Carry) -> tuple[Tensor, Carry]:
+    def loss(self, model: nn.Module, batch: TextBatch, carry: Carry) -> tuple[Tensor, Carry]:
         if not self.carries:
             return super().loss(model, batch, carry)
         begin, states = torch.tensor(batch.rows, device=batch.device), dict[str, Tensor]()
@@ -155,10 +155,10 @@ class LanguageModellingTask(BaseTask):
         loss, states = model(batch, None, self.smoothing, states)
         return loss, states | {"next": begin + self.settings.length}
 
-    def fixed(self, model: nn.Module, batch: Texts) -> Texts | None:
+    def fixed(self, model: nn.Module, batch: TextBatch) -> TextBatch | None:
         return batch.fixed() if batch.document is None and self.recipe.model.kind == "lm" else None
 
-    def describe(self, batch: Texts) -> str:
+    def describe(self, batch: TextBatch) -> str:
         row = int(np.searchsorted(self.streams.offsets, batch.rows[0], side="right")) - 1
         name = self.recipe.data.train[int(self.prepared.corpus[row])].name
         return f"{len(batch.rows)} blocks, first from the document at line {self.prepared.number[row]} of {name}"

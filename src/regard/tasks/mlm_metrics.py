@@ -19,8 +19,8 @@ from regard.examples.masking import Masks
 from regard.examples.preparing import read_documents
 from regard.examples.segments import Book
 from regard.examples.sentences import Sentences
-from regard.models.bert import MaskedLanguage
-from regard.models.texts import Texts
+from regard.models.batch import TextBatch
+from regard.models.bert import MaskedLM
 from regard.reporting import Progress
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class HeldOut:
         return book
 
     @cached_property
-    def batches(self) -> list[Texts]:
+    def batches(self) -> list[TextBatch]:
         seed, settings = self.recipe.seed, self.settings
         made = settings.examples.make(self.book, np.arange(len(self.book)), settings.room, Random(f"{seed}"))
         masks = Masks(settings.masking, self.reader.tokenizer)
@@ -96,7 +96,7 @@ class Guesses:
 
 
 @torch.inference_mode()
-def guesses(model: MaskedLanguage, batches: Sequence[Texts], mask: int, progress: Progress | None = None) -> Guesses:
+def guesses(model: MaskedLM, batches: Sequence[TextBatch], mask: int, progress: Progress | None = None) -> Guesses:
     """`mask` is what a gap reads."""
     found, device = Guesses(), next(model.parameters()).device
     was_training = model.training
@@ -107,7 +107,7 @@ def guesses(model: MaskedLanguage, batches: Sequence[Texts], mask: int, progress
         assert batch.labels is not None
         words, follows = model.scores(moved)
         found.loss += float(F.cross_entropy(words.float(), moved.labels, reduction="sum"))
-        right, gap = words.argmax(-1) == moved.labels, moved.ids.flatten()[moved.places] == mask
+        right, gap = words.argmax(-1) == moved.labels, moved.ids.flatten()[moved.label_positions] == mask
         found.right += int(right.sum())
         found.gaps_right += int((right & gap).sum())
         found.gaps += int(gap.sum())
@@ -124,7 +124,7 @@ def guesses(model: MaskedLanguage, batches: Sequence[Texts], mask: int, progress
     return found
 
 
-def measure(model: MaskedLanguage, held_out: HeldOut, progress: Progress | None = None) -> dict[str, Any]:
+def measure(model: MaskedLM, held_out: HeldOut, progress: Progress | None = None) -> dict[str, Any]:
     """The report of a model on documents it has not learned from."""
     found = guesses(model, held_out.batches, held_out.mask, progress)
     shown = f"{held_out.settings.signature}|seed:{held_out.recipe.seed}"

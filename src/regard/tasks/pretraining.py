@@ -20,8 +20,8 @@ from regard.examples.preparing import TOKENIZER, lines_of, prepared_documents, t
 from regard.examples.segments import Book, ExamplesConfig, Pairs
 from regard.examples.sentences import Sentences
 from regard.examples.vocabulary import single
-from regard.models.bert import BertConfig, MaskedLanguage
-from regard.models.texts import Texts
+from regard.models.batch import TextBatch
+from regard.models.bert import BertConfig, MaskedLM
 from regard.nn import dispatch
 from regard.predict.embedding import Pooling
 from regard.predict.filling import Filler
@@ -107,7 +107,7 @@ class PretrainingConfig:
 
     # --- from files to a task or a trained model ---------------------------------------------------------------
 
-    def build(self, recipe: "Recipe", entries: int) -> MaskedLanguage:
+    def build(self, recipe: "Recipe", entries: int) -> MaskedLM:
         model = cast(BertConfig, recipe.model)
         return model.pretraining(entries) if self.examples.follows else model.masked(entries)
 
@@ -134,7 +134,7 @@ class PretrainingConfig:
         self, made: Filler, split: str | None, given: Mapping[str, Any], progress: Progress | None = None
     ) -> dict[str, Any]:
         corpora = texts_of(made.recipe, split, given.get("text"))
-        return measure(cast(MaskedLanguage, made.model), HeldOut(made.recipe, made.reader, corpora), progress)
+        return measure(cast(MaskedLM, made.model), HeldOut(made.recipe, made.reader, corpora), progress)
 
 
 class PretrainingTask(BaseTask):
@@ -167,22 +167,22 @@ class PretrainingTask(BaseTask):
         made = self.settings.examples.make(self.book, chosen, self.settings.room, draw)
         return ExamplesView(self.book, made, self.masks, self.reader.tokenizer, self.settings, (seed, epoch))
 
-    def fixed(self, model: nn.Module, batch: Texts) -> Texts | None:
+    def fixed(self, model: nn.Module, batch: TextBatch) -> TextBatch | None:
         """Rows of one length, and room for all masks that they may have: shapes that come again."""
         assert batch.labels is not None
-        assert batch.places is not None
+        assert batch.label_positions is not None
         if not dispatch.usable(next(model.parameters())):  # labels that fill a shape are known to our kernels alone
             return None
         most = int(self.settings.masking.count(np.array([self.settings.room]))[0]) * len(batch.ids)
-        spare = most - len(batch.places)
+        spare = most - len(batch.label_positions)
         return replace(
             batch.fixed(),
             real=torch.ones_like(batch.ids, dtype=torch.bool) if batch.real is None else batch.real,
             labels=F.pad(batch.labels, (0, spare), value=-1),
-            places=F.pad(batch.places, (0, spare)),
+            label_positions=F.pad(batch.label_positions, (0, spare)),
         )
 
-    def describe(self, batch: Texts) -> str:
+    def describe(self, batch: TextBatch) -> str:
         row = batch.rows[0]
         name = self.recipe.data.train[int(self.prepared.corpus[row])].name
         return f"{len(batch.rows)} examples, first from the document at line {self.prepared.number[row]} of {name}"
@@ -190,13 +190,13 @@ class PretrainingTask(BaseTask):
     def validate(self, model: nn.Module, device: torch.device, progress: Progress | None = None) -> dict[str, float]:
         if self.valid is None:
             return {}
-        return guesses(cast(MaskedLanguage, model), self.valid.batches, self.valid.mask, progress).metrics()
+        return guesses(cast(MaskedLM, model), self.valid.batches, self.valid.mask, progress).metrics()
 
     def measure(self, model: nn.Module, split: str, progress: Progress | None = None) -> dict[str, Any]:
         corpora = getattr(self.recipe.data, split)
         if not corpora:
             return {}
-        return measure(cast(MaskedLanguage, model), HeldOut(self.recipe, self.reader, corpora), progress)
+        return measure(cast(MaskedLM, model), HeldOut(self.recipe, self.reader, corpora), progress)
 
     def save(self, folder: Path) -> None:
         self.reader.tokenizer.save(folder / TOKENIZER)

@@ -19,8 +19,8 @@ from regard.errors import require_list
 from regard.evaluation.labels import tag_metrics
 from regard.examples.codec import Notes, Reader, Reading
 from regard.examples.features import Unit, windows
-from regard.models.heads import NOT_LEARNED, Tagger
-from regard.models.texts import Texts
+from regard.models.batch import TextBatch
+from regard.models.heads import IGNORE_INDEX, TokenClassifier
 from regard.predict.arguments import checked
 from regard.reporting import Warn
 from regard.tasks.finetuning import Finetuning, defaults
@@ -128,7 +128,7 @@ class TagConfig(Finetuning):
         return ["O", *(f"{mark}-{kind}" for kind in types for mark in "BI")]
 
     def build(self, body: Any, labels: Sequence[str]) -> nn.Module:
-        return Tagger(body, len(labels), self.frozen)
+        return TokenClassifier(body, len(labels), self.frozen)
 
     def units(self, examples: Sequence[TaggedSentence], reading: Reading, notes: Notes, learn: bool) -> list[Unit]:
         pieces = iter(reading.tokenizer.encode_batch([word for example in examples for word in example.words]))
@@ -154,8 +154,8 @@ class TagConfig(Finetuning):
     def count(self, unit: Unit) -> int:
         return len(unit.part.places)
 
-    def classes(self, units: Sequence[Unit], batch: Texts) -> Tensor:
-        classes = torch.full_like(batch.ids, NOT_LEARNED)  # [B, T]
+    def classes(self, units: Sequence[Unit], batch: TextBatch) -> Tensor:
+        classes = torch.full_like(batch.ids, IGNORE_INDEX)  # [B, T]
         for n, unit in enumerate(units):
             classes[n, unit.part.places] = torch.tensor(unit.target)
         return classes

@@ -19,8 +19,8 @@ from regard.errors import RegardError
 from regard.examples.pairs import COLUMNS, PairsView, read_heads, read_pairs
 from regard.examples.preparing import prepared_from
 from regard.examples.vocabulary import Vocabulary
-from regard.models.batch import Pairs
-from regard.nn.record import Record
+from regard.models.batch import PairBatch
+from regard.nn.record import AttentionRecorder
 from regard.predict.options import split_of, with_beam
 from regard.predict.translation import Translator
 from regard.reporting import Progress
@@ -123,19 +123,19 @@ class TranslationTask(BaseTask):
         columns: Any = self._segments.draw(seed, epoch) if self._segments else self.prepared.columns
         return PairsView(self.vocabulary, columns["source"], columns["target"], rows, self.prepared.annotations)
 
-    def loss(self, model: nn.Module, batch: Pairs, carry: Carry) -> tuple[Tensor, Carry]:
+    def loss(self, model: nn.Module, batch: PairBatch, carry: Carry) -> tuple[Tensor, Carry]:
         guide = self.settings.guide if batch.links is not None and len(batch.links) else None
-        record = Record(("cross",), graph=True) if guide else None
+        record = AttentionRecorder(("cross",), keep_graph=True) if guide else None
         loss = model(batch, record, self.smoothing)
         if guide and record and batch.links is not None:
             loss = loss + guide.weight * guide.loss(record, batch.links)
         return loss, carry
 
-    def fixed(self, model: nn.Module, batch: Pairs) -> Pairs | None:
+    def fixed(self, model: nn.Module, batch: PairBatch) -> PairBatch | None:
         takes = getattr(model, "takes_packed", None)
         return batch.fixed() if takes and batch.links is None and takes(batch) else None
 
-    def describe(self, batch: Pairs) -> str:
+    def describe(self, batch: PairBatch) -> str:
         rows = np.array(batch.rows[:3])
         names = [corpus.name for corpus in self.recipe.data.train]
         places = ", ".join(

@@ -102,7 +102,7 @@ class Trainer:
         self.model.train()
         first = state.step + 1
         meter = ThroughputMeter()
-        with contextlib.closing(loader), self.stream(), dispatch.plain(not s.fast):
+        with contextlib.closing(loader), self.stream(), dispatch.disabled(not s.fast):
             if state.unmeasured:
                 self._validate(log, meter, interrupt)
                 if state.unmeasured:  # interrupted again

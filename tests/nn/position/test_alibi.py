@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 
-from regard.nn.layout import Call, Layout
+from regard.nn.layout import AttentionContext, Layout
 from regard.nn.position import AlibiConfig
 from regard.nn.position.alibi import slopes
 from regard.nn.sizes import Sizes
@@ -27,15 +27,15 @@ def test_slopes_are_blooms(heads: int) -> None:
 def test_table_by_hand() -> None:
     position = AlibiConfig().build(Sizes.of(4, 2))  # slopes 1/16 and 1/256
     q = torch.zeros(1, 2, 3, 2, dtype=torch.float64)
-    call = Call(Layout.of(3), Layout.of(3))
-    dense = position.bias(q, call).dense(call)
+    context = AttentionContext(Layout.of(3), Layout.of(3))
+    dense = position.bias(q, context).dense(context)
     away = torch.tensor([[0.0, 1, 2], [1, 0, 1], [2, 1, 0]], dtype=torch.float64)
     assert torch.equal(dense, torch.stack([-away / 16, -away / 256])[None])
 
 
 def test_rows_of_a_cache_stand_at_their_own_positions() -> None:
     position = AlibiConfig().build(Sizes.of(4, 1))  # slope 1/256
-    call = Call(Layout(torch.tensor([[2], [300]]), 301), Layout.of(301))
-    dense = position.bias(torch.zeros(2, 1, 1, 4), call).dense(call)
+    context = AttentionContext(Layout(torch.tensor([[2], [300]]), 301), Layout.of(301))
+    dense = position.bias(torch.zeros(2, 1, 1, 4), context).dense(context)
     away = (torch.arange(301)[None] - torch.tensor([[2], [300]])).abs()
     assert torch.equal(dense[:, 0, 0], -away / 256)

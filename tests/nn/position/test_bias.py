@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from regard.nn.layout import Call, Layout
+from regard.nn.layout import AttentionContext, Layout
 from regard.nn.position import Bias
 
 
@@ -18,7 +18,7 @@ def test_dense_is_the_table_at_each_column(rows: int, heads: int, queries: int, 
         columns[1] = columns[0]
     which = torch.tensor(columns)
     bias = Bias(torch.tensor(table), lambda b, i, j: which[b, i, j] if own_columns else which[0][i, j])
-    dense = bias.dense(Call(Layout.of(4, torch.ones(2, 4, dtype=torch.bool)), Layout.of(5)))
+    dense = bias.dense(AttentionContext(Layout.of(4, torch.ones(2, 4, dtype=torch.bool)), Layout.of(5)))
     ours = np.broadcast_to(dense.numpy(), (2, 3, 4, 5))
     for b, h, i, j in np.ndindex(2, 3, 4, 5):
         where = (min(b, rows - 1), min(h, heads - 1), min(i, queries - 1), columns[b, i, j])
@@ -27,13 +27,13 @@ def test_dense_is_the_table_at_each_column(rows: int, heads: int, queries: int, 
 
 @pytest.mark.parametrize("shape", [(1, 2, 1, 5), (2, 2, 3, 5), (2, 1, 1, 5)])
 def test_gradients_of_the_table(shape: tuple[int, ...]) -> None:
-    call = Call(Layout(torch.tensor([[0, 1, 2], [4, 5, 6]]), 7), Layout.of(7))
+    context = AttentionContext(Layout(torch.tensor([[0, 1, 2], [4, 5, 6]]), 7), Layout.of(7))
     table = torch.randn(shape, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda t: Bias.by_distance(t, call).dense(call), table)
+    assert torch.autograd.gradcheck(lambda t: Bias.by_distance(t, context).dense(context), table)
 
 
 def test_far_places_use_the_outer_columns() -> None:
     """Distances −2 … 2 of a table of five; rows of a cache stand at positions of their own."""
-    call = Call(Layout(torch.tensor([[1], [6]]), 7), Layout.of(7))
-    bias = Bias.by_distance(torch.arange(5.0).view(1, 1, 1, 5), call)
-    assert bias.dense(call)[:, 0, 0].tolist() == [[1, 2, 3, 4, 4, 4, 4], [0, 0, 0, 0, 0, 1, 2]]
+    context = AttentionContext(Layout(torch.tensor([[1], [6]]), 7), Layout.of(7))
+    bias = Bias.by_distance(torch.arange(5.0).view(1, 1, 1, 5), context)
+    assert bias.dense(context)[:, 0, 0].tolist() == [[1, 2, 3, 4, 4, 4, 4], [0, 0, 0, 0, 0, 1, 2]]

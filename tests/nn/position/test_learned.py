@@ -40,5 +40,5 @@ def test_past_the_end_is_an_error_of_one_sentence() -> None:
     assert position.longest == 4
     position.embed(torch.zeros(1, 4, 2), Layout.of(4))
     for layout in (Layout.of(5), Layout(torch.tensor([[4]]), 5)):
-        with pytest.raises(RegardError, match="5 places, but learned positions end at 4"):
+        with pytest.raises(RegardError, match="5 tokens, but learned positions end at 4"):
             position.embed(torch.zeros(1, layout.length, 2), layout)

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from regard.nn.attention import AttentionConfig
-from regard.nn.backend.contract import Job
-from regard.nn.layout import Call, Layout
+from regard.nn.backend.contract import AttentionInputs
+from regard.nn.layout import AttentionContext, Layout
 from regard.nn.pattern import Full, Padding
 from regard.nn.position import RelativeConfig
 from regard.nn.sizes import Sizes
@@ -35,11 +35,11 @@ def test_equations_of_the_paper(terms: str, where: list[list[int]]) -> None:
     position = RelativeConfig(distance=2, terms=terms).build(sizes).double()
     layer = AttentionConfig(d_k=4, d_v=3).build(8, 2, position, Full() & Padding()).double()
     queries, keys = Layout(torch.tensor(where), 9), Layout.of(9)
-    call = Call(queries, keys)
+    context = AttentionContext(queries, keys)
     q = torch.randn(2, 2, len(where[0]), 4, dtype=torch.float64)
     k, v = torch.randn(2, 2, 9, 4, dtype=torch.float64), torch.randn(2, 2, 9, 3, dtype=torch.float64)
     with torch.no_grad():
-        out = layer.reference(Job(layer, q, k, v, call, Full(), position.bias(q, call)))[0]
+        out = layer.reference(AttentionInputs(layer, q, k, v, context, Full(), position.bias(q, context)))[0]
         values = position.values.numpy() if terms == "keys_values" else np.zeros((5, 3))
         table = position.keys.numpy()
     rows = where if len(where) == 2 else where * 2
@@ -51,12 +51,12 @@ def test_mix_of_gathered_keys() -> None:
     """A block kernel's weights: queries in blocks [2, 3], each with some keys [2, 4], in any order."""
     torch.manual_seed(0)
     position = RelativeConfig(distance=2).build(Sizes.of(8, 2)).double()
-    call = Call(Layout.of(6), Layout.of(6))
+    context = AttentionContext(Layout.of(6), Layout.of(6))
     weights = torch.rand(1, 2, 2, 3, 4, dtype=torch.float64)
     b, h = torch.zeros(1, 1, 1, 1, 1, dtype=torch.long), torch.arange(2)[:, None, None, None]
     i, j = torch.arange(6).view(2, 3, 1), torch.tensor([[5, 0, 3, 1], [2, 2, 4, 0]])[:, None]
     with torch.no_grad():
-        out = position.mix(weights, call, (b, h, i, j)).numpy()
+        out = position.mix(weights, context, (b, h, i, j)).numpy()
         table = position.values.numpy()
     for head, block, row in np.ndindex(2, 2, 3):
         away = [int(j[block, 0, n] - i[block, row, 0]) for n in range(4)]
@@ -66,10 +66,10 @@ def test_mix_of_gathered_keys() -> None:
 
 def test_gradients_reach_both_tables() -> None:
     position = RelativeConfig(distance=1).build(Sizes.of(4, 1)).double()
-    call = Call(Layout.of(3), Layout.of(3))
+    context = AttentionContext(Layout.of(3), Layout.of(3))
     q, w = (torch.randn(1, 1, 3, n, dtype=torch.float64, requires_grad=True) for n in (4, 3))
 
     def both(q, w, keys, values):
-        return position.bias(q, call).dense(call), position.mix(w, call, call.grid())
+        return position.bias(q, context).dense(context), position.mix(w, context, context.grid())
 
     assert torch.autograd.gradcheck(both, (q, w, position.keys, position.values))

@@ -8,7 +8,7 @@ from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 from regard.nn import dispatch
 from regard.nn.layout import Layout
 from regard.nn.position import Position, RotaryConfig
-from regard.nn.position.sinusoidal import Waves
+from regard.nn.position.sinusoidal import SinusoidTable
 from regard.nn.sizes import Sizes
 
 
@@ -103,21 +103,21 @@ def test_the_kernel_is_the_formula(
 
     assert dispatch.usable(given)
     ours = turned()
-    with dispatch.plain():
+    with dispatch.disabled():
         torch.testing.assert_close(ours, turned())
 
 
 def test_the_kernel_keeps_the_type(device: torch.device) -> None:
     x = torch.randn(1, 2, 3, 8).to(device).bfloat16().requires_grad_()
     out = build().to(device).rotate(x, Layout.of(3, device=device))
-    with dispatch.plain():
+    with dispatch.disabled():
         torch.testing.assert_close(out, build().to(device).rotate(x, Layout.of(3, device=device)), atol=1e-2, rtol=1e-2)
     assert out.dtype == torch.bfloat16
 
 
 def test_a_table_that_has_grown_leaves_the_one_before_where_it_is() -> None:
     """What was recorded on a GPU reads from there; asking for another type in between is no reason to make it anew."""
-    waves = Waves(8, "halves")
+    waves = SinusoidTable(8, "halves")
     first = waves(Layout.of(5), torch.float32)
     waves(Layout.of(5), torch.float64)
     assert waves(Layout.of(7), torch.float32).data_ptr() == first.data_ptr()

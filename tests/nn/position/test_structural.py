@@ -9,14 +9,14 @@ import torch
 from regard import config
 from regard.data.annotations import tree_positions
 from regard.errors import RegardError
-from regard.models.batch import Pairs
+from regard.models.batch import PairBatch
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.nn.attention import AttentionConfig
-from regard.nn.backend.contract import Job
-from regard.nn.layout import Call, Layout, Tree
+from regard.nn.backend.contract import AttentionInputs
+from regard.nn.layout import AttentionContext, Layout, Tree
 from regard.nn.pattern import Full
 from regard.nn.position import Position, StructuralConfig, sinusoids
-from regard.nn.position.structural import apart
+from regard.nn.position.structural import tree_distance
 from regard.nn.sizes import Sizes
 
 BUSH = [2, 0, 4, 2, 6, 2]  # Bush held a talk with Sharon
@@ -38,9 +38,9 @@ def layout(made: Tree, real: torch.Tensor | None = None) -> Layout:
 
 
 def table(made: Tree) -> np.ndarray:
-    call = Call(layout(made), layout(made))
-    b, _, i, j = call.grid()
-    return apart(call, b, i, j).view(len(made.depth), call.queries.length, -1).numpy()
+    context = AttentionContext(layout(made), layout(made))
+    b, _, i, j = context.grid()
+    return tree_distance(context, b, i, j).view(len(made.depth), context.queries.length, -1).numpy()
 
 
 def test_a_sentence_worked_by_hand() -> None:
@@ -112,11 +112,11 @@ def test_relative_terms_by_the_equations(far: int) -> None:
     sizes, rows = Sizes.of(8, 2, d_k=4, d_v=3), [BUSH, DEEP]
     position = StructuralConfig(terms="relative", distance=far).build(sizes).double()
     layer = AttentionConfig(d_k=4, d_v=3).build(8, 2, position, Full()).double()
-    call = Call(layout(tree(rows)), layout(tree(rows)))
+    context = AttentionContext(layout(tree(rows)), layout(tree(rows)))
     q, k, v = (torch.randn(2, 2, 7, n, dtype=torch.float64) for n in (4, 4, 3))
     with torch.no_grad():
-        out = layer.reference(Job(layer, q, k, v, call, Full(), position.bias(q, call)))[0]
-        assert torch.equal(layer.attend(q, k, v, call), out)
+        out = layer.reference(AttentionInputs(layer, q, k, v, context, Full(), position.bias(q, context)))[0]
+        assert torch.equal(layer.attend(q, k, v, context), out)
     tables = both_tables(position.sequential), both_tables(position.structural)
     np.testing.assert_allclose(out, worked(q.numpy(), k.numpy(), v.numpy(), far, rows, *tables), atol=1e-12)
 
@@ -127,13 +127,13 @@ def test_a_sparse_pattern_in_blocks() -> None:
     position = StructuralConfig(distance=3).build(Sizes.of(8, 2)).double()
     layer = AttentionConfig(pattern="window(2) | global(1)").build(8, 2, position, Full()).double()
     made = layout(tree([[0, *range(1, 240)], [n // 2 for n in range(1, 241)]]))  # a chain, and a tree that branches
-    call = Call(made, made)
+    context = AttentionContext(made, made)
     q, k, v = (torch.randn(2, 2, 241, 4, dtype=torch.float64) for _ in range(3))
     with torch.no_grad():
-        out = layer.attend(q, k, v, call)
+        out = layer.attend(q, k, v, context)
         assert layer.path.startswith("blocks")
-        bound = layer.pattern.bind(q, call, 0)
-        expected = layer.reference(Job(layer, q, k, v, call, bound, position.bias(q, call)))[0]
+        bound = layer.pattern.bind(q, context, 0)
+        expected = layer.reference(AttentionInputs(layer, q, k, v, context, bound, position.bias(q, context)))[0]
     torch.testing.assert_close(out, expected, atol=1e-12, rtol=0)
 
 
@@ -156,11 +156,11 @@ def test_both_are_both() -> None:
     sizes, made = Sizes.of(8, 2), layout(tree([BUSH]))
     both, relative, absolute = (StructuralConfig(terms=t).build(sizes) for t in ("both", "relative", "absolute"))
     relative.load_state_dict({n: p for n, p in both.state_dict().items() if not n.startswith("depth.")})
-    q, x, call = torch.randn(1, 2, 7, 4), torch.randn(1, 7, 8), Call(made, made)
-    assert torch.equal(both.bias(q, call).dense(call), relative.bias(q, call).dense(call))
+    q, x, context = torch.randn(1, 2, 7, 4), torch.randn(1, 7, 8), AttentionContext(made, made)
+    assert torch.equal(both.bias(q, context).dense(context), relative.bias(q, context).dense(context))
     assert torch.equal(both.embed(x, made), absolute.embed(x, made))
     assert relative.embed(x, made) is x
-    assert absolute.bias(q, call) is None
+    assert absolute.bias(q, context) is None
 
 
 # --- in a model --------------------------------------------------------------------------------------------------
@@ -173,7 +173,7 @@ def build(terms: str, **keys: object) -> Transformer:
     return config.parse_config(TransformerConfig, {**small, "position": position}).build(30, 30).double().eval()
 
 
-def batch(rows: list[list[int]], target: int = 4) -> Pairs:
+def batch(rows: list[list[int]], target: int = 4) -> PairBatch:
     made = tree(rows)
     g = torch.Generator().manual_seed(7)
     width = made.depth.shape[1]
@@ -181,12 +181,12 @@ def batch(rows: list[list[int]], target: int = 4) -> Pairs:
     lengths = torch.tensor([len(heads) + 1 for heads in rows])
     real = None if (lengths == width).all() else torch.arange(width) < lengths[:, None]
     said = torch.randint(4, 30, (len(rows), target), generator=g)
-    return Pairs(source, real, said, said.flatten(), torch.arange(said.numel()), tree=made)
+    return PairBatch(source, real, said, said.flatten(), torch.arange(said.numel()), tree=made)
 
 
-def one(whole: Pairs, row: int, heads: list[int]) -> Pairs:
+def one(whole: PairBatch, row: int, heads: list[int]) -> PairBatch:
     length = len(heads) + 1
-    return Pairs(whole.source[row : row + 1, :length], None, whole.target[row : row + 1], tree=tree([heads]))
+    return PairBatch(whole.source[row : row + 1, :length], None, whole.target[row : row + 1], tree=tree([heads]))
 
 
 @pytest.mark.parametrize("terms", ["absolute", "relative", "both"])

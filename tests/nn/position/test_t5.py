@@ -5,7 +5,7 @@ import torch
 from transformers import T5Config as TheirConfig
 from transformers.models.t5.modeling_t5 import T5Attention
 
-from regard.nn.layout import Call, Layout
+from regard.nn.layout import AttentionContext, Layout
 from regard.nn.position import T5Config
 from regard.nn.sizes import Sizes
 
@@ -35,9 +35,9 @@ def test_numbers_are_t5s(place: str) -> None:
     position = T5Config(buckets=8, distance=20).build(Sizes.of(8, 4), place).double()
     position.numbers.data.copy_(theirs.relative_attention_bias.weight)
     q = torch.zeros(1, 4, 1, 2)
-    whole = Call(Layout.of(50), Layout.of(50))
+    whole = AttentionContext(Layout.of(50), Layout.of(50))
     torch.testing.assert_close(position.bias(q, whole).dense(whole), theirs.compute_bias(50, 50))
-    step = Call(Layout(torch.tensor([[9], [30]]), 31), Layout.of(31))  # two rows of a cache
+    step = AttentionContext(Layout(torch.tensor([[9], [30]]), 31), Layout.of(31))  # two rows of a cache
     dense = position.bias(q, step).dense(step)
     torch.testing.assert_close(dense[:1], theirs.compute_bias(1, 31, past_seen_tokens=9))
     torch.testing.assert_close(dense[1:], theirs.compute_bias(1, 31, past_seen_tokens=30))

@@ -1,72 +1,78 @@
-"""What a kernel is given, and how it says that it cannot serve it."""
+"""The inputs of an attention backend, and how a backend says that it cannot serve them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from regard.nn.layout import Call
+from regard.nn.layout import AttentionContext
 from regard.nn.pattern import Causal, Document, Padding, Pattern
 from regard.nn.position import Bias
 
 if TYPE_CHECKING:
     from regard.nn.attention import Attention
 
-SIMPLE = {Causal(), Padding(), Document()}
+SIMPLE_MASKS = {Causal(), Padding(), Document()}
 
 
 @dataclass(frozen=True)
-class Job:
+class AttentionInputs:
     """One attention to be computed: q [B, H, Q, d_k], k and v [B, H, K, …], under a bound pattern."""
 
     layer: "Attention"
     q: Tensor
     k: Tensor
     v: Tensor
-    call: Call
+    context: AttentionContext
     pattern: Pattern
     bias: Bias | None
     parts: tuple[Tensor, ...] | None = None  # the products [B, N, …] that q, k and v are views of, where they are
 
 
-class Kernel(Protocol):
-    __name__: str
+@dataclass(frozen=True)
+class Backend:
+    """`compute` gives the output [B, H, Q, d_v]; `unsupported_reason` gives None, or why it cannot serve the inputs.
 
-    def __call__(self, job: Job) -> Tensor:
-        """The output [B, H, Q, d_v]."""
+    An empty reason says that the inputs are none of its business, and is not reported.
+    """
+
+    name: str
+    compute: Callable[[AttentionInputs], Tensor]
+    unsupported_reason: Callable[[AttentionInputs], str | None]
 
 
-def plain_choices(job: Job) -> str | None:
-    """Why the choices need the plain function; None where a kernel that knows scale · qᵀk and softmax will do."""
-    gain = job.pattern.gain(job.call) is not None
-    return plain_layer(job.layer) or ("the pattern weighs what it lets through" if gain else None)
+def unfused_reason(inputs: AttentionInputs) -> str | None:
+    """Why the choices need the plain function; None where a kernel for softmax(scale · qᵀk) v will do."""
+    gain = inputs.pattern.gain(inputs.context) is not None
+    return unfused_layer_reason(inputs.layer) or ("the pattern weighs what it lets through" if gain else None)
 
 
-def plain_layer(layer: "Attention") -> str | None:
+def unfused_layer_reason(layer: "Attention") -> str | None:
     if layer.score.scale is None:
-        return f"the score {type(layer.score).__name__} has no fused kernel"
-    if not getattr(layer.normalise, "fused", False):
+        return f"the score {type(layer.score).__name__.removesuffix('Score')} has no fused kernel"
+    if not layer.normalise.fused:
         return f"the normaliser {type(layer.normalise).__name__} has no fused kernel"
     return None
 
 
-def special_choice(layer: "Attention") -> str | None:
-    """What a layer has beyond scaled dot products, softmax, and masks of the future and of padding."""
+def nonstandard_reason(layer: "Attention") -> str | None:
+    """What a layer has beyond scaled dot products, softmax, and causal, padding and document masks."""
     if layer.compress.shortens:
         return "the keys are compressed"
-    if not set(layer.pattern.parts()) <= SIMPLE:
+    if not set(layer.pattern.parts()) <= SIMPLE_MASKS:
         return "the pattern hides more than the future and other sequences"
     if layer.position.biases or layer.position.mixes:
         return "the position adds to scores or output"
-    return plain_layer(layer)
+    return unfused_layer_reason(layer)
 
 
-def views(parts: tuple[Tensor, ...], heads: int, *sizes: int) -> list[Tensor]:
+def split_heads(parts: tuple[Tensor, ...], heads: int, *sizes: int) -> list[Tensor]:
     """Vectors of these sizes, which lie side by side in `parts` [B, N, …] for all heads: [B, H, N, size] each."""
-    widths, found = [heads * size for size in sizes], []
+    widths, vectors = [heads * size for size in sizes], []
     for part in parts:
-        mine: list[int] = []
-        while sum(mine) < part.shape[-1]:
-            mine.append(widths.pop(0))
-        found += [piece.unflatten(-1, (heads, -1)).transpose(1, 2) for piece in part.split(mine, -1)]
-    return found
+        own: list[int] = []
+        while sum(own) < part.shape[-1]:
+            own.append(widths.pop(0))
+        vectors += [piece.unflatten(-1, (heads, -1)).transpose(1, 2) for piece in part.split(own, -1)]
+    return vectors

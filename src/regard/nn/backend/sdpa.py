@@ -5,31 +5,34 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.nn import dispatch
-from regard.nn.backend.contract import Job, plain_choices
+from regard.nn.backend.contract import AttentionInputs, Backend, unfused_reason
 
 
-def refuses(job: Job) -> str | None:
-    return plain_choices(job) or ("the position adds to the output" if job.layer.position.mixes else None)
+def _unsupported_reason(inputs: AttentionInputs) -> str | None:
+    return unfused_reason(inputs) or ("the position adds to the output" if inputs.layer.position.mixes else None)
 
 
-def sdpa(job: Job) -> Tensor:
-    if dispatch.on_cpu(job.q.device) and torch.is_autocast_enabled("cpu"):
+def _sdpa(inputs: AttentionInputs) -> Tensor:
+    if dispatch.on_cpu(inputs.q.device) and torch.is_autocast_enabled("cpu"):
         # torch's CPU kernel is slow at small products in half precision: its gradients took 7 times as long (2.13).
         with torch.autocast("cpu", enabled=False):
-            return _attend(job, job.q.float(), job.k.float(), job.v.float())
-    return _attend(job, job.q, job.k, job.v)
+            return _attend(inputs, inputs.q.float(), inputs.k.float(), inputs.v.float())
+    return _attend(inputs, inputs.q, inputs.k, inputs.v)
 
 
-def _attend(job: Job, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    layer = job.layer
+def _attend(inputs: AttentionInputs, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    layer = inputs.layer
     dropout = layer.dropout if layer.training else 0.0
-    shape = job.pattern.shape(job.call)
-    if job.bias is None and shape != "mask":
+    shape = inputs.pattern.shape(inputs.context)
+    if inputs.bias is None and shape != "mask":
         return F.scaled_dot_product_attention(
             q, k, v, dropout_p=dropout, is_causal=shape == "causal", scale=layer.score.scale
         )
-    mask = job.pattern.mask(job.call, q.shape[1])
-    if job.bias is not None:
-        bias = job.bias.dense(job.call).to(q.dtype)
+    mask = inputs.pattern.mask(inputs.context, q.shape[1])
+    if inputs.bias is not None:
+        bias = inputs.bias.dense(inputs.context).to(q.dtype)
         mask = bias if mask is None else bias.masked_fill(~mask, float("-inf"))
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, scale=layer.score.scale)
+
+
+SDPA = Backend("sdpa", _sdpa, _unsupported_reason)

@@ -1,19 +1,17 @@
-"""Who may look at whom? Patterns are written as expressions, such as `window(256) | global(2)`.
+"""Attention masks by name, written as expressions such as `window(256) | global(2)`.
 
 Adding one is its class and its line in PATTERNS.
 """
 
-from regard.nn.pattern.combine import And, Or
-from regard.nn.pattern.contract import Blocks, Pattern
-from regard.nn.pattern.expression import parse
+from regard.nn.pattern.expression import parse_pattern
 from regard.nn.pattern.local import LocalM, LocalP
-from regard.nn.pattern.masks import Causal, Document, Full, Padding
-from regard.nn.pattern.sparse import BigBird, Global, Random, Window
+from regard.nn.pattern.masks import And, Blocks, Causal, Document, Full, Or, Padding, Pattern
+from regard.nn.pattern.sparse import BigBird, Global, Random, SlidingWindow
 
 PATTERNS: dict[str, type[Pattern]] = {
     "full": Full,
     "causal": Causal,
-    "window": Window,
+    "window": SlidingWindow,
     "global": Global,
     "random": Random,
     "bigbird": BigBird,
@@ -21,4 +19,4 @@ PATTERNS: dict[str, type[Pattern]] = {
     "local_p": LocalP,
 }
 
-__all__ = ["PATTERNS", "And", "Blocks", "Causal", "Document", "Full", "Or", "Padding", "Pattern", "parse"]
+__all__ = ["PATTERNS", "And", "Blocks", "Causal", "Document", "Full", "Or", "Padding", "Pattern", "parse_pattern"]

@@ -4,12 +4,12 @@ import re
 from dataclasses import MISSING, fields
 
 from regard.config import nearest
-from regard.nn.pattern.contract import Pattern
+from regard.nn.pattern.masks import Pattern
 
 WORD = re.compile(r"\s*(?:(?P<name>[a-z_]\w*)|(?P<number>-?\d+(?:\.\d+)?)|(?P<sign>[()&|,=]))")
 
 
-def parse(text: str, known: dict[str, type[Pattern]]) -> Pattern:
+def parse_pattern(text: str, known: dict[str, type[Pattern]]) -> Pattern:
     """The pattern that `text` describes; ValueError says what is wrong, and at which character."""
     return _Parser(text, known).whole()
 
@@ -19,16 +19,16 @@ class _Parser:
 
     def __init__(self, text: str, known: dict[str, type[Pattern]]) -> None:
         self.text, self.known = text, known
-        self.words: list[tuple[str, str, int]] = []  # (kind, word, place)
-        place = 0
-        while place < len(text.rstrip()):
-            found = WORD.match(text, place)
-            if found is None:
-                start = place + len(text[place:]) - len(text[place:].lstrip())
+        self.words: list[tuple[str, str, int]] = []  # (kind, word, offset)
+        offset = 0
+        while offset < len(text.rstrip()):
+            match = WORD.match(text, offset)
+            if match is None:
+                start = offset + len(text[offset:]) - len(text[offset:].lstrip())
                 raise self._wrong(f"{text[start]!r} has no meaning", start)
-            kind = str(found.lastgroup)
-            self.words.append((kind, found[kind], found.start(kind)))
-            place = found.end()
+            kind = str(match.lastgroup)
+            self.words.append((kind, match[kind], match.start(kind)))
+            offset = match.end()
         self.at = 0
 
     def whole(self) -> Pattern:
@@ -54,22 +54,22 @@ class _Parser:
             pattern = self._pattern()
             self._expect(")")
             return pattern
-        place, name = self._place, self._word
+        offset, name = self._offset, self._word
         if self._kind != "name":
             raise self._wrong(f"a pattern is expected, not {name!r}" if name else "a pattern is missing")
         if name not in self.known:
             raise self._wrong(f"{name} is not a pattern; {nearest(name, self.known)}")
         self.at += 1
-        given = self._arguments() if self._take("(") else []
-        return self._build(name, given, place)
+        arguments = self._arguments() if self._take("(") else []
+        return self._build(name, arguments, offset)
 
     def _arguments(self) -> list[tuple[str, float]]:
         """(name or nothing, number) of each, up to the closing bracket."""
-        given: list[tuple[str, float]] = []
+        arguments: list[tuple[str, float]] = []
         while not self._take(")"):
             if not self._kind:
                 self._expect(")")
-            if given:
+            if arguments:
                 self._expect(",")
             name = ""
             if self._kind == "name":
@@ -78,30 +78,30 @@ class _Parser:
                 self._expect("=")
             if self._kind != "number":
                 raise self._wrong(f"a number is expected, not {self._word!r}" if self._word else "a number is missing")
-            given.append((name, float(self._word)))
+            arguments.append((name, float(self._word)))
             self.at += 1
-        return given
+        return arguments
 
-    def _build(self, name: str, given: list[tuple[str, float]], place: int) -> Pattern:
+    def _build(self, name: str, arguments: list[tuple[str, float]], offset: int) -> Pattern:
         cls = self.known[name]
         options = {f.metadata.get("name", f.name): f for f in fields(cls) if f.init}  # type: ignore[arg-type]
         values: dict[str, float] = {}
-        for key, number in given:
+        for key, number in arguments:
             if not key:
                 free = [k for k in options if k not in values]
                 if not free:
-                    raise self._wrong(f"{name} takes at most {len(options)} numbers", place)
+                    raise self._wrong(f"{name} takes at most {len(options)} numbers", offset)
                 key = free[0]
             if key not in options or key in values:
-                raise self._wrong(f"{name} has no option {key} to set; {nearest(key, options)}", place)
+                raise self._wrong(f"{name} has no option {key} to set; {nearest(key, options)}", offset)
             values[key] = int(number) if number == int(number) else number
         missing = [k for k, f in options.items() if k not in values and f.default is MISSING]
         if missing:
-            raise self._wrong(f"{name} needs a number: {name}({', '.join(missing)})", place)
+            raise self._wrong(f"{name} needs a number: {name}({', '.join(missing)})", offset)
         try:
             return cls(**{options[k].name: v for k, v in values.items()})
         except ValueError as error:
-            raise self._wrong(str(error), place) from None
+            raise self._wrong(str(error), offset) from None
 
     # --- the words ---------------------------------------------------------------------------------------------
 
@@ -114,7 +114,7 @@ class _Parser:
         return self.words[self.at][1] if self.at < len(self.words) else ""
 
     @property
-    def _place(self) -> int:
+    def _offset(self) -> int:
         return self.words[self.at][2] if self.at < len(self.words) else len(self.text)
 
     def _take(self, sign: str) -> bool:
@@ -127,6 +127,6 @@ class _Parser:
         if not self._take(sign):
             raise self._wrong(f"{sign!r} is missing")
 
-    def _wrong(self, problem: str, place: int | None = None) -> ValueError:
-        at = self._place if place is None else place
+    def _wrong(self, problem: str, offset: int | None = None) -> ValueError:
+        at = self._offset if offset is None else offset
         return ValueError(f"the pattern {self.text!r} does not parse: {problem} (character {at + 1})")

@@ -1,4 +1,4 @@
-"""Luong's local attention to the source: a few places around one that is assumed, or predicted."""
+"""Luong's local attention to the source: a few positions around one that is assumed, or predicted."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,24 +8,24 @@ import torch
 from torch import Tensor, nn
 
 from regard.config import mechanism
-from regard.nn.layout import Call, at, distance
-from regard.nn.pattern.contract import Pattern, demand
+from regard.nn.layout import AttentionContext, at, distance
+from regard.nn.pattern.masks import Pattern, require_at_least
 from regard.nn.sizes import Sizes
 
 
 @mechanism("M4", "|j − t| ≤ d", "Luong 2015, 3.2")
 class LocalM(Pattern):
-    """Source places at most d away from the target's own place, as if both went in step."""
+    """Source positions at most d away from the target's own position, as if both went in step."""
 
-    places: ClassVar[tuple[str, ...]] = ("cross",)
+    roles: ClassVar[tuple[str, ...]] = ("cross",)
 
     d: int
 
     def __post_init__(self) -> None:
-        demand(f"local_m({self.d})", "d", self.d, 1)
+        require_at_least(f"local_m({self.d})", "d", self.d, 1)
 
-    def allow(self, call: Call, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        return distance(call, b, i, j).abs() <= self.d
+    def allow(self, context: AttentionContext, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return distance(context, b, i, j).abs() <= self.d
 
 
 @mechanism(
@@ -34,21 +34,21 @@ class LocalM(Pattern):
     "Luong 2015, eq. 9 and 10",
 )
 class LocalP(Pattern):
-    """Source places at most d away from a predicted centre, and less of those far from it."""
+    """Source positions at most d away from a predicted centre, and less of those far from it."""
 
-    places: ClassVar[tuple[str, ...]] = ("cross",)
+    roles: ClassVar[tuple[str, ...]] = ("cross",)
     by_head = True
 
     d: int
 
     def __post_init__(self) -> None:
-        demand(f"local_p({self.d})", "d", self.d, 1)
+        require_at_least(f"local_p({self.d})", "d", self.d, 1)
 
     def build(self, sizes: Sizes) -> Pattern:
-        return Predicting(self.d, Centre(sizes.d_k))
+        return BuiltLocalP(self.d, CentrePredictor(sizes.d_k))
 
 
-class Centre(nn.Module):
+class CentrePredictor(nn.Module):
     """Which part of the source a query is about, from 0 to 1: sigmoid(vᵀtanh(W q)) (Luong 2015, eq. 9)."""
 
     def __init__(self, d_q: int) -> None:
@@ -58,28 +58,28 @@ class Centre(nn.Module):
 
     def forward(self, q: Tensor) -> Tensor:
         guess = self.outer(self.inner(q).tanh())[..., 0]  # [B, H, Q]
-        return guess.to(torch.promote_types(guess.dtype, torch.float32)).sigmoid()  # places need more than 8 bits
+        return guess.to(torch.promote_types(guess.dtype, torch.float32)).sigmoid()  # positions need more than 8 bits
 
 
 @dataclass(frozen=True, eq=False)
-class Predicting(Pattern):
-    """local_p with what it predicts by."""
+class BuiltLocalP(Pattern):
+    """local_p with its parameters."""
 
     by_head = True
 
     d: int
-    centre: Centre
+    centre: CentrePredictor
 
     def modules(self) -> Iterator[nn.Module]:
         yield self.centre
 
-    def bind(self, q: Tensor, call: Call, layer: int, past: bool = False) -> Pattern:
-        centre = self.centre(q) * call.keys.lengths()[:, None, None]  # [B, H, Q], in places of the row's own source
-        return Around(self.d, centre, q.dtype)
+    def bind(self, q: Tensor, context: AttentionContext, layer: int, past: bool = False) -> Pattern:
+        centre = self.centre(q) * context.keys.lengths()[:, None, None]  # [B, H, Q], in source positions
+        return BoundLocalP(self.d, centre, q.dtype)
 
 
 @dataclass(frozen=True, eq=False)
-class Around(Pattern):
+class BoundLocalP(Pattern):
     """local_p with its centres."""
 
     by_head = True
@@ -89,12 +89,12 @@ class Around(Pattern):
     dtype: torch.dtype  # of the weights
 
     @property
-    def rows(self) -> int:  # type: ignore[override]
+    def rows(self) -> int:
         return len(self.centre)
 
-    def allow(self, call: Call, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        return (at(call.keys.position, b, j) - self.centre[b, h, i]).abs() <= self.d
+    def allow(self, context: AttentionContext, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return (at(context.keys.position, b, j) - self.centre[b, h, i]).abs() <= self.d
 
-    def gain(self, call: Call) -> Tensor:
-        away = call.keys.position[:, None, None] - self.centre[..., None]  # [B, H, Q, K]
+    def gain(self, context: AttentionContext) -> Tensor:
+        away = context.keys.position[:, None, None] - self.centre[..., None]  # [B, H, Q, K]
         return torch.exp(-2 * (away / self.d) ** 2).to(self.dtype)  # σ = d/2 (Luong 2015, eq. 10)

@@ -1,37 +1,133 @@
-"""The patterns that follow from where things stand: all, the past, what is real, the same document."""
+"""The attention mask as an object: which queries may attend to which keys.
 
-from typing import ClassVar
+A `Pattern` is bound to the queries and the layouts of an attention, then answers for any (batch, head, query, key):
+`allow` is the predicate, `mask` its dense form. Patterns combine with & and |. Causal, padding and packed documents are
+patterns like any other; sparse ones are in `sparse.py` and `local.py`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.config import mechanism
-from regard.nn.layout import Call, at, distance
-from regard.nn.pattern.contract import Pattern, Shape
+from regard.nn.layout import AttentionContext, at, distance
+from regard.nn.sizes import Sizes
+
+Shape = Literal["full", "causal", "mask"]  # for fast backends: nothing is masked, only the future, or something else
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Blocks of positions that may be visible: a superset that `allow` refines."""
+
+    keys: Tensor  # [B or 1, H or 1, query blocks, M] key blocks that a query block may see; -1: none
+    edge: int = 0  # the first so many positions see all, and are seen by all, beside `keys`
+    whole: Tensor | None = None  # [as keys] True where all of a block is visible, as all of the edge is; None: unknown
+
+
+def require_at_least(pattern: str, name: str, value: int, least: int) -> None:
+    if not isinstance(value, int) or value < least:
+        raise ValueError(f"{pattern} is impossible: {name} must be a whole number of at least {least}, not {value}")
+
+
+class Pattern:
+    roles: ClassVar[tuple[str, ...]] = ("encoder", "decoder", "cross")  # of the attentions that it may mask
+
+    @property
+    def by_head(self) -> bool:
+        """Whether heads differ in what they may see."""
+        return False
+
+    @property
+    def rows(self) -> int:
+        """More than 1 where a bound pattern itself tells the rows of a batch apart."""
+        return 1
+
+    def check(self, longest: int) -> None:
+        """Raise ValueError where sequences of at most `longest` positions cannot have this pattern."""
+
+    def build(self, sizes: Sizes) -> "Pattern":
+        """With the parameters that it learns, if any (`modules`)."""
+        return self
+
+    def modules(self) -> Iterator[nn.Module]:
+        return iter(())
+
+    def bind(self, q: Tensor, context: AttentionContext, layer: int, past: bool = False) -> "Pattern":
+        """The pattern of these queries [B, H, Q, d] in this layer: what is predicted or drawn at random is fixed here.
+
+        `past` says that it is combined with a causal pattern, so that only what lies before a query is worth drawing.
+        """
+        return self
+
+    def allow(self, context: AttentionContext, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        """True where query i of row b may see key j under head h; the index tensors broadcast."""
+        raise TypeError(f"{type(self).__name__} must be built, and bound to queries, before it gives a mask")
+
+    def shape(self, context: AttentionContext) -> Shape:
+        return "mask"
+
+    def blocks(self, context: AttentionContext, size: int) -> Blocks | None:
+        """The visible blocks, found in time linear in the length; None where any block may be visible."""
+        return None
+
+    def gain(self, context: AttentionContext) -> Tensor | None:
+        """Factors on the weights after normalising [B, H, Q, K]; None for most patterns."""
+        return None
+
+    def parts(self) -> "list[Pattern]":
+        """The patterns all of which must allow a key, through any depth of &."""
+        return [self]
+
+    def __and__(self, other: "Pattern") -> "Pattern":
+        return And(self, other)
+
+    def __or__(self, other: "Pattern") -> "Pattern":
+        return Or(self, other)
+
+    def mask(self, context: AttentionContext, heads: int = 1) -> Tensor | None:
+        """The dense mask, which broadcasts to [B, H, Q, K], built once a context; None when nothing is hidden."""
+
+        def build() -> Tensor | None:
+            if self.shape(context) == "full":
+                return None
+            b, h, i, j = context.grid(heads if self.by_head else 1)
+            if self.rows > len(b):
+                b = torch.arange(self.rows, device=b.device)[:, None, None, None]
+            seen = self.allow(context, b, h, i, j)
+            return seen[(None,) * (4 - seen.dim())]
+
+        return context.once(("mask", self, heads), build)
+
+
+# --- masks that follow from the layout -----------------------------------------------------------------------------
 
 
 @mechanism("M0", "all (i, j)", "Vaswani 2017, 3.2")
 class Full(Pattern):
-    """Everyone sees everyone."""
+    """Every query sees every key."""
 
-    def allow(self, call: Call, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+    def allow(self, context: AttentionContext, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return torch.ones_like(i * j, dtype=torch.bool)
 
-    def shape(self, call: Call) -> Shape:
+    def shape(self, context: AttentionContext) -> Shape:
         return "full"
 
 
 @mechanism("M2", "position(j) ≤ position(i)", "Vaswani 2017, 3.2.3")
 class Causal(Pattern):
-    """No place sees a later one; a decoder always has it."""
+    """No query sees a later key; a decoder always has it."""
 
-    places: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
+    roles: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
 
-    def allow(self, call: Call, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        return distance(call, b, i, j) <= 0
+    def allow(self, context: AttentionContext, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return distance(context, b, i, j) <= 0
 
-    def shape(self, call: Call) -> Shape:
-        q, k = call.queries, call.keys
+    def shape(self, context: AttentionContext) -> Shape:
+        q, k = context.queries, context.keys
         if q.start >= k.end - 1:  # the next word of rows that are equally long: all keys lie before it
             return "full"
         return "causal" if q.right_padded and k.right_padded and q.length == k.length else "mask"
@@ -41,25 +137,115 @@ class Causal(Pattern):
 class Padding(Pattern):
     """Padded keys are invisible; every attention has it."""
 
-    def allow(self, call: Call, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        if call.keys.real is None:
+    def allow(self, context: AttentionContext, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        if context.keys.real is None:
             return torch.ones_like(i * j, dtype=torch.bool)
-        return at(call.keys.real, b, j)
+        return at(context.keys.real, b, j)
 
-    def shape(self, call: Call) -> Shape:
-        return "full" if call.keys.real is None else "mask"
+    def shape(self, context: AttentionContext) -> Shape:
+        return "full" if context.keys.real is None else "mask"
 
 
 @mechanism("M8", "document(i) = document(j)", "—")
 class Document(Pattern):
     """Sequences packed in one row never see each other, nor do beams; every attention has it."""
 
-    def allow(self, call: Call, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        if call.queries.past is not None:
-            return call.queries.past[b, i, j]
-        if call.keys.document is None or call.queries.document is None:
+    def allow(self, context: AttentionContext, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        if context.queries.past is not None:
+            return context.queries.past[b, i, j]
+        if context.keys.document is None or context.queries.document is None:
             return torch.ones_like(i * j, dtype=torch.bool)
-        return at(call.keys.document, b, j) == at(call.queries.document, b, i)
+        return at(context.keys.document, b, j) == at(context.queries.document, b, i)
 
-    def shape(self, call: Call) -> Shape:
-        return "full" if call.keys.document is None and call.queries.past is None else "mask"
+    def shape(self, context: AttentionContext) -> Shape:
+        return "full" if context.keys.document is None and context.queries.past is None else "mask"
+
+
+# --- combinations --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Combined(Pattern):
+    left: Pattern
+    right: Pattern
+
+    @property
+    def by_head(self) -> bool:
+        return self.left.by_head or self.right.by_head
+
+    @property
+    def rows(self) -> int:
+        return max(self.left.rows, self.right.rows)
+
+    @property
+    def roles(self) -> tuple[str, ...]:  # type: ignore[override]
+        return tuple(role for role in self.left.roles if role in self.right.roles)
+
+    def check(self, longest: int) -> None:
+        self.left.check(longest)
+        self.right.check(longest)
+
+    def build(self, sizes: Sizes) -> Pattern:
+        return type(self)(self.left.build(sizes), self.right.build(sizes))
+
+    def modules(self) -> Iterator[nn.Module]:
+        yield from self.left.modules()
+        yield from self.right.modules()
+
+    def bind(self, q: Tensor, context: AttentionContext, layer: int, past: bool = False) -> Pattern:
+        return type(self)(self.left.bind(q, context, layer, past), self.right.bind(q, context, layer, past))
+
+    def gain(self, context: AttentionContext) -> Tensor | None:
+        gains = [gain for part in (self.left, self.right) if (gain := part.gain(context)) is not None]
+        return gains[0] * gains[1] if len(gains) == 2 else gains[0] if gains else None
+
+
+class And(_Combined):
+    def parts(self) -> list[Pattern]:
+        return [*self.left.parts(), *self.right.parts()]
+
+    def bind(self, q: Tensor, context: AttentionContext, layer: int, past: bool = False) -> Pattern:
+        return super().bind(q, context, layer, past or Causal() in self.parts())
+
+    def allow(self, context: AttentionContext, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return self.left.allow(context, b, h, i, j) & self.right.allow(context, b, h, i, j)
+
+    def shape(self, context: AttentionContext) -> Shape:
+        hiding = [(part, shape) for part in self.parts() if (shape := part.shape(context)) != "full"]
+        if not hiding:
+            return "full"
+        if any(shape == "causal" for _, shape in hiding):  # padding on the right is the future of every real position
+            hiding = [(part, shape) for part, shape in hiding if part != Padding()]
+        return "causal" if all(shape == "causal" for _, shape in hiding) else "mask"
+
+    def blocks(self, context: AttentionContext, size: int) -> Blocks | None:
+        """What both allow lies within what either does: the shorter list will do, but the other may mask some of it."""
+        listed = [blocks for side in (self.left, self.right) if (blocks := side.blocks(context, size)) is not None]
+        return replace(min(listed, key=lambda blocks: blocks.keys.shape[-1]), whole=None) if listed else None
+
+
+class Or(_Combined):
+    def allow(self, context: AttentionContext, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return self.left.allow(context, b, h, i, j) | self.right.allow(context, b, h, i, j)
+
+    def shape(self, context: AttentionContext) -> Shape:
+        return "full" if "full" in (self.left.shape(context), self.right.shape(context)) else "mask"
+
+    def blocks(self, context: AttentionContext, size: int) -> Blocks | None:
+        left, right = self.left.blocks(context, size), self.right.blocks(context, size)
+        if left is None or right is None:
+            return None
+        known = left.whole is not None and right.whole is not None
+        marks = [_marked(blocks) for blocks in (left, right)]
+        shape = torch.broadcast_shapes(*(mark.shape[:3] for mark in marks))
+        both = torch.cat([mark.expand(*shape, -1) for mark in marks], -1).sort(-1).values
+        keys = both // 2
+        again = keys[..., 1:] == keys[..., :-1]  # a block that both name counts once: a whole one comes first
+        keys = torch.cat([keys[..., :1], keys[..., 1:].masked_fill(again, -1)], -1)
+        return Blocks(keys, max(left.edge, right.edge), both % 2 == 0 if known else None)
+
+
+def _marked(blocks: Blocks) -> Tensor:
+    """Key blocks as even numbers where they are wholly visible, else odd; those that are none stay below zero."""
+    part = 1 if blocks.whole is None else (~blocks.whole).long()
+    return blocks.keys * 2 + part

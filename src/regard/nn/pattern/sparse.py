@@ -1,4 +1,4 @@
-"""Sparse self-attention: a window, global places, random blocks, and BigBird, which is all three.
+"""Sparse self-attention: a window, global positions, random blocks, and BigBird, which is all three.
 
 Which blocks may be visible is found in time linear in the length; `allow` says exactly what is.
 """
@@ -11,38 +11,38 @@ import torch
 from torch import Tensor
 
 from regard.config import mechanism
-from regard.nn.layout import Call, at, distance
-from regard.nn.pattern.contract import Blocks, Pattern, demand
+from regard.nn.layout import AttentionContext, at, distance
+from regard.nn.pattern.masks import Blocks, Pattern, require_at_least
 
 
-def _tiles(call: Call, size: int) -> int:
-    """How many blocks of `size` the places of a self-attention make; 0 where it is none over whole sequences."""
-    q, k = call.queries, call.keys
+def _tiles(context: AttentionContext, size: int) -> int:
+    """How many blocks of `size` the positions of a self-attention make; 0 where it is none over whole sequences."""
+    q, k = context.queries, context.keys
     return -(-q.length // size) if q.right_padded and k.right_padded and q.length == k.length else 0
 
 
 @dataclass(frozen=True)
 class Band(Pattern):
-    """What lies from `back` blocks before to `ahead` blocks after one's own; blocks of 1 are places."""
+    """What lies from `back` blocks before to `ahead` blocks after one's own; blocks of 1 are positions."""
 
     block: int
     back: int
     ahead: int
 
-    def allow(self, call: Call, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+    def allow(self, context: AttentionContext, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         if self.block == 1:
-            away = distance(call, b, i, j)
+            away = distance(context, b, i, j)
         else:
-            away = at(call.keys.position, b, j) // self.block - at(call.queries.position, b, i) // self.block
+            away = at(context.keys.position, b, j) // self.block - at(context.queries.position, b, i) // self.block
         return (away >= -self.back) & (away <= self.ahead)
 
-    def blocks(self, call: Call, size: int) -> Blocks | None:
-        count = _tiles(call, size)
+    def blocks(self, context: AttentionContext, size: int) -> Blocks | None:
+        count = _tiles(context, size)
         if not count or (size % self.block and self.block % size):
             return None
         slack = max(self.block - size, 0)  # a small tile may stand anywhere in its block
         back, ahead = (min(-(-(n * self.block + slack) // size), count - 1) for n in (self.back, self.ahead))
-        own = torch.arange(count, device=call.keys.position.device)[:, None]
+        own = torch.arange(count, device=context.keys.position.device)[:, None]
         keys = own + torch.arange(-back, ahead + 1, device=own.device)  # [query tiles, M]
         per, of = max(size // self.block, 1), max(self.block // size, 1)  # blocks in a tile, or tiles in a block
         least = keys * per // of - (own * per // of + per - 1)  # how far the nearest blocks of two tiles lie apart
@@ -53,47 +53,47 @@ class Band(Pattern):
 
 
 @mechanism("M3", "|position(j) − position(i)| ≤ r", "Vaswani 2017, 4")
-class Window(Pattern):
-    """A place sees those at most r away."""
+class SlidingWindow(Pattern):
+    """A position sees those at most r away."""
 
-    places: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
+    roles: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
 
     r: int
 
     def __post_init__(self) -> None:
-        demand(f"window({self.r})", "r", self.r, 1)
+        require_at_least(f"window({self.r})", "r", self.r, 1)
 
-    def bind(self, q: Tensor, call: Call, layer: int, past: bool = False) -> Pattern:
+    def bind(self, q: Tensor, context: AttentionContext, layer: int, past: bool = False) -> Pattern:
         return Band(1, self.r, 0 if past else self.r)
 
 
 @mechanism("M5", "position(i) < g or position(j) < g", "Zaheer 2020, 2")
 class Global(Pattern):
-    """The first g places see all, and are seen by all."""
+    """The first g positions see all, and are seen by all."""
 
-    places: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
+    roles: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
 
     g: int
 
     def __post_init__(self) -> None:
-        demand(f"global({self.g})", "g", self.g, 1)
+        require_at_least(f"global({self.g})", "g", self.g, 1)
 
-    def allow(self, call: Call, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        return (at(call.queries.position, b, i) < self.g) | (at(call.keys.position, b, j) < self.g)
+    def allow(self, context: AttentionContext, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return (at(context.queries.position, b, i) < self.g) | (at(context.keys.position, b, j) < self.g)
 
-    def blocks(self, call: Call, size: int) -> Blocks | None:
-        count = _tiles(call, size)
-        none = torch.empty(1, 1, count, 0, dtype=torch.long, device=call.keys.position.device)
-        return Blocks(none, min(self.g, call.keys.length), none.bool()) if count else None
+    def blocks(self, context: AttentionContext, size: int) -> Blocks | None:
+        count = _tiles(context, size)
+        none = torch.empty(1, 1, count, 0, dtype=torch.long, device=context.keys.position.device)
+        return Blocks(none, min(self.g, context.keys.length), none.bool()) if count else None
 
 
 @mechanism(
     "M5", "⌊position(j) / block⌋ ∈ count blocks drawn for (seed, layer, head, ⌊position(i) / block⌋)", "Zaheer 2020, 2"
 )
 class Random(Pattern):
-    """Every block of places sees some blocks drawn at random; under a causal pattern, earlier ones."""
+    """Every block of positions sees some blocks drawn at random; under a causal pattern, earlier ones."""
 
-    places: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
+    roles: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
     by_head = True
 
     count: int
@@ -102,20 +102,20 @@ class Random(Pattern):
 
     def __post_init__(self) -> None:
         for name in ("count", "block"):
-            demand(f"random({self.count}, block={self.block})", name, getattr(self, name), 1)
+            require_at_least(f"random({self.count}, block={self.block})", name, getattr(self, name), 1)
 
     def check(self, longest: int) -> None:
         _enough(self.count, self.block, longest)
 
-    def bind(self, q: Tensor, call: Call, layer: int, past: bool = False) -> Pattern:
-        return _drawn(Draw(self.count, self.block, self.seed, layer, q.shape[1], past), call)
+    def bind(self, q: Tensor, context: AttentionContext, layer: int, past: bool = False) -> Pattern:
+        return _sampled(BlockSampler(self.count, self.block, self.seed, layer, q.shape[1], past), context)
 
 
 @mechanism("M5", "window | global | random, all in blocks", "Zaheer 2020, 2")
 class BigBird(Pattern):
     """In blocks: a window around one's own, the first ones, and some drawn at random from the rest."""
 
-    places: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
+    roles: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
     by_head = True
 
     block: int = 64
@@ -126,28 +126,28 @@ class BigBird(Pattern):
 
     def __post_init__(self) -> None:
         for name, least in (("block", 1), ("window", 1), ("first", 0), ("random", 0)):
-            demand("bigbird", "global" if name == "first" else name, getattr(self, name), least)
+            require_at_least("bigbird", "global" if name == "first" else name, getattr(self, name), least)
         if self.window % 2 == 0:
             raise ValueError(f"bigbird's window is centred on its own block: {self.window} must be odd")
 
     def check(self, longest: int) -> None:
         _enough(self.random, self.block, longest)
 
-    def bind(self, q: Tensor, call: Call, layer: int, past: bool = False) -> Pattern:
+    def bind(self, q: Tensor, context: AttentionContext, layer: int, past: bool = False) -> Pattern:
         side = self.window // 2
         pattern: Pattern = Band(self.block, side, 0 if past else side)
         if self.first:
             pattern = pattern | Global(self.first * self.block)
         if self.random:
-            draw = Draw(self.random, self.block, self.seed, layer, q.shape[1], past, self.first, side)
-            pattern = pattern | _drawn(draw, call)
+            sampler = BlockSampler(self.random, self.block, self.seed, layer, q.shape[1], past, self.first, side)
+            pattern = pattern | _sampled(sampler, context)
         return pattern
 
 
 def _enough(count: int, block: int, longest: int) -> None:
     if count > (exist := -(-longest // block)):
         raise ValueError(
-            f"{count} random blocks cannot be drawn: the longest input of {longest} places has {exist} "
+            f"{count} random blocks cannot be drawn: the longest input of {longest} tokens has {exist} "
             f"of {block}; draw fewer, or smaller ones"
         )
 
@@ -156,25 +156,25 @@ def _enough(count: int, block: int, longest: int) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Drawn(Pattern):
-    """Blocks that were drawn for every head and block of queries."""
+class SampledBlocks(Pattern):
+    """Blocks that were sampled for every head and block of queries."""
 
     by_head = True
 
     table: Tensor  # [B or 1, H, query blocks, count] blocks of keys; -1: none
     block: int
 
-    def allow(self, call: Call, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        asks = at(call.queries.position, b, i) // self.block
-        asked = at(call.keys.position, b, j) // self.block
+    def allow(self, context: AttentionContext, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        query = at(context.queries.position, b, i) // self.block
+        key = at(context.keys.position, b, j) // self.block
         row = b if len(self.table) > 1 else torch.zeros_like(b)
-        seen = self.table[row, h, asks, 0] == asked
+        seen = self.table[row, h, query, 0] == key
         for n in range(1, self.table.shape[-1]):
-            seen = seen | (self.table[row, h, asks, n] == asked)
+            seen = seen | (self.table[row, h, query, n] == key)
         return seen
 
-    def blocks(self, call: Call, size: int) -> Blocks | None:
-        count = _tiles(call, size)
+    def blocks(self, context: AttentionContext, size: int) -> Blocks | None:
+        count = _tiles(context, size)
         if not count or self.block % size:
             return None
         of = self.block // size  # tiles in a block
@@ -185,8 +185,8 @@ class Drawn(Pattern):
 
 
 @dataclass(frozen=True)
-class Draw:
-    """What the blocks of one attention are drawn by: a number, not a device or a batch, decides."""
+class BlockSampler:
+    """A sampler of an attention's random blocks: the same on every device and in every batch."""
 
     count: int
     block: int
@@ -197,8 +197,8 @@ class Draw:
     first: int = 0  # blocks that are seen anyway, at the start
     side: int = -1  # and on either side of one's own; -1: one's own may be drawn too
 
-    def among(self, blocks: int, lengths: Tensor) -> Tensor:
-        """For rows of `lengths` places [B], the keys of query blocks 0, 1, 2 … [B, H, blocks, count]; -1: no more.
+    def sample(self, blocks: int, lengths: Tensor) -> Tensor:
+        """For rows of `lengths` positions [B], the keys of query blocks 0, 1, 2 … [B, H, blocks, count]; -1: no more.
 
         Candidates are first … low − 1 and high … stop − 1.
         """
@@ -211,10 +211,10 @@ class Draw:
             stop = high = low
         low, high = torch.minimum(low, stop), torch.minimum(high, stop)
         size = (low - self.first + stop - high).clamp(min=0)
-        place = self._without_replacement(own, size)  # [B, H, blocks, count]
-        key = place + self.first
+        number = self._without_replacement(own, size)  # [B, H, blocks, count]
+        key = number + self.first
         key = torch.where(key >= low[..., None], key + (high - low)[..., None], key)
-        return key.masked_fill(place < 0, -1)
+        return key.masked_fill(number < 0, -1)
 
     def _without_replacement(self, own: Tensor, size: Tensor) -> Tensor:
         """`count` of the numbers below `size` [B, 1, blocks], all different (Floyd's algorithm, Bentley 1987)."""
@@ -230,18 +230,21 @@ class Draw:
         return torch.stack(drawn, -1)
 
 
-def _drawn(draw: Draw, call: Call) -> Drawn:
-    """The same object for the same draw, so that what kernels derive from it can be kept."""
-    blocks = -(-call.queries.end // draw.block)
-    if draw.past or call.keys.real is None:  # all rows alike
-        return _alike(draw, blocks, 0 if draw.past else call.keys.length, call.keys.position.device)
-    return call.once(("drawn", draw), lambda: Drawn(draw.among(blocks, call.keys.lengths()), draw.block))
+def _sampled(sampler: BlockSampler, context: AttentionContext) -> SampledBlocks:
+    """The same object for the same sampler, so that what kernels derive from it can be kept."""
+    blocks = -(-context.queries.end // sampler.block)
+    if sampler.past or context.keys.real is None:  # all rows alike
+        return _shared_sample(sampler, blocks, 0 if sampler.past else context.keys.length, context.keys.position.device)
+    return context.once(
+        ("sampled blocks", sampler),
+        lambda: SampledBlocks(sampler.sample(blocks, context.keys.lengths()), sampler.block),
+    )
 
 
 @lru_cache(maxsize=256)
 @torch.inference_mode(False)
-def _alike(draw: Draw, blocks: int, length: int, device: torch.device) -> Drawn:
-    return Drawn(draw.among(blocks, torch.tensor([length], device=device)), draw.block)
+def _shared_sample(sampler: BlockSampler, blocks: int, length: int, device: torch.device) -> SampledBlocks:
+    return SampledBlocks(sampler.sample(blocks, torch.tensor([length], device=device)), sampler.block)
 
 
 def _hash(*parts: int | Tensor) -> Tensor:

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from regard.config import mechanism
-from regard.nn.layout import Call
-from regard.nn.position.contract import Bias, Choice, Position
+from regard.nn.layout import AttentionContext
+from regard.nn.position.contract import Bias, Position, PositionChoice
 from regard.nn.sizes import Sizes
 
 
@@ -28,19 +28,19 @@ class Alibi(Position):
         super().__init__()
         self.register_buffer("slopes", slopes(heads), persistent=False)
 
-    def bias(self, q: Tensor, call: Call) -> Bias | None:
-        return Bias.by_distance(call.once(("alibi", self, q.dtype), lambda: self._table(q, call)), call)
+    def bias(self, q: Tensor, context: AttentionContext) -> Bias | None:
+        return Bias.by_distance(context.once(("alibi", self, q.dtype), lambda: self._table(q, context)), context)
 
-    def _table(self, q: Tensor, call: Call) -> Tensor:
-        """−m_h · |j − i| for every distance that the call can have [1, H, 1, R]."""
-        far = max(call.queries.end, call.keys.end) - 1
+    def _table(self, q: Tensor, context: AttentionContext) -> Tensor:
+        """−m_h · |j − i| for every distance that the context can have [1, H, 1, R]."""
+        far = max(context.queries.end, context.keys.end) - 1
         away = torch.arange(-far, far + 1, device=q.device).abs()
         table = -self.slopes[:, None, None] * away  # [H, 1, R]
         return table[None].to(torch.promote_types(q.dtype, torch.float32))
 
 
 @mechanism("P6", "−m_h · |j − i|, m_h = 2^(−8h/H)", "Press 2022, 3")
-class AlibiConfig(Choice):
+class AlibiConfig(PositionChoice):
     """Scores fall with the distance, faster in some heads than in others; nothing is learned.
 
     The paper has a causal model; where both sides are seen, both are penalised alike, so that an encoder without other
@@ -49,5 +49,5 @@ class AlibiConfig(Choice):
 
     kind: Literal["alibi"] = "alibi"
 
-    def build(self, sizes: Sizes, place: str = "encoder") -> Position:
+    def build(self, sizes: Sizes, role: str = "encoder") -> Position:
         return Alibi(sizes.heads)

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from regard.nn.layout import Call, Grid, Layout, distance
+from regard.nn.layout import AttentionContext, Grid, Layout, distance
 from regard.nn.sizes import Sizes
 
 
@@ -19,22 +19,22 @@ class Bias:
 
     table: Tensor  # [B or 1, H or 1, Q or 1, R]
     column: Callable[[Tensor, Tensor, Tensor], Tensor]  # (b, i, j) -> which of the R columns
-    key: Hashable = None  # a name for `column`, under which the layers of a call share its dense form
+    key: Hashable = None  # a name for `column`, under which the layers of a context share its dense form
 
     @staticmethod
-    def by_distance(table: Tensor, call: Call) -> "Bias":
+    def by_distance(table: Tensor, context: AttentionContext) -> "Bias":
         """The columns are the distances −r … r from query to key; what is farther uses the first or the last."""
         far = table.shape[-1] // 2
-        return Bias(table, lambda b, i, j: clipped(call, far, b, i, j), ("clipped", far))
+        return Bias(table, lambda b, i, j: clipped_distance(context, far, b, i, j), ("clipped", far))
 
-    def dense(self, call: Call) -> Tensor:
-        """What is added to scores [B, H, Q, K], of a shape that broadcasts to it."""
+    def dense(self, context: AttentionContext) -> Tensor:
+        """The bias on scores [B, H, Q, K], of a shape that broadcasts to it."""
 
         def columns() -> Tensor:
-            b, _, i, j = call.grid()
+            b, _, i, j = context.grid()
             return self.column(b, i, j)
 
-        return self.look_up(columns() if self.key is None else call.once(self.key, columns))
+        return self.look_up(columns() if self.key is None else context.once(self.key, columns))
 
     def look_up(self, column: Tensor) -> Tensor:
         """The table at columns [..., Q, K]."""
@@ -43,16 +43,16 @@ class Bias:
         return self.table.expand(*shape, -1).gather(-1, column.expand(*shape, -1))
 
 
-def clipped(call: Call, far: int, b: Tensor, i: Tensor, j: Tensor) -> Tensor:
+def clipped_distance(context: AttentionContext, far: int, b: Tensor, i: Tensor, j: Tensor) -> Tensor:
     """Distances from query to key as columns: −far and less is 0, 0 is `far`, far and more is 2·far."""
-    return distance(call, b, i, j).clamp(-far, far) + far
+    return distance(context, b, i, j).clamp(-far, far) + far
 
 
 class Position(nn.Module):
     """No position at all: attention is then blind to order (P0)."""
 
     mixes = False  # True where `mix` adds to the output, which only plain and block backends serve
-    longest: int | None = None  # places that it can tell apart, where there is a limit
+    longest: int | None = None  # positions that it can tell apart, where there is a limit
 
     @property
     def biases(self) -> bool:
@@ -63,21 +63,21 @@ class Position(nn.Module):
         return x
 
     def rotate(self, x: Tensor, layout: Layout) -> Tensor:
-        """Queries or keys [B, H, N, d] at their places; keys are rotated once, before they are cached."""
+        """Queries or keys [B, H, N, d] at their positions; keys are rotated once, before they are cached."""
         return x
 
-    def bias(self, q: Tensor, call: Call) -> Bias | None:
+    def bias(self, q: Tensor, context: AttentionContext) -> Bias | None:
         return None
 
-    def mix(self, weights: Tensor, call: Call, grid: Grid) -> Tensor | None:
-        """What weights [B, H, Q, K] of the places in `grid` add to the output [B, H, Q, d_v]."""
+    def mix(self, weights: Tensor, context: AttentionContext, grid: Grid) -> Tensor | None:
+        """What weights [B, H, Q, K] at the positions in `grid` add to the output [B, H, Q, d_v]."""
         return None
 
 
-class Choice:
-    """What the configs of all positions have; a choice says what differs."""
+class PositionChoice:
+    """The base of all position configs."""
 
-    places: ClassVar[tuple[str, ...]] = ("encoder", "decoder")  # where it can stand
+    roles: ClassVar[tuple[str, ...]] = ("encoder", "decoder")  # of the attentions that can have it
 
     def check(self, sizes: Sizes) -> None:
         """Raise ValueError where a model of these sizes cannot have these positions."""

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 Join = Literal["add", "concat"]
 
 
-class Add(nn.Module):
+class AddJoin(nn.Module):
     """x + p (Vaswani 2017, 3.5)."""
 
     def __init__(self, size: int) -> None:
@@ -18,7 +18,7 @@ class Add(nn.Module):
         return x + p
 
 
-class Concat(nn.Module):
+class ConcatJoin(nn.Module):
     """W [x; p]: adding is the case W = [I, I]."""
 
     def __init__(self, size: int) -> None:
@@ -36,4 +36,4 @@ class Concat(nn.Module):
             self.project.weight.copy_(torch.cat([eye, eye], 1))
 
 
-JOINS: dict[str, type[Add] | type[Concat]] = {"add": Add, "concat": Concat}
+JOINS: dict[str, type[AddJoin] | type[ConcatJoin]] = {"add": AddJoin, "concat": ConcatJoin}

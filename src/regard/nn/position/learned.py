@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from regard.config import at_least, mechanism, option
 from regard.errors import RegardError
 from regard.nn.layout import Layout
-from regard.nn.position.contract import Choice, Position
+from regard.nn.position.contract import Position, PositionChoice
 from regard.nn.position.join import JOINS, Join
 from regard.nn.sizes import Sizes
 
@@ -24,7 +24,7 @@ class Learned(Position):
     def embed(self, x: Tensor, layout: Layout) -> Tensor:
         if layout.end > len(self.table):
             raise RegardError(
-                f"the input has {layout.end} places, but learned positions end at {len(self.table)}; "
+                f"the input has {layout.end} tokens, but learned positions end at {len(self.table)}; "
                 "shorten it, or train with a larger model.position.length"
             )
         vectors = self.table[: layout.length] if layout.right_padded else F.embedding(layout.position, self.table)
@@ -32,7 +32,7 @@ class Learned(Position):
 
 
 @mechanism("P2", "x_p + E[p]", "Gehring 2017, 3.1; Vaswani 2017, table 3 (E)")
-class LearnedConfig(Choice):
+class LearnedConfig(PositionChoice):
     """A table with a vector for each position; there is nothing past its end."""
 
     kind: Literal["learned"] = "learned"
@@ -42,5 +42,5 @@ class LearnedConfig(Choice):
     def __post_init__(self) -> None:
         at_least(self, 1, "length")
 
-    def build(self, sizes: Sizes, place: str = "encoder") -> Position:
+    def build(self, sizes: Sizes, role: str = "encoder") -> Position:
         return Learned(sizes.size, self.length, self.join)

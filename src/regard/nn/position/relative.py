@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from regard.config import at_least, mechanism, option
-from regard.nn.layout import Call, Grid
-from regard.nn.position.contract import Bias, Choice, Position, clipped
+from regard.nn.layout import AttentionContext, Grid
+from regard.nn.position.contract import Bias, Position, PositionChoice, clipped_distance
 from regard.nn.sizes import Sizes
 
 
@@ -20,13 +20,13 @@ class RelativeKeys(Position):
         self.distance, self.scale = distance, sizes.d_k**-0.5
         self.keys = _table(distance, sizes.d_k)
 
-    def bias(self, q: Tensor, call: Call) -> Bias:
+    def bias(self, q: Tensor, context: AttentionContext) -> Bias:
         table = (q * self.scale) @ self.keys.T  # [B, H, Q, 2k+1] (Shaw 2018, eq. 5)
-        return Bias(table, partial(self.column, call), (type(self).column, self.distance))
+        return Bias(table, partial(self.column, context), (type(self).column, self.distance))
 
-    def column(self, call: Call, b: Tensor, i: Tensor, j: Tensor) -> Tensor:
+    def column(self, context: AttentionContext, b: Tensor, i: Tensor, j: Tensor) -> Tensor:
         """Which of the vectors query i has for key j."""
-        return clipped(call, self.distance, b, i, j)
+        return clipped_distance(context, self.distance, b, i, j)
 
 
 class RelativeKeysValues(RelativeKeys):
@@ -38,10 +38,10 @@ class RelativeKeysValues(RelativeKeys):
         super().__init__(sizes, distance)
         self.values = _table(distance, sizes.d_v)
 
-    def mix(self, weights: Tensor, call: Call, grid: Grid) -> Tensor:
+    def mix(self, weights: Tensor, context: AttentionContext, grid: Grid) -> Tensor:
         """Weights of equal distance are summed first: no [Q, K, d_v] is ever built."""
         b, _, i, j = grid
-        column = self.column(call, b, i, j).expand_as(weights)
+        column = self.column(context, b, i, j).expand_as(weights)
         empty = weights.new_zeros(*weights.shape[:-1], len(self.values))
         return empty.scatter_add(-1, column, weights) @ self.values  # [B, H, Q, d_v] (Shaw 2018, eq. 3)
 
@@ -54,7 +54,7 @@ TERMS: dict[str, type[RelativeKeys]] = {"keys": RelativeKeys, "keys_values": Rel
 
 
 @mechanism("P3", "q_iᵀ(k_j + aᴷ_{j−i}) / √d_k; Σ_j w_ij (v_j + aⱽ_{j−i}); j−i clipped to ±distance", "Shaw 2018, 3.2")
-class RelativeConfig(Choice):
+class RelativeConfig(PositionChoice):
     """Learned vectors for the distance from query to key, clipped, on keys and values.
 
     All heads share them, and so do all layers: one object serves the stack. The paper's layers have their own;
@@ -62,11 +62,11 @@ class RelativeConfig(Choice):
     """
 
     kind: Literal["relative"] = "relative"
-    distance: int = option(16, "places farther than this count as this far")
+    distance: int = option(16, "positions farther than this count as this far")
     terms: Literal["keys", "keys_values"] = option("keys_values", "on the keys alone, which is faster, or on both")
 
     def __post_init__(self) -> None:
         at_least(self, 1, "distance")
 
-    def build(self, sizes: Sizes, place: str = "encoder") -> Position:
+    def build(self, sizes: Sizes, role: str = "encoder") -> Position:
         return TERMS[self.terms](sizes, self.distance)

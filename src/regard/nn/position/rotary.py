@@ -8,8 +8,8 @@ from torch import Tensor
 from regard.config import mechanism, option
 from regard.nn import dispatch
 from regard.nn.layout import Layout
-from regard.nn.position.contract import Choice, Position
-from regard.nn.position.sinusoidal import Waves
+from regard.nn.position.contract import Position, PositionChoice
+from regard.nn.position.sinusoidal import SinusoidTable
 from regard.nn.sizes import Sizes
 
 PAIRS = {"interleaved": (-1, (-1, 2)), "halves": (-2, (2, -1))}  # where the two of a pair stand once d_k is unfolded
@@ -19,20 +19,20 @@ class Rotary(Position):
     def __init__(self, d_k: int, layout: str, base: float) -> None:
         super().__init__()
         self.axis, self.unfolded = PAIRS[layout]
-        self.waves = Waves(d_k, "halves", base)
+        self.waves = SinusoidTable(d_k, "halves", base)
 
     def rotate(self, x: Tensor, layout: Layout) -> Tensor:
         """(a, b) → (a cos pθ − b sin pθ, a sin pθ + b cos pθ), θ_i = base^(−2i/d_k) (Su 2021, eq. 34)."""
         waves = self.waves(layout, torch.promote_types(x.dtype, torch.float32))  # bfloat16 is too coarse for angles
         if fast := dispatch.fast("rotate", x):
-            return fast(x, waves, self.axis == -1)  # type: ignore[no-any-return]
+            return fast(x, waves, self.axis == -1)
         sin, cos = waves.unsqueeze(-3).chunk(2, -1)  # [B or 1, 1, N, d/2]
         a, b = x.unflatten(-1, self.unfolded).unbind(self.axis)  # [B, H, N, d/2]
         return torch.stack([a * cos - b * sin, a * sin + b * cos], self.axis).flatten(-2).to(x.dtype)
 
 
 @mechanism("P4", "(R_i q)ᵀ(R_j k) = qᵀ R_{j−i} k, R_p turns pair n by p · base^(−2n/d_k)", "Su 2021, 3.2")
-class RotaryConfig(Choice):
+class RotaryConfig(PositionChoice):
     """Queries and keys are rotated by their position; nothing is learned."""
 
     kind: Literal["rotary"] = "rotary"
@@ -47,5 +47,5 @@ class RotaryConfig(Choice):
         if sizes.d_k % 2:
             raise ValueError(f"rotary positions turn pairs of dimensions, and a head's d_k of {sizes.d_k} is odd")
 
-    def build(self, sizes: Sizes, place: str = "encoder") -> Position:
+    def build(self, sizes: Sizes, role: str = "encoder") -> Position:
         return Rotary(sizes.d_k, self.layout, self.base)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from regard.config import mechanism, option
 from regard.nn.layout import Layout
-from regard.nn.position.contract import Choice, Position
+from regard.nn.position.contract import Position, PositionChoice
 from regard.nn.position.join import JOINS, Join
 from regard.nn.sizes import Sizes
 
@@ -24,30 +24,30 @@ def sinusoids(position: Tensor, size: int, layout: str = "interleaved", base: fl
     return torch.stack([angle.sin(), angle.cos()], -1).flatten(-2)
 
 
-class Waves(nn.Module):
-    """Sinusoids at the places of a layout. Any position can be computed, so the table grows when needed."""
+class SinusoidTable(nn.Module):
+    """Sinusoids at the positions of a layout. Any position can be computed, so the table grows when needed."""
 
     table: Tensor
 
     def __init__(self, size: int, layout: str, base: float = 10000.0) -> None:
         super().__init__()
         self.kind = (size, layout, base)
-        self.ready: dict[tuple[torch.dtype, torch.device], Tensor] = {}  # the table as it is asked for
-        self.earlier: list[Tensor] = []  # shorter ones: launches that are recorded go on reading them
+        self.cast: dict[tuple[torch.dtype, torch.device], Tensor] = {}  # the table, by dtype and device
+        self.earlier: list[Tensor] = []  # shorter ones, which captured CUDA graphs still read
         self.register_buffer("table", sinusoids(torch.arange(1024), *self.kind), persistent=False)
 
     def forward(self, layout: Layout, dtype: torch.dtype) -> Tensor:
         """[N, D] or [B, N, D]"""
         kind = dtype, self.table.device
-        table = self.ready.get(kind)
+        table = self.cast.get(kind)
         if table is None or layout.end > len(table):
             if table is not None:
                 self.earlier.append(table)
-            table = self.ready[kind] = self._made(layout.end, dtype)
+            table = self.cast[kind] = self._table(layout.end, dtype)
         return table[: layout.length] if layout.right_padded else nn.functional.embedding(layout.position, table)
 
-    @torch.inference_mode(False)  # what is made while measuring serves learning, too
-    def _made(self, end: int, dtype: torch.dtype) -> Tensor:
+    @torch.inference_mode(False)  # a table made during validation serves training too
+    def _table(self, end: int, dtype: torch.dtype) -> Tensor:
         if end > len(self.table):
             self.table = sinusoids(torch.arange(2 * end, device=self.table.device), *self.kind).to(self.table.dtype)
         return self.table.to(dtype)
@@ -56,14 +56,14 @@ class Waves(nn.Module):
 class Sinusoidal(Position):
     def __init__(self, size: int, layout: str, join: str = "add") -> None:
         super().__init__()
-        self.waves, self.join = Waves(size, layout), JOINS[join](size)
+        self.waves, self.join = SinusoidTable(size, layout), JOINS[join](size)
 
     def embed(self, x: Tensor, layout: Layout) -> Tensor:
         return self.join(x, self.waves(layout, x.dtype))
 
 
 @mechanism("P1", "PE(p, 2i) = sin(p / 10000^(2i/D)), PE(p, 2i+1) = cos(p / 10000^(2i/D))", "Vaswani 2017, 3.5")
-class SinusoidalConfig(Choice):
+class SinusoidalConfig(PositionChoice):
     """Waves of geometric wavelengths, added to the word vectors; nothing is learned."""
 
     kind: Literal["sinusoidal"] = "sinusoidal"
@@ -74,5 +74,5 @@ class SinusoidalConfig(Choice):
         if sizes.size % 2:
             raise ValueError(f"sinusoidal positions are pairs of sine and cosine, and the size {sizes.size} is odd")
 
-    def build(self, sizes: Sizes, place: str = "encoder") -> Position:
+    def build(self, sizes: Sizes, role: str = "encoder") -> Position:
         return Sinusoidal(sizes.size, self.layout, self.join)

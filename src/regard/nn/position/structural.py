@@ -1,4 +1,4 @@
-"""Where a word hangs in its dependency tree, beside where it stands in the sentence."""
+"""Structural positions: a word's depth in its dependency tree, beside its position in the sentence."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -8,11 +8,11 @@ from torch import Tensor
 
 from regard.config import at_least, mechanism, option
 from regard.errors import RegardError
-from regard.nn.layout import Call, Grid, Layout, Tree, at, distance
-from regard.nn.position.contract import Bias, Choice, Position
-from regard.nn.position.join import Concat
+from regard.nn.layout import AttentionContext, Grid, Layout, Tree, at, distance
+from regard.nn.position.contract import Bias, Position, PositionChoice
+from regard.nn.position.join import ConcatJoin
 from regard.nn.position.relative import RelativeKeysValues
-from regard.nn.position.sinusoidal import SinusoidalConfig, Waves
+from regard.nn.position.sinusoidal import SinusoidalConfig, SinusoidTable
 from regard.nn.sizes import Sizes
 
 
@@ -21,7 +21,7 @@ class Depth(Position):
 
     def __init__(self, size: int) -> None:
         super().__init__()
-        self.waves, self.join = Waves(size, "interleaved"), Concat(size)
+        self.waves, self.join = SinusoidTable(size, "interleaved"), ConcatJoin(size)
 
     def embed(self, x: Tensor, layout: Layout) -> Tensor:
         depth = tree_of(layout).depth.clamp(max=len(self.waves.table) - 1)  # no sentence is as deep
@@ -29,21 +29,21 @@ class Depth(Position):
         return x + self.join(structural, sequential).tanh()
 
 
-class Apart(RelativeKeysValues):
-    """Shaw's vectors, for how far apart two places are in the tree."""
+class TreeRelative(RelativeKeysValues):
+    """Shaw's vectors, for distances in the tree."""
 
-    def column(self, call: Call, b: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        return apart(call, b, i, j).clamp(-self.distance, self.distance) + self.distance
+    def column(self, context: AttentionContext, b: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return tree_distance(context, b, i, j).clamp(-self.distance, self.distance) + self.distance
 
 
-def apart(call: Call, b: Tensor, i: Tensor, j: Tensor) -> Tensor:
-    """depth_j − depth_i where one lies above the other, else ±(depth_i + depth_j), the sign by who comes first."""
-    own, other = tree_of(call.queries), tree_of(call.keys)
+def tree_distance(context: AttentionContext, b: Tensor, i: Tensor, j: Tensor) -> Tensor:
+    """depth_j − depth_i where one lies above the other, else ±(depth_i + depth_j), the sign by which comes first."""
+    own, other = tree_of(context.queries), tree_of(context.keys)
     here, there = at(own.depth, b, i), at(other.depth, b, j)
     enter, start = at(own.enter, b, i), at(other.enter, b, j)
     below = (enter <= start) & (start < at(own.leave, b, i))  # j is below i, or is its own word
     above = (start <= enter) & (enter < at(other.leave, b, j))
-    return torch.where(below | above, there - here, distance(call, b, i, j).sign() * (here + there))
+    return torch.where(below | above, there - here, distance(context, b, i, j).sign() * (here + there))
 
 
 def tree_of(layout: Layout) -> Tree:
@@ -56,7 +56,7 @@ def tree_of(layout: Layout) -> Tree:
 
 
 @dataclass(frozen=True)
-class Sum(Bias):
+class SumBias(Bias):
     """Several columns of one table for each query and key, stacked in front: what they hold is added up."""
 
     def look_up(self, column: Tensor) -> Tensor:
@@ -64,12 +64,12 @@ class Sum(Bias):
         return super().look_up(first) + super().look_up(second)
 
     @staticmethod
-    def of(first: Bias, second: Bias) -> "Sum":
+    def of(first: Bias, second: Bias) -> "SumBias":
         def column(b: Tensor, i: Tensor, j: Tensor) -> Tensor:
             pair = first.column(b, i, j), first.table.shape[-1] + second.column(b, i, j)
             return torch.stack(torch.broadcast_tensors(*pair))
 
-        return Sum(torch.cat([first.table, second.table], -1), column, ("sum", first.key, second.key))
+        return SumBias(torch.cat([first.table, second.table], -1), column, ("sum", first.key, second.key))
 
 
 class Relative(Position):
@@ -79,13 +79,13 @@ class Relative(Position):
 
     def __init__(self, sizes: Sizes, distance: int) -> None:
         super().__init__()
-        self.sequential, self.structural = RelativeKeysValues(sizes, distance), Apart(sizes, distance)
+        self.sequential, self.structural = RelativeKeysValues(sizes, distance), TreeRelative(sizes, distance)
 
-    def bias(self, q: Tensor, call: Call) -> Bias:
-        return Sum.of(self.sequential.bias(q, call), self.structural.bias(q, call))
+    def bias(self, q: Tensor, context: AttentionContext) -> Bias:
+        return SumBias.of(self.sequential.bias(q, context), self.structural.bias(q, context))
 
-    def mix(self, weights: Tensor, call: Call, grid: Grid) -> Tensor:
-        return self.sequential.mix(weights, call, grid) + self.structural.mix(weights, call, grid)
+    def mix(self, weights: Tensor, context: AttentionContext, grid: Grid) -> Tensor:
+        return self.sequential.mix(weights, context, grid) + self.structural.mix(weights, context, grid)
 
 
 class Both(Relative):
@@ -103,7 +103,7 @@ class Both(Relative):
     "on one path, else sign(j−i)(depth_i + depth_j)",
     "Wang, Tu, Wang, Shi 2019",
 )
-class StructuralConfig(Choice):
+class StructuralConfig(PositionChoice):
     """Depth in the dependency tree and distance in it, each beside its sequential counterpart; heads are given.
 
     The paper: abs(x) is the distance to the main verb in the tree, its depth; rel is the difference of depths on one
@@ -112,7 +112,7 @@ class StructuralConfig(Choice):
     tanh(W [PE(i); PE(depth_i)]); that any two words above each other are on one path; signs, key minus query.
     """
 
-    places: ClassVar[tuple[str, ...]] = ("encoder",)
+    roles: ClassVar[tuple[str, ...]] = ("encoder",)
 
     kind: Literal["structural"] = "structural"
     terms: Literal["absolute", "relative", "both"] = option(
@@ -127,7 +127,7 @@ class StructuralConfig(Choice):
         if self.terms != "relative":
             SinusoidalConfig().check(sizes)
 
-    def build(self, sizes: Sizes, place: str = "encoder") -> Position:
+    def build(self, sizes: Sizes, role: str = "encoder") -> Position:
         if self.terms == "absolute":
             return Depth(sizes.size)
         return {"relative": Relative, "both": Both}[self.terms](sizes, self.distance)

@@ -1,19 +1,18 @@
-"""One attention as a picture for a paper: a heat map with its words, by matplotlib."""
+"""One attention as a heat map with its tokens, by matplotlib."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from regard.errors import RegardError
 from regard.io.atomic import atomic_write
-from regard.look.pack import lists
+from regard.look.quantize import Json, unpack_weights
 
 FONTS = ("DejaVu Sans", "Noto Sans CJK SC", "Noto Serif CJK SC", "PingFang SC", "Microsoft YaHei", "SimHei")
 
 
-def draw(
-    data: dict[str, Any], path: Path, place: str | None = None, layer: int | None = None, head: int | None = None
+def plot_attention(
+    data: Json, path: Path, place: str | None = None, layer: int | None = None, head: int | None = None
 ) -> None:
     """Weights of a place (by default the last: to the source), of a layer (by default the last) and of a head, from 1
     on (by default the mean of all)."""
@@ -27,14 +26,16 @@ def draw(
     places = {each["name"]: each for each in data["places"]}
     if place is not None and place not in places:
         raise RegardError(f"this model has no attention {place!r}; it has {', '.join(places)}")
-    found = places[place or data["places"][-1]["name"]]
+    attention = places[place or data["places"][-1]["name"]]
     for name, value in (("layer", layer), ("head", head)):
-        if value is not None and not 1 <= value <= found[f"{name}s"]:
-            raise RegardError(f"there is no {name} {value}; write 1 to {found[f'{name}s']}")
-    chosen = np.array(lists(found["weights"])[(layer or found["layers"]) - 1], dtype=float)  # [H, Q, K], NaN: hidden
+        if value is not None and not 1 <= value <= attention[f"{name}s"]:
+            raise RegardError(f"there is no {name} {value}; write 1 to {attention[f'{name}s']}")
+    chosen = np.array(
+        unpack_weights(attention["weights"])[(layer or attention["layers"]) - 1], dtype=float
+    )  # [H, Q, K], NaN: hidden
     weights = np.nan_to_num(chosen).mean(0) if head is None else np.nan_to_num(chosen[head - 1])
     known = {font.name for font in font_manager.fontManager.ttflist}
-    queries, keys = ([_shown(word) for word in found[side]] for side in ("queries", "keys"))
+    queries, keys = ([_shown(word) for word in attention[side]] for side in ("queries", "keys"))
     with matplotlib.rc_context({"font.family": [font for font in FONTS if font in known], "svg.fonttype": "none"}):
         figure, axes = pyplot.subplots(figsize=(2 + 0.27 * len(keys), 1.6 + 0.27 * len(queries)), layout="constrained")
         axes.imshow(weights, cmap="Blues", vmin=0, vmax=1, aspect="equal")
@@ -43,9 +44,9 @@ def draw(
         axes.xaxis.tick_top()
         axes.tick_params(length=0)
         which = "mean of heads" if head is None else f"head {head}"
-        axes.set_xlabel(f"{found['title']}, layer {layer or found['layers']}, {which}")
+        axes.set_xlabel(f"{attention['title']}, layer {layer or attention['layers']}, {which}")
         try:
-            with atomic_write(path, "wb") as file:  # a few words are narrower than what is said below them: tight
+            with atomic_write(path, "wb") as file:  # tight: few tokens are narrower than the label below them
                 figure.savefig(file, format=path.suffix[1:] or "png", dpi=200, bbox_inches="tight")
         except ValueError as error:  # a format that is not known
             raise RegardError(f"{path}: cannot be written ({error})") from None

@@ -12,8 +12,8 @@ from regard import text
 from regard.decoding import Greedy
 from regard.errors import RegardError
 from regard.look import look
-from regard.look.pack import lists, packed, shares
-from regard.look.reading import LIMIT
+from regard.look.model_inputs import LIMIT
+from regard.look.quantize import pack_vectors, pack_weights, unpack_weights
 from regard.nn.attention import Attention
 from regard.text.config import Bpe, ByteBpe
 from tests.look.small import TEXT, opened, translator, vectors, walked, weights
@@ -270,7 +270,7 @@ def test_what_cannot_be_shown_is_said(made: Any, tmp_path: Path) -> None:
 
 
 def test_a_page_that_would_be_too_large_has_no_walk(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("regard.look.walk.BUDGET", 100)
+    monkeypatch.setattr("regard.look.internals.BUDGET", 100)
     data = look(made, TEXT)
     assert data["walk"] == {"left_out": "size"}
     assert data["places"]
@@ -283,11 +283,11 @@ def test_packed_numbers_come_back() -> None:
     x = torch.randn(3, 5, 7, dtype=torch.float64) * torch.tensor([1e-3, 1.0, 50.0])[:, None, None]
     x[2, 0, 0] = 0.0
     largest = x.abs().amax((1, 2), keepdim=True).numpy()
-    assert (np.abs(vectors(packed(x)) - x.numpy()) <= largest / 65000).all()
-    assert vectors(packed(torch.zeros(1, 2))).tolist() == [[0.0, 0.0]]
+    assert (np.abs(vectors(pack_vectors(x)) - x.numpy()) <= largest / 65000).all()
+    assert vectors(pack_vectors(torch.zeros(1, 2))).tolist() == [[0.0, 0.0]]
     w = torch.tensor([[0.0, 1.0, 0.12341]])
-    assert lists(shares(w)) == [[0.0, 1.0, 0.1234]]
-    assert lists(shares(w, torch.tensor([[True, False, False]])))[0][0] is None
+    assert unpack_weights(pack_weights(w)) == [[0.0, 1.0, 0.1234]]
+    assert unpack_weights(pack_weights(w, torch.tensor([[True, False, False]])))[0][0] is None
 
 
 def test_pieces_are_shown_as_people_read_them(made: Any) -> None:

@@ -1,4 +1,4 @@
-"""Many numbers in little text: base64 of 16-bit whole numbers, the low byte first. `page/look.js` reads the same."""
+"""Tensors as base64 of 16-bit integers, the low byte first. `page/look.js` reads the same."""
 
 import base64
 from typing import Any
@@ -6,18 +6,20 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-HIDDEN, ONE = 65535, 65534  # of weights: a place that may not be seen, and the weight 1
+Json = dict[str, Any]
+
+HIDDEN, ONE = 65535, 65534  # of weights: a masked key, and the weight 1
 
 
-def shares(weights: Tensor, hidden: Tensor | None = None) -> dict[str, Any]:
-    """Numbers from 0 to 1, as n/65534: right to 8 millionths. 65535 says that a place is hidden."""
+def pack_weights(weights: Tensor, hidden: Tensor | None = None) -> Json:
+    """Numbers from 0 to 1, as n/65534: right to 8 millionths. 65535 is a masked key."""
     whole = np.rint(weights.cpu().double().clamp(0, 1).numpy() * ONE)
     if hidden is not None:
         whole[hidden.cpu().numpy()] = HIDDEN
     return {"shape": list(whole.shape), "data": _text(whole.astype("<u2"))}
 
 
-def packed(vectors: Tensor) -> dict[str, Any]:
+def pack_vectors(vectors: Tensor) -> Json:
     """Any numbers [H, …], as n · step of their head: right to 1/65534 of the largest there."""
     numbers = vectors.cpu().double().numpy()
     largest = np.abs(numbers).reshape(len(numbers), -1).max(1, initial=0.0)
@@ -26,9 +28,9 @@ def packed(vectors: Tensor) -> dict[str, Any]:
     return {"shape": list(whole.shape), "steps": steps.tolist(), "data": _text(whole.astype("<i2"))}
 
 
-def lists(found: dict[str, Any]) -> Any:
-    """What `shares` packed, as nested lists of numbers with 4 digits; None where a place is hidden."""
-    whole = np.frombuffer(base64.b64decode(found["data"]), "<u2").reshape(found["shape"])
+def unpack_weights(data: Json) -> Any:
+    """The weights of `pack_weights`, as nested lists of numbers with 4 digits; None where a key is masked."""
+    whole = np.frombuffer(base64.b64decode(data["data"]), "<u2").reshape(data["shape"])
     numbers = np.round(whole / ONE, 4).astype(object)
     numbers[whole == HIDDEN] = None
     return numbers.tolist()

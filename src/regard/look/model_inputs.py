@@ -1,0 +1,189 @@
+"""The input of each kind of trained model for one text: its batch, its tokens as they are shown, and the output.
+
+Knows no attention: `look/attention.py` runs the forward pass.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import torch
+
+from regard.data.labelled import LabelledText
+from regard.data.questions import ChoiceQuestion, Question, parse_choice_line, parse_question_line
+from regard.data.tagged import TaggedSentence
+from regard.errors import RegardError
+from regard.examples.codec import Reader
+from regard.models.batch import RaggedRows, collate_pairs, collate_texts
+from regard.predict.chat import Talker
+from regard.predict.embedding import Embedder
+from regard.predict.filling import MASK, Filler
+from regard.predict.generation import Writer
+from regard.predict.translation import Translator
+from regard.tasks.answer import SpanReader
+from regard.tasks.choose import OptionChooser
+from regard.tasks.classify import TextClassifier
+from regard.tasks.tag import WordTagger
+from regard.text import Tokenizer
+
+LIMIT = 200  # tokens of a side: weights grow with their square
+
+
+@dataclass(frozen=True)
+class ModelInput:
+    """One text as a batch without padding: `run(record)` is its forward pass."""
+
+    run: Callable[[Any], Any]
+    ids: dict[str, list[int]]  # by side: source and target, or text
+    names: dict[
+        str, tuple[list[str], list[str]]
+    ]  # by role of attention: the tokens that are queries and those that are keys
+    output: str
+    segments: list[int] | None = None
+    says: list[str] | None = None  # the token that each decoder position predicts
+
+
+def prepare_input(predictor: Any, text: str, target: str | None = None) -> ModelInput:
+    """The input of what `regard.load` gives for this text; a target replaces the model's own output."""
+    if not text.strip():
+        raise RegardError("there is no text to look at")
+    for kind, build in BUILDERS.items():
+        if isinstance(predictor, cast(Any, kind)):
+            if target is not None and build in (_embedding_input, _finetuned_input):
+                raise RegardError(f"a model of the task {predictor.recipe.task.kind} has no target text; "
+                                  "leave out the target")  # fmt: skip
+            return build(predictor, text, target)
+    raise RegardError(f"a model of the task {predictor.recipe.task.kind} cannot be looked into")
+
+
+def _check_length(ids: Sequence[int], what: str, room: int | None = None) -> Sequence[int]:
+    most = min(LIMIT, room or LIMIT)
+    if len(ids) > most:
+        reason = "that can be shown" if most == LIMIT else "that this model reads at once"
+        raise RegardError(f"the {what} has {len(ids)} tokens, more than the {most} {reason}; shorten it")
+    return ids
+
+
+# --- one function a kind of model ----------------------------------------------------------------------------------
+
+
+def _translation_input(predictor: Translator, text: str, target: str | None) -> ModelInput:
+    source, target_tokenizer = predictor.vocabulary
+    source_ids = _check_length(source.encode(text), "text", predictor.recipe.data.filters.max_length)
+    if target is not None:
+        return _pair_input(predictor, (source, target_tokenizer), source_ids, target_tokenizer.encode(target), target)
+    best = predictor.nbest([text], 1)[0][0]
+    return _pair_input(predictor, (source, target_tokenizer), source_ids, best.tokens, best.text)
+
+
+def _generation_input(predictor: Writer, text: str, target: str | None) -> ModelInput:
+    return _language_model_input(
+        predictor, _check_length(predictor.running.prompt(text + (target or "")), "text", predictor.context), target
+    )
+
+
+def _chat_input(predictor: Talker, text: str, target: str | None) -> ModelInput:
+    """Turns are lines; the last is the user's."""
+    t, history = predictor.tokenizer, text.split("\n")
+    if target is None:
+        reply = predictor.replies([history])[0]
+        target_ids, output = reply.tokens, reply.text
+    else:
+        target_ids, output = t.encode(target), target
+    source_ids = _check_length(predictor._prompt(history, predictor.recipe.decoding)[0], "text")
+    if predictor.recipe.model.kind != "lm":
+        return _pair_input(predictor, (t, t), source_ids, target_ids, output)
+    return _language_model_input(
+        predictor, _check_length([*source_ids, *target_ids], "text", getattr(predictor.model, "longest", None)), output
+    )
+
+
+def _pair_input(
+    predictor: Any,
+    tokenizers: tuple[Tokenizer, Tokenizer],
+    source_ids: Sequence[int],
+    target_ids: list[int],
+    output: str,
+) -> ModelInput:
+    """The source and the target of an encoder-decoder."""
+    source, target = tokenizers
+    _check_length(target_ids, "target", (getattr(predictor.model, "longest", None) or LIMIT + 1) - 1)
+    batch = collate_pairs(RaggedRows.of([source_ids]), RaggedRows.of([target_ids]), source, target).to(predictor.device)
+    ids = {"source": [*source_ids, source.eos], "target": [target.bos, *target_ids]}
+    keys, queries = source.shown(ids["source"]), target.shown(ids["target"])
+    says = target.shown([*target_ids, target.eos])
+    names = {"encoder": (keys, keys), "decoder": (queries, queries), "cross": (says, keys)}
+    return ModelInput(lambda record: predictor.model(batch, record), ids, names, output, says=says)
+
+
+def _language_model_input(predictor: Any, ids: Sequence[int], output: str | None) -> ModelInput:
+    """All tokens of a language model; the likeliest next token is its output, where there is no target."""
+    batch = collate_texts([ids], predictor.tokenizer.pad)
+    batch = replace(batch, label_positions=torch.tensor([len(ids) - 1])).to(predictor.device)
+    names, likeliest = predictor.tokenizer.shown(ids), int(predictor.model(batch).argmax())
+    says = [*names[1:], *predictor.tokenizer.shown([likeliest])]
+    shown = {"decoder": (names, names)}
+    return ModelInput(
+        lambda record: predictor.model(batch, record), {"text": list(ids)}, shown, output or says[-1], says=says
+    )
+
+
+def _embedding_input(predictor: Embedder, text: str, target: str | None) -> ModelInput:
+    t, special = predictor.tokenizer, {MASK: predictor.tokenizer.mask} if predictor.tokenizer.mask is not None else {}
+    ids = list(_check_length([t.bos, *predictor.reader.encode([text], special)[0], t.eos], "text", predictor.context))
+    batch = collate_texts([ids], t.pad).to(predictor.device)
+    guesses = predictor.fill([text], 1)[0] if isinstance(predictor, Filler) else []
+    names = t.shown(ids)
+    output = " ".join(best[0].word for best in guesses)
+    return ModelInput(lambda record: predictor.body(batch, record), {"text": ids}, {"encoder": (names, names)}, output)
+
+
+def _finetuned_input(predictor: Any, text: str, target: str | None) -> ModelInput:
+    example, output, best = EXAMPLES[type(predictor)](predictor, text)
+    units = predictor.reading.units([example])
+    if len(units) > 1:
+        raise RegardError(
+            f"the text is longer than the {predictor.reading.settings.length} tokens of a row; shorten it"
+        )
+    row = units[0].rows[best]
+    _check_length(row.ids, "text")
+    batch = collate_texts([row.ids], predictor.reading.marks.pad, RaggedRows.of([row.segments]))
+    batch = batch.to(next(predictor.model.parameters()).device)
+    names = predictor.tokenizer.shown(row.ids)
+    run = lambda record: predictor.model.body(batch, record)  # noqa: E731
+    return ModelInput(run, {"text": row.ids}, {"encoder": (names, names)}, output, row.segments)
+
+
+def _classification(predictor: TextClassifier, text: str) -> tuple[Any, str, int]:
+    sides = tuple(text.split("\t", 1))
+    return LabelledText("", sides, ""), predictor.classify([sides if len(sides) == 2 else text])[0].label, 0
+
+
+def _tagging(predictor: WordTagger, text: str) -> tuple[Any, str, int]:
+    return TaggedSentence("the text", text.split(), []), " ".join(predictor.tag([text])[0].tags), 0
+
+
+def _answer(predictor: SpanReader, text: str) -> tuple[Any, str, int]:
+    question, context = parse_question_line(text, "the text")
+    return Question("the text", question, context, (), known=False), predictor.answer([(question, context)])[0].text, 0
+
+
+def _choice(predictor: OptionChooser, text: str) -> tuple[Any, str, int]:
+    context, asked, options = parse_choice_line(text, "the text")
+    chosen = predictor.choose([(context, asked, options)])[0]
+    return ChoiceQuestion("the text", context, asked, tuple(options)), chosen.text, chosen.index
+
+
+EXAMPLES: dict[type, Callable[..., tuple[Any, str, int]]] = {
+    TextClassifier: _classification,
+    WordTagger: _tagging,
+    SpanReader: _answer,
+    OptionChooser: _choice,
+}
+BUILDERS: dict[type, Callable[..., ModelInput]] = {
+    Translator: _translation_input,
+    Writer: _generation_input,
+    Talker: _chat_input,
+    Embedder: _embedding_input,
+    Reader: _finetuned_input,
+}
