@@ -147,7 +147,7 @@ def lacks(part: Part, after: Path) -> str:
         if find_spec(name) is None:
             return f"no library {name}"
     for name in part.data:
-        if catalog.locate(catalog.lookup(name)) is None:
+        if catalog.set_folder(catalog.find_set(name)) is None:
             return f"no data set {name} in REGARD_DATA"
     if part.folder and not (ROOT / part.folder).is_dir():
         return f"no folder {part.folder} (docs/recipes.md, Fine-tuning)"

@@ -11,7 +11,7 @@ from common import arguments, write_json
 
 from regard import recipe as recipes
 from regard.data import catalog
-from regard.data.batches import fill, plan
+from regard.data.batches import padding_efficiency, token_budget_batches
 from regard.errors import RegardError
 
 
@@ -25,17 +25,17 @@ def main() -> None:
     options = parser().parse_args()
     budget = options.budget
     try:
-        catalog.files("multi30k:train", ("en", "de"))
+        catalog.set_files("multi30k:train", ("en", "de"))
         name, keys = "multi30k-en-de", ["text.dropout=0"]
     except RegardError:
         name, keys = "quickstart", []
     with tempfile.TemporaryDirectory() as cache:
-        recipe = recipes.load(name, [*keys, f"data.cache={Path(cache)}"])
+        recipe = recipes.load_recipe(name, [*keys, f"data.cache={Path(cache)}"])
         task = recipe.task.prepare(recipe, None, lambda what, n, of: None)
         view = task.view(seed=1, epoch=0)
-        plans = [plan(view.source_lengths, view.target_lengths, budget, 1, epoch) for epoch in range(3)]
+        plans = [token_budget_batches(view.source_lengths, view.target_lengths, budget, 1, epoch) for epoch in range(3)]
         for batches in plans:
-            target, both = (fill(batches, *sides) for sides in
+            target, both = (padding_efficiency(batches, *sides) for sides in
                             ([view.target_lengths], [view.source_lengths, view.target_lengths]))  # fmt: skip
             print(f"{name}, budget {budget}: {len(batches)} batches, target {target:.1%} real, "
                   f"source and target {both:.1%}")  # fmt: skip

@@ -98,7 +98,7 @@ def speeds(names: list[str], rounds: int = 5) -> None:
     made = {}
     for group in names:
         for name, (recipe, overrides) in ROWS[group].items():
-            model = recipes.load(recipe, overrides).model.build(2000, 2000).train()
+            model = recipes.load_recipe(recipe, overrides).model.build(2000, 2000).train()
             made[name] = model, torch.optim.AdamW(model.parameters(), 1e-4, fused=True), []
     for turn in range(rounds + 1):
         for model, optimiser, times in made.values():

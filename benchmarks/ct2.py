@@ -23,10 +23,10 @@ import torch
 from regard import config
 from regard.io import run_folder as folder
 from regard.recipe import read_recipe
-from regard.data.readers import lines as read
+from regard.data.readers import read_lines as read
 from regard.decoding import Beam, DecodingConfig, Greedy
 from regard.interop.ct2_engine import FastTranslator, load
-from regard.io.tensors import weights_of, write_tensors
+from regard.io.tensors import unique_state_dict, write_tensors
 
 Run = Callable[[list[str]], list[str]]
 BATCHES = (256, 512, 1024, 2048)  # source tokens a batch
@@ -36,13 +36,13 @@ def base(run: Path, home: Path) -> Path:
     """A model of base size with random weights, and the tokenizer of a run; its outputs are as long as they may be."""
     plain = config.to_plain(read_recipe(run))
     plain["model"] |= {"layers": 6, "size": 512, "inner": 2048, "heads": 8}
-    recipe = config.parse(type(read_recipe(run)), plain)
+    recipe = config.parse_config(type(read_recipe(run)), plain)
     shutil.copytree(run / "tokenizer", home / "tokenizer")
     torch.manual_seed(0)
     entries = regard.load(run, "cpu").vocabulary
     model = recipe.model.build(entries.source.size, entries.target.size)
-    (home / folder.CONFIG).write_text(config.dump(recipe), encoding="utf-8")
-    write_tensors(home / folder.WEIGHTS, weights_of(model))
+    (home / folder.CONFIG).write_text(config.dump_yaml(recipe), encoding="utf-8")
+    write_tensors(home / folder.WEIGHTS, unique_state_dict(model))
     return home
 
 

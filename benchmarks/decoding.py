@@ -58,7 +58,7 @@ def marian(preset: dict[str, Any]) -> nn.Module:
 def ours(theirs: nn.Module, preset: dict[str, Any]) -> nn.Module:
     """Our Transformer with Marian's weights."""
     keys = {**preset, "dropout": 0.0, "position": {"kind": "sinusoidal", "layout": "halves"}}
-    model = config.parse(TransformerConfig, keys).build(ENTRIES, ENTRIES).eval()
+    model = config.parse_config(TransformerConfig, keys).build(ENTRIES, ENTRIES).eval()
     _, extra = model.load_state_dict(renamed(theirs.state_dict(), preset["layers"]), strict=False)
     assert not extra, extra
     return model

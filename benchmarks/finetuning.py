@@ -26,7 +26,7 @@ from common import arguments, hardware, write_json
 from torch import Tensor, nn
 
 from regard import recipe as recipes
-from regard.data.loader import Loader, Step
+from regard.data.loader import Loader, StepBatches
 from regard.errors import RegardError
 from regard.interop import bert
 from regard.models.heads import IGNORE_INDEX
@@ -36,8 +36,8 @@ from regard.tasks.choose import ChooseConfig
 from regard.tasks.classify import ClassifyConfig
 from regard.tasks.finetuning import FinetuningTask
 from regard.tasks.tag import TagConfig
-from regard.training.loop import Epoch, Trainer
-from regard.io.tensors import load_weights, read_tensors, weights_of
+from regard.training.loop import PlannedEpoch, Trainer
+from regard.io.tensors import load_weights, read_tensors, unique_state_dict
 
 TASKS = ("sst2", "mrpc", "conll2003", "dream", "squad")
 WHO = ("regard", "transformers")
@@ -57,7 +57,7 @@ class Theirs(nn.Module):
         config = transformers.BertConfig(**said, num_labels=outputs, attn_implementation="sdpa")
         self.model, self.kind = getattr(transformers, f"BertFor{kind}")(config), kind
         wanted = set(self.model.state_dict()) - {"bert.embeddings.position_ids"}
-        given = keys.to_theirs(weights_of(mine), "here")
+        given = keys.to_theirs(unique_state_dict(mine), "here")
         assert set(given) == wanted, set(given) ^ wanted
         self.model.load_state_dict(given, strict=False)
 
@@ -92,7 +92,7 @@ FORMS = {
 }
 
 
-def their_steps(model: Theirs, task: FinetuningTask, options: argparse.Namespace) -> Callable[[Step], None]:
+def their_steps(model: Theirs, task: FinetuningTask, options: argparse.Namespace) -> Callable[[StepBatches], None]:
     s = task.recipe.training
     plain = [p for n, p in model.named_parameters() if "bias" in n or "LayerNorm" in n]
     kept = {id(p) for p in plain}
@@ -103,7 +103,7 @@ def their_steps(model: Theirs, task: FinetuningTask, options: argparse.Namespace
     )
     done = 0
 
-    def learn(step: Step) -> None:
+    def learn(step: StepBatches) -> None:
         nonlocal done
         done += 1
         batch = step.batches[0].to(options.device)
@@ -125,14 +125,14 @@ def their_steps(model: Theirs, task: FinetuningTask, options: argparse.Namespace
 @contextlib.contextmanager
 def our_steps(
     model: nn.Module, task: FinetuningTask, seed: int, options: argparse.Namespace
-) -> Iterator[Callable[[Step], None]]:
+) -> Iterator[Callable[[StepBatches], None]]:
     s = task.recipe.training
     with tempfile.TemporaryDirectory() as folder:
         trainer = Trainer(task, model, s, seed, Path(folder), options.device)
 
-        def learn(step: Step) -> None:
+        def learn(step: StepBatches) -> None:
             trainer.step(step)
-            trainer.progress.step += 1
+            trainer.state.step += 1
 
         with trainer.stream(), dispatch.disabled(not s.fast):
             yield learn
@@ -141,12 +141,14 @@ def our_steps(
 # --- both ----------------------------------------------------------------------------------------------------------
 
 
-def run(learn: Callable[[Step], None], task: FinetuningTask, seed: int, options: argparse.Namespace) -> float:
+def run(learn: Callable[[StepBatches], None], task: FinetuningTask, seed: int, options: argparse.Namespace) -> float:
     """Seconds of a step: the median over blocks of steps, without those in which things are compiled and recorded."""
     s = task.recipe.training
 
-    def epoch(number: int) -> Epoch:
-        return Epoch(task.view(seed, number), s.tokens_per_batch, seed, number, pinned=options.device.type == "cuda")
+    def epoch(number: int) -> PlannedEpoch:
+        return PlannedEpoch(
+            task.view(seed, number), s.tokens_per_batch, seed, number, pinned=options.device.type == "cuda"
+        )
 
     wait = torch.cuda.synchronize if options.device.type == "cuda" else (lambda: None)
     found: list[float] = []
@@ -190,7 +192,7 @@ def compare(name: str, options: argparse.Namespace) -> dict[str, Any]:
     overrides += [f"training.steps={options.steps}"] if options.steps else []
     overrides += [] if options.device.type == "cuda" else ["training.precision=float32"]
     overrides += [f"training.validation.lines={options.lines}"] if options.lines else []
-    recipe = recipes.load(f"{name}-minilm", [*overrides, *options.set])
+    recipe = recipes.load_recipe(f"{name}-minilm", [*overrides, *options.set])
     task: Any = recipe.task.prepare(recipe, options.init, lambda *_: None)
     entries, outputs = task.reading.tokenizer.size, len(task.reading.labels) or (2 if name == "squad" else 1)
     tensors, rows = read_tensors(options.init / "model.safetensors"), []

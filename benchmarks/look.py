@@ -66,7 +66,7 @@ def write(folder: Path, tokens: int) -> Path:
         (folder / f"text.{side}").write_text((" ".join(words) + "\n") * 5, encoding="utf-8")
     pair = [str(folder / f"text.{side}") for side in ("en", "de")]
     keys = {"data": {"train": pair, "cache": str(folder)}, "text": "word", "model": {"preset": "base"}}
-    recipe = recipes.load(keys)
+    recipe = recipes.load_recipe(keys)
     task = recipe.task.prepare(recipe, None, lambda *told: None)
     task.save(folder / "made")
     torch.manual_seed(1)

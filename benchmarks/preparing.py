@@ -12,8 +12,8 @@ import numpy as np
 from common import arguments, process_status, write_json
 
 from regard.data.config import Corpus, Filters
-from regard.data.prepared import prepare
-from regard.data.readers import lines
+from regard.data.prepared import prepare_corpora
+from regard.data.readers import read_lines
 from regard.text import Bpe, train
 
 
@@ -48,11 +48,11 @@ def main() -> None:
             write(folder / side, pairs, seed)
         print(f"{pairs:,} pairs written; peak so far {peak():.2f} GiB")
         began = time.monotonic()
-        tokenizer = train(Bpe(size=16_000, sample_lines=200_000), lines(folder / "source"))
+        tokenizer = train(Bpe(size=16_000, sample_lines=200_000), read_lines(folder / "source"))
         print(f"vocabulary: {time.monotonic() - began:.0f} s, peak {peak():.2f} GiB")
         began = time.monotonic()
         corpus = Corpus(source=str(folder / "source"), target=str(folder / "target"))
-        found = prepare([corpus], {"source": tokenizer, "target": tokenizer}, Filters(), folder / "cache")
+        found = prepare_corpora([corpus], {"source": tokenizer, "target": tokenizer}, Filters(), folder / "cache")
         seconds = time.monotonic() - began
         print(f"prepared: {seconds:.0f} s, peak {peak():.2f} GiB; {found.report_lines()[0][-60:]}")
     write_json(options.json, {"pairs": pairs, "seconds": seconds, "peak_gib": peak()})

@@ -88,8 +88,8 @@ def masked_words(model: nn.Module) -> Learn:
 def ours(kind: str, small: bool) -> nn.Module:
     preset = "tiny" if small else {"lm": "small", "bert": "base"}[kind]
     if kind == "lm":
-        return config.parse(LanguageModelConfig, {"preset": preset, "dropout": 0.1}).build(ENTRIES["lm"])
-    return config.parse(BertConfig, {"preset": preset, "dropout": 0.1}).pretraining(ENTRIES["bert"])
+        return config.parse_config(LanguageModelConfig, {"preset": preset, "dropout": 0.1}).build(ENTRIES["lm"])
+    return config.parse_config(BertConfig, {"preset": preset, "dropout": 0.1}).pretraining(ENTRIES["bert"])
 
 
 THEIRS: dict[str, tuple[str, Callable[[bool], nn.Module], Callable[[nn.Module], Learn]]] = {

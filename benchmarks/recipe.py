@@ -24,7 +24,7 @@ def main() -> None:
     from regard import recipe as recipes
 
     options = parser().parse_args()
-    test = bool(recipes.load(options.recipe, options.overrides).data.test)
+    test = bool(recipes.load_recipe(options.recipe, options.overrides).data.test)
     found = train_recipe(options.recipe, options.overrides, options.out, options.device, test)
     for split in ("valid", "test"):
         for name, metric in found.get(split, {}).get("metrics", {}).items():

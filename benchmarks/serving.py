@@ -25,7 +25,7 @@ import psutil
 from common import arguments, write_json
 
 from regard.data.config import Corpus
-from regard.data.readers import read
+from regard.data.readers import read_corpus
 
 CROWD = 128  # clients
 FILE = """
@@ -207,7 +207,7 @@ def parser() -> argparse.ArgumentParser:
 def main() -> None:
     cut = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)  # what follows is for `regard serve`
     given = parser().parse_args(sys.argv[1:cut])
-    lines = [record.fields[0] for record in read(Corpus(set="embedded:test"), languages=("en", "de"))]
+    lines = [record.fields[0] for record in read_corpus(Corpus(set="embedded:test"), languages=("en", "de"))]
     given.file.write_text("\n".join(lines) + "\n", encoding="utf-8")
     command = [sys.executable, "-m", "regard", "serve", given.run, "--port", "0", "--engine", given.engine]
     server = subprocess.Popen([*command, *sys.argv[cut + 1 :]], stderr=subprocess.PIPE, text=True)

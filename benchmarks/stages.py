@@ -99,7 +99,7 @@ def child(recipe: str, out: str, *overrides: str) -> None:
     from finetuning import fallback
 
     from regard import recipe as recipes
-    from regard.run import train
+    from regard.run import train_recipe
     from regard.tasks.tag import TagConfig
 
     try:
@@ -110,7 +110,7 @@ def child(recipe: str, out: str, *overrides: str) -> None:
             "f1": {"value": fallback(examples, said)["f1"], "signature": "entities as conlleval"}
         }
     given = list(overrides) if torch.cuda.is_available() else [*overrides, "training.precision=float32"]
-    train(recipes.load(recipe, given), out)
+    train_recipe(recipes.load_recipe(recipe, given), out)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from regard import recipe as recipes
 from regard.models.batch import collate_blocks
-from regard.training.loop import make_optimiser
+from regard.training.optimiser import build_optimiser
 
 STEPS, SHOWN = 30, 36
 
@@ -24,11 +24,11 @@ STEPS, SHOWN = 30, 36
 def main() -> None:
     if not torch.cuda.is_available():
         sys.exit("benchmarks/step.py: there is no GPU")
-    recipe, device = recipes.load(sys.argv[1], sys.argv[2:]), torch.device("cuda")
+    recipe, device = recipes.load_recipe(sys.argv[1], sys.argv[2:]), torch.device("cuda")
     training, length = recipe.training, cast(Any, recipe.task).length
     rows, entries = training.tokens_per_batch // length, getattr(recipe.text, "size", 40_000)
     model = cast(Any, recipe.model).build(entries).to(device).train()
-    optimiser = make_optimiser(model, training, device, recorded=True)
+    optimiser = build_optimiser(model, training, device, recorded=True)
     ids = np.random.default_rng(0).integers(0, entries, (rows, length + 1))
     batch = collate_blocks(ids, names=tuple(range(rows)))
     batch = (batch.fixed() or batch).to(device)

@@ -21,7 +21,7 @@ from regard.recipe import Recipe
 from regard.tasks.translation import TranslationTask
 from regard.examples.pairs import read_pairs
 from regard.predict.translation import by_length
-from regard.run import train
+from regard.run import train_recipe
 
 
 class Marian(nn.Module):
@@ -98,7 +98,7 @@ def main() -> None:
             import regard.tasks.translation as home
 
             home.TranslationTask = MarianTask  # type: ignore[misc]
-        outcome = train(recipes.load(options.recipe, options.overrides), options.out / name)
+        outcome = train_recipe(recipes.load_recipe(options.recipe, options.overrides), options.out / name)
         r = outcome.results
         table[name] = {m: round(r["valid"]["metrics"][m]["value"], 3) for m in ("bleu", "chrf", "ter", "perplexity")}
         table[name] |= {

@@ -23,13 +23,13 @@ from common import arguments, hardware, marian, write_json
 from torch import Tensor, nn
 
 from regard import config
-from regard.data.loader import Step
+from regard.data.loader import StepBatches
 from regard.device import has_bf16
 from regard.models.batch import RaggedRows, PairBatch, collate_pairs
 from regard.models.transformer import TransformerConfig
 from regard.nn import dispatch
 from regard.nn.position import sinusoids
-from regard.training.config import Training
+from regard.training.config import TrainingConfig
 from regard.training.loop import Trainer
 
 MARKS = SimpleNamespace(pad=0, bos=2, eos=3)
@@ -128,7 +128,9 @@ class Loop:
     ) -> None:
         self.model, self.fast, self.smoothing = model.to(options.device).train(), fast, smoothing
         precision = "bf16" if options.bf16 or bf16 else "float32"
-        settings = config.parse(Training, {"precision": precision, "fast": fast, "schedule": {"kind": "constant"}})
+        settings = config.parse_config(
+            TrainingConfig, {"precision": precision, "fast": fast, "schedule": {"kind": "constant"}}
+        )
         self.trainer = Trainer(self, model, settings, 1, Path("runs/none"), options.device)
 
     def loss(self, model: nn.Module, batch: Any, carry: None) -> tuple[Tensor, None]:
@@ -139,8 +141,8 @@ class Loop:
 
     def step(self, batch: Any) -> None:
         with dispatch.disabled(not self.fast), self.trainer.stream():
-            self.trainer.step(Step(0, 0, [batch], (0, 1), len(batch.labels)))
-        self.trainer.progress.step += 1
+            self.trainer.step(StepBatches(0, 0, [batch], (0, 1), len(batch.labels)))
+        self.trainer.state.step += 1
         self.trainer.recent.clear()
 
 
@@ -185,7 +187,7 @@ def main() -> None:
     options, cuda = parser().parse_args(), torch.cuda.is_available()
     options.device, options.bf16 = torch.device("cuda" if cuda else "cpu"), cuda
     attention = {"dropout": options.attention_dropout}
-    c = config.parse(TransformerConfig, {"preset": options.preset, "dropout": 0.1, "attention": attention})
+    c = config.parse_config(TransformerConfig, {"preset": options.preset, "dropout": 0.1, "attention": attention})
     lengths = (23, 0.6) if cuda else (13, 0.35)
     given = [b.to(options.device) for b in batches(options.batches, options.budget, options.entries, *lengths)]
     torch.set_float32_matmul_precision("high")

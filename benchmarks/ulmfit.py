@@ -22,9 +22,9 @@ PEAKS = (1e-3, 3e-3, 1e-2)
 def tuning(path: Path) -> Path:
     """The training examples behind those that are learned from."""
     from regard.data.config import Corpus
-    from regard.data.labelled import labelled
+    from regard.data.labelled import labelled_texts
 
-    found = islice(labelled(Corpus(set="glue/SST-2:train")), LABELS, 2 * LABELS)
+    found = islice(labelled_texts(Corpus(set="glue/SST-2:train")), LABELS, 2 * LABELS)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("sentence\tlabel\n" + "".join(f"{one.texts[0]}\t{one.label}\n" for one in found), encoding="utf-8")
     return path

@@ -13,7 +13,7 @@ from regard import recipe as recipes
 from regard.accel import linear, norm
 from regard.accel import packed_attention as short
 from regard.nn import dispatch
-from regard.run import train
+from regard.run import train_recipe
 from tests.cuda_types import products_to_float32
 from tests.training import toy
 
@@ -38,7 +38,7 @@ def toy_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run on the toy corpus; read it, do not change it."""
     folder = tmp_path_factory.mktemp("toy")
     toy.write_corpus(folder)
-    train(recipes.load(toy.recipe(folder, steps=40)), folder / "run", "cpu")
+    train_recipe(recipes.load_recipe(toy.recipe(folder, steps=40)), folder / "run", "cpu")
     return folder / "run"
 
 

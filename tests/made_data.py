@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from regard.data.sets import SETS, Set
+from regard.data.datasets import DATASETS, Dataset
 
 ROWS = {"train": 200, "valid": 40, "test": 40, "all": 200}
 COLUMNS = {  # of GLUE's files; None: no header
@@ -81,7 +81,7 @@ def _word(number: int) -> str:
 
 def make(root: str | Path, name: str, rows: int | None = None, words: int = 300) -> Path:
     """The set `name` in its folder under `root`: so many rows a split (by default 200 and 40) of so many words."""
-    entry = SETS[name]
+    entry = DATASETS[name]
     folder = Path(root) / name
     folder.mkdir(parents=True, exist_ok=True)
     for split, names in entry.splits.items():
@@ -93,7 +93,7 @@ def make(root: str | Path, name: str, rows: int | None = None, words: int = 300)
 
 
 def make_all(root: str | Path, rows: int | None = None, words: int = 300) -> Path:
-    for name in SETS:
+    for name in DATASETS:
         make(root, name, rows, words)
     return Path(root)
 
@@ -108,12 +108,12 @@ def _lines(lines: Iterable[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _parallel(entry: Set, texts: Words, split: str, rows: int) -> list[str]:
+def _parallel(entry: Dataset, texts: Words, split: str, rows: int) -> list[str]:
     source = [texts.sentence() for _ in range(rows)]
     return [_lines(source), *(_lines(translated(s, end) for s in source) for end in ("en", "er"))]
 
 
-def _columns(entry: Set, texts: Words, split: str, rows: int) -> list[str]:
+def _columns(entry: Dataset, texts: Words, split: str, rows: int) -> list[str]:
     if "zh" in entry.languages:
         source = [texts.chinese() for _ in range(rows)]
         return [_lines(f"{s}\t{s.removesuffix('。')[::-1]}的。" for s in source)]
@@ -121,7 +121,7 @@ def _columns(entry: Set, texts: Words, split: str, rows: int) -> list[str]:
     return [_lines(f"{s}\t{translated(s, 'en')}" for s in source)]
 
 
-def _text(entry: Set, texts: Words, split: str, rows: int) -> list[str]:
+def _text(entry: Dataset, texts: Words, split: str, rows: int) -> list[str]:
     if entry.name == "wikitext-2":  # articles with headings, a space around every line, a word that is unknown
         lines = []
         for n in range(rows):
@@ -132,11 +132,11 @@ def _text(entry: Set, texts: Words, split: str, rows: int) -> list[str]:
     return [_lines(f"{texts.words[n % 7].capitalize()}:\n{texts.sentence()}\n" for n in range(rows))]
 
 
-def _dialogue(entry: Set, texts: Words, split: str, rows: int) -> list[str]:
+def _dialogue(entry: Dataset, texts: Words, split: str, rows: int) -> list[str]:
     return [_lines(" __eou__ ".join(texts.dialogue()) + " __eou__" for _ in range(rows))]
 
 
-def _table(entry: Set, texts: Words, split: str, rows: int) -> list[str]:
+def _table(entry: Dataset, texts: Words, split: str, rows: int) -> list[str]:
     """Label 1 where the first word is among the ten most frequent ones; of a pair, where both are."""
     header = COLUMNS[entry.name]
     width = len(header) if header else 4
@@ -157,7 +157,7 @@ def _table(entry: Set, texts: Words, split: str, rows: int) -> list[str]:
     return [_lines(lines)]
 
 
-def _conll(entry: Set, texts: Words, split: str, rows: int) -> list[str]:
+def _conll(entry: Dataset, texts: Words, split: str, rows: int) -> list[str]:
     """A word is always of one kind; the rare ones are names, of one or two words."""
     lines = []
     for n in range(rows):
@@ -173,7 +173,7 @@ def _conll(entry: Set, texts: Words, split: str, rows: int) -> list[str]:
     return [_lines(lines)]
 
 
-def _squad(entry: Set, texts: Words, split: str, rows: int) -> list[str]:
+def _squad(entry: Dataset, texts: Words, split: str, rows: int) -> list[str]:
     paragraphs = []
     for n in range(rows):
         context = " ".join(texts.sentence() for _ in range(3))
@@ -184,7 +184,7 @@ def _squad(entry: Set, texts: Words, split: str, rows: int) -> list[str]:
     return [json.dumps({"version": "1.1", "data": [{"title": "Made", "paragraphs": paragraphs}]})]
 
 
-def _dream(entry: Set, texts: Words, split: str, rows: int) -> list[str]:
+def _dream(entry: Dataset, texts: Words, split: str, rows: int) -> list[str]:
     dialogues = []
     for n in range(rows):
         options = [f"{n}. {texts.sentence()}" for n in range(3)]
@@ -194,7 +194,7 @@ def _dream(entry: Set, texts: Words, split: str, rows: int) -> list[str]:
     return [json.dumps(dialogues, indent=2)]
 
 
-def _scitldr(entry: Set, texts: Words, split: str, rows: int) -> list[str]:
+def _scitldr(entry: Dataset, texts: Words, split: str, rows: int) -> list[str]:
     papers = [
         {
             "source": [texts.sentence() for _ in range(3)],
@@ -209,7 +209,7 @@ def _scitldr(entry: Set, texts: Words, split: str, rows: int) -> list[str]:
     return [_lines(map(json.dumps, papers))]
 
 
-def _vocabulary(entry: Set, texts: Words, split: str, rows: int) -> list[str]:
+def _vocabulary(entry: Dataset, texts: Words, split: str, rows: int) -> list[str]:
     if split != "gpt2":
         return [_lines(pieces(texts.words))]
     from tokenizers.pre_tokenizers import ByteLevel
@@ -220,11 +220,11 @@ def _vocabulary(entry: Set, texts: Words, split: str, rows: int) -> list[str]:
     return [json.dumps(table), _lines(["#version: 0.2", *(" ".join(pair) for pair in merges)])]
 
 
-def _none(entry: Set, texts: Words, split: str, rows: int) -> list[str]:
+def _none(entry: Dataset, texts: Words, split: str, rows: int) -> list[str]:
     return []
 
 
-LAYOUTS: dict[str, Callable[[Set, Words, str, int], list[str]]] = {
+LAYOUTS: dict[str, Callable[[Dataset, Words, str, int], list[str]]] = {
     "lines": _parallel,
     "columns": _columns,
     "text": _text,
@@ -254,7 +254,7 @@ def make_own(folder: str | Path, rows: int = 120, words: int = 300) -> Path:
     pairs = [(s, translated(s, "en")) for s in (texts.sentence() for _ in range(rows))]
     _write(folder / "web.tsv.gz", _lines("\t".join(pair) for pair in pairs))
     for stem, count in (("train", rows), ("valid", 30)):
-        [table] = _table(SETS["glue/SST-2"], texts, stem, count)
+        [table] = _table(DATASETS["glue/SST-2"], texts, stem, count)
         _write(folder / f"{stem}.tsv", table)
     for stem, count in (("dialogues", rows), ("held-out", 30)):
         _write(folder / f"{stem}.jsonl", _lines(json.dumps({"turns": texts.dialogue()}) for _ in range(count)))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from regard import config, recipe
 from regard.config import option
+from regard.config import parse as parse_module
 from regard.errors import RegardError
 
 
@@ -48,7 +49,7 @@ class Root:
 
 
 def parse(text: str, *overrides: str) -> Root:
-    return config.parse(Root, config.override(config.read_text(text, "r.yaml"), overrides))
+    return config.parse_config(Root, config.apply_overrides(config.parse_yaml(text, "r.yaml"), overrides))
 
 
 def test_values_choices_presets_and_overrides() -> None:
@@ -121,8 +122,8 @@ def test_mistaken_overrides_name_the_command_line(override: str, part: str) -> N
 )
 def test_an_impossible_recipe_blames_what_the_problem_names(overrides: list[str], blamed: str) -> None:
     """A check of the whole sees keys of several sections; what was given last need not be what is wrong."""
-    node = config.override(config.read_text("inner: {size: -1}\nmode: a\n", "r.yaml"), overrides)
-    said = config._cause(node, "inner.size must not be negative, as mode has it").where
+    node = config.apply_overrides(config.parse_yaml("inner: {size: -1}\nmode: a\n", "r.yaml"), overrides)
+    said = parse_module._cause(node, "inner.size must not be negative, as mode has it").where
     assert said == (blamed if blamed.startswith("r.yaml") else f"command line, {blamed}")
 
 
@@ -137,13 +138,13 @@ def test_an_impossible_recipe_blames_what_the_problem_names(overrides: list[str]
     )
 )
 def test_round_trip(root: Root) -> None:
-    assert config.parse(Root, config.read_text(config.dump(root), "saved.yaml")) == root
+    assert config.parse_config(Root, config.parse_yaml(config.dump_yaml(root), "saved.yaml")) == root
 
 
 @pytest.mark.parametrize("path", sorted(Path("recipes").glob("*.yaml")), ids=lambda p: p.stem)
 def test_every_shipped_recipe_parses_and_round_trips(path: Path) -> None:
-    loaded = recipe.load(path)
-    again = config.parse(recipe.Recipe, config.read_text(config.dump(loaded), "saved.yaml"))
+    loaded = recipe.load_recipe(path)
+    again = config.parse_config(recipe.Recipe, config.parse_yaml(config.dump_yaml(loaded), "saved.yaml"))
     assert again == loaded
 
 
@@ -153,13 +154,13 @@ def test_there_are_recipes_to_parse() -> None:
 
 def test_recipe_mistakes_that_cross_sections() -> None:
     with pytest.raises(RegardError, match="shared"):
-        recipe.load({"data": {"train": ["a", "b"]}, "text": {"kind": "word", "shared": False}})
+        recipe.load_recipe({"data": {"train": ["a", "b"]}, "text": {"kind": "word", "shared": False}})
     with pytest.raises(RegardError, match="heads do not divide"):
-        recipe.load({"data": {"train": ["a", "b"]}, "model": {"size": 10, "heads": 3}})
+        recipe.load_recipe({"data": {"train": ["a", "b"]}, "model": {"size": 10, "heads": 3}})
 
 
 def test_flat_attention_block_means_all_three() -> None:
-    loaded = recipe.load(
+    loaded = recipe.load_recipe(
         {"data": {"train": ["a", "b"]}, "model": {"attention": {"dropout": 0.25, "cross": {"dropout": 0.5}}}}
     )
     found = loaded.model.attention
@@ -167,7 +168,7 @@ def test_flat_attention_block_means_all_three() -> None:
 
 
 def test_describe_lists_every_key() -> None:
-    keys = {row[0] for row in config.describe(recipe.Recipe)}
+    keys = {row[0] for row in config.describe_options(recipe.Recipe)}
     assert {
         "model(transformer).layers",
         "training.schedule",
@@ -179,19 +180,19 @@ def test_describe_lists_every_key() -> None:
 
 
 def test_the_fast_path_is_a_choice_of_any_recipe() -> None:
-    assert recipe.load("quickstart").training.fast
+    assert recipe.load_recipe("quickstart").training.fast
     for wanted in (True, False):
         given = [f"training.fast={str(wanted).lower()}", "training.steps=2"]
-        assert recipe.load("quickstart", given).training.fast is wanted
+        assert recipe.load_recipe("quickstart", given).training.fast is wanted
     with pytest.raises(RegardError, match=r"training\.fast"):
-        recipe.load("quickstart", ["training.fast=maybe"])
+        recipe.load_recipe("quickstart", ["training.fast=maybe"])
 
 
 def test_another_kind_begins_anew() -> None:
     """Keys that the file gives to one kind mean nothing to another; those of the command line stay, in any order."""
     text = "schedule: {kind: warm, steps: 3}"
     for given_in in (["schedule.kind=cold", "schedule.rate=0.2"], ["schedule.rate=0.2", "schedule.kind=cold"]):
-        node = config.override(config.read_text(text, "a.yaml"), given_in)
+        node = config.apply_overrides(config.parse_yaml(text, "a.yaml"), given_in)
         assert node.plain() == {"schedule": {"kind": "cold", "rate": 0.2}}
-    same = config.override(config.read_text(text, "a.yaml"), ["schedule.kind=warm"])
+    same = config.apply_overrides(config.parse_yaml(text, "a.yaml"), ["schedule.kind=warm"])
     assert same.plain() == {"schedule": {"kind": "warm", "steps": 3}}

@@ -12,10 +12,10 @@ import regard
 from regard import accel
 from regard import recipe as recipes
 from regard.cli import main as cli
-from regard.device import check_bf16, has_bf16, nothing_collected, pick_device
+from regard.device import check_bf16, gc_disabled, has_bf16, pick_device
 from regard.errors import RegardError
-from regard.run import slower, train
-from regard.training.config import Training
+from regard.run import device_warnings, train_recipe
+from regard.training.config import TrainingConfig
 from regard.training.loop import Trainer
 from tests.training import toy
 
@@ -29,9 +29,9 @@ def test_bf16_on_a_cpu_is_what_its_flags_say() -> None:
 
 
 def test_nothing_is_collected_meanwhile() -> None:
-    with nothing_collected():
+    with gc_disabled():
         assert not gc.isenabled()
-        with nothing_collected():
+        with gc_disabled():
             pass
         assert not gc.isenabled()
     assert gc.isenabled()
@@ -78,18 +78,24 @@ def test_devices_that_are_there(old_gpu: torch.device, monkeypatch: pytest.Monke
 def test_a_gpu_from_before_bf16(old_gpu: torch.device, toy_run: Path, tmp_path: Path) -> None:
     with pytest.raises(RegardError, match=r"8\.0 or more, and Tesla T4 has 7\.5; write precision=float32"):
         regard.load(toy_run, "cuda", precision="bf16")
-    recipe = recipes.load(toy.recipe(tmp_path, precision="bf16"))
+    recipe = recipes.load_recipe(toy.recipe(tmp_path, precision="bf16"))
     with pytest.raises(RegardError, match=r"write training\.precision=float32"):
-        train(recipe, tmp_path / "run", "cuda")
+        train_recipe(recipe, tmp_path / "run", "cuda")
     assert not (tmp_path / "run").exists()
     check_bf16(torch.device("cpu"), "precision")
-    assert slower(Training(), old_gpu) == ["Tesla T4 is older than our kernels: torch's own operations are used"]
-    assert slower(Training(fast=False), old_gpu) == slower(Training(), torch.device("cpu")) == []
+    assert device_warnings(TrainingConfig(), old_gpu) == [
+        "Tesla T4 is older than our kernels: torch's own operations are used"
+    ]
+    assert (
+        device_warnings(TrainingConfig(fast=False), old_gpu)
+        == device_warnings(TrainingConfig(), torch.device("cpu"))
+        == []
+    )
 
 
 def test_without_triton_it_is_said_once(old_gpu: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(accel, "TRITON", False)
-    [sentence] = slower(Training(), old_gpu)
+    [sentence] = device_warnings(TrainingConfig(), old_gpu)
     assert sentence.startswith("Triton is not installed: torch's own operations are used")
 
 
@@ -99,7 +105,7 @@ def test_without_triton_it_is_said_once(old_gpu: torch.device, monkeypatch: pyte
 def full(monkeypatch: pytest.MonkeyPatch, *failing: int) -> list[int]:
     """These micro-batches, counted from 0, find the memory full after their gradients were added."""
     calls: list[int] = []
-    gradients = Trainer._gradients
+    gradients = Trainer._backward
 
     def work(self: Trainer, batch: object, share: float) -> torch.Tensor:
         calls.append(len(calls))
@@ -108,7 +114,7 @@ def full(monkeypatch: pytest.MonkeyPatch, *failing: int) -> list[int]:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
         return loss
 
-    monkeypatch.setattr(Trainer, "_gradients", work)
+    monkeypatch.setattr(Trainer, "_backward", work)
     return calls
 
 
@@ -116,9 +122,9 @@ def test_a_step_that_found_no_memory_is_done_again(tmp_path: Path, monkeypatch: 
     """And learns the same: half of its gradients were there already."""
     toy.write_corpus(tmp_path)
     keys = toy.recipe(tmp_path, steps=4, accumulate=2)
-    train(recipes.load(keys), tmp_path / "whole", "cpu")
+    train_recipe(recipes.load_recipe(keys), tmp_path / "whole", "cpu")
     calls = full(monkeypatch, 3)
-    train(recipes.load(keys), tmp_path / "again", "cpu")
+    train_recipe(recipes.load_recipe(keys), tmp_path / "again", "cpu")
     assert len(calls) == 4 * 2 + 2  # a step more
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "again")]
     assert weights[0] == weights[1]
@@ -129,7 +135,7 @@ def test_a_step_that_never_finds_memory_is_a_sentence(tmp_path: Path, monkeypatc
     full(monkeypatch, *range(100))
     sentence = r"out of memory; lower training\.tokens_per_batch \(it is \d+\) and raise training\.accumulate as much"
     with pytest.raises(RegardError, match=sentence):
-        train(recipes.load(toy.recipe(tmp_path)), tmp_path / "run", "cpu")
+        train_recipe(recipes.load_recipe(toy.recipe(tmp_path)), tmp_path / "run", "cpu")
 
 
 @pytest.mark.parametrize(
@@ -144,7 +150,7 @@ def test_a_step_that_never_finds_memory_is_a_sentence(tmp_path: Path, monkeypatc
 def test_a_model_that_fits_nowhere(override: str, sentence: str, tmp_path: Path) -> None:
     toy.write_corpus(tmp_path)
     with pytest.raises(RegardError, match=sentence):
-        train(recipes.load(toy.recipe(tmp_path), [override]), tmp_path / "run", "cpu")
+        train_recipe(recipes.load_recipe(toy.recipe(tmp_path), [override]), tmp_path / "run", "cpu")
 
 
 def test_a_command_that_finds_no_memory_is_a_sentence(

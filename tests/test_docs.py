@@ -66,9 +66,9 @@ def test_recipes_parse(block: Block, tmp_path: Path) -> None:
     if block.text.startswith("# recipe\n"):
         path = tmp_path / "recipe.yaml"
         path.write_text(block.text, encoding="utf-8")
-        recipes.load(path)
+        recipes.load_recipe(path)
     else:
-        recipes.load({"data": {"train": "embedded:train"}} | yaml.safe_load(block.text))
+        recipes.load_recipe({"data": {"train": "embedded:train"}} | yaml.safe_load(block.text))
 
 
 def test_some_recipes_are_complete() -> None:
@@ -116,7 +116,7 @@ def test_commands_and_options_exist(where: str, words: list[str], tmp_path: Path
     context = command.make_context(command.name, list(arguments))  # raises if it cannot be typed so
     if command.name == "train":
         given = context.params["recipe"]
-        recipes.load(my_recipe(tmp_path) if given == "my.yaml" else given, context.params["overrides"] or [])
+        recipes.load_recipe(my_recipe(tmp_path) if given == "my.yaml" else given, context.params["overrides"] or [])
 
 
 def test_every_command_is_in_the_readme() -> None:
@@ -226,5 +226,5 @@ def test_the_shown_error_is_what_is_printed(folder: str, tmp_path: Path) -> None
     mistaken = my_recipe(tmp_path)
     mistaken.write_text(mistaken.read_text("utf-8").replace("  steps:", "  step:"), "utf-8")
     with pytest.raises(RegardError) as caught:
-        recipes.load(mistaken)
+        recipes.load_recipe(mistaken)
     assert shown == f"regard: {caught.value}\n".replace(str(mistaken), "my.yaml")

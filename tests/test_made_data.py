@@ -5,33 +5,33 @@ from pathlib import Path
 
 import pytest
 
-from regard.data import catalog
-from regard.data.sets import SETS
+from regard.data import catalog, formats
+from regard.data.datasets import DATASETS
 from regard.interop.bert_folder import import_bert
 from tests import made_data
 
 
-@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize("name", DATASETS)
 def test_the_catalog_reads_every_split(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REGARD_DATA", str(tmp_path))
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     made_data.make(tmp_path, name, rows=12)
-    for split in SETS[name].splits:
-        rows = list(catalog.records(name, split))
+    for split in DATASETS[name].splits:
+        rows = list(formats.read_set(name, split))
         assert rows
-        if SETS[name].layout not in ("text", "embedded", "vocabulary"):
+        if DATASETS[name].layout not in ("text", "embedded", "vocabulary"):
             assert len(rows) == 12
 
 
-@pytest.mark.parametrize("name", [name for name in SETS if SETS[name].layout not in ("embedded", "vocabulary")])
+@pytest.mark.parametrize("name", [name for name in DATASETS if DATASETS[name].layout not in ("embedded", "vocabulary")])
 def test_records_have_the_keys_of_the_real_set(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.environ.get("REGARD_DATA")
-    if not real or catalog.locate(SETS[name]) is None:
+    if not real or catalog.set_folder(DATASETS[name]) is None:
         pytest.skip("the real set is not on this machine")
-    there = next(catalog.records(name, "valid"))
+    there = next(formats.read_set(name, "valid"))
     made_data.make(tmp_path, name, rows=12)
     monkeypatch.setenv("REGARD_DATA", str(tmp_path))
-    here = next(catalog.records(name, "valid"))
+    here = next(formats.read_set(name, "valid"))
     assert {key: type(value) for key, value in here.items()} == {key: type(value) for key, value in there.items()}
 
 

@@ -53,7 +53,7 @@ def test_every_row_of_the_list_is_there() -> None:
 @each_mechanism
 def test_the_line_chooses_it_in_the_quickstart_recipe(mechanism: Mechanism) -> None:
     if mechanism.config != "always":
-        recipes.load("quickstart", shlex.split(mechanism.config) + PARSED * (mechanism.name == "structural"))
+        recipes.load_recipe("quickstart", shlex.split(mechanism.config) + PARSED * (mechanism.name == "structural"))
 
 
 @each_page
@@ -91,7 +91,7 @@ def test_every_line_shown_parses(page: Path) -> None:
     lines = OVERRIDE.findall(page.read_text(encoding="utf-8"))
     assert len(lines) > len(everything())
     for line in lines:
-        recipes.load("quickstart", shlex.split(line) + PARSED * ("structural" in line))
+        recipes.load_recipe("quickstart", shlex.split(line) + PARSED * ("structural" in line))
 
 
 @each_page

@@ -15,25 +15,25 @@ LM: dict[str, Any] = {"task": "lm", "data": {"train": "a.txt"}}
 
 
 def test_the_task_chooses_what_is_not_said() -> None:
-    made = recipe.load(LM)
+    made = recipe.load_recipe(LM)
     assert (made.model.kind, made.text.kind, made.decoding.kind) == ("lm", "byte_bpe", "sample")
     assert (made.training.goal, made.training.label_smoothing) == ("perplexity", 0.0)
     assert made.data.filters.duplicates is False
-    plain = recipe.load({"data": {"train": ["a", "b"]}})
+    plain = recipe.load_recipe({"data": {"train": ["a", "b"]}})
     assert (plain.task.kind, plain.model.kind, plain.training.goal) == ("translation", "transformer", "bleu")
     assert plain.data.filters.duplicates is True
 
 
 def test_what_is_said_stays() -> None:
     given = LM | {"model": {"preset": "tiny"}, "text": "char", "training": {"goal": "loss"}, "decoding": "greedy"}
-    made = recipe.load(given, ["training.label_smoothing=0.1"])
+    made = recipe.load_recipe(given, ["training.label_smoothing=0.1"])
     assert (made.model.kind, made.model.layers, made.text.kind) == ("lm", 4, "char")  # type: ignore[union-attr]
     assert (made.training.goal, made.training.label_smoothing, made.decoding.kind) == ("loss", 0.1, "greedy")
 
 
 def test_a_written_recipe_is_read_back() -> None:
-    made = recipe.load(LM)
-    assert config.parse(recipe.Recipe, config.read_text(config.dump(made), "saved.yaml")) == made
+    made = recipe.load_recipe(LM)
+    assert config.parse_config(recipe.Recipe, config.parse_yaml(config.dump_yaml(made), "saved.yaml")) == made
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_a_written_recipe_is_read_back() -> None:
 )
 def test_misfits_are_one_sentence(keys: dict[str, Any], message: str) -> None:
     with pytest.raises(RegardError, match=message) as found:
-        recipe.load(LM | keys)
+        recipe.load_recipe(LM | keys)
     assert "\n" not in str(found.value)
 
 
@@ -59,13 +59,13 @@ def test_a_mistake_keeps_its_line_under_a_task_with_defaults(tmp_path: Path) -> 
     path = tmp_path / "r.yaml"
     path.write_text("task: lm\ndata:\n  train: a.txt\nmodel:\n  size: 64\n  headz: 4\n", encoding="utf-8")
     with pytest.raises(RegardError, match=r"r\.yaml, line 6: model\.headz is not a known key; did you mean heads"):
-        recipe.load(path)
+        recipe.load_recipe(path)
 
 
 def test_text_that_yaml_takes_for_something_else_stays_text(tmp_path: Path) -> None:
     path = tmp_path / "r.yaml"
     path.write_text("task: {kind: lm, language: no}\ndata: {train: a.txt}\n", encoding="utf-8")
-    assert recipe.load(path).task.language == "no"  # type: ignore[union-attr]
+    assert recipe.load_recipe(path).task.language == "no"  # type: ignore[union-attr]
 
 
 def test_every_model_has_a_task_and_every_task_a_model() -> None:
@@ -81,41 +81,43 @@ def test_every_model_has_a_task_and_every_task_a_model() -> None:
 
 
 def test_a_run_says_which_format_it_is_written_in() -> None:
-    made = recipe.load(LM)
-    text = recipe.dump(made)
+    made = recipe.load_recipe(LM)
+    text = recipe.dump_recipe(made)
     assert text.startswith("format: 1\n")
-    assert recipe.parse(config.read_text(text, "config.yaml")) == made
-    assert recipe.parse(config.read_text(config.dump(made), "config.yaml")) == made  # of before there was one
+    assert recipe.parse_recipe(config.parse_yaml(text, "config.yaml")) == made
+    assert (
+        recipe.parse_recipe(config.parse_yaml(config.dump_yaml(made), "config.yaml")) == made
+    )  # of before there was one
     with pytest.raises(RegardError, match=r"line 1: format is a number from 1 to 1, not 'two'"):
-        recipe.parse(config.read_text(text.replace("format: 1", "format: two"), "config.yaml"))
+        recipe.parse_recipe(config.parse_yaml(text.replace("format: 1", "format: two"), "config.yaml"))
 
 
 def test_what_a_newer_version_wrote_is_said_to_be_so() -> None:
-    text = recipe.dump(recipe.load(LM)).replace("format: 1", "format: 2")
-    assert recipe.parse(config.read_text(text, "c.yaml")) == recipe.load(LM)  # nothing in it is unknown
+    text = recipe.dump_recipe(recipe.load_recipe(LM)).replace("format: 1", "format: 2")
+    assert recipe.parse_recipe(config.parse_yaml(text, "c.yaml")) == recipe.load_recipe(LM)  # nothing in it is unknown
     text += "steering: left\n"
     newer = r"steering is not a known key.*written by a newer regard, format 2, and this one reads up to 1; update"
     with pytest.raises(RegardError, match=newer):
-        recipe.parse(config.read_text(text, "c.yaml"))
+        recipe.parse_recipe(config.parse_yaml(text, "c.yaml"))
 
 
 def test_a_renamed_key_is_read_by_its_old_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(recipe, "RENAMED", {"training.passes": "training.steps", "model.attn": "model.attention"})
+    monkeypatch.setattr(recipe, "RENAMED_KEYS", {"training.passes": "training.steps", "model.attn": "model.attention"})
     path = tmp_path / "r.yaml"
     path.write_text("data: {train: [a, b]}\nmodel: {attn: {dropout: 0.3}}\ntraining:\n  passes: 7\n", encoding="utf-8")
-    made = recipe.load(path)
+    made = recipe.load_recipe(path)
     assert (made.training.steps, made.model.attention.encoder.dropout) == (7, 0.3)
     assert f"{path}, line 4: training.passes is called training.steps now" in capsys.readouterr().err.splitlines()
-    assert recipe.load(path, ["training.passes=9"]).training.steps == 9  # the command line wins, by either name
-    assert recipe.load(path, ["training.steps=9"]).training.steps == 9
+    assert recipe.load_recipe(path, ["training.passes=9"]).training.steps == 9  # the command line wins, by either name
+    assert recipe.load_recipe(path, ["training.steps=9"]).training.steps == 9
     assert "command line: training.passes is called training.steps now" in capsys.readouterr().err
     path.write_text("data: {train: [a, b]}\ntraining: {passes: 7, steps: 8}\n", encoding="utf-8")
     with pytest.raises(RegardError, match=r"training\.passes is called training\.steps now, which is given too"):
-        recipe.load(path)
-    old = config.dump(recipe.load(LM)).replace("steps: 100000", "passes: 5")  # a run's own
-    assert recipe.parse(config.read_text(old, "config.yaml")).training.steps == 5
+        recipe.load_recipe(path)
+    old = config.dump_yaml(recipe.load_recipe(LM)).replace("steps: 100000", "passes: 5")  # a run's own
+    assert recipe.parse_recipe(config.parse_yaml(old, "config.yaml")).training.steps == 5
     assert capsys.readouterr().err == ""
 
 
@@ -124,7 +126,7 @@ def test_a_renamed_key_is_read_by_its_old_name(
 
 def test_one_file_for_both_sides() -> None:
     with pytest.raises(RegardError, match=r"data\.train has train\.en for both source and target; give two files"):
-        recipe.load({"data": {"train": ["train.en", "./train.en"]}})
+        recipe.load_recipe({"data": {"train": ["train.en", "./train.en"]}})
 
 
 def test_overrides_are_a_list() -> None:

@@ -1,4 +1,4 @@
-"""Which device work is done on: chosen by name, told by name."""
+"""Devices: chosen by name, their names, memory and bf16 support."""
 
 import contextlib
 import gc
@@ -29,8 +29,8 @@ def pick_device(name: str) -> torch.device:
     return device
 
 
-def memory(device: torch.device) -> int | None:
-    """Bytes of the device; none where it does not say."""
+def total_memory(device: torch.device) -> int | None:
+    """Bytes of the device's memory; None where that is not known."""
     if device.type == "cuda":
         return torch.cuda.get_device_properties(device).total_memory
     with contextlib.suppress(AttributeError, ValueError, OSError):  # not on Windows
@@ -49,7 +49,7 @@ def check_bf16(device: torch.device, key: str) -> None:
 
 
 def has_bf16(device: torch.device) -> bool:
-    """Whether torch knows that the device multiplies in bf16 by itself; elsewhere it may be slower than float32."""
+    """Whether torch knows that the hardware multiplies in bf16; elsewhere it may be slower than float32."""
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     if device.type == "mps":
@@ -67,8 +67,8 @@ def device_name(device: torch.device) -> str:
 
 
 @contextlib.contextmanager
-def nothing_collected() -> Iterator[None]:
-    """While launches are recorded: an older recording that is let go of in the middle would spoil the new one."""
+def gc_disabled() -> Iterator[None]:
+    """No garbage collection inside: a CUDA graph that is freed while another is captured would spoil that one."""
     was = gc.isenabled()
     gc.disable()
     try:

@@ -8,9 +8,9 @@ from typing import Any, Literal
 from regard import config
 from regard.config import Node, option
 from regard.console import Console
-from regard.data.config import Data
+from regard.data.config import DataConfig
 from regard.decoding.config import Beam, DecodingConfig
-from regard.errors import RegardError, listed
+from regard.errors import RegardError, require_list
 from regard.io.run_folder import CONFIG
 from regard.models.bert import BertConfig
 from regard.models.bytenet import ByteNetConfig
@@ -31,19 +31,21 @@ from regard.tasks.tag import TagConfig
 from regard.tasks.translation import TranslationConfig
 from regard.text import TextConfig
 from regard.text.config import Bpe
-from regard.training.config import Training
+from regard.training.config import TrainingConfig
 
-Attending = TransformerConfig | RnnConfig | ConvConfig | ByteNetConfig | LanguageModelConfig | BertConfig
-ModelConfig = Attending | LstmConfig | BiLstmConfig | ElmoConfig
-Finetuned = ClassifyConfig | RegressConfig | TagConfig | AnswerConfig | ChooseConfig
+AttentionModelConfig = TransformerConfig | RnnConfig | ConvConfig | ByteNetConfig | LanguageModelConfig | BertConfig
+ModelConfig = AttentionModelConfig | LstmConfig | BiLstmConfig | ElmoConfig
+FinetuningConfig = ClassifyConfig | RegressConfig | TagConfig | AnswerConfig | ChooseConfig
 FORMAT = 1  # of the config.yaml in a run folder; raised where a version before could misread what is written
-RENAMED: dict[str, str] = {}  # keys that had another name, dotted: old → new
-MOST_LAYERS = 2000  # a thousand have been trained (arXiv:2203.00555)
-TaskConfig = TranslationConfig | LanguageModellingConfig | ChatConfig | PretrainingConfig | EmbeddingConfig | Finetuned
+RENAMED_KEYS: dict[str, str] = {}  # keys that had another name, dotted: old → new
+MAX_LAYERS = 2000  # a thousand have been trained (arXiv:2203.00555)
+TaskConfig = (
+    TranslationConfig | LanguageModellingConfig | ChatConfig | PretrainingConfig | EmbeddingConfig | FinetuningConfig
+)
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class EvaluationConfig:
     tokenise: Literal["none", "13a", "intl", "zh", "char", "flores200", "ja-mecab", "ko-mecab"] | None = option(
         None, "sacreBLEU's tokeniser; by default the target language's"
     )
@@ -54,21 +56,21 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Recipe:
-    data: Data = option(help="the corpora")
+    data: DataConfig = option(help="the corpora")
     task: TaskConfig = option(TranslationConfig, "what is learned")
-    text: TextConfig = option(Bpe, "how text becomes pieces")
-    model: ModelConfig = option(TransformerConfig, "what learns")
-    training: Training = option(Training, "how it learns")
-    decoding: DecodingConfig = option(Beam, "how it speaks")
-    evaluation: Evaluation = option(Evaluation, "how it is measured")
+    text: TextConfig = option(Bpe, "how text becomes tokens")
+    model: ModelConfig = option(TransformerConfig, "the model: its kind and size")
+    training: TrainingConfig = option(TrainingConfig, "optimiser, schedule, validation and checkpoints")
+    decoding: DecodingConfig = option(Beam, "how output is generated")
+    evaluation: EvaluationConfig = option(EvaluationConfig, "how output is measured")
     seed: int = option(1, "of the weights, the order of batches and dropout")
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**31:
             raise ValueError(f"seed must be from 0 to 2147483647, not {self.seed}")
         for name in ("layers", "decoder_layers", "sets"):
-            if (getattr(self.model, name, None) or 0) > MOST_LAYERS:
-                raise ValueError(f"model.{name} is {getattr(self.model, name)}; it can be at most {MOST_LAYERS}")
+            if (count := getattr(self.model, name, None) or 0) > MAX_LAYERS:
+                raise ValueError(f"model.{name} is {count}; it can be at most {MAX_LAYERS}")
         if self.model.kind not in self.task.models:
             raise ValueError(
                 f"model.kind is {self.model.kind}, but the task {self.task.kind} learns with "
@@ -82,14 +84,14 @@ class Recipe:
 
     @classmethod
     def expand(cls, mapping: dict[str, Any]) -> dict[str, Any]:
-        """What is not said is as the task wants it."""
-        given = mapping.get("task")
-        kind = given.get("kind") if isinstance(given, dict) else given
+        """Keys that the recipe lacks have the task's defaults."""
+        task = mapping.get("task")
+        kind = task.get("kind") if isinstance(task, dict) else task
         known = {task.kind: task.defaults for task in config.kinds(TaskConfig)}
-        return config.beneath(mapping, known[kind]) if isinstance(kind, str) and kind in known else mapping
+        return config.with_defaults(mapping, known[kind]) if isinstance(kind, str) and kind in known else mapping
 
 
-def find(name: str | Path) -> Path:
+def find_recipe(name: str | Path) -> Path:
     """A recipe file, or a shipped recipe by its name."""
     path = Path(name)
     if path.is_file():
@@ -111,22 +113,22 @@ def shipped_recipes() -> dict[str, Path]:
     return {}
 
 
-def load(source: str | Path | dict, overrides: Sequence[str] = (), run: Path | None = None) -> Recipe:
-    """From a file, a shipped recipe's name, or a mapping: a recipe to learn by, which names what it learns from.
+def load_recipe(source: str | Path | dict, overrides: Sequence[str] = (), run: Path | None = None) -> Recipe:
+    """The recipe of a file, of a shipped recipe's name, or of a mapping, to train by: `data.train` must be given.
 
-    `run` is the folder that it will be trained in, which knows what it began with even where that is gone.
+    `run` is the folder to train in, whose config.yaml stands in for training.init where that folder is gone.
     """
-    listed(overrides, 'regard.train(..., overrides=["model.layers=4"])', "assignments")
-    root = config.wrap(source, "config") if isinstance(source, dict) else config.read(find(source))
-    notices = config.rename(root, RENAMED)
+    require_list(overrides, 'regard.train(..., overrides=["model.layers=4"])', "assignments")
+    root = config.to_node(source, "config") if isinstance(source, dict) else config.read_yaml(find_recipe(source))
+    notices = config.rename_keys(root, RENAMED_KEYS)
     for text in overrides:
-        if (renamed := config.rename_assignment(text, RENAMED)) != text:
-            notices.append(f"{config.CLI}: {text.partition('=')[0]} is called {renamed.partition('=')[0]} now")
-        config.override(root, [renamed])
+        if (renamed := config.rename_override(text, RENAMED_KEYS)) != text:
+            notices.append(f"{config.COMMAND_LINE}: {text.partition('=')[0]} is called {renamed.partition('=')[0]} now")
+        config.apply_overrides(root, [renamed])
     for sentence in notices:
         Console(stderr=True).print(sentence, highlight=False, markup=False, soft_wrap=True)
     _inherit(root, run)
-    recipe = parse(root)
+    recipe = parse_recipe(root)
     if not recipe.data.train:
         raise RegardError(f"{root.where}: data.train names no corpus; name what is to be learned from")
     for corpus in recipe.data.train:
@@ -137,15 +139,15 @@ def load(source: str | Path | dict, overrides: Sequence[str] = (), run: Path | N
     return recipe
 
 
-def parse(root: Node) -> Recipe:
-    """A recipe, or the config.yaml of a run: of this version, or of one before."""
+def parse_recipe(root: Node) -> Recipe:
+    """A recipe, or the config.yaml of a run, of this version or an earlier one."""
     written = root.value.pop("format", None) if isinstance(root.value, dict) else None
+    if written is not None and (type(written.value) is not int or written.value < 1):
+        raise RegardError(f"{written.where}: format is a number from 1 to {FORMAT}, not {written.raw!r}")
     number = FORMAT if written is None else written.value
-    if type(number) is not int or number < 1:
-        raise RegardError(f"{written.where}: format is a number from 1 to {FORMAT}, not {written.raw!r}")  # type: ignore[union-attr]
-    config.rename(root, RENAMED)
+    config.rename_keys(root, RENAMED_KEYS)
     try:
-        return config.parse(Recipe, root)
+        return config.parse_config(Recipe, root)
     except RegardError as error:
         if number <= FORMAT:
             raise
@@ -153,34 +155,34 @@ def parse(root: Node) -> Recipe:
         raise RegardError(f"{error} ({newer})") from None
 
 
-def dump(recipe: Recipe) -> str:
+def dump_recipe(recipe: Recipe) -> str:
     """The text of a run's config.yaml."""
-    return f"format: {FORMAT}\n{config.dump(recipe)}"
+    return f"format: {FORMAT}\n{config.dump_yaml(recipe)}"
 
 
 def _inherit(root: Node, run: Path | None) -> None:
-    """What sections text and model leave open is as in the run that training.init names.
+    """Keys that the sections text and model lack are those of the run that training.init names.
 
-    A section that names its kind or preset leaves nothing open.
+    A section that names its kind or preset takes none of them.
     """
     training = root.value.get("training") if isinstance(root.value, dict) else None
     init = training.value.get("init") if training and isinstance(training.value, dict) else None
     if init is None or not isinstance(init.value, str):
         return
-    origin = next((home for home in (Path(init.value), run) if home and (home / CONFIG).is_file()), None)
+    origin = next((folder for folder in (Path(init.value), run) if folder and (folder / CONFIG).is_file()), None)
     for name in ("text", "model"):
         section = root.value.get(name)
-        said = section.value if section else {}
-        if origin and isinstance(said, dict) and not {"kind", "preset"} & set(said):
+        keys = section.value if section else {}
+        if origin and isinstance(keys, dict) and not {"kind", "preset"} & set(keys):
             section = root.value.setdefault(name, Node({}, init.where))
-            theirs = parse(config.read(origin / CONFIG))
-            config.complete(section, config.to_plain(getattr(theirs, name)), str(origin / CONFIG))
+            theirs = parse_recipe(config.read_yaml(origin / CONFIG))
+            config.fill_missing(section, config.to_plain(getattr(theirs, name)), str(origin / CONFIG))
 
 
 def read_recipe(folder: Path) -> Recipe:
-    """The folder's recipe, complete and resolved."""
+    """The recipe of a run folder, complete."""
     if not folder.is_dir():
         raise RegardError(f"{folder}: there is no such folder")
     if not (folder / CONFIG).exists():
         raise RegardError(f"{folder}: not a trained model ({CONFIG} is missing)")
-    return parse(config.read(folder / CONFIG))
+    return parse_recipe(config.read_yaml(folder / CONFIG))

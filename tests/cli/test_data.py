@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from regard.cli import data as command
-from regard.data import catalog
-from regard.data.fetch import fetch
-from regard.data.sets import SETS, Fetch
+from regard.data import formats
+from regard.data.datasets import DATASETS, Download
+from regard.data.download import download_set
 from regard.errors import RegardError
 
 
@@ -43,8 +43,8 @@ def site(tmp_path: Path) -> Iterator[tuple[Path, str]]:
     thread.join()
 
 
-def offer(monkeypatch: pytest.MonkeyPatch, name: str, *items: Fetch) -> None:
-    monkeypatch.setitem(SETS, name, replace(SETS[name], fetch=items))
+def offer(monkeypatch: pytest.MonkeyPatch, name: str, *items: Download) -> None:
+    monkeypatch.setitem(DATASETS, name, replace(DATASETS[name], downloads=items))
 
 
 def archive(members: dict[str, bytes]) -> bytes:
@@ -59,10 +59,10 @@ def test_get_over_http(cache: Path, site: tuple[Path, str], monkeypatch: pytest.
     folder, address = site
     (folder / "input.txt").write_text("To be,\nor not\n")
     digest = hashlib.sha256((folder / "input.txt").read_bytes()).hexdigest()
-    offer(monkeypatch, "tinyshakespeare", Fetch(f"{address}/input.txt", "input.txt", digest))
+    offer(monkeypatch, "tinyshakespeare", Download(f"{address}/input.txt", "input.txt", digest))
     command.get("TinyShakespeare")
     assert f"tinyshakespeare is in {cache / 'tinyshakespeare'}" in capsys.readouterr().out
-    assert [r["text"] for r in catalog.records("tinyshakespeare", "all")] == ["To be,", "or not"]
+    assert [r["text"] for r in formats.read_set("tinyshakespeare", "all")] == ["To be,", "or not"]
 
 
 def test_a_wrong_file_leaves_nothing(cache: Path, site: tuple[Path, str], monkeypatch: pytest.MonkeyPatch):
@@ -70,68 +70,70 @@ def test_a_wrong_file_leaves_nothing(cache: Path, site: tuple[Path, str], monkey
     (folder / "a").write_text("right")
     (folder / "b").write_text("another file")
     good = hashlib.sha256(b"right").hexdigest()
-    offer(monkeypatch, "tokenizers", Fetch(f"{address}/a", "gpt2/a", good), Fetch(f"{address}/b", "gpt2/b", good))
+    offer(monkeypatch, "tokenizers", Download(f"{address}/a", "gpt2/a", good), Download(f"{address}/b", "gpt2/b", good))
     with pytest.raises(RegardError, match="not the file the catalog knows"):
-        fetch("tokenizers")
+        download_set("tokenizers")
     assert list((cache / "tokenizers").iterdir()) == []
 
 
 def test_missing_on_the_server(cache: Path, site: tuple[Path, str], monkeypatch: pytest.MonkeyPatch):
-    offer(monkeypatch, "dream", Fetch(f"{site[1]}/none.json", "train.json"))
+    offer(monkeypatch, "dream", Download(f"{site[1]}/none.json", "train.json"))
     with pytest.raises(RegardError, match=r"the server answered 404 .*nlpdata/dream"):
-        fetch("dream")
+        download_set("dream")
 
 
 def test_no_network_is_one_sentence(cache: Path, monkeypatch: pytest.MonkeyPatch):
-    offer(monkeypatch, "dream", Fetch("http://127.0.0.1:9/train.json", "train.json"))
+    offer(monkeypatch, "dream", Download("http://127.0.0.1:9/train.json", "train.json"))
     with pytest.raises(RegardError, match=r"cannot be reached .*REGARD_DATA"):
-        fetch("dream")
+        download_set("dream")
 
 
 def test_nothing_to_get(cache: Path):
     with pytest.raises(RegardError, match="part of the package"):
-        fetch("embedded")
+        download_set("embedded")
     with pytest.raises(RegardError, match=r"has no download; see https://github.com/NiuTrans"):
-        fetch("classical-modern-zh")
+        download_set("classical-modern-zh")
 
 
 def test_tatoeba_is_split_by_english_sentence(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     lines = [f"Sentence {i}.\tSatz {i} {side}.\tCC-BY by someone\n" for i in range(1000) for side in "ab"]
     (tmp_path / "x.zip").write_bytes(archive({"deu.txt": "".join(lines).encode()}))
-    offer(monkeypatch, "tatoeba-en-de", replace(SETS["tatoeba-en-de"].fetch[0], url=(tmp_path / "x.zip").as_uri()))
-    fetch("tatoeba-en-de")
-    train, valid = ([r["en"] for r in catalog.records("tatoeba-en-de", split)] for split in ("train", "valid"))
+    offer(
+        monkeypatch, "tatoeba-en-de", replace(DATASETS["tatoeba-en-de"].downloads[0], url=(tmp_path / "x.zip").as_uri())
+    )
+    download_set("tatoeba-en-de")
+    train, valid = ([r["en"] for r in formats.read_set("tatoeba-en-de", split)] for split in ("train", "valid"))
     assert len(train) + len(valid) == 2000
     assert 2 <= len(valid) <= 50
     assert not set(train) & set(valid)
-    assert next(catalog.records("tatoeba-en-de", "train"))["de"] == "Satz 0 a."
+    assert next(formats.read_set("tatoeba-en-de", "train"))["de"] == "Satz 0 a."
 
 
 def test_archives_inside_archives(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     inner = {s: archive({f"{s}/dialogues_{s}.txt": f"Hi {s} . __eou__\n".encode()}) for s in ("train", "validation")}
     whole = archive({f"ijcnlp_dailydialog/{s}.zip": data for s, data in inner.items()})
     (tmp_path / "x.zip").write_bytes(whole)
-    offer(monkeypatch, "dailydialog", replace(SETS["dailydialog"].fetch[0], url=(tmp_path / "x.zip").as_uri()))
-    fetch("dailydialog")
-    assert next(catalog.records("dailydialog", "valid"))["turns"] == ["Hi validation ."]
+    offer(monkeypatch, "dailydialog", replace(DATASETS["dailydialog"].downloads[0], url=(tmp_path / "x.zip").as_uri()))
+    download_set("dailydialog")
+    assert next(formats.read_set("dailydialog", "valid"))["turns"] == ["Hi validation ."]
 
 
 def test_squad_articles_are_shared_out(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     question = {"id": "1", "question": "What?", "answers": [{"text": "it", "answer_start": 0}]}
     articles = [{"title": t, "paragraphs": [{"context": "it", "qas": [question]}]} for t in ("Kenya", "Warsaw")]
     (tmp_path / "dev.json").write_text(json.dumps({"version": "1.1", "data": articles}))
-    offer(monkeypatch, "squad-dev-split", Fetch((tmp_path / "dev.json").as_uri(), convert="squad"))
-    fetch("squad-dev-split")
-    assert [r["title"] for r in catalog.records("squad-dev-split", "valid")] == ["Kenya"]
-    assert [r["title"] for r in catalog.records("squad-dev-split", "train")] == ["Warsaw"]
+    offer(monkeypatch, "squad-dev-split", Download((tmp_path / "dev.json").as_uri(), convert="squad"))
+    download_set("squad-dev-split")
+    assert [r["title"] for r in formats.read_set("squad-dev-split", "valid")] == ["Kenya"]
+    assert [r["title"] for r in formats.read_set("squad-dev-split", "train")] == ["Warsaw"]
 
 
 @pytest.mark.parametrize("content", [b"<html>no</html>", archive({"other.txt": b""})])
 def test_a_page_instead_of_an_archive(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes):
     (tmp_path / "x.zip").write_bytes(content)
-    offer(monkeypatch, "conll2003", replace(SETS["conll2003"].fetch[0], url=(tmp_path / "x.zip").as_uri()))
+    offer(monkeypatch, "conll2003", replace(DATASETS["conll2003"].downloads[0], url=(tmp_path / "x.zip").as_uri()))
     with pytest.raises(RegardError, match="not laid out as expected"):
-        fetch("conll2003")
+        download_set("conll2003")
 
 
 def test_list_for_programs(cache: Path, capsys: pytest.CaptureFixture[str]):
@@ -149,13 +151,13 @@ def test_list_for_programs(cache: Path, capsys: pytest.CaptureFixture[str]):
 def test_list_for_people(cache: Path, capsys: pytest.CaptureFixture[str]):
     command.list_sets()
     shown = capsys.readouterr().out
-    assert all(name in shown for name in SETS)
+    assert all(name in shown for name in DATASETS)
 
 
 def test_every_set_says_how_to_get_it():
-    for entry in SETS.values():
-        assert entry.layout == "embedded" or entry.fetch or entry.by_hand
-        saved = {name for item in entry.fetch for name in (item.to, *item.members.values())}
+    for entry in DATASETS.values():
+        assert entry.layout == "embedded" or entry.downloads or entry.manual
+        saved = {name for item in entry.downloads for name in (item.file, *item.members.values())}
         wanted = {name.removesuffix(".gz") for names in entry.splits.values() for name in names}
-        if entry.fetch and not any(item.convert in ("tatoeba", "squad") for item in entry.fetch):
+        if entry.downloads and not any(item.convert in ("tatoeba", "squad") for item in entry.downloads):
             assert {name.removesuffix(".gz") for name in saved if name} == wanted

@@ -1,12 +1,12 @@
 import pytest
 
 from regard import config
-from regard.data.config import Corpus, Data, Filters, corpora
+from regard.data.config import Corpus, DataConfig, Filters, expand_corpora
 from regard.errors import RegardError
 
 
-def parse(text: str) -> Data:
-    return config.parse(Data, config.read_text(text, "recipe.yaml"))
+def parse(text: str) -> DataConfig:
+    return config.parse_config(DataConfig, config.parse_yaml(text, "recipe.yaml"))
 
 
 def test_two_plain_files_are_one_parallel_corpus():
@@ -40,7 +40,7 @@ def test_column_names_stay_names():
 
 def test_saved_config_reads_back_equal():
     data = parse("train: [[a.en, a.de], {path: b.tsv, columns: [2, 1], weight: 0.5}]\nfilters: {max_ratio: 3}")
-    assert config.parse(Data, config.to_plain(data)) == data
+    assert config.parse_config(DataConfig, config.to_plain(data)) == data
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_impossible_values_name_file_and_line(text: str, said: str):
 
 
 def test_corpora_of_nothing():
-    assert corpora(None) == []
+    assert expand_corpora(None) == []
 
 
 def test_defaults():

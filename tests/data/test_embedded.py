@@ -7,8 +7,8 @@ import hashlib
 import pytest
 
 from regard.data import embedded
+from regard.data.annotations import check_tree, read_conllu
 from regard.data.config import Corpus
-from regard.data.conllu import check_heads, sentences
 from regard.data.embedded import (
     HASHES,
     SPLITS,
@@ -21,7 +21,7 @@ from regard.data.embedded import (
     pronouns_right,
     trees,
 )
-from regard.data.fingerprint import file_hashes, fingerprint
+from regard.data.prepared import data_fingerprint, file_hashes
 
 
 def test_the_texts_are_those_that_the_hashes_stand_for() -> None:
@@ -41,7 +41,7 @@ HASHED = "eb7c3013dea703b635482f9ef2e8cbfe502997f1ed8ebf96600e5f6a9bef12c5"
 def test_fingerprints_are_those_of_the_time_when_the_rows_were_made_at_run_time() -> None:
     """A run that was interrupted then goes on now."""
     corpora = [[Corpus(set=f"embedded:{split}")] for split in SPLITS]
-    found = [fingerprint(corpus, {}, {"x": 1}, ("en", "de")) for corpus in corpora]
+    found = [data_fingerprint(corpus, {}, {"x": 1}, ("en", "de")) for corpus in corpora]
     assert found == ["25d0dfa4d806363bb5297c39", "5db90ffaf6bc78d3c1ad3542", "9a182aabdffc3a48292a8f14"]
 
 
@@ -78,7 +78,7 @@ def test_every_sentence_has_one_tree_over_its_words() -> None:
     rows = [p for split in SPLITS for p in pairs(split)] + [p for m in minimal_pairs() for p in (m.first, m.second)]
     for p in rows:
         assert len(p.heads) == len(p.source.split())
-        check_heads(p.heads, [p.source] * len(p.heads))  # one root, no circle
+        check_tree(p.heads, [p.source] * len(p.heads))  # one root, no circle
 
 
 def test_articles_depend_on_a_word_after_them_and_pronouns_have_none_below() -> None:
@@ -96,7 +96,7 @@ def test_articles_depend_on_a_word_after_them_and_pronouns_have_none_below() -> 
 def test_trees_are_written_as_conllu(tmp_path) -> None:
     path = tmp_path / "valid.conllu"
     path.write_text(conllu("valid"), encoding="utf-8")
-    assert [heads for _, heads in sentences(path)] == trees("valid")
+    assert [heads for _, heads in read_conllu(path)] == trees("valid")
     assert {line.count("\t") for line in path.read_text(encoding="utf-8").splitlines()} == {0, 9}
 
 

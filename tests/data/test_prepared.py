@@ -15,7 +15,7 @@ import pytest
 
 from regard.data import prepared as module
 from regard.data.config import Corpus, Filters
-from regard.data.prepared import Prepared, Seen, prepare, weighted_index
+from regard.data.prepared import HashSet, PreparedCorpus, epoch_rows, prepare_corpora
 from regard.data.ragged import RaggedWriter
 from regard.errors import RegardError
 
@@ -30,9 +30,9 @@ def tsv(folder: Path, rows: list[tuple[str, str]], name: str = "a.tsv", **option
     return Corpus(path=str(path), **options)
 
 
-def run(tmp_path: Path, *corpora: Corpus, filters: Filters = PLAIN, size: int = 1000, **options: Any) -> Prepared:
+def run(tmp_path: Path, *corpora: Corpus, filters: Filters = PLAIN, size: int = 1000, **options: Any) -> PreparedCorpus:
     words = Words(size)
-    return prepare(corpora, {"source": words, "target": words}, filters, tmp_path / "cache", **options)
+    return prepare_corpora(corpora, {"source": words, "target": words}, filters, tmp_path / "cache", **options)
 
 
 def test_rows_and_where_they_came_from(tmp_path: Path):
@@ -100,7 +100,7 @@ def test_sides_are_not_confused_by_where_they_join(tmp_path: Path):
 
 def test_seen_agrees_with_a_set():
     rng = np.random.default_rng(0)
-    seen, plain = Seen(), set()
+    seen, plain = HashSet(), set()
     for _ in range(60):
         hashes = rng.integers(0, 5000, 200).astype(np.uint64)
         expected = []
@@ -127,7 +127,9 @@ def test_reused_only_when_nothing_changed(tmp_path: Path):
 
     def key(filters: Filters = PLAIN, tokenizer: Words = words, **options: Any) -> str:
         columns = {"source": tokenizer, "target": tokenizer}
-        return prepare([options.pop("corpus", corpus)], columns, filters, tmp_path / "cache", **options).fingerprint
+        return prepare_corpora(
+            [options.pop("corpus", corpus)], columns, filters, tmp_path / "cache", **options
+        ).fingerprint
 
     first, calls = key(), words.calls
     assert key() == first
@@ -186,7 +188,7 @@ WORKER = """
     import sys, time
     from pathlib import Path
     from regard.data.config import Corpus, Filters
-    from regard.data.prepared import prepare
+    from regard.data.prepared import prepare_corpora
     sys.path.insert(0, {tests!r})
     from words import Words
 
@@ -197,7 +199,7 @@ WORKER = """
             return super().encode_batch(texts)
 
     words = Slow()
-    made = prepare([Corpus(path={path!r})], {{"source": words, "target": words}}, Filters(), Path({cache!r}))
+    made = prepare_corpora([Corpus(path={path!r})], {{"source": words, "target": words}}, Filters(), Path({cache!r}))
     print(words.calls, made.fingerprint, made.columns["source"].flat.tolist())
 """
 
@@ -267,7 +269,7 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path):
         before = peak()
         columns = {{"source": Lengths(), "target": Lengths()}}
         corpus = Corpus(path={str(tmp_path / "a.tsv")!r})
-        made = prepared.prepare([corpus], columns, Filters(), Path({str(tmp_path / "c")!r}))
+        made = prepared.prepare_corpora([corpus], columns, Filters(), Path({str(tmp_path / "c")!r}))
         print(len(made), round(peak() - before))
         """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
@@ -286,19 +288,19 @@ def test_weighted_index(tmp_path: Path):
     first = tsv(tmp_path, [(f"a{i}", "b") for i in range(40)], weight=2.25)
     second = tsv(tmp_path, [(f"c{i}", "d") for i in range(100)], "b.tsv", weight=0.3)
     made = run(tmp_path, first, second)
-    rows = weighted_index(made, seed=1, epoch=0)
+    rows = epoch_rows(made, seed=1, epoch=0)
     times = np.bincount(rows, minlength=140)
     assert set(times[:40]) == {2, 3}
     assert times[:40].sum() == 90
     assert times[40:].sum() == 30
     assert times[40:].max() == 1
-    assert np.array_equal(rows, weighted_index(made, seed=1, epoch=0))
-    assert not np.array_equal(rows, weighted_index(made, seed=1, epoch=1))
+    assert np.array_equal(rows, epoch_rows(made, seed=1, epoch=0))
+    assert not np.array_equal(rows, epoch_rows(made, seed=1, epoch=1))
 
 
 def test_weight_one_is_every_row_and_zero_is_none(tmp_path: Path):
     made = run(tmp_path, tsv(tmp_path, [("a", "b"), ("c", "d")]))
-    assert weighted_index(made, 0, 0).tolist() == [0, 1]
+    assert epoch_rows(made, 0, 0).tolist() == [0, 1]
     made.weights = [0.0]
     with pytest.raises(RegardError, match="leave no row"):
-        weighted_index(made, 0, 0)
+        epoch_rows(made, 0, 0)

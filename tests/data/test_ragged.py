@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.ragged import Ragged, RaggedWriter, Texts, id_type
+from regard.data.ragged import RaggedFile, RaggedTexts, RaggedWriter, id_dtype
 from regard.errors import RegardError
 
 
-def write(folder: Path, chunks: list[list[list[int]]], dtype: type = np.uint16) -> Ragged:
+def write(folder: Path, chunks: list[list[list[int]]], dtype: type = np.uint16) -> RaggedFile:
     with RaggedWriter(folder, dtype) as writer:
         for chunk in chunks:
             writer.append(chunk)
-    return Ragged(folder)
+    return RaggedFile(folder)
 
 
 def test_rows_come_back(tmp_path: Path):
@@ -35,8 +35,8 @@ def test_take_is_row_by_row(tmp_path_factory: pytest.TempPathFactory, rows: list
 
 
 def test_id_type():
-    assert id_type(65536) == np.uint16
-    assert id_type(65537) == np.uint32
+    assert id_dtype(65536) == np.uint16
+    assert id_dtype(65537) == np.uint32
 
 
 def test_an_id_that_does_not_fit_is_not_wrapped(tmp_path: Path):
@@ -48,7 +48,7 @@ def test_texts(tmp_path: Path):
     with RaggedWriter(tmp_path / "t", np.uint8) as writer:
         writer.append_texts(["größer", "", "注意"])
         writer.append_texts(["🙂"])
-    assert list(Texts(tmp_path / "t")) == ["größer", "", "注意", "🙂"]
+    assert list(RaggedTexts(tmp_path / "t")) == ["größer", "", "注意", "🙂"]
 
 
 def test_cut_short(tmp_path: Path):
@@ -56,7 +56,7 @@ def test_cut_short(tmp_path: Path):
     flat = tmp_path / "r" / "flat.uint16"
     flat.write_bytes(flat.read_bytes()[:-2])
     with pytest.raises(RegardError, match="cut short"):
-        Ragged(tmp_path / "r")
+        RaggedFile(tmp_path / "r")
 
 
 def test_all_rows_empty(tmp_path: Path):

@@ -20,7 +20,7 @@ def model(length: int = 64) -> LanguageModel:
     torch.manual_seed(1)
     position = {"kind": "learned", "length": length}
     keys = {"layers": 2, "size": 16, "inner": 24, "heads": 2, "dropout": 0.0, "position": position}
-    made = config.parse(LanguageModelConfig, keys).build(30).double().eval()
+    made = config.parse_config(LanguageModelConfig, keys).build(30).double().eval()
     with torch.no_grad():
         for p in made.parameters():
             p.add_(torch.randn_like(p) * 0.3)

@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.ragged import Rows
+from regard.data.ragged import RaggedArray
 from regard.errors import RegardError
 from regard.examples.segments import Book, Examples, Pairs, Single, trimmed
 
 MARK, ROOM = 3, 29
 
 
-def rows(documents: list[list[list[int]]]) -> Rows:
+def rows(documents: list[list[list[int]]]) -> RaggedArray:
     flat = [[i for sentence in document for i in [*sentence, MARK]] for document in documents]
     offsets = np.concatenate([[0], np.cumsum([len(row) for row in flat])])
-    return Rows(np.array([i for row in flat for i in row]), offsets)
+    return RaggedArray(np.array([i for row in flat for i in row]), offsets)
 
 
 def written(count: int = 300, seed: int = 0, longest: int = 9) -> list[list[list[int]]]:

@@ -14,7 +14,7 @@ import regard
 from regard import recipe as recipes
 from regard import text
 from regard.cli.main import app
-from regard.data.conllu import places
+from regard.data.annotations import tree_positions
 from regard.errors import RegardError
 from regard.examples.trees import check, trees
 from regard.predict.translation import Translator
@@ -87,7 +87,7 @@ def test_pieces_take_the_place_of_their_word() -> None:
     for row, heads in enumerate(([2, 0], [0])):
         words = tokenizer.words(rows[row])
         assert len(words) > len(heads)  # or the test says nothing
-        for part, expected in zip((made.depth, made.enter, made.leave), places(heads), strict=True):
+        for part, expected in zip((made.depth, made.enter, made.leave), tree_positions(heads), strict=True):
             assert part[row, : len(words) + 1].tolist() == [*(int(expected[w]) for w in words), int(expected[-1])]
 
 
@@ -95,7 +95,7 @@ def test_batches_of_training_have_the_trees_of_their_rows(run: Path) -> None:
     """Whatever was filtered, by the words of the line that each row came from; a drawn segmentation too."""
     made = json.loads(json.dumps(recipe(run.parent)))
     made["text"] = {"kind": "bpe", "size": 30, "dropout": 0.5}
-    loaded = recipes.load(made)
+    loaded = recipes.load_recipe(made)
     task = loaded.task.prepare(loaded, None, lambda *_: None)
     lines = (run.parent / "train.en").read_text(encoding="utf-8").splitlines()
     view = task.view(1, 0)
@@ -107,7 +107,7 @@ def test_batches_of_training_have_the_trees_of_their_rows(run: Path) -> None:
         pieces = pieces[: pieces.index(task.vocabulary.source.eos)]
         words = task.vocabulary.source.words(pieces)
         assert max(words) + 1 == len(heads)
-        expected = places(heads)[:, [*words, -1]]
+        expected = tree_positions(heads)[:, [*words, -1]]
         assert batch.tree.depth[row, : len(words) + 1].tolist() == expected[0].tolist()
         assert batch.tree.enter[row, : len(words) + 1].tolist() == expected[1].tolist()
     assert len(set(map(len, (heads_of(line) for line in lines)))) > 3
@@ -248,9 +248,9 @@ def test_data_without_heads_are_refused(tmp_path: Path, split: str) -> None:
     made = recipe(tmp_path)
     made["data"][split] = [{"source": "a.en", "target": "a.de"}]
     with pytest.raises(RegardError, match=r"structural needs the dependency tree of every sentence, and a.en \+ a.de"):
-        recipes.load(made)
+        recipes.load_recipe(made)
     made["model"]["position"] = "sinusoidal"
-    recipes.load(made)
+    recipes.load_recipe(made)
 
 
 def test_heads_without_need_change_nothing(tmp_path: Path) -> None:

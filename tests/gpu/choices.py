@@ -26,7 +26,7 @@ from regard import config, recipe
 from regard.errors import RegardError
 from regard.mechanisms import example
 from regard.nn.pattern import PATTERNS
-from regard.training.config import Training
+from regard.training.config import TrainingConfig
 from tests.gpu.report import Refused, step
 from tests.gpu.scheduler import Item
 
@@ -99,7 +99,7 @@ class Choice:
         }
 
     def load(self, work: Path) -> recipe.Recipe:
-        return recipe.load(self.base(work), self.overrides)
+        return recipe.load_recipe(self.base(work), self.overrides)
 
 
 # --- what there is -------------------------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ def everything() -> list[Choice]:
     found: dict[str, Choice] = {}
     for choice in listed():
         able = accepted(choice)
-        key = choice.what if able is None else config.dump(able.load(Path("work")))
+        key = choice.what if able is None else config.dump_yaml(able.load(Path("work")))
         found.setdefault(key, able or choice)
     return list(found.values())
 
@@ -137,7 +137,7 @@ def listed() -> Iterator[Choice]:
     for model in config.kinds(recipe.ModelConfig):
         for slot, overrides in _slots(model, "model"):
             yield Choice(slot, first[model.kind], model.kind, overrides)
-    for slot, overrides in _slots(Training, "training"):
+    for slot, overrides in _slots(TrainingConfig, "training"):
         for model in ("transformer", "lm"):
             yield Choice(slot, first[model], model, overrides)
     for slot, overrides in _union("decoding", recipe.DecodingConfig):
@@ -212,13 +212,13 @@ def select(few: int | None) -> list[Choice]:
 def try_out(choice: Choice, work: Path, folder: Path, device: str) -> str:
     """Trained, loaded again in bf16, measured and asked; what was asked."""
     from regard.api import load
-    from regard.run import train
+    from regard.run import train_recipe
 
     try:
         chosen = choice.load(work)
     except RegardError as error:
         raise Refused(str(error)) from None
-    outcome = train(chosen, folder, device)
+    outcome = train_recipe(chosen, folder, device)
     assert outcome.finished, "it did not come to its end"
     made = load(folder, device, "bf16")
     report = made.recipe.task.evaluate(made, "valid", {})

@@ -20,7 +20,7 @@ from typing import Any
 import yaml
 
 from regard.api import COMMANDS
-from regard.data.sets import SETS
+from regard.data.datasets import DATASETS
 from tests import made_data
 from tests.gpu.report import step
 from tests.gpu.scheduler import Item
@@ -96,7 +96,7 @@ def sets(recipe: dict[str, Any]) -> set[str]:
         value = queue.pop()
         if isinstance(value, dict | list):
             queue += value.values() if isinstance(value, dict) else value
-        elif isinstance(value, str) and value.partition(":")[0] in SETS:
+        elif isinstance(value, str) and value.partition(":")[0] in DATASETS:
             found.add(value.partition(":")[0])
     return found
 
@@ -127,13 +127,13 @@ def _add(items: dict[str, Item], name: str, here: list[str], options: list[str],
 
 def prepare(work: Path, real: bool) -> set[str]:
     """The data that recipes read, into the folder they run in: links to real sets, where wanted, and made ones."""
-    from regard.data.catalog import locate
+    from regard.data.catalog import set_folder
 
     made = set()
-    for name, entry in SETS.items():
+    for name, entry in DATASETS.items():
         if entry.layout == "grammar":
             continue
-        folder = locate(entry) if real else None
+        folder = set_folder(entry) if real else None
         if folder is None:
             made.add(name)
         link, ours = work / "data" / name, made_data.make(work / "made", name)
@@ -224,7 +224,7 @@ def train_and_kill(regard: Commands, command: list[str], run: Path) -> str:
 
 def ask(regard: Commands, command: str, recipe: dict[str, Any], run: str, precision: list[str]) -> None:
     options, stdin, lines = ASKED[command]
-    if command == "classify" and any("sentence2" in SETS[name].columns for name in sets(recipe)):
+    if command == "classify" and any("sentence2" in DATASETS[name].columns for name in sets(recipe)):
         stdin = LINES.replace(".\n", ".\tDa de.\n")
     out, _ = regard(command, run, *options, *precision, stdin=stdin)
     assert len(out.splitlines()) >= lines if command == "generate" else len(out.splitlines()) == lines, out

@@ -16,7 +16,7 @@ from regard.accel.training_graph import batch_leaves
 from regard.io.tensors import read_tensors
 from regard.models.batch import RaggedRows, collate_pairs
 from regard.nn.loss import vocabulary_loss
-from regard.run import train
+from regard.run import train_recipe
 from tests.gpu.test_replay import MARKS
 from tests.training import toy
 
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(),
 def weights(folder: Path, name: str, *steps: int, **training: Any) -> dict[str, Tensor]:
     """Of a run that was stopped after each of these steps but the last, and gone on with."""
     for count in steps:
-        train(recipes.load(toy.recipe(folder, steps=count, **training)), folder / name, DEVICE)
+        train_recipe(recipes.load_recipe(toy.recipe(folder, steps=count, **training)), folder / name, DEVICE)
     return read_tensors(folder / name / "model.safetensors")
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from regard import config
-from regard.data.loader import Step
+from regard.data.loader import StepBatches
 from regard.examples.features import Row, Unit, padded
 from regard.models.batch import TextBatch
 from regard.models.bert import BertConfig
@@ -24,7 +24,7 @@ from regard.models.heads import (
     TokenClassifier,
 )
 from regard.nn import dispatch
-from regard.training.config import Training
+from regard.training.config import TrainingConfig
 from regard.training.loop import Trainer
 
 DEVICE = "cuda"
@@ -82,18 +82,18 @@ def batches(kind: str, count: int = 3) -> list[TextBatch]:
 
 def learn(kind: str, fast: bool, frozen: bool, steps: int = 12) -> tuple[Tensor, Any, Trainer]:
     torch.manual_seed(0)
-    body = config.parse(BertConfig, SMALL).build(90)
+    body = config.parse_config(BertConfig, SMALL).build(90)
     model = HEADS[kind](body, frozen).to(DEVICE).train()
     before = {name: p.detach().clone() for name, p in model.body.named_parameters()}
     said = {"schedule": {"kind": "constant", "peak": 1e-3}, "optimiser": {"weight_decay": 0.1}, "clip": 1.0}
-    trainer = Trainer(Learned(), model, config.parse(Training, said | {"fast": fast}), 1, Path("none"),
+    trainer = Trainer(Learned(), model, config.parse_config(TrainingConfig, said | {"fast": fast}), 1, Path("none"),
                       torch.device(DEVICE))  # type: ignore[arg-type]  # fmt: skip
     losses, given = [], batches(kind)
     with dispatch.disabled(not fast), trainer.stream():
         for n in range(steps):
-            losses.append(trainer.step(Step(0, n, [given[n % len(given)]], (0, n + 1), 24))[0])
-            trainer.progress.step += 1
-        trainer.check()
+            losses.append(trainer.step(StepBatches(0, n, [given[n % len(given)]], (0, n + 1), 24))[0])
+            trainer.state.step += 1
+        trainer.check_finite()
     return torch.stack(losses).double().cpu(), before, trainer
 
 

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from regard import config
-from regard.data.loader import Step
+from regard.data.loader import StepBatches
 from regard.models.batch import PairBatch, RaggedRows, collate_pairs
 from regard.models.transformer import TransformerConfig
 from regard.nn import dispatch
-from regard.training.config import Training
+from regard.training.config import TrainingConfig
 from regard.training.loop import Trainer
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
@@ -56,9 +56,9 @@ def batches(count: int) -> list[PairBatch]:
 
 def build(fast: bool, model: dict[str, Any], **training: Any) -> Trainer:
     torch.manual_seed(0)
-    made = config.parse(TransformerConfig, {**SMALL, **model}).build(100, 100).cuda().train()
+    made = config.parse_config(TransformerConfig, {**SMALL, **model}).build(100, 100).cuda().train()
     plain = {"schedule": {"kind": "constant", "peak": 1e-4}, "optimiser": {"epsilon": 1e-6}, "fast": fast}
-    settings = config.parse(Training, {**plain, **training})
+    settings = config.parse_config(TrainingConfig, {**plain, **training})
     return Trainer(Reverse(), made, settings, 1, Path("none"), torch.device("cuda"))  # type: ignore[arg-type]
 
 
@@ -68,10 +68,10 @@ def learn(trainer: Trainer, given: list[list[PairBatch]], steps: int) -> Tensor:
     with dispatch.disabled(not trainer.settings.fast), trainer.stream():
         for n in range(steps):
             parts = given[n % len(given)]
-            loss, _, _ = trainer.step(Step(0, n, parts, (0, n + 1), sum(len(b.labels) for b in parts)))  # type: ignore[arg-type]
-            trainer.progress.step += 1
+            loss, _, _ = trainer.step(StepBatches(0, n, parts, (0, n + 1), sum(len(b.labels) for b in parts)))  # type: ignore[arg-type]
+            trainer.state.step += 1
             losses.append(loss)
-        trainer.check()
+        trainer.check_finite()
     torch.cuda.synchronize()
     return torch.stack(losses).double().cpu()
 
@@ -108,18 +108,18 @@ def test_accumulation_and_clipping() -> None:
     assert apart(ours, plain) < 1e-3
 
 
-def test_a_running_mean_is_shown_and_put_back_between_recorded_steps() -> None:
+def test_an_ema_is_applied_and_put_back_between_recorded_steps() -> None:
     given = [[b] for b in batches(3)]
     plain = learn(build(True, {}), given, 12)
     trainer, losses = build(True, {}, ema=0.9), []
-    assert trainer.mean is not None
+    assert trainer.ema is not None
     expected = {name: p.detach().double() for name, p in trainer.model.named_parameters()}
     for n in range(12):
         losses.append(learn(trainer, [given[n % 3]], 1))
         memory = min(0.9, (n + 1) / (n + 10))
         for name, p in trainer.model.named_parameters():
             expected[name] = torch.lerp(expected[name], p.detach().double(), 1 - memory)
-        with trainer.mean.shown():
+        with trainer.ema.applied():
             for name, p in trainer.model.named_parameters():
                 torch.testing.assert_close(p.detach().double(), expected[name], atol=1e-6, rtol=1e-5)
     assert apart(torch.cat(losses), plain) < 1e-3

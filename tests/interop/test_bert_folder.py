@@ -16,7 +16,7 @@ from regard.errors import RegardError
 from regard.examples.codec import Reading
 from regard.interop.bert_folder import import_bert
 from regard.io import run_folder as folder
-from regard.io.tensors import weights_of, write_tensors
+from regard.io.tensors import unique_state_dict, write_tensors
 from regard.models.batch import TextBatch
 from regard.models.heads import MultipleChoiceBatch
 from regard.recipe import Recipe
@@ -216,15 +216,15 @@ def make(home: Path, task: dict[str, Any], labels: list[str] | None = None, **ke
     torch.manual_seed(0)
     sizes = {"layers": 2, "size": 16, "inner": 24, "heads": 4, "position": {"kind": "learned", "length": 24}}
     said = {"task": {"length": 16} | task, "data": {}, "text": {"kind": "bert", "size": len(PIECES)}}
-    recipe = config.parse(Recipe, said | {"model": {"kind": "bert"} | sizes | keys})
+    recipe = config.parse_config(Recipe, said | {"model": {"kind": "bert"} | sizes | keys})
     tokenizer, settings = bert_pieces(PIECES, True, "here"), recipe.task
     Reading(settings, tokenizer, labels or []).save(home)  # type: ignore[arg-type]
-    (home / folder.CONFIG).write_text(config.dump(recipe), encoding="utf-8")
+    (home / folder.CONFIG).write_text(config.dump_yaml(recipe), encoding="utf-8")
     model = settings.open(recipe, home).model
     with torch.no_grad():
         for p in model.parameters():
             p.add_(0.3 * torch.randn_like(p))
-    write_tensors(home / folder.WEIGHTS, weights_of(model))
+    write_tensors(home / folder.WEIGHTS, unique_state_dict(model))
     return regard.load(home, device="cpu")
 
 
@@ -269,9 +269,9 @@ def test_heads_that_were_learned_here(tmp_path: Path, task: str) -> None:
 def test_frozen_is_said_of_learning_alone(tmp_path: Path) -> None:
     ours = make(tmp_path / "run", {"kind": "classify"}, ["a", "b"])
     path = tmp_path / "run" / folder.CONFIG
-    said = config.read(path).plain()
+    said = config.read_yaml(path).plain()
     said["task"]["frozen"], said["training"]["init"] = True, "/secret/run"
-    path.write_text(config.dump(said))
+    path.write_text(config.dump_yaml(said))
     send_out("hf", tmp_path / "run", tmp_path / "out", "float32")
     bring_in("hf", str(tmp_path / "out"), tmp_path / "again")
     send_out("safetensors", tmp_path / "run", tmp_path / "bare", "float32")

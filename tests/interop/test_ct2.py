@@ -292,11 +292,11 @@ def test_made_once_and_anew_when_the_model_changes(tmp_path: Path, monkeypatch: 
     assert made == ["int8", "float32"]
     before = regard.load(run, "cpu").translate(SOURCES[:3])
     tensors = {name: -tensor for name, tensor in regard.load(run, "cpu").model.state_dict().items()}
-    from regard.io.tensors import weights_of, write_tensors
+    from regard.io.tensors import unique_state_dict, write_tensors
 
     changed = regard.load(run, "cpu")
     changed.model.load_state_dict(tensors)
-    write_tensors(run / "model.safetensors", weights_of(changed.model))
+    write_tensors(run / "model.safetensors", unique_state_dict(changed.model))
     fast = ct2_engine.load(run, "cpu", "int8")
     assert made == ["int8", "float32", "int8"]
     assert fast.translate(SOURCES[:3]) != before

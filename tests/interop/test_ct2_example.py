@@ -15,7 +15,7 @@ from regard import config
 from regard.cli.interop import bring_in, send_out
 from regard.interop.ct2_engine import load
 from regard.io import run_folder as folder
-from regard.io.tensors import weights_of, write_tensors
+from regard.io.tensors import unique_state_dict, write_tensors
 from regard.models.batch import RaggedRows, collate_pairs
 from regard.predict.translation import Translator
 from tests.interop import toy
@@ -70,14 +70,14 @@ def make_trained_here(home: Path, said: dict[str, Any], steps: int = 100, **keys
         torch.nn.functional.cross_entropy(logits, wanted).backward()
         optimiser.step()
         optimiser.zero_grad()
-    write_tensors(home / folder.WEIGHTS, weights_of(ours.model))
+    write_tensors(home / folder.WEIGHTS, unique_state_dict(ours.model))
 
 
 def searching(run: Path, search: dict[str, Any]) -> Translator:
     """The run with another search in its recipe."""
-    plain = config.read(run / folder.CONFIG).plain()
+    plain = config.read_yaml(run / folder.CONFIG).plain()
     plain["decoding"] = search | {"max_extra": 40}
-    (run / folder.CONFIG).write_text(config.dump(plain))
+    (run / folder.CONFIG).write_text(config.dump_yaml(plain))
     return regard.load(run, "cpu")
 
 

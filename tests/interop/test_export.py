@@ -79,10 +79,10 @@ def test_no_path_of_the_run_is_told(tmp_path: Path) -> None:
     toy.make(tmp_path / "ours")
     path = tmp_path / "ours" / "config.yaml"
     secret = {"train": [{"path": "/secret/train.tsv"}], "cache": "/secret/cache"}
-    plain = config.read(path).plain()
+    plain = config.read_yaml(path).plain()
     plain["data"] |= secret
     plain["training"]["init"] = "/secret/run"
-    path.write_text(config.dump(plain))
+    path.write_text(config.dump_yaml(plain))
     send_out("safetensors", tmp_path / "ours", tmp_path / "bare", "float32")
     assert "secret" not in (tmp_path / "bare" / "config.yaml").read_text()
 

@@ -15,7 +15,7 @@ from regard.cli.interop import bring_in, send_out
 from regard.decoding import Greedy
 from regard.errors import RegardError
 from regard.io import run_folder as folder
-from regard.io.tensors import weights_of, write_tensors
+from regard.io.tensors import unique_state_dict, write_tensors
 from regard.models.batch import TextBatch
 from regard.predict.generation import Writer
 from regard.recipe import Recipe
@@ -127,7 +127,7 @@ def make(home: Path, said: dict[str, Any] | None = None, **keys: Any) -> Writer:
     """A run of ours with random weights; `said` is the text section, the rest are keys of the model."""
     torch.manual_seed(0)
     sizes = {"layers": 2, "size": 16, "inner": 24, "heads": 4, "position": {"kind": "learned", "length": 32}}
-    recipe = config.parse(
+    recipe = config.parse_config(
         Recipe,
         {
             "task": {"kind": "lm", "length": 24, "documents": "line"},
@@ -143,8 +143,8 @@ def make(home: Path, said: dict[str, Any] | None = None, **keys: Any) -> Writer:
     with torch.no_grad():
         for p in made.parameters():
             p.add_(0.3 * torch.randn_like(p))
-    (home / folder.CONFIG).write_text(config.dump(recipe), encoding="utf-8")
-    write_tensors(home / folder.WEIGHTS, weights_of(made))
+    (home / folder.CONFIG).write_text(config.dump_yaml(recipe), encoding="utf-8")
+    write_tensors(home / folder.WEIGHTS, unique_state_dict(made))
     return regard.load(home, device="cpu")
 
 

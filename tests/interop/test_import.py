@@ -231,7 +231,7 @@ def test_an_imported_model_cannot_be_trained_without_data(theirs: Path, tmp_path
 
     bring_in("hf", str(theirs), tmp_path / "ours")
     with pytest.raises(RegardError, match=r"data\.train names no corpus"):
-        recipe.load(tmp_path / "ours" / "config.yaml")
+        recipe.load_recipe(tmp_path / "ours" / "config.yaml")
 
 
 def test_separate_tables_of_ids(tmp_path: Path) -> None:

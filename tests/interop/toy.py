@@ -9,7 +9,7 @@ import regard
 from regard import config, text
 from regard.examples.vocabulary import Vocabulary
 from regard.io import run_folder as folder
-from regard.io.tensors import weights_of, write_tensors
+from regard.io.tensors import unique_state_dict, write_tensors
 from regard.predict.translation import Translator
 from regard.recipe import Recipe
 from tests.interop.opus import LINES
@@ -22,7 +22,7 @@ def make(
 ) -> Translator:
     """`said` is the text section; the rest are keys of the model."""
     torch.manual_seed(0)
-    recipe = config.parse(
+    recipe = config.parse_config(
         Recipe,
         {
             "data": {"filters": {"max_length": 60}},
@@ -49,6 +49,6 @@ def make(
                 parameter.shape[-1:] == (16,) and len(parameter) > 100
             ):  # words: of one length, or one is always likeliest
                 parameter.copy_(2 * torch.nn.functional.normalize(parameter, dim=-1))
-    (home / folder.CONFIG).write_text(config.dump(recipe), encoding="utf-8")
-    write_tensors(home / folder.WEIGHTS, weights_of(model))
+    (home / folder.CONFIG).write_text(config.dump_yaml(recipe), encoding="utf-8")
+    write_tensors(home / folder.WEIGHTS, unique_state_dict(model))
     return regard.load(home, "cpu")

@@ -15,7 +15,7 @@ TEXT = "w1 w2 w3 w4 w5"
 
 def opened(folder: Path, keys: dict[str, Any], noise: float = 0.3) -> Any:
     """What `regard.load` would give of this recipe before its first step, shaken so that weights are not all alike."""
-    recipe = recipes.load(keys)
+    recipe = recipes.load_recipe(keys)
     task = recipe.task.prepare(recipe, None, lambda *told: None)
     task.save(folder / "made")
     torch.manual_seed(7)

@@ -30,7 +30,7 @@ def build(**keys: object) -> BertPretraining:
     torch.manual_seed(0)
     position = {"kind": "learned", "length": 16}
     small = {"layers": 2, "size": 16, "inner": 24, "heads": 4, "dropout": 0.0, "position": position, **keys}
-    model = config.parse(BertConfig, small).pretraining(30).double().eval()
+    model = config.parse_config(BertConfig, small).pretraining(30).double().eval()
     with torch.no_grad():
         for p in model.parameters():
             p.add_(torch.randn_like(p) * 0.3)
@@ -59,7 +59,7 @@ def close(a: torch.Tensor, b: torch.Tensor, room: float = 1e-12) -> None:
 def test_parameter_counts_of_the_published_models(preset: str, count: int) -> None:
     """With 30,522 entries and the pooler, as the model cards count."""
     with torch.device("meta"):
-        model = config.parse(BertConfig, {"preset": preset}).pretraining(30_522)
+        model = config.parse_config(BertConfig, {"preset": preset}).pretraining(30_522)
     assert sum(p.numel() for part in (model.body, model.pooler) for p in part.parameters()) == count
 
 
@@ -137,13 +137,13 @@ def test_lengths_and_choices_are_checked_before_any_data() -> None:
     with pytest.raises(ValueError, match=r"position\.length is 16"):
         build().body.config.check(17)
     with pytest.raises(ValueError, match="belongs to cross"):
-        config.parse(BertConfig, {"attention": {"pattern": "local_m(2)"}}).check(16)
+        config.parse_config(BertConfig, {"attention": {"pattern": "local_m(2)"}}).check(16)
     with pytest.raises(RegardError, match="segments must be 0 or more"):
-        config.parse(BertConfig, {"segments": -1})
+        config.parse_config(BertConfig, {"segments": -1})
     with pytest.raises(RegardError, match="epsilon must be above 0"):
-        config.parse(BertConfig, {"epsilon": 0.0})
+        config.parse_config(BertConfig, {"epsilon": 0.0})
 
 
 def test_positions_in_trees_are_refused_before_any_text_is_read() -> None:
     with pytest.raises(RegardError, match="translation alone reads"):
-        config.parse(BertConfig, {"position": "structural"})
+        config.parse_config(BertConfig, {"position": "structural"})

@@ -220,14 +220,14 @@ WRONG = [
 @pytest.mark.parametrize("overrides, part", WRONG, ids=lambda value: value[0] if isinstance(value, list) else "")
 def test_impossible_combinations_are_refused_with_the_reason(overrides: list[str], part: str) -> None:
     with pytest.raises(RegardError, match=part) as raised:
-        recipe.load("quickstart", overrides)
+        recipe.load_recipe("quickstart", overrides)
     assert "command line" in str(raised.value)
     assert "\n" not in str(raised.value)
 
 
 def test_recording_beside_every_choice_changes_nothing() -> None:
     for keys in ({}, {"score": "additive"}, {"normalise": "entmax"}, {"pattern": "window(1)"}):
-        choices = config.parse(AttentionConfig, keys)
+        choices = config.parse_config(AttentionConfig, keys)
         layer = choices.build(8, 2, Position(), Padding()).double()
         real = torch.tensor([[True] * 4, [True, True, False, False]])
         context = AttentionContext(Layout.of(4, real), Layout.of(4, real))
@@ -239,5 +239,5 @@ def test_recording_beside_every_choice_changes_nothing() -> None:
 
 
 def test_presets_still_parse_with_every_choice_beside_them() -> None:
-    made = config.parse(TransformerConfig, {"preset": "tiny", "position": "rotary", "activation": "swiglu"})
+    made = config.parse_config(TransformerConfig, {"preset": "tiny", "position": "rotary", "activation": "swiglu"})
     assert (made.layers, made.size, made.activation) == (4, 128, "swiglu")

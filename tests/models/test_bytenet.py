@@ -18,7 +18,7 @@ CHOICES = [{}, {"kernel": 5, "dilations": [1, 3], "stretch": 1.0}, {"sets": 2, "
 def build(entries: int = 30, target: int | None = None, **keys: object) -> ByteNet:
     torch.manual_seed(0)
     small = {"size": 8, "dilations": [1, 2, 4], "dropout": 0.0, **keys}
-    model = config.parse(ByteNetConfig, small).build(entries, target or entries).double().eval()
+    model = config.parse_config(ByteNetConfig, small).build(entries, target or entries).double().eval()
     with torch.no_grad():
         for p in model.parameters():  # biases and norms too, so that none is left untested at 0 or 1
             p.add_(torch.randn_like(p) * 0.1)
@@ -145,7 +145,7 @@ def test_gradients_reach_every_parameter(choices: dict) -> None:
 def test_it_learns_to_copy_and_beam_search_reads_it() -> None:
     torch.manual_seed(0)
     promises.learns_to_copy(
-        config.parse(ByteNetConfig, {"size": 64, "dilations": [1, 2, 4], "dropout": 0.0}).build(14, 14)
+        config.parse_config(ByteNetConfig, {"size": 64, "dilations": [1, 2, 4], "dropout": 0.0}).build(14, 14)
     )
 
 
@@ -168,4 +168,4 @@ def test_sharing_two_and_three_ways() -> None:
 )
 def test_impossible_choices_are_refused(keys: dict, match: str) -> None:
     with pytest.raises(Exception, match=match):
-        config.parse(ByteNetConfig, keys)
+        config.parse_config(ByteNetConfig, keys)

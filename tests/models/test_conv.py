@@ -26,7 +26,7 @@ CHOICES = [
 def build(entries: int = 30, target: int | None = None, **keys: object) -> ConvS2S:
     torch.manual_seed(0)
     small = {"layers": 2, "size": 8, "dropout": 0.0, **keys}
-    model = config.parse(ConvConfig, small).build(entries, target or entries).double().eval()
+    model = config.parse_config(ConvConfig, small).build(entries, target or entries).double().eval()
     with torch.no_grad():
         for p in model.parameters():  # biases too, so that none is left untested at 0
             p.add_(torch.randn_like(p) * 0.1)
@@ -194,7 +194,7 @@ def test_the_encoders_gradient_is_shared_by_the_attentions() -> None:
 def test_weights_begin_as_in_the_paper() -> None:
     """N(0, 4p/n) before a gate, N(0, 1/n) before none, N(0, 0.1²) for tables (Gehring 2017, 3.5); biases zero."""
     torch.manual_seed(0)
-    model = config.parse(ConvConfig, {"layers": 1, "size": 64, "dropout": 0.2}).build(300, 300)
+    model = config.parse_config(ConvConfig, {"layers": 1, "size": 64, "dropout": 0.2}).build(300, 300)
     for weight, std in (
         (model.encoder[0].convolution.linear.weight, (4 * 0.8 / 192) ** 0.5),
         (model.decoder[0].convolution.linear.weight, (4 * 0.8 / 192) ** 0.5),
@@ -204,14 +204,14 @@ def test_weights_begin_as_in_the_paper() -> None:
     ):
         assert float(weight.detach().std()) == pytest.approx(std, rel=0.03)
     assert not model.encoder[0].convolution.linear.bias.any()
-    by_fan = config.parse(ConvConfig, {"layers": 1, "size": 64, "init": "xavier"}).build(300, 300)
+    by_fan = config.parse_config(ConvConfig, {"layers": 1, "size": 64, "init": "xavier"}).build(300, 300)
     bound = (6 / (192 + 64)) ** 0.5  # each half of the gate by itself
     assert float(by_fan.encoder[0].convolution.linear.weight.detach().abs().max()) == pytest.approx(bound, rel=0.02)
 
 
 def test_it_learns_to_copy_and_beam_search_reads_it() -> None:
     torch.manual_seed(0)
-    promises.learns_to_copy(config.parse(ConvConfig, {"layers": 2, "size": 48, "dropout": 0.0}).build(14, 14))
+    promises.learns_to_copy(config.parse_config(ConvConfig, {"layers": 2, "size": 48, "dropout": 0.0}).build(14, 14))
 
 
 # --- the config ----------------------------------------------------------------------------------------------------
@@ -233,13 +233,13 @@ def test_sharing_two_and_three_ways() -> None:
 )
 def test_impossible_choices_are_refused(keys: dict, match: str) -> None:
     with pytest.raises(Exception, match=match):
-        config.parse(ConvConfig, keys)
+        config.parse_config(ConvConfig, keys)
 
 
 def test_positions_that_end_too_early_are_refused() -> None:
-    short = config.parse(ConvConfig, {"position": {"kind": "learned", "length": 20}})
+    short = config.parse_config(ConvConfig, {"position": {"kind": "learned", "length": 20}})
     short.check(20, 20)
     with pytest.raises(ValueError, match=r"position\.length is 20, shorter than the longest input of 21 tokens"):
         short.check(20, 21)
     assert short.build(9, 9).longest == 20
-    assert config.parse(ConvConfig, {"position": "sinusoidal"}).build(9, 9).longest is None
+    assert config.parse_config(ConvConfig, {"position": "sinusoidal"}).build(9, 9).longest is None

@@ -8,7 +8,7 @@ from regard.models.batch import TextBatch
 from regard.models.elmo import ElmoConfig, ScalarMix
 from regard.models.heads import TokenClassifier
 from regard.models.lstm import BiLstmConfig
-from regard.training.loop import by_decay
+from regard.training.optimiser import decay_groups
 
 
 def test_the_mix_by_hand() -> None:
@@ -29,7 +29,9 @@ def test_features_are_frozen_and_drop_nothing() -> None:
     named = dict(model.named_parameters())
     frozen = {name for name, p in named.items() if p.grad is None}
     assert frozen == {name for name in named if name.startswith("body.features.")} != set()
-    assert not {id(p) for group in by_decay(model, 0.1) for p in group["params"]} & {id(named[name]) for name in frozen}
+    assert not {id(p) for group in decay_groups(model, 0.1) for p in group["params"]} & {
+        id(named[name]) for name in frozen
+    }
     assert not model.body.features.training
     x = model.body.features.bidirectional(batch.ids, batch.lengths())
     assert [tuple(layer.shape) for layer in x] == [(2, 3, 12)] * 3

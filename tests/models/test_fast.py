@@ -23,7 +23,7 @@ SMALL = {"init": "xavier", "layers": 1, "size": 16, "inner": 20, "heads": 1, "dr
 def build(device: torch.device, **keys: Any) -> Transformer:
     """Weights are large, and biases are not zero, so that everything counts."""
     torch.manual_seed(0)
-    model = config.parse(TransformerConfig, {**SMALL, **keys}).build(30, 30).to(device)
+    model = config.parse_config(TransformerConfig, {**SMALL, **keys}).build(30, 30).to(device)
     with torch.no_grad():
         for p in model.parameters():
             p.add_(torch.randn(p.shape).to(device) * 0.1)

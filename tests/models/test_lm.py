@@ -39,7 +39,7 @@ def build(**keys: object) -> LanguageModel:
     torch.manual_seed(0)
     position = {"kind": "learned", "length": 16}
     small = {"layers": 2, "size": 16, "inner": 24, "heads": 4, "dropout": 0.0, "position": position, **keys}
-    model = config.parse(LanguageModelConfig, small).build(30).double().eval()
+    model = config.parse_config(LanguageModelConfig, small).build(30).double().eval()
     with torch.no_grad():
         for p in model.parameters():
             p.add_(torch.randn_like(p) * 0.3)
@@ -76,13 +76,13 @@ def close(a: torch.Tensor, b: torch.Tensor, room: float = 1e-9) -> None:
 def test_parameter_counts_of_gpt2(preset: str, count: int) -> None:
     """Those of the released models, with 50,257 entries and 1,024 places."""
     with torch.device("meta"):
-        model = config.parse(LanguageModelConfig, {"preset": preset}).build(50_257)
+        model = config.parse_config(LanguageModelConfig, {"preset": preset}).build(50_257)
     assert sum(p.numel() for p in model.parameters()) == count
 
 
 def test_weights_begin_smaller_where_many_sublayers_add_up() -> None:
     keys = {"layers": 8, "size": 64, "inner": 256, "heads": 4}
-    model = config.parse(LanguageModelConfig, keys).build(100)
+    model = config.parse_config(LanguageModelConfig, keys).build(100)
     layer = model.layers[5]
     for weight, spread in (
         (layer.attention.query.weight, 0.02),
@@ -230,7 +230,7 @@ def test_the_searches_go_on_from_prompts() -> None:
 def test_a_wide_beam_finds_the_best_of_all() -> None:
     torch.manual_seed(1)
     keys = {"layers": 1, "size": 8, "inner": 8, "heads": 2, "init": "xavier"}
-    model = config.parse(LanguageModelConfig, keys).build(7).double().eval()
+    model = config.parse_config(LanguageModelConfig, keys).build(7).double().eval()
     with torch.no_grad():
         for p in model.parameters():
             p.add_(torch.randn_like(p) * 0.5)
@@ -248,7 +248,7 @@ def test_it_learns_to_count_in_half_precision() -> None:
     """Each place must find what came two before it, and add one; a model that sees the future would do better still."""
     torch.manual_seed(0)
     keys = {"layers": 2, "size": 32, "inner": 64, "heads": 2, "dropout": 0.0, "init": "xavier"}
-    model = config.parse(LanguageModelConfig, keys).build(12)
+    model = config.parse_config(LanguageModelConfig, keys).build(12)
     optimiser = torch.optim.Adam(model.parameters(), 5e-3)
     g = np.random.default_rng(0)
     for _ in range(150):
@@ -293,9 +293,9 @@ def test_lengths_are_checked_before_any_data() -> None:
     with pytest.raises(ValueError, match=r"position\.length is 16"):
         build().config.check(17)
     with pytest.raises(ValueError, match="linformer belongs to the encoder"):
-        config.parse(LanguageModelConfig, {"attention": {"compress": "linformer"}}).check(16)
+        config.parse_config(LanguageModelConfig, {"attention": {"compress": "linformer"}}).check(16)
     with pytest.raises(RegardError, match="structural positions belong to the encoder"):
-        config.parse(LanguageModelConfig, {"position": "structural"})
+        config.parse_config(LanguageModelConfig, {"position": "structural"})
     with pytest.raises(RegardError, match="17 tokens, but learned positions end at 16"):
         build()(batch([16]))
 

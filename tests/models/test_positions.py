@@ -31,7 +31,7 @@ def build(position: object) -> Transformer:
     """Weights are large, so that positions matter."""
     torch.manual_seed(0)
     small = {"init": "xavier", "layers": 2, "size": 16, "inner": 24, "heads": 4, "dropout": 0.0, "position": position}
-    model = config.parse(TransformerConfig, small).build(30, 30).double().eval()
+    model = config.parse_config(TransformerConfig, small).build(30, 30).double().eval()
     with torch.no_grad():
         for p in model.parameters():
             p.add_(torch.randn_like(p) * 0.3)
@@ -155,4 +155,4 @@ def test_learned_positions_end() -> None:
         model(batch([(5, 3)]))
     keys = {"layers": 1, "size": 8, "heads": 2, "position": {"kind": "learned", "length": 5}}
     with pytest.raises(ValueError, match=r"position\.encoder\.length is 5"):
-        config.parse(TransformerConfig, keys).check(6, 5)
+        config.parse_config(TransformerConfig, keys).check(6, 5)

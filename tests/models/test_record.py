@@ -22,7 +22,7 @@ class Marks:
 def model() -> Transformer:
     torch.manual_seed(3)
     small = {"layers": 2, "decoder_layers": 3, "size": 16, "inner": 24, "heads": 2, "init": "xavier"}
-    return config.parse(TransformerConfig, small).build(20, 20).double().eval()
+    return config.parse_config(TransformerConfig, small).build(20, 20).double().eval()
 
 
 def forced(model: Transformer, source: list[int], said: list[int]) -> dict[str, torch.Tensor]:

@@ -33,7 +33,7 @@ NORMALISERS = ["softmax", "hard", "sparsemax", "entmax"]
 def build(entries: int = 30, **keys: Any) -> Rnn:
     """Small, in float64, and with no weight left at 0 or 1."""
     torch.manual_seed(0)
-    model = config.parse(RnnConfig, {"size": 8, "embedding": 6, **keys}).build(entries, entries).double().eval()
+    model = config.parse_config(RnnConfig, {"size": 8, "embedding": 6, **keys}).build(entries, entries).double().eval()
     with torch.no_grad():
         for p in model.parameters():
             p.add_(torch.randn_like(p) * 0.2)
@@ -276,7 +276,9 @@ def test_sizes_of_the_presets() -> None:
     score 256·256; readout 256·512.
     """
     count = {
-        preset: sum(p.numel() for p in config.parse(RnnConfig, {"preset": preset}).build(2000, 2000).parameters())
+        preset: sum(
+            p.numel() for p in config.parse_config(RnnConfig, {"preset": preset}).build(2000, 2000).parameters()
+        )
         for preset in ("bahdanau", "luong")
     }
     assert count["bahdanau"] == 512_000 + 789_504 + 787_968 + 65_536 + 196_864 + 524_800
@@ -284,12 +286,12 @@ def test_sizes_of_the_presets() -> None:
 
 
 def test_the_papers_scores_unless_another_is_chosen() -> None:
-    chosen = lambda **keys: config.parse(RnnConfig, keys).attention.score.kind  # noqa: E731
+    chosen = lambda **keys: config.parse_config(RnnConfig, keys).attention.score.kind  # noqa: E731
     assert chosen() == chosen(preset="bahdanau") == chosen(attention={"normalise": "entmax"}) == "additive"
     assert chosen(preset="luong") == chosen(attends="current", attention={"pattern": "local_p(4)"}) == "general"
     assert chosen(preset="luong", attends="previous", input_feeding=False) == "additive"
     assert chosen(preset="luong", attention={"score": "dot"}) == "dot"
-    assert config.parse(RnnConfig, {"size": 64}).attention.score.size == 64
+    assert config.parse_config(RnnConfig, {"size": 64}).attention.score.size == 64
 
 
 @pytest.mark.parametrize(
@@ -308,29 +310,29 @@ def test_the_papers_scores_unless_another_is_chosen() -> None:
 )
 def test_what_makes_no_sense_is_refused(keys: dict[str, Any], message: str) -> None:
     with pytest.raises(RegardError, match=message):
-        config.parse(RnnConfig, keys)
+        config.parse_config(RnnConfig, keys)
 
 
 def test_causal_belongs_elsewhere() -> None:
     with pytest.raises(ValueError, match="not cross"):
-        config.parse(RnnConfig, {"attention": {"pattern": "causal"}}).check(10, 10)
+        config.parse_config(RnnConfig, {"attention": {"pattern": "causal"}}).check(10, 10)
 
 
 def test_the_config_survives_being_written() -> None:
     for preset in ("bahdanau", "luong"):
-        made = config.parse(RnnConfig, {"preset": preset, "attention": {"pattern": "local_m(2)"}})
-        assert config.parse(RnnConfig, config.to_plain(made)) == made
+        made = config.parse_config(RnnConfig, {"preset": preset, "attention": {"pattern": "local_m(2)"}})
+        assert config.parse_config(RnnConfig, config.to_plain(made)) == made
 
 
 def test_how_weights_begin() -> None:
-    model = config.parse(RnnConfig, {"preset": "luong", "size": 64}).build(300, 300)
+    model = config.parse_config(RnnConfig, {"preset": "luong", "size": 64}).build(300, 300)
     forget = model.encoder.layers.bias_ih_l0.detach()
     assert forget.tolist() == [0.0] * 64 + [1.0] * 64 + [0.0] * 128
     gate = model.decoder.rnn.layers.weight_hh_l1.detach()[64:128]
     close(gate @ gate.T, torch.eye(64), 1e-5)
     bound = (6 / (64 + 128)) ** 0.5  # of one gate by itself: 64 from the word and what is fed
     assert float(model.decoder.rnn.layers.weight_ih_l0.detach().abs().max()) == pytest.approx(bound, rel=0.02)
-    small = config.parse(RnnConfig, {"preset": "luong", "size": 64, "init": "normal"}).build(300, 300)
+    small = config.parse_config(RnnConfig, {"preset": "luong", "size": 64, "init": "normal"}).build(300, 300)
     assert float(small.encoder.layers.weight_hh_l0.detach().std()) == pytest.approx(0.02, rel=0.05)
 
 
@@ -365,7 +367,7 @@ def test_bf16_products(cell: str) -> None:
 @pytest.mark.parametrize("preset, score", [("bahdanau", "additive"), ("luong", "general")])
 def test_learns_to_copy(preset: str, score: str) -> None:
     torch.manual_seed(0)
-    model = config.parse(RnnConfig, {"preset": preset, "size": 32, "layers": 1}).build(14, 14)
+    model = config.parse_config(RnnConfig, {"preset": preset, "size": 32, "layers": 1}).build(14, 14)
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-2)
 
     def copies(seed: int) -> PairBatch:

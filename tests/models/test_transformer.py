@@ -18,14 +18,14 @@ from tests.models.promises import batch
 def build(entries: int = 30, target: int | None = None, **keys: object) -> Transformer:
     torch.manual_seed(0)
     small = {"init": "xavier", "layers": 2, "size": 16, "inner": 24, "heads": 4, "dropout": 0.0, **keys}
-    return config.parse(TransformerConfig, small).build(entries, target or entries).double().eval()
+    return config.parse_config(TransformerConfig, small).build(entries, target or entries).double().eval()
 
 
 @pytest.mark.parametrize("preset, count", [("base", 63_082_496), ("big", 214_245_376)])
 def test_parameter_counts_of_the_paper(preset: str, count: int) -> None:
     """37,000 shared entries, worked by hand: 63.08M and 214.25M."""
     with torch.device("meta"):
-        model = config.parse(TransformerConfig, {"preset": preset}).build(37_000, 37_000)
+        model = config.parse_config(TransformerConfig, {"preset": preset}).build(37_000, 37_000)
     assert sum(p.numel() for p in model.parameters()) == count
 
 

@@ -236,7 +236,7 @@ def test_what_has_no_kernel_is_said_with_the_reason() -> None:
 def test_every_projection_begins_by_xavier_of_its_own_size(width: int, projection: str) -> None:
     """Of 64 with 8 heads, one of the widths makes the output as wide as keys and values together."""
     chosen = {"d_k": width, "d_v": width, "projection": projection}
-    layer = config.parse(AttentionConfig, chosen).build(64, 8, Position(), Padding())
+    layer = config.parse_config(AttentionConfig, chosen).build(64, 8, Position(), Padding())
     layer.reset_parameters()
     bound = (6 / (64 + 8 * width)) ** 0.5
     for each in (layer.query, layer.key_value, layer.output):

@@ -6,7 +6,7 @@ import torch
 
 from regard import config
 from regard.errors import RegardError
-from regard.io.tensors import read_tensors, weights_of, write_tensors
+from regard.io.tensors import read_tensors, unique_state_dict, write_tensors
 from regard.models.transformer import TransformerConfig
 from regard.nn.attention import AttentionConfig
 from regard.nn.compress import LinformerConfig, StridedConvolutionConfig
@@ -84,7 +84,7 @@ def test_linformer_belongs_to_the_encoder_and_has_a_length() -> None:
     for place in ("decoder", "cross"):
         with pytest.raises(ValueError, match=f"linformer belongs to the encoder, not {place}"):
             choice.check(place, 4)
-        model = config.parse(TransformerConfig, {"attention": {place: {"compress": "linformer"}}})
+        model = config.parse_config(TransformerConfig, {"attention": {place: {"compress": "linformer"}}})
         with pytest.raises(ValueError, match="see the future"):
             model.check(8, 8)
     with pytest.raises(RegardError, match="a length of 16, and this input has 17 tokens"):
@@ -109,7 +109,7 @@ def test_linformer_in_an_encoder(sharing, tmp_path) -> None:
     for layer in model.encoder:
         assert layer.attention.compress.key.grad.abs().max() > 0
         assert layer.attention.compress.value.grad.abs().max() > 0
-    write_tensors(tmp_path / "w", weights_of(model))  # shared matrices are one tensor
+    write_tensors(tmp_path / "w", unique_state_dict(model))  # shared matrices are one tensor
     again = randomised(build(attention={"encoder": {"compress": compress}}))
     again.load_state_dict(read_tensors(tmp_path / "w"), strict=False)
     torch.testing.assert_close(again(batch([(3, 2)])), model(batch([(3, 2)])))

@@ -34,12 +34,12 @@ def test_what_begins_a_text_stays() -> None:
 def test_gradients_stay_numbers_where_the_first_words_are_dropped() -> None:
     keys = {"layers": 40, "size": 64, "inner": 256, "heads": 2, "dropout": 0.0, "word_dropout": 0.9, "init": "normal"}
     torch.manual_seed(0)
-    model = config.parse(LanguageModelConfig, {**keys, "position": "rotary"}).build(30)
+    model = config.parse_config(LanguageModelConfig, {**keys, "position": "rotary"}).build(30)
     model(collate_blocks(np.arange(5, 30)[None]), None, 0.0).backward()
     assert all(torch.isfinite(p.grad).all() for p in model.parameters())
 
 
 def test_dropout_of_the_embeddings_is_its_own_where_it_is_given() -> None:
     keys = {"layers": 1, "size": 8, "inner": 8, "heads": 2, "dropout": 0.3}
-    assert config.parse(LanguageModelConfig, keys).build(9).dropout.p == 0.3
-    assert config.parse(LanguageModelConfig, {**keys, "embedding_dropout": 0.0}).build(9).dropout.p == 0.0
+    assert config.parse_config(LanguageModelConfig, keys).build(9).dropout.p == 0.3
+    assert config.parse_config(LanguageModelConfig, {**keys, "embedding_dropout": 0.0}).build(9).dropout.p == 0.0

@@ -293,7 +293,7 @@ DECODERS = [
 def build(attention: dict) -> Transformer:
     torch.manual_seed(0)
     small = {"init": "xavier", "layers": 2, "size": 16, "inner": 24, "heads": 4, "dropout": 0.0, "attention": attention}
-    return config.parse(TransformerConfig, small).build(30, 30).double().eval()
+    return config.parse_config(TransformerConfig, small).build(30, 30).double().eval()
 
 
 def batch(lengths: list[tuple[int, int]], seed: int = 0) -> PairBatch:

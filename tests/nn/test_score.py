@@ -129,7 +129,10 @@ def test_how_large_scores_of_base_begin(init: str, expected: float) -> None:
     """docs/mechanisms.md says so: 1.0 and 0.042."""
     torch.manual_seed(0)
     layer = (
-        config.parse(TransformerConfig, {"preset": "base", "init": init, "layers": 1}).build(9, 9).encoder[0].attention
+        config.parse_config(TransformerConfig, {"preset": "base", "init": init, "layers": 1})
+        .build(9, 9)
+        .encoder[0]
+        .attention
     )
     x = torch.randn(8, 100, 512)
     with torch.no_grad():
@@ -222,7 +225,7 @@ def test_all_parameters_learn(score, normalise) -> None:
     """Gradients reach every parameter and are numbers, also where rows are padded."""
     torch.manual_seed(0)
     small = {"layers": 1, "size": 16, "inner": 24, "heads": 2, "dropout": 0.1, "init": "xavier"}
-    model = config.parse(
+    model = config.parse_config(
         TransformerConfig, {**small, "attention": {"score": score, "normalise": normalise, "dropout": 0.1}}
     ).build(30, 30)
     b = batch([(3, 2), (9, 8), (6, 5)], seed=4)

@@ -8,7 +8,7 @@ import torch
 
 from regard.errors import RegardError
 from regard.interop import bert
-from regard.io.tensors import load_weights, weights_of
+from regard.io.tensors import load_weights, unique_state_dict
 from regard.models.batch import RaggedRows, TextBatch, collate_texts
 from regard.models.bert import BertConfig, BertPretraining
 from regard.nn.attention import AttentionConfig
@@ -46,7 +46,7 @@ def their_model(shape: str) -> torch.nn.Module:
 
 def our_model(theirs: torch.nn.Module) -> BertPretraining:
     ours = bert.config_here(theirs.config.to_dict(), "there").pretraining(ENTRIES).double().eval()
-    load_weights(ours, bert.PRETRAINING.to_ours(theirs.state_dict(), weights_of(ours), "there"), "there")
+    load_weights(ours, bert.PRETRAINING.to_ours(theirs.state_dict(), unique_state_dict(ours), "there"), "there")
     return ours
 
 
@@ -108,7 +108,7 @@ def test_the_loss_of_pretraining_and_its_gradients() -> None:
     found.backward()
     expected.backward()
     gradients = bert.PRETRAINING.to_ours(
-        {name: p.grad for name, p in theirs.named_parameters()}, weights_of(ours), "gradients"
+        {name: p.grad for name, p in theirs.named_parameters()}, unique_state_dict(ours), "gradients"
     )
     for name, p in ours.named_parameters():
         torch.testing.assert_close(p.grad, gradients[name], atol=1e-9, rtol=1e-9, msg=name)
@@ -118,7 +118,7 @@ def test_the_loss_of_pretraining_and_its_gradients() -> None:
 def test_there_and_back(shape: str) -> None:
     theirs = their_model(shape)
     ours = our_model(theirs)
-    back = bert.PRETRAINING.to_theirs(weights_of(ours), "here")
+    back = bert.PRETRAINING.to_theirs(unique_state_dict(ours), "here")
     kept = {name: p for name, p in theirs.state_dict().items() if "decoder" not in name}
     assert set(back) == set(kept)
     assert all(torch.equal(back[name], kept[name]) for name in kept)
@@ -135,7 +135,7 @@ def test_the_body_alone_from_any_file() -> None:
     """With heads or without, with the prefix or without, under the names of norms that were used first."""
     theirs = their_model("plain")
     ours = our_model(theirs)
-    own = weights_of(ours.body)
+    own = unique_state_dict(ours.body)
     whole = dict(theirs.state_dict())
     bare = {f"{name}": p for name, p in theirs.bert.state_dict().items()}
     old = {n.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): p

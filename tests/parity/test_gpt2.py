@@ -7,7 +7,7 @@ import torch
 from regard.decoding import Greedy, Symbols
 from regard.errors import RegardError
 from regard.interop import gpt2
-from regard.io.tensors import load_weights, weights_of
+from regard.io.tensors import load_weights, unique_state_dict
 from regard.models.batch import TextBatch, collate_texts
 from regard.models.lm import LanguageModel, LanguageModelConfig
 from regard.nn.position import RotaryConfig
@@ -40,7 +40,7 @@ def their_model(shape: str) -> torch.nn.Module:
 def our_model(theirs: torch.nn.Module) -> LanguageModel:
     config = gpt2.config_here(theirs.config.to_dict(), "there")
     ours = config.build(ENTRIES).double().eval()
-    load_weights(ours, gpt2.weights_here(theirs.state_dict(), config, weights_of(ours), "there"), "there")
+    load_weights(ours, gpt2.weights_here(theirs.state_dict(), config, unique_state_dict(ours), "there"), "there")
     return ours
 
 
@@ -80,7 +80,7 @@ def test_the_loss_and_its_gradients() -> None:
     logits = theirs(input_ids=b.ids).logits.flatten(0, 1)[b.label_positions]
     torch.nn.functional.cross_entropy(logits, b.labels, reduction="sum").backward()
     gradients = {name: p.grad for name, p in theirs.named_parameters()}
-    expected = gpt2.weights_here(gradients, ours.config, weights_of(ours), "gradients")
+    expected = gpt2.weights_here(gradients, ours.config, unique_state_dict(ours), "gradients")
     for name, p in ours.named_parameters():
         torch.testing.assert_close(p.grad, expected[name], atol=1e-9, rtol=1e-9, msg=name)
 
@@ -101,7 +101,7 @@ def test_there_and_back(shape: str) -> None:
     """What we write is what they save: names, shapes and numbers; and their class reads our config."""
     theirs = their_model(shape)
     ours = our_model(theirs)
-    back = gpt2.weights_there(weights_of(ours), ours.config, "here")
+    back = gpt2.weights_there(unique_state_dict(ours), ours.config, "here")
     kept = {n: p for n, p in theirs.state_dict().items() if n != "lm_head.weight" or ours.config.output == "own"}
     assert set(back) == set(kept)
     assert all(torch.equal(back[name], kept[name]) for name in kept)
@@ -118,8 +118,8 @@ def test_files_without_the_prefix_and_with_old_masks() -> None:
     saved = {n.removeprefix("transformer."): p for n, p in theirs.state_dict().items() if n != "lm_head.weight"}
     saved |= {f"h.{n}.attn.bias": torch.ones(1, 1, 24, 24) for n in range(2)}
     ours = our_model(theirs)
-    found = gpt2.weights_here(saved, ours.config, weights_of(ours), "there")
-    assert all(torch.equal(found[name], p) for name, p in weights_of(ours).items())
+    found = gpt2.weights_here(saved, ours.config, unique_state_dict(ours), "there")
+    assert all(torch.equal(found[name], p) for name, p in unique_state_dict(ours).items())
 
 
 def test_what_cannot_be_said_is_refused() -> None:

@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import nn
 
-from regard.config import parse
-from regard.data.loader import Step
+from regard.config import parse_config
+from regard.data.loader import StepBatches
 from regard.examples.features import Marks
 from regard.interop import bert
 from regard.interop.keys import KeyMap
-from regard.io.tensors import load_weights, weights_of
+from regard.io.tensors import load_weights, unique_state_dict
 from regard.models.batch import RaggedRows, TextBatch, collate_texts
 from regard.models.heads import (
     BodyWithHead,
@@ -25,7 +25,7 @@ from regard.models.heads import (
     TokenClassifier,
 )
 from regard.text import from_bert
-from regard.training.config import Training
+from regard.training.config import TrainingConfig
 from regard.training.loop import Trainer
 from tests.parity.test_bert import asked
 
@@ -49,7 +49,7 @@ def theirs_of(kind: str, labels: int = LABELS, **keys: object) -> nn.Module:
 
 
 def filled(ours: BodyWithHead, theirs: nn.Module, keys: KeyMap) -> BodyWithHead:
-    load_weights(ours, keys.to_ours(theirs.state_dict(), weights_of(ours), "there"), Path("there"))
+    load_weights(ours, keys.to_ours(theirs.state_dict(), unique_state_dict(ours), "there"), Path("there"))
     return ours.eval()
 
 
@@ -70,7 +70,7 @@ def same(found: torch.Tensor, wanted: torch.Tensor) -> None:
 
 def same_gradients(ours: BodyWithHead, theirs: nn.Module, keys: KeyMap) -> None:
     given = {name: p.grad for name, p in theirs.named_parameters()}
-    wanted = keys.to_ours(given, weights_of(ours), "gradients")
+    wanted = keys.to_ours(given, unique_state_dict(ours), "gradients")
     for name, p in ours.named_parameters():
         torch.testing.assert_close(p.grad, wanted[name], atol=1e-4, rtol=1e-4, msg=name)
 
@@ -199,7 +199,7 @@ def test_steps_are_those_of_their_examples(decoupled: bool, kind: type[torch.opt
     ours = filled(SequenceClassifier(body(theirs), LABELS), theirs, bert.CLASSIFIER).train()
     said = {"kind": "linear", "peak": 1e-3, "warmup": 4}, {"beta2": 0.999, "epsilon": 1e-4, "weight_decay": 0.3}
     optimised = {**said[1], "decoupled": decoupled}
-    settings = parse(Training, {"steps": 16, "schedule": said[0], "optimiser": optimised, "clip": 1.0})
+    settings = parse_config(TrainingConfig, {"steps": 16, "schedule": said[0], "optimiser": optimised, "clip": 1.0})
     trainer = Trainer(Learned(), ours, settings, 1, Path("none"), torch.device("cpu"))  # type: ignore[arg-type]
     spared = [p for name, p in theirs.named_parameters() if "bias" in name or "LayerNorm" in name]
     others = [p for name, p in theirs.named_parameters() if not ("bias" in name or "LayerNorm" in name)]
@@ -209,8 +209,8 @@ def test_steps_are_those_of_their_examples(decoupled: bool, kind: type[torch.opt
     schedule.step()  # theirs counts from 0, where nothing is learned
     losses = []
     for n in range(12):
-        mine, _, rate = trainer.step(Step(0, n, [b], (0, n + 1), 6))
-        trainer.progress.step += 1
+        mine, _, rate = trainer.step(StepBatches(0, n, [b], (0, n + 1), 6))
+        trainer.state.step += 1
         assert rate == pytest.approx(optimiser.param_groups[0]["lr"])
         loss = theirs(**asked(b), labels=b.classes).loss
         loss.backward()

@@ -81,7 +81,7 @@ def translate_names(theirs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 def build(theirs: torch.nn.Module, activation: str, scale: bool) -> Transformer:
     position = {"kind": "sinusoidal", "layout": "halves"}
     keys = {**SHAPES, "activation": activation, "scale_embedding": scale, "position": position, "share": "all"}
-    ours = config.parse(TransformerConfig, keys).build(ENTRIES, ENTRIES).double().eval()
+    ours = config.parse_config(TransformerConfig, keys).build(ENTRIES, ENTRIES).double().eval()
     load_weights(ours, translate_names(theirs.state_dict()), Path("marian"))
     return ours
 

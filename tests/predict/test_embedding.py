@@ -15,7 +15,7 @@ from regard.cli.embed import _save
 from regard.errors import RegardError
 from regard.models.batch import TextBatch
 from regard.predict.filling import Filler
-from regard.run import train
+from regard.run import train_recipe
 from tests.tasks import bert_toy
 
 TEXTS = ["The cat sat on the mat .", "", "A king .", "   ", "the wind and the sea and a boat sails", "unhappily"]
@@ -25,7 +25,7 @@ TEXTS = ["The cat sat on the mat .", "", "A king .", "   ", "the wind and the se
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("embed")
     bert_toy.write_text(folder)
-    train(recipes.load(bert_toy.recipe(folder, steps=30)), folder / "run", "cpu")
+    train_recipe(recipes.load_recipe(bert_toy.recipe(folder, steps=30)), folder / "run", "cpu")
     return folder / "run"
 
 

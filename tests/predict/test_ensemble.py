@@ -16,7 +16,7 @@ from regard.decoding import Beam, Greedy, Sample
 from regard.errors import RegardError
 from regard.models.batch import RaggedRows, collate_pairs
 from regard.predict.translation import Translator
-from regard.run import train
+from regard.run import train_recipe
 from tests.tasks.toys import command
 from tests.training import toy
 
@@ -28,7 +28,7 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Another model of the toy's vocabulary."""
     folder = tmp_path_factory.mktemp("other")
     toy.write_corpus(folder)
-    train(recipes.load(toy.recipe(folder, steps=30) | {"seed": 5}), folder / "run", "cpu")
+    train_recipe(recipes.load_recipe(toy.recipe(folder, steps=30) | {"seed": 5}), folder / "run", "cpu")
     return folder / "run"
 
 
@@ -95,7 +95,7 @@ def test_vocabularies_that_differ_are_named(toy_run: Path, tmp_path: Path) -> No
     toy.write_corpus(tmp_path)
     text = (tmp_path / "train.de").read_text(encoding="utf-8").replace("W7", "V7")
     (tmp_path / "train.de").write_text(text, encoding="utf-8")
-    train(recipes.load(toy.recipe(tmp_path, steps=1)), tmp_path / "run", "cpu")
+    train_recipe(recipes.load_recipe(toy.recipe(tmp_path, steps=1)), tmp_path / "run", "cpu")
     first, second = regard.load(toy_run, "cpu"), regard.load(tmp_path / "run", "cpu")
     with pytest.raises(RegardError, match=rf"{toy_run} and {tmp_path / 'run'} have other \w+ vocabularies"):
         first.together([second])

@@ -306,7 +306,7 @@ def test_train_and_load_as_functions(tmp_path: Path) -> None:
     )
     assert outcome.finished
     assert outcome.exit_code == 0
-    assert (outcome.progress.step, outcome.results["seed"]) == (3, 7)
+    assert (outcome.state.step, outcome.results["seed"]) == (3, 7)
     assert json.loads((tmp_path / "run" / "results.json").read_text())["steps"] == 3
     assert len(regard.load(str(tmp_path / "run"), device="cpu").translate(["w1 w2", "", "w3"])) == 3
     assert len(regard.load(tmp_path / "run" / "last", device="cpu").translate(["w1"])) == 1  # a checkpoint, too

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from regard import recipe as recipes
-from regard.run import train
+from regard.run import train_recipe
 from tests.serve.live import Server
 from tests.tasks import bert_toy, chat_toy, lm_toy, toys
 
@@ -16,7 +16,7 @@ from tests.tasks import bert_toy, chat_toy, lm_toy, toys
 def lm_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("served_lm")
     lm_toy.write_text(folder)
-    train(recipes.load(lm_toy.recipe(folder, steps=20, documents="file")), folder / "run", "cpu")
+    train_recipe(recipes.load_recipe(lm_toy.recipe(folder, steps=20, documents="file")), folder / "run", "cpu")
     return folder / "run"
 
 
@@ -24,7 +24,7 @@ def lm_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def bert_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("served_bert")
     bert_toy.write_text(folder)
-    train(recipes.load(bert_toy.recipe(folder, steps=6)), folder / "run", "cpu")
+    train_recipe(recipes.load_recipe(bert_toy.recipe(folder, steps=6)), folder / "run", "cpu")
     return folder / "run"
 
 
@@ -43,7 +43,7 @@ def choose_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def chat_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("served_chat")
     chat_toy.write(folder)
-    train(recipes.load(chat_toy.recipe(folder)), folder / "run", "cpu")
+    train_recipe(recipes.load_recipe(chat_toy.recipe(folder)), folder / "run", "cpu")
     return folder / "run"
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from regard import load
 from regard import recipe as recipes
-from regard.run import train
+from regard.run import train_recipe
 from tests.tasks import chat_toy
 from tests.training import toy
 
@@ -23,7 +23,7 @@ from tests.training import toy
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("chat")
     chat_toy.write(folder)
-    train(recipes.load(chat_toy.recipe(folder, "lm", steps=60)), folder / "run", "cpu")
+    train_recipe(recipes.load_recipe(chat_toy.recipe(folder, "lm", steps=60)), folder / "run", "cpu")
     return folder / "run"
 
 

@@ -21,7 +21,7 @@ from regard.api import load
 from regard.cli import main as cli
 from regard.cli.train import average
 from regard.errors import RegardError
-from regard.io.tensors import read_whole, weights_of
+from regard.io.tensors import read_sharded, unique_state_dict
 from regard.tasks.translation import TranslationTask
 from regard.training.loop import Trainer
 from tests.processes import Processes
@@ -56,11 +56,11 @@ def train(folder: Path, name: str, overrides: list[str], fault: dict[str, Any]) 
     build, validate, step = TranslationTask.build_model, TranslationTask.validate, Trainer.step
 
     def watched(self: Trainer, given: Any) -> Any:
-        number, rank = self.progress.step + 1, self.world.rank
-        rows = [row for batch in given.batches[: len(given.batches) - given.idle] for row in batch.rows]
+        number, rank = self.state.step + 1, self.group.rank
+        rows = [row for batch in given.batches[: len(given.batches) - given.dummies] for row in batch.rows]
         place = folder / "examples" / name
         place.mkdir(parents=True, exist_ok=True)
-        (place / f"{number}-{rank}-of-{self.world.size}").write_text(json.dumps([given.epoch, rows]))
+        (place / f"{number}-{rank}-of-{self.group.size}").write_text(json.dumps([given.epoch, rows]))
         if (rank, number) == fault.get("at") and not (place / "happened").exists():
             (place / "happened").touch()
             if fault["what"] == "memory":
@@ -96,7 +96,7 @@ def examples(folder: Path, name: str, size: int) -> list[tuple[int, list[int]]]:
 
 
 def weights(run: Path) -> dict[str, torch.Tensor]:
-    return read_whole(run / "last", "model")
+    return read_sharded(run / "last", "model")
 
 
 def alike(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor], within: float) -> None:
@@ -169,16 +169,16 @@ def test_a_checkpoint_in_parts_is_a_model(folder: Path, alone: Path, together: A
     assert len(list((run / "last").glob("model-*-of-00003.safetensors"))) == 3
     loaded = load(run / "last", "cpu")
     assert loaded.translate(["w1 w2"]) == load(alone / "last", "cpu").translate(["w1 w2"])
-    for name, value in weights_of(loaded.model).items():
+    for name, value in unique_state_dict(loaded.model).items():
         torch.testing.assert_close(value, weights(alone)[name].float(), rtol=1e-5, atol=1e-6)
     average([run], tmp_path / "average", last=2)
     mean = load_file(tmp_path / "average" / "model.safetensors")
-    parts = [read_whole(run / "checkpoints" / f"step-{n}", "model") for n in (15, 20)]
+    parts = [read_sharded(run / "checkpoints" / f"step-{n}", "model") for n in (15, 20)]
     alike(mean, {name: (parts[0][name] + parts[1][name]) / 2 for name in mean}, 1e-15)
     shutil.copytree(run / "last", tmp_path / "torn")
     (tmp_path / "torn" / "model-00002-of-00003.safetensors").unlink()
     with pytest.raises(RegardError, match="torn: 2 of 3 files of model are there"):
-        read_whole(tmp_path / "torn", "model")
+        read_sharded(tmp_path / "torn", "model")
 
 
 @pytest.mark.parametrize("way", PARALLEL)

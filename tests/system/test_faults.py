@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 from regard import recipe as recipes
 from regard.cli import main as cli
 from regard.errors import RegardError
-from regard.run import train
+from regard.run import train_recipe
 from tests.training import toy
 
 
@@ -74,8 +74,11 @@ def write(path: Path, keys: dict[str, Any], name: str = "recipe.yaml") -> Path:
 def report(folder: Path, keys: dict[str, Any] | None = None) -> tuple[dict[str, Any], str]:
     """Train a step or two in this process: what became of the rows, and what was said of it."""
     said = io.StringIO()
-    outcome = train(
-        recipes.load(keys or toy.recipe(folder, steps=2)), folder / "run", "cpu", console=Console(file=said, width=500)
+    outcome = train_recipe(
+        recipes.load_recipe(keys or toy.recipe(folder, steps=2)),
+        folder / "run",
+        "cpu",
+        console=Console(file=said, width=500),
     )
     assert outcome.finished
     (path,) = (folder / "cache").glob("*/report.json")
@@ -108,7 +111,7 @@ def test_invalid_utf8(folder: Path, refused: Any) -> None:
 
 def test_bom_crlf_and_nul(folder: Path) -> None:
     """The same text with all three trains to the same weights, and the NULs are counted."""
-    plain = train(recipes.load(toy.recipe(folder, steps=2)), folder / "plain", "cpu")
+    plain = train_recipe(recipes.load_recipe(toy.recipe(folder, steps=2)), folder / "plain", "cpu")
     odd = folder / "odd"
     shutil.copytree(folder, odd, ignore=shutil.ignore_patterns("plain", "cache"))
     for name in ("train.en", "train.de"):
@@ -193,7 +196,7 @@ def test_over_long_sentences_in_training_are_dropped_or_cut_as_asked(folder: Pat
         for line in range(1, 6):
             edit(folder / "train.en", line, b" ".join([b"w%d" % line] * 9))
         keys["data"] |= {"filters": {"max_length": 8, "long": policy}, "cache": str(folder / policy)}
-        train(recipes.load(keys), folder / f"run-{policy}", "cpu")
+        train_recipe(recipes.load_recipe(keys), folder / f"run-{policy}", "cpu")
         (path,) = (folder / policy).glob("*/report.json")
         entry = json.loads(path.read_text())["corpora"][0]
         assert (entry["dropped"]["long"], entry["truncated"]) == (5 - kept, kept)
@@ -264,7 +267,7 @@ def test_mistyped_and_unknown_keys(folder: Path, refused: Any) -> None:
 )
 def test_impossible_values(folder: Path, override: str, problem: str) -> None:
     with pytest.raises(RegardError) as found:
-        recipes.load(toy.recipe(folder), [override])
+        recipes.load_recipe(toy.recipe(folder), [override])
     assert problem in str(found.value)
     assert "impossible" in str(found.value)
 
@@ -274,7 +277,11 @@ def test_a_vocabulary_larger_than_the_text_allows(folder: Path, refused: Any) ->
     said = refused("train", path, "text={kind: bpe, size: 9000}", "--out", folder / "run", "--device", "cpu")
     assert "the text allows at most " in said
     allowed = int(said.partition("write text.size=")[2].split()[0])
-    train(recipes.load(toy.recipe(folder, steps=1), [f"text={{kind: bpe, size: {allowed}}}"]), folder / "run", "cpu")
+    train_recipe(
+        recipes.load_recipe(toy.recipe(folder, steps=1), [f"text={{kind: bpe, size: {allowed}}}"]),
+        folder / "run",
+        "cpu",
+    )
 
 
 def test_a_device_that_is_not_there(folder: Path, refused: Any) -> None:
@@ -329,17 +336,17 @@ def test_a_damaged_model_folder(model: Path, refused: Any) -> None:
 
 def test_a_damaged_checkpoint_is_named_when_a_run_goes_on(folder: Path) -> None:
     keys = toy.recipe(folder, steps=4)
-    train(recipes.load(keys), folder / "run", "cpu", minutes=0.0)
+    train_recipe(recipes.load_recipe(keys), folder / "run", "cpu", minutes=0.0)
     path = (folder / "run" / "last").resolve() / "optimiser.safetensors"
     path.write_bytes(path.read_bytes()[:50])
     with pytest.raises(RegardError, match=r"optimiser.safetensors: truncated, or not a safetensors file"):
-        train(recipes.load(keys), folder / "run", "cpu")
+        train_recipe(recipes.load_recipe(keys), folder / "run", "cpu")
 
 
 def test_a_model_that_has_not_finished(folder: Path) -> None:
     from regard.api import load
 
-    train(recipes.load(toy.recipe(folder)), folder / "run", "cpu", minutes=0.0)
+    train_recipe(recipes.load_recipe(toy.recipe(folder)), folder / "run", "cpu", minutes=0.0)
     with pytest.raises(RegardError, match=r"training has not finished; resume it, or give .*last, its last checkpoint"):
         load(folder / "run", "cpu")
     assert len(load(folder / "run" / "last", "cpu").translate(["w1"])) == 1
@@ -354,7 +361,7 @@ def test_a_run_that_was_killed_before_its_config_was_written(folder: Path) -> No
     (folder / "run" / "tokenizer").mkdir(parents=True)
     (folder / "run" / "tokenizer" / "tokenizer.json.partial").write_text("{")
     (folder / "run" / ".config.yaml.17").write_text("data")
-    assert train(recipes.load(toy.recipe(folder, steps=1)), folder / "run", "cpu").finished
+    assert train_recipe(recipes.load_recipe(toy.recipe(folder, steps=1)), folder / "run", "cpu").finished
 
 
 # --- disks -----------------------------------------------------------------------------------------------------------
@@ -365,8 +372,8 @@ def test_a_full_disk(folder: Path) -> None:
     keys = toy.recipe(folder, steps=6)
     keys["model"]["size"] = 64
     path = write(folder, keys)
-    whole = train(recipes.load(keys), folder / "whole", "cpu")
-    train(recipes.load(keys), folder / "run", "cpu", minutes=0.0)  # the first step
+    whole = train_recipe(recipes.load_recipe(keys), folder / "whole", "cpu")
+    train_recipe(recipes.load_recipe(keys), folder / "run", "cpu", minutes=0.0)  # the first step
     limit = (folder / "run" / "last" / "model.safetensors").stat().st_size // 2
     before = {p: p.read_bytes() for p in (folder / "run" / "last").resolve().iterdir()}
 
@@ -383,9 +390,9 @@ def test_a_full_disk(folder: Path) -> None:
     assert {p: p.read_bytes() for p in before} == before
     assert not list((folder / "run" / "checkpoints").glob(".*"))
 
-    again = train(recipes.load(keys), folder / "run", "cpu")
+    again = train_recipe(recipes.load_recipe(keys), folder / "run", "cpu")
     assert again.finished
-    assert again.progress.tokens == whole.progress.tokens
+    assert again.state.tokens == whole.state.tokens
     assert_same_weights(folder / "whole", folder / "run")
 
 
@@ -402,13 +409,13 @@ def test_a_full_disk_elsewhere(folder: Path, monkeypatch: pytest.MonkeyPatch, fu
     (folder / "run").mkdir()
     if full == "log.jsonl":
         monkeypatch.setattr(
-            "regard.training.log.Log._forget_after", lambda self, step: self.path.symlink_to("/dev/full")
+            "regard.training.log.TrainingLog._truncate_after", lambda self, step: self.path.symlink_to("/dev/full")
         )
     else:
         half = folder / "run" / f".config.yaml.{os.getpid()}"
         monkeypatch.setattr("regard.tasks.translation.TranslationTask.save", lambda *_: half.symlink_to("/dev/full"))
     with pytest.raises(RegardError, match=r"run.*: cannot be written \(No space left on device\)"):
-        train(recipes.load(toy.recipe(folder, steps=2)), folder / "run", "cpu")
+        train_recipe(recipes.load_recipe(toy.recipe(folder, steps=2)), folder / "run", "cpu")
 
 
 def test_a_folder_that_cannot_be_written(folder: Path, toy_run: Path, refused: Any) -> None:
@@ -453,8 +460,8 @@ def test_a_signal_saves_and_says_how_to_resume(folder: Path, number: int, code: 
     step = json.loads((run / "last" / "state.json").read_text())["step"]
     assert 2 <= step < 160
     assert last == f"{why} at step {step}; saved. To go on: regard train {run}/config.yaml --out {run}"
-    assert train(recipes.load(run / "config.yaml"), run, "cpu").finished  # as the sentence says
-    assert train(recipes.load(keys), folder / "whole", "cpu").finished
+    assert train_recipe(recipes.load_recipe(run / "config.yaml"), run, "cpu").finished  # as the sentence says
+    assert train_recipe(recipes.load_recipe(keys), folder / "whole", "cpu").finished
     assert_same_weights(folder / "whole", run)
 
 
@@ -462,13 +469,13 @@ def test_a_signal_while_the_data_is_read(folder: Path, monkeypatch: pytest.Monke
     """Nothing is lost, since nothing was begun: the run ends at once, and the same command begins again."""
     from regard.data import prepared
 
-    real = prepared._judge_length
-    monkeypatch.setattr(prepared, "_judge_length", lambda *a: (os.kill(os.getpid(), signal.SIGINT), real(*a))[1])
-    outcome = train(recipes.load(toy.recipe(folder, steps=2)), folder / "run", "cpu")
+    real = prepared._filter_lengths
+    monkeypatch.setattr(prepared, "_filter_lengths", lambda *a: (os.kill(os.getpid(), signal.SIGINT), real(*a))[1])
+    outcome = train_recipe(recipes.load_recipe(toy.recipe(folder, steps=2)), folder / "run", "cpu")
     assert (outcome.finished, outcome.exit_code) == (False, 130)
     assert not list((folder / "cache").glob(".making*"))
     monkeypatch.undo()
-    assert train(recipes.load(toy.recipe(folder, steps=2)), folder / "run", "cpu").finished
+    assert train_recipe(recipes.load_recipe(toy.recipe(folder, steps=2)), folder / "run", "cpu").finished
 
 
 def test_a_signal_during_the_last_measure(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -476,9 +483,9 @@ def test_a_signal_during_the_last_measure(folder: Path, monkeypatch: pytest.Monk
 
     real = TranslationTask.measure
     monkeypatch.setattr(TranslationTask, "measure", lambda *a: (os.kill(os.getpid(), signal.SIGINT), real(*a))[1])
-    outcome = train(recipes.load(toy.recipe(folder, steps=2)), folder / "run", "cpu")
-    assert (outcome.finished, outcome.exit_code, outcome.progress.step) == (False, 130, 2)
+    outcome = train_recipe(recipes.load_recipe(toy.recipe(folder, steps=2)), folder / "run", "cpu")
+    assert (outcome.finished, outcome.exit_code, outcome.state.step) == (False, 130, 2)
     monkeypatch.undo()
-    outcome = train(recipes.load(toy.recipe(folder, steps=2)), folder / "run", "cpu")
+    outcome = train_recipe(recipes.load_recipe(toy.recipe(folder, steps=2)), folder / "run", "cpu")
     assert outcome.finished
     assert outcome.results["valid"]["lines"] == 30

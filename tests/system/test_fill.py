@@ -13,7 +13,7 @@ import pytest
 import regard
 from regard import recipe as recipes
 from regard.cli.main import main
-from regard.run import train
+from regard.run import train_recipe
 from tests.tasks import bert_toy
 from tests.training import toy
 
@@ -24,7 +24,7 @@ LINES = "sea [MASK] cat [MASK]\n\nno gap\n[MASK] .\n"
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("fill")
     bert_toy.write_text(folder)
-    train(recipes.load(bert_toy.recipe(folder, steps=10)), folder / "run", "cpu")
+    train_recipe(recipes.load_recipe(bert_toy.recipe(folder, steps=10)), folder / "run", "cpu")
     return folder / "run"
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from regard import load
 from regard import recipe as recipes
-from regard.run import train
+from regard.run import train_recipe
 from tests.tasks import lm_toy
 from tests.training import toy
 
@@ -19,7 +19,7 @@ from tests.training import toy
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("generate")
     lm_toy.write_text(folder)
-    train(recipes.load(lm_toy.recipe(folder, steps=40, documents="file")), folder / "run", "cpu")
+    train_recipe(recipes.load_recipe(lm_toy.recipe(folder, steps=40, documents="file")), folder / "run", "cpu")
     return folder / "run"
 
 

@@ -21,7 +21,7 @@ from regard.accel import inference_weights as frozen
 from regard.accel import linear, norm
 from regard.accel import packed_attention as short
 from regard.nn import dispatch
-from regard.run import train
+from regard.run import train_recipe
 from tests.cuda_types import cuda_types
 from tests.tasks import bert_toy, chat_toy, lm_toy, test_answer, test_classify, test_tag
 from tests.training import toy
@@ -166,8 +166,8 @@ USES: dict[str, Callable[[Any], Any]] = {
 def goes_through(made: dict[str, Any], folder: Path) -> None:
     """Two steps, a validation, a checkpoint; one more step from it; the model as it is loaded, in both precisions."""
     run, training = folder / "run", made["training"]
-    train(recipes.load(made), run, "cpu")
-    train(recipes.load(made | {"training": {**training, "steps": 3}}), run, "cpu")
+    train_recipe(recipes.load_recipe(made), run, "cpu")
+    train_recipe(recipes.load_recipe(made | {"training": {**training, "steps": 3}}), run, "cpu")
     state = json.loads((run / "last" / "state.json").read_text())
     assert state["step"] == 3
     assert all(value == value for value in state["metrics"].values())
@@ -255,7 +255,7 @@ def test_elmo(as_gpu: None, tmp_path: Path) -> None:
     data = {"train": text, "valid": text, "cache": str(tmp_path / "cache")}
     task = {"kind": "lm", "documents": "line", "boundaries": "marked", "length": 8}
     made = {"task": task, "data": data, "text": "word", "model": features, "training": steps("bf16")}
-    train(recipes.load(made), tmp_path / "bilm", "cpu")
+    train_recipe(recipes.load_recipe(made), tmp_path / "bilm", "cpu")
     tuned = steps("bf16") | {"init": str(tmp_path / "bilm")}
     tuned.pop("tokens_per_batch")
     data |= {"train": str(tmp_path / "train.conll"), "valid": str(tmp_path / "valid.conll")}

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch import equal
 
 from regard import recipe as recipes
-from regard.run import train
+from regard.run import train_recipe
 from tests.training import toy
 
 STEPS, KILLS, ANYWHERE = 110, 20, 5  # ANYWHERE: kills at any moment of a process's life, its beginning included
@@ -28,7 +28,7 @@ def recipe(folder: Path) -> recipes.Recipe:
         checkpoints={"every": 1, "keep": 2},
     )
     keys["model"] = {"layers": 3, "size": 128, "inner": 256, "heads": 4, "dropout": 0.1}
-    return recipes.load(keys)
+    return recipes.load_recipe(keys)
 
 
 class Runs:
@@ -39,7 +39,7 @@ class Runs:
         self.context.set_forkserver_preload(["regard.run", "torch.utils.tensorboard"])
 
     def start(self, folder: Path, name: str) -> Any:
-        process = self.context.Process(target=train, args=(recipe(folder), folder / name, "cpu"))
+        process = self.context.Process(target=train_recipe, args=(recipe(folder), folder / name, "cpu"))
         process.start()
         return process
 

@@ -58,7 +58,7 @@ def test_an_old_run_loads_and_resumes_to_the_same_bits(old: Path) -> None:
     before = losses(old / "run")
     resumed, whole = (regard.train("recipe.yaml", out=out, device="cpu") for out in ("run", "whole"))
     assert resumed.finished
-    assert resumed.progress.step == whole.progress.step
+    assert resumed.state.step == whole.state.step
     assert losses(old / "run")[: len(before)] == before  # it went on, and did not begin again
 
     for name in ("last/optimiser.safetensors", "last/model.safetensors", "model.safetensors"):

@@ -12,7 +12,7 @@ import regard
 from regard import recipe as recipes
 from regard.interop.bert_folder import import_bert
 from regard.io.run_folder import RESULTS
-from regard.run import train
+from regard.run import train_recipe
 from tests import made_data
 from tests.test_docs import Block, everywhere, named, without_comments
 
@@ -62,11 +62,11 @@ def learn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Any, s
     def run(source: Any, name: str) -> Path:
         out = Path("runs") / name
         if not (out / RESULTS).exists():
-            recipe = recipes.load(source)
+            recipe = recipes.load_recipe(source)
             origin = Path(recipe.training.init or MINILM)
             if not origin.exists():
                 run(origin.name, origin.name)
-            train(recipes.load(source, small(recipe)), out, "cpu")
+            train_recipe(recipes.load_recipe(source, small(recipe)), out, "cpu")
         return out
 
     yield run

@@ -12,7 +12,7 @@ import torch
 import regard
 from regard import recipe as recipes
 from regard.data.config import Corpus
-from regard.data.questions import Question, Span, questions
+from regard.data.questions import AnswerSpan, Question, read_questions
 from regard.errors import RegardError
 from regard.examples.codec import Notes, Reading
 from regard.tasks.answer import AnswerConfig, located
@@ -101,7 +101,7 @@ def reading(folder: Path, **keys: Any) -> Reading:
 
 
 def question(context: str, *answers: tuple[int, str], known: bool = True) -> Question:
-    return Question("here", "the cat ?", context, tuple(Span(*a) for a in answers), known)
+    return Question("here", "the cat ?", context, tuple(AnswerSpan(*a) for a in answers), known)
 
 
 def test_pieces_keep_their_characters(tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_nothing_is_said_where_that_is_likelier(tmp_path: Path) -> None:
 
 
 def task(folder: Path, **keys: Any) -> FinetuningTask:
-    made = recipes.load(toys.recipe(folder, TASK | keys, ("a.json", "a.json")))
+    made = recipes.load_recipe(toys.recipe(folder, TASK | keys, ("a.json", "a.json")))
     return made.task.prepare(made, None, lambda *_: None)  # type: ignore[return-value]
 
 
@@ -226,7 +226,7 @@ def test_a_misplaced_answer_leaves_the_loss_of_the_others(tmp_path: Path) -> Non
     found = []
     for name, given in (("good", [good]), ("both", [bad, good]), ("bad", [bad])):
         (tmp_path / f"{name}.json").write_text(squad([(context, given)]))
-        made = recipes.load(toys.recipe(tmp_path, TASK, ("train.json", f"{name}.json")))
+        made = recipes.load_recipe(toys.recipe(tmp_path, TASK, ("train.json", f"{name}.json")))
         prepared: Any = made.task.prepare(made, None, lambda *_: None)
         torch.manual_seed(0)
         model = prepared.build_model()
@@ -245,17 +245,17 @@ def test_other_layouts(tmp_path: Path) -> None:
     ]
     path = tmp_path / "a.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    found = list(questions(Corpus(path=str(path))))
-    assert [q.answers for q in found] == [(Span(2, "b"),), (Span(0, "a"),), ()]
+    found = list(read_questions(Corpus(path=str(path))))
+    assert [q.answers for q in found] == [(AnswerSpan(2, "b"),), (AnswerSpan(0, "a"),), ()]
     path.write_text('{"question": "q", "context": "a b", "answers": ["b"]}\n')
     with pytest.raises(RegardError, match=r"a\.jsonl, line 1: answers must be \[\{\"text\""):
-        list(questions(Corpus(path=str(path))))
+        list(read_questions(Corpus(path=str(path))))
     (tmp_path / "b.json").write_text('{"data": [{"title": "x"}]}')
     with pytest.raises(RegardError, match=r"b\.json: not laid out as SQuAD is: there is no paragraphs$"):
-        list(questions(Corpus(path=str(tmp_path / "b.json"))))
+        list(read_questions(Corpus(path=str(tmp_path / "b.json"))))
     (tmp_path / "b.json").write_text("[]")
     with pytest.raises(RegardError, match=r"b\.json: not laid out as SQuAD is: lists and objects stand elsewhere$"):
-        list(questions(Corpus(path=str(tmp_path / "b.json"))))
+        list(read_questions(Corpus(path=str(tmp_path / "b.json"))))
 
 
 def test_long_questions_are_cut_and_counted(tmp_path: Path) -> None:
@@ -275,7 +275,7 @@ def test_answers_in_other_places_are_counted_and_named(tmp_path: Path) -> None:
     rows[3]["answers"].append({"text": "c", "answer_start": 4})
     path = tmp_path / "a.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    found, made = list(questions(Corpus(path=str(path)))), reading(tmp_path, length=16, question=4, overlap=3)
+    found, made = list(read_questions(Corpus(path=str(path)))), reading(tmp_path, length=16, question=4, overlap=3)
     learned, measured = Notes(), Notes()
     assert len(made.units(found, learned, learn=True)) == 1
     said = "questions have no answer that stands where answer_start says, and are dropped"

@@ -19,14 +19,14 @@ import regard
 from regard import recipe as recipes
 from regard.cli.chat import Conversation, terminal
 from regard.data.config import Corpus
-from regard.data.dialogues import Dialogues, closed
+from regard.data.dialogues import DialogueReader, close_spacing
 from regard.decoding import Beam, Greedy, Sample
 from regard.errors import RegardError
 from regard.evaluation.metrics import distinct
 from regard.io.tensors import read_tensors
 from regard.nn.record import AttentionRecorder
 from regard.predict.chat import Talker, forced
-from regard.run import train
+from regard.run import train_recipe
 from regard.tasks.chat import ChatTask, read_dialogues
 from tests.tasks import chat_toy
 
@@ -43,8 +43,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def runs(folder: Path) -> dict[str, Path]:
     for kind in KINDS:
-        train(
-            recipes.load(chat_toy.recipe(folder, kind, steps=250, training={"validation": {"every": 50}})),
+        train_recipe(
+            recipes.load_recipe(chat_toy.recipe(folder, kind, steps=250, training={"validation": {"every": 50}})),
             folder / kind,
             "cpu",
         )
@@ -57,7 +57,7 @@ def talker(runs: dict[str, Path], request: pytest.FixtureRequest) -> Talker:
 
 
 def prepared(folder: Path, model: str, **keys: Any) -> ChatTask:
-    recipe = recipes.load(chat_toy.recipe(folder, model, **keys))
+    recipe = recipes.load_recipe(chat_toy.recipe(folder, model, **keys))
     return recipe.task.prepare(recipe, None, lambda what, n, of: None)  # type: ignore[return-value]
 
 
@@ -74,7 +74,7 @@ def labels(task: ChatTask) -> Counter[int]:
 
 
 def turns(path: Path, counts: Counter[str] | None = None, **how: Any) -> list[list[str]]:
-    return [record.fields[0].split("\n") for record in Dialogues(**how)(Corpus(path=str(path)), counts=counts)]
+    return [record.fields[0].split("\n") for record in DialogueReader(**how)(Corpus(path=str(path)), counts=counts)]
 
 
 def test_the_same_dialogues_from_every_form(tmp_path: Path) -> None:
@@ -117,14 +117,14 @@ def test_files_that_are_no_dialogues(tmp_path: Path) -> None:
     with pytest.raises(RegardError, match=r"line 2: a dialogue is \{\"turns\""):
         turns(tmp_path / "a.jsonl")
     with pytest.raises(RegardError, match="multi30k:train: not a set of dialogues"):
-        list(Dialogues()(Corpus(set="multi30k:train")))
+        list(DialogueReader()(Corpus(set="multi30k:train")))
 
 
 def test_text_with_spaces_is_read_as_people_write() -> None:
     given = "I ’ Ve got it , don ' t worry.He said : 5 % ! Well . . . it's John ' s ( new ) car ?"
-    assert closed(given) == "I've got it, don't worry. He said: 5%! Well... it's John's ( new) car?"
+    assert close_spacing(given) == "I've got it, don't worry. He said: 5%! Well... it's John's ( new) car?"
     plain = "It's 3.5 o'clock, e.g. now. 'Tis (so)."
-    assert closed(plain) == plain
+    assert close_spacing(plain) == plain
 
 
 # --- what is learned -----------------------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ def test_the_loss_is_that_of_replies_given_what_came_before(tmp_path: Path, mode
 def test_corpora_have_weights(folder: Path) -> None:
     given = chat_toy.recipe(folder, "transformer")
     given["data"]["train"] = [{"path": given["data"]["train"], "weight": 2.5}]
-    recipe = recipes.load(given)
+    recipe = recipes.load_recipe(given)
     task: Any = recipe.task.prepare(recipe, None, lambda what, n, of: None)
     single, seen = prepared(folder, "transformer"), Counter(task.view(1, 0).rows.tolist())
     assert set(seen.values()) == {2, 3}
@@ -234,11 +234,11 @@ def test_corpora_have_weights(folder: Path) -> None:
 
 @pytest.mark.parametrize("model", KINDS)
 def test_a_resumed_run_ends_with_the_same_weights(folder: Path, tmp_path: Path, model: str) -> None:
-    recipe = recipes.load(chat_toy.recipe(folder, model, steps=12))
-    train(recipe, tmp_path / "one", "cpu")
-    stopped = train(recipe, tmp_path / "two", "cpu", minutes=1e-9)
+    recipe = recipes.load_recipe(chat_toy.recipe(folder, model, steps=12))
+    train_recipe(recipe, tmp_path / "one", "cpu")
+    stopped = train_recipe(recipe, tmp_path / "two", "cpu", minutes=1e-9)
     assert not stopped.finished
-    assert train(recipe, tmp_path / "two", "cpu").finished
+    assert train_recipe(recipe, tmp_path / "two", "cpu").finished
     one, two = (read_tensors(tmp_path / name / "model.safetensors") for name in ("one", "two"))
     assert all(torch.equal(one[name], two[name]) for name in one)
 
@@ -257,7 +257,7 @@ def test_what_does_not_go_together_is_refused(folder: Path) -> None:
         ("lm", {"position": {"kind": "learned", "length": 8}}, "model.position"),
     ):
         with pytest.raises(RegardError, match=said):
-            recipes.load(chat_toy.recipe(folder, model, **keys))
+            recipes.load_recipe(chat_toy.recipe(folder, model, **keys))
 
 
 # --- replies -------------------------------------------------------------------------------------------------------
@@ -358,7 +358,7 @@ def test_chinese(tmp_path: Path) -> None:
             tmp_path, model, steps=100, language="zh", text={"kind": "byte_bpe", "size": 290}, length=96
         )
         given["data"] |= {name: str(tmp_path / f"{name}.jsonl") for name in ("train", "valid")}
-        train(recipes.load(given), tmp_path / model, "cpu")
+        train_recipe(recipes.load_recipe(given), tmp_path / model, "cpu")
         talker = regard.load(tmp_path / model, device="cpu")
         assert talker.reply(["你喜欢雨吗？"], greedy=True, max_tokens=40) == "我喜欢雨。"
         assert "".join(talker.stream(["你喜欢茶吗？"], greedy=True, max_tokens=40)) == "我喜欢茶。"

@@ -10,8 +10,8 @@ import torch
 
 import regard
 from regard import recipe as recipes
-from regard.data.choices import Choice, choices
 from regard.data.config import Corpus
+from regard.data.questions import ChoiceQuestion, read_multiple_choice
 from regard.errors import RegardError
 from regard.examples.codec import Notes, Reading
 from regard.tasks.choose import ChooseConfig
@@ -92,7 +92,7 @@ def reading(folder: Path, **keys: Any) -> Reading:
 
 def test_every_option_is_a_row_of_its_question(tmp_path: Path) -> None:
     made = reading(tmp_path)
-    given = [Choice("x", "a b", "the", ("cat", "dogs", "e"), 2), Choice("y", "c", "", ("f", "g"), 0)]
+    given = [ChoiceQuestion("x", "a b", "the", ("cat", "dogs", "e"), 2), ChoiceQuestion("y", "c", "", ("f", "g"), 0)]
     batch = made.collate(made.units(given))
     assert batch.groups.tolist() == [[0, 1, 2], [3, 4, -1]]
     assert batch.classes.tolist() == [2, 0]
@@ -106,7 +106,7 @@ def test_every_option_is_a_row_of_its_question(tmp_path: Path) -> None:
 
 def test_of_long_texts_the_end_is_cut_and_counted(tmp_path: Path) -> None:
     made, notes = reading(tmp_path, length=10), Notes()
-    (unit,) = made.units([Choice("here", "a b c d e f g", "the", ("cat", "a b c d"), 0)], notes)
+    (unit,) = made.units([ChoiceQuestion("here", "a b c d e f g", "the", ("cat", "a b c d"), 0)], notes)
     assert [made.tokenizer.decode(row.ids) for row in unit.rows] == ["a b c d e the cat", "a b the a b c d"]
     assert notes.sentences() == ["1 text is longer than task.length=10 pieces and is cut (here)"]
 
@@ -114,15 +114,15 @@ def test_of_long_texts_the_end_is_cut_and_counted(tmp_path: Path) -> None:
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
-def read(path: Path, text: str) -> list[Choice]:
+def read(path: Path, text: str) -> list[ChoiceQuestion]:
     path.write_text(text)
-    return list(choices(Corpus(path=str(path))))
+    return list(read_multiple_choice(Corpus(path=str(path))))
 
 
 def test_dream_and_swag(tmp_path: Path) -> None:
     dream = [[["M: Hi.", "W: Yes?"], [{"question": "Who?", "choice": ["a", "b"], "answer": "b"}], "1-1"]]
     (found,) = read(tmp_path / "a.json", json.dumps(dream))
-    assert found == Choice(f"{tmp_path}/a.json, question 1", "M: Hi. W: Yes?", "Who?", ("a", "b"), 1)
+    assert found == ChoiceQuestion(f"{tmp_path}/a.json, question 1", "M: Hi. W: Yes?", "Who?", ("a", "b"), 1)
     del dream[0][1][0]["choice"]
     with pytest.raises(RegardError, match=r"a\.json: not laid out as DREAM is: there is no choice$"):
         read(tmp_path / "a.json", json.dumps(dream))
@@ -130,7 +130,7 @@ def test_dream_and_swag(tmp_path: Path) -> None:
     swag += '0,v,"A man, old, sits.",He,gold,stands.,sings.,"eats, fast.",sleeps.,2,gold\n'
     (found,) = read(tmp_path / "b.csv", swag)
     wanted = ("stands.", "sings.", "eats, fast.", "sleeps.")
-    assert found == Choice(f"{tmp_path}/b.csv, line 2", "A man, old, sits.", "He", wanted, 2)
+    assert found == ChoiceQuestion(f"{tmp_path}/b.csv, line 2", "A man, old, sits.", "He", wanted, 2)
     (found,) = read(tmp_path / "c.jsonl", '{"context": "x", "options": ["a", "b"], "answer": "a"}\n')
     assert (found.question, found.answer) == ("", 0)
 
@@ -154,7 +154,7 @@ def test_bad_files(tmp_path: Path, row: dict[str, Any], said: str) -> None:
 def test_the_budget_counts_all_rows_of_a_question(tmp_path: Path) -> None:
     rows = [{"context": "a", "options": ["b", "c", "d"], "answer": 0}] * 20
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    loaded = recipes.load(toys.recipe(tmp_path, {"kind": "choose"}, ("a.jsonl", "a.jsonl")))
+    loaded = recipes.load_recipe(toys.recipe(tmp_path, {"kind": "choose"}, ("a.jsonl", "a.jsonl")))
     made = loaded.task.prepare(loaded, None, lambda *_: None)
     view = made.view(1, 0)
     assert {len(batch) for batch in view.plan(45, 1, 0)} <= {2, 3}  # a question has 3 rows of 5 places

@@ -11,10 +11,10 @@ import torch
 import regard
 from regard import recipe as recipes
 from regard.data.config import Corpus
-from regard.data.labelled import labelled
+from regard.data.labelled import labelled_texts
 from regard.errors import RegardError
 from regard.io.tensors import read_tensors
-from regard.run import train
+from regard.run import train_recipe
 from regard.tasks.classify import ordered
 from regard.tasks.finetuning import FinetuningTask
 from tests.tasks import toys
@@ -119,7 +119,7 @@ def test_from_another_run_the_body_is_taken_and_the_head_is_new(run: Path) -> No
     frozen = regard.load(folder / "frozen", "cpu").model.train()
     assert (frozen.training, frozen.body.training) == (True, False)  # it drops nothing
     assert not any(p.requires_grad for p in frozen.body.parameters())
-    task = recipes.load(made).task.prepare(recipes.load(made), run, lambda *_: None)
+    task = recipes.load_recipe(made).task.prepare(recipes.load_recipe(made), run, lambda *_: None)
     begun = task.inherit(task.build_model(), before, run)
     assert torch.equal(begun["pooler.dense.weight"], before["pooler.dense.weight"])
     assert not torch.equal(begun["output.weight"], before["output.weight"])
@@ -135,9 +135,9 @@ def test_a_stopped_run_ends_with_the_same_weights(run: Path) -> None:
     made["training"] |= {"init": str(run)}
     made["model"] = toys.MODEL | {"dropout": 0.1}
     toys.trained(made, folder / "whole")
-    stopped = train(recipes.load(made), folder / "stopped", "cpu", minutes=1e-6)
+    stopped = train_recipe(recipes.load_recipe(made), folder / "stopped", "cpu", minutes=1e-6)
     assert not stopped.finished
-    assert 0 < stopped.progress.step < 9
+    assert 0 < stopped.state.step < 9
     toys.trained(made, folder / "stopped")
     first, second = (read_tensors(folder / name / "model.safetensors") for name in ("whole", "stopped"))
     assert all(torch.equal(first[name], second[name]) for name in first)
@@ -146,10 +146,10 @@ def test_a_stopped_run_ends_with_the_same_weights(run: Path) -> None:
 def test_what_does_not_go_together_is_said(run: Path) -> None:
     made = toys.recipe(run.parent, {"kind": "classify", "frozen": True}, ("train.tsv", "valid.tsv"))
     with pytest.raises(RegardError, match=r"task\.frozen leaves the body as training\.init gives it"):
-        recipes.load(made)
+        recipes.load_recipe(made)
     made = toys.recipe(run.parent, {"kind": "classify", "length": 100}, ("train.tsv", "valid.tsv"))
     with pytest.raises(RegardError, match=r"model\.position"):
-        recipes.load(made)
+        recipes.load_recipe(made)
     made = toys.recipe(run.parent, {"kind": "classify"}, ("train.tsv", "valid.tsv"), model=toys.MODEL | {"layers": 2})
     made["training"] |= {"init": str(run)}
     with pytest.raises(RegardError, match=r"another model: model\.layers is 1 there and 2 here"):
@@ -163,7 +163,7 @@ def task(folder: Path, train: str, valid: str | None = None, **keys: object) -> 
     (folder / "train.tsv").write_text(train)
     (folder / "valid.tsv").write_text(valid or train)
     made = toys.recipe(folder, {"kind": "classify", **keys}, ("train.tsv", "valid.tsv"))
-    loaded = recipes.load(made)
+    loaded = recipes.load_recipe(made)
     return loaded.task.prepare(loaded, None, lambda *_: None)  # type: ignore[return-value]
 
 
@@ -191,7 +191,7 @@ def test_a_new_label_in_the_test_data_is_told_before_training(tmp_path: Path) ->
     for name in ("train.tsv", "valid.tsv"):
         (tmp_path / name).write_text(GIVEN)
     made = toys.recipe(tmp_path, {"kind": "classify"}, ("train.tsv", "valid.tsv"))
-    loaded = recipes.load(made, [f"data.test={tmp_path}/test.tsv"])
+    loaded = recipes.load_recipe(made, [f"data.test={tmp_path}/test.tsv"])
     with pytest.raises(RegardError, match=r"test\.tsv, line 2: the label 'q' was never seen in training"):
         loaded.task.prepare(loaded, None, lambda *_: None)
 
@@ -199,13 +199,15 @@ def test_a_new_label_in_the_test_data_is_told_before_training(tmp_path: Path) ->
 def test_smoothing_is_for_labels(tmp_path: Path) -> None:
     made = toys.recipe(tmp_path, {"kind": "regress"}, ("a.tsv", "b.tsv"))
     with pytest.raises(RegardError, match=r"training\.label_smoothing means nothing to the task regress; write 0"):
-        recipes.load(made, ["training.label_smoothing=0.1"])
+        recipes.load_recipe(made, ["training.label_smoothing=0.1"])
 
 
 def test_pieces_are_not_drawn_anew(tmp_path: Path) -> None:
     (tmp_path / "train.tsv").write_text(GIVEN)
     made = toys.recipe(tmp_path, {"kind": "classify"}, ("train.tsv", "train.tsv"))
-    recipe = recipes.load(made, ["text={kind: bpe, size: 30, dropout: 0.1}"])  # a model that has it can be opened
+    recipe = recipes.load_recipe(
+        made, ["text={kind: bpe, size: 30, dropout: 0.1}"]
+    )  # a model that has it can be opened
     with pytest.raises(RegardError, match=r"text\.dropout draws pieces anew .* the task classify does not; write 0"):
         recipe.task.prepare(recipe, None, lambda *_: None)
 
@@ -257,7 +259,7 @@ def test_columns_by_name_by_number_and_by_custom(tmp_path: Path) -> None:
     (tmp_path / "c.jsonl").write_text('{"text": "t", "label": 3}\n\n{"text": "u", "label": "4"}\n')
 
     def rows(name: str, **keys: object) -> list[tuple]:
-        return [(r.texts, r.label) for r in labelled(Corpus(path=str(tmp_path / name), **keys))]  # type: ignore[arg-type]
+        return [(r.texts, r.label) for r in labelled_texts(Corpus(path=str(tmp_path / name), **keys))]  # type: ignore[arg-type]
 
     assert rows("a.tsv", columns=["one", "two", "Quality"]) == [(("x y", "z"), "1")]
     assert rows("a.tsv", columns=[2, 1]) == [(("one",), "Quality"), (("x y",), "1")]

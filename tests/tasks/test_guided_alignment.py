@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import regard
-from regard.data import pharaoh
-from regard.data.readers import AttentionRecorder as Row
+from regard.data import annotations
+from regard.data.readers import TextRecord
 from regard.errors import RegardError
 from regard.examples.pairs import links_of
 from regard.models.batch import RaggedRows, collate_pairs
@@ -113,9 +113,9 @@ def test_a_guide_needs_alignments(tmp_path: Path) -> None:
 )
 def test_mistaken_files_are_named_by_line(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "links").write_text(text)
-    rows = [Row(1, ("a", "b")), Row(2, ("c", "d"))]
+    rows = [TextRecord(1, ("a", "b")), TextRecord(2, ("c", "d"))]
     with pytest.raises(RegardError, match=message):
-        list(pharaoh.beside(iter(rows), str(tmp_path / "links"), "text"))
+        list(annotations.with_alignments(iter(rows), str(tmp_path / "links"), "text"))
 
 
 def test_links_outside_the_words_are_named_by_line(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from regard.examples.preparing import read_documents
 from regard.examples.windows import Reach
 from regard.models.batch import TextBatch
 from regard.predict.generation import Writer
-from regard.run import train
+from regard.run import train_recipe
 from regard.tasks.language_modelling import LanguageModellingTask
 from tests.tasks import lm_toy
 
@@ -33,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(folder: Path) -> Path:
-    train(recipes.load(lm_toy.recipe(folder, steps=60)), folder / "run", "cpu")
+    train_recipe(recipes.load_recipe(lm_toy.recipe(folder, steps=60)), folder / "run", "cpu")
     return folder / "run"
 
 
@@ -43,7 +43,7 @@ def writer(run: Path) -> Writer:
 
 
 def prepared(folder: Path, **keys: Any) -> LanguageModellingTask:
-    recipe = recipes.load(lm_toy.recipe(folder, **keys))
+    recipe = recipes.load_recipe(lm_toy.recipe(folder, **keys))
     return recipe.task.prepare(recipe, None, lambda what, n, of: None)  # type: ignore[return-value]
 
 
@@ -77,7 +77,7 @@ def test_blocks_are_cut_side_by_side_from_a_random_place(folder: Path) -> None:
 
 
 def test_corpora_have_weights(folder: Path) -> None:
-    recipe = recipes.load(lm_toy.recipe(folder))
+    recipe = recipes.load_recipe(lm_toy.recipe(folder))
     corpora = [replace(recipe.data.train[0], weight=w) for w in (1.0, 2.5)]
     recipe = replace(recipe, data=replace(recipe.data, train=corpora))
     streams = recipe.task.prepare(recipe, None, lambda *a: None).streams  # type: ignore[attr-defined]
@@ -118,7 +118,7 @@ def test_too_little_text(folder: Path, tmp_path: Path) -> None:
 
 def test_a_corpus_shorter_than_a_block_is_named(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "few.txt").write_text("a cat\n", encoding="utf-8")
-    recipe = recipes.load(lm_toy.recipe(folder))
+    recipe = recipes.load_recipe(lm_toy.recipe(folder))
     corpora = [*recipe.data.train, replace(recipe.data.train[0], path=str(tmp_path / "few.txt"))]
     recipe = replace(recipe, data=replace(recipe.data, train=corpora))
     task: Any = recipe.task.prepare(recipe, None, lambda *a: None)
@@ -133,7 +133,7 @@ def test_states_of_another_number_of_rows_are_left(tmp_path: Path) -> None:
     made["model"] = {"kind": "lstm_lm", "layers": 1, "size": 8, "hidden": 8, "dropout": 0.0, "weight_dropout": 0.0,
                      "word_dropout": 0.0}  # fmt: skip
     made["training"]["tokens_per_batch"] = 4096
-    recipe = recipes.load(made)
+    recipe = recipes.load_recipe(made)
     task: Any = recipe.task.prepare(recipe, None, lambda *a: None)
     firsts = [blocks(task, 1, epoch)[0] for epoch in range(9)]
     few, many = (next(b for b in firsts if len(b.rows) == n) for n in sorted({len(b.rows) for b in firsts}))

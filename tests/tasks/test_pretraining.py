@@ -16,7 +16,7 @@ from regard.errors import RegardError
 from regard.io.tensors import read_tensors
 from regard.models.batch import TextBatch
 from regard.nn import dispatch
-from regard.run import train
+from regard.run import train_recipe
 from regard.tasks.mlm_metrics import guesses
 from regard.tasks.pretraining import PretrainingTask
 from tests.tasks import bert_toy
@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def prepared(folder: Path, **task: Any) -> PretrainingTask:
-    recipe = recipes.load(bert_toy.recipe(folder, **task))
+    recipe = recipes.load_recipe(bert_toy.recipe(folder, **task))
     return recipe.task.prepare(recipe, None, lambda what, n, of: None)  # type: ignore[return-value]
 
 
@@ -109,7 +109,7 @@ def test_words_that_were_left_out_are_unknown_and_headings_are_gone(tmp_path: Pa
     article = "\n = Cats = \n\n The <unk> cat sat . It purrs . \n\n = = Milk = = \n\n A cat . \n"
     for name in ("train", "valid"):
         (tmp_path / f"{name}.txt").write_text(article * 3, encoding="utf-8")
-    recipe = recipes.load(bert_toy.recipe(tmp_path, documents="article"), ["text.size=27"])
+    recipe = recipes.load_recipe(bert_toy.recipe(tmp_path, documents="article"), ["text.size=27"])
     task = recipe.task.prepare(recipe, None, lambda *a: None)
     t = task.reader.tokenizer  # type: ignore[attr-defined]
     first = task.prepared.columns["text"][0].tolist()  # type: ignore[attr-defined]
@@ -163,7 +163,7 @@ def test_it_learns_both(tmp_path: Path) -> None:
     bert_toy.write_text(tmp_path, documents=400)
     sizes = ["model.layers=2", "model.size=32", "model.inner=64", "model.dropout=0"]
     pace = ["training.tokens_per_batch=512", "training.schedule.peak=3e-3", "training.validation.every=300"]
-    train(recipes.load(bert_toy.recipe(tmp_path, steps=300), sizes + pace), tmp_path / "run", "cpu")
+    train_recipe(recipes.load_recipe(bert_toy.recipe(tmp_path, steps=300), sizes + pace), tmp_path / "run", "cpu")
     lines = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
     losses = [line["loss"] for line in lines if "rate" in line]
     assert np.mean(losses[-3:]) < np.mean(losses[:3]) - 2
@@ -180,9 +180,9 @@ def test_it_learns_both(tmp_path: Path) -> None:
 @pytest.mark.parametrize("examples", ["pairs", "single"])
 def test_a_resumed_run_ends_with_the_same_weights(folder: Path, tmp_path: Path, examples: str) -> None:
     """Cut within an epoch: about nine steps each."""
-    recipe = recipes.load(bert_toy.recipe(folder, steps=14, examples=examples))
-    train(recipe, tmp_path / "one", "cpu")
-    train(recipe, tmp_path / "two", "cpu")
+    recipe = recipes.load_recipe(bert_toy.recipe(folder, steps=14, examples=examples))
+    train_recipe(recipe, tmp_path / "one", "cpu")
+    train_recipe(recipe, tmp_path / "two", "cpu")
     resumed = tmp_path / "two" / "checkpoints"
     last = sorted(resumed.iterdir(), key=lambda path: int(path.name.split("-")[1]))
     for path in last[1:]:  # as if it had been killed after the first checkpoint that is left
@@ -193,7 +193,7 @@ def test_a_resumed_run_ends_with_the_same_weights(folder: Path, tmp_path: Path, 
     (tmp_path / "two" / "last").symlink_to(Path("checkpoints") / last[0].name)
     for name in ("model.safetensors", "results.json"):
         (tmp_path / "two" / name).unlink()
-    outcome = train(recipe, tmp_path / "two", "cpu")
+    outcome = train_recipe(recipe, tmp_path / "two", "cpu")
     assert outcome.finished
     one, two = (read_tensors(tmp_path / name / "checkpoints/step-14/model.safetensors") for name in ("one", "two"))
     assert all(torch.equal(one[name], two[name]) for name in one)
@@ -254,7 +254,7 @@ def test_measures_by_hand() -> None:
 )
 def test_misfits_are_refused_before_any_file_is_read(folder: Path, overrides: list[str], message: str) -> None:
     with pytest.raises(RegardError, match=message):
-        recipes.load(bert_toy.recipe(folder), overrides)
+        recipes.load_recipe(bert_toy.recipe(folder), overrides)
 
 
 def test_documents_of_one_sentence(tmp_path: Path) -> None:
@@ -268,7 +268,7 @@ def test_documents_of_one_sentence(tmp_path: Path) -> None:
 def test_validation_data_of_one_sentence_is_refused_before_the_first_step(folder: Path, tmp_path: Path) -> None:
     valid = tmp_path / "valid.txt"
     valid.write_text("Cat mat purrs .\n", encoding="utf-8")
-    recipe = recipes.load(bert_toy.recipe(folder), [f"data.valid={valid}"])
+    recipe = recipes.load_recipe(bert_toy.recipe(folder), [f"data.valid={valid}"])
     with pytest.raises(RegardError, match=r"valid\.txt: the text is one document, "):
         recipe.task.prepare(recipe, None, lambda *a: None)
 
@@ -276,7 +276,7 @@ def test_validation_data_of_one_sentence_is_refused_before_the_first_step(folder
 @pytest.mark.parametrize("text", ["wordpiece", "char", "word", "unigram"])
 def test_other_vocabularies_get_a_mask(folder: Path, text: str) -> None:
     size = {"wordpiece": ["text.size=50"], "unigram": ["text.size=37"]}.get(text, [])
-    recipe = recipes.load(bert_toy.recipe(folder), [f"text={{kind: {text}}}", *size])
+    recipe = recipes.load_recipe(bert_toy.recipe(folder), [f"text={{kind: {text}}}", *size])
     task = recipe.task.prepare(recipe, None, lambda *a: None)
     t = task.reader.tokenizer  # type: ignore[attr-defined]
     assert t.mask == 4
@@ -286,5 +286,5 @@ def test_other_vocabularies_get_a_mask(folder: Path, text: str) -> None:
 
 
 def prepared_small(folder: Path, **task: Any) -> PretrainingTask:
-    recipe = recipes.load(bert_toy.recipe(folder, **task), ["text.size=26"])
+    recipe = recipes.load_recipe(bert_toy.recipe(folder, **task), ["text.size=26"])
     return recipe.task.prepare(recipe, None, lambda *a: None)  # type: ignore[return-value]

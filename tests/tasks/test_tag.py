@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 import regard
 from regard import recipe as recipes
 from regard.data.config import Corpus
-from regard.data.tagged import Scheme, Tagged, tagged
+from regard.data.tagged import Scheme, TaggedSentence, tagged_sentences
 from regard.errors import RegardError
 from regard.examples.codec import Notes, Reading
 from regard.examples.features import windows
@@ -119,7 +119,7 @@ def test_the_first_piece_carries_the_tag(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     made = reading(tmp_path)
     words, tags = ["Cats", "\u200b", "dog", "ab,dogs", "?!"], ["B-X", "I-X", "O", "B-X", "O"]
-    (unit,) = made.units([Tagged("here", words, tags)])
+    (unit,) = made.units([TaggedSentence("here", words, tags)])
     batch = made.collate([unit])
     theirs = transformers.BertTokenizerFast(vocab=str(tmp_path / "vocab.txt"))
     kept = [word if word != "\u200b" else "[UNK]" for word in words]  # a word that is nothing must still have a place
@@ -136,7 +136,7 @@ def test_the_first_piece_carries_the_tag(tmp_path: Path) -> None:
 
 def test_windows_are_merged_by_what_a_word_sees(tmp_path: Path) -> None:
     made = reading(tmp_path, length=10, overlap=4)
-    example = Tagged("here", ["a"] * 12, [])
+    example = TaggedSentence("here", ["a"] * 12, [])
     units = made.units([example])
     assert [(u.part.begin, len(u.part.places)) for u in units] == [(0, 8), (4, 8)]
     scores = [np.zeros((16, 3)), np.zeros((16, 3))]
@@ -161,16 +161,16 @@ def test_what_tags_mean() -> None:
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
-def read(folder: Path, rows: Sequence[str], scheme: Scheme = "bio", **keys: object) -> list[Tagged]:
+def read(folder: Path, rows: Sequence[str], scheme: Scheme = "bio", **keys: object) -> list[TaggedSentence]:
     (folder / "a.txt").write_text("\n".join(rows) + "\n")
-    return list(tagged(Corpus(path=str(folder / "a.txt"), **keys), scheme))  # type: ignore[arg-type]
+    return list(tagged_sentences(Corpus(path=str(folder / "a.txt"), **keys), scheme))  # type: ignore[arg-type]
 
 
 def test_columns(tmp_path: Path) -> None:
     rows = ["-DOCSTART- -X- O O", "", "EU NNP I-NP B-ORG", "x Y O O", "", "", "z Z O O"]
     first, second = read(tmp_path, rows)
-    assert (first.words, first.tags, first.at(1)) == (["EU", "x"], ["B-ORG", "O"], f"{tmp_path}/a.txt, line 4")
-    assert (second.words, second.at(0)) == (["z"], f"{tmp_path}/a.txt, line 7")
+    assert (first.words, first.tags, first.location(1)) == (["EU", "x"], ["B-ORG", "O"], f"{tmp_path}/a.txt, line 4")
+    assert (second.words, second.location(0)) == (["z"], f"{tmp_path}/a.txt, line 7")
     assert read(tmp_path, rows, "plain", columns=[1, 2])[0].tags == ["NNP", "Y"]
 
 
@@ -198,7 +198,7 @@ def test_bad_sequences_are_told_with_their_line(tmp_path: Path, rows: list[str],
 def test_a_tag_that_training_never_saw(tmp_path: Path) -> None:
     (tmp_path / "train.conll").write_text("a B-X\nb O\n")
     (tmp_path / "valid.conll").write_text("a B-X\nb I-X\n\nc O\nd B-Y\n")
-    made = recipes.load(toys.recipe(tmp_path, {"kind": "tag", "overlap": 0}, ("train.conll", "valid.conll")))
+    made = recipes.load_recipe(toys.recipe(tmp_path, {"kind": "tag", "overlap": 0}, ("train.conll", "valid.conll")))
     with pytest.raises(RegardError, match=r"valid\.conll, line 5: the label 'B-Y' was never seen in training"):
         made.task.prepare(made, None, lambda *_: None)
 
@@ -206,12 +206,12 @@ def test_a_tag_that_training_never_saw(tmp_path: Path) -> None:
 def test_lines_of_json(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"words": ["a", "b"], "tags": ["O"]}\n')
     with pytest.raises(RegardError, match=r"a\.jsonl, line 1: 2 words and 1 tags"):
-        list(tagged(Corpus(path=str(tmp_path / "a.jsonl")), "bio"))
+        list(tagged_sentences(Corpus(path=str(tmp_path / "a.jsonl")), "bio"))
     (tmp_path / "a.jsonl").write_text('{"tokens": ["a", "b"], "tags": ["O", "I-X"]}\n{"tokens": [], "tags": []}\n')
     with pytest.raises(RegardError, match=r"a\.jsonl, line 1, word 2: I-X"):
-        list(tagged(Corpus(path=str(tmp_path / "a.jsonl")), "bio"))
+        list(tagged_sentences(Corpus(path=str(tmp_path / "a.jsonl")), "bio"))
     notes = Notes()
-    examples = list(tagged(Corpus(path=str(tmp_path / "a.jsonl")), "plain"))
+    examples = list(tagged_sentences(Corpus(path=str(tmp_path / "a.jsonl")), "plain"))
     write_vocabulary(tmp_path)
     made = Reading(TagConfig(scheme="plain"), from_bert(tmp_path / "vocab.txt"), ["I-X", "O"])
     assert len(made.units(examples, notes)) == 1
@@ -221,14 +221,14 @@ def test_lines_of_json(tmp_path: Path) -> None:
 def test_plain_tags_have_no_entities(tmp_path: Path) -> None:
     made = toys.recipe(tmp_path, {"kind": "tag", "scheme": "plain", "overlap": 0}, ("a", "b"))
     with pytest.raises(RegardError, match=r"training\.goal: f1 counts entities"):
-        recipes.load(made)
-    assert recipes.load(made, ["training.goal=accuracy"]).training.goal == "accuracy"
+        recipes.load_recipe(made)
+    assert recipes.load_recipe(made, ["training.goal=accuracy"]).training.goal == "accuracy"
 
 
 def test_features_of_a_language_model_go_with_the_tagger(tmp_path: Path) -> None:
     """ELMo: the biLM's weights come from another run, stay as they are there, and that run is needed no more."""
     write_sentences(tmp_path)
-    words = [" ".join(one.words) for one in tagged(Corpus(path=str(tmp_path / "train.conll")), "bio")]
+    words = [" ".join(one.words) for one in tagged_sentences(Corpus(path=str(tmp_path / "train.conll")), "bio")]
     (tmp_path / "text.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
     features = {"kind": "bilstm_lm", "layers": 2, "size": 12}
     task = {"kind": "lm", "documents": "line", "boundaries": "marked", "length": 8}

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from regard import recipe as recipes
 from regard.cli.main import app
-from regard.run import Outcome, train
+from regard.run import TrainingResult, train_recipe
 
 MODEL = {
     "kind": "bert",
@@ -38,8 +38,8 @@ def recipe(folder: Path, task: dict[str, Any], files: tuple[str, str], steps: in
     return made | keys
 
 
-def trained(made: dict[str, Any], run: Path) -> Outcome:
-    return train(recipes.load(made), run, "cpu")
+def trained(made: dict[str, Any], run: Path) -> TrainingResult:
+    return train_recipe(recipes.load_recipe(made), run, "cpu")
 
 
 def command(*arguments: Any, stdin: str = "") -> str:
@@ -50,5 +50,5 @@ def command(*arguments: Any, stdin: str = "") -> str:
     return found.stdout
 
 
-def value(outcome: Outcome, metric: str) -> float:
+def value(outcome: TrainingResult, metric: str) -> float:
     return float(outcome.results["valid"]["metrics"][metric]["value"])

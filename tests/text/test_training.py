@@ -99,7 +99,7 @@ def test_configs_are_read_and_checked():
     class Holder:
         text: TextConfig
 
-    made = config.parse(Holder, {"text": {"kind": "bpe", "size": 99, "dropout": 0.1}}).text
+    made = config.parse_config(Holder, {"text": {"kind": "bpe", "size": 99, "dropout": 0.1}}).text
     assert made == Bpe(size=99, dropout=0.1)
     for wrong, part in [
         ({"kind": "bpe", "size": 3}, "at least 5"),
@@ -111,4 +111,4 @@ def test_configs_are_read_and_checked():
         ({"kind": "bpee"}, "did you mean bpe"),
     ]:
         with pytest.raises(RegardError, match=part):
-            config.parse(Holder, {"text": wrong})
+            config.parse_config(Holder, {"text": wrong})

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from regard.data import embedded
-from regard.data.conllu import check_heads
+from regard.data.annotations import check_tree
 from regard.data.embedded import bare
 from tools.grammar.constructions import TABLE
 from tools.grammar.corpus import Pair, pair_of, pairs
@@ -381,7 +381,7 @@ def test_whatever_a_construction_writes_has_a_tree() -> None:
     for construction, (maker, _) in TABLE.items():
         for _ in range(50):
             source = pair_of(maker(random), construction).source
-            check_heads(heads(source), [source] * len(source.split()))
+            check_tree(heads(source), [source] * len(source.split()))
 
 
 # --- size and form ---

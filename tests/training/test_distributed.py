@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from regard import recipe as recipes
 from regard.data.loader import Loader
-from regard.io.tensors import weights_of
-from regard.run import shared_out
-from regard.training.config import Training
-from regard.training.distributed import World, launched, whole
-from regard.training.loop import Epoch, Trainer
+from regard.io.tensors import unique_state_dict
+from regard.run import distribution_notes
+from regard.training.config import TrainingConfig
+from regard.training.distributed import ProcessGroup, full_tensor, process_group
+from regard.training.loop import PlannedEpoch, Trainer
 from tests.processes import Processes
 from tests.training import toy
 
@@ -41,32 +41,32 @@ MODELS: dict[str, dict[str, Any]] = {
 }
 
 
-def learned(folder: Path, model: dict[str, Any], world: World, parallel: str) -> dict[str, Tensor]:
+def learned(folder: Path, model: dict[str, Any], group: ProcessGroup, parallel: str) -> dict[str, Tensor]:
     """The weights after three steps in float64 without dropout."""
     keys = toy.recipe(folder, parallel=parallel, accumulate=2, clip=0.5)
     keys["model"] = {**(keys["model"] if "kind" not in model else {}), **model, "dropout": 0.0}
     keys["data"]["filters"] = {"max_length": 100}
-    recipe = recipes.load(keys)
+    recipe = recipes.load_recipe(keys)
     task = recipe.task.prepare(recipe, None, lambda what, n, of: None)
     torch.manual_seed(1)
-    trainer = Trainer(task, task.build_model().double(), recipe.training, 1, folder, torch.device("cpu"), world)
+    trainer = Trainer(task, task.build_model().double(), recipe.training, 1, folder, torch.device("cpu"), group)
 
-    def epoch(n: int) -> Epoch:
-        return Epoch(task.view(1, n), 200, 1, n)
+    def epoch(n: int) -> PlannedEpoch:
+        return PlannedEpoch(task.view(1, n), 200, 1, n)
 
-    with Loader(epoch, group=2, rank=world.rank, world=world.size) as loader:
+    with Loader(epoch, accumulate=2, rank=group.rank, world_size=group.size) as loader:
         for step in islice(loader, 3):
             trainer.step(step)
-            trainer.progress.step += 1
-    return {name: whole(value).clone() for name, value in weights_of(trainer.model).items()}
+            trainer.state.step += 1
+    return {name: full_tensor(value).clone() for name, value in unique_state_dict(trainer.model).items()}
 
 
 def work(folder: Path) -> None:
-    with launched(torch.device("cpu")) as world:
+    with process_group(torch.device("cpu")) as group:
         for parallel in ("ddp", "fsdp"):
             for name, model in MODELS.items():
-                tensors = learned(folder, model, world, parallel)
-                if world.main:
+                tensors = learned(folder, model, group, parallel)
+                if group.is_main:
                     save_file(tensors, folder / f"{name}-{parallel}.safetensors")
 
 
@@ -74,10 +74,10 @@ def meet(late: float) -> None:
     """The last one comes late, and all end without a farewell."""
     if os.environ["RANK"] != "0":
         time.sleep(late)
-    with launched(torch.device("cpu")) as world:
-        assert world.told(world.rank) == 0
-        assert world.most(world.rank) == world.size - 1
-        world.wait()
+    with process_group(torch.device("cpu")) as group:
+        assert group.broadcast(group.rank) == 0
+        assert group.all_reduce_max(group.rank) == group.size - 1
+        group.barrier()
         os._exit(0)
 
 
@@ -99,19 +99,22 @@ def test_processes_that_are_started_again_do_not_call_those_that_have_ended(tmp_
     ],
 )
 def test_what_is_said_of_the_processes(accumulate: int, size: int, before: int, said: str) -> None:
-    settings = Training(accumulate=accumulate)
+    settings = TrainingConfig(accumulate=accumulate)
     same = "it learns from the same examples with any number of processes"
-    assert shared_out(settings, nn.LayerNorm(2), World(0, size), before) == [said + same]
+    assert distribution_notes(settings, nn.LayerNorm(2), ProcessGroup(0, size), before) == [said + same]
 
 
 def test_batch_normalisation_is_not_the_same_and_that_is_said() -> None:
-    assert shared_out(Training(), nn.BatchNorm1d(2), World(), 1) == []
-    assert "averages over each process's part" in shared_out(Training(), nn.BatchNorm1d(2), World(0, 2), 2)[1]
+    assert distribution_notes(TrainingConfig(), nn.BatchNorm1d(2), ProcessGroup(), 1) == []
+    assert (
+        "averages over each process's part"
+        in distribution_notes(TrainingConfig(), nn.BatchNorm1d(2), ProcessGroup(0, 2), 2)[1]
+    )
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("world")
+    folder = tmp_path_factory.mktemp("group")
     toy.write_corpus(folder)
     Processes(3, folder / "said", work, folder).succeed()
     return folder
@@ -119,7 +122,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_three_processes_learn_what_one_does(folder: Path, name: str) -> None:
-    alone = learned(folder, MODELS[name], World(), "ddp")
+    alone = learned(folder, MODELS[name], ProcessGroup(), "ddp")
     for parallel in ("ddp", "fsdp"):
         together = load_file(folder / f"{name}-{parallel}.safetensors")
         assert together.keys() == alone.keys()

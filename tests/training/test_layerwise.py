@@ -11,9 +11,9 @@ from safetensors.torch import load_file
 import regard
 from regard import recipe as recipes
 from regard.errors import RegardError
-from regard.run import train
-from regard.training.config import Layerwise, Training
-from regard.training.loop import by_depth, make_optimiser
+from regard.run import train_recipe
+from regard.training.config import LayerwiseConfig, TrainingConfig
+from regard.training.optimiser import build_optimiser, layerwise_groups
 from tests.tasks import toys
 
 MODEL = {"kind": "lstm_lm", "layers": 2, "size": 12, "hidden": 16, "dropout": 0.1}
@@ -60,21 +60,21 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_shares_by_depth_and_step() -> None:
-    rates = Layerwise(divide=2.0, unfreeze=10)
-    found = [[rates.share(depth, step) for depth in range(4)] for step in (1, 10, 11, 20, 21, 31)]
+    rates = LayerwiseConfig(divide=2.0, unfreeze=10)
+    found = [[rates.rate_factor(depth, step) for depth in range(4)] for step in (1, 10, 11, 20, 21, 31)]
     half = [1.0, 0.5, 0.25, 0.125]
     assert found == [[*half[:n], *[0.0] * (4 - n)] for n in (1, 1, 2, 2, 3, 4)]
-    assert [Layerwise(divide=2.6).share(d, 1) for d in (0, 2)] == pytest.approx([1.0, 1 / 6.76])
+    assert [LayerwiseConfig(divide=2.6).rate_factor(d, 1) for d in (0, 2)] == pytest.approx([1.0, 1 / 6.76])
 
 
 def test_groups_are_the_head_the_layers_and_the_words(folder: Path) -> None:
-    task = recipes.load(classifier(folder)).task
-    recipe = recipes.load(classifier(folder))
+    task = recipes.load_recipe(classifier(folder)).task
+    recipe = recipes.load_recipe(classifier(folder))
     model = task.prepare(recipe, folder / "lm", lambda *_: None).build_model()
     names = {id(p): name for name, p in model.named_parameters()}
-    settings = Training(layerwise=Layerwise())
+    settings = TrainingConfig(layerwise=LayerwiseConfig())
     found: dict[int, set[str]] = {}
-    for group in make_optimiser(model, settings, torch.device("cpu")).param_groups:
+    for group in build_optimiser(model, settings, torch.device("cpu")).param_groups:
         for p in group["params"]:
             found.setdefault(group["depth"], set()).add(names[id(p)])
             assert group["weight_decay"] == 0.0
@@ -84,12 +84,12 @@ def test_groups_are_the_head_the_layers_and_the_words(folder: Path) -> None:
         assert all(name.startswith(tuple(wanted.split())) for name in found[depth])
     assert sum(map(len, found.values())) == len(names)
     with pytest.raises(RegardError, match=r"training\.layerwise"):
-        by_depth(recipes.load("quickstart").model.build(20, 20), [])
+        layerwise_groups(recipes.load_recipe("quickstart").model.build(20, 20), [])
 
 
 def test_frozen_parts_stay_to_the_bit_until_their_step(folder: Path) -> None:
     made = classifier(folder, steps=12, layerwise={"divide": 2.6, "unfreeze": 3}, optimiser={"weight_decay": 0.1})
-    train(recipes.load(made), folder / "thaw", "cpu")
+    train_recipe(recipes.load_recipe(made), folder / "thaw", "cpu")
     begun = load_file(folder / "lm" / "model.safetensors")
     moved = {}
     for step in range(1, 13):
@@ -110,11 +110,11 @@ def test_stopped_and_resumed_is_the_same_bits(folder: Path, kind: str) -> None:
         if kind == "carry"
         else classifier(folder, steps=10, layerwise={"divide": 2.0, "unfreeze": 3})
     )
-    recipe = recipes.load(made)
+    recipe = recipes.load_recipe(made)
     whole, parts = folder / f"{kind}-whole", folder / f"{kind}-parts"
-    train(recipe, whole, "cpu")
+    train_recipe(recipe, whole, "cpu")
     stops = 0
-    while not train(recipe, parts, "cpu", minutes=0.0).finished:
+    while not train_recipe(recipe, parts, "cpu", minutes=0.0).finished:
         stops += 1
         if kind == "carry":
             assert set(load_file(parts / "last" / "carry.safetensors")) == {"layer0", "layer1", "next"}
@@ -129,7 +129,7 @@ def test_it_learns_and_is_used(folder: Path) -> None:
     made = classifier(folder, 150, layerwise={"divide": 1.5, "unfreeze": 5})
     assert toys.value(toys.trained(made, folder / "classes"), "accuracy") > 95
     made["task"] |= {"limit": 40}
-    few = recipes.load(made).task.prepare(recipes.load(made), folder / "lm", lambda *_: None)
+    few = recipes.load_recipe(made).task.prepare(recipes.load_recipe(made), folder / "lm", lambda *_: None)
     assert len(few.train) == 40
     said = toys.command("classify", folder / "classes", stdin="the good film\na dull plot\n")
     assert said.split("\n")[:2] == ["1", "0"]

@@ -17,15 +17,16 @@ from safetensors.torch import load_file
 from regard import config
 from regard import recipe as recipes
 from regard.api import load
-from regard.data.loader import Step
+from regard.data.loader import StepBatches
 from regard.errors import RegardError
-from regard.io.tensors import weights_of
+from regard.io.tensors import unique_state_dict
 from regard.nn.loss import vocabulary_loss
-from regard.run import train
+from regard.run import train_recipe
 from regard.tasks.translation import TranslationTask
-from regard.training.checkpoint import Checkpoints
-from regard.training.config import Adam, Training
-from regard.training.loop import Trainer, make_optimiser
+from regard.training.checkpoint import CheckpointManager
+from regard.training.config import AdamConfig, TrainingConfig
+from regard.training.loop import Trainer
+from regard.training.optimiser import build_optimiser
 from tests.training import toy
 
 
@@ -36,7 +37,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run(folder: Path, name: str = "run", minutes: float | None = None, **keys):
-    return train(recipes.load(toy.recipe(folder, **keys)), folder / name, "cpu", minutes)
+    return train_recipe(recipes.load_recipe(toy.recipe(folder, **keys)), folder / name, "cpu", minutes)
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -55,7 +56,7 @@ def lines(run: Path, kind: str) -> list[dict]:
 def test_a_run_folder_is_complete_and_loads(folder: Path) -> None:
     outcome = run(folder)
     assert outcome.finished
-    assert outcome.progress.step == 12
+    assert outcome.state.step == 12
     names = {p.name for p in (folder / "run").iterdir()}
     assert {
         "config.yaml",
@@ -69,8 +70,8 @@ def test_a_run_folder_is_complete_and_loads(folder: Path) -> None:
     assert (folder / "run" / "last").resolve().name == "step-12"
     results = json.loads((folder / "run" / "results.json").read_text())
     assert "version:" in results["valid"]["metrics"]["bleu"]["signature"]
-    saved = recipes.load(folder / "run" / "config.yaml")
-    assert config.to_plain(saved) == config.to_plain(recipes.load(toy.recipe(folder)))
+    saved = recipes.load_recipe(folder / "run" / "config.yaml")
+    assert config.to_plain(saved) == config.to_plain(recipes.load_recipe(toy.recipe(folder)))
     assert len(load(folder / "run").translate(["w1 w2", ""])) == 2
     assert not list((folder / "run").rglob("*.pt")) + list((folder / "run").rglob("*.pkl"))
 
@@ -84,11 +85,11 @@ def test_fast_or_not_is_the_same_on_a_cpu(folder: Path) -> None:
 
 def test_keep_last_and_best(folder: Path) -> None:
     outcome = run(folder, steps=20)
-    kept = Checkpoints(folder / "run").steps()
-    assert set(kept) == {16, 18, 20} | {outcome.progress.best_step}
+    kept = CheckpointManager(folder / "run").steps()
+    assert set(kept) == {16, 18, 20} | {outcome.state.best_step}
     best = max(lines(folder / "run", "valid"), key=lambda e: e["bleu"])
-    assert outcome.progress.best_value == pytest.approx(best["bleu"], abs=1e-4)
-    assert same(weights(folder / "run"), weights(folder / "run" / "checkpoints" / f"step-{outcome.progress.best_step}"))
+    assert outcome.state.best_value == pytest.approx(best["bleu"], abs=1e-4)
+    assert same(weights(folder / "run"), weights(folder / "run" / "checkpoints" / f"step-{outcome.state.best_step}"))
 
 
 def test_average_of_the_last(folder: Path) -> None:
@@ -105,7 +106,7 @@ def test_the_running_mean_by_hand(folder: Path, monkeypatch: pytest.MonkeyPatch)
     measured, real = [], TranslationTask.validate
 
     def watched(self, model, *given):
-        measured.append({name: value.clone() for name, value in weights_of(model).items()})
+        measured.append({name: value.clone() for name, value in unique_state_dict(model).items()})
         return real(self, model, *given)
 
     monkeypatch.setattr(TranslationTask, "validate", watched)
@@ -120,9 +121,9 @@ def test_the_running_mean_by_hand(folder: Path, monkeypatch: pytest.MonkeyPatch)
         for name, value in weights(folder / "mean/checkpoints" / f"step-{n}").items():
             torch.testing.assert_close(value, mean[name])
     assert not same(weights(folder / "mean/last"), raw)
-    best = weights(folder / "mean/checkpoints" / f"step-{outcome.progress.best_step}")
+    best = weights(folder / "mean/checkpoints" / f"step-{outcome.state.best_step}")
     said = json.loads((folder / "mean/results.json").read_text())["weights"]
-    assert said == f"running mean of the weights at step {outcome.progress.best_step}"
+    assert said == f"running mean of the weights at step {outcome.state.best_step}"
     assert same(weights(folder / "mean"), best)
 
 
@@ -141,7 +142,7 @@ def test_stopped_and_resumed_is_the_same_bits(folder: Path, ema: float) -> None:
     assert same(weights(folder / "whole"), weights(folder / "parts"))
     losses = [[(e["step"], e["bleu"], e["loss"]) for e in lines(folder / n, "valid")] for n in ("whole", "parts")]
     assert losses[0] == losses[1]
-    assert whole.progress.tokens == json.loads((folder / "parts/last/state.json").read_text())["tokens"]
+    assert whole.state.tokens == json.loads((folder / "parts/last/state.json").read_text())["tokens"]
 
 
 def test_finished_run_is_left_alone_and_another_recipe_refused(folder: Path) -> None:
@@ -176,14 +177,14 @@ def test_changed_data_is_refused_on_resume(folder: Path) -> None:
 
 
 def trainer(folder: Path, **keys) -> Trainer:
-    recipe = recipes.load(toy.recipe(folder, **keys))
+    recipe = recipes.load_recipe(toy.recipe(folder, **keys))
     task = recipe.task.prepare(recipe, None, lambda what, n, of: None)
     torch.manual_seed(0)
     return Trainer(task, task.build_model(), recipe.training, 1, folder / "run", torch.device("cpu"))
 
 
-def one_step(batches: list) -> Step:
-    return Step(0, 0, batches, (0, 1), sum(len(batch.labels) for batch in batches))
+def one_step(batches: list) -> StepBatches:
+    return StepBatches(0, 0, batches, (0, 1), sum(len(batch.labels) for batch in batches))
 
 
 def batches(t: Trainer, count: int) -> list:
@@ -267,11 +268,11 @@ def test_nan_is_named_and_never_saved(folder: Path, monkeypatch: pytest.MonkeyPa
 def test_nan_metric_is_never_best(folder: Path) -> None:
     t = trainer(folder)
     t.task.goal, t.task.higher_is_better = "loss", False
-    t.progress.step = 4
-    assert t._judge({"loss": 2.0})
-    t.progress.step = 8
-    assert not t._judge({"loss": float("nan")})
-    assert t.progress.best_step == 4
+    t.state.step = 4
+    assert t._update_best({"loss": 2.0})
+    t.state.step = 8
+    assert not t._update_best({"loss": float("nan")})
+    assert t.state.best_step == 4
 
 
 def test_early_stopping(folder: Path) -> None:
@@ -282,7 +283,7 @@ def test_early_stopping(folder: Path) -> None:
         validation={"every": 2, "patience": 3, "lines": 5},
     )
     assert outcome.finished
-    assert outcome.progress.step == 8  # the first is the best, then three without a better one
+    assert outcome.state.step == 8  # the first is the best, then three without a better one
 
 
 def test_goal_that_is_not_measured(folder: Path) -> None:
@@ -294,14 +295,14 @@ def test_init_continues_on_new_data(folder: Path) -> None:
     run(folder)
     toy.write_corpus(folder / "new", train=100)
     keys = toy.recipe(folder / "new", steps=2, init=str(folder / "run"), schedule={"kind": "constant", "peak": 0.0})
-    train(recipes.load(keys), folder / "next", "cpu")
+    train_recipe(recipes.load_recipe(keys), folder / "next", "cpu")
     assert same(weights(folder / "run"), weights(folder / "next"))
     assert (folder / "next/tokenizer/tokenizer.json").read_bytes() == (
         folder / "run/tokenizer/tokenizer.json"
     ).read_bytes()
     keys["model"]["size"] = 32
     with pytest.raises(RegardError, match=r"has another model: model\.size is 16 there and 32 here"):
-        train(recipes.load(keys), folder / "other", "cpu")
+        train_recipe(recipes.load_recipe(keys), folder / "other", "cpu")
 
 
 def test_bf16_trains(folder: Path) -> None:
@@ -338,8 +339,8 @@ def test_interrupted_validations_are_owed_and_change_nothing(
 
     monkeypatch.setattr(TranslationTask, "validate", interrupted)
     stops = [run(folder, "parts", ema=ema) for _ in range(4)]
-    assert [(s.progress.step, s.progress.unmeasured) for s in stops[:3]] == [(8, True)] * 3
-    assert stops[3].progress.step == 12
+    assert [(s.state.step, s.state.unmeasured) for s in stops[:3]] == [(8, True)] * 3
+    assert stops[3].state.step == 12
     assert run(folder, "parts", ema=ema).finished
     assert [e["step"] for e in lines(folder / "parts", "valid")] == [4, 8, 12]
     assert same(weights(folder / "whole"), weights(folder / "parts"))
@@ -367,9 +368,9 @@ def test_a_gradient_that_is_not_a_number_never_reaches_a_checkpoint(folder: Path
 def test_a_run_with_init_goes_on_when_its_origin_is_gone(folder: Path) -> None:
     run(folder)
     keys = toy.recipe(folder, steps=6, init=str(folder / "run"))
-    assert not train(recipes.load(keys), folder / "next", "cpu", minutes=0.0).finished
+    assert not train_recipe(recipes.load_recipe(keys), folder / "next", "cpu", minutes=0.0).finished
     shutil.rmtree(folder / "run")
-    assert train(recipes.load(keys), folder / "next", "cpu").finished
+    assert train_recipe(recipes.load_recipe(keys), folder / "next", "cpu").finished
 
 
 def test_init_refuses_another_vocabulary(folder: Path) -> None:
@@ -377,31 +378,33 @@ def test_init_refuses_another_vocabulary(folder: Path) -> None:
     keys = toy.recipe(folder, init=str(folder / "run"))
     keys["text"]["lower"] = True
     with pytest.raises(RegardError, match=r"another vocabulary: text\.lower is False there and True here"):
-        train(recipes.load(keys), folder / "next", "cpu")
+        train_recipe(recipes.load_recipe(keys), folder / "next", "cpu")
 
 
 def test_init_gives_the_sections_that_the_recipe_leaves_out(folder: Path) -> None:
     run(folder)
     keys = toy.recipe(folder, steps=6, init=str(folder / "run"))
-    before = recipes.load(toy.recipe(folder))
+    before = recipes.load_recipe(toy.recipe(folder))
     del keys["model"], keys["text"]
-    made = recipes.load(keys)
+    made = recipes.load_recipe(keys)
     assert (made.model, made.text) == (before.model, before.text)
-    made = recipes.load(keys, ["model.dropout=0.4"])  # one key of a section leaves the others open
+    made = recipes.load_recipe(keys, ["model.dropout=0.4"])  # one key of a section leaves the others open
     assert made.model == replace(before.model, dropout=0.4)
-    assert recipes.load(keys, ["model.kind=transformer"]).model.layers == 6  # a section that names its kind is whole
-    assert not train(recipes.load(keys), folder / "next", "cpu", minutes=0.0).finished
+    assert (
+        recipes.load_recipe(keys, ["model.kind=transformer"]).model.layers == 6
+    )  # a section that names its kind is whole
+    assert not train_recipe(recipes.load_recipe(keys), folder / "next", "cpu", minutes=0.0).finished
     shutil.rmtree(folder / "run")
-    assert train(recipes.load(keys, run=folder / "next"), folder / "next", "cpu").finished
+    assert train_recipe(recipes.load_recipe(keys, run=folder / "next"), folder / "next", "cpu").finished
 
 
 def test_a_run_from_before_formats_goes_on(folder: Path) -> None:
-    assert not train(recipes.load(toy.recipe(folder)), folder / "run", "cpu", minutes=0.0).finished
+    assert not train_recipe(recipes.load_recipe(toy.recipe(folder)), folder / "run", "cpu", minutes=0.0).finished
     path = folder / "run" / "config.yaml"
     text = path.read_text(encoding="utf-8")
     assert text.startswith("format: 1\n")
     path.write_text(text.removeprefix("format: 1\n"), encoding="utf-8")
-    assert train(recipes.load(path), folder / "run", "cpu").finished
+    assert train_recipe(recipes.load_recipe(path), folder / "run", "cpu").finished
 
 
 def test_a_start_that_failed_does_not_keep_its_folder(folder: Path) -> None:
@@ -409,7 +412,7 @@ def test_a_start_that_failed_does_not_keep_its_folder(folder: Path) -> None:
     keys = toy.recipe(folder, init=str(folder / "run"))
     keys["model"]["inner"] = 24
     with pytest.raises(RegardError, match=r"has another model: model\.inner is 32 there and 24 here"):
-        train(recipes.load(keys), folder / "next", "cpu")
+        train_recipe(recipes.load_recipe(keys), folder / "next", "cpu")
     assert (folder / "next" / "config.yaml").exists()
     (folder / "next" / ".config.yaml.99").write_text("half of i")  # of one that was killed
     assert run(folder, "next").finished
@@ -443,7 +446,7 @@ def test_long_rows_are_cut_in_training_too(folder: Path, dropout: float) -> None
     keys = toy.recipe(folder)
     keys["text"] = {"kind": "bpe", "size": 60, "dropout": dropout}
     keys["data"]["filters"] = {"max_length": 12, "long": "truncate"}
-    recipe = recipes.load(keys)
+    recipe = recipes.load_recipe(keys)
     view = recipe.task.prepare(recipe, None, lambda what, n, of: None).view(1, 0)
     assert view.source_lengths.max() == view.target_lengths.max() == 13  # with the end
 
@@ -460,10 +463,10 @@ def test_two_processes_cannot_share_a_run(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", ["quickstart", "wikitext2-lm", "bert-tiny-wikitext2"])
 def test_biases_and_norms_are_not_decayed(name: str) -> None:
-    build = recipes.load(name, ["model.layers=1"]).model.build
+    build = recipes.load_recipe(name, ["model.layers=1"]).model.build
     model = build(20, 20) if name == "quickstart" else build(20)
     names = {id(p): name for name, p in model.named_parameters()}
-    made = make_optimiser(model, Training(optimiser=Adam(weight_decay=0.1)), torch.device("cpu"))
+    made = build_optimiser(model, TrainingConfig(optimiser=AdamConfig(weight_decay=0.1)), torch.device("cpu"))
     spared = {
         name: group["weight_decay"] == 0
         for group in made.param_groups

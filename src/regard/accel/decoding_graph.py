@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from regard.device import nothing_collected
+from regard.device import gc_disabled
 
 SMALLEST = 16  # positions of the first bucket
 
@@ -104,7 +104,7 @@ class CudaGraphRunner(FixedStorageRunner):
             tensor.copy_(value)
         graph = torch.cuda.CUDAGraph()
         try:
-            with nothing_collected(), torch.cuda.graph(graph, pool=self.pool):
+            with gc_disabled(), torch.cuda.graph(graph, pool=self.pool):
                 super().run_at_width(step, width)
             self.graphs[width] = graph
         except RuntimeError as error:  # the model asks the device for a number, or moves data to the host

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.device import nothing_collected
+from regard.device import gc_disabled
 
 MOST = 256  # graphs that are kept; shapes beyond run as usual
 
@@ -49,7 +49,7 @@ class CapturedMicroBatch:
         torch.manual_seed(0)  # the seeds of calls are part of the graph
         try:
             # Other threads prepare batches meanwhile: their calls of the device are none of the graph's.
-            with nothing_collected(), torch.cuda.graph(graph, pool, self.stream, "thread_local"):
+            with gc_disabled(), torch.cuda.graph(graph, pool, self.stream, "thread_local"):
                 loss = self.work(batch)
         except torch.OutOfMemoryError:
             self.full = True
@@ -73,10 +73,7 @@ class CapturedUpdate:
             return self.work()
         if self.graph is None:
             self.graph = torch.cuda.CUDAGraph()
-            with (
-                nothing_collected(),
-                torch.cuda.graph(self.graph, stream=self.stream, capture_error_mode="thread_local"),
-            ):
+            with gc_disabled(), torch.cuda.graph(self.graph, stream=self.stream, capture_error_mode="thread_local"):
                 self.out = self.work()
         self.graph.replay()
         return self.out.clone()

@@ -13,7 +13,8 @@ from regard.api import load_as
 from regard.cli.streams import decode, warn, writing
 from regard.console import Console
 from regard.decoding import DecodingConfig
-from regard.errors import RegardError, telling
+from regard.errors import RegardError
+from regard.io.files import os_errors_for
 from regard.predict.chat import Talker
 
 PROMPT = "> "
@@ -102,7 +103,10 @@ class Conversation:
         lines = json.dumps({"turns": self.turns}, ensure_ascii=False) + "\n"
         if path.suffix != ".jsonl":
             lines = "".join(f"{'' if n % 2 else PROMPT}{turn}\n" for n, turn in enumerate(self.turns))
-        with telling(path, "written"), open(path, "a" if path.suffix == ".jsonl" else "w", encoding="utf-8") as file:
+        with (
+            os_errors_for(path, "written"),
+            open(path, "a" if path.suffix == ".jsonl" else "w", encoding="utf-8") as file,
+        ):
             file.write(lines)
         out.write(f"{len(self.turns)} turns in {path}\n")
 

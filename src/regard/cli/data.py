@@ -4,29 +4,28 @@ import json as json_module
 import sys
 from typing import Any
 
-from regard.data.catalog import locate, lookup
-from regard.data.fetch import fetch
-from regard.data.paths import cache_root
-from regard.data.sets import SETS
+from regard.data.catalog import cache_root, find_set, set_folder
+from regard.data.datasets import DATASETS
+from regard.data.download import download_set
 
 
 def describe() -> list[dict[str, Any]]:
     """Every set of the catalog, and where it is on this machine."""
     rows = []
-    for entry in SETS.values():
-        folder = locate(entry)
+    for entry in DATASETS.values():
+        folder = set_folder(entry)
         found = "built in" if entry.layout == "embedded" else str(folder) if folder else None
         rows.append(
             {
                 "name": entry.name,
-                "what": entry.what,
+                "what": entry.description,
                 "languages": list(entry.languages),
                 "splits": list(entry.splits),
                 "size": entry.size,
                 "terms": entry.terms,
-                "home": entry.home,
-                "get": bool(entry.fetch),
-                "note": entry.by_hand,
+                "home": entry.homepage,
+                "get": bool(entry.downloads),
+                "note": entry.manual,
                 "found": found,
             }
         )
@@ -63,7 +62,7 @@ def get(name: str, json: bool = False) -> None:
 
     from regard.console import Console
 
-    entry = lookup(name)
+    entry = find_set(name)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     tasks: dict[str, TaskID] = {}
     with Progress(*columns, console=Console(file=sys.stderr), disable=not sys.stderr.isatty()) as bar:
@@ -73,10 +72,10 @@ def get(name: str, json: bool = False) -> None:
                 tasks[file] = bar.add_task(file, total=size)
             bar.update(tasks[file], completed=done)
 
-        folder = fetch(name, progress)
+        folder = download_set(name, progress)
     if json:
         print(json_module.dumps({"name": entry.name, "folder": str(folder)}))
         return
     print(f"{entry.name} is in {folder}; terms: {entry.terms}")
-    if entry.by_hand:
-        print(entry.by_hand)
+    if entry.manual:
+        print(entry.manual)

@@ -9,7 +9,8 @@ import numpy as np
 
 from regard.api import load_as
 from regard.cli.streams import Lines, after, bar, chunks, reading, separate, warn, writing
-from regard.errors import RegardError, whole
+from regard.errors import RegardError
+from regard.io.atomic import atomic_write
 from regard.predict.embedding import Embedder, Pooling
 
 Made = Iterator[tuple[list[str], np.ndarray]]  # texts and their vectors, some at a time
@@ -62,7 +63,7 @@ def _write(output: Path | None, made: Made, as_json: bool) -> None:
 
 def _save(path: Path, made: Made, size: int) -> None:
     parts = [vectors for _, vectors in made]
-    with whole(path, "wb") as file:
+    with atomic_write(path, "wb") as file:
         array = np.concatenate(parts) if parts else np.zeros((0, size), dtype=np.float32)
         np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
         file.write(array.data)  # np.save would ask a pipe for its position

@@ -7,7 +7,7 @@ from typing import Any
 
 from regard.api import load_as
 from regard.cli.streams import bar, chunks, reading, separate, warn, writing
-from regard.data.question_lines import pair_of, question_of
+from regard.data.questions import parse_choice_line, parse_question_line
 from regard.errors import RegardError
 from regard.tasks.answer import Answer, SpanReader
 from regard.tasks.choose import Chosen, OptionChooser
@@ -72,7 +72,7 @@ def answer(run: Path, source: Path | None, output: Path | None, device: str, as_
     def ask(lines: list[str], before: int) -> Sequence[Answer]:
         asked = []
         for number, line in enumerate(lines, before + 1):
-            asked.append(pair_of(line, f"{_name(source)}, line {number}") if line.strip() else ("", ""))
+            asked.append(parse_question_line(line, f"{_name(source)}, line {number}") if line.strip() else ("", ""))
         return reader.answer(asked, warn, before)
 
     _lines(source, output, "Answering", ask, lambda found: " ".join(found.text.split()), as_json)
@@ -88,7 +88,7 @@ def choose(run: Path, source: Path | None, output: Path | None, device: str, as_
         asked = []
         for number, line in enumerate(lines, before + 1):
             if line.strip():
-                asked.append(question_of(line, f"{_name(source)}, line {number}"))
+                asked.append(parse_choice_line(line, f"{_name(source)}, line {number}"))
         said = iter(chooser.choose(asked, warn, earlier))
         earlier += len(asked)  # empty lines are no questions
         return [next(said) if line.strip() else Chosen(-1, "", []) for line in lines]

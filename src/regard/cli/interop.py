@@ -11,7 +11,7 @@ from regard.errors import RegardError
 from regard.examples.codec import Reader
 from regard.interop import bert_folder, ct2_folder, gpt2_folder, opus, plain
 from regard.interop.checkpoint import Checkpoint
-from regard.io.atomic import new_folder
+from regard.io.atomic import atomic_folder
 from regard.predict.embedding import Embedder
 from regard.predict.generation import Writer
 from regard.predict.translation import Translator
@@ -26,7 +26,7 @@ FAMILIES: dict[str, Callable[[Checkpoint, Path], Any]] = {
 def bring_in(kind: str, name: str, out: Path) -> None:
     if kind != "hf":
         raise RegardError(f"regard import {kind}: there is no such form; write hf")
-    with new_folder(out) as place:
+    with atomic_folder(out) as place:
         checkpoint = Checkpoint.find(name)
         if checkpoint.family not in FAMILIES:
             known = ", ".join(FAMILIES)
@@ -43,7 +43,7 @@ def send_out(kind: str, run: Path, out: Path, precision: str) -> None:
     forms = FORMS[kind]
     made: Any = api.load_as(tuple(served for served, _ in forms), run, "cpu", f"export {kind}")
     write = next(write for served, write in forms if isinstance(made, served))
-    with new_folder(out) as place:
+    with atomic_folder(out) as place:
         said = write(made, run, place, precision)
     _say(f"{out}: {said}")
 

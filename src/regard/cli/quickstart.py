@@ -13,18 +13,18 @@ def quickstart(out: Path, device: str) -> None:
     from regard.api import load
     from regard.cli.translate import print_metrics
     from regard.data.embedded import pairs
-    from regard.run import train
+    from regard.run import train_recipe
     from regard.tasks.translation import evaluate
 
     console = Console()
     began = time.monotonic()
-    recipe = recipes.load("quickstart")
+    recipe = recipes.load_recipe("quickstart")
     console.print(
         "Training a small Transformer on English→German sentences that come with regard, written by a grammar.\n"
         "The test sentences combine words in ways that training never showed.\n",
         highlight=False,
     )
-    outcome = train(recipe, out, device, console=Console(stderr=True))
+    outcome = train_recipe(recipe, out, device, console=Console(stderr=True))
     if not outcome.finished:
         raise SystemExit(outcome.exit_code)
     translator = load(out, device)

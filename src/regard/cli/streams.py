@@ -15,8 +15,9 @@ from typing import IO, Any
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from regard.console import Console
-from regard.data.readers import lines
-from regard.errors import RegardError, whole
+from regard.data.readers import read_lines
+from regard.errors import RegardError
+from regard.io.atomic import atomic_write
 
 CHUNK = 4096  # lines that are worked on together when they come as a stream
 PAUSE = 0.05  # seconds without a line, after which those that have come are worked on: someone may wait for them
@@ -127,7 +128,7 @@ def standard_input(mend: Mended | None = None) -> Lines:
 @contextlib.contextmanager
 def reading(path: Path | None, mend: Mended | None = None) -> Iterator[Lines]:
     # What goes wrong in reading a file it says itself; an error of the output must not be taken for its own.
-    yield standard_input(mend) if path is None else Lines(lines(path, mend=mend))
+    yield standard_input(mend) if path is None else Lines(read_lines(path, repair=mend))
 
 
 def decode(stream: Iterable[bytes], name: str, mend: Mended | None = None) -> Iterator[str]:
@@ -146,7 +147,7 @@ def writing(path: Path | None) -> Iterator[IO[str]]:
         sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
         yield sys.stdout
         return
-    with whole(path) as file:
+    with atomic_write(path) as file:
         yield file
 
 

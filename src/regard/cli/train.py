@@ -10,12 +10,13 @@ from rich.table import Table
 
 from regard import __version__, config
 from regard.console import Console
-from regard.errors import RegardError, plural, telling
-from regard.io.run_folder import CONFIG, PARTS, RESULTS, WEIGHTS, home_of
-from regard.io.tensors import average as averaged
+from regard.errors import RegardError, plural
+from regard.io.files import os_errors_for
+from regard.io.run_folder import CONFIG, RESULTS, TASK_FILES, WEIGHTS, run_folder_of
+from regard.io.tensors import average_checkpoints as averaged
 from regard.io.tensors import write_tensors
 from regard.recipe import read_recipe
-from regard.training.checkpoint import Checkpoints
+from regard.training.checkpoint import CheckpointManager
 
 
 def train(
@@ -23,19 +24,19 @@ def train(
 ) -> int:
     from regard import recipe as recipes
     from regard.cli.translate import print_metrics
-    from regard.run import train as run
-    from regard.training.interrupt import checked_minutes
+    from regard.run import train_recipe as run
+    from regard.training.interrupt import check_minutes
 
     if recipe and "=" in recipe:
         raise RegardError(
             f"the first argument is the recipe, and {recipe} is an override; write regard train RECIPE {recipe}"
         )
     out = out or Path("runs") / Path(recipe).stem
-    outcome = run(recipes.load(recipe, overrides, out), out, device, checked_minutes(minutes))
-    if not outcome.main:
+    outcome = run(recipes.load_recipe(recipe, overrides, out), out, device, check_minutes(minutes))
+    if not outcome.is_main:
         return outcome.exit_code
     if as_json:
-        state = {"finished": outcome.finished, "step": outcome.progress.step}
+        state = {"finished": outcome.finished, "step": outcome.state.step}
         print(json.dumps(state | outcome.results, indent=1, ensure_ascii=False))
     elif outcome.results.get("valid"):
         print_metrics(outcome.results["valid"])
@@ -53,7 +54,7 @@ def recipe_help() -> str:
         "Keys of a recipe (key, type, default: meaning):",
         "",
     ]
-    for key, kind, default, meaning in config.describe(Recipe):
+    for key, kind, default, meaning in config.describe_options(Recipe):
         lines += [f"  {key}  {kind}  [{default}]", f"      {meaning}"] if meaning else [f"  {key}  {kind}  [{default}]"]
     return "\n".join(lines) + "\n"
 
@@ -61,20 +62,20 @@ def recipe_help() -> str:
 def average(runs: list[Path], out: Path, last: int) -> None:
     if last and len(runs) > 1:
         raise RegardError("--last takes the checkpoints of one run; give one run, or several models without --last")
-    homes, files = [home_of(run) for run in runs], runs
+    homes, files = [run_folder_of(run) for run in runs], runs
     if last:
         read_recipe(runs[0])  # a sentence if it is no run
-        files = Checkpoints(runs[0]).last_weights(last)
+        files = CheckpointManager(runs[0]).last_folders(last)
         if len(files) < last:
             raise RegardError(f"{runs[0]} has {plural(len(files), 'checkpoint')}, not {last}; lower --last")
     _alike(homes)
     if out.exists() and any(out.iterdir()):
         raise RegardError(f"{out} is not empty; give another --out")
     tensors, home = averaged(files), homes[0]
-    with telling(out, "written"):
+    with os_errors_for(out, "written"):
         out.mkdir(parents=True, exist_ok=True)
         shutil.copy(home / CONFIG, out / CONFIG)
-        for part in PARTS:
+        for part in TASK_FILES:
             if (home / part).is_dir():
                 shutil.copytree(home / part, out / part, dirs_exist_ok=True)
             elif (home / part).exists():
@@ -88,7 +89,7 @@ def _alike(homes: list[Path]) -> None:
     first = read_recipe(homes[0])
     for home in homes[1:]:
         if changed := list(
-            config.differences(config.to_plain(first.model), config.to_plain(read_recipe(home).model), "model")
+            config.describe_changes(config.to_plain(first.model), config.to_plain(read_recipe(home).model), "model")
         ):
             raise RegardError(f"{home} has another model than {homes[0]} ({changed[0]})")
         for file in sorted((homes[0] / "tokenizer").iterdir()):
@@ -125,7 +126,7 @@ def _installation() -> dict[str, Any]:
 
     import torch
 
-    from regard.data.paths import cache_root, data_folders
+    from regard.data.catalog import cache_root, data_folders
     from regard.device import device_name
     from regard.recipe import shipped_recipes
 
@@ -152,7 +153,7 @@ def _short(section: Any) -> dict[str, Any]:
 
 
 def _model(run: Path) -> dict[str, Any]:
-    from regard.training.checkpoint import read_progress
+    from regard.training.checkpoint import read_state
 
     recipe = read_recipe(run)
     facts: dict[str, Any] = {
@@ -161,9 +162,9 @@ def _model(run: Path) -> dict[str, Any]:
         "text": _short(recipe.text),
         "data": [corpus.name for corpus in recipe.data.train],
     }
-    checkpoints = Checkpoints(run)
+    checkpoints = CheckpointManager(run)
     if checkpoints.exists():
-        progress = read_progress(checkpoints.last.resolve())
+        progress = read_state(checkpoints.last.resolve())
         facts |= {"step": progress.step, "of": recipe.training.steps, "checkpoints": checkpoints.steps()}
     results = run / RESULTS
     if results.exists():

@@ -24,9 +24,9 @@ from regard.cli.streams import (
     writing,
 )
 from regard.console import Console
+from regard.data.annotations import with_trees
 from regard.data.config import Corpus
-from regard.data.conllu import beside
-from regard.data.readers import Record, read
+from regard.data.readers import TextRecord, read_corpus
 from regard.errors import RegardError
 from regard.predict.alignment import pharaoh
 from regard.predict.constraints import NOTHING, Wanted
@@ -112,14 +112,14 @@ def _together(made: Any, others: Sequence[Path], device: str, opener: Opener) ->
     return made.together([load_as(Translator, run, device, "translate", opener) for run in others]) if others else made
 
 
-def _parsed(texts: Iterator[tuple[str, ...]], parses: Path | None, source: Path | None) -> Iterator[Record]:
+def _parsed(texts: Iterator[tuple[str, ...]], parses: Path | None, source: Path | None) -> Iterator[TextRecord]:
     """Lines as records, with the heads of a CoNLL-U file if one is given."""
-    records = (Record(number, fields) for number, fields in enumerate(texts, 1))
-    return beside(records, str(parses) if parses else None, str(source or "standard input"))
+    records = (TextRecord(number, fields) for number, fields in enumerate(texts, 1))
+    return with_trees(records, str(parses) if parses else None, str(source or "standard input"))
 
 
-def _heads(given: list[Record], parses: Path | None) -> list[list[int]] | None:
-    return [record.heads or [] for record in given] if parses else None
+def _heads(given: list[TextRecord], parses: Path | None) -> list[list[int]] | None:
+    return [record.parents or [] for record in given] if parses else None
 
 
 def _line(number: int, options: list[Translation], nbest: int, scores: bool, as_json: bool) -> str:
@@ -163,7 +163,7 @@ def _score_pairs(translator: Translator, source: Path | None, target: Path | Non
     given: Iterator[tuple[str, ...]]
     soon: Soon = always
     if source is not None and target is not None:
-        given = (record.fields for record in read(Corpus(source=str(source), target=str(target))))
+        given = (record.fields for record in read_corpus(Corpus(source=str(source), target=str(target))))
     else:
         lines = standard_input()
         given, soon = (_split(line, number) for number, line in enumerate(lines, 1)), lines.soon

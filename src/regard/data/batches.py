@@ -7,11 +7,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-POOL = 200_000  # rows sorted together: all of a small corpus, a random part of a large one
+POOL_ROWS = 200_000  # rows sorted together: all of a small corpus, a random part of a large one
 
 
-def plan(
-    source_lengths: np.ndarray | None, target_lengths: np.ndarray, budget: int, seed: int, epoch: int, pool: int = POOL
+def token_budget_batches(
+    source_lengths: np.ndarray | None,
+    target_lengths: np.ndarray,
+    budget: int,
+    seed: int,
+    epoch: int,
+    pool: int = POOL_ROWS,
 ) -> list[np.ndarray]:
     """Arrays of row indices, every row in exactly one: the micro-batches of the epoch in their global order.
 
@@ -29,7 +34,7 @@ def plan(
     batches: list[np.ndarray] = []
     for rows in np.array_split(shuffled, max(1, -(-len(shuffled) // pool))):
         rows = rows[_order(source[rows], target[rows], random)]
-        ends = _cut(source[rows], target[rows], budget, first=int(budget * random.uniform(0.5, 1)))
+        ends = _batch_ends(source[rows], target[rows], budget, first=int(budget * random.uniform(0.5, 1)))
         batches += np.split(rows, ends[:-1]) if ends else []
     return [batches[i] for i in random.permutation(len(batches))]
 
@@ -45,7 +50,7 @@ def _order(source: np.ndarray, target: np.ndarray, random: np.random.Generator) 
     return np.lexsort((np.where(rising, blurred, -blurred), target))
 
 
-def _cut(source: np.ndarray, target: np.ndarray, budget: int, first: int) -> list[int]:
+def _batch_ends(source: np.ndarray, target: np.ndarray, budget: int, first: int) -> list[int]:
     """Where each batch ends when rows are taken in order as long as they fit.
 
     The first batch gets `first` tokens only, so that the cuts fall elsewhere in every epoch.
@@ -62,7 +67,7 @@ def _cut(source: np.ndarray, target: np.ndarray, budget: int, first: int) -> lis
     return ends
 
 
-def fill(batches: Sequence[np.ndarray], *lengths: np.ndarray) -> float:
-    """Real over padded tokens of these columns together: 1.0 means no padding."""
+def padding_efficiency(batches: Sequence[np.ndarray], *lengths: np.ndarray) -> float:
+    """The share of real among padded tokens, of all these columns together: 1.0 means no padding."""
     picked = [column[rows] for column in lengths for rows in batches]
     return float(sum(p.sum() for p in picked) / sum(len(p) * p.max() for p in picked))

@@ -1,4 +1,4 @@
-"""What a recipe says about its data: corpora, filters and where the prepared form is kept. Reads no file."""
+"""The section `data` of a recipe: corpora, filters and the folder of the prepared form. Reads no file."""
 
 import re
 from dataclasses import dataclass, replace
@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from regard.config import option
 
-SET = re.compile(r"[A-Za-z0-9][\w-]+(/[\w-]+)?:[\w-]+")  # multi30k:train, glue/SST-2:dev
-ONE_FILE = (".tsv", ".jsonl", ".tsv.gz", ".jsonl.gz")
+SET_REFERENCE = re.compile(r"[A-Za-z0-9][\w-]+(/[\w-]+)?:[\w-]+")  # multi30k:train, glue/SST-2:dev
+PAIRED_SUFFIXES = (".tsv", ".jsonl", ".tsv.gz", ".jsonl.gz")
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Corpus:
         forms = [self.source is not None, self.path is not None, self.set is not None]
         if sum(forms) != 1:
             raise ValueError("give exactly one of: source and target, path, set")
-        if self.set is not None and not SET.fullmatch(self.set):
+        if self.set is not None and not SET_REFERENCE.fullmatch(self.set):
             raise ValueError(f"set is {self.set!r}; write NAME:SPLIT, such as multi30k:train")
         if self.columns is not None and self.source is not None:
             raise ValueError("columns belongs to path or set, not to source and target")
@@ -42,20 +42,23 @@ class Corpus:
             raise ValueError("weight must be 0 or more")
 
     @classmethod
-    def shorthand(cls, value: Any) -> dict[str, Any]:
+    def shorthand(cls, value: object) -> dict[str, object]:
         if isinstance(value, str):
-            return {"set" if SET.fullmatch(value) else "path": value}
+            return {"set" if SET_REFERENCE.fullmatch(value) else "path": value}
         if isinstance(value, list) and len(value) == 2 and all(isinstance(v, str) for v in value):
             return {"source": value[0], "target": value[1]}
         raise ValueError("must be a file, NAME:SPLIT, [source, target] or a mapping of keys")
 
     def absolute(self) -> "Corpus":
-        """Files that lie in the working folder by their whole path, so that a run can be used from anywhere."""
-        names = {key: getattr(self, key) for key in ("source", "target", "path", "heads", "alignments")}
-        found: dict[str, Any] = {
-            key: str(Path(name).absolute()) for key, name in names.items() if name and Path(name).exists()
-        }
-        return replace(self, **found)
+        """Existing files by their absolute path, so that a run can be used from anywhere."""
+        return replace(
+            self,
+            source=_absolute(self.source),
+            target=_absolute(self.target),
+            path=_absolute(self.path),
+            heads=_absolute(self.heads),
+            alignments=_absolute(self.alignments),
+        )
 
     @property
     def name(self) -> str:
@@ -81,32 +84,36 @@ class Filters:
 
 
 @dataclass(frozen=True)
-class Data:
+class DataConfig:
     train: list[Corpus] = option([], "what is learned from: [train.en, train.de], multi30k:train, or a list of corpora")
     valid: list[Corpus] = option([], "what training is measured on")
     test: list[Corpus] = option([], "what `regard evaluate` measures on")
     filters: Filters = option(Filters, "rows of train that are dropped or cut, and counted")
     cache: str | None = option(None, "folder of the prepared form; by default in $REGARD_CACHE or ~/.cache/regard")
 
-    def absolute(self) -> "Data":
-        splits = {key: [corpus.absolute() for corpus in getattr(self, key)] for key in ("train", "valid", "test")}
-        return replace(self, **splits)  # type: ignore[arg-type]
+    def absolute(self) -> "DataConfig":
+        train, valid, test = ([c.absolute() for c in corpora] for corpora in (self.train, self.valid, self.test))
+        return replace(self, train=train, valid=valid, test=test)
 
     @classmethod
     def expand(cls, mapping: dict[str, Any]) -> dict[str, Any]:
-        return {k: corpora(v) if k in ("train", "valid", "test") else v for k, v in mapping.items()}
+        return {k: expand_corpora(v) if k in ("train", "valid", "test") else v for k, v in mapping.items()}
 
 
-def corpora(value: Any) -> list[Any]:
+def _absolute(name: str | None) -> str | None:
+    return str(Path(name).absolute()) if name and Path(name).exists() else name
+
+
+def expand_corpora(value: Any) -> list[Any]:
     """The short forms of a list of corpora, written out: one corpus, or two files that belong together."""
     if value is None:
         return []
     items = value if isinstance(value, list) else [value]
-    if len(items) == 2 and all(isinstance(v, str) and not _whole(v) for v in items):
+    if len(items) == 2 and all(isinstance(v, str) and not _is_corpus(v) for v in items):
         return [Corpus.shorthand(items)]
     return [Corpus.shorthand(v) if isinstance(v, str | list) else v for v in items]
 
 
-def _whole(name: str) -> bool:
+def _is_corpus(name: str) -> bool:
     """A name that is a corpus by itself: a set, or a file with both sides in it."""
-    return bool(SET.fullmatch(name)) or name.endswith(ONE_FILE)
+    return bool(SET_REFERENCE.fullmatch(name)) or name.endswith(PAIRED_SUFFIXES)

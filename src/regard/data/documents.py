@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from regard.data.config import Corpus
-from regard.data.readers import Record, apart, read
+from regard.data.readers import TextRecord, read_corpus, split_folder
 
-Form = Literal["line", "blank", "article", "file"]
-LONGEST = 4_000_000  # characters: a longer document goes on as another one, at the end of a line
+DocumentForm = Literal["line", "blank", "article", "file"]
+MAX_CHARACTERS = 4_000_000  # characters: a longer document goes on as another one, at the end of a line
 
 
 COLUMN = ("text",)
@@ -23,36 +23,38 @@ HEADING = re.compile(r"\s*= .* =\s*")  # as WikiText writes them: = Title =, = =
 _TITLE = re.compile(r"\s*= (?!=).*(?<!=) =\s*")
 
 
-def documents_of(
-    corpus: Corpus, form: Form, languages: Sequence[str] | None = None, counts: Counter[str] | None = None
-) -> Iterator[Record]:
-    """The documents of a corpus, of a folder file by file; none goes on in another file."""
-    for part in apart(corpus):
-        yield from documents(read(part, COLUMN, languages, counts), form)
+def iter_documents(
+    corpus: Corpus, form: DocumentForm, languages: Sequence[str] | None = None, counts: Counter[str] | None = None
+) -> Iterator[TextRecord]:
+    """The documents of a corpus; each file of a folder begins a new one."""
+    for part in split_folder(corpus):
+        yield from split_documents(read_corpus(part, COLUMN, languages, counts), form)
 
 
-def documents(records: Iterable[Record], form: Form) -> Iterator[Record]:
+def split_documents(records: Iterable[TextRecord], form: DocumentForm) -> Iterator[TextRecord]:
     """The documents of a corpus; their numbers are those of their first lines."""
     if form == "line":
-        return (Record(record.number, (ended(record.fields[0]),)) for record in records)
-    return _gathered(records, _BEGINS[form], keep_blank=form == "file")
+        return (TextRecord(record.number, (with_newline(record.fields[0]),)) for record in records)
+    return _join_lines(records, _BEGINS[form], keep_blank=form == "file")
 
 
-def _gathered(records: Iterable[Record], begins: Callable[[str, str], bool], keep_blank: bool) -> Iterator[Record]:
-    held: list[str] = []
+def _join_lines(
+    records: Iterable[TextRecord], begins: Callable[[str, str], bool], keep_blank: bool
+) -> Iterator[TextRecord]:
+    lines: list[str] = []
     first, size, before = 1, 0, ""
     for record in records:
         line = record.fields[0]
-        if held and (size > LONGEST or begins(line, before)):
-            yield Record(first, ("".join(held),))
-            held, size = [], 0
+        if lines and (size > MAX_CHARACTERS or begins(line, before)):
+            yield TextRecord(first, ("".join(lines),))
+            lines, size = [], 0
         before = line
         if keep_blank or line.strip():
-            first = first if held else record.number
-            held.append(ended(line))
+            first = first if lines else record.number
+            lines.append(with_newline(line))
             size += len(line) + 1
-    if held:
-        yield Record(first, ("".join(held),))
+    if lines:
+        yield TextRecord(first, ("".join(lines),))
 
 
 _BEGINS: dict[str, Callable[[str, str], bool]] = {  # whether a document ends before this line; the other stood before
@@ -62,21 +64,21 @@ _BEGINS: dict[str, Callable[[str, str], bool]] = {  # whether a document ends be
 }
 
 
-def ended(text: str) -> str:
+def with_newline(text: str) -> str:
     return text if text.endswith("\n") else text + "\n"
 
 
 @dataclass(frozen=True)
-class Extent:
-    """How much text there is, whatever cuts it into pieces: by it, results of different tokenizers compare."""
+class TextSize:
+    """The size of a text, which does not depend on a tokenizer: results of different tokenizers compare by it."""
 
     words: int = 0  # between white space, and every end of a line, as WikiText counts them
     characters: int = 0
 
     @staticmethod
-    def of(texts: Iterable[str]) -> "Extent":
+    def count(texts: Iterable[str]) -> "TextSize":
         words = characters = 0
         for text in texts:
             words += len(text.split()) + text.count("\n")
             characters += len(text)
-        return Extent(words, characters)
+        return TextSize(words, characters)

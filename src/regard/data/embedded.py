@@ -2,8 +2,8 @@
 
 The file is written by `python -m tools.grammar.make` of the repository; this module knows no grammar. Its lines are
 columns with tabs between them: split, English, German, construction, pronouns, heads. A pronoun is three numbers with
-colons, the places from 0 of the English word, its noun and the German word. Heads are as in `regard.data.conllu`: for
-each English word the number of its head, from 1; 0 is above the root. Words are what spaces part.
+colons, the indices from 0 of the English word, its noun and the German word. Heads are as in `annotations.py`: for each
+English word the number of its head, from 1; 0 is above the root. Words are separated by spaces.
 `tools/grammar/trees.py` says what is attached to what.
 """
 
@@ -69,7 +69,7 @@ class MinimalPair:
 
     @property
     def differs(self) -> int:
-        """The place, from 0, of the English word in which the sentences differ."""
+        """The index, from 0, of the English word in which the sentences differ."""
         words = zip(self.first.source.split(), self.second.source.split(), strict=True)
         return next(i for i, (one, two) in enumerate(words) if one != two)
 
@@ -91,8 +91,8 @@ def _lines() -> dict[str, list[str]]:
 def _pair(line: str) -> Pair:
     source, target, construction, pronouns, heads = line.split("\t")
     words = target.split()
-    places = [[int(n) for n in mark.split(":")] for mark in pronouns.split()]
-    marks = tuple(Pronoun(e, r, g, bare(words[g])) for e, r, g in places)
+    indices = [[int(n) for n in mark.split(":")] for mark in pronouns.split()]
+    marks = tuple(Pronoun(e, r, g, bare(words[g])) for e, r, g in indices)
     return Pair(source, target, construction, marks, tuple(map(int, heads.split())))
 
 
@@ -126,17 +126,17 @@ def minimal_pairs(split: Split | None = None) -> list[MinimalPair]:
 def pronouns_right(pair: Pair, hypothesis: str) -> tuple[int, int]:
     """How many of the pair's pronouns the hypothesis has right, and how many there are.
 
-    A hypothesis with as many words as the reference is compared at the recorded places; any other by the
+    A hypothesis with as many words as the reference is compared at the recorded indices; any other by the
     sequence of pronoun forms in it, where the reference has as many, and by their multiset otherwise.
     """
-    spoken, wanted = [bare(w) for w in hypothesis.split()], [bare(w) for w in pair.target.split()]
-    if len(spoken) == len(wanted):
-        return sum(spoken[p.german] == p.form for p in pair.pronouns), len(pair.pronouns)
-    found = [w for w in spoken if w in FORMS]
-    places = [i for i, w in enumerate(wanted) if w in FORMS]
-    if len(found) == len(places):
-        return sum(found[places.index(p.german)] == p.form for p in pair.pronouns), len(pair.pronouns)
-    left, right = Counter(found), 0
+    hypothesis_words, reference_words = [bare(w) for w in hypothesis.split()], [bare(w) for w in pair.target.split()]
+    if len(hypothesis_words) == len(reference_words):
+        return sum(hypothesis_words[p.german] == p.form for p in pair.pronouns), len(pair.pronouns)
+    forms = [w for w in hypothesis_words if w in FORMS]
+    indices = [i for i, w in enumerate(reference_words) if w in FORMS]
+    if len(forms) == len(indices):
+        return sum(forms[indices.index(p.german)] == p.form for p in pair.pronouns), len(pair.pronouns)
+    left, right = Counter(forms), 0
     for pronoun in pair.pronouns:
         right += left[pronoun.form] > 0
         left[pronoun.form] -= 1

@@ -1,4 +1,4 @@
-"""Optimiser steps from a global sequence of micro-batches: prefetched, shared out to ranks, resumed exactly.
+"""The data loader: micro-batches of each optimiser step, prefetched, divided among ranks, resumed exactly.
 
 The sequence of an epoch is made elsewhere; this module knows no data, no torch and no processes.
 """
@@ -15,8 +15,8 @@ import numpy as np
 from regard.errors import RegardError
 
 
-class Epoch(Protocol):
-    """An epoch's micro-batches in their global order, and how row indices become one."""
+class EpochBatches(Protocol):
+    """An epoch's micro-batches in their global order, as row indices, and how to collate one."""
 
     @property
     def batches(self) -> Sequence[np.ndarray]: ...
@@ -24,45 +24,47 @@ class Epoch(Protocol):
     def targets(self, indices: np.ndarray) -> int: ...
 
 
-class Step(NamedTuple):
+class StepBatches(NamedTuple):
+    """The micro-batches of one optimiser step."""
+
     epoch: int
     step: int  # within the epoch, from 0
     batches: list[Any]  # this rank's micro-batches, or its parts of them
-    after: tuple[int, int]  # the (epoch, step) to resume from once this step is done
+    resume_at: tuple[int, int]  # (epoch, step) of the next optimiser step
     targets: int  # of all ranks together: what the step's loss is divided by
-    idle: int = 0  # so many of `batches`, the last ones, count for nothing: other ranks have more to do
+    dummies: int = 0  # so many of `batches`, the last ones, count for nothing: other ranks have more
 
 
 class Loader:
     """Yields `Step`s without end, from `start` on.
 
-    An optimiser step takes `group` micro-batches of the global sequence, the last of an epoch the rest. Where they
-    cannot be shared out evenly to the ranks, each is cut into so many parts that they can: the examples of a step do
-    not depend on the world. Of the parts rank r takes r, r + world, … One thread collates up to `ahead` steps in
-    advance; the next epoch is planned while the current one runs.
+    An optimiser step takes `accumulate` micro-batches of the global sequence, the last of an epoch the rest. Where they
+    cannot be divided evenly among the ranks, each is cut into so many parts that they can: the examples of a step do
+    not depend on the world size. Rank r takes the parts r, r + world_size, … One thread collates up to `prefetch` steps
+    in advance; the next epoch is planned while the current one runs.
     """
 
     def __init__(
         self,
-        make_epoch: Callable[[int], Epoch],
-        group: int = 1,
+        make_epoch: Callable[[int], EpochBatches],
+        accumulate: int = 1,
         start: tuple[int, int] = (0, 0),
         rank: int = 0,
-        world: int = 1,
-        ahead: int = 8,
+        world_size: int = 1,
+        prefetch: int = 8,
     ) -> None:
-        if group < 1 or ahead < 1 or not 0 <= rank < world or min(start) < 0:
-            raise ValueError("group and ahead must be at least 1, rank below world, start not negative")
-        self._make_epoch, self._group, self._rank, self._world = make_epoch, group, rank, world
-        self._queue: queue.Queue[Step | BaseException] = queue.Queue(maxsize=ahead)
+        if accumulate < 1 or prefetch < 1 or not 0 <= rank < world_size or min(start) < 0:
+            raise ValueError("accumulate and prefetch must be at least 1, rank below world_size, start not negative")
+        self._make_epoch, self._accumulate, self._rank, self._world_size = make_epoch, accumulate, rank, world_size
+        self._queue: queue.Queue[StepBatches | BaseException] = queue.Queue(maxsize=prefetch)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._work, args=start, name="regard-loader", daemon=True)
         self._thread.start()
 
-    def __iter__(self) -> Iterator[Step]:
+    def __iter__(self) -> Iterator[StepBatches]:
         return self
 
-    def __next__(self) -> Step:
+    def __next__(self) -> StepBatches:
         if self._stop.is_set():
             raise StopIteration
         item = self._queue.get()
@@ -90,55 +92,56 @@ class Loader:
 
     def _work(self, epoch: int, step: int) -> None:
         try:
-            for made in self._steps(epoch, step):
-                self._queue.put(made)
+            for batches in self._steps(epoch, step):
+                self._queue.put(batches)
                 if self._stop.is_set():
                     return
         except BaseException as error:
             self._queue.put(error)
 
-    def _steps(self, number: int, step: int) -> Iterator[Step]:
+    def _steps(self, number: int, step: int) -> Iterator[StepBatches]:
         epoch = self._make_epoch(number)
         while True:
-            total = -(-len(epoch.batches) // self._group)
+            total = -(-len(epoch.batches) // self._accumulate)
             if total == 0:
                 raise RegardError(f"epoch {number} has no batch to learn from")
-            following: Future[Epoch] | None = None
+            following: Future[EpochBatches] | None = None
             for index in range(step, total):
                 if following is None and 2 * index >= total:
                     following = _in_background(self._make_epoch, number + 1)
-                taken = epoch.batches[index * self._group : (index + 1) * self._group]
-                mine, idle = share(taken, self._rank, self._world, cuts(self._group, self._world))
+                batches = epoch.batches[index * self._accumulate : (index + 1) * self._accumulate]
+                parts = parts_per_batch(self._accumulate, self._world_size)
+                own, dummies = rank_batches(batches, self._rank, self._world_size, parts)
                 collated = []
-                for indices in mine:
+                for indices in own:
                     if self._stop.is_set():
                         return
                     collated.append(epoch.collate(indices))
-                after = (number, index + 1) if index + 1 < total else (number + 1, 0)
-                yield Step(number, index, collated, after, sum(map(epoch.targets, taken)), idle)
+                resume_at = (number, index + 1) if index + 1 < total else (number + 1, 0)
+                yield StepBatches(number, index, collated, resume_at, sum(map(epoch.targets, batches)), dummies)
             epoch = following.result() if following is not None else self._make_epoch(number + 1)
             number, step = number + 1, max(0, step - total)
 
 
-def cuts(group: int, world: int) -> int:
+def parts_per_batch(accumulate: int, world_size: int) -> int:
     """Into how many parts each micro-batch is cut, so that every rank has the same number of them."""
-    return world // math.gcd(group, world)
+    return world_size // math.gcd(accumulate, world_size)
 
 
-def share(batches: Sequence[np.ndarray], rank: int, world: int, parts: int) -> tuple[list[np.ndarray], int]:
-    """This rank's parts of a step's micro-batches, and how many of them, at the end, are there for company only.
+def rank_batches(batches: Sequence[np.ndarray], rank: int, world_size: int, parts: int) -> tuple[list[np.ndarray], int]:
+    """This rank's parts of a step's micro-batches, and how many of them, at the end, are dummies.
 
-    All ranks have equally many, since they meet in each. Where one has none left it takes an example that counts for
-    nothing.
+    All ranks have equally many, since they synchronise in each. Where one has none left it takes an example that counts
+    for nothing.
     """
     pieces = [rows[n::parts] for rows in batches for n in range(parts)]
-    mine = [piece for piece in pieces[rank::world] if len(piece)]
-    idle = -(-len(pieces) // world) - len(mine)
-    return mine + [batches[0][:1]] * idle, idle
+    own = [piece for piece in pieces[rank::world_size] if len(piece)]
+    dummies = -(-len(pieces) // world_size) - len(own)
+    return own + [batches[0][:1]] * dummies, dummies
 
 
-def _in_background(work: Callable[[int], Epoch], number: int) -> "Future[Epoch]":
-    future: Future[Epoch] = Future()
+def _in_background(work: Callable[[int], EpochBatches], number: int) -> Future[EpochBatches]:
+    future: Future[EpochBatches] = Future()
 
     def run() -> None:
         try:

@@ -1,4 +1,4 @@
-"""Corpora as token ids in memory-mapped files: read, filtered and encoded once, then reused by fingerprint.
+"""Prepared corpora: token ids in memory-mapped files, read, filtered and encoded once, then reused by fingerprint.
 
 Memory stays bounded by a chunk of lines and eight bytes a row for duplicates. Knows no model and no task.
 """
@@ -9,36 +9,34 @@ import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from regard.data import conllu, pharaoh
+from regard.data import annotations, embedded
 from regard.data.config import Corpus, Filters
-from regard.data.fingerprint import fingerprint
-from regard.data.ragged import Ragged, RaggedWriter, Texts, id_type
-from regard.data.readers import Record, read
+from regard.data.ragged import RaggedFile, RaggedTexts, RaggedWriter, id_dtype
+from regard.data.readers import TextRecord, corpus_files, read_corpus, suffix
 from regard.errors import RegardError
-
-try:
-    import fcntl
-except ImportError:  # Windows: no lock, so two processes may do the same work, but neither harms the other
-    fcntl = None  # type: ignore[assignment]
+from regard.io.files import os_errors_for
+from regard.io.lock import lock_file
 
 FORMAT = 2
 CHUNK = 20_000  # lines
-CHARACTERS = 8_000_000  # a chunk of very long lines ends early
-BESIDE = {"heads": "heads", "links": "alignments"}  # what is kept of each row beside its ids: the corpus's key for it
-DROPPED = ("empty", "identical", "duplicate", "short", "long", "ratio")  # in the order they are judged
+CHUNK_CHARACTERS = 8_000_000  # a chunk of very long lines ends early
+ANNOTATIONS = {"heads": ("heads", "parents"), "links": ("alignments", "links")}  # folder: key of the corpus, field
+FULL_HASH_LIMIT = 1 << 30  # bytes; of larger files size, time and samples are hashed
+BLOCK = 1 << 20
+DROP_REASONS = ("empty", "identical", "duplicate", "short", "long", "ratio")  # in the order they are judged
 
 
-Reader = Callable[[Corpus, Sequence[str], Sequence[str] | None, Counter[str]], Iterator[Record]]
+CorpusReader = Callable[[Corpus, Sequence[str], Sequence[str] | None, Counter[str]], Iterator[TextRecord]]
 
 
-class Encoder(Protocol):
+class TextEncoder(Protocol):
     @property
     def size(self) -> int: ...
     @property
@@ -46,20 +44,22 @@ class Encoder(Protocol):
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]: ...
 
 
-class Prepared:
+class PreparedCorpus:
     """Rows of ids by column, where each came from, and what was dropped on the way."""
 
     def __init__(self, folder: Path, weights: Sequence[float] | None = None) -> None:
         self.folder = Path(folder)
         self.report: dict[str, Any] = json.loads((self.folder / "report.json").read_text("utf-8"))
         self.fingerprint: str = self.report["fingerprint"]
-        self.columns = {name: Ragged(self.folder / "ids" / name) for name in self.report["columns"]}
-        self.text = {name: Texts(self.folder / "text" / name) for name in self.report["text"]}
-        self.beside = {name: Ragged(self.folder / name) for name in BESIDE if (self.folder / name).is_dir()}
-        origin = Ragged(self.folder / "origin")
+        self.columns = {name: RaggedFile(self.folder / "ids" / name) for name in self.report["columns"]}
+        self.text = {name: RaggedTexts(self.folder / "text" / name) for name in self.report["text"]}
+        self.annotations = {
+            name: RaggedFile(self.folder / name) for name in ANNOTATIONS if (self.folder / name).is_dir()
+        }
+        origin = RaggedFile(self.folder / "origin")
         self.corpus, self.number = origin.flat.reshape(-1, 2).T  # [rows] each: which corpus; which line of it, from 1
         self.weights = list(weights) if weights is not None else [1.0] * len(self.report["corpora"])
-        rows = [*self.columns.values(), *self.text.values(), origin, *self.beside.values()]
+        rows = [*self.columns.values(), *self.text.values(), origin, *self.annotations.values()]
         if any(len(column) != len(self) for column in rows):
             raise RegardError(f"{folder}: the columns differ in rows; delete the folder and prepare again")
 
@@ -82,24 +82,24 @@ def _sentence(entry: Mapping[str, Any]) -> str:
     return "; ".join(parts)
 
 
-def prepare(
+def prepare_corpora(
     corpora: Sequence[Corpus],
-    columns: Mapping[str, Encoder],
+    columns: Mapping[str, TextEncoder],
     filters: Filters,
     cache: Path,
     keep_text: bool = False,
     progress: Callable[[int], None] | None = None,
     languages: Sequence[str] | None = None,
-    reader: Reader = read,
-) -> Prepared:
-    """The prepared form of `corpora`, from `cache` if it is there. `columns` says what encodes each column.
+    reader: CorpusReader = read_corpus,
+) -> PreparedCorpus:
+    """The prepared form of `corpora`, from `cache` if it is there; `columns` names each column and its tokenizer.
 
-    `progress` is told the number of rows read so far. `languages`, parallel to `columns`, is what sets of the
-    catalog are asked for. `reader` makes rows of a corpus; what it does must show in the encoders' fingerprints.
-    Processes that want the same form wait for the first to make it.
+    `progress` receives the number of rows read so far. `languages`, parallel to `columns`, are those that datasets of
+    the catalog are read in. `reader` makes rows of a corpus; what it does must show in the encoders' fingerprints.
+    Processes that need the same form wait for the first to write it.
     """
     settings = {"format": FORMAT, "filters": asdict(filters), "text": keep_text, "languages": languages}
-    key = fingerprint(corpora, columns, settings, languages)
+    key = data_fingerprint(corpora, columns, settings, languages)
     weights = [corpus.weight for corpus in corpora]
     folder = Path(cache) / key
     if (ready := _reopen(folder, weights)) is not None:
@@ -107,11 +107,11 @@ def prepare(
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with _lock(folder.parent, key) as locked:
-            if (ready := _reopen(folder, weights)) is not None:  # made while this one waited
+            if (ready := _reopen(folder, weights)) is not None:  # written while this one waited
                 return ready
             if locked:
                 shutil.rmtree(folder, ignore_errors=True)
-                _sweep(folder.parent, key)
+                _remove_stale(folder.parent, key)
             temporary = folder.parent / f".making-{key}-{os.getpid()}-{os.urandom(4).hex()}"
             try:
                 _build(temporary, key, corpora, columns, filters, keep_text, progress, languages, reader)
@@ -127,80 +127,120 @@ def prepare(
             f"{cache}: the prepared data cannot be written ({error.strerror or error}); "
             "make room, or set data.cache to another folder"
         ) from None
-    return Prepared(folder, weights)
+    return PreparedCorpus(folder, weights)
 
 
-def _reopen(folder: Path, weights: Sequence[float]) -> Prepared | None:
-    """What an earlier run made; None if there is nothing, or it is damaged and must be made again."""
+def _reopen(folder: Path, weights: Sequence[float]) -> PreparedCorpus | None:
+    """The form that an earlier run wrote; None if there is none, or it is damaged and must be written again."""
     try:
-        return Prepared(folder, weights)
+        return PreparedCorpus(folder, weights)
     except (OSError, RegardError, ValueError, KeyError):
         return None
 
 
 @contextlib.contextmanager
 def _lock(cache: Path, key: str, wait: bool = True) -> Iterator[bool]:
-    """Whether this process alone holds `key`; the system lets go of it when the process dies, however."""
+    """Whether this process alone holds `key`."""
     with open(cache / f".lock-{key}", "a") as file:
-        yield _flock(file, wait)
+        yield bool(lock_file(file, wait))  # without locks, two processes may do the same work, which harms neither
 
 
-def _flock(file: IO[str], wait: bool) -> bool:
-    if fcntl is None:
-        return False
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except OSError:  # held by another, or a file system without locks
-        return False
-    return True
-
-
-def _sweep(cache: Path, held: str) -> None:
-    """Remove what killed processes left half made: folders in the making whose lock nobody holds."""
-    for left in cache.glob(".making-*"):
-        key = left.name.split("-")[1]
+def _remove_stale(cache: Path, held: str) -> None:
+    """Remove what killed processes left: temporary folders whose lock nobody holds."""
+    for stale in cache.glob(".making-*"):
+        key = stale.name.split("-")[1]
         with contextlib.nullcontext(True) if key == held else _lock(cache, key, wait=False) as free:
             if free:
-                shutil.rmtree(left, ignore_errors=True)
+                shutil.rmtree(stale, ignore_errors=True)
 
 
-# --- making -----------------------------------------------------------------------------------
+# --- fingerprints -----------------------------------------------------------------------------
+
+
+def data_fingerprint(
+    corpora: Sequence[Corpus],
+    columns: Mapping[str, TextEncoder],
+    settings: Mapping[str, object],
+    languages: Sequence[str] | None = None,
+) -> str:
+    """One hash of all that prepared data depends on: files, columns, filters and tokenizers."""
+    parts = {
+        "corpora": [
+            {
+                "set": c.set,  # the embedded corpus has its splits in one file
+                "columns": c.columns,
+                "layout": suffix(c.path) if c.path else None,
+                "files": file_hashes(c, languages),
+            }
+            for c in corpora
+        ],
+        "columns": {name: tokenizer.fingerprint for name, tokenizer in columns.items()},
+        "settings": settings,
+    }
+    text = json.dumps(parts, sort_keys=True, default=list)
+    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+
+
+def file_hashes(corpus: Corpus, languages: Sequence[str] | None = None) -> list[str]:
+    """The hashes of a corpus's files; the embedded file, which holds more than texts, has a constant for its texts."""
+    paths = corpus_files(corpus, languages)
+    return [h for path in paths for h in (embedded.HASHES if path == embedded.FILE else [file_hash(path)])]
+
+
+def file_hash(path: Path) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    with os_errors_for(path), open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size <= FULL_HASH_LIMIT:
+            while block := file.read(BLOCK):
+                digest.update(block)
+        else:
+            digest.update(f"{size} {os.fstat(file.fileno()).st_mtime_ns}".encode())
+            for sample in range(32):
+                file.seek(sample * (size - BLOCK) // 31)
+                digest.update(file.read(BLOCK))
+    return digest.hexdigest()
+
+
+# --- writing ----------------------------------------------------------------------------------
 
 
 def _build(
     folder: Path,
     key: str,
     corpora: Sequence[Corpus],
-    columns: Mapping[str, Encoder],
+    columns: Mapping[str, TextEncoder],
     filters: Filters,
     keep_text: bool,
     progress: Callable[[int], None] | None,
     languages: Sequence[str] | None,
-    reader: Reader,
+    reader: CorpusReader,
 ) -> None:
     names = list(columns)
     entries, total = [], 0
-    seen = Seen()
+    seen = HashSet()
     with contextlib.ExitStack() as stack:
-        writers = {n: RaggedWriter(folder / "ids" / n, id_type(t.size)) for n, t in columns.items()}
+        writers = {n: RaggedWriter(folder / "ids" / n, id_dtype(t.size)) for n, t in columns.items()}
         texts = {n: RaggedWriter(folder / "text" / n, np.uint8) for n in names if keep_text}
         origin = RaggedWriter(folder / "origin", np.int64)
-        beside = {
-            n: RaggedWriter(folder / n, np.int32) for n, key in BESIDE.items() if all(getattr(c, key) for c in corpora)
+        annotated = {
+            name: RaggedWriter(folder / name, np.int32)
+            for name, (key, _) in ANNOTATIONS.items()
+            if all(getattr(corpus, key) for corpus in corpora)
         }
-        for writer in (*writers.values(), *texts.values(), origin, *beside.values()):
+        for writer in (*writers.values(), *texts.values(), origin, *annotated.values()):
             stack.enter_context(writer)
         for index, corpus in enumerate(corpora):
             counts: Counter[str] = Counter()
-            records = conllu.beside(reader(corpus, names, languages, counts), corpus.heads, corpus.name)
-            records = pharaoh.beside(records, corpus.alignments, corpus.name)
+            records = annotations.with_trees(reader(corpus, names, languages, counts), corpus.heads, corpus.name)
+            records = annotations.with_alignments(records, corpus.alignments, corpus.name)
             for chunk in _chunks(records):
                 total += len(chunk)
                 counts["read"] += len(chunk)
-                chunk = _judge_text(chunk, filters, seen, counts)
+                chunk = _filter_text(chunk, filters, seen, counts)
                 ids = [tokenizer.encode_batch([r.fields[i] for r in chunk])
                        for i, tokenizer in enumerate(columns.values())]  # fmt: skip
-                kept = _judge_length(ids, filters, counts)
+                kept = _filter_lengths(ids, filters, counts)
                 for rows, tokenizer in zip(ids, columns.values(), strict=True):
                     unknown = getattr(tokenizer, "unk", None)
                     counts["unknown"] += sum(rows[i].count(unknown) for i in kept) if unknown is not None else 0
@@ -209,9 +249,9 @@ def _build(
                     writer.append([rows[i][: filters.max_length] for i in kept])
                 for field, writer in enumerate(texts.values()):
                     writer.append_texts([chunk[i].fields[field] for i in kept])
-                for name, writer in beside.items():
-                    writer.append([getattr(chunk[i], name) or [] for i in kept])
-                _check_beside(beside, chunk, ids, kept, list(columns.values()), corpus.name)
+                for name, writer in annotated.items():
+                    writer.append([getattr(chunk[i], ANNOTATIONS[name][1]) or [] for i in kept])
+                _check_annotations(annotated, chunk, ids, kept, list(columns.values()), corpus.name)
                 origin.append([(index, chunk[i].number) for i in kept])
                 if progress is not None:
                     progress(total)
@@ -226,46 +266,46 @@ def _build(
         os.fsync(file.fileno())
 
 
-def _chunks(records: Iterator[Record]) -> Iterator[list[Record]]:
+def _chunks(records: Iterator[TextRecord]) -> Iterator[list[TextRecord]]:
     chunk, size = [], 0
     for record in records:
         chunk.append(record)
         size += sum(map(len, record.fields))
-        if len(chunk) == CHUNK or size > CHARACTERS:
+        if len(chunk) == CHUNK or size > CHUNK_CHARACTERS:
             yield chunk
             chunk, size = [], 0
     if chunk:
         yield chunk
 
 
-def _check_beside(
-    beside: Mapping[str, Any],
-    chunk: list[Record],
+def _check_annotations(
+    annotated: Collection[str],
+    chunk: list[TextRecord],
     ids: list[list[list[int]]],
     kept: list[int],
     tokenizers: Sequence[Any],
     name: str,
 ) -> None:
-    """What stands beside a text speaks of its words: those that the tokenizers find in it."""
-    for i in kept if beside else []:
+    """Annotations must be of the words that the tokenizers find in the text."""
+    for i in kept if annotated else []:
         words = [tokenizer.words(rows[i]) for tokenizer, rows in zip(tokenizers, ids, strict=True)]
         where = f"{name}, line {chunk[i].number}"
-        if "heads" in beside:
-            conllu.check_words(words[0], chunk[i].heads or [], where)
-        if "links" in beside:
-            source, target = (max(found, default=-1) + 1 for found in words)
-            pharaoh.check_words(chunk[i].links or [], source, target, where)
+        if "heads" in annotated:
+            annotations.check_word_count(words[0], chunk[i].parents or [], where)
+        if "links" in annotated:
+            source, target = (max(side, default=-1) + 1 for side in words)
+            annotations.check_alignment(chunk[i].links or [], source, target, where)
 
 
 def _entry(corpus: Corpus, counts: Counter[str]) -> dict[str, Any]:
-    dropped = {why: counts[why] for why in DROPPED}
+    dropped = {why: counts[why] for why in DROP_REASONS}
     numbers = {key: counts[key] for key in ("read", "kept", "truncated", "nul", "unknown")}
     besides = {what: n for what, n in counts.items() if what not in numbers | dropped}  # what the reader counted
     return {"name": corpus.name, **numbers, "dropped": dropped, "besides": besides}
 
 
-def _judge_text(chunk: list[Record], filters: Filters, seen: "Seen", counts: Counter[str]) -> list[Record]:
-    """What can be told before encoding: empty, identical and repeated rows go."""
+def _filter_text(chunk: list[TextRecord], filters: Filters, seen: "HashSet", counts: Counter[str]) -> list[TextRecord]:
+    """Filters before encoding: empty, identical and repeated rows are dropped."""
     kept = [record for record in chunk if all(field.strip() for field in record.fields)]
     counts["empty"] += len(chunk) - len(kept)
     if filters.identical and kept and len(kept[0].fields) > 1:
@@ -279,8 +319,8 @@ def _judge_text(chunk: list[Record], filters: Filters, seen: "Seen", counts: Cou
     return kept
 
 
-def _judge_length(ids: list[list[list[int]]], filters: Filters, counts: Counter[str]) -> list[int]:
-    """Which rows of the chunk stay, by their lengths in pieces."""
+def _filter_lengths(ids: list[list[list[int]]], filters: Filters, counts: Counter[str]) -> list[int]:
+    """The rows of the chunk that stay, by their lengths in pieces."""
     lengths = np.array([[len(row) for row in rows] for rows in ids], dtype=np.int64)  # [columns, rows]
     longest, shortest = lengths.max(axis=0), lengths.min(axis=0)
     long = longest > filters.max_length
@@ -304,7 +344,7 @@ def _hash(fields: tuple[str, ...]) -> int:
     return int.from_bytes(digest, "little")
 
 
-class Seen:
+class HashSet:
     """A set of 64-bit hashes as sorted arrays: 8 bytes each, 16 while two arrays merge.
 
     Two of n different rows share a hash with probability n² / 2⁶⁵: about 1e-7 for two million.
@@ -332,16 +372,16 @@ class Seen:
 # --- weights ----------------------------------------------------------------------------------
 
 
-def weighted_index(prepared: Prepared, seed: int, epoch: int) -> np.ndarray:
+def epoch_rows(prepared: PreparedCorpus, seed: int, epoch: int) -> np.ndarray:
     """The rows of an epoch: each of a corpus of weight w ⌊w⌋ times, and a random part w - ⌊w⌋ once more."""
     if all(weight == 1 for weight in prepared.weights):
         return np.arange(len(prepared))
     parts = []
     for index, weight in enumerate(prepared.weights):
         rows = np.flatnonzero(prepared.corpus == index)
-        whole, rest = int(weight), weight - int(weight)
+        times, rest = int(weight), weight - int(weight)
         random = np.random.default_rng([seed, epoch, index])
-        parts += [rows] * whole + [random.choice(rows, round(rest * len(rows)), replace=False)]
+        parts += [rows] * times + [random.choice(rows, round(rest * len(rows)), replace=False)]
     chosen = np.sort(np.concatenate(parts))
     if not len(chosen):
         raise RegardError("the weights of the corpora leave no row for an epoch; raise a weight")

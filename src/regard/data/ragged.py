@@ -11,15 +11,16 @@ from pathlib import Path
 
 import numpy as np
 
-from regard.errors import RegardError, telling
+from regard.errors import RegardError
+from regard.io.files import os_errors_for
 
 
-def id_type(size: int) -> np.dtype:
+def id_dtype(size: int) -> np.dtype:
     """The smallest type that holds every id of a vocabulary of `size`."""
     return np.dtype(np.uint16 if size <= 1 << 16 else np.uint32)
 
 
-class Rows:
+class RaggedArray:
     """`rows[i]` is one row; `take` gathers many at once."""
 
     def __init__(self, flat: np.ndarray, offsets: np.ndarray) -> None:
@@ -38,21 +39,21 @@ class Rows:
     def lengths(self) -> np.ndarray:
         return np.diff(self.offsets).astype(np.int32)  # [rows]
 
-    def cut(self, longest: int) -> "Rows":
+    def truncate(self, longest: int) -> "RaggedArray":
         """The same rows, none longer than this."""
         if self.lengths.max(initial=0) <= longest:
             return self
         kept = np.arange(len(self.flat)) - np.repeat(self.offsets[:-1], self.lengths) < longest
-        return Rows(self.flat[kept], np.concatenate([[0], np.cumsum(np.minimum(self.lengths, longest))]))
+        return RaggedArray(self.flat[kept], np.concatenate([[0], np.cumsum(np.minimum(self.lengths, longest))]))
 
     def take(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The rows end to end, and their offsets: row j is flat[offsets[j]:offsets[j + 1]]."""
         indices = np.asarray(indices, dtype=np.int64)
-        return Spans(self.flat, self.offsets[:-1], self.offsets[1:]).take(indices)
+        return RaggedSpans(self.flat, self.offsets[:-1], self.offsets[1:]).take(indices)
 
 
-class Spans:
-    """Parts of flat ids [begins[i], ends[i]), which may overlap; what takes rows takes them too."""
+class RaggedSpans:
+    """Slices [begins[i], ends[i]) of flat ids, which may overlap."""
 
     def __init__(self, flat: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> None:
         self.flat, self.begins, self.ends = flat, begins, ends
@@ -65,7 +66,7 @@ class Spans:
         return self.ends - self.begins
 
     def take(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Those end to end, and their offsets."""
+        """The slices end to end, and their offsets."""
         starts = self.begins[indices]
         lengths = self.ends[indices] - starts
         offsets = np.concatenate([[0], np.cumsum(lengths)])
@@ -73,21 +74,21 @@ class Spans:
         return self.flat[where], offsets
 
 
-class Ragged(Rows):
+class RaggedFile(RaggedArray):
     """Rows in a folder that a `RaggedWriter` wrote."""
 
     def __init__(self, folder: Path) -> None:
-        found = list(Path(folder).glob("flat.*"))
-        if len(found) != 1:
+        files = list(Path(folder).glob("flat.*"))
+        if len(files) != 1:
             raise RegardError(f"{folder}: not a folder of rows (one flat.<type> file)")
-        flat = _map(found[0], np.dtype(found[0].suffix[1:]))
+        flat = _map(files[0], np.dtype(files[0].suffix[1:]))
         offsets = _map(Path(folder) / "offsets.int64", np.dtype(np.int64))
         if not len(offsets) or offsets[-1] != len(flat):
             raise RegardError(f"{folder}: the rows are cut short; delete the folder and prepare again")
         super().__init__(flat, offsets)
 
 
-class Texts(Ragged):
+class RaggedTexts(RaggedFile):
     """Rows that are UTF-8 text."""
 
     def __getitem__(self, i: int) -> str:  # type: ignore[override]
@@ -140,7 +141,7 @@ class RaggedWriter:
 
 
 def _map(path: Path, dtype: np.dtype) -> np.ndarray:
-    with telling(path):
+    with os_errors_for(path):
         if path.stat().st_size % dtype.itemsize:
             raise RegardError(f"{path}: the file is cut short; delete the folder and prepare again")
         if not path.stat().st_size:  # an empty file cannot be mapped

@@ -17,73 +17,71 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from regard.config import nearest
+from regard.data.catalog import find_file, find_text_files, set_files
 from regard.data.config import Corpus
-from regard.data.paths import find, find_texts
-from regard.errors import RegardError, whole_characters
+from regard.errors import RegardError, check_utf8
 
 LONGEST_LINE = 1 << 26  # bytes: what looks like one endless line is not text, and must not fill the memory
 
 
-class Record(NamedTuple):
+class TextRecord(NamedTuple):
     number: int  # line in the file, from 1
     fields: tuple[str, ...]
-    heads: list[int] | None = None  # of the words of the first field, where a CoNLL-U file gives them
-    links: list[int] | None = None  # source and target words in turn, where a file of alignments gives them
+    parents: list[int] | None = None  # of the words of the first field, from a CoNLL-U file
+    links: list[int] | None = None  # source and target words in turn, from a file of alignments
 
 
-def read(
+def read_corpus(
     corpus: Corpus,
     names: Sequence[str] = ("source", "target"),
     languages: Sequence[str] | None = None,
     counts: Counter[str] | None = None,
-) -> Iterator[Record]:
+) -> Iterator[TextRecord]:
     """The corpus as records with one field for each of `names`.
 
     `languages` are those of the fields, which a set of the catalog needs. `counts["nul"]` counts the lines
     whose NUL characters became spaces.
     """
     if corpus.set is not None:
-        from regard.data import catalog
+        from regard.data.formats import read_set_texts
 
-        return catalog.read(corpus.set, [str(c) for c in corpus.columns or names], languages, counts)
+        return read_set_texts(corpus.set, [str(c) for c in corpus.columns or names], languages, counts)
     if corpus.source is not None and corpus.target is not None:
         if len(names) != 2:
             wanted = f"{len(names)} columns" if len(names) > 1 else "one text: write each file as `path: FILE`"
             raise RegardError(f"{corpus.name} is two parallel files, but this task reads {wanted}")
-        return parallel(find(corpus.source), find(corpus.target), counts)
+        return read_parallel(find_file(corpus.source), find_file(corpus.target), counts)
     assert corpus.path is not None
-    path = find(corpus.path)
+    path = find_file(corpus.path)
     columns = corpus.columns
     if columns is not None and len(columns) != len(names):
         raise RegardError(f"{path}: {len(columns)} columns are given, but this task reads {', '.join(names)}")
     if suffix(path) in (".jsonl", ".ndjson"):
-        return jsonl(path, [str(c) for c in columns or names], counts)
+        return read_jsonl(path, [str(c) for c in columns or names], counts)
     if columns is None and len(names) == 1 and suffix(path) != ".tsv":
-        return (Record(n, (line,)) for n, line in enumerate(lines(path, counts), 1))
-    return tsv(path, columns or list(range(1, len(names) + 1)), counts)
+        return (TextRecord(n, (line,)) for n, line in enumerate(read_lines(path, counts), 1))
+    return read_tsv(path, columns or list(range(1, len(names) + 1)), counts)
 
 
-def files(corpus: Corpus, languages: Sequence[str] | None = None) -> list[Path]:
-    """The files that a corpus is read from: what a fingerprint covers."""
-    given = [find(name) for name in (corpus.source, corpus.target) if name is not None]
-    given += find_texts(corpus.path) if corpus.path is not None else []
-    given += [find(name) for name in (corpus.heads, corpus.alignments) if name is not None]
+def corpus_files(corpus: Corpus, languages: Sequence[str] | None = None) -> list[Path]:
+    """The files that a corpus is read from, which its fingerprint covers."""
+    files = [find_file(name) for name in (corpus.source, corpus.target) if name is not None]
+    files += find_text_files(corpus.path) if corpus.path is not None else []
+    files += [find_file(name) for name in (corpus.heads, corpus.alignments) if name is not None]
     if corpus.set is not None:
-        from regard.data import catalog
-
-        return catalog.files(corpus.set, languages) + given
-    return given
+        return set_files(corpus.set, languages) + files
+    return files
 
 
-def apart(corpus: Corpus) -> list[Corpus]:
-    """A folder of text as a corpus for each of its files; any other corpus is itself."""
+def split_folder(corpus: Corpus) -> list[Corpus]:
+    """A corpus for each file, where the path is a folder of texts; else the corpus itself."""
     if corpus.path is None:
         return [corpus]
-    return [replace(corpus, path=str(path)) for path in find_texts(corpus.path)]
+    return [replace(corpus, path=str(path)) for path in find_text_files(corpus.path)]
 
 
 def suffix(path: str | Path) -> str:
-    """What tells layouts apart: .tsv, .jsonl or another, .gz aside."""
+    """The suffix that tells layouts apart: .tsv, .jsonl or another, without .gz."""
     return Path(Path(path).name.removesuffix(".gz")).suffix
 
 
@@ -91,8 +89,8 @@ def suffix(path: str | Path) -> str:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[IO[bytes]]:
-    """The bytes of a file, unpacked when its first bytes say gzip; what goes wrong becomes a sentence."""
+def open_file(path: Path) -> Iterator[IO[bytes]]:
+    """The bytes of a file, decompressed where its first bytes say gzip; errors become sentences."""
     try:
         with open(path, "rb") as raw:
             if raw.peek(2)[:2] == b"\x1f\x8b":
@@ -112,15 +110,15 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
         raise RegardError(f"{path}: cannot be read ({error.strerror or error})") from None
 
 
-def lines(
-    path: Path, counts: Counter[str] | None = None, mend: Callable[[bytes, int], bytes] | None = None
+def read_lines(
+    path: Path, counts: Counter[str] | None = None, repair: Callable[[bytes, int], bytes] | None = None
 ) -> Iterator[str]:
     """The lines of a UTF-8 file without their ends. An empty file is an error, an empty line is not.
 
-    `mend` may make UTF-8 of a line that is not, given its number.
+    `repair` may make UTF-8 of a line that is not; it is called with the line and its number.
     """
     number = 0
-    with opened(path) as file:
+    with open_file(path) as file:
         while raw := file.readline(LONGEST_LINE):
             number += 1
             if number == 1:
@@ -130,12 +128,12 @@ def lines(
                     break
             if len(raw) == LONGEST_LINE:
                 raise RegardError(f"{path}, line {number}: no end of line in {LONGEST_LINE >> 20} MiB")
-            yield _text(mend(raw, number) if mend else raw, path, number, counts)
+            yield _decode(repair(raw, number) if repair else raw, path, number, counts)
     if number == 0:
         raise RegardError(f"{path}: the file is empty")
 
 
-def _text(raw: bytes, path: Path, number: int, counts: Counter[str] | None) -> str:
+def _decode(raw: bytes, path: Path, number: int, counts: Counter[str] | None) -> str:
     try:
         text = raw.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
     except UnicodeDecodeError as error:
@@ -160,18 +158,18 @@ def _without_nul(text: str, counts: Counter[str] | None) -> str:
 # --- the three layouts ------------------------------------------------------------------------
 
 
-def parallel(source: Path, target: Path, counts: Counter[str] | None = None) -> Iterator[Record]:
+def read_parallel(source: Path, target: Path, counts: Counter[str] | None = None) -> Iterator[TextRecord]:
     try:
-        for number, pair in enumerate(zip(lines(source, counts), lines(target, counts), strict=True), 1):
-            yield Record(number, pair)
+        for number, pair in enumerate(zip(read_lines(source, counts), read_lines(target, counts), strict=True), 1):
+            yield TextRecord(number, pair)
     except ValueError:
-        raise _uneven(source, target) from None
+        raise _line_count_error(source, target) from None
 
 
-def _uneven(source: Path, target: Path) -> RegardError:
-    """Both counts, and where the two files seem to part."""
-    a, b = _sizes(source), _sizes(target)
-    line = suspicious(a, b)
+def _line_count_error(source: Path, target: Path) -> RegardError:
+    """The error for files of unequal length: both counts, and where they seem to part."""
+    a, b = _line_lengths(source), _line_lengths(target)
+    line = misaligned_line(a, b)
     where = (
         f"they seem to part near line {line}"
         if line
@@ -180,11 +178,11 @@ def _uneven(source: Path, target: Path) -> RegardError:
     return RegardError(f"{source} has {len(a)} lines and {target} has {len(b)}: {where}")
 
 
-def _sizes(path: Path) -> np.ndarray:
-    return np.fromiter((len(line.strip()) for line in lines(path)), dtype=np.int32)
+def _line_lengths(path: Path) -> np.ndarray:
+    return np.fromiter((len(line.strip()) for line in read_lines(path)), dtype=np.int32)
 
 
-def suspicious(a: np.ndarray, b: np.ndarray) -> int | None:
+def misaligned_line(a: np.ndarray, b: np.ndarray) -> int | None:
     """The line (from 1) where two files stop being parallel, judged by the lengths of their lines.
 
     While they are parallel, log(a / b) has a small spread; after a lost line, that of unrelated text. The
@@ -212,9 +210,9 @@ def suspicious(a: np.ndarray, b: np.ndarray) -> int | None:
     return int(near[0] if len(near) else split) + 1
 
 
-def tsv(path: Path, columns: Sequence[int | str], counts: Counter[str] | None = None) -> Iterator[Record]:
+def read_tsv(path: Path, columns: Sequence[int | str], counts: Counter[str] | None = None) -> Iterator[TextRecord]:
     """Tab-separated columns without quoting, by number from 1 or by the names in the first line."""
-    rows = enumerate(lines(path, counts), 1)
+    rows = enumerate(read_lines(path, counts), 1)
     if any(isinstance(c, str) for c in columns):
         header = next(rows)[1].split("\t")
         for name in columns:
@@ -227,20 +225,18 @@ def tsv(path: Path, columns: Sequence[int | str], counts: Counter[str] | None = 
         cells = line.split("\t")
         if len(cells) < most and line.strip():
             raise RegardError(f"{path}, line {number}: {len(cells)} columns, but column {most} is asked for")
-        yield Record(number, tuple(cells[i] if i < len(cells) else "" for i in index))
+        yield TextRecord(number, tuple(cells[i] if i < len(cells) else "" for i in index))
 
 
-def jsonl(path: Path, keys: Sequence[str], counts: Counter[str] | None = None) -> Iterator[Record]:
+def read_jsonl(path: Path, keys: Sequence[str], counts: Counter[str] | None = None) -> Iterator[TextRecord]:
     """One JSON object a line; `translation.en` reaches into a nested one. A blank line is an empty record."""
-    for number, line in enumerate(lines(path, counts), 1):
+    for number, line in enumerate(read_lines(path, counts), 1):
         where = f"{path}, line {number}"
         if not line.strip():
-            yield Record(number, ("",) * len(keys))
+            yield TextRecord(number, ("",) * len(keys))
             continue
-        item = parse_json(line, where)
-        if not isinstance(item, dict):
-            raise RegardError(f"{where}: not a JSON object")
-        yield Record(number, tuple(_lookup(item, key, where, counts) for key in keys))
+        item = json_object(line, where)
+        yield TextRecord(number, tuple(_lookup(item, key, where, counts) for key in keys))
 
 
 def parse_json(text: str, where: str) -> Any:
@@ -248,6 +244,13 @@ def parse_json(text: str, where: str) -> Any:
         return json.loads(text)
     except (json.JSONDecodeError, RecursionError) as error:
         raise RegardError(f"{where}: not valid JSON ({error})") from None
+
+
+def json_object(text: str, where: str) -> dict[str, Any]:
+    item = parse_json(text, where)
+    if not isinstance(item, dict):
+        raise RegardError(f"{where}: not a JSON object")
+    return item
 
 
 def _lookup(item: dict[str, Any], key: str, where: str, counts: Counter[str] | None) -> str:
@@ -258,4 +261,4 @@ def _lookup(item: dict[str, Any], key: str, where: str, counts: Counter[str] | N
         value = value[part]
     if not isinstance(value, str):
         raise RegardError(f"{where}: {key} must be text, not {type(value).__name__}")
-    return _without_nul(whole_characters(value, f"{where}: {key}"), counts)
+    return _without_nul(check_utf8(value, f"{where}: {key}"), counts)

@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import torch
 
-from regard.data.prepared import Prepared
+from regard.data.prepared import PreparedCorpus
 from regard.errors import RegardError
 from regard.models.batch import TextBatch, collate_blocks
 
@@ -14,7 +14,7 @@ from regard.models.batch import TextBatch, collate_blocks
 class Streams:
     """All documents of a corpus end to end, corpus after corpus, as they are prepared: blocks are cut from them."""
 
-    def __init__(self, prepared: Prepared, length: int) -> None:
+    def __init__(self, prepared: PreparedCorpus, length: int) -> None:
         column = prepared.columns["text"]
         self.flat, self.offsets, self.length, self.weights = column.flat, column.offsets, length, prepared.weights
         ends = np.searchsorted(prepared.corpus, np.arange(len(self.weights)), side="right")

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from regard.data.batches import plan
-from regard.data.ragged import Rows, Spans
+from regard.data.batches import token_budget_batches
+from regard.data.ragged import RaggedArray, RaggedSpans
 from regard.examples.pairs import PairsView
 from regard.examples.preparing import Encoder
 from regard.examples.vocabulary import Vocabulary
@@ -40,9 +40,9 @@ class Turns(Encoder):
         pieces = iter(t.encode_batch([turn for turns in cut for turn in turns]))
         return [[t.bos, *chain.from_iterable([*next(pieces), t.eos] for _ in turns)] for turns in cut]
 
-    def rows(self, dialogues: Sequence[str]) -> Rows:
+    def rows(self, dialogues: Sequence[str]) -> RaggedArray:
         packed = RaggedRows.of(self.encode_batch(dialogues))
-        return Rows(packed.flat, np.concatenate([[0], np.cumsum(packed.lengths)]))
+        return RaggedArray(packed.flat, np.concatenate([[0], np.cumsum(packed.lengths)]))
 
     def text(self, ids: Sequence[int]) -> str:
         return self.tokenizer.detokenise(self.tokenizer.decode(ids))
@@ -58,7 +58,7 @@ class Spoken:
     first: np.ndarray  # the number of its dialogue's first turn
 
     @staticmethod
-    def of(rows: Rows, eos: int) -> "Spoken":
+    def of(rows: RaggedArray, eos: int) -> "Spoken":
         end = np.flatnonzero(rows.flat == eos) + 1
         end = end[~np.isin(end - 1, rows.offsets[:-1])]  # GPT-2's mark opens a dialogue, too
         row = np.searchsorted(rows.offsets, end - 1, side="right") - 1
@@ -78,16 +78,16 @@ class Paired:
         self.task, self.tokenizer = task, tokenizer
         self.vocabulary = Vocabulary(tokenizer, tokenizer, shared=True)
 
-    def examples(self, rows: Rows) -> "Examples":
+    def examples(self, rows: RaggedArray) -> "Examples":
         s, length = Spoken.of(rows, self.tokenizer.eos), self.task.length
         chosen = np.flatnonzero((~s.opens | (self.task.learn == "all")) & (s.end - s.begin <= length))
         begin, end, opens = s.begin[chosen], s.end[chosen], s.opens[chosen]
         oldest = np.maximum(s.first[chosen], chosen - (self.task.history or len(s.row)))
         read = np.maximum(s.begin[oldest], begin - length)  # the end of what was said, its last </s> included
-        source = Spans(rows.flat, read, begin - ~opens)
+        source = RaggedSpans(rows.flat, read, begin - ~opens)
         left = int((s.end - s.begin > length).sum())
         said = f"{left:,} turns longer than task.length={length} are no replies to learn" if left else ""
-        return Examples(s.row[chosen], Spans(rows.flat, begin, end - 1), said, source=source)
+        return Examples(s.row[chosen], RaggedSpans(rows.flat, begin, end - 1), said, source=source)
 
     def view(self, examples: "Examples", chosen: np.ndarray) -> PairsView:
         return PairsView(self.vocabulary, examples.source, examples.target, chosen)
@@ -110,7 +110,7 @@ class Continued:
     def __init__(self, task: "ChatConfig", tokenizer: Tokenizer) -> None:
         self.task, self.tokenizer = task, tokenizer
 
-    def examples(self, rows: Rows) -> "Examples":
+    def examples(self, rows: RaggedArray) -> "Examples":
         """Dialogues longer than the length are several windows, in which each token is learned once."""
         s, length = Spoken.of(rows, self.tokenizer.eos), self.task.length
         learn = np.asarray(rows.offsets[:-1]) + 1  # the first token of each dialogue that is learned
@@ -127,7 +127,7 @@ class Continued:
         windows = np.concatenate([np.delete(windows, long, 0), np.array(more, dtype=np.int64).reshape(-1, 4)])
         windows = windows[windows[:, 3] < windows[:, 2]]
         row, begin, end, learn = windows[np.lexsort((windows[:, 1], windows[:, 0]))].T
-        return Examples(row, Spans(rows.flat, begin, end), learn=learn)
+        return Examples(row, RaggedSpans(rows.flat, begin, end), learn=learn)
 
     def view(self, examples: "Examples", chosen: np.ndarray) -> "DialoguesView":
         return DialoguesView(examples, chosen, self.tokenizer.pad)
@@ -155,15 +155,15 @@ class Examples:
     """What is learned from, in the order of the dialogues, as spans of their ids."""
 
     row: np.ndarray  # [examples] which dialogue
-    target: Spans  # the reply without its </s>; or all that is read and said
+    target: RaggedSpans  # the reply without its </s>; or all that is read and said
     left_out: str = ""
-    source: Spans | None = None  # the history
+    source: RaggedSpans | None = None  # the history
     learn: np.ndarray | None = None  # where in the flat ids the first token stands that is learned
 
     def of(self, rows: np.ndarray) -> np.ndarray:
         """The examples of these dialogues."""
         begins, ends = (np.searchsorted(self.row, rows, side=side) for side in ("left", "right"))  # type: ignore[call-overload]
-        return Spans(np.arange(len(self.row)), begins, ends).take(np.arange(len(rows)))[0]
+        return RaggedSpans(np.arange(len(self.row)), begins, ends).take(np.arange(len(rows)))[0]
 
 
 class DialoguesView:
@@ -174,7 +174,7 @@ class DialoguesView:
         self.target_lengths = examples.target.lengths[chosen] - 1
 
     def plan(self, budget: int, seed: int, epoch: int) -> list[np.ndarray]:
-        return plan(None, self.target_lengths, budget, seed, epoch)
+        return token_budget_batches(None, self.target_lengths, budget, seed, epoch)
 
     def targets(self, indices: np.ndarray) -> int:
         chosen, e = self.chosen[indices], self.examples

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.data.batches import plan
+from regard.data.annotations import check_word_count, with_trees
+from regard.data.batches import token_budget_batches
 from regard.data.config import Corpus
-from regard.data.conllu import beside, check_words
-from regard.data.ragged import Rows
-from regard.data.readers import read
+from regard.data.ragged import RaggedArray
+from regard.data.readers import read_corpus
 from regard.errors import RegardError
 from regard.examples.trees import trees
 from regard.examples.vocabulary import Vocabulary
@@ -32,7 +32,7 @@ class PairsView:
         source: Any,
         target: Any,
         rows: np.ndarray,
-        beside: Mapping[str, Rows] | None = None,
+        beside: Mapping[str, RaggedArray] | None = None,
     ) -> None:
         self.vocabulary, self.source, self.target, self.rows = vocabulary, source, target, rows
         self.beside = beside or {}  # heads of the source's words, links of words, where they are given
@@ -40,7 +40,7 @@ class PairsView:
         self.target_lengths: np.ndarray = target.lengths[rows] + 1
 
     def plan(self, budget: int, seed: int, epoch: int) -> list[np.ndarray]:
-        return plan(self.source_lengths, self.target_lengths, budget, seed, epoch)
+        return token_budget_batches(self.source_lengths, self.target_lengths, budget, seed, epoch)
 
     def targets(self, indices: np.ndarray) -> int:
         return int(self.target_lengths[indices].sum())
@@ -55,11 +55,11 @@ class PairsView:
             batch = replace(batch, links=self._links(rows, self.beside["links"]))
         return batch
 
-    def _tree(self, rows: np.ndarray, heads: Rows) -> Tree:
+    def _tree(self, rows: np.ndarray, heads: RaggedArray) -> Tree:
         given, pieces = ([column[row].tolist() for row in rows] for column in (heads, self.source))
         return trees(given, pieces, self.vocabulary.source)
 
-    def _links(self, rows: np.ndarray, links: Rows) -> Tensor:
+    def _links(self, rows: np.ndarray, links: RaggedArray) -> Tensor:
         found = []
         for n, row in enumerate(rows):
             source = self.vocabulary.source.words(self.source[row].tolist())
@@ -70,7 +70,7 @@ class PairsView:
 
 def read_pairs(corpora: list[Corpus], languages: tuple[str, str]) -> list[tuple[str, str]]:
     """All pairs of a validation or test set, empty lines included."""
-    records = (record for corpus in corpora for record in read(corpus, COLUMNS, languages))
+    records = (record for corpus in corpora for record in read_corpus(corpus, COLUMNS, languages))
     found = [(record.fields[0], record.fields[1]) for record in records]
     if corpora and not found:
         raise RegardError(f"{', '.join(c.name for c in corpora)}: no pairs to measure on")
@@ -83,10 +83,10 @@ def read_heads(corpora: list[Corpus], languages: tuple[str, str], tokenizer: Tok
         return None
     found = []
     for corpus in corpora:
-        for record in beside(read(corpus, COLUMNS, languages), corpus.heads, corpus.name):
+        for record in with_trees(read_corpus(corpus, COLUMNS, languages), corpus.heads, corpus.name):
             words = tokenizer.words(tokenizer.encode(record.fields[0]))
-            check_words(words, record.heads or [], f"{corpus.name}, line {record.number}")
-            found.append(record.heads or [])
+            check_word_count(words, record.parents or [], f"{corpus.name}, line {record.number}")
+            found.append(record.parents or [])
     return found
 
 

@@ -6,11 +6,11 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from regard.data.catalog import cache_root
 from regard.data.config import Corpus
-from regard.data.documents import COLUMN, Form, documents, documents_of
-from regard.data.paths import cache_root
-from regard.data.prepared import Prepared, prepare
-from regard.data.readers import apart, files, read
+from regard.data.documents import COLUMN, DocumentForm, iter_documents, split_documents
+from regard.data.prepared import PreparedCorpus, prepare_corpora
+from regard.data.readers import corpus_files, read_corpus, split_folder
 from regard.errors import RegardError
 from regard.reporting import Progress
 from regard.text import Tokenizer
@@ -43,24 +43,24 @@ class Encoder:
 def tokenizer_for(recipe: "Recipe", home: Path | None, learn: Callable[[], Tokenizer]) -> Tokenizer:
     """That of a run in `home`, or one that is learned once all files are known to be there."""
     for corpus in [*recipe.data.train, *recipe.data.valid, *recipe.data.test]:
-        files(corpus)  # all must be there before hours are spent on some
+        corpus_files(corpus)  # all must be there before hours are spent on some
     return learn() if home is None else Tokenizer.load(home / TOKENIZER)
 
 
 def lines_of(recipe: "Recipe", progress: Progress) -> Iterator[str]:
     """The training text that a vocabulary is learned from."""
-    for corpus in chain.from_iterable(map(apart, recipe.data.train)):
-        for count, record in enumerate(read(corpus, COLUMN), 1):
+    for corpus in chain.from_iterable(map(split_folder, recipe.data.train)):
+        for count, record in enumerate(read_corpus(corpus, COLUMN), 1):
             if count % 10_000 == 0:
                 progress("Reading lines for the vocabulary", count, 0)
             yield record.fields[0]
 
 
-def read_documents(corpora: Sequence[Corpus], form: Form, lines: int = 0) -> list[str]:
+def read_documents(corpora: Sequence[Corpus], form: DocumentForm, lines: int = 0) -> list[str]:
     """The documents of a validation or test set, of its first so many lines."""
     found: list[str] = []
-    for part in chain.from_iterable(map(apart, corpora)):
-        records = documents(islice(read(part, COLUMN), lines or None), form)
+    for part in chain.from_iterable(map(split_folder, corpora)):
+        records = split_documents(islice(read_corpus(part, COLUMN), lines or None), form)
         found += [record.fields[0] for record in records if record.fields[0].strip()]
     if corpora and not found:
         raise RegardError(f"{', '.join(c.name for c in corpora)}: no text to measure on")
@@ -69,14 +69,14 @@ def read_documents(corpora: Sequence[Corpus], form: Form, lines: int = 0) -> lis
 
 def prepared_from(
     recipe: "Recipe", encoders: Mapping[str, Any], what: str, progress: Progress, **options: Any
-) -> Prepared:
+) -> PreparedCorpus:
     """The training data with each column encoded, of which people are told `what` they are."""
     cache = Path(recipe.data.cache) if recipe.data.cache else cache_root() / "prepared"
     told = lambda n: progress(f"Preparing {what}", n, 0)  # noqa: E731
-    return prepare(recipe.data.train, encoders, recipe.data.filters, cache, progress=told, **options)
+    return prepare_corpora(recipe.data.train, encoders, recipe.data.filters, cache, progress=told, **options)
 
 
-def prepared_documents(recipe: "Recipe", encoder: Encoder, form: Form, progress: Progress) -> Prepared:
+def prepared_documents(recipe: "Recipe", encoder: Encoder, form: DocumentForm, progress: Progress) -> PreparedCorpus:
     """The training documents, encoded."""
-    reader = lambda corpus, names, languages, counts: documents_of(corpus, form, languages, counts)  # noqa: E731
+    reader = lambda corpus, names, languages, counts: iter_documents(corpus, form, languages, counts)  # noqa: E731
     return prepared_from(recipe, {"text": encoder}, "documents", progress, reader=reader)

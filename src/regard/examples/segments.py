@@ -11,14 +11,14 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from regard.config import option
-from regard.data.ragged import Rows
+from regard.data.ragged import RaggedArray
 from regard.errors import RegardError
 
 
 class Book:
     """The sentences of all documents. One that is longer than `most` tokens counts as several."""
 
-    def __init__(self, rows: Rows, mark: int, most: int) -> None:
+    def __init__(self, rows: RaggedArray, mark: int, most: int) -> None:
         """Each row is a document, in which the mark ends every sentence."""
         self.flat, self.mark = rows.flat, mark
         ends = np.flatnonzero(np.asarray(rows.flat) == mark)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from regard import text
 from regard.config import to_plain
-from regard.data.fingerprint import file_hash, file_hashes
-from regard.data.paths import cache_root
-from regard.data.readers import read
+from regard.data.catalog import cache_root
+from regard.data.prepared import file_hash, file_hashes
+from regard.data.readers import read_corpus
 from regard.errors import RegardError
 from regard.reporting import Progress
 from regard.text import Tokenizer
@@ -81,7 +81,7 @@ class Vocabulary:
         def lines(side: int) -> Iterator[str]:
             count = 0
             for corpus in recipe.data.train:
-                for record in read(corpus, ("source", "target"), languages):
+                for record in read_corpus(corpus, ("source", "target"), languages):
                     count += 1
                     if count % 10_000 == 0:
                         progress("Reading lines for the vocabulary", count, 0)

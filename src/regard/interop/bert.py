@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from regard.config import parse, wrap
+from regard.config import parse_config, to_node
 from regard.interop.choices import activation_here, activation_there, demand, refuse_what_is_lost
 from regard.interop.keys import KeyMap, both, rule
 from regard.models.bert import BertConfig
@@ -63,7 +63,7 @@ def config_here(theirs: Mapping[str, Any], origin: object) -> BertConfig:
         "position": {"kind": "learned", "length": theirs.get("max_position_embeddings", 512)},
         "attention": {"dropout": theirs.get("attention_probs_dropout_prob", 0.1)},
     }
-    return parse(BertConfig, wrap(said, str(origin)))
+    return parse_config(BertConfig, to_node(said, str(origin)))
 
 
 def config_there(ours: BertConfig, entries: int, architecture: str = "BertForPreTraining") -> dict[str, Any]:

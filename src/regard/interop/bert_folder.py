@@ -10,7 +10,7 @@ from typing import Any, cast
 from torch import Tensor, nn
 
 from regard import config
-from regard.errors import RegardError, telling
+from regard.errors import RegardError
 from regard.examples.codec import Reader, Reading
 from regard.examples.preparing import TOKENIZER
 from regard.interop import bert
@@ -19,8 +19,8 @@ from regard.interop.choices import demand, reasons, refuse
 from regard.interop.hf_tokenizer import read_one, write_one
 from regard.interop.keys import KeyMap
 from regard.interop.plain import bare
-from regard.io.atomic import write_json
-from regard.io.tensors import weights_of, write_tensors
+from regard.io.files import os_errors_for, write_json
+from regard.io.tensors import unique_state_dict, write_tensors
 from regard.models.bert import BertConfig
 from regard.predict.embedding import Embedder
 from regard.recipe import Recipe
@@ -45,7 +45,7 @@ POOLINGS = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max"}
 def import_bert(origin: Path, out: Path) -> Imported:
     """Read the folder `origin` and write the model folder `out`."""
     made = read(Checkpoint(origin))
-    with telling(out, "written"):
+    with os_errors_for(out, "written"):
         out.mkdir(parents=True, exist_ok=True)
         made.write(out)
     return made
@@ -64,9 +64,9 @@ def read(checkpoint: Checkpoint) -> Imported:
         task, keys = _task(checkpoint, given, model.position.length)  # type: ignore[union-attr]
         sections = {"task": task, "text": {"kind": "bert", "size": tokenizer.size, "lower": lower}}
     plain = {**sections, "data": {}, "model": config.to_plain(model)}
-    recipe = config.parse(Recipe, config.wrap(plain, str(origin)))
+    recipe = config.parse_config(Recipe, config.to_node(plain, str(origin)))
     module, save = _module(recipe, tokenizer, said)
-    weights = (keys or _form(recipe.task)[1]).to_ours(given, weights_of(module), origin)
+    weights = (keys or _form(recipe.task)[1]).to_ours(given, unique_state_dict(module), origin)
     return Imported(recipe, weights, save)
 
 
@@ -90,7 +90,7 @@ def write(made: Embedder | Reader, run: Path, out: Path) -> str:
     architecture, keys = _form(recipe.task)
     said = bert.config_there(cast(BertConfig, recipe.model), tokenizer.size, architecture)
     write_json(out / "config.json", said | {"pad_token_id": tokenizer.pad} | _labels(made))
-    write_tensors(out / "model.safetensors", keys.to_theirs(weights_of(made.model), run), {"format": "pt"})
+    write_tensors(out / "model.safetensors", keys.to_theirs(unique_state_dict(made.model), run), {"format": "pt"})
     return f"a {architecture}; {write_one(tokenizer, bare(recipe), out, 'around')}"
 
 

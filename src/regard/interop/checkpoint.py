@@ -16,10 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.errors import RegardError, telling
+from regard.errors import RegardError
 from regard.io import run_folder as folder
+from regard.io.files import os_errors_for
 from regard.io.tensors import read_tensors, write_tensors
-from regard.recipe import Recipe, dump
+from regard.recipe import Recipe, dump_recipe
 
 NAME = re.compile(r"[\w.-]+/[\w.-]+")  # on the hub: organisation/model
 WANTED = ["*.json", "*.safetensors", "pytorch_model*.bin", "*.spm", "*.txt", "*.model", "tokenizer/*"]
@@ -58,7 +59,7 @@ class Checkpoint:
                 raise RegardError(f"{path}: there is no such file")
             return absent
         try:
-            with telling(path):
+            with os_errors_for(path):
                 found = json.loads(path.read_bytes())
         except ValueError:
             raise RegardError(f"{path}: not JSON, or cut short") from None
@@ -97,7 +98,7 @@ class Imported:
 
     def write(self, out: Path) -> None:
         self.save(out)
-        (out / folder.CONFIG).write_text(dump(self.recipe), encoding="utf-8")
+        (out / folder.CONFIG).write_text(dump_recipe(self.recipe), encoding="utf-8")
         write_tensors(out / folder.WEIGHTS, self.weights)
 
 

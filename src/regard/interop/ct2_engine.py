@@ -35,7 +35,7 @@ def load(run: Path, device: str = "auto", precision: str = "int8") -> "FastTrans
     """A translator like `regard.load`'s that searches with CTranslate2."""
     library = ct2.library()
     check_precision(precision)
-    home = folder.home_of(run)
+    home = folder.run_folder_of(run)
     recipe = read_recipe(home)
     languages = languages_of(recipe, run)
     place = cached(run, precision)

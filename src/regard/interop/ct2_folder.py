@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard import api
-from regard.data.fingerprint import file_hash
+from regard.data.prepared import file_hash
 from regard.errors import RegardError
 from regard.interop import ct2, ct2_example
 from regard.interop.choices import reasons, refuse
 from regard.interop.tokenizers_file import spellings
 from regard.io import run_folder as folder
-from regard.io.atomic import new_folder
+from regard.io.atomic import atomic_folder
 from regard.predict.translation import Translator
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def write(translator: Translator, run: Path, out: Path, precision: str) -> str:
     spec.optimize(quantization=precision)
     spec.save(str(out))
     (out / ABOUT).write_text(json.dumps({"made_from": origin(run)}), encoding="utf-8")
-    said = ct2_example.write(translator, names, folder.home_of(run) / "tokenizer", out)
+    said = ct2_example.write(translator, names, folder.run_folder_of(run) / "tokenizer", out)
     return f"a CTranslate2 model in {precision}; {said}"
 
 
@@ -58,7 +58,7 @@ def places(recipe: "Recipe") -> int:
 
 def origin(run: Path) -> str:
     """What an export depends on, as one line."""
-    files = [*sorted(run.glob("model*.safetensors")), folder.home_of(run) / folder.CONFIG]
+    files = [*sorted(run.glob("model*.safetensors")), folder.run_folder_of(run) / folder.CONFIG]
     return " ".join([str(VERSION), *(file_hash(path) for path in files)])
 
 
@@ -74,6 +74,6 @@ def cached(run: Path, precision: str) -> Path:
     if not os.access(run, os.W_OK):
         place = Path(tempfile.mkdtemp(prefix="regard-")) / place.name
     shutil.rmtree(place, ignore_errors=True)
-    with new_folder(place) as made:
+    with atomic_folder(place) as made:
         write(translator, run, made, precision)
     return place

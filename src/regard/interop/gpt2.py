@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from regard.config import parse, wrap
+from regard.config import parse_config, to_node
 from regard.interop.choices import activation_here, activation_there, demand, refuse_what_is_lost
 from regard.interop.keys import TRANSPOSED, KeyMap, both, rule
 from regard.models.lm import LanguageModelConfig
@@ -78,7 +78,7 @@ def config_here(theirs: Mapping[str, Any], origin: object) -> LanguageModelConfi
             "dropout": theirs.get("attn_pdrop", 0.1),
         },
     }
-    return parse(LanguageModelConfig, wrap(said, str(origin)))
+    return parse_config(LanguageModelConfig, to_node(said, str(origin)))
 
 
 def config_there(ours: LanguageModelConfig, entries: int) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from regard.interop import gpt2
 from regard.interop.checkpoint import Checkpoint, Imported
 from regard.interop.choices import reasons, refuse
 from regard.interop.hf_tokenizer import check_size, read_one, write_one
-from regard.io.atomic import write_json
-from regard.io.tensors import weights_of, write_tensors
+from regard.io.files import write_json
+from regard.io.tensors import unique_state_dict, write_tensors
 from regard.models.lm import LanguageModelConfig
 from regard.predict.generation import Writer
 from regard.recipe import Recipe
@@ -25,8 +25,10 @@ def read(checkpoint: Checkpoint) -> Imported:
     model = gpt2.config_here(theirs, origin)
     entries = int(theirs.get("vocab_size", 50_257))
     tokenizer, said = read_one(origin, entries) or _vocabulary(checkpoint, entries)
-    recipe = config.parse(Recipe, config.wrap({**said, "data": {}, "model": config.to_plain(model)}, str(origin)))
-    own = weights_of(model.build(entries))
+    recipe = config.parse_config(
+        Recipe, config.to_node({**said, "data": {}, "model": config.to_plain(model)}, str(origin))
+    )
+    own = unique_state_dict(model.build(entries))
     weights = gpt2.weights_here(checkpoint.tensors(), model, own, origin)
     return Imported(recipe, weights, lambda out: tokenizer.save(out / TOKENIZER))
 
@@ -52,6 +54,6 @@ def write(writer: Writer, run: Path, out: Path) -> str:
     write_json(out / "config.json", gpt2.config_there(model, tokenizer.size) | marks)
     never = [[i] for i in writer.symbols.suppressed]
     write_json(out / "generation_config.json", marks | ({"bad_words_ids": never} if never else {}))
-    weights = gpt2.weights_there(weights_of(writer.model), model, run)
+    weights = gpt2.weights_there(unique_state_dict(writer.model), model, run)
     write_tensors(out / "model.safetensors", weights, {"format": "pt"})
     return write_one(tokenizer, writer.recipe, out, "none")

@@ -12,7 +12,7 @@ from regard.errors import RegardError
 from regard.examples.preparing import TOKENIZER
 from regard.examples.vocabulary import Vocabulary
 from regard.interop.tokenizers_file import Marks, build, spellings, unsupported_reason
-from regard.io.atomic import write_json
+from regard.io.files import write_json
 from regard.predict.translation import languages_of
 from regard.text import Tokenizer
 
@@ -53,7 +53,7 @@ def _sections(recipe: "Recipe", out: Path) -> Path:
     """The folder of our own form, which says how text was read."""
     own = out / TOKENIZER.parent
     own.mkdir()
-    (own / TEXT).write_text(config.dump({"task": recipe.task, "text": recipe.text}), encoding="utf-8")
+    (own / TEXT).write_text(config.dump_yaml({"task": recipe.task, "text": recipe.text}), encoding="utf-8")
     return own
 
 
@@ -64,7 +64,7 @@ def read_one(origin: Path, entries: int) -> tuple[Tokenizer, dict[str, Any]] | N
         return None
     tokenizer = Tokenizer.load(origin / TOKENIZER)
     check_size(tokenizer, entries, origin)
-    return tokenizer, config.read(path).plain()
+    return tokenizer, config.read_yaml(path).plain()
 
 
 def check_size(tokenizer: Tokenizer, entries: int, origin: Path) -> None:

@@ -138,7 +138,7 @@ def read_model(theirs: Mapping[str, Any], bias: bool, origin: object) -> Transfo
         "attention": {"dropout": theirs.get("attention_dropout", 0.0)},
     }
     try:
-        return config.parse(TransformerConfig, config.wrap(keys, f"{origin}/config.json"))
+        return config.parse_config(TransformerConfig, config.to_node(keys, f"{origin}/config.json"))
     except TypeError as error:
         raise RegardError(f"{origin}: config.json is not that of a Marian model ({error})") from None
 

@@ -17,8 +17,8 @@ from regard.interop.choices import reasons, refuse
 from regard.interop.hf_tokenizer import TEXT, write_tokenizer
 from regard.interop.stream import permuted, sines_first
 from regard.io import run_folder as folder
-from regard.io.atomic import write_json
-from regard.io.tensors import weights_of, write_tensors
+from regard.io.files import write_json
+from regard.io.tensors import unique_state_dict, write_tensors
 from regard.models.transformer import TransformerConfig
 from regard.nn.attention import SharedQueryKey
 from regard.predict.translation import Translator
@@ -41,9 +41,9 @@ def read(checkpoint: Checkpoint, home: Path) -> Imported:
     vocabulary, files, said = _vocabulary(checkpoint)
     if files:
         said["text"] = {"kind": "marian", "path": str((home / TOKENIZER).absolute()), "shared": model.share == "all"}
-    recipe = config.parse(
+    recipe = config.parse_config(
         Recipe,
-        config.wrap(
+        config.to_node(
             {
                 **said,
                 "data": {"filters": {"max_length": theirs.get("max_position_embeddings", 512) - 1}},
@@ -53,7 +53,7 @@ def read(checkpoint: Checkpoint, home: Path) -> Imported:
             str(origin),
         ),
     )
-    own = weights_of(model.build(vocabulary.source.size, vocabulary.target.size))
+    own = unique_state_dict(model.build(vocabulary.source.size, vocabulary.target.size))
     weights = marian.key_map(model.share).to_ours(tensors, own, origin)
     return Imported(recipe, weights, lambda out: _save(vocabulary, files, out / TOKENIZER))
 
@@ -70,7 +70,7 @@ def _vocabulary(checkpoint: Checkpoint) -> tuple[Vocabulary, list[Path], dict[st
     """The two tokenizers, the files they come from, and the sections of the recipe that speak of them."""
     origin, theirs = checkpoint.folder, checkpoint.config
     if (origin / TOKENIZER / TEXT).is_file():  # exported by regard
-        said = config.read(origin / TOKENIZER / TEXT).plain()
+        said = config.read_yaml(origin / TOKENIZER / TEXT).plain()
         languages = (said["task"]["source"], said["task"]["target"])
         vocabulary = Vocabulary.load(origin / TOKENIZER, languages)
         _check_sizes(theirs, [side.size for side in vocabulary], origin)
@@ -124,12 +124,12 @@ def write(translator: Translator, run: Path, out: Path) -> str:
     sizes = (vocabulary.source.size, vocabulary.target.size)
     write_json(out / "config.json", marian.write_model(model, sizes, marks, places))
     write_json(out / "generation_config.json", _generation(translator, marks, places))
-    return write_tokenizer(vocabulary, recipe, folder.home_of(run) / TOKENIZER, out)
+    return write_tokenizer(vocabulary, recipe, folder.run_folder_of(run) / TOKENIZER, out)
 
 
 def _weights(translator: Translator, model: TransformerConfig) -> dict[str, Tensor]:
     """Ours, with queries and keys apart, and features in Marian's order."""
-    weights = weights_of(translator.model)
+    weights = unique_state_dict(translator.model)
     for name, module in translator.model.named_modules():
         if isinstance(module, SharedQueryKey):
             for part in ("weight", "bias"):

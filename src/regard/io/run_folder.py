@@ -3,10 +3,10 @@
 from pathlib import Path
 
 CONFIG, WEIGHTS, RESULTS, LOG = "config.yaml", "model.safetensors", "results.json", "log.jsonl"
-PARTS = ("tokenizer", "labels.json")  # what a task writes there; not every task has all
+TASK_FILES = ("tokenizer", "labels.json")  # written by tasks that have them
 
 
-def home_of(folder: Path) -> Path:
-    """Where config and tokenizer are: in the folder itself, or for a checkpoint in its run."""
+def run_folder_of(folder: Path) -> Path:
+    """The folder that holds config and tokenizer: the model folder itself, or the run of a checkpoint."""
     is_checkpoint = not (folder / CONFIG).exists() and (folder / "state.json").exists()
     return folder.resolve().parent.parent if is_checkpoint else folder

@@ -1,8 +1,9 @@
-"""Weights as safetensors: a file is whole or absent, and whatever is wrong with it is said in a sentence."""
+"""Tensors in safetensors files: written atomically, whole or in shards, and read with a sentence for what is wrong."""
 
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeGuard
 
 import torch
 from safetensors import SafetensorError
@@ -10,22 +11,26 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from regard.errors import RegardError
+from regard.io.atomic import fsync
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
 
 
-def weights_of(model: nn.Module) -> dict[str, Tensor]:
+def unique_state_dict(model: nn.Module) -> dict[str, Tensor]:
     """Every parameter and saved buffer once, under its first name; shared matrices are not repeated."""
     kept = set(model.state_dict())
     buffers = {name: b for name, b in model.named_buffers() if name in kept}
     return {name: p.detach() for name, p in model.named_parameters()} | buffers
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: dict[str, str] | None = None) -> None:
-    """By way of a temporary file and one rename; what stood there before stays until the new file is whole."""
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> None:
+    """An atomic write; `metadata` is the file's own, of names and texts."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        save_file({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, temporary, about)
+        save_file({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, temporary, metadata)
         os.chmod(temporary, 0o666 & ~_umask())  # the library makes files that only their owner can read
-        flush(temporary)
+        fsync(temporary)
         os.replace(temporary, path)
     except SafetensorError as error:  # how the library reports a full disk
         raise OSError(f"{path}: {error}") from None
@@ -37,15 +42,6 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
-
-
-def flush(path: Path) -> None:
-    """Make the file or folder survive a power cut."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -67,86 +63,86 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         raise RegardError(f"{path}: truncated, or not a safetensors file ({error})") from None
 
 
-# --- in parts: what each of several processes holds of every tensor ------------------------------------------------
+# --- shards: the rows of every tensor that one of several processes holds (FSDP2) -----------------------------------
 
 
-def is_part(tensor: Tensor) -> bool:
-    """Whether other processes hold the rest of it (FSDP2's parameters, and what an optimiser keeps of them)."""
-    return hasattr(tensor, "to_local")
+def is_sharded(tensor: Tensor) -> "TypeGuard[DTensor]":
+    """Whether other processes hold the rest: FSDP2's parameters, and an optimiser's state of them."""
+    return hasattr(tensor, "to_local")  # the class itself takes as long to import as torch
 
 
-def local(tensor: Tensor) -> Tensor:
-    """This process's rows of it, or all where there are no others."""
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+def local_shard(tensor: Tensor) -> Tensor:
+    """This process's rows; the tensor itself where it is not sharded."""
+    return tensor.to_local() if is_sharded(tensor) else tensor
 
 
-def write_parts(folder: Path, kind: str, tensors: Mapping[str, Tensor], rank: int, size: int) -> None:
-    """This process's file of `kind`: all of it from the first process, or its own rows where tensors are in parts."""
-    if not any(map(is_part, tensors.values())):
+def write_sharded(folder: Path, kind: str, tensors: Mapping[str, Tensor], rank: int, size: int) -> None:
+    """This process's file of `kind`: all tensors from the first process, or its rows where tensors are sharded."""
+    if not any(map(is_sharded, tensors.values())):
         if rank == 0:
             write_tensors(folder / f"{kind}.safetensors", tensors)
         return
-    mine = {name: local(t) for name, t in tensors.items() if is_part(t) or rank == 0}
-    name = f"{kind}-{rank + 1:05}-of-{size:05}.safetensors"
-    write_tensors(folder / name, {name: t for name, t in mine.items() if t.dim() == 0 or len(t)})
+    shards = {name: local_shard(t) for name, t in tensors.items() if is_sharded(t) or rank == 0}
+    file = f"{kind}-{rank + 1:05}-of-{size:05}.safetensors"
+    write_tensors(folder / file, {name: t for name, t in shards.items() if t.dim() == 0 or len(t)})
 
 
-def read_whole(folder: Path, kind: str) -> dict[str, Tensor]:
-    """All tensors of `kind` in a folder, whatever number of processes wrote them: rows are put end to end."""
-    parts = sorted(folder.glob(f"{kind}-*-of-*.safetensors"))
-    if not parts:
+def read_sharded(folder: Path, kind: str) -> dict[str, Tensor]:
+    """All tensors of `kind` in a folder, in full, whatever number of processes wrote them."""
+    files = sorted(folder.glob(f"{kind}-*-of-*.safetensors"))
+    if not files:
         return read_tensors(folder / f"{kind}.safetensors")
-    count = int(parts[0].stem.rpartition("-")[2])
-    if len(parts) != count:
-        raise RegardError(f"{folder}: {len(parts)} of {count} files of {kind} are there")
+    count = int(files[0].stem.rpartition("-")[2])
+    if len(files) != count:
+        raise RegardError(f"{folder}: {len(files)} of {count} files of {kind} are there")
     rows: dict[str, list[Tensor]] = {}
-    for path in parts:
+    for path in files:
         for name, tensor in read_tensors(path).items():
             rows.setdefault(name, []).append(tensor)
     return {name: torch.cat(tensors) if len(tensors) > 1 else tensors[0] for name, tensors in rows.items()}
 
 
-def fill(own: Tensor, value: Tensor) -> None:
-    """A whole tensor into one that may be this process's part of it."""
-    if not is_part(own):
-        own.copy_(value)
+def copy_into(tensor: Tensor, full: Tensor) -> None:
+    """Copies a full tensor into one that may be a shard of it."""
+    if not is_sharded(tensor):
+        tensor.copy_(full)
         return
-    part, mesh = local(own), own.device_mesh  # type: ignore[attr-defined]
-    start = mesh.get_local_rank() * -(-len(value) // mesh.size())  # rows are dealt out evenly, the last get fewer
-    part.copy_(value[start : start + len(part)])
+    shard, mesh = local_shard(tensor), tensor.device_mesh
+    start = mesh.get_local_rank() * -(-len(full) // mesh.size())  # rows are dealt out evenly, the last get fewer
+    shard.copy_(full[start : start + len(shard)])
 
 
 def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], origin: Path) -> None:
-    """Into the model, all of them, or a sentence that names what does not fit."""
-    own = weights_of(model)
-    missing, foreign = sorted(set(own) - set(tensors)), sorted(set(tensors) - set(own))
-    if missing or foreign:
-        parts = [
+    """Loads all weights of a model, strictly; the error names `origin` and what does not fit."""
+    own = unique_state_dict(model)
+    missing, unknown = sorted(set(own) - set(tensors)), sorted(set(tensors) - set(own))
+    if missing or unknown:
+        problems = [
             f"{len(names)} {word}, such as {names[0]}"
-            for names, word in ((missing, "missing"), (foreign, "unknown"))
+            for names, word in ((missing, "missing"), (unknown, "unknown"))
             if names
         ]
-        raise RegardError(f"{origin}: the weights are of another model ({'; '.join(parts)})")
+        raise RegardError(f"{origin}: the weights are of another model ({'; '.join(problems)})")
     with torch.no_grad():
         for name, value in own.items():
             if value.shape != tensors[name].shape:
                 raise RegardError(
                     f"{origin}: {name} is {list(tensors[name].shape)} in the file, {list(value.shape)} in the model"
                 )
-            fill(value, tensors[name])
+            copy_into(value, tensors[name])
 
 
-def average(places: list[Path]) -> dict[str, Tensor]:
-    """The mean of several weights of one model, files or checkpoints, in float64 on the way."""
+def average_checkpoints(paths: list[Path]) -> dict[str, Tensor]:
+    """The mean weights of several files or checkpoints of one model, computed in float64."""
     total: dict[str, Tensor] = {}
-    kinds: dict[str, torch.dtype] = {}
-    for path in places:
-        tensors = read_whole(path, "model") if path.is_dir() else read_tensors(path)
+    dtypes: dict[str, torch.dtype] = {}
+    for path in paths:
+        tensors = read_sharded(path, "model") if path.is_dir() else read_tensors(path)
         if total and set(tensors) != set(total):
-            raise RegardError(f"{path}: its weights have other names than those of {places[0]}")
+            raise RegardError(f"{path}: its weights have other names than those of {paths[0]}")
         for name, value in tensors.items():
-            kinds[name] = value.dtype
+            dtypes[name] = value.dtype
             if name in total and total[name].shape != value.shape:
-                raise RegardError(f"{path}: {name} has another shape than in {places[0]}")
+                raise RegardError(f"{path}: {name} has another shape than in {paths[0]}")
             total[name] = total[name] + value.double() if name in total else value.double()
-    return {name: (value / len(places)).to(kinds[name]) for name, value in total.items()}
+    return {name: (value / len(paths)).to(dtypes[name]) for name, value in total.items()}

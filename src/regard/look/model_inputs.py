@@ -9,11 +9,9 @@ from typing import Any, cast
 
 import torch
 
-from regard.data.choices import Choice
-from regard.data.labelled import Labelled
-from regard.data.question_lines import pair_of, question_of
-from regard.data.questions import Question
-from regard.data.tagged import Tagged
+from regard.data.labelled import LabelledText
+from regard.data.questions import ChoiceQuestion, Question, parse_choice_line, parse_question_line
+from regard.data.tagged import TaggedSentence
 from regard.errors import RegardError
 from regard.examples.codec import Reader
 from regard.models.batch import RaggedRows, collate_pairs, collate_texts
@@ -158,22 +156,22 @@ def _finetuned_input(predictor: Any, text: str, target: str | None) -> ModelInpu
 
 def _classification(predictor: TextClassifier, text: str) -> tuple[Any, str, int]:
     sides = tuple(text.split("\t", 1))
-    return Labelled("", sides, ""), predictor.classify([sides if len(sides) == 2 else text])[0].label, 0
+    return LabelledText("", sides, ""), predictor.classify([sides if len(sides) == 2 else text])[0].label, 0
 
 
 def _tagging(predictor: WordTagger, text: str) -> tuple[Any, str, int]:
-    return Tagged("the text", text.split(), []), " ".join(predictor.tag([text])[0].tags), 0
+    return TaggedSentence("the text", text.split(), []), " ".join(predictor.tag([text])[0].tags), 0
 
 
 def _answer(predictor: SpanReader, text: str) -> tuple[Any, str, int]:
-    question, context = pair_of(text, "the text")
+    question, context = parse_question_line(text, "the text")
     return Question("the text", question, context, (), known=False), predictor.answer([(question, context)])[0].text, 0
 
 
 def _choice(predictor: OptionChooser, text: str) -> tuple[Any, str, int]:
-    context, asked, options = question_of(text, "the text")
+    context, asked, options = parse_choice_line(text, "the text")
     chosen = predictor.choose([(context, asked, options)])[0]
-    return Choice("the text", context, asked, tuple(options)), chosen.text, chosen.index
+    return ChoiceQuestion("the text", context, asked, tuple(options)), chosen.text, chosen.index
 
 
 EXAMPLES: dict[type, Callable[..., tuple[Any, str, int]]] = {

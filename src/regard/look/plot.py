@@ -4,7 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from regard.errors import RegardError, whole
+from regard.errors import RegardError
+from regard.io.atomic import atomic_write
 from regard.look.quantize import Json, unpack_weights
 
 FONTS = ("DejaVu Sans", "Noto Sans CJK SC", "Noto Serif CJK SC", "PingFang SC", "Microsoft YaHei", "SimHei")
@@ -45,7 +46,7 @@ def plot_attention(
         which = "mean of heads" if head is None else f"head {head}"
         axes.set_xlabel(f"{attention['title']}, layer {layer or attention['layers']}, {which}")
         try:
-            with whole(path, "wb") as file:  # tight: few tokens are narrower than the label below them
+            with atomic_write(path, "wb") as file:  # tight: few tokens are narrower than the label below them
                 figure.savefig(file, format=path.suffix[1:] or "png", dpi=200, bbox_inches="tight")
         except ValueError as error:  # a format that is not known
             raise RegardError(f"{path}: cannot be written ({error})") from None

@@ -21,7 +21,7 @@ from regard.decoding import (
     greedy_token,
 )
 from regard.decoding.token_stream import TokenStream
-from regard.errors import RegardError, listed
+from regard.errors import RegardError, require_list
 from regard.evaluation.metrics import Metric, distinct, perplexity, text_metrics
 from regard.examples.batching import by_length
 from regard.examples.dialogues import Turns, form_of
@@ -144,8 +144,8 @@ class Talker:
 
     def _prompt(self, history: Sequence[str], decoding: DecodingConfig) -> tuple[list[int], int]:
         """What is read of a history, and how many tokens may be said."""
-        listed(history, "reply([text])", "turns")
-        turns = [turn for text in history if (turn := self.task.reader.turn(text))]
+        require_list(history, "reply([text])", "turns")
+        turns = [turn for text in history if (turn := self.task.reader.normalise_turn(text))]
         if not turns and self.task.learn == "replies":
             raise RegardError("nothing was said yet: this model has learned to reply, not to begin")
         ids = self.turns.encode_batch(["\n".join(turns[-(self.task.history or len(turns)) :])])[0]
@@ -162,7 +162,7 @@ class Talker:
 
         The mean over layers and heads, of what goes to the words of the history: marks are left out, rows sum to 1.
         """
-        t, said = self.tokenizer, self.tokenizer.encode(self.task.reader.turn(reply))
+        t, said = self.tokenizer, self.tokenizer.encode(self.task.reader.normalise_turn(reply))
         prompt, _ = self._prompt(history, Greedy(max_ratio=0.0, max_extra=len(said) + 1))
         record, was_training = AttentionRecorder(("cross", "decoder")), self.model.training
         self.model.eval()

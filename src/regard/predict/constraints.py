@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict, TypeVar
 
-from regard.data.readers import lines
+from regard.data.readers import read_lines
 from regard.decoding import RequestQueue, Symbols
 from regard.decoding.constrained_beam import unsatisfiable
 from regard.decoding.contract import WHOLE_WORDS, GenerationRequest, TokenIds, WordBoundaries
@@ -191,7 +191,7 @@ def _beside(items: Iterator[T], path: Path | None, name: str) -> Iterator[tuple[
     if path is None:
         yield from ((item, "") for item in items)
         return
-    found, number = lines(path), 0
+    found, number = read_lines(path), 0
     for number, item in enumerate(items, 1):
         line = next(found, None)
         if line is None:

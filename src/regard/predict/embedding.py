@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.errors import RegardError, listed
+from regard.errors import RegardError, require_list
 from regard.examples.batching import by_length
 from regard.examples.sentences import Sentences
 from regard.models.batch import TextBatch, collate_texts
@@ -63,7 +63,7 @@ class Embedder:
         is what goes into the first layer, -1 (by default) what comes out of the last. A text that is longer than the
         model has learned to read keeps its beginning, and `warn` is told how many such there were.
         """
-        listed(given, "embed([text])")
+        require_list(given, "embed([text])")
         pool, depth = self._pooled(pooling or self.pooling, layer), self._depth(layer)
         rows = self._rows(given, warn)
         found = np.zeros((len(rows), self.body.config.size), dtype=np.float32)

@@ -5,7 +5,7 @@ from typing import NamedTuple, cast
 
 import torch
 
-from regard.errors import RegardError, listed
+from regard.errors import RegardError, require_list
 from regard.examples.batching import by_length
 from regard.models.batch import collate_texts
 from regard.models.bert import MaskedLM
@@ -34,7 +34,7 @@ class Filler(Embedder):
         what stands around its gaps; where they lie too far apart it is refused, with its number (from `before` + 1 on),
         or, if there is somebody to `warn`, told of and left empty.
         """
-        listed(given, "fill([text])")
+        require_list(given, "fill([text])")
         if top < 1:
             raise RegardError(f"top must be at least 1, not {top}")
         rows = [self._row(line, number, warn) for number, line in enumerate(given, before + 1)]

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from regard.data.documents import ended
+from regard.data.documents import with_newline
 from regard.decoding import (
     Beam,
     DecodingConfig,
@@ -21,7 +21,7 @@ from regard.decoding import (
     TokenStream,
     greedy_token,
 )
-from regard.errors import RegardError, listed
+from regard.errors import RegardError, require_list
 from regard.examples.document_encoder import Running
 from regard.examples.windows import Reach
 from regard.models.batch import collate_texts
@@ -217,8 +217,8 @@ class Writer:
     @checked
     def score(self, given: Sequence[str], reach: Reach | None = None) -> list[tuple[float, int]]:
         """For each text, as a document of its own: its log-probability and its tokens, ends of lines included."""
-        listed(given, "score([text])")
-        rows = self.running.encode_batch([ended(text) for text in given])
+        require_list(given, "score([text])")
+        rows = self.running.encode_batch([with_newline(text) for text in given])
         found = negative_log_likelihoods(self.model, rows, reach or self.task.reach(), self._never())
         return [(-nll, count) for nll, count in found]
 

@@ -14,7 +14,7 @@ from regard.accel.inference_weights import inference_weights
 from regard.decoding import Beam, DecodingConfig, Engine, Generator, Greedy, Hypothesis, RequestQueue, Sample, Symbols
 from regard.decoding.contract import GenerationRequest
 from regard.decoding.engine import no_callback
-from regard.errors import RegardError, listed
+from regard.errors import RegardError, require_list
 from regard.evaluation import Metric, text_metrics
 from regard.evaluation.metrics import perplexity
 from regard.examples.batching import batches, by_length, lanes
@@ -153,7 +153,7 @@ class Translator:
 
         Of a beam no text is given twice, so there may be fewer than asked for; a wider beam finds more.
         """
-        listed(lines, "translate([text])", "sentences")
+        require_list(lines, "translate([text])", "sentences")
         asked = [key for key in TranslationSearch.__annotations__ if options.get(key) not in (None, False)]
         if decoding and asked:
             raise RegardError(f"decoding is a whole search; leave out {asked[0]}, or decoding")
@@ -338,7 +338,7 @@ class Translator:
         self, given: Sequence[tuple[str, str]], batch_tokens: int = 8192, heads: Heads | None = None, before: int = 0
     ) -> list[tuple[float, int]]:
         """For each (source, target): the log-probability of saying exactly that, and its tokens, the end included."""
-        listed(given, "score([(source, target)])", "pairs", nested=True)
+        require_list(given, "score([(source, target)])", "pairs", nested=True)
         for n, pair in enumerate(given, before + 1):
             if isinstance(pair, str) or len(pair) != 2:
                 raise RegardError(f"pair {n} is not a source and a target; write score([(source, target)])")

@@ -14,8 +14,8 @@ from torch import nn
 
 from regard.config import option
 from regard.data.config import Corpus
-from regard.data.questions import Question, questions
-from regard.errors import RegardError, characters, listed
+from regard.data.questions import Question, read_questions
+from regard.errors import RegardError, require_list, utf8_errors
 from regard.evaluation.squad import answer_metrics
 from regard.examples.codec import Notes, Reader, Reading
 from regard.examples.features import Unit, windows
@@ -56,7 +56,7 @@ class SpanReader(Reader):
 
         Messages count the pairs from `before` + 1 on.
         """
-        listed(asked, "answer([(question, text)])", "pairs", nested=True)
+        require_list(asked, "answer([(question, text)])", "pairs", nested=True)
         for n, pair in enumerate(asked, 1):
             if isinstance(pair, str) or len(pair) != 2:
                 raise RegardError(f"question {before + n}: not a pair of a question and a text")
@@ -108,7 +108,7 @@ class AnswerConfig(Finetuning):
             )
 
     def examples(self, corpus: Corpus) -> Iterator[Question]:
-        return questions(corpus)
+        return read_questions(corpus)
 
     def words(self, example: Question) -> Iterator[str]:
         return (" ".join(_WORDS.findall(text)) for text in (example.question, example.context))  # as `located` cuts
@@ -131,7 +131,7 @@ class AnswerConfig(Finetuning):
         return units
 
     def _note(self, example: Question, pieces: list[int], notes: Notes, learn: bool) -> None:
-        placed = example.placed()
+        placed = example.located_answers()
         if len(placed) < len(example.answers) and (placed or not learn):  # else it is dropped, which is noted then
             notes.add("questions have answers that do not stand where answer_start says", example.where)
         if len(pieces) > self.question:
@@ -139,7 +139,7 @@ class AnswerConfig(Finetuning):
 
     def _target(self, example: Question, notes: Notes, learn: bool) -> tuple[int, int] | None:
         """The characters of the first answer; (0, 0) where there is none; None where that is not known, or no use."""
-        if placed := example.placed():
+        if placed := example.located_answers():
             return placed[0].start, placed[0].start + len(placed[0].text)
         if not example.known:
             return None
@@ -191,7 +191,7 @@ class Located(NamedTuple):
 def located(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Located]:
     """Pieces with their characters. BERT's rules keep them; others are given words and marks one by one."""
     if tokenizer.kind == "bert":
-        with characters(texts):
+        with utf8_errors(texts):
             found = tokenizer.inner.encode_batch(list(texts), add_special_tokens=False)
         return [Located(encoding.ids, encoding.offsets) for encoding in found]
     words = [list(_WORDS.finditer(text)) for text in texts]

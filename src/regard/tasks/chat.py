@@ -12,8 +12,8 @@ from torch import nn
 
 from regard.config import at_least, option
 from regard.data.config import Corpus
-from regard.data.dialogues import EOU, Dialogues, Spacing
-from regard.data.prepared import Prepared, weighted_index
+from regard.data.dialogues import EOU, DialogueReader, Spacing
+from regard.data.prepared import PreparedCorpus, epoch_rows
 from regard.examples.dialogues import Turns
 from regard.examples.preparing import TOKENIZER, prepared_from, tokenizer_for
 from regard.examples.vocabulary import single
@@ -65,8 +65,8 @@ class ChatConfig:
         return f"{self.kind} {self.language}"
 
     @property
-    def reader(self) -> Dialogues:
-        return Dialogues(self.separator, self.spacing)
+    def reader(self) -> DialogueReader:
+        return DialogueReader(self.separator, self.spacing)
 
     def check(self, recipe: "Recipe") -> None:
         refuse_sampling(recipe)
@@ -105,7 +105,7 @@ class ChatConfig:
 
 
 class ChatTask(BaseTask):
-    def __init__(self, recipe: "Recipe", turns: Turns, prepared: Prepared) -> None:
+    def __init__(self, recipe: "Recipe", turns: Turns, prepared: PreparedCorpus) -> None:
         super().__init__(recipe)
         self.turns, self.prepared, self.fingerprint = turns, prepared, prepared.fingerprint
         self.settings = cast(ChatConfig, recipe.task)
@@ -125,7 +125,7 @@ class ChatTask(BaseTask):
         return self.settings.build(self.recipe, self.turns.size)
 
     def view(self, seed: int, epoch: int) -> Any:
-        return self.form.view(self.examples, self.examples.of(weighted_index(self.prepared, seed, epoch)))
+        return self.form.view(self.examples, self.examples.of(epoch_rows(self.prepared, seed, epoch)))
 
     def fixed(self, model: nn.Module, batch: Any) -> Any | None:
         return self.form.fixed(model, batch)

@@ -13,9 +13,9 @@ import torch
 from torch import nn
 
 from regard.config import option
-from regard.data.choices import Choice, choices
 from regard.data.config import Corpus
-from regard.errors import RegardError, listed
+from regard.data.questions import ChoiceQuestion, read_multiple_choice
+from regard.errors import RegardError, require_list
 from regard.evaluation.labels import accuracy
 from regard.examples.codec import Notes, Reader, Reading
 from regard.examples.features import Unit, padded
@@ -45,11 +45,11 @@ class OptionChooser(Reader):
     @checked
     def choose(self, asked: Sequence[Asked], warn: Warn | None = None, before: int = 0) -> list[Chosen]:
         """Which option is right, for each (text, question, options); messages count them from `before` + 1 on."""
-        listed(asked, "choose([(text, question, options)])", "questions", nested=True)
+        require_list(asked, "choose([(text, question, options)])", "questions", nested=True)
         for n, each in enumerate(asked, 1):
             if isinstance(each, str) or len(each) != 3 or isinstance(each[2], str):
                 raise RegardError(f"question {before + n}: not a text, a question and a list of options")
-        examples = [Choice(f"question {n}", text, question, tuple(options)) for n, (text, question, options)
+        examples = [ChoiceQuestion(f"question {n}", text, question, tuple(options)) for n, (text, question, options)
                     in enumerate(asked, before + 1)]  # fmt: skip
         for example in examples:
             if len(example.options) < 2:
@@ -69,16 +69,16 @@ class ChooseConfig(Finetuning):
     batch: int = option(16, "questions of a micro-batch, with all their options")
     length: int = option(256, "pieces of a row, marks included; of a longer text the end is cut")
 
-    def examples(self, corpus: Corpus) -> Iterator[Choice]:
-        return choices(corpus)
+    def examples(self, corpus: Corpus) -> Iterator[ChoiceQuestion]:
+        return read_multiple_choice(corpus)
 
-    def words(self, example: Choice) -> Iterator[str]:
+    def words(self, example: ChoiceQuestion) -> Iterator[str]:
         return iter((example.context, example.question, *example.options))
 
     def build(self, body: Any, labels: Sequence[str]) -> nn.Module:
         return MultipleChoice(body, self.frozen)
 
-    def units(self, examples: Sequence[Choice], reading: Reading, notes: Notes, learn: bool) -> list[Unit]:
+    def units(self, examples: Sequence[ChoiceQuestion], reading: Reading, notes: Notes, learn: bool) -> list[Unit]:
         encode = reading.tokenizer.encode_batch
         contexts = encode([example.context for example in examples])
         endings = iter(encode([f"{e.question} {o}".strip() for e in examples for o in e.options]))
@@ -104,10 +104,12 @@ class ChooseConfig(Finetuning):
         owners = tuple(unit.owner for unit in units)
         return MultipleChoiceBatch(given.ids, given.real, segments=given.segments, rows=owners, groups=groups)
 
-    def merge(self, example: Choice, units: Sequence[Unit], scores: Sequence[np.ndarray], reading: Reading) -> Chosen:
+    def merge(
+        self, example: ChoiceQuestion, units: Sequence[Unit], scores: Sequence[np.ndarray], reading: Reading
+    ) -> Chosen:
         shares = torch.from_numpy(scores[0][: len(example.options)]).softmax(-1).tolist()
         best = int(np.argmax(shares))
         return Chosen(best, example.options[best], shares)
 
-    def measure(self, examples: Sequence[Choice], said: Sequence[Chosen], reading: Reading) -> dict[str, Any]:
+    def measure(self, examples: Sequence[ChoiceQuestion], said: Sequence[Chosen], reading: Reading) -> dict[str, Any]:
         return accuracy([int(example.answer or 0) for example in examples], [chosen.index for chosen in said])

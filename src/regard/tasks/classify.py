@@ -10,8 +10,8 @@ from torch import nn
 
 from regard.config import option
 from regard.data.config import Corpus
-from regard.data.labelled import Labelled, labelled
-from regard.errors import RegardError, listed
+from regard.data.labelled import LabelledText, labelled_texts
+from regard.errors import RegardError, require_list
 from regard.evaluation.labels import class_metrics, number_metrics
 from regard.examples.codec import Notes, Reader, Reading
 from regard.examples.features import Unit
@@ -59,13 +59,13 @@ class TextClassifier(Reader):
 
         `warn` is told which texts are cut, by their numbers (from `before` + 1 on).
         """
-        listed(texts, "classify([text])", nested=True)
+        require_list(texts, "classify([text])", nested=True)
         pairs = [(text,) if isinstance(text, str) else tuple(text) for text in texts]
         for n, pair in enumerate(pairs, before + 1):
             if len(pair) not in (1, 2):
                 raise RegardError(f"text {n}: {len(pair)} texts; give one, or a pair")
         full = [any(side.strip() for side in pair) for pair in pairs]
-        asked = [Labelled(f"text {n}", pair, "", known=False) for n, pair in enumerate(pairs, before + 1)]
+        asked = [LabelledText(f"text {n}", pair, "", known=False) for n, pair in enumerate(pairs, before + 1)]
         said = iter(self.say([each for each, there in zip(asked, full, strict=True) if there], warn))
         nothing: Any = Label("", {}) if self.labels else Number(None)
         return [next(said) if there else nothing for there in full]
@@ -79,20 +79,20 @@ class _Rows(Finetuning):
     reads: ClassVar[type[Reader]] = TextClassifier
     length: int = option(128, "pieces of a row, marks included; longer texts are cut, the longer of a pair first")
 
-    def examples(self, corpus: Corpus) -> Iterator[Labelled]:
-        return labelled(corpus)
+    def examples(self, corpus: Corpus) -> Iterator[LabelledText]:
+        return labelled_texts(corpus)
 
-    def words(self, example: Labelled) -> Iterator[str]:
+    def words(self, example: LabelledText) -> Iterator[str]:
         return iter(example.texts)
 
-    def target(self, example: Labelled, reading: Reading) -> Any:
+    def target(self, example: LabelledText, reading: Reading) -> Any:
         raise NotImplementedError
 
-    def texts(self, examples: Sequence[Labelled]) -> int:
+    def texts(self, examples: Sequence[LabelledText]) -> int:
         counts = {len(example.texts) for example in examples}
         return counts.pop() if len(counts) == 1 else 0
 
-    def units(self, examples: Sequence[Labelled], reading: Reading, notes: Notes, learn: bool) -> list[Unit]:
+    def units(self, examples: Sequence[LabelledText], reading: Reading, notes: Notes, learn: bool) -> list[Unit]:
         pieces = iter(reading.tokenizer.encode_batch([text for example in examples for text in example.texts]))
         units = []
         for owner, example in enumerate(examples):
@@ -119,7 +119,7 @@ class ClassifyConfig(_Rows):
 
     kind: Literal["classify"] = "classify"
 
-    def labels(self, examples: Sequence[Labelled]) -> list[str]:
+    def labels(self, examples: Sequence[LabelledText]) -> list[str]:
         found = ordered({example.label for example in examples})
         if len(found) < 2:
             raise RegardError(
@@ -131,15 +131,17 @@ class ClassifyConfig(_Rows):
     def build(self, body: Any, labels: Sequence[str]) -> nn.Module:
         return SequenceClassifier(body, len(labels), self.frozen)
 
-    def target(self, example: Labelled, reading: Reading) -> int | None:
+    def target(self, example: LabelledText, reading: Reading) -> int | None:
         return reading.known(example.label, example.where) if given(example) else None
 
-    def merge(self, example: Labelled, units: Sequence[Unit], scores: Sequence[np.ndarray], reading: Reading) -> Label:
+    def merge(
+        self, example: LabelledText, units: Sequence[Unit], scores: Sequence[np.ndarray], reading: Reading
+    ) -> Label:
         shares = torch.from_numpy(scores[0]).softmax(-1).tolist()
         probabilities = dict(zip(reading.labels, shares, strict=True))
         return Label(max(probabilities, key=lambda label: probabilities[label]), probabilities)
 
-    def measure(self, examples: Sequence[Labelled], said: Sequence[Label], reading: Reading) -> dict[str, Any]:
+    def measure(self, examples: Sequence[LabelledText], said: Sequence[Label], reading: Reading) -> dict[str, Any]:
         return class_metrics([e.label for e in examples], [s.label for s in said], reading.labels)
 
 
@@ -155,7 +157,7 @@ class RegressConfig(_Rows):
     def build(self, body: Any, labels: Sequence[str]) -> nn.Module:
         return SequenceRegressor(body, 1, self.frozen)
 
-    def target(self, example: Labelled, reading: Reading) -> float | None:
+    def target(self, example: LabelledText, reading: Reading) -> float | None:
         if not given(example):
             return None
         try:
@@ -166,10 +168,12 @@ class RegressConfig(_Rows):
             raise RegardError(f"{example.where}: {example.label!r} is not a number")
         return value
 
-    def merge(self, example: Labelled, units: Sequence[Unit], scores: Sequence[np.ndarray], reading: Reading) -> Number:
+    def merge(
+        self, example: LabelledText, units: Sequence[Unit], scores: Sequence[np.ndarray], reading: Reading
+    ) -> Number:
         return Number(float(scores[0]))
 
-    def measure(self, examples: Sequence[Labelled], said: Sequence[Number], reading: Reading) -> dict[str, Any]:
+    def measure(self, examples: Sequence[LabelledText], said: Sequence[Number], reading: Reading) -> dict[str, Any]:
         return number_metrics([float(e.label) for e in examples], [s.value or 0.0 for s in said])
 
 
@@ -181,7 +185,7 @@ def ordered(labels: set[str]) -> list[str]:
         return sorted(labels)
 
 
-def given(example: Labelled) -> bool:
+def given(example: LabelledText) -> bool:
     """Whether there is a label: a text that is asked about has none, one of a file must have it."""
     if example.known and example.where and not example.label:
         raise RegardError(f"{example.where}: the label is empty")

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from regard.config import at_least, option
 from regard.data.config import Corpus
-from regard.data.documents import Extent, Form
-from regard.data.prepared import Prepared
+from regard.data.documents import DocumentForm, TextSize
+from regard.data.prepared import PreparedCorpus
 from regard.errors import RegardError
 from regard.evaluation.metrics import Metric, perplexity
 from regard.examples.blocks import BlocksView, Streams, along
@@ -53,7 +53,9 @@ class LanguageModellingConfig:
 
     kind: Literal["lm"] = "lm"
     language: str = option("en", "of the text, as a code; it picks the Moses rules")
-    documents: Form = option("blank", "what a document is: each line, what stands between blank lines, or a whole file")
+    documents: DocumentForm = option(
+        "blank", "what a document is: each line, what stands between blank lines, or a whole file"
+    )
     boundaries: Literal["kept", "marked"] = option(
         "kept",
         "between documents: none sees another, or only a mark stands between them, as always where an LSTM learns",
@@ -113,7 +115,7 @@ class LanguageModellingConfig:
 
 
 class LanguageModellingTask(BaseTask):
-    def __init__(self, recipe: "Recipe", running: Running, prepared: Prepared) -> None:
+    def __init__(self, recipe: "Recipe", running: Running, prepared: PreparedCorpus) -> None:
         super().__init__(recipe)
         self.running, self.prepared, self.fingerprint = running, prepared, prepared.fingerprint
         self.settings = cast(LanguageModellingConfig, recipe.task)
@@ -187,11 +189,11 @@ class Measured:
     """Text that models are measured on: its tokens, and how much it is whatever they are."""
 
     rows: list[np.ndarray]
-    extent: Extent
+    extent: TextSize
 
     @staticmethod
     def of(texts: Sequence[str], writer: Writer) -> "Measured":
-        return Measured(writer.rows(texts) if texts else [], Extent.of(texts))
+        return Measured(writer.rows(texts) if texts else [], TextSize.count(texts))
 
     def metrics(self, writer: Writer, reach: Reach, progress: Progress | None = None) -> tuple[dict[str, float], int]:
         """Loss and perplexity of a token, of a word and of a character; and how many tokens there were."""

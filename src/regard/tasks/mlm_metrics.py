@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from regard.data.config import Corpus
-from regard.data.ragged import Rows
+from regard.data.ragged import RaggedArray
 from regard.errors import RegardError
 from regard.evaluation.metrics import Metric
 from regard.examples.masked_lm import ExamplesView
@@ -49,7 +49,7 @@ class HeldOut:
         if not rows:
             raise RegardError(f"{names}: no text to measure on")
         offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows])])
-        book = Book(Rows(np.concatenate(rows), offsets), self.reader.tokenizer.eos, self.settings.room // 2)
+        book = Book(RaggedArray(np.concatenate(rows), offsets), self.reader.tokenizer.eos, self.settings.room // 2)
         try:
             self.settings.examples.check(book)
         except RegardError as error:

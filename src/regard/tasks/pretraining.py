@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from regard.config import at_least, option
-from regard.data.documents import Form
-from regard.data.prepared import Prepared, weighted_index
+from regard.data.documents import DocumentForm
+from regard.data.prepared import PreparedCorpus, epoch_rows
 from regard.examples.masked_lm import ExamplesView
 from regard.examples.masking import Masking, Masks
 from regard.examples.preparing import TOKENIZER, lines_of, prepared_documents, tokenizer_for
@@ -60,7 +60,7 @@ class PretrainingConfig:
 
     kind: Literal["pretraining"] = "pretraining"
     language: str = option("en", "of the text, as a code; it picks the Moses rules")
-    documents: Form = option(
+    documents: DocumentForm = option(
         "blank", "what a document is: each line, what stands between blank lines, a Wikipedia article, or a whole file"
     )
     sentences: Literal["rules-1", "lines"] = option(
@@ -138,7 +138,7 @@ class PretrainingConfig:
 
 
 class PretrainingTask(BaseTask):
-    def __init__(self, recipe: "Recipe", reader: Sentences, prepared: Prepared) -> None:
+    def __init__(self, recipe: "Recipe", reader: Sentences, prepared: PreparedCorpus) -> None:
         super().__init__(recipe)
         self.reader, self.prepared, self.fingerprint = reader, prepared, prepared.fingerprint
         self.settings = cast(PretrainingConfig, recipe.task)
@@ -163,7 +163,7 @@ class PretrainingTask(BaseTask):
 
     def view(self, seed: int, epoch: int) -> "ExamplesView":
         draw = Random(f"{seed} {epoch}")
-        chosen = weighted_index(self.prepared, seed, epoch)
+        chosen = epoch_rows(self.prepared, seed, epoch)
         made = self.settings.examples.make(self.book, chosen, self.settings.room, draw)
         return ExamplesView(self.book, made, self.masks, self.reader.tokenizer, self.settings, (seed, epoch))
 

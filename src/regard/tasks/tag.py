@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from regard.config import option
 from regard.data.config import Corpus
-from regard.data.tagged import Scheme, Tagged, tagged
-from regard.errors import listed
+from regard.data.tagged import Scheme, TaggedSentence, tagged_sentences
+from regard.errors import require_list
 from regard.evaluation.labels import tag_metrics
 from regard.examples.codec import Notes, Reader, Reading
 from regard.examples.features import Unit, windows
@@ -77,9 +77,9 @@ class WordTagger(Reader):
 
         Messages count the sentences from `before` + 1 on.
         """
-        listed(sentences, "tag([sentence])", "sentences", nested=True)
+        require_list(sentences, "tag([sentence])", "sentences", nested=True)
         cut = [text.split() if isinstance(text, str) else list(text) for text in sentences]
-        return self.say([Tagged(f"sentence {n}", words, []) for n, words in enumerate(cut, before + 1)], warn)
+        return self.say([TaggedSentence(f"sentence {n}", words, []) for n, words in enumerate(cut, before + 1)], warn)
 
 
 @dataclass(frozen=True)
@@ -114,13 +114,13 @@ class TagConfig(Finetuning):
                 f"training.goal: {recipe.training.goal} counts entities, which plain tags are not; write goal: accuracy"
             )
 
-    def examples(self, corpus: Corpus) -> Iterator[Tagged]:
-        return tagged(corpus, self.scheme)
+    def examples(self, corpus: Corpus) -> Iterator[TaggedSentence]:
+        return tagged_sentences(corpus, self.scheme)
 
-    def words(self, example: Tagged) -> Iterator[str]:
+    def words(self, example: TaggedSentence) -> Iterator[str]:
         return iter(example.words)
 
-    def labels(self, examples: Sequence[Tagged]) -> list[str]:
+    def labels(self, examples: Sequence[TaggedSentence]) -> list[str]:
         found = {tag for example in examples for tag in example.tags}
         if self.scheme == "plain":
             return sorted(found)
@@ -130,12 +130,12 @@ class TagConfig(Finetuning):
     def build(self, body: Any, labels: Sequence[str]) -> nn.Module:
         return TokenClassifier(body, len(labels), self.frozen)
 
-    def units(self, examples: Sequence[Tagged], reading: Reading, notes: Notes, learn: bool) -> list[Unit]:
+    def units(self, examples: Sequence[TaggedSentence], reading: Reading, notes: Notes, learn: bool) -> list[Unit]:
         pieces = iter(reading.tokenizer.encode_batch([word for example in examples for word in example.words]))
         room, units = self.length - 2, []
         for owner, example in enumerate(examples):
             words = [next(pieces)[:room] or [reading.tokenizer.unk] for _ in example.words]  # all have a first piece
-            known = [reading.known(tag, example.at(n)) for n, tag in enumerate(example.tags)]
+            known = [reading.known(tag, example.location(n)) for n, tag in enumerate(example.tags)]
             if not words:
                 notes.add("sentences have no words and are left out", example.where)
                 continue
@@ -160,7 +160,9 @@ class TagConfig(Finetuning):
             classes[n, unit.part.places] = torch.tensor(unit.target)
         return classes
 
-    def merge(self, example: Tagged, units: Sequence[Unit], scores: Sequence[np.ndarray], reading: Reading) -> Tags:
+    def merge(
+        self, example: TaggedSentence, units: Sequence[Unit], scores: Sequence[np.ndarray], reading: Reading
+    ) -> Tags:
         total = len(example.words)
         best, tags, shares = [-1.0] * total, [""] * total, [0.0] * total
         for unit, own in zip(units, scores, strict=True):
@@ -174,5 +176,5 @@ class TagConfig(Finetuning):
                     best[n], tags[n], shares[n] = float(seen), reading.labels[label], share
         return Tags(example.words, tags, shares)
 
-    def measure(self, examples: Sequence[Tagged], said: Sequence[Tags], reading: Reading) -> dict[str, Any]:
+    def measure(self, examples: Sequence[TaggedSentence], said: Sequence[Tags], reading: Reading) -> dict[str, Any]:
         return tag_metrics([e.tags for e in examples], [s.tags for s in said], self.scheme != "plain")

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from regard.config import option
 from regard.data.config import Corpus
-from regard.data.prepared import Prepared, weighted_index
-from regard.data.ragged import Rows
-from regard.data.readers import files
+from regard.data.prepared import PreparedCorpus, epoch_rows
+from regard.data.ragged import RaggedArray
+from regard.data.readers import corpus_files
 from regard.decoding import DecodingConfig
 from regard.errors import RegardError
 from regard.examples.pairs import COLUMNS, PairsView, read_heads, read_pairs
@@ -70,7 +70,7 @@ class TranslationConfig:
     def prepare(self, recipe: "Recipe", home: Path | None, progress: Progress) -> "TranslationTask":
         """Tokenizers, those of `home` or else trained, and the training data in its prepared form."""
         for corpus in [*recipe.data.train, *recipe.data.valid, *recipe.data.test]:
-            files(corpus, self.languages)  # all must be there before hours are spent on some
+            corpus_files(corpus, self.languages)  # all must be there before hours are spent on some
         if home is not None:
             vocabulary = Vocabulary.load(home / "tokenizer", self.languages)
         else:
@@ -96,7 +96,7 @@ class TranslationConfig:
 
 
 class TranslationTask(BaseTask):
-    def __init__(self, recipe: "Recipe", vocabulary: Vocabulary, prepared: Prepared) -> None:
+    def __init__(self, recipe: "Recipe", vocabulary: Vocabulary, prepared: PreparedCorpus) -> None:
         super().__init__(recipe)
         self.vocabulary, self.prepared, self.fingerprint = vocabulary, prepared, prepared.fingerprint
         self.settings = cast(TranslationConfig, recipe.task)
@@ -119,9 +119,9 @@ class TranslationTask(BaseTask):
         return self.settings.build(self.recipe, self.vocabulary)
 
     def view(self, seed: int, epoch: int) -> "PairsView":
-        rows = weighted_index(self.prepared, seed, epoch)
+        rows = epoch_rows(self.prepared, seed, epoch)
         columns: Any = self._segments.draw(seed, epoch) if self._segments else self.prepared.columns
-        return PairsView(self.vocabulary, columns["source"], columns["target"], rows, self.prepared.beside)
+        return PairsView(self.vocabulary, columns["source"], columns["target"], rows, self.prepared.annotations)
 
     def loss(self, model: nn.Module, batch: PairBatch, carry: Carry) -> tuple[Tensor, Carry]:
         guide = self.settings.guide if batch.links is not None and len(batch.links) else None
@@ -207,15 +207,15 @@ def _pronouns(corpora: list[Corpus], outputs: list[str]) -> float:
 class _Segments:
     """Text cut anew for every epoch (BPE-dropout, Unigram sampling): a function of (seed, epoch)."""
 
-    def __init__(self, vocabulary: Vocabulary, prepared: Prepared, longest: int) -> None:
+    def __init__(self, vocabulary: Vocabulary, prepared: PreparedCorpus, longest: int) -> None:
         self.parts, self.longest = {}, longest
         for name, tokenizer in zip(COLUMNS, vocabulary, strict=True):
             sampler = tokenizer.sampler()
             self.parts[name] = (sampler, sampler.prepare(prepared.text[name]))
 
-    def draw(self, seed: int, epoch: int) -> dict[str, Rows]:
+    def draw(self, seed: int, epoch: int) -> dict[str, RaggedArray]:
         """A drawn segmentation can be longer than the plain one, so it is cut to the longest allowed again."""
         return {
-            name: Rows(*sampler.encode_ragged(corpus, seed, epoch)).cut(self.longest)
+            name: RaggedArray(*sampler.encode_ragged(corpus, seed, epoch)).truncate(self.longest)
             for name, (sampler, corpus) in self.parts.items()
         }

@@ -12,7 +12,8 @@ from typing import Any
 from tokenizers import AddedToken
 from tokenizers import Tokenizer as Inner
 
-from regard.errors import RegardError, telling
+from regard.errors import RegardError
+from regard.io.files import os_errors_for
 from regard.text.forms import hidden
 from regard.text.pretrained import from_sentencepiece
 from regard.text.spm import CODE
@@ -35,7 +36,7 @@ class Marks:
 def read_table(path: Path) -> dict[str, int]:
     """{piece: id}; the ids are 0, 1, 2 … without a gap."""
     try:
-        with telling(path):
+        with os_errors_for(path):
             table = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
         raise RegardError(f"{path}: not a table of ids as JSON, or cut short") from None

@@ -8,7 +8,8 @@ from pathlib import Path
 from tokenizers import AddedToken, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Inner
 
-from regard.errors import RegardError, text_of
+from regard.errors import RegardError
+from regard.io.files import read_text
 from regard.text import spm
 from regard.text.forms import hidden
 from regard.text.stages import Stages
@@ -21,11 +22,11 @@ BERT_MARKS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 def from_gpt2(vocab_json: str | Path, merges_txt: str | Path) -> Tokenizer:
     """GPT-2's byte-level BPE. Its one special token, <|endoftext|>, begins, ends and pads."""
     try:
-        vocabulary = json.loads(text_of(vocab_json))
+        vocabulary = json.loads(read_text(vocab_json))
         end = vocabulary["<|endoftext|>"]
     except (ValueError, TypeError, KeyError):
         raise RegardError(f"{vocab_json}: not a GPT-2 vocab.json (a mapping with <|endoftext|>)") from None
-    rows = [line for line in text_of(merges_txt).split("\n") if line and not line.startswith("#version")]
+    rows = [line for line in read_text(merges_txt).split("\n") if line and not line.startswith("#version")]
     if not all(line.count(" ") == 1 for line in rows):
         raise RegardError(f"{merges_txt}: not a GPT-2 merges.txt (two pieces on every line)")
     merges = [(left, right) for left, right in (line.split(" ") for line in rows)]
@@ -44,7 +45,7 @@ def from_bert(vocab_txt: str | Path, lower: bool = True) -> Tokenizer:
 
 def bert_lines(vocab_txt: str | Path) -> list[str]:
     """The pieces in the order of their ids: a line each, whose last may have no end."""
-    lines = text_of(vocab_txt).split("\n")
+    lines = read_text(vocab_txt).split("\n")
     return [line.rstrip("\r") for line in (lines[:-1] if lines[-1] == "" else lines)]
 
 

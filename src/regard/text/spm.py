@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from regard.errors import RegardError, telling
+from regard.errors import RegardError
+from regard.io.files import os_errors_for
 from regard.text.forms import Form, hidden
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
@@ -41,7 +42,7 @@ class Model:
 
 
 def read_model(path: str) -> Model:
-    with telling(path), open(path, "rb") as file:
+    with os_errors_for(path), open(path, "rb") as file:
         data = file.read()
     model = Model()
     try:

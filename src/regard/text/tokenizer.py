@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tokenizers import Tokenizer as Inner
 
-from regard.errors import RegardError, characters, telling, whole
+from regard.errors import RegardError, utf8_errors
+from regard.io.atomic import atomic_write
+from regard.io.files import os_errors_for
 from regard.text import forms, moses, spm
 from regard.text.stages import Stages, join_words
 from regard.text.table import Table
@@ -105,7 +107,7 @@ class Tokenizer:
         return self.encode_batch([text])[0]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        with characters(texts):
+        with utf8_errors(texts):
             return self._encode_batch([self.prepare(text) for text in texts])
 
     def _encode_batch(self, prepared: list[str]) -> list[list[int]]:
@@ -222,15 +224,15 @@ class Tokenizer:
         return hashlib.sha256(self.dumps().encode()).hexdigest()[:16]
 
     def save(self, path: str | Path) -> None:
-        with telling(path, "written"):
+        with os_errors_for(path, "written"):
             Path(path).parent.mkdir(parents=True, exist_ok=True)
-        with whole(Path(path)) as file:
+        with atomic_write(Path(path)) as file:
             file.write(self.dumps())
 
     @classmethod
     def load(cls, path: str | Path) -> "Tokenizer":
         try:
-            with telling(path):
+            with os_errors_for(path):
                 document = json.loads(Path(path).read_bytes())
         except ValueError:  # not JSON, not UTF-8
             raise RegardError(f"{path}: not a tokenizer file, or one that is cut short") from None

@@ -1,33 +1,37 @@
-"""Checkpoints of a run: folders of safetensors and JSON that appear by one rename, so that all there are are whole."""
+"""Checkpoints of a run: folders of safetensors and JSON, each published by one rename, so that a kill harms none.
+
+Resuming needs `last` and the `TrainingState` beside its tensors; the loop's `resume` reads both.
+"""
 
 import json
-import math
 import os
 import shutil
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from regard.errors import RegardError
+from regard.io.atomic import fsync
 from regard.io.tensors import (
-    fill,
-    flush,
+    copy_into,
     load_weights,
+    read_sharded,
     read_tensors,
-    read_whole,
-    weights_of,
-    write_parts,
+    unique_state_dict,
+    write_sharded,
     write_tensors,
 )
-from regard.training.distributed import World
+from regard.training.distributed import ProcessGroup
 
 
 @dataclass
-class Progress:
-    """Where a run stands, besides its tensors. Dropout needs no state: it is seeded anew by (seed, step)."""
+class TrainingState:
+    """What state.json holds: where a run stands, besides its tensors.
+
+    Dropout needs no state: it is seeded anew by (seed, step).
+    """
 
     step: int = 0  # optimiser steps done
     epoch: int = 0  # where the loader goes on
@@ -35,148 +39,149 @@ class Progress:
     best_step: int = 0  # 0: none yet
     best_value: float | None = None
     since_best: int = 0  # validations since then
-    tokens: int = 0  # target tokens learned from
+    tokens: int = 0  # target tokens trained on
     seconds: float = 0.0  # of training
     done: bool = False  # stopped early
-    unmeasured: bool = False  # a validation was interrupted, and is owed when the run goes on
+    unmeasured: bool = False  # a validation was interrupted, and is run when the run resumes
     processes: int = 1  # that trained it last; the examples of a step do not depend on them
     fingerprint: str = ""  # of the data
     metrics: dict[str, float] = field(default_factory=dict)  # the last validation
 
 
-class Checkpoints:
-    """`folder/step-N/`, and `last` beside `folder`, which always names a whole one.
+class CheckpointManager:
+    """`folder/step-N/`, and the link `last` beside `folder`, which always names a whole checkpoint.
 
-    Where a run was stopped between two of its checkpoints it leaves `stop-N/`, which goes when the run goes on: what is
-    kept and averaged must not depend on when someone stopped it.
+    A run that is stopped between two of its checkpoints leaves `stop-N/`, which is removed when the run goes on: what
+    is kept and averaged must not depend on when someone stopped it.
     """
 
-    def __init__(self, run: Path, world: World | None = None) -> None:
-        self.folder, self.last, self.world = run / "checkpoints", run / "last", world or World()
+    def __init__(self, run: Path, group: ProcessGroup | None = None) -> None:
+        self.folder, self.last, self.group = run / "checkpoints", run / "last", group or ProcessGroup()
 
-    def path(self, step: int) -> Path:
+    def step_folder(self, step: int) -> Path:
         return self.folder / f"step-{step}"
 
     def steps(self) -> list[int]:
         return sorted(int(p.name[5:]) for p in self.folder.glob("step-*") if p.name[5:].isdigit())
 
+    def last_folders(self, count: int) -> list[Path]:
+        return [self.step_folder(step) for step in self.steps()[-count:]]
+
+    def exists(self) -> bool:
+        return self.last.is_symlink() or self.last.exists()
+
+    def describe_last(self) -> str:
+        if not self.exists():
+            return "there is no earlier checkpoint"
+        return f"the checkpoint of step {self.last.resolve().name.rpartition('-')[2]} is whole"
+
+    # --- saving ---
+
     def save(
         self,
         model: nn.Module,
         optimiser: torch.optim.Optimizer,
-        progress: Progress,
+        state: TrainingState,
         carry: dict[str, Tensor] | None,
         keep: int,
         stop: bool = False,
         trained: dict[str, Tensor] | None = None,
     ) -> None:
-        """All processes of a run write what they hold; the first makes the folder, and makes it visible.
+        """All processes write their shards; the main one makes the folder, and publishes it.
 
-        `trained` are the weights that learn, where the model has their mean.
+        `trained` are the trained weights, where the model has their average.
         """
-        world = self.world
-        final = self.folder / f"{'stop' if stop else 'step'}-{progress.step}"
+        group = self.group
+        final = self.folder / f"{'stop' if stop else 'step'}-{state.step}"
         temporary = self.folder / f".{final.name}"
         try:
-            if world.main:
-                self._clear(temporary)
-            world.wait()
-            write_parts(temporary, "model", weights_of(model), world.rank, world.size)
-            write_parts(temporary, "optimiser", optimiser_tensors(model, optimiser), world.rank, world.size)
+            if group.is_main:
+                self._make_temporary(temporary)
+            group.barrier()
+            write_sharded(temporary, "model", unique_state_dict(model), group.rank, group.size)
+            write_sharded(temporary, "optimiser", optimiser_state_dict(model, optimiser), group.rank, group.size)
             if trained:
-                write_parts(temporary, "trained", trained, world.rank, world.size)
-            world.wait()
-            if world.main:
+                write_sharded(temporary, "trained", trained, group.rank, group.size)
+            group.barrier()
+            if group.is_main:
                 if carry:
                     write_tensors(temporary / "carry.safetensors", carry)
-                self._publish(temporary, final, progress)
+                self._publish(temporary, final, state)
         except OSError as error:
             shutil.rmtree(temporary, ignore_errors=True)
             raise RegardError(
                 f"{final}: the checkpoint cannot be written ({error.strerror or error}); "
-                f"{self.kept()}; make room, then run the same command to resume"
+                f"{self.describe_last()}; make room, then run the same command to resume"
             ) from None
-        if world.main:
-            self.prune(progress, keep)
+        if group.is_main:
+            self._prune(state, keep)
             for other in self.folder.glob("stop-*"):
                 if other != final:
                     shutil.rmtree(other, ignore_errors=True)
-        world.wait()
+        group.barrier()
 
-    def _clear(self, temporary: Path) -> None:
+    def _make_temporary(self, temporary: Path) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        for left in self.folder.glob(".*"):  # of a killed process
-            shutil.rmtree(left, ignore_errors=True)
+        for stale in self.folder.glob(".*"):  # of a killed process
+            shutil.rmtree(stale, ignore_errors=True)
         temporary.mkdir()
 
-    def _publish(self, temporary: Path, final: Path, progress: Progress) -> None:
-        (temporary / "state.json").write_text(json.dumps(asdict(progress), indent=1), encoding="utf-8")
-        flush(temporary / "state.json")
-        flush(temporary)
-        if final.exists():  # written before a kill, or before a validation that was owed
-            os.rename(final, _aside(final))
+    def _publish(self, temporary: Path, final: Path, state: TrainingState) -> None:
+        (temporary / "state.json").write_text(json.dumps(asdict(state), indent=1), encoding="utf-8")
+        fsync(temporary / "state.json")
+        fsync(temporary)
+        if final.exists():  # written before a kill, or before a validation that was interrupted
+            os.rename(final, _backup(final))
         os.rename(temporary, final)
-        flush(self.folder)
-        self._point(final)
+        fsync(self.folder)
+        link = self.last.with_name(".last")
+        link.unlink(missing_ok=True)
+        os.symlink(os.path.join(self.folder.name, final.name), link)
+        os.replace(link, self.last)
 
-    def kept(self) -> str:
-        if not self.exists():
-            return "there is no earlier checkpoint"
-        return f"the checkpoint of step {self.last.resolve().name.rpartition('-')[2]} is whole"
-
-    def _point(self, target: Path) -> None:
-        temporary = self.last.with_name(".last")
-        temporary.unlink(missing_ok=True)
-        os.symlink(os.path.join(self.folder.name, target.name), temporary)
-        os.replace(temporary, self.last)
-
-    def prune(self, progress: Progress, keep: int) -> None:
+    def _prune(self, state: TrainingState, keep: int) -> None:
         for step in self.steps()[: -max(keep, 1)]:
-            if step != progress.best_step and step != progress.step:
-                shutil.rmtree(self.path(step), ignore_errors=True)
+            if step != state.best_step and step != state.step:
+                shutil.rmtree(self.step_folder(step), ignore_errors=True)
+
+    # --- loading ---
 
     def load(
         self, model: nn.Module, optimiser: torch.optim.Optimizer, trained: dict[str, Tensor] | None = None
-    ) -> tuple[Progress, dict[str, Tensor] | None]:
-        """What `last` names, into the model, the optimiser and `trained`."""
-        folder = self.folder / self.world.first(self._newest)  # as one sees it: a shared file system may be slow
-        progress = read_progress(folder)
-        load_weights(model, read_whole(folder, "model"), folder / "model.safetensors")
-        load_optimiser(model, optimiser, read_whole(folder, "optimiser"), folder / "optimiser.safetensors")
+    ) -> tuple[TrainingState, dict[str, Tensor] | None]:
+        """The checkpoint that `last` names, into the model, the optimiser and `trained`; its state and carry."""
+        folder = self.folder / self.group.on_main(self._last_name)  # as one sees it: a shared file system may be slow
+        state = read_state(folder)
+        load_weights(model, read_sharded(folder, "model"), folder / "model.safetensors")
+        load_optimiser(model, optimiser, read_sharded(folder, "optimiser"), folder / "optimiser.safetensors")
         if trained:
-            for name, value in read_whole(folder, "trained").items():
-                fill(trained[name], value)
-        carried = folder / "carry.safetensors"
-        return progress, read_tensors(carried) if carried.exists() else None
+            for name, value in read_sharded(folder, "trained").items():
+                copy_into(trained[name], value)
+        carry = folder / "carry.safetensors"
+        return state, read_tensors(carry) if carry.exists() else None
 
-    def _newest(self) -> str:
+    def _last_name(self) -> str:
         folder = self.last.resolve()
-        if not folder.exists() and _aside(folder).exists():  # killed between two renames
-            os.rename(_aside(folder), folder)
+        if not folder.exists() and _backup(folder).exists():  # killed between two renames
+            os.rename(_backup(folder), folder)
         return folder.name
 
-    def exists(self) -> bool:
-        return self.last.is_symlink() or self.last.exists()
 
-    def last_weights(self, count: int) -> list[Path]:
-        return [self.path(step) for step in self.steps()[-count:]]
-
-
-def _aside(folder: Path) -> Path:
+def _backup(folder: Path) -> Path:
     return folder.with_name(f".old-{folder.name}")
 
 
-def read_progress(folder: Path) -> Progress:
+def read_state(folder: Path) -> TrainingState:
     try:
-        return Progress(**json.loads((folder / "state.json").read_text(encoding="utf-8")))
+        return TrainingState(**json.loads((folder / "state.json").read_text(encoding="utf-8")))
     except FileNotFoundError:
         raise RegardError(f"{folder}: not a checkpoint (state.json is missing)") from None
     except (ValueError, TypeError) as error:
         raise RegardError(f"{folder / 'state.json'}: damaged ({error})") from None
 
 
-def optimiser_tensors(model: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """`slot.parameter` for everything the optimiser remembers."""
+def optimiser_state_dict(model: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """`slot.parameter` for every tensor of the optimiser's state."""
     return {
         f"{slot}.{name}": value
         for name, parameter in model.named_parameters()
@@ -188,24 +193,15 @@ def optimiser_tensors(model: nn.Module, optimiser: torch.optim.Optimizer) -> dic
 def load_optimiser(
     model: nn.Module, optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor], origin: Path
 ) -> None:
-    known = dict(model.named_parameters())
+    parameters = dict(model.named_parameters())
     for key, value in tensors.items():
         slot, _, name = key.partition(".")
-        if name not in known:
+        if name not in parameters:
             raise RegardError(f"{origin}: {name} is unknown; the checkpoint is of another model")
-        parameter = known[name]
+        parameter = parameters[name]
         if value.shape == parameter.shape:
-            kept = torch.zeros_like(parameter, requires_grad=False)
-            fill(kept, value)
+            own = torch.zeros_like(parameter, requires_grad=False)
+            copy_into(own, value)
         else:
-            kept = value.to(parameter.device if optimiser.defaults.get("fused") else "cpu")  # where steps are counted
-        optimiser.state[parameter][slot] = kept
-
-
-def json_safe(value: Any) -> Any:
-    """NaN and infinity as text: JSON has no such numbers."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, dict):
-        return {k: json_safe(v) for k, v in value.items()}
-    return value
+            own = value.to(parameter.device if optimiser.defaults.get("fused") else "cpu")  # where steps are counted
+        optimiser.state[parameter][slot] = own

@@ -1,22 +1,22 @@
-"""How a model learns, as a recipe says it."""
+"""The section `training` of a recipe: one option a key, with its help; the schedules are in schedule.py."""
 
 from dataclasses import dataclass
 from typing import Literal
 
 from regard.config import at_least, below_one, option
 from regard.decoding.config import DecodingConfig, Greedy
-from regard.training.schedule import Noam, ScheduleConfig
+from regard.training.schedule import NoamSchedule, ScheduleConfig
 
 
 @dataclass(frozen=True)
-class Adam:
+class AdamConfig:
     """The paper's optimiser and its numbers (Vaswani 2017, 5.3)."""
 
     kind: Literal["adam"] = "adam"
-    beta1: float = option(0.9, "memory of the mean gradient")
-    beta2: float = option(0.98, "memory of the squared gradient")
+    beta1: float = option(0.9, "decay rate of the mean gradient")
+    beta2: float = option(0.98, "decay rate of the squared gradient")
     epsilon: float = option(1e-9, "added to the root of the squared gradient")
-    weight_decay: float = option(0.0, "how much every matrix is pulled towards zero")
+    weight_decay: float = option(0.0, "weight decay of matrices; biases and norms have none")
     decoupled: bool = option(True, "it acts beside the gradient, as in AdamW; false: it is added to it (L2)")
 
     def __post_init__(self) -> None:
@@ -25,7 +25,7 @@ class Adam:
 
 
 @dataclass(frozen=True)
-class Validation:
+class ValidationConfig:
     every: int = option(1000, "steps between validations")
     decode: bool = option(True, "also translate, so that BLEU is known while training; else loss alone")
     decoding: DecodingConfig = option(Greedy, "how, while training; the final measure uses decoding")
@@ -38,7 +38,7 @@ class Validation:
 
 
 @dataclass(frozen=True)
-class Checkpoints:
+class CheckpointConfig:
     every: int = option(1000, "steps between checkpoints; every validation writes one too")
     keep: int = option(5, "how many of the last to keep, besides the best")
     average: int = option(0, "the model is the average of the last so many checkpoints; 0: the best by goal")
@@ -49,8 +49,8 @@ class Checkpoints:
 
 
 @dataclass(frozen=True)
-class Layerwise:
-    """Rates by depth: the head's is the schedule's, and every layer below has a smaller one, or none yet."""
+class LayerwiseConfig:
+    """Learning rates by depth: the head's is the schedule's; every layer below has a smaller one, or is frozen."""
 
     divide: float = option(2.6, "by how much the rate of a layer is smaller than that of the one above")
     unfreeze: int = option(0, "steps after which the next layer down begins to learn; 0: all learn from the first on")
@@ -60,32 +60,32 @@ class Layerwise:
             raise ValueError(f"divide must be at least 1, and finite, not {self.divide}")
         at_least(self, 0, "unfreeze")
 
-    def share(self, depth: int, step: int) -> float:
-        """Of the schedule's rate, at a step counted from 1; what is frozen has none."""
+    def rate_factor(self, depth: int, step: int) -> float:
+        """The factor on the schedule's rate, at a step counted from 1; 0 where layers are frozen."""
         return 0.0 if self.unfreeze and step <= depth * self.unfreeze else self.divide**-depth
 
 
 @dataclass(frozen=True)
-class Training:
+class TrainingConfig:
     steps: int = option(100_000, "optimiser steps")
     tokens_per_batch: int = option(4096, "padded target tokens of a micro-batch")
     accumulate: int = option(1, "micro-batches an optimiser step takes")
-    optimiser: Adam = option(Adam, "what turns gradients into steps")
-    schedule: ScheduleConfig = option(Noam, "the learning rate over the steps")
-    layerwise: Layerwise | None = option(None, "smaller rates for lower layers, and when they begin to learn")
+    optimiser: AdamConfig = option(AdamConfig, "the optimiser")
+    schedule: ScheduleConfig = option(NoamSchedule, "the learning rate over the steps")
+    layerwise: LayerwiseConfig | None = option(None, "smaller rates for lower layers, and when they are unfrozen")
     label_smoothing: float = option(0.1, "probability spread over all words instead of the right one")
-    ema: float = option(0.0, "memory of a running mean of the weights, which is what is measured and kept; 0: none")
+    ema: float = option(0.0, "decay of a moving average of the weights (EMA), which is measured and kept; 0: none")
     clip: float = option(0.0, "largest norm of the gradient; 0: no clipping")
     precision: Literal["float32", "bf16"] = option("float32", "of matrix products; weights stay float32")
     goal: str = option("bleu", "validation metric that decides what is best; other tasks have others by default")
-    validation: Validation = option(Validation, "measuring while training")
-    checkpoints: Checkpoints = option(Checkpoints, "what is kept of the run")
+    validation: ValidationConfig = option(ValidationConfig, "measuring while training")
+    checkpoints: CheckpointConfig = option(CheckpointConfig, "what is kept of the run")
     log_every: int = option(50, "steps between lines of the log")
     parallel: Literal["ddp", "fsdp"] = option(
         "ddp", "under torchrun: a copy of the model in each process, or each a part of it"
     )
     init: str | None = option(None, "a trained run to continue from, on new data")
-    fast: bool = option(True, "on a GPU: no padding, fused kernels, recorded launches; false: torch's own operations")
+    fast: bool = option(True, "on a GPU: no padding, fused kernels, CUDA graphs; false: torch's own operations")
     deterministic: bool = option(False, "bit-exact on a GPU too, slower; a CPU always is")
 
     def __post_init__(self) -> None:

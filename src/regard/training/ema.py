@@ -1,4 +1,4 @@
-"""A running mean of the weights, which is what is measured and kept; what is trained goes on beside it."""
+"""An exponential moving average of the weights, which is measured and saved; the trained weights go on beside it."""
 
 import contextlib
 from collections.abc import Iterator
@@ -6,29 +6,28 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from regard.io.tensors import local
+from regard.io.tensors import local_shard
 
 
-class RunningMean:
+class EMA:
     """m ← m + (1 − β)(w − m) after every step (Polyak 1992; β as in Adam), of all weights that a model learns.
 
-    `shown()` puts the mean into the model, where its weights stay what they are in memory: recorded launches know
-    them by their places.
+    `applied()` copies the average into the model, whose weights keep their storage: CUDA graphs know them by address.
     """
 
-    def __init__(self, model: nn.Module, memory: float) -> None:
-        self.memory = memory
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.decay = decay
         self.weights = {name: p.detach() for name, p in model.named_parameters()}
-        self.values: dict[str, Tensor] = {name: w.clone() for name, w in self.weights.items()}
+        self.shadow: dict[str, Tensor] = {name: w.clone() for name, w in self.weights.items()}
 
     def update(self, step: int) -> None:
-        """Early on it forgets faster: what a model begins with is nothing to remember."""
-        memory = min(self.memory, step / (step + 9))
-        torch._foreach_lerp_(*self._pairs(), 1 - memory)
+        """The decay is smaller in the first steps, so that the initial weights are soon forgotten."""
+        decay = min(self.decay, step / (step + 9))
+        torch._foreach_lerp_(*self._shards(), 1 - decay)
 
     @contextlib.contextmanager
-    def shown(self) -> Iterator[None]:
-        """The model has the mean, and `values` what is trained, within."""
+    def applied(self) -> Iterator[None]:
+        """Inside, the model has the average, and `shadow` the trained weights."""
         self.swap()
         try:
             yield
@@ -36,11 +35,11 @@ class RunningMean:
             self.swap()
 
     def swap(self) -> None:
-        for value, weight in zip(*self._pairs(), strict=True):
-            kept = weight.clone()
-            weight.copy_(value)
-            value.copy_(kept)
+        for shadow, weight in zip(*self._shards(), strict=True):
+            trained = weight.clone()
+            weight.copy_(shadow)
+            shadow.copy_(trained)
 
-    def _pairs(self) -> tuple[list[Tensor], list[Tensor]]:
-        """Mean and weights, of each what this process holds."""
-        return [local(v) for v in self.values.values()], [local(w) for w in self.weights.values()]
+    def _shards(self) -> tuple[list[Tensor], list[Tensor]]:
+        """Average and weights, of each what this process holds."""
+        return [local_shard(s) for s in self.shadow.values()], [local_shard(w) for w in self.weights.values()]

@@ -1,33 +1,37 @@
-"""What a run tells: log.jsonl always, TensorBoard if installed, and a progress bar or plain lines for the person."""
+"""The log of a run: log.jsonl always, TensorBoard if installed, and a progress bar or plain lines on the console."""
 
+import contextlib
 import json
 import math
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
+from rich.progress import Progress as ProgressBar
+from torch import Tensor
 
 from regard.console import Console
-from regard.errors import whole
+from regard.io.atomic import atomic_write
+from regard.io.files import json_safe
 from regard.io.run_folder import LOG
-from regard.training.checkpoint import json_safe
 
-QUIET = 15.0  # seconds between plain lines where there is no terminal
+PLAIN_INTERVAL = 15.0  # seconds between plain lines without a terminal
 
 
-class Log:
+class TrainingLog:
     def __init__(self, run: Path, step: int, steps: int, console: Console | None = None) -> None:
         self.console = console or Console(stderr=True)
         self.path = run / LOG
-        self._forget_after(step)
+        self._truncate_after(step)
         self._file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115
-        self._board = _tensorboard(run, step)
-        self._said, self._began, self._first = 0.0, time.monotonic(), step
-        self.bar: Bar | None = None
+        self._tensorboard = _tensorboard(run, step)
+        self._printed, self._began, self._first_step = 0.0, time.monotonic(), step
+        self.bar: ProgressBar | None = None
         if self.console.is_terminal:
-            self.bar = Bar(
+            self.bar = ProgressBar(
                 TextColumn("{task.description}"),
                 BarColumn(),
                 MofNCompleteColumn(),
@@ -39,9 +43,9 @@ class Log:
             self.bar.start()
             self._task = self.bar.add_task("Training", total=steps, completed=step, note="")
 
-    def _forget_after(self, step: int) -> None:
-        """A run that was killed and resumed repeats steps: their first telling goes, so that each stands once. So does
-        the end of a run."""
+    def _truncate_after(self, step: int) -> None:
+        """Drops the entries after the checkpoint that a run resumes from, so that each step is logged once, and the
+        entry of a run's end."""
         if not self.path.exists():
             return
         kept = []
@@ -52,28 +56,28 @@ class Log:
                     kept.append(line)
             except ValueError:
                 pass  # a line cut by the kill
-        with whole(self.path) as file:
+        with atomic_write(self.path) as file:
             file.writelines(line + "\n" for line in kept)
 
-    def write(self, kind: str, step: int, **values: Any) -> None:
+    def write(self, kind: str, step: int, **values: object) -> None:
         self._file.write(json.dumps(json_safe({"kind": kind, "step": step, **values}), ensure_ascii=False) + "\n")
         self._file.flush()
-        if self._board:
+        if self._tensorboard:
             for name, value in values.items():
                 if isinstance(value, int | float) and math.isfinite(value):
-                    self._board.add_scalar(f"{kind}/{name}", value, step)
+                    self._tensorboard.add_scalar(f"{kind}/{name}", value, step)
 
-    def train(self, step: int, steps: int, loss: float, rate: float, speed: str) -> None:
+    def log_step(self, step: int, steps: int, loss: float, rate: float, speed: str) -> None:
         note = f"training loss {loss:.3f}  {speed}"
         if self.bar:
             self.bar.update(self._task, note=note)
-        elif time.monotonic() - self._said > QUIET or step == steps:
-            self._said = time.monotonic()
-            self.say(f"step {step:,} of {steps:,}  {note}  rate {rate:.2e}  {self._left(step, steps)}")
+        elif time.monotonic() - self._printed > PLAIN_INTERVAL or step == steps:
+            self._printed = time.monotonic()
+            self.info(f"step {step:,} of {steps:,}  {note}  rate {rate:.2e}  {self._time_left(step, steps)}")
 
-    def _left(self, step: int, steps: int) -> str:
-        """How long the rest will take at the pace so far, validations included."""
-        pace = (time.monotonic() - self._began) / max(step - self._first, 1)
+    def _time_left(self, step: int, steps: int) -> str:
+        """At the pace so far, validations included."""
+        pace = (time.monotonic() - self._began) / max(step - self._first_step, 1)
         minutes, seconds = divmod(round(pace * (steps - step)), 60)
         return f"{minutes // 60}:{minutes % 60:02}:{seconds:02} left"
 
@@ -81,35 +85,35 @@ class Log:
         if self.bar:
             self.bar.update(self._task, completed=step)
 
-    def note(self, what: str, done: int, total: int) -> None:
-        """Something else than a step is going on."""
+    def show_progress(self, what: str, done: int, total: int) -> None:
+        """Progress of other work than steps, such as a validation."""
         if self.bar:
             self.bar.update(self._task, note=f"{what} {done:,}" + (f" of {total:,}" if total else ""))
 
-    def say(self, sentence: str) -> None:
+    def info(self, sentence: str) -> None:
         self.console.print(sentence, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
     def close(self) -> None:
         if self.bar:
             self.bar.stop()
         self._file.close()
-        if self._board:
-            self._board.close()
+        if self._tensorboard:
+            self._tensorboard.close()
 
 
-class Silence(Log):
-    """The log of a process that another speaks for."""
+class NullLog(TrainingLog):
+    """The log of a process other than the main one: it writes nothing."""
 
     def __init__(self) -> None:
         self.bar = None
 
-    def write(self, kind: str, step: int, **values: Any) -> None:
+    def write(self, kind: str, step: int, **values: object) -> None:
         pass
 
-    def train(self, step: int, steps: int, loss: float, rate: float, speed: str) -> None:
+    def log_step(self, step: int, steps: int, loss: float, rate: float, speed: str) -> None:
         pass
 
-    def say(self, sentence: str) -> None:
+    def info(self, sentence: str) -> None:
         pass
 
     def close(self) -> None:
@@ -122,3 +126,51 @@ def _tensorboard(run: Path, step: int) -> Any:
     except ImportError:
         return None
     return SummaryWriter(str(run / "tensorboard"), purge_step=step + 1)
+
+
+class ThroughputMeter:
+    """Loss and tokens per second since the last reading, without waiting for the device; validation is not counted."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self.now = now
+        self._losses: list[Tensor] = []
+        self._tokens, self._spent, self._lap, self._waited = 0, 0.0, 0.0, 0.0
+        self._since: float | None = now()
+
+    def add(self, loss: Tensor, tokens: int) -> None:
+        self._losses.append(loss)
+        self._tokens += tokens
+
+    def stop(self) -> None:
+        if self._since is not None:
+            passed = self.now() - self._since
+            self._spent, self._lap, self._since = self._spent + passed, self._lap + passed, None
+
+    def start(self) -> None:
+        self._since = self.now()
+
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Time spent waiting for data."""
+        began = self.now()
+        yield
+        self._waited += self.now() - began
+
+    def read(self) -> tuple[float, float, float]:
+        """Since the last reading: mean loss, tokens per second, and the share of time spent waiting for data."""
+        loss = float(torch.stack(self._losses).mean())
+        self.stop()
+        spent = max(self._spent, 1e-9)
+        speed, waited = self._tokens / spent, self._waited / spent
+        self._losses, self._tokens, self._spent, self._waited = [], 0, 0.0, 0.0
+        self.start()
+        return loss, speed, waited
+
+    def lap(self) -> float:
+        """Seconds of training since the last lap."""
+        running = self._since is not None
+        self.stop()
+        passed, self._lap = self._lap, 0.0
+        if running:
+            self.start()
+        return passed

@@ -1,4 +1,4 @@
-"""Learning rates as pure functions of the step (counted from 1)."""
+"""Learning rate schedules: pure functions of the step, counted from 1."""
 
 import math
 from dataclasses import dataclass
@@ -8,20 +8,20 @@ from regard.config import at_least, option
 
 
 @dataclass(frozen=True)
-class Noam:
+class NoamSchedule:
     """peak · min(√(warmup/step), step/warmup): rises linearly, then falls as 1/√step (Vaswani 2017, eq. 3).
 
     Without a peak it is the paper's: factor · size^-0.5 · warmup^-0.5 at the top.
     """
 
     kind: Literal["noam"] = "noam"
-    warmup: int = option(4000, "steps of rising")
+    warmup: int = option(4000, "steps of linear warmup")
     peak: float | None = option(None, "the highest rate, reached at warmup; none: the paper's, from the model's size")
     factor: float = option(1.0, "multiplies the paper's rate")
 
     def __post_init__(self) -> None:
         at_least(self, 1, "warmup")
-        _finite(self.peak, self.factor)
+        _check_rates(self.peak, self.factor)
 
     def rate(self, step: int, size: int, steps: int) -> float:
         peak = self.peak if self.peak is not None else self.factor * (size * self.warmup) ** -0.5
@@ -29,60 +29,60 @@ class Noam:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Rising:
-    """Rises linearly to the peak; what comes then is `fall`, over the share of the remaining steps that is done."""
+class _Warmup:
+    """Linear warmup to the peak, then `decay`, a function of the share of the remaining steps that is done."""
 
     peak: float = option(1e-3, "the highest rate")
-    warmup: int = option(1000, "steps of rising")
+    warmup: int = option(1000, "steps of linear warmup")
 
     def __post_init__(self) -> None:
         at_least(self, 0, "warmup")
-        _finite(self.peak)
+        _check_rates(self.peak)
 
     def rate(self, step: int, size: int, steps: int) -> float:
         if step < self.warmup:
             return self.peak * step / self.warmup
-        return self.peak * self.fall(min(1.0, (step - self.warmup) / max(1, steps - self.warmup)))
+        return self.peak * self.decay(min(1.0, (step - self.warmup) / max(1, steps - self.warmup)))
 
-    def fall(self, done: float) -> float:
+    def decay(self, done: float) -> float:
         raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cosine(_Rising):
+class CosineSchedule(_Warmup):
     """Rises linearly, then falls along half a cosine to `final` times the peak at the last step."""
 
     kind: Literal["cosine"] = "cosine"
     final: float = option(0.0, "share of the peak at the end")
 
-    def fall(self, done: float) -> float:
+    def decay(self, done: float) -> float:
         return self.final + (1 - self.final) * 0.5 * (1 + math.cos(math.pi * done))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Linear(_Rising):
+class LinearSchedule(_Warmup):
     """Rises linearly, then falls linearly to `final` times the peak at the last step."""
 
     kind: Literal["linear"] = "linear"
     final: float = option(0.0, "share of the peak at the end")
 
-    def fall(self, done: float) -> float:
+    def decay(self, done: float) -> float:
         return 1 - (1 - self.final) * done
 
 
 @dataclass(frozen=True, kw_only=True)
-class Constant(_Rising):
+class ConstantSchedule(_Warmup):
     """The same rate, after rising linearly."""
 
     kind: Literal["constant"] = "constant"
-    warmup: int = option(0, "steps of rising")
+    warmup: int = option(0, "steps of linear warmup")
 
-    def fall(self, done: float) -> float:
+    def decay(self, done: float) -> float:
         return 1.0
 
 
 @dataclass(frozen=True)
-class SlantedTriangle:
+class SlantedTriangleSchedule:
     """Rises linearly for a short while, then falls linearly for the rest, to peak / ratio (Howard 2018, eq. 3).
 
     With cut = ⌊T · cut_frac⌋: p = t/cut before it, then 1 − (t − cut)/(cut · (1/cut_frac − 1));
@@ -99,7 +99,7 @@ class SlantedTriangle:
             raise ValueError(f"cut_frac must be between 0 and 1, not {self.cut_frac}")
         if not 1 <= self.ratio < math.inf:
             raise ValueError(f"ratio must be at least 1, and finite, not {self.ratio}")
-        _finite(self.peak)
+        _check_rates(self.peak)
 
     def rate(self, step: int, size: int, steps: int) -> float:
         cut = max(1, math.floor(steps * self.cut_frac))
@@ -107,9 +107,9 @@ class SlantedTriangle:
         return self.peak * (1 + max(0.0, p) * (self.ratio - 1)) / self.ratio
 
 
-def _finite(*rates: float | None) -> None:
+def _check_rates(*rates: float | None) -> None:
     if not all(rate is None or 0 <= rate < math.inf for rate in rates):
         raise ValueError("a rate must be 0 or more, and finite")
 
 
-ScheduleConfig = Noam | Cosine | Linear | Constant | SlantedTriangle
+ScheduleConfig = NoamSchedule | CosineSchedule | LinearSchedule | ConstantSchedule | SlantedTriangleSchedule

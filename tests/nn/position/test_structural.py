@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from regard import config
-from regard.data.conllu import places
+from regard.data.annotations import tree_positions
 from regard.errors import RegardError
 from regard.models.batch import PairBatch
 from regard.models.transformer import Transformer, TransformerConfig
@@ -26,7 +26,7 @@ DEEP = [0, 1, 2, 3, 2, 1]  # a chain of four words, and two that branch off
 def tree(rows: list[list[int]], words: list[list[int]] | None = None) -> Tree:
     """A place for each word, or for each piece by its word, and one for the end; padded on the right."""
     chosen = words or [list(range(len(heads))) for heads in rows]
-    found = [places(heads)[:, [*pieces, -1]] for heads, pieces in zip(rows, chosen, strict=True)]
+    found = [tree_positions(heads)[:, [*pieces, -1]] for heads, pieces in zip(rows, chosen, strict=True)]
     full = np.zeros((3, len(rows), max(part.shape[1] for part in found)), dtype=np.int64)
     for n, part in enumerate(found):
         full[:, n, : part.shape[1]] = part
@@ -170,7 +170,7 @@ def build(terms: str, **keys: object) -> Transformer:
     torch.manual_seed(0)
     small = {"layers": 2, "size": 16, "inner": 24, "heads": 4, "dropout": 0.0, "init": "xavier", **keys}
     position = {"encoder": {"kind": "structural", "terms": terms, "distance": 3}, "decoder": "sinusoidal"}
-    return config.parse(TransformerConfig, {**small, "position": position}).build(30, 30).double().eval()
+    return config.parse_config(TransformerConfig, {**small, "position": position}).build(30, 30).double().eval()
 
 
 def batch(rows: list[list[int]], target: int = 4) -> PairBatch:
@@ -246,4 +246,4 @@ def test_refused_choices() -> None:
     with pytest.raises(ValueError, match="odd"):
         StructuralConfig().check(Sizes.of(7, 1))
     with pytest.raises(Exception, match="structural positions belong to the encoder, not the decoder"):
-        config.parse(TransformerConfig, {"position": "structural"})
+        config.parse_config(TransformerConfig, {"position": "structural"})

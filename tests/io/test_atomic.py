@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from regard.cli.streams import separate
-from regard.errors import RegardError, whole
+from regard.errors import RegardError
+from regard.io.atomic import atomic_write
 
 
 def write(path: Path, text: str = "new\n") -> None:
-    with whole(path) as file:
+    with atomic_write(path) as file:
         file.write(text)
 
 
@@ -19,13 +20,13 @@ def test_a_regular_file_is_replaced_by_one_rename(tmp_path: Path) -> None:
     path = tmp_path / "out"
     path.write_text("old\n")
     before = path.stat().st_ino
-    with whole(path) as file:
+    with atomic_write(path) as file:
         file.write("new\n")
         file.flush()
         assert path.read_text() == "old\n"
     assert path.read_text() == "new\n"
     assert path.stat().st_ino != before
-    with pytest.raises(ZeroDivisionError), whole(path) as file:
+    with pytest.raises(ZeroDivisionError), atomic_write(path) as file:
         file.write(str(1 / 0))
     assert path.read_text() == "new\n"
     assert os.listdir(tmp_path) == ["out"]

@@ -1,4 +1,4 @@
-"""Downloads of public sets into the cache, checked and laid out as the catalog reads them. Prints nothing."""
+"""Downloads of public datasets into the cache, checked and laid out as the catalog reads them. Prints nothing."""
 
 import gzip
 import hashlib
@@ -11,14 +11,15 @@ import urllib.request
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 from urllib.parse import urlsplit
 
-from regard.data.catalog import lookup
-from regard.data.paths import cache_root
-from regard.data.sets import Fetch, Set
-from regard.errors import RegardError, telling
+from regard.data.catalog import cache_root, find_set
+from regard.data.datasets import Dataset, Download
+from regard.errors import RegardError
+from regard.io.files import os_errors_for
 
-Progress = Callable[[str, int, int | None], None]  # file, bytes so far, bytes in all
+DownloadProgress = Callable[[str, int, int | None], None]  # file, bytes so far, bytes in all
 SQUAD_VALID = {
     "Economic_inequality",
     "Force",
@@ -29,44 +30,44 @@ SQUAD_VALID = {
 }
 
 
-def fetch(name: str, progress: Progress | None = None) -> Path:
+def download_set(name: str, progress: DownloadProgress | None = None) -> Path:
     """Download the set `name`; its folder. Files appear there only when all of them are whole."""
-    entry = lookup(name)
-    if not entry.fetch:
-        where = "it is part of the package" if entry.layout == "embedded" else f"see {entry.home}: {entry.by_hand}"
+    entry = find_set(name)
+    if not entry.downloads:
+        where = "it is part of the package" if entry.layout == "embedded" else f"see {entry.homepage}: {entry.manual}"
         raise RegardError(f"{entry.name} has no download; {where}")
     folder = cache_root() / "data" / entry.name
-    with telling(folder, "written"):
+    with os_errors_for(folder, "written"):
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".getting-", dir=folder) as made:
-            for item in entry.fetch:
-                _one(entry, item, Path(made), progress)
-            for path in sorted(p for p in Path(made).rglob("*") if p.is_file()):
-                place = folder / path.relative_to(made)
-                place.parent.mkdir(parents=True, exist_ok=True)
-                path.replace(place)
+        with tempfile.TemporaryDirectory(prefix=".getting-", dir=folder) as temporary:
+            for item in entry.downloads:
+                _download_one(entry, item, Path(temporary), progress)
+            for path in sorted(p for p in Path(temporary).rglob("*") if p.is_file()):
+                target = folder / path.relative_to(temporary)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                path.replace(target)
     return folder
 
 
-def _one(entry: Set, item: Fetch, folder: Path, progress: Progress | None) -> None:
+def _download_one(entry: Dataset, item: Download, folder: Path, progress: DownloadProgress | None) -> None:
     with tempfile.TemporaryFile() as file:
         digest = _download(entry, item.url, file, progress)
         if item.sha256 and digest != item.sha256:
             raise RegardError(f"{item.url}: not the file the catalog knows (sha256 {digest}); try again later")
         file.seek(0)
         if not item.convert:
-            place = folder / item.to
-            place.parent.mkdir(parents=True, exist_ok=True)
-            with open(place, "wb") as out:
+            target = folder / item.file
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with open(target, "wb") as out:
                 shutil.copyfileobj(file, out)
             return
         try:
             CONVERTERS[item.convert](file, item, folder)
         except (zipfile.BadZipFile, KeyError, ValueError) as error:
-            raise RegardError(f"{item.url}: not laid out as expected ({error}); see {entry.home}") from None
+            raise RegardError(f"{item.url}: not laid out as expected ({error}); see {entry.homepage}") from None
 
 
-def _download(entry: Set, url: str, file: io.IOBase, progress: Progress | None) -> str:
+def _download(entry: Dataset, url: str, file: IO[bytes], progress: DownloadProgress | None) -> str:
     digest, done = hashlib.sha256(), 0
     request = urllib.request.Request(url, headers={"User-Agent": "regard"})
     try:
@@ -79,7 +80,7 @@ def _download(entry: Set, url: str, file: io.IOBase, progress: Progress | None) 
                 if progress is not None:
                     progress(url.rsplit("/", 1)[1], done, size)
     except urllib.error.HTTPError as error:
-        raise RegardError(f"{url}: the server answered {error.code} {error.reason}; see {entry.home}") from None
+        raise RegardError(f"{url}: the server answered {error.code} {error.reason}; see {entry.homepage}") from None
     except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
         reason = getattr(error, "reason", None) or error
         raise RegardError(
@@ -94,20 +95,20 @@ def _download(entry: Set, url: str, file: io.IOBase, progress: Progress | None) 
 # --- converters ---
 
 
-def _member(file: io.IOBase, name: str) -> bytes:
+def _member(file: IO[bytes], name: str) -> bytes:
     """A member of a zip archive; `a.zip!b` is the member b of the archive a.zip inside it."""
     outer, _, inner = name.partition("!")
-    with zipfile.ZipFile(file) as archive:  # type: ignore[arg-type]
+    with zipfile.ZipFile(file) as archive:
         data = archive.read(outer)
     return _member(io.BytesIO(data), inner) if inner else data
 
 
-def _unzip(file: io.IOBase, item: Fetch, folder: Path) -> None:
+def _unzip(file: IO[bytes], item: Download, folder: Path) -> None:
     for member, name in item.members.items():
         (folder / name).write_bytes(_member(file, member))
 
 
-def _tatoeba(file: io.IOBase, item: Fetch, folder: Path) -> None:
+def _tatoeba(file: IO[bytes], item: Download, folder: Path) -> None:
     """English, German and their authors, by tab; all pairs of an English sentence go to the same split."""
     (member,) = item.members
     with (
@@ -121,15 +122,15 @@ def _tatoeba(file: io.IOBase, item: Fetch, folder: Path) -> None:
                 (valid if bucket == 0 else train).write(f"{english}\t{german}\n")
 
 
-def _squad(file: io.IOBase, item: Fetch, folder: Path) -> None:
-    whole = json.loads(file.read())
+def _squad(file: IO[bytes], item: Download, folder: Path) -> None:
+    data = json.loads(file.read())
     for split in ("train", "valid"):
-        articles = [a for a in whole["data"] if (a["title"] in SQUAD_VALID) == (split == "valid")]
+        articles = [a for a in data["data"] if (a["title"] in SQUAD_VALID) == (split == "valid")]
         with gzip.open(folder / f"{split}.json.gz", "wt", encoding="utf-8") as out:
-            json.dump({"version": whole["version"], "data": articles}, out, ensure_ascii=False)
+            json.dump({"version": data["version"], "data": articles}, out, ensure_ascii=False)
 
 
-CONVERTERS: dict[str, Callable[[io.IOBase, Fetch, Path], None]] = {
+CONVERTERS: dict[str, Callable[[IO[bytes], Download, Path], None]] = {
     "unzip": _unzip,
     "tatoeba": _tatoeba,
     "squad": _squad,

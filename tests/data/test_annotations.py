@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard import text
+from regard.data.annotations import check_tree, check_word_count, read_conllu, tree_positions, with_trees
 from regard.data.config import Corpus, Filters
-from regard.data.conllu import beside, check_heads, check_words, places, sentences
-from regard.data.prepared import prepare
-from regard.data.readers import Record
+from regard.data.prepared import prepare_corpora
+from regard.data.readers import TextRecord
 from regard.errors import RegardError
 from regard.text.config import Bpe, Word
 from regard.text.tokenizer import Tokenizer
@@ -47,10 +47,10 @@ UD = """# sent_id = 1
 
 def test_ranges_empty_nodes_and_comments_are_skipped(tmp_path: Path) -> None:
     path = write(tmp_path, UD)
-    assert list(sentences(path)) == [(3, [3, 3, 0]), (10, [0])]  # the lines where their words begin
+    assert list(read_conllu(path)) == [(3, [3, 3, 0]), (10, [0])]  # the lines where their words begin
     packed = tmp_path / "heads.conllu.gz"
     packed.write_bytes(gzip.compress(UD.replace("\n", "\r\n").encode()))
-    assert list(sentences(packed)) == list(sentences(path))
+    assert list(read_conllu(packed)) == list(read_conllu(path))
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_ranges_empty_nodes_and_comments_are_skipped(tmp_path: Path) -> None:
 def test_bad_files_name_the_line(tmp_path: Path, content: str, says: str) -> None:
     path = write(tmp_path, content)
     with pytest.raises(RegardError) as raised:
-        list(sentences(path))
+        list(read_conllu(path))
     assert str(raised.value).startswith(str(path))
     assert says in str(raised.value)
     assert "\n" not in str(raised.value)
@@ -104,8 +104,8 @@ def chain(heads: list[int], word: int) -> list[int]:
 
 @given(trees())
 def test_places_by_walking_up(heads: list[int]) -> None:
-    check_heads(heads, ["here"] * len(heads))
-    depth, enter, leave = places(heads)
+    check_tree(heads, ["here"] * len(heads))
+    depth, enter, leave = tree_positions(heads)
     for i in range(1, len(heads) + 1):
         assert depth[i - 1] == len(chain(heads, i)) - 1
         for j in range(1, len(heads) + 1):
@@ -117,7 +117,7 @@ def test_places_by_walking_up(heads: list[int]) -> None:
 
 
 def test_a_very_deep_tree_is_no_trouble() -> None:
-    depth, _, leave = places(list(range(20_000)))
+    depth, _, leave = tree_positions(list(range(20_000)))
     np.testing.assert_array_equal(depth, np.arange(20_001))
     assert (leave[:-1] == 20_001).all()
 
@@ -127,26 +127,26 @@ def test_a_very_deep_tree_is_no_trouble() -> None:
 
 def test_empty_lines_have_no_sentence(tmp_path: Path) -> None:
     path = write(tmp_path, block([0]) + "\n" + block([2, 0]))
-    records = [Record(n, (line,)) for n, line in enumerate(["", "a", "  ", "b c", ""], 1)]
-    assert [r.heads for r in beside(iter(records), str(path), "text")] == [[], [0], [], [2, 0], []]
+    records = [TextRecord(n, (line,)) for n, line in enumerate(["", "a", "  ", "b c", ""], 1)]
+    assert [r.parents for r in with_trees(iter(records), str(path), "text")] == [[], [0], [], [2, 0], []]
 
 
 def test_too_few_and_too_many_sentences(tmp_path: Path) -> None:
     path = write(tmp_path, block([0]) + block([2, 0]))
-    records = [Record(n, (line,)) for n, line in enumerate(["a", "", "b c", "d"], 1)]
+    records = [TextRecord(n, (line,)) for n, line in enumerate(["a", "", "b c", "d"], 1)]
     with pytest.raises(RegardError, match=r"heads.conllu: the file ends before line 4 of text, which has no sentence"):
-        list(beside(iter(records), str(path), "text"))
+        list(with_trees(iter(records), str(path), "text"))
     with pytest.raises(RegardError, match=r"heads.conllu, line 3: a sentence too many: text has no line left for it"):
-        list(beside(iter(records[:2]), str(path), "text"))
+        list(with_trees(iter(records[:2]), str(path), "text"))
 
 
 def test_words_and_heads_must_be_as_many() -> None:
-    check_words([0, 0, 1, 2, 2], [2, 0, 2], "line 1")
+    check_word_count([0, 0, 1, 2, 2], [2, 0, 2], "line 1")
     for words in ([0, 1], [0, 1, 2, 3], []):
         with pytest.raises(
             RegardError, match=rf"line 7: {max(words, default=-1) + 1} words? in the text, but heads for 3"
         ):
-            check_words(words, [2, 0, 2], "line 7")
+            check_word_count(words, [2, 0, 2], "line 7")
 
 
 # --- the prepared form -------------------------------------------------------------------------------------------
@@ -175,34 +175,36 @@ def tokenizer(config: Word | Bpe) -> Tokenizer:
 @pytest.mark.parametrize("config", [Word(), Bpe(size=16)], ids=["word", "bpe"])
 def test_heads_stay_beside_their_rows(tmp_path: Path, config: Word | Bpe) -> None:
     learned = tokenizer(config)
-    prepared = prepare([corpus(tmp_path)], {"source": learned, "target": learned}, Filters(), tmp_path / "cache")
+    prepared = prepare_corpora(
+        [corpus(tmp_path)], {"source": learned, "target": learned}, Filters(), tmp_path / "cache"
+    )
     assert prepared.number.tolist() == [1, 3, 6]
-    assert [row.tolist() for row in prepared.beside["heads"]] == [[2, 0], [0, 1, 2], [3, 3, 0, 3, 4]]
+    assert [row.tolist() for row in prepared.annotations["heads"]] == [[2, 0], [0, 1, 2], [3, 3, 0, 3, 4]]
 
 
 def test_rows_that_are_cut_keep_the_whole_tree(tmp_path: Path) -> None:
     learned, filters = tokenizer(Bpe(size=16)), Filters(max_length=3, long="truncate")
-    prepared = prepare([corpus(tmp_path)], {"source": learned, "target": learned}, filters, tmp_path / "cache")
+    prepared = prepare_corpora([corpus(tmp_path)], {"source": learned, "target": learned}, filters, tmp_path / "cache")
     assert prepared.columns["source"].lengths.max() == 3
-    assert prepared.beside["heads"][2].tolist() == [3, 3, 0, 3, 4]
+    assert prepared.annotations["heads"][2].tolist() == [3, 3, 0, 3, 4]
 
 
 def test_other_heads_are_other_data(tmp_path: Path) -> None:
     columns = {"source": tokenizer(Word()), "target": tokenizer(Word())}
     without = Corpus(source=corpus(tmp_path).source, target=corpus(tmp_path).target)
-    first = prepare([corpus(tmp_path)], columns, Filters(), tmp_path / "cache")
-    assert prepare([without], columns, Filters(), tmp_path / "cache").beside == {}
+    first = prepare_corpora([corpus(tmp_path)], columns, Filters(), tmp_path / "cache")
+    assert prepare_corpora([without], columns, Filters(), tmp_path / "cache").annotations == {}
     other = [(s, t, [0, *range(1, len(h))] if h else h) for s, t, h in ROWS]
-    second = prepare([corpus(tmp_path, other)], columns, Filters(), tmp_path / "cache")
+    second = prepare_corpora([corpus(tmp_path, other)], columns, Filters(), tmp_path / "cache")
     assert first.fingerprint != second.fingerprint
-    assert second.beside["heads"][0].tolist() == [0, 1]
+    assert second.annotations["heads"][0].tolist() == [0, 1]
 
 
 def test_a_sentence_of_other_words_names_the_line_of_the_text(tmp_path: Path) -> None:
     rows = [*ROWS, ("low low", "f", [0, 1, 1])]
     columns = {"source": tokenizer(Word()), "target": tokenizer(Word())}
     with pytest.raises(RegardError, match=r"train.en \+ .*train.de, line 7: 2 words in the text, but heads for 3"):
-        prepare([corpus(tmp_path, rows)], columns, Filters(), tmp_path / "cache")
+        prepare_corpora([corpus(tmp_path, rows)], columns, Filters(), tmp_path / "cache")
 
 
 @pytest.mark.parametrize("kind", ["word", "bpe"])
