@@ -25,7 +25,7 @@ from regard.io import run_folder as folder
 from regard.recipe import read_recipe
 from regard.data.readers import lines as read
 from regard.decoding import Beam, DecodingConfig, Greedy
-from regard.interop.ct2_engine import FastTranslator, load
+from regard.interop.ct2_engine import CT2Translator, load_ct2
 from regard.io.tensors import weights_of, write_tensors
 
 Run = Callable[[list[str]], list[str]]
@@ -46,9 +46,9 @@ def base(run: Path, home: Path) -> Path:
     return home
 
 
-def direct(translator: FastTranslator, decoding: DecodingConfig, batch: int) -> Run:
+def direct(translator: CT2Translator, decoding: DecodingConfig, batch: int) -> Run:
     source, target = translator.vocabulary
-    names, ids = translator.source_names, translator.ids
+    names, ids = translator.source_tokens, translator.ids
     size, power = (decoding.size, decoding.length_penalty) if isinstance(decoding, Beam) else (1, 0.0)
 
     def run(lines: list[str]) -> list[str]:
@@ -75,7 +75,7 @@ def timed(runs: dict[str, Run], lines: list[str], rounds: int) -> dict[str, tupl
 
 
 def compare(what: str, run: Path, lines: list[str], decoding: DecodingConfig, rounds: int) -> None:
-    translator = load(run, "cpu", "int8")
+    translator = load_ct2(run, "cpu", "int8")
     tried = {str(batch): direct(translator, decoding, batch) for batch in BATCHES}
     seconds = timed(tried, lines, 2)
     best = min(tried, key=lambda name: seconds[name][1])

@@ -45,12 +45,12 @@ def main(told: dict[str, Any], line: Line) -> None:
     import torch
 
     from regard.errors import RegardError
-    from regard.interop.engines import opener
+    from regard.interop.engines import engine_loader
     from regard.serve.schedulers import Job, desks, portrait
 
     torch.set_num_threads(told["threads"])
     try:
-        made = opener(told["engine"], told["precision"])(Path(told["run"]), told["device"])
+        made = engine_loader(told["engine"], told["precision"])(Path(told["run"]), told["device"])
         open_desks = desks(made, line.say, told["places"])
     except (RegardError, OSError) as error:
         line.say(failed=str(error))
