@@ -48,11 +48,11 @@ def base(run: Path, home: Path) -> Path:
 
 def direct(translator: CT2Translator, decoding: DecodingConfig, batch: int) -> Run:
     source, target = translator.vocabulary
-    names, ids = translator.source_tokens, translator.ids
+    tokens, ids = translator.source_tokens, translator.target_ids
     size, power = (decoding.size, decoding.length_penalty) if isinstance(decoding, Beam) else (1, 0.0)
 
     def run(lines: list[str]) -> list[str]:
-        pieces = [[names[i] for i in (*row, source.eos)] for row in source.encode_batch(lines)]
+        pieces = [[tokens[i] for i in (*row, source.eos)] for row in source.encode_batch(lines)]
         found = translator.ct2.translate_batch(
             pieces, beam_size=size, length_penalty=power, max_batch_size=batch, batch_type="tokens",
             max_decoding_length=decoding.limit(max(map(len, pieces))), min_decoding_length=0)  # fmt: skip
