@@ -458,14 +458,14 @@ def serve(
     """Put trained models behind an HTTP API and a page; see docs/serving.md."""
     from regard.cli.serve import keys, named
     from regard.cli.serve import serve as body
-    from regard.serve.settings import Settings
+    from regard.serve.settings import ServerSettings
 
     limits = {"max_length": max_length, "max_texts": max_texts, "max_body": max_body, "max_tokens": max_tokens}
-    times = {"timeout": timeout, "patience": patience, "drain": drain}
-    work = {"engine": engine, "precision": precision, "workers": workers, "threads": threads, "places": places}
+    times = {"timeout": timeout, "client_timeout": patience, "drain": drain}
+    work = {"engine": engine, "precision": precision, "workers": workers, "threads": threads, "slots": places}
     known = keys(api_key, api_key_file)
-    body(Settings(named(runs), host, port, device=device, keys=known, queue=queue, log_text=log_text,
-                  **limits, **times, **work))  # type: ignore[arg-type]  # fmt: skip
+    body(ServerSettings(named(runs), host, port, device=device, keys=known, queue=queue, log_text=log_text,
+                        **limits, **times, **work))  # type: ignore[arg-type]  # fmt: skip
 
 
 @data.command("list")
