@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from regard.cli.main import main
+from regard.cli import main as cli
 from tests.interop import toy
 from tests.interop.opus import LINES, make_trained
 
@@ -28,7 +28,7 @@ def command(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], 
         with open(tmp_path / "stdin", encoding="utf-8") as file:
             monkeypatch.setattr(sys, "stdin", file)
             with pytest.raises(SystemExit) as ended:
-                main()
+                cli.main()
         return (int(ended.value.code or 0), *capfd.readouterr())
 
     return run

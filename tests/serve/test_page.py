@@ -343,8 +343,8 @@ def test_chinese_readers_are_spoken_to_in_chinese(visit: Visit) -> None:
     expect(tabs.first).to_have_text("Translate")
     visit.page.get_by_role("button", name="中文").click()
     expect(tabs).to_have_text(names)
-    keys = "async () => Object.values((await import('/static/messages.js')).MESSAGES).map(each => Object.keys(each).sort())"
-    english, chinese = visit.page.evaluate(keys)
+    messages = "Object.values((await import('/static/messages.js')).MESSAGES)"
+    english, chinese = visit.page.evaluate(f"async () => {messages}.map(each => Object.keys(each).sort())")
     assert english == chinese
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from tools.toy_runs import STEPS, losses, machine
 
 import regard
+from tools.toy_runs import STEPS, losses, machine
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "runs"
 NAMES = sorted(path.name for path in FIXTURES.iterdir() if path.is_dir())
