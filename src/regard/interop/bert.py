@@ -6,7 +6,7 @@ fine-tuned here are written with Hugging Face's class for their task.
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from torch import Tensor, nn
 
@@ -113,7 +113,9 @@ def bert_config_from_hf(hf_config: HFConfig, origin: object) -> BertConfig:
     return config.parse(BertConfig, config.wrap(values, str(origin)))
 
 
-def bert_config_to_hf(model: BertConfig, vocab_size: int, architecture: str = "BertForPreTraining") -> dict[str, Any]:
+def bert_config_to_hf(
+    model: BertConfig, vocab_size: int, architecture: str = "BertForPreTraining"
+) -> dict[str, object]:
     """Hugging Face's config without ids of special tokens; RegardError where the model is no BERT of theirs."""
     hf_config = {
         **{key: value for key, value in FIXED.items() if key != "position_embedding_type"},
@@ -174,7 +176,7 @@ def _module(recipe: Recipe, tokenizer: Tokenizer, hf_config: HFConfig) -> tuple[
 
 def _task_and_keys(
     checkpoint: Checkpoint, hf_weights: Mapping[str, Tensor], length: int
-) -> tuple[dict[str, Any], KeyMap]:
+) -> tuple[dict[str, object], KeyMap]:
     """The task whose head the checkpoint has, as a section of a recipe, and the names of the weights."""
     prefix = "bert." if any(name.startswith("bert.") for name in hf_weights) else ""
     mlm, nsp = "cls.predictions.bias" in hf_weights, "cls.seq_relationship.weight" in hf_weights
@@ -194,11 +196,11 @@ def _task_and_keys(
 POOLINGS = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max"}
 
 
-def _sentence_transformer(checkpoint: Checkpoint) -> dict[str, Any]:
+def _sentence_transformer(checkpoint: Checkpoint) -> dict[str, object]:
     """Pooling and length of a model of Sentence Transformers, where the folder has its files."""
     origin, modules = checkpoint.folder, checkpoint.json("modules.json", [])
     names = [str(module.get("type", "")).rsplit(".", 1)[-1] for module in modules]
-    options: dict[str, Any] = {"normalise": "Normalize" in names}
+    options: dict[str, object] = {"normalise": "Normalize" in names}
     for module, name in zip(modules, names, strict=True):
         if name == "Pooling":
             pooling = checkpoint.json(f"{module['path']}/config.json")
@@ -256,7 +258,7 @@ def _architecture(task: TaskConfig) -> tuple[str, KeyMap]:
     return ARCHITECTURES[task.head if isinstance(task, EmbeddingConfig) else task.kind]
 
 
-def _labels(loaded: Embedder | Reader) -> dict[str, Any]:
+def _labels(loaded: Embedder | Reader) -> dict[str, object]:
     if loaded.recipe.task.kind == "regress":
         return {"num_labels": 1, "problem_type": "regression"}
     names = loaded.labels if isinstance(loaded, Reader) else []

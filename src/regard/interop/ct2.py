@@ -28,7 +28,15 @@ from regard.models.transformer import Transformer, TransformerConfig
 from regard.nn.attention import MultiHeadAttention, SharedQueryKey
 from regard.nn.embedding import BiasedOutput
 from regard.nn.layout import Layout
-from regard.nn.position import AlibiConfig, PositionConfig, RelativeConfig, RotaryConfig, T5Config
+from regard.nn.position import (
+    AlibiConfig,
+    LearnedConfig,
+    PositionConfig,
+    RelativeConfig,
+    RotaryConfig,
+    SinusoidalConfig,
+    T5Config,
+)
 from regard.nn.score import General, GeneralConfig
 from regard.predict.translation import Translator
 
@@ -86,7 +94,7 @@ def export_ct2(translator: Translator, run: Path, out: Path, precision: str) -> 
     spec.validate()
     spec.optimize(quantization=precision)
     spec.save(str(out))
-    (out / METADATA).write_text(json.dumps({"made_from": fingerprint(run)}), encoding="utf-8")
+    (out / METADATA).write_text(json.dumps({"made_from": export_fingerprint(run)}), encoding="utf-8")
     summary = write_example(translator, names, folder.home_of(run) / "tokenizer", out)
     return f"a CTranslate2 model in {precision}; {summary}"
 
@@ -95,7 +103,7 @@ def cached_export(run: Path, precision: str) -> Path:
     """The export beside the model; written if it is not there, or if the model has changed since."""
     export = run / f"ct2-{precision}"
     try:
-        if json.loads((export / METADATA).read_text(encoding="utf-8"))["made_from"] == fingerprint(run):
+        if json.loads((export / METADATA).read_text(encoding="utf-8"))["made_from"] == export_fingerprint(run):
             return export
     except (OSError, ValueError, KeyError, TypeError):
         pass  # absent, or damaged: written anew
@@ -108,7 +116,7 @@ def cached_export(run: Path, precision: str) -> Path:
     return export
 
 
-def fingerprint(run: Path) -> str:
+def export_fingerprint(run: Path) -> str:
     """Version, weights and config that an export depends on, as one line."""
     files = [*sorted(run.glob("model*.safetensors")), folder.home_of(run) / folder.CONFIG]
     return " ".join([str(VERSION), *(file_hash(path) for path in files)])
@@ -127,7 +135,9 @@ def position_limits(recipe: "Recipe") -> dict[str, int | None]:
 
     def limit(side: str) -> int | None:
         position = model.position.of(side)[0]
-        return min(count, getattr(position, "length", count)) if position.kind in ABSOLUTE else None
+        if isinstance(position, LearnedConfig):
+            return min(count, position.length)
+        return count if position.kind in ABSOLUTE else None
 
     return {side: limit(side) for side in ("encoder", "decoder")}
 
@@ -144,7 +154,7 @@ def _unsupported_reasons(model: "ModelConfig") -> list[str]:
             reasons.append(
                 f"model.position.{side} is a list, where CTranslate2 has one for all layers (but for relative)"
             )
-        if any(getattr(p, "join", "add") != "add" for p in positions):
+        if any(isinstance(p, SinusoidalConfig | LearnedConfig) and p.join != "add" for p in positions):
             reasons.append(f"model.position.{side} joins by concat, where CTranslate2 adds")
         attention = model.attention.encoder if side == "encoder" else model.attention.decoder
         scores = [attention.layer(n).score for n in range(model.decoder_layers or model.layers)]
@@ -256,9 +266,9 @@ def _rows(linear: nn.Linear, rows: slice) -> tuple[Tensor, Tensor]:
 
 def _set_feed_forward(spec: Spec, network: Any, norm: nn.Module) -> None:
     parts = list(zip(network.expand.weight.chunk(network.parts), network.expand.bias.chunk(network.parts), strict=True))
-    names = ("linear_0", "linear_0_noact")  # with the activation, and, for gates, without
-    for name, (weight, bias) in zip(names, parts, strict=False):
-        getattr(spec, name).weight, getattr(spec, name).bias = _array(weight), _array(bias)
+    linears = [spec.linear_0, spec.linear_0_noact] if len(parts) == 2 else [spec.linear_0]  # the gate, and the rest
+    for linear, (weight, bias) in zip(linears, parts, strict=True):
+        linear.weight, linear.bias = _array(weight), _array(bias)
     spec.linear_1.weight, spec.linear_1.bias = _array(network.contract.weight), _array(network.contract.bias)
     _set_norm(spec.layer_norm, norm)
 
@@ -270,11 +280,11 @@ def _set_norm(spec: Spec, norm: Any) -> None:
 # --- positions inside attention -------------------------------------------------------------------------------------
 
 
-def _position_options(config: PositionConfig) -> dict[str, Any]:
+def _position_options(config: PositionConfig) -> dict[str, object]:
     """Arguments of an encoder or decoder specification for a kind of position."""
     if isinstance(config, RotaryConfig):
         return {"rotary_dim": 0, "rotary_interleave": config.layout == "interleaved", "rotary_base": config.base}
-    options: Mapping[type, dict[str, Any]] = {
+    options: Mapping[type, dict[str, object]] = {
         RelativeConfig: {"relative_position": True},
         T5Config: {"relative_attention_bias": True},
         AlibiConfig: {"alibi": True},

@@ -8,7 +8,6 @@ import json
 import re
 import shutil
 from pathlib import Path
-from typing import Any
 
 from regard.decoding import Beam, DecodingConfig, Sample
 from regard.examples.vocabulary import Vocabulary
@@ -181,10 +180,10 @@ def _decoding(translator: Translator, packages: list[str]) -> str:
     return text
 
 
-def _search_options(translator: Translator, names: list[str]) -> dict[str, Any]:
+def _search_options(translator: Translator, names: list[str]) -> dict[str, object]:
     """The recipe's search as arguments of `translate_batch`."""
     decoding: DecodingConfig = translator.recipe.decoding
-    options: dict[str, Any] = {"beam_size": 1}
+    options: dict[str, object] = {"beam_size": 1}
     if isinstance(decoding, Beam):
         options = {"beam_size": decoding.size, "length_penalty": decoding.length_penalty}
     return options | {

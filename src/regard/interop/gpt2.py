@@ -5,7 +5,6 @@ Matrices are [in, out] there, and queries, keys and values come from one.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
@@ -103,7 +102,7 @@ def gpt2_config_from_hf(hf_config: HFConfig, origin: object) -> LanguageModelCon
     return config.parse(LanguageModelConfig, config.wrap(values, str(origin)))
 
 
-def gpt2_config_to_hf(model: LanguageModelConfig, vocab_size: int) -> dict[str, Any]:
+def gpt2_config_to_hf(model: LanguageModelConfig, vocab_size: int) -> dict[str, object]:
     """Hugging Face's config without ids of special tokens; RegardError where the model is no GPT-2."""
     hf_config = {
         **FIXED,
@@ -142,7 +141,7 @@ def import_gpt2(checkpoint: Checkpoint, out: Path) -> ImportedModel:
     return ImportedModel(recipe, weights, lambda out: tokenizer.save(out / TOKENIZER))
 
 
-def _gpt2_tokenizer(checkpoint: Checkpoint, vocab_size: int) -> tuple[Tokenizer, dict[str, Any]]:
+def _gpt2_tokenizer(checkpoint: Checkpoint, vocab_size: int) -> tuple[Tokenizer, dict[str, object]]:
     """GPT-2's own vocabulary, and the sections of the recipe about it."""
     origin = checkpoint.folder
     tokenizer = from_gpt2(origin / "vocab.json", origin / "merges.txt")

@@ -5,7 +5,7 @@ OPUS-MT's own files stay what they were. Other kinds become a `tokenizer.json`, 
 
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from regard import config
 from regard.errors import RegardError
@@ -57,7 +57,7 @@ def _write_sections(recipe: "Recipe", out: Path) -> Path:
     return own
 
 
-def read_tokenizer(origin: Path, vocab_size: int) -> tuple[Tokenizer, dict[str, Any]] | None:
+def read_tokenizer(origin: Path, vocab_size: int) -> tuple[Tokenizer, dict[str, object]] | None:
     """What `write_tokenizer` wrote: the vocabulary, and the sections of the recipe; None in other folders."""
     path = origin / TOKENIZER.parent / SECTIONS
     if not path.is_file():
@@ -92,7 +92,7 @@ def _write_fast(tokenizer: Tokenizer, names: list[str], out: Path, template: Tem
     special = dict(tokenizer.special)
     if template == "around":
         special |= {"cls": tokenizer.bos, "sep": tokenizer.eos}
-    tokenizer_config: dict[str, Any] = {f"{name}_token": names[i] for name, i in special.items()}
+    tokenizer_config: dict[str, object] = {f"{name}_token": names[i] for name, i in special.items()}
     segments = ["token_type_ids"] if template == "around" else []  # GPT-2 would take them for token ids
     tokenizer_config["model_input_names"] = ["input_ids", *segments, "attention_mask"]
     if template == "end":  # a text to translate that spells </s> is text; prompts of the others may name special tokens

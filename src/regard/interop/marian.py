@@ -8,7 +8,6 @@ import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -174,7 +173,7 @@ def _unsupported_keys(hf_config: HFConfig) -> list[str]:
     return reasons
 
 
-def marian_decoding_from_hf(hf_config: HFConfig) -> dict[str, Any]:
+def marian_decoding_from_hf(hf_config: HFConfig) -> dict[str, object]:
     """The decoding section of a recipe, as the checkpoint's generation config says."""
     beams = hf_config.get("num_beams") or 1
     if beams == 1:
@@ -188,7 +187,7 @@ def marian_decoding_from_hf(hf_config: HFConfig) -> dict[str, Any]:
 
 def marian_config_to_hf(
     model: TransformerConfig, vocab_sizes: tuple[int, int], special: Mapping[str, int], positions: int
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Hugging Face's config; `positions` is the size of its table of positions."""
     decoder = model.decoder_layers or model.layers
     return {
@@ -278,7 +277,7 @@ def import_marian(checkpoint: Checkpoint, out: Path) -> ImportedModel:
     return ImportedModel(recipe, weights, save_tokenizer)
 
 
-def _vocabulary(checkpoint: Checkpoint) -> tuple[Vocabulary, list[Path], dict[str, Any]]:
+def _vocabulary(checkpoint: Checkpoint) -> tuple[Vocabulary, list[Path], dict[str, object]]:
     """The two tokenizers, the files they come from, and the sections of the recipe about them."""
     origin, hf_config = checkpoint.folder, checkpoint.config
     if (origin / TOKENIZER / SECTIONS).is_file():  # exported by regard
@@ -349,9 +348,9 @@ def _marian_layout(translator: Translator, model: TransformerConfig) -> dict[str
     return permute_features(weights, sines_first(model.size)) if layouts == {"interleaved"} else weights
 
 
-def _generation_config(translator: Translator, special: dict[str, int], positions: int) -> dict[str, Any]:
+def _generation_config(translator: Translator, special: dict[str, int], positions: int) -> dict[str, object]:
     decoding = translator.recipe.decoding
-    beam: dict[str, Any] = {}
+    beam: dict[str, object] = {}
     if isinstance(decoding, Beam):  # Hugging Face divides by nᵅ; for another penalty its default α stays
         beam = {"num_beams": decoding.size, "early_stopping": True}
         beam |= {"length_penalty": decoding.length_penalty} if decoding.penalty == "power" else {}

@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 import regard
 from regard.serve import schemas
 from regard.serve.http import ServerLog, shutting_down
-from regard.serve.messages import Item, Reply, RequestOptions, Result, character_count
+from regard.serve.messages import Item, RequestOptions, Result, WorkerReply, character_count
 from regard.serve.pool import Replies, ServedModel, WorkerPool
 from regard.serve.settings import RequestError, ServerSettings
 
@@ -116,11 +116,11 @@ def sse_event(data: Mapping[str, object]) -> bytes:
     return f"data: {json.dumps(data, ensure_ascii=False)}\n\n".encode(errors="replace")
 
 
-async def sse_events(first: Reply, rest: Replies) -> AsyncGenerator[bytes, None]:
+async def sse_events(first: WorkerReply, rest: Replies) -> AsyncGenerator[bytes, None]:
     """A stream as server-sent events; an error in the middle of it is its last event."""
     try:
         async with aclosing(rest):
-            reply: Reply | None = first
+            reply: WorkerReply | None = first
             while reply and "piece" in reply:
                 yield sse_event({"text": reply["piece"]})
                 reply = await anext(rest, None)

@@ -47,7 +47,7 @@ class Capabilities(TypedDict, total=False):
     languages: list[str]
 
 
-class Reply(TypedDict, total=False):
+class WorkerReply(TypedDict, total=False):
     """A message of a worker; `id` is the request's. A stream ends with `done`, any other request with `results`."""
 
     id: int

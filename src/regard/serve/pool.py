@@ -14,12 +14,12 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from pathlib import Path
 
 from regard.errors import RegardError
-from regard.serve.messages import Capabilities, Item, Reply, RequestOptions, WorkerConfig
+from regard.serve.messages import Capabilities, Item, RequestOptions, WorkerConfig, WorkerReply
 from regard.serve.settings import RequestError, ServerSettings
 
 MAX_REPLY_BYTES = 1 << 27
 RESTART_DELAY = (0.1, 30.0)  # seconds: at first, and at most
-Replies = AsyncGenerator[Reply, None]
+Replies = AsyncGenerator[WorkerReply, None]
 LogEvent = Callable[..., None]  # (event, **fields)
 
 
@@ -32,7 +32,7 @@ class Worker:
 
     def __init__(self, config: WorkerConfig) -> None:
         self.config, self.ready = config, False
-        self.pending: dict[int | None, asyncio.Queue[Reply | None]] = {}  # by request; None: the worker has died
+        self.pending: dict[int | None, asyncio.Queue[WorkerReply | None]] = {}  # by request; None: the worker has died
         self.texts = 0  # of pending requests
 
     async def start(self) -> Capabilities:
@@ -44,7 +44,7 @@ class Worker:
         )
         theirs.close()
         self.reader, self.writer = await asyncio.open_connection(sock=ours, limit=MAX_REPLY_BYTES)
-        first: Reply = json.loads(await self.reader.readline() or b"{}")
+        first: WorkerReply = json.loads(await self.reader.readline() or b"{}")
         if "hello" not in first:
             await self.stop()
             raise RegardError(first.get("failed") or f"{self.config['run']}: its worker ended before it was ready")
@@ -59,7 +59,7 @@ class Worker:
         """Hand replies to the requests that wait for them, until the process ends."""
         with contextlib.suppress(ConnectionError, ValueError):
             while line := await self.reader.readline():
-                reply: Reply = json.loads(line)
+                reply: WorkerReply = json.loads(line)
                 if queue := self.pending.get(reply.get("id")):
                     queue.put_nowait(reply)
         self.ready = False
@@ -81,7 +81,7 @@ class Worker:
         self, id: int, op: str, items: Sequence[Item], options: RequestOptions, deadline: float
     ) -> Replies:
         """Replies to a request, until the last; closing the generator earlier cancels it."""
-        queue: asyncio.Queue[Reply | None] = asyncio.Queue()
+        queue: asyncio.Queue[WorkerReply | None] = asyncio.Queue()
         self.pending[id], last = queue, False
         self.texts += len(items)
         self._send({"id": id, "op": op, "items": items, "options": options})
@@ -231,7 +231,7 @@ class WorkerPool:
         finally:
             model.texts -= len(items)
 
-    async def request(self, model: ServedModel, op: str, items: Sequence[Item], options: RequestOptions) -> Reply:
+    async def request(self, model: ServedModel, op: str, items: Sequence[Item], options: RequestOptions) -> WorkerReply:
         """The one reply to a request that is not a stream."""
         async with contextlib.aclosing(self.stream(model, op, items, options)) as replies:
             return await anext(replies)

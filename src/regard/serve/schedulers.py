@@ -22,7 +22,7 @@ from regard.predict.continuous import OpenTranslator
 from regard.predict.long_text import Segments
 from regard.predict.options import DRAWN, chosen, translating
 from regard.predict.translation import Translation, Translator, different
-from regard.serve.messages import Capabilities, Item, Reply, RequestOptions, Result, character_count
+from regard.serve.messages import Capabilities, Item, RequestOptions, Result, WorkerReply, character_count
 
 MAX_BATCH_ITEMS = 64
 MAX_BATCH_CHARACTERS = 20_000  # about
@@ -30,7 +30,7 @@ LoadedModel = Any  # what `regard.load` returns; its methods say which operation
 
 
 class Send(Protocol):
-    def __call__(self, **message: Unpack[Reply]) -> None: ...
+    def __call__(self, **message: Unpack[WorkerReply]) -> None: ...
 
 
 @dataclass
@@ -334,7 +334,7 @@ def batch_size(items: Sequence[Item]) -> int:
 # --- streams of generated text -------------------------------------------------------------------------------------
 
 
-def _generate(model: LoadedModel, prompt: Item, options: RequestOptions) -> Iterator[Reply]:
+def _generate(model: LoadedModel, prompt: Item, options: RequestOptions) -> Iterator[WorkerReply]:
     limits = {key: value for key, value in options.items() if key in ("max_tokens", "stop") and value}
     decoding = chosen(model.recipe.decoding, None, {name: options.get(name) for name in DRAWN})
     if isinstance(decoding, Sample) and options.get("seed") is None:
@@ -351,7 +351,7 @@ def _generate(model: LoadedModel, prompt: Item, options: RequestOptions) -> Iter
             yield {"done": piece.whole.ended}
 
 
-def _chat(model: LoadedModel, history: Item, options: RequestOptions) -> Iterator[Reply]:
+def _chat(model: LoadedModel, history: Item, options: RequestOptions) -> Iterator[WorkerReply]:
     if "seed" not in options and (isinstance(model.recipe.decoding, Sample) or options.keys() & set(DRAWN)):
         options = {**options, "seed": secrets.randbits(31)}
     pieces = model.stream(history, **options) if hasattr(model, "stream") else [model.reply(history, **options)]
@@ -360,7 +360,7 @@ def _chat(model: LoadedModel, history: Item, options: RequestOptions) -> Iterato
     yield {"done": "end"}
 
 
-Stream = Callable[[LoadedModel, Item, RequestOptions], Iterator[Reply]]
+Stream = Callable[[LoadedModel, Item, RequestOptions], Iterator[WorkerReply]]
 STREAMS: dict[str, tuple[str, Stream]] = {"generate": ("generate", _generate), "chat": ("reply", _chat)}  # by method
 
 
@@ -369,7 +369,7 @@ class StreamScheduler:
 
     def __init__(self, model: LoadedModel, send: Send, operations: dict[str, Stream]) -> None:
         self.model, self.send, self.operations, self.ops = model, send, operations, tuple(operations)
-        self.streams: dict[int, Iterator[Reply]] = {}  # by request
+        self.streams: dict[int, Iterator[WorkerReply]] = {}  # by request
 
     @property
     def busy(self) -> bool:
@@ -386,7 +386,7 @@ class StreamScheduler:
         for id, stream in list(self.streams.items()):
             try:
                 reply = next(stream)
-                message: Reply = {"id": id, **reply}
+                message: WorkerReply = {"id": id, **reply}
                 self.send(**message)
                 if "done" in reply:
                     del self.streams[id]

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Unpack
 
-from regard.serve.messages import Reply, WorkerConfig
+from regard.serve.messages import WorkerConfig, WorkerReply
 
 CHUNK = 1 << 16
 
@@ -36,7 +36,7 @@ class Channel:
             if len(data) < CHUNK and not wait:
                 return
 
-    def send(self, **message: Unpack[Reply]) -> None:
+    def send(self, **message: Unpack[WorkerReply]) -> None:
         try:
             self.sock.sendall(json.dumps(message, ensure_ascii=False).encode(errors="replace") + b"\n")
         except OSError:  # the server has gone
