@@ -46,8 +46,8 @@ def their_model(shape: str) -> torch.nn.Module:
 
 
 def our_model(theirs: torch.nn.Module) -> Pretraining:
-    ours = bert.config_here(theirs.config.to_dict(), "there").pretraining(ENTRIES).double().eval()
-    load_weights(ours, bert.PRETRAINING.to_ours(theirs.state_dict(), unique_state_dict(ours), "there"), "there")
+    ours = bert.bert_config_from_hf(theirs.config.to_dict(), "there").pretraining(ENTRIES).double().eval()
+    load_weights(ours, bert.PRETRAINING.from_hf(theirs.state_dict(), unique_state_dict(ours), "there"), "there")
     return ours
 
 
@@ -106,7 +106,7 @@ def test_the_loss_of_pretraining_and_its_gradients() -> None:
     torch.testing.assert_close(found, expected, atol=1e-9, rtol=1e-9)
     found.backward()
     expected.backward()
-    gradients = bert.PRETRAINING.to_ours(
+    gradients = bert.PRETRAINING.from_hf(
         {name: p.grad for name, p in theirs.named_parameters()}, unique_state_dict(ours), "gradients"
     )
     for name, p in ours.named_parameters():
@@ -117,11 +117,11 @@ def test_the_loss_of_pretraining_and_its_gradients() -> None:
 def test_there_and_back(shape: str) -> None:
     theirs = their_model(shape)
     ours = our_model(theirs)
-    back = bert.PRETRAINING.to_theirs(unique_state_dict(ours), "here")
+    back = bert.PRETRAINING.to_hf(unique_state_dict(ours), "here")
     kept = {name: p for name, p in theirs.state_dict().items() if "decoder" not in name}
     assert set(back) == set(kept)
     assert all(torch.equal(back[name], kept[name]) for name in kept)
-    said = bert.config_there(ours.body.config, ENTRIES)
+    said = bert.bert_config_to_hf(ours.body.config, ENTRIES)
     again = transformers.BertForPreTraining(transformers.BertConfig(**said)).double().eval()
     assert not again.load_state_dict(back, strict=False).unexpected_keys
     b = batch()
@@ -140,20 +140,22 @@ def test_the_body_alone_from_any_file() -> None:
     old = {n.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): p
            for n, p in bare.items()}  # fmt: skip
     assert old.keys() != bare.keys()
-    among = bert.BODY.under("", "bert.").beside(bert.POOLER.under("", "bert.") + bert.WORDS + bert.SENTENCE)
-    alone = bert.BODY.beside(bert.POOLER)
+    among = bert.BODY.with_prefix("", "bert.").ignoring(
+        bert.POOLER.with_prefix("", "bert.") + bert.MLM_HEAD + bert.NSP_HEAD
+    )
+    alone = bert.BODY.ignoring(bert.POOLER)
     old |= {"embeddings.position_ids": torch.arange(24)[None]}
     for tensors, keys in ((whole, among), (bare, alone), (old, alone)):
-        found = keys.to_ours(tensors, own, "there")
+        found = keys.from_hf(tensors, own, "there")
         assert set(found) == set(own)
         assert all(torch.equal(found[name], own[name]) for name in own)
 
 
 def test_what_cannot_be_said_is_refused() -> None:
     with pytest.raises(RegardError, match="position_embedding_type is relative_key, not absolute"):
-        bert.config_here({"position_embedding_type": "relative_key"}, "there")
+        bert.bert_config_from_hf({"position_embedding_type": "relative_key"}, "there")
     with pytest.raises(RegardError, match=r"there: .*layers"):
-        bert.config_here({"num_hidden_layers": "many"}, "there")
+        bert.bert_config_from_hf({"num_hidden_layers": "many"}, "there")
     other = BertConfig(residual="pre_norm", attention=AttentionConfig(pattern="window(4)"))
     with pytest.raises(RegardError, match=r"residual is pre_norm, attention\.pattern is window\(4\)"):
-        bert.config_there(other, ENTRIES)
+        bert.bert_config_to_hf(other, ENTRIES)
