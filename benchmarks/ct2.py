@@ -25,7 +25,7 @@ from regard.io import run_folder as folder
 from regard.recipe import read_recipe
 from regard.data.readers import read_lines as read
 from regard.decoding import Beam, DecodingConfig, Greedy
-from regard.interop.ct2_engine import FastTranslator, load
+from regard.interop.ct2_engine import CT2Translator, load_ct2
 from regard.io.tensors import unique_state_dict, write_tensors
 
 Run = Callable[[list[str]], list[str]]
@@ -46,13 +46,13 @@ def base(run: Path, home: Path) -> Path:
     return home
 
 
-def direct(translator: FastTranslator, decoding: DecodingConfig, batch: int) -> Run:
+def direct(translator: CT2Translator, decoding: DecodingConfig, batch: int) -> Run:
     source, target = translator.vocabulary
-    names, ids = translator.source_names, translator.ids
+    tokens, ids = translator.source_tokens, translator.target_ids
     size, power = (decoding.size, decoding.length_penalty) if isinstance(decoding, Beam) else (1, 0.0)
 
     def run(lines: list[str]) -> list[str]:
-        pieces = [[names[i] for i in (*row, source.eos)] for row in source.encode_batch(lines)]
+        pieces = [[tokens[i] for i in (*row, source.eos)] for row in source.encode_batch(lines)]
         found = translator.ct2.translate_batch(
             pieces, beam_size=size, length_penalty=power, max_batch_size=batch, batch_type="tokens",
             max_decoding_length=decoding.limit(max(map(len, pieces))), min_decoding_length=0)  # fmt: skip
@@ -75,7 +75,7 @@ def timed(runs: dict[str, Run], lines: list[str], rounds: int) -> dict[str, tupl
 
 
 def compare(what: str, run: Path, lines: list[str], decoding: DecodingConfig, rounds: int) -> None:
-    translator = load(run, "cpu", "int8")
+    translator = load_ct2(run, "cpu", "int8")
     tried = {str(batch): direct(translator, decoding, batch) for batch in BATCHES}
     seconds = timed(tried, lines, 2)
     best = min(tried, key=lambda name: seconds[name][1])

@@ -143,9 +143,9 @@ def by_hugging_face(model: nn.Module, device: torch.device, dtype: torch.dtype |
 def by_ctranslate2(model: nn.Module, device: torch.device, kind: str, batch: int) -> Run:
     import ctranslate2
 
-    from regard.interop.ct2 import specification
+    from regard.interop.ct2 import build_spec
 
-    spec = specification(model.cpu(), 512)
+    spec = build_spec(model.cpu(), 512)
     words = [f"w{n}" for n in range(ENTRIES)]
     words[EOS], words[BOS] = "</s>", "<s>"
     spec.register_source_vocabulary(words)

@@ -53,11 +53,11 @@ class Theirs(nn.Module):
         import transformers
 
         super().__init__()
-        said = bert.config_there(mine.config, entries, f"BertFor{kind}")
+        said = bert.bert_config_to_hf(mine.config, entries, f"BertFor{kind}")
         config = transformers.BertConfig(**said, num_labels=outputs, attn_implementation="sdpa")
         self.model, self.kind = getattr(transformers, f"BertFor{kind}")(config), kind
         wanted = set(self.model.state_dict()) - {"bert.embeddings.position_ids"}
-        given = keys.to_theirs(unique_state_dict(mine), "here")
+        given = keys.to_hf(unique_state_dict(mine), "here")
         assert set(given) == wanted, set(given) ^ wanted
         self.model.load_state_dict(given, strict=False)
 
@@ -86,8 +86,8 @@ class Theirs(nn.Module):
 
 FORMS = {
     "classify": ("SequenceClassification", bert.CLASSIFIER),
-    "tag": ("TokenClassification", bert.TAGGER),
-    "answer": ("QuestionAnswering", bert.ANSWERER),
+    "tag": ("TokenClassification", bert.TOKEN_CLASSIFIER),
+    "answer": ("QuestionAnswering", bert.QUESTION_ANSWERING),
     "choose": ("MultipleChoice", bert.CLASSIFIER),
 }
 

@@ -31,9 +31,9 @@ CROWD = 128  # clients
 FILE = """
 import statistics, sys, time
 from pathlib import Path
-from regard.interop.engines import opener
+from regard.interop.engines import engine_loader
 run, engine, path, rounds = sys.argv[1:]
-made = opener(engine, None)(Path(run), "auto")
+made = engine_loader(engine, None)(Path(run), "auto")
 lines = Path(path).read_text(encoding="utf-8").splitlines()
 made.translate(lines[:200])
 speeds, work = [], time.process_time()

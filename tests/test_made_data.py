@@ -7,7 +7,7 @@ import pytest
 
 from regard.data import catalog, formats
 from regard.data.datasets import DATASETS
-from regard.interop.bert_folder import import_bert
+from regard.interop.families import import_checkpoint
 from tests import made_data
 
 
@@ -48,7 +48,7 @@ def test_equal_arguments_give_equal_bytes(tmp_path: Path) -> None:
 
 def test_the_bert_is_one_of_hugging_face(tmp_path: Path) -> None:
     folder = made_data.make_bert(tmp_path / "hf", layers=1, size=16, inner=24, heads=2)
-    made = import_bert(folder, tmp_path / "run")
+    made = import_checkpoint(folder, tmp_path / "run")
     assert made.recipe.model.layers == 1
     transformers = pytest.importorskip("transformers")
     _, report = transformers.BertModel.from_pretrained(folder, output_loading_info=True)

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from regard.serve.settings import Settings
+from regard.serve.settings import ServerSettings
 from tests.gpu.recipes import Commands, overrides, read
 from tests.gpu.report import step
 from tests.gpu.scheduler import Item
@@ -58,9 +58,10 @@ class Worker:
     """A worker process, and our end of its socket."""
 
     def __init__(self, run: Path, device: str, precision: str | None) -> None:
-        settings = Settings(runs={"it": run}, device=device, precision=precision)
+        settings = ServerSettings(runs={"it": run}, device=device, precision=precision)
         ours, theirs = socket.socketpair()
-        command = [sys.executable, "-m", "regard.serve.worker", json.dumps(settings.worker(run)), str(theirs.fileno())]
+        config = json.dumps(settings.worker_config(run))
+        command = [sys.executable, "-m", "regard.serve.worker", config, str(theirs.fileno())]
         self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
         theirs.close()
         self.sock, self.rest, self.last = ours, b"", 0

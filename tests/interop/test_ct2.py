@@ -13,7 +13,8 @@ import regard
 from regard.cli.interop import bring_in, send_out
 from regard.decoding import Beam, Greedy, Sample
 from regard.errors import RegardError
-from regard.interop import ct2_engine, ct2_folder
+from regard.interop import ct2, ct2_engine
+from regard.interop.ct2_engine import load_ct2
 from regard.models.batch import RaggedRows, collate_pairs
 from regard.predict.translation import Translator
 from tests.interop import toy
@@ -53,15 +54,15 @@ def scored(translator: Any, lines: list[tuple[str, str]]) -> torch.Tensor:
     """What CTranslate2 gives to each pair, without the search."""
     v = translator.vocabulary
     rows = v.source.encode_batch([s for s, _ in lines])
-    source = [[translator.source_names[i] for i in (*row, v.source.eos)] for row in rows]
-    target = [[translator.target_names[i] for i in row] for row in v.target.encode_batch([t for _, t in lines])]
+    source = [[translator.source_tokens[i] for i in (*row, v.source.eos)] for row in rows]
+    target = [[translator.target_tokens[i] for i in row] for row in v.target.encode_batch([t for _, t in lines])]
     return torch.tensor([sum(result.log_probs) for result in translator.ct2.score_batch(source, target)])
 
 
 @pytest.mark.parametrize("name", EXPRESSED)
 def test_log_probabilities(tmp_path: Path, name: str) -> None:
     ours = toy.make(tmp_path / "run", **EXPRESSED[name])
-    fast = ct2_engine.load(tmp_path / "run", "cpu", "float32")
+    fast = load_ct2(tmp_path / "run", "cpu", "float32")
     wanted = torch.tensor([log_probability for log_probability, _ in ours.score(LINES[:20])])
     torch.testing.assert_close(scored(fast, LINES[:20]), wanted, atol=2e-3, rtol=1e-5)
     assert wanted.std() > 5  # sentences are told apart
@@ -71,11 +72,11 @@ def test_log_probabilities(tmp_path: Path, name: str) -> None:
 def test_log_probabilities_step_by_step(tmp_path: Path, name: str) -> None:
     """Cached decoding is other code there than scoring: what it thinks of its own words, our model thinks too."""
     ours = toy.make(tmp_path / "run", **EXPRESSED[name])
-    fast = ct2_engine.load(tmp_path / "run", "cpu", "float32")
+    fast = load_ct2(tmp_path / "run", "cpu", "float32")
     v = ours.vocabulary
     source = v.source.encode_batch(SOURCES)
     results = fast.ct2.translate_batch(
-        [[fast.source_names[i] for i in (*row, v.source.eos)] for row in source],
+        [[fast.source_tokens[i] for i in (*row, v.source.eos)] for row in source],
         beam_size=4,
         length_penalty=0,
         return_scores=True,
@@ -83,7 +84,7 @@ def test_log_probabilities_step_by_step(tmp_path: Path, name: str) -> None:
         min_decoding_length=0,
         max_decoding_length=12,
     )
-    said = [[fast.ids[piece] for piece in result.hypotheses[0]] for result in results]
+    said = [[fast.target_ids[piece] for piece in result.hypotheses[0]] for result in results]
     batch = collate_pairs(RaggedRows.of(source), RaggedRows.of(said), v.source, v.target)
     with torch.no_grad():
         logp = ours.model(batch).log_softmax(-1).split([len(row) + 1 for row in said])
@@ -112,7 +113,7 @@ REFUSED: dict[str, dict[str, Any]] = {
 def test_what_it_cannot_express_is_named(tmp_path: Path, said: str) -> None:
     toy.make(tmp_path / "run", **REFUSED[said])
     with pytest.raises(RegardError, match=f"CTranslate2 cannot express this model: .*{said}"):
-        ct2_engine.load(tmp_path / "run", "cpu")
+        load_ct2(tmp_path / "run", "cpu")
     assert not list((tmp_path / "run").glob("*ct2*"))
 
 
@@ -132,7 +133,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_same_translations(trained: Path, search: Any) -> None:
     """Swish, a bias, padding as the start: an imported Marian model."""
     lines = [source for source, _ in LINES[:150]]
-    ours, fast = regard.load(trained, "cpu"), ct2_engine.load(trained, "cpu", "float32")
+    ours, fast = regard.load(trained, "cpu"), load_ct2(trained, "cpu", "float32")
     wanted, found = ours.nbest(lines, 1, search), fast.nbest(lines, 1, search)
     same = [n for n in range(len(lines)) if found[n][0].text == wanted[n][0].text]
     assert len(same) >= 0.99 * len(lines)
@@ -146,10 +147,10 @@ def test_the_same_translations(trained: Path, search: Any) -> None:
 
 def test_int8_is_close(trained: Path) -> None:
     lines = [source for source, _ in LINES[:100]]
-    ours, fast = regard.load(trained, "cpu"), ct2_engine.load(trained, "cpu", "int8")
+    ours, fast = regard.load(trained, "cpu"), load_ct2(trained, "cpu", "int8")
     same = sum(a == b for a, b in zip(ours.translate(lines), fast.translate(lines), strict=True))
     assert same > 50
-    ct2_engine.load(trained, "cpu", "float32")
+    load_ct2(trained, "cpu", "float32")
     files = {name: trained / f"ct2-{name}" / "model.bin" for name in ("int8", "float32")}
     assert files["int8"].stat().st_size < 0.8 * files["float32"].stat().st_size
 
@@ -159,12 +160,12 @@ def test_int8_leaves_the_model_as_it_is(trained: Path, tmp_path: Path) -> None:
     ours = regard.load(trained, "cpu")
     before = {name: tensor.clone() for name, tensor in ours.model.state_dict().items()}
     (tmp_path / "out").mkdir()
-    ct2_folder.write(ours, trained, tmp_path / "out", "int8")
+    ct2.export_ct2(ours, trained, tmp_path / "out", "int8")
     assert all(torch.equal(tensor, before[name]) for name, tensor in ours.model.state_dict().items())
 
 
 def test_order_empty_lines_and_nbest(trained: Path) -> None:
-    fast = ct2_engine.load(trained, "cpu", "float32")
+    fast = load_ct2(trained, "cpu", "float32")
     lines = ["", LINES[0][0], "  ", LINES[1][0] + " " + LINES[2][0], LINES[3][0], ""]
     told: list[tuple[int, int]] = []
     found = fast.nbest(lines, 3, Beam(size=4), batch_tokens=40, progress=lambda what, n, of: told.append((n, of)))
@@ -177,17 +178,17 @@ def test_order_empty_lines_and_nbest(trained: Path) -> None:
 
 def test_text_is_made_in_stretches(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the first lines while the rest is computed; what was cut is told once."""
-    fast = ct2_engine.load(trained, "cpu", "float32")
+    fast = load_ct2(trained, "cpu", "float32")
     lines = ["", *SOURCES[:7], "", "the letters " * 700, *SOURCES[7:]]
     whole, told = fast.translate(lines, warn=lambda sentence: None), []
-    monkeypatch.setattr(ct2_engine, "STRETCH", 5)
+    monkeypatch.setattr(ct2_engine, "DETOKENIZED", 5)
     assert fast.translate(lines, warn=told.append) == whole
     assert told == ["1 line(s) longer than 63 pieces were cut, first line 10"]
 
 
 @pytest.mark.parametrize("search", [Greedy(max_ratio=0.5, max_extra=0), Beam(size=2, max_ratio=0.5, max_extra=0)])
 def test_without_scores_the_same_words(trained: Path, search: Any) -> None:
-    fast = ct2_engine.load(trained, "cpu", "float32")
+    fast = load_ct2(trained, "cpu", "float32")
     scored, bare = (fast.nbest(SOURCES, 1, search, scores=scores) for scores in (True, False))
     assert [options[0].tokens for options in bare] == [options[0].tokens for options in scored]
     assert not any(math.isnan(options[0].score) for options in scored)
@@ -196,7 +197,7 @@ def test_without_scores_the_same_words(trained: Path, search: Any) -> None:
 
 def test_each_line_keeps_its_own_limit(trained: Path) -> None:
     """A short line in a batch with a long one ends where it would alone."""
-    fast = ct2_engine.load(trained, "cpu", "float32")
+    fast = load_ct2(trained, "cpu", "float32")
     tight = Greedy(max_ratio=0.5, max_extra=0)
     lines = [LINES[0][0], f"{LINES[0][0]} {LINES[1][0]}"]
     found = [options[0].tokens for options in fast.nbest(lines, 1, tight)]
@@ -205,7 +206,7 @@ def test_each_line_keeps_its_own_limit(trained: Path) -> None:
 
 
 def test_what_the_engine_does_not_do_is_told(trained: Path) -> None:
-    fast = ct2_engine.load(trained, "cpu", "float32")
+    fast = load_ct2(trained, "cpu", "float32")
     with pytest.raises(RegardError, match="--sample"):
         fast.translate(SOURCES, Sample())
     with pytest.raises(RegardError, match=r"divides by nᵅ \(decoding\.penalty: power\), not as gnmt"):
@@ -222,16 +223,16 @@ def test_what_the_engine_does_not_do_is_told(trained: Path) -> None:
         fast.together([fast])
     with pytest.raises(RegardError, match="a beam of 2 has no 3 best"):
         fast.nbest(SOURCES, 3, Beam(size=2))
-    with pytest.raises(RegardError, match=r"line 1 has .* pieces, and the exported model has 1,024 places"):
+    with pytest.raises(RegardError, match=r"line 1 has .* pieces, and the exported model has 1,024 positions"):
         fast.translate(["the letters " * 700], long="translate")
     with pytest.raises(RegardError, match="--precision is 'int4'; write float32 or int8"):
-        ct2_engine.load(trained, "cpu", "int4")
+        load_ct2(trained, "cpu", "int4")
 
 
 @pytest.mark.parametrize("search", [Greedy(), Beam(size=4)])
 def test_prefixes(trained: Path, search: Any) -> None:
     """Half of the lines must begin as another line's translation does."""
-    ours, fast = regard.load(trained, "cpu"), ct2_engine.load(trained, "cpu", "float32")
+    ours, fast = regard.load(trained, "cpu"), load_ct2(trained, "cpu", "float32")
     lines = [source for source, _ in LINES[:60]]
     others = [" ".join(target.split()[:2]) for _, target in LINES[60:200]]
     known = [start for start in others if ours.vocabulary.target.unk not in ours.vocabulary.target.encode(start)]
@@ -251,7 +252,7 @@ def test_prefixes(trained: Path, search: Any) -> None:
 
 
 def test_long_lines_in_parts(trained: Path) -> None:
-    fast = ct2_engine.load(trained, "cpu", "float32")
+    fast = load_ct2(trained, "cpu", "float32")
     parts = [source for source in SOURCES if source.count(".") == 1]
     whole = " ".join(parts)
     assert len(fast.vocabulary.source.encode(whole)) > 100
@@ -260,14 +261,14 @@ def test_long_lines_in_parts(trained: Path) -> None:
 
 
 def test_long_lines_are_cut_with_a_word(trained: Path) -> None:
-    fast = ct2_engine.load(trained, "cpu", "float32")
+    fast = load_ct2(trained, "cpu", "float32")
     said: list[str] = []
     fast.translate(["the letters " * 700], warn=said.append)
     assert said == ["1 line(s) longer than 63 pieces were cut, first line 1"]
 
 
 def test_scoring_is_our_own_models(trained: Path) -> None:
-    ours, fast = regard.load(trained, "cpu"), ct2_engine.load(trained, "cpu", "int8")
+    ours, fast = regard.load(trained, "cpu"), load_ct2(trained, "cpu", "int8")
     assert fast.score(LINES[:3]) == ours.score(LINES[:3])
 
 
@@ -278,17 +279,17 @@ def test_made_once_and_anew_when_the_model_changes(tmp_path: Path, monkeypatch: 
     run = tmp_path / "run"
     toy.make(run)
     made: list[str] = []
-    write = ct2_folder.write
+    export = ct2.export_ct2
 
     def counted(translator: Translator, run: Path, out: Path, precision: str) -> str:
         made.append(precision)
-        return write(translator, run, out, precision)
+        return export(translator, run, out, precision)
 
-    monkeypatch.setattr(ct2_folder, "write", counted)
+    monkeypatch.setattr(ct2, "export_ct2", counted)
     for _ in range(2):
-        ct2_engine.load(run, "cpu", "int8")
+        load_ct2(run, "cpu", "int8")
     assert made == ["int8"]
-    ct2_engine.load(run, "cpu", "float32")
+    load_ct2(run, "cpu", "float32")
     assert made == ["int8", "float32"]
     before = regard.load(run, "cpu").translate(SOURCES[:3])
     tensors = {name: -tensor for name, tensor in regard.load(run, "cpu").model.state_dict().items()}
@@ -297,18 +298,18 @@ def test_made_once_and_anew_when_the_model_changes(tmp_path: Path, monkeypatch: 
     changed = regard.load(run, "cpu")
     changed.model.load_state_dict(tensors)
     write_tensors(run / "model.safetensors", unique_state_dict(changed.model))
-    fast = ct2_engine.load(run, "cpu", "int8")
+    fast = load_ct2(run, "cpu", "int8")
     assert made == ["int8", "float32", "int8"]
     assert fast.translate(SOURCES[:3]) != before
     (run / "ct2-int8" / "regard.json").write_text("{")  # damaged
-    ct2_engine.load(run, "cpu", "int8")
+    load_ct2(run, "cpu", "int8")
     assert made[-2:] == ["int8", "int8"]
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     toy.make(tmp_path / "run")
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    fast = ct2_engine.load(tmp_path / "run", "cpu", "float32")
+    fast = load_ct2(tmp_path / "run", "cpu", "float32")
     assert not (tmp_path / "run" / "ct2-float32").exists()
     assert len(fast.translate(SOURCES[:2])) == 2
 
@@ -316,7 +317,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_device_that_is_not_there(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ct2_engine, "pick_device", lambda name: torch.device("mps"))
     with pytest.raises(RegardError, match=r"CTranslate2 cannot open .*ct2-int8: .*mps"):
-        ct2_engine.load(trained, "mps")
+        load_ct2(trained, "mps")
 
 
 def test_export_is_a_model_that_ctranslate2_loads(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 import regard
 from regard import config
 from regard.cli.interop import bring_in, send_out
-from regard.interop.ct2_engine import load
+from regard.interop.ct2_engine import load_ct2
 from regard.io import run_folder as folder
 from regard.io.tensors import unique_state_dict, write_tensors
 from regard.models.batch import RaggedRows, collate_pairs
@@ -95,7 +95,7 @@ def compare(run: Path, out: Path, lines: list[str]) -> None:
         ours = searching(run, search)
         send_out("ct2", run, out / str(n), "float32")
         found, wanted = run_example(out / str(n), lines), ours.translate(lines, warn=lambda sentence: None)
-        fast = load(run, "cpu", "float32").translate(lines, warn=lambda sentence: None)
+        fast = load_ct2(run, "cpu", "float32").translate(lines, warn=lambda sentence: None)
         ended = finished(ours, lines)  # the example has one limit for all lines
         assert len(ended) > 0.8 * len(lines)
         assert [found[n] for n in ended] == [fast[n] for n in ended]
@@ -181,9 +181,9 @@ def test_a_vocabulary_that_has_the_name_of_a_special_token(tmp_path: Path, monke
     send_out("ct2", tmp_path / "run", tmp_path / "out", "float32")
     theirs = Tokenizer.from_file(str(tmp_path / "out" / "source_tokenizer.json"))
     assert theirs.encode("the </s>").ids == [*ours.vocabulary.source.encode("the </s>"), ours.vocabulary.source.eos]
-    fast = load(tmp_path / "run", "cpu", "float32")
+    fast = load_ct2(tmp_path / "run", "cpu", "float32")
     lines = [source for source, _ in LINES[:10]]
-    assert fast.source_names[3] == fast.target_names[3] == " </s> "
+    assert fast.source_tokens[3] == fast.target_tokens[3] == " </s> "
     assert fast.translate(lines) == ours.translate(lines)
 
 
@@ -246,8 +246,8 @@ def test_the_tokenizer_for_hugging_face_gives_the_same_tokens(tmp_path: Path) ->
     assert rows == [[t if file.token_to_id(t) is not None else unk for t in file.encode(line).tokens] for line in lines]
     search = {"beam_size": 3, "length_penalty": 1.0, "min_decoding_length": 0, "max_decoding_length": 5}
     found = ctranslate2.Translator(str(tmp_path / "ct2")).translate_batch(rows, **search)
-    fast = load(tmp_path / "run", "cpu", "float32")
-    same = fast.ct2.translate_batch([[fast.source_names[i] for i in ours_row(ours, line)] for line in lines], **search)
+    fast = load_ct2(tmp_path / "run", "cpu", "float32")
+    same = fast.ct2.translate_batch([[fast.source_tokens[i] for i in ours_row(ours, line)] for line in lines], **search)
     assert [each.hypotheses for each in found] == [each.hypotheses for each in same]
 
 

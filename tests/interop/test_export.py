@@ -11,7 +11,7 @@ import regard
 from regard import config
 from regard.cli.interop import send_out
 from regard.errors import RegardError
-from regard.interop.stream import permuted, sines_first
+from regard.interop.marian import permute_features, sines_first
 from regard.nn.position import sinusoids
 from tests.interop import toy
 from tests.interop.opus import LINES
@@ -28,7 +28,7 @@ REFUSED: dict[str, dict[str, Any]] = {
     },
     "model.position.decoder is alibi": {"position": {"encoder": "sinusoidal", "decoder": "alibi"}},
     "model.position joins by concat": {"position": {"kind": "sinusoidal", "join": "concat"}},
-    "order their waves differently": {
+    "order their sines and cosines differently": {
         "position": {"encoder": "sinusoidal", "decoder": {"kind": "sinusoidal", "layout": "halves"}}
     },
     "model.position is a list": {"position": ["sinusoidal", "sinusoidal"]},
@@ -100,11 +100,11 @@ def test_every_matrix_is_permuted_or_has_no_features(tmp_path: Path) -> None:
     ours = toy.make(tmp_path / "ours", size=20, inner=28, heads=2, attention={"d_k": 3, "d_v": 5}, output_bias=True)
     weights = dict(ours.model.named_parameters())
     order = torch.randperm(20)
-    moved = permuted(weights, order)
+    moved = permute_features(weights, order)
     assert {name for name in weights if 20 in weights[name].shape} == {
         name for name in weights if not torch.equal(moved[name], weights[name])
     }
-    back = permuted(moved, order.argsort())
+    back = permute_features(moved, order.argsort())
     assert all(torch.equal(back[name], weights[name]) for name in weights)
 
 

@@ -45,8 +45,8 @@ def their_model(shape: str) -> torch.nn.Module:
 
 
 def our_model(theirs: torch.nn.Module) -> BertPretraining:
-    ours = bert.config_here(theirs.config.to_dict(), "there").pretraining(ENTRIES).double().eval()
-    load_weights(ours, bert.PRETRAINING.to_ours(theirs.state_dict(), unique_state_dict(ours), "there"), "there")
+    ours = bert.bert_config_from_hf(theirs.config.to_dict(), "there").pretraining(ENTRIES).double().eval()
+    load_weights(ours, bert.PRETRAINING.from_hf(theirs.state_dict(), unique_state_dict(ours), "there"), "there")
     return ours
 
 
@@ -59,7 +59,7 @@ def batch(segments: int = 2) -> TextBatch:
     made = collate_texts(RaggedRows.of(rows), PAD, RaggedRows.of(sides))
     places = torch.tensor([0, 4, 8, 16, 18, 33, 47, 48])  # in rows of 16
     labels = torch.from_numpy(g.integers(4, ENTRIES, len(places)))
-    return replace(made, label_positions=places, labels=labels, classes=torch.tensor([0, 1, 1, 0]))
+    return replace(made, places=places, labels=labels, classes=torch.tensor([0, 1, 1, 0]))
 
 
 def asked(b: TextBatch) -> dict[str, torch.Tensor]:
@@ -78,7 +78,7 @@ def test_logits_with_padding_and_segments(shape: str, kind: torch.dtype) -> None
         words, follows = ours.scores(b)
         torch.testing.assert_close(ours.body(b)[b.real], hidden.last_hidden_state[b.real], atol=room, rtol=room)
         torch.testing.assert_close(ours.pooler(ours.body(b)), hidden.pooler_output, atol=room, rtol=room)
-        wanted = expected.prediction_logits.flatten(0, 1)[b.label_positions]
+        wanted = expected.prediction_logits.flatten(0, 1)[b.places]
         torch.testing.assert_close(words, wanted, atol=room, rtol=room)
         torch.testing.assert_close(ours(b), words, atol=0, rtol=0)
         torch.testing.assert_close(follows, expected.seq_relationship_logits, atol=room, rtol=room)
@@ -99,15 +99,13 @@ def test_the_loss_of_pretraining_and_its_gradients() -> None:
     theirs = their_model("plain")
     ours, b = our_model(theirs), batch()
     labels = torch.full((b.ids.numel(),), -100)
-    labels[b.label_positions] = b.labels
-    expected = theirs(**asked(b), labels=labels.view_as(b.ids), next_sentence_label=b.classes).loss * len(
-        b.label_positions
-    )
+    labels[b.places] = b.labels
+    expected = theirs(**asked(b), labels=labels.view_as(b.ids), next_sentence_label=b.classes).loss * len(b.places)
     found = ours(b, smoothing=0.0)
     torch.testing.assert_close(found, expected, atol=1e-9, rtol=1e-9)
     found.backward()
     expected.backward()
-    gradients = bert.PRETRAINING.to_ours(
+    gradients = bert.PRETRAINING.from_hf(
         {name: p.grad for name, p in theirs.named_parameters()}, unique_state_dict(ours), "gradients"
     )
     for name, p in ours.named_parameters():
@@ -118,11 +116,11 @@ def test_the_loss_of_pretraining_and_its_gradients() -> None:
 def test_there_and_back(shape: str) -> None:
     theirs = their_model(shape)
     ours = our_model(theirs)
-    back = bert.PRETRAINING.to_theirs(unique_state_dict(ours), "here")
+    back = bert.PRETRAINING.to_hf(unique_state_dict(ours), "here")
     kept = {name: p for name, p in theirs.state_dict().items() if "decoder" not in name}
     assert set(back) == set(kept)
     assert all(torch.equal(back[name], kept[name]) for name in kept)
-    said = bert.config_there(ours.body.config, ENTRIES)
+    said = bert.bert_config_to_hf(ours.body.config, ENTRIES)
     again = transformers.BertForPreTraining(transformers.BertConfig(**said)).double().eval()
     assert not again.load_state_dict(back, strict=False).unexpected_keys
     b = batch()
@@ -141,20 +139,22 @@ def test_the_body_alone_from_any_file() -> None:
     old = {n.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): p
            for n, p in bare.items()}  # fmt: skip
     assert old.keys() != bare.keys()
-    among = bert.BODY.under("", "bert.").beside(bert.POOLER.under("", "bert.") + bert.WORDS + bert.SENTENCE)
-    alone = bert.BODY.beside(bert.POOLER)
+    among = bert.BODY.with_prefix("", "bert.").ignoring(
+        bert.POOLER.with_prefix("", "bert.") + bert.MLM_HEAD + bert.NSP_HEAD
+    )
+    alone = bert.BODY.ignoring(bert.POOLER)
     old |= {"embeddings.position_ids": torch.arange(24)[None]}
     for tensors, keys in ((whole, among), (bare, alone), (old, alone)):
-        found = keys.to_ours(tensors, own, "there")
+        found = keys.from_hf(tensors, own, "there")
         assert set(found) == set(own)
         assert all(torch.equal(found[name], own[name]) for name in own)
 
 
 def test_what_cannot_be_said_is_refused() -> None:
     with pytest.raises(RegardError, match="position_embedding_type is relative_key, not absolute"):
-        bert.config_here({"position_embedding_type": "relative_key"}, "there")
+        bert.bert_config_from_hf({"position_embedding_type": "relative_key"}, "there")
     with pytest.raises(RegardError, match=r"there: .*layers"):
-        bert.config_here({"num_hidden_layers": "many"}, "there")
+        bert.bert_config_from_hf({"num_hidden_layers": "many"}, "there")
     other = BertConfig(residual="pre_norm", attention=AttentionConfig(pattern="window(4)"))
     with pytest.raises(RegardError, match=r"residual is pre_norm, attention\.pattern is window\(4\)"):
-        bert.config_there(other, ENTRIES)
+        bert.bert_config_to_hf(other, ENTRIES)

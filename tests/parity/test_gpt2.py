@@ -38,9 +38,10 @@ def their_model(shape: str) -> torch.nn.Module:
 
 
 def our_model(theirs: torch.nn.Module) -> LanguageModel:
-    config = gpt2.config_here(theirs.config.to_dict(), "there")
+    config = gpt2.gpt2_config_from_hf(theirs.config.to_dict(), "there")
     ours = config.build(ENTRIES).double().eval()
-    load_weights(ours, gpt2.weights_here(theirs.state_dict(), config, unique_state_dict(ours), "there"), "there")
+    weights = gpt2.gpt2_weights_from_hf(theirs.state_dict(), config, unique_state_dict(ours), "there")
+    load_weights(ours, weights, "there")
     return ours
 
 
@@ -80,7 +81,7 @@ def test_the_loss_and_its_gradients() -> None:
     logits = theirs(input_ids=b.ids).logits.flatten(0, 1)[b.label_positions]
     torch.nn.functional.cross_entropy(logits, b.labels, reduction="sum").backward()
     gradients = {name: p.grad for name, p in theirs.named_parameters()}
-    expected = gpt2.weights_here(gradients, ours.config, unique_state_dict(ours), "gradients")
+    expected = gpt2.gpt2_weights_from_hf(gradients, ours.config, unique_state_dict(ours), "gradients")
     for name, p in ours.named_parameters():
         torch.testing.assert_close(p.grad, expected[name], atol=1e-9, rtol=1e-9, msg=name)
 
@@ -101,11 +102,11 @@ def test_there_and_back(shape: str) -> None:
     """What we write is what they save: names, shapes and numbers; and their class reads our config."""
     theirs = their_model(shape)
     ours = our_model(theirs)
-    back = gpt2.weights_there(unique_state_dict(ours), ours.config, "here")
+    back = gpt2.gpt2_key_map(ours.config).to_hf(unique_state_dict(ours), "here")
     kept = {n: p for n, p in theirs.state_dict().items() if n != "lm_head.weight" or ours.config.output == "own"}
     assert set(back) == set(kept)
     assert all(torch.equal(back[name], kept[name]) for name in kept)
-    said = gpt2.config_there(ours.config, ENTRIES)
+    said = gpt2.gpt2_config_to_hf(ours.config, ENTRIES)
     again = transformers.GPT2LMHeadModel(transformers.GPT2Config(**said)).double().eval()
     assert not again.load_state_dict(back, strict=False).unexpected_keys
     ids = batch((5, 8)).ids
@@ -118,17 +119,17 @@ def test_files_without_the_prefix_and_with_old_masks() -> None:
     saved = {n.removeprefix("transformer."): p for n, p in theirs.state_dict().items() if n != "lm_head.weight"}
     saved |= {f"h.{n}.attn.bias": torch.ones(1, 1, 24, 24) for n in range(2)}
     ours = our_model(theirs)
-    found = gpt2.weights_here(saved, ours.config, unique_state_dict(ours), "there")
+    found = gpt2.gpt2_weights_from_hf(saved, ours.config, unique_state_dict(ours), "there")
     assert all(torch.equal(found[name], p) for name, p in unique_state_dict(ours).items())
 
 
 def test_what_cannot_be_said_is_refused() -> None:
     with pytest.raises(RegardError, match="scale_attn_by_inverse_layer_idx is True"):
-        gpt2.config_here({"scale_attn_by_inverse_layer_idx": True}, "there")
+        gpt2.gpt2_config_from_hf({"scale_attn_by_inverse_layer_idx": True}, "there")
     with pytest.raises(RegardError, match="activation sigmoid is not one of"):
-        gpt2.config_here({"activation_function": "sigmoid"}, "there")
+        gpt2.gpt2_config_from_hf({"activation_function": "sigmoid"}, "there")
     with pytest.raises(RegardError, match=r"there: .*heads do not divide the size"):
-        gpt2.config_here({"n_embd": 10, "n_head": 4}, "there")
+        gpt2.gpt2_config_from_hf({"n_embd": 10, "n_head": 4}, "there")
     other = LanguageModelConfig(residual="post_norm", activation="swiglu", position=RotaryConfig())
     with pytest.raises(RegardError, match="residual is post_norm, activation is swiglu, position is rotary"):
-        gpt2.config_there(other, ENTRIES)
+        gpt2.gpt2_config_to_hf(other, ENTRIES)

@@ -12,7 +12,7 @@ from regard.config import parse_config
 from regard.data.loader import StepBatches
 from regard.examples.features import Marks
 from regard.interop import bert
-from regard.interop.keys import KeyMap
+from regard.interop.key_map import KeyMap
 from regard.io.tensors import load_weights, unique_state_dict
 from regard.models.batch import RaggedRows, TextBatch, collate_texts
 from regard.models.heads import (
@@ -49,12 +49,12 @@ def theirs_of(kind: str, labels: int = LABELS, **keys: object) -> nn.Module:
 
 
 def filled(ours: BodyWithHead, theirs: nn.Module, keys: KeyMap) -> BodyWithHead:
-    load_weights(ours, keys.to_ours(theirs.state_dict(), unique_state_dict(ours), "there"), Path("there"))
+    load_weights(ours, keys.from_hf(theirs.state_dict(), unique_state_dict(ours), "there"), Path("there"))
     return ours.eval()
 
 
 def body(theirs: nn.Module):
-    return bert.config_here(theirs.config.to_dict(), "there").build(ENTRIES)
+    return bert.bert_config_from_hf(theirs.config.to_dict(), "there").build(ENTRIES)
 
 
 def batch() -> TextBatch:
@@ -70,7 +70,7 @@ def same(found: torch.Tensor, wanted: torch.Tensor) -> None:
 
 def same_gradients(ours: BodyWithHead, theirs: nn.Module, keys: KeyMap) -> None:
     given = {name: p.grad for name, p in theirs.named_parameters()}
-    wanted = keys.to_ours(given, unique_state_dict(ours), "gradients")
+    wanted = keys.from_hf(given, unique_state_dict(ours), "gradients")
     for name, p in ours.named_parameters():
         torch.testing.assert_close(p.grad, wanted[name], atol=1e-4, rtol=1e-4, msg=name)
 
@@ -101,19 +101,19 @@ def test_tags() -> None:
     classes = torch.where(b.real, torch.randint(0, LABELS, b.ids.shape), -100)
     classes[:, 0] = -100
     b = replace(b, classes=classes)
-    ours = filled(TokenClassifier(body(theirs), LABELS), theirs, bert.TAGGER)
+    ours = filled(TokenClassifier(body(theirs), LABELS), theirs, bert.TOKEN_CLASSIFIER)
     wanted = theirs(**asked(b), labels=classes)
     same(ours(b)[b.real], wanted.logits[b.real])
     loss = ours(b, smoothing=0.0)
     same(loss, wanted.loss * (classes >= 0).sum())
     loss.backward()
     (wanted.loss * (classes >= 0).sum()).backward()
-    same_gradients(ours, theirs, bert.TAGGER)
+    same_gradients(ours, theirs, bert.TOKEN_CLASSIFIER)
 
 
 def test_spans() -> None:
     theirs, b = theirs_of("QuestionAnswering", 2), batch()
-    ours = filled(SpanClassifier(body(theirs)), theirs, bert.ANSWERER)
+    ours = filled(SpanClassifier(body(theirs)), theirs, bert.QUESTION_ANSWERING)
     wanted = theirs(**asked(b))
     same(ours(b)[..., 0][b.real], wanted.start_logits[b.real])
     same(ours(b)[..., 1][b.real], wanted.end_logits[b.real])
@@ -127,7 +127,7 @@ def test_spans() -> None:
 
 def test_padding_has_no_part_in_the_loss_of_spans() -> None:
     theirs, b = theirs_of("QuestionAnswering", 2), replace(batch(), classes=torch.tensor([[1, 2]] * 6))
-    ours = filled(SpanClassifier(body(theirs)), theirs, bert.ANSWERER)
+    ours = filled(SpanClassifier(body(theirs)), theirs, bert.QUESTION_ANSWERING)
     more = replace(
         b,
         ids=nn.functional.pad(b.ids, (0, 4)),

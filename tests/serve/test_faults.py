@@ -133,11 +133,11 @@ def test_text_is_logged_only_on_request(toy_run: Path) -> None:
 
 def test_ct2_answers_like_its_own_command(toy_run: Path) -> None:
     pytest.importorskip("ctranslate2")
-    from regard.interop.ct2_engine import load
+    from regard.interop.ct2_engine import load_ct2
 
     lines = ["w1 w2 w3", "w4 w5", ""]
     with Server(f"toy={toy_run}", "--engine", "ct2") as server:
         answer = server.ask("translate", text=lines).json()
-        assert [each["text"] for each in answer["results"]] == load(toy_run, "cpu").translate(lines)
+        assert [each["text"] for each in answer["results"]] == load_ct2(toy_run, "cpu").translate(lines)
         refused = server.ask("translate", text="w1", alignments=True)
         assert (refused.status_code, json.loads(refused.text)["error"]["code"]) == (422, "impossible")

@@ -6,8 +6,8 @@ from typing import Any
 
 import uvicorn
 
-from regard.serve.http import Guard, Journal, listener, protocol
-from regard.serve.settings import Settings
+from regard.serve.http import LimitsMiddleware, ServerLog, http_protocol, listening_socket
+from regard.serve.settings import ServerSettings
 
 
 async def endless(scope: Any, receive: Any, send: Any) -> None:
@@ -18,13 +18,13 @@ async def endless(scope: Any, receive: Any, send: Any) -> None:
 
 def test_an_answer_that_nobody_reads_is_given_up() -> None:
     """The connection too: one that is closed in good order would wait for its reader for ever."""
-    journal = Journal()
-    guard = Guard(Settings(patience=0.2), journal)
-    guard.app = endless
+    log = ServerLog()
+    limits = LimitsMiddleware(ServerSettings(client_timeout=0.2), log)
+    limits.app = endless
 
     async def ask() -> bytes:
-        sock = listener("127.0.0.1", 0)
-        config = uvicorn.Config(guard, http=protocol(0.2), ws="none", lifespan="off", log_config=None)
+        sock = listening_socket("127.0.0.1", 0)
+        config = uvicorn.Config(limits, http=http_protocol(0.2), ws="none", lifespan="off", log_config=None)
         server = uvicorn.Server(config)
         running = asyncio.create_task(server._serve([sock]))
         while not server.started:
@@ -32,9 +32,9 @@ def test_an_answer_that_nobody_reads_is_given_up() -> None:
         client = socket.create_connection(sock.getsockname())
         client.sendall(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
         async with asyncio.timeout(60):
-            while guard.running == 0:
+            while limits.running == 0:
                 await asyncio.sleep(0.01)
-            while guard.running or server.server_state.connections:
+            while limits.running or server.server_state.connections:
                 await asyncio.sleep(0.01)
         server.should_exit = True
         await running
@@ -42,4 +42,4 @@ def test_an_answer_that_nobody_reads_is_given_up() -> None:
             return client.recv(12)
 
     assert asyncio.run(ask()) in (b"HTTP/1.1 200", b"")
-    assert journal.registry.get_sample_value("regard_events_total", {"event": "client_gone"}) == 1
+    assert log.registry.get_sample_value("regard_events_total", {"event": "client_gone"}) == 1

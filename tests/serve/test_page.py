@@ -199,7 +199,7 @@ def test_arrow_keys_go_from_word_to_word(visit: Visit) -> None:
     ],
 )
 def test_pieces_find_their_words(visit: Visit, pieces: list[str], text: str, owners: list[int]) -> None:
-    script = "async ([pieces, text]) => (await import('/static/attention.js')).owners(pieces, text)"
+    script = "async ([pieces, text]) => (await import('/static/attention.js')).wordOfPiece(pieces, text)"
     assert visit.page.evaluate(script, [pieces, text]) == owners
 
 
@@ -343,8 +343,8 @@ def test_chinese_readers_are_spoken_to_in_chinese(visit: Visit) -> None:
     expect(tabs.first).to_have_text("Translate")
     visit.page.get_by_role("button", name="中文").click()
     expect(tabs).to_have_text(names)
-    keys = "async () => Object.values((await import('/static/words.js')).WORDS).map(words => Object.keys(words).sort())"
-    english, chinese = visit.page.evaluate(keys)
+    messages = "Object.values((await import('/static/messages.js')).MESSAGES)"
+    english, chinese = visit.page.evaluate(f"async () => {messages}.map(each => Object.keys(each).sort())")
     assert english == chinese
 
 

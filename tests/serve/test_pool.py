@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from regard.errors import RegardError
-from regard.serve.pool import Died, Messages, Pool
-from regard.serve.settings import Refused, Settings
+from regard.serve.pool import Replies, WorkerDied, WorkerPool
+from regard.serve.settings import RequestError, ServerSettings
 
 
 class Mortal:
@@ -18,31 +18,31 @@ class Mortal:
     def __init__(self, deaths: int, said: int = 0) -> None:
         self.deaths, self.said, self.ready, self.texts, self.asked = deaths, said, True, 0, 0
 
-    async def ask(self, id: int, op: str, items: list[Any], options: Any, deadline: float) -> Messages:
+    async def submit(self, id: int, op: str, items: list[Any], options: Any, deadline: float) -> Replies:
         self.asked += 1
         for n in range(self.said):
             yield {"id": id, "piece": str(n)}
         if self.deaths:
             self.deaths -= 1
-            raise Died
+            raise WorkerDied
         yield {"id": id, "results": [item.upper() for item in items]}
 
 
-def pool(worker: Any, **settings: Any) -> Pool:
-    made = Pool(Settings({"m": Path("m")}, **settings), lambda event, **facts: None)
-    made.models["m"].workers, made.models["m"].portrait = [worker], {"can": ["up"]}
+def pool(worker: Any, **settings: Any) -> WorkerPool:
+    made = WorkerPool(ServerSettings({"m": Path("m")}, **settings), lambda event, **facts: None)
+    made.models["m"].workers, made.models["m"].capabilities = [worker], {"can": ["up"]}
     return made
 
 
-async def ask(made: Pool) -> Any:
-    return (await made.ask(made.model(None, "up"), "up", ["a"], {}))["results"]
+async def ask(made: WorkerPool) -> Any:
+    return (await made.request(made.find_model(None, "up"), "up", ["a"], {}))["results"]
 
 
 def test_a_request_is_asked_once_more_and_no_more() -> None:
     worker = Mortal(1)
     assert (asyncio.run(ask(pool(worker))), worker.asked) == (["A"], 2)
     worker = Mortal(2)
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RequestError) as caught:
         asyncio.run(ask(pool(worker)))
     assert (caught.value.status, caught.value.code, worker.asked) == (503, "worker_died", 2)
 
@@ -52,9 +52,9 @@ def test_a_stream_that_has_begun_is_not_begun_again() -> None:
     made = pool(worker)
 
     async def listen() -> list[str]:
-        return [m["piece"] async for m in made.stream(made.model("m", "up"), "up", ["a"], {})]
+        return [m["piece"] async for m in made.stream(made.find_model("m", "up"), "up", ["a"], {})]
 
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RequestError) as caught:
         asyncio.run(listen())
     assert (caught.value.code, worker.asked, made.models["m"].texts) == ("worker_died", 1, 0)
 
@@ -63,10 +63,10 @@ def test_who_leaves_gives_back_the_place() -> None:
     made = pool(Mortal(0, said=5), queue=1)
 
     async def leave() -> None:
-        messages = made.stream(made.model("m", "up"), "up", ["a"], {})
+        messages = made.stream(made.find_model("m", "up"), "up", ["a"], {})
         await anext(messages)
         assert made.models["m"].texts == 1
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(RequestError) as caught:
             await ask(made)
         assert caught.value.status == 429
         await messages.aclose()
@@ -79,18 +79,18 @@ def test_without_a_worker_it_waits_no_longer_than_allowed() -> None:
     worker = Mortal(0)
     worker.ready = False
     made = pool(worker, timeout=0.05)
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RequestError) as caught:
         asyncio.run(ask(made))
     assert (caught.value.status, made.models["m"].texts) == (504, 0)
 
 
 def test_a_model_must_be_named_where_several_can() -> None:
-    made = Pool(Settings({"a": Path("a"), "b": Path("b")}), lambda event, **facts: None)
+    made = WorkerPool(ServerSettings({"a": Path("a"), "b": Path("b")}), lambda event, **facts: None)
     for model in made.models.values():
-        model.portrait = {"can": ["up"]}
-    assert made.model("b", "up").name == "b"
-    with pytest.raises(Refused) as caught:
-        made.model(None, "up")
+        model.capabilities = {"can": ["up"]}
+    assert made.find_model("b", "up").name == "b"
+    with pytest.raises(RequestError) as caught:
+        made.find_model(None, "up")
     assert (caught.value.status, caught.value.code) == (400, "model_missing")
 
 
@@ -112,12 +112,12 @@ def test_a_worker_that_cannot_be_started_again_says_why(monkeypatch: pytest.Monk
             self.ready = True
 
     told: list[tuple[str, Any]] = []
-    made = Pool(Settings({"m": Path("m")}), lambda event, **facts: told.append((event, facts.get("why"))))
-    monkeypatch.setattr("regard.serve.pool.WAIT", (0.001, 0.002))
+    made = WorkerPool(ServerSettings({"m": Path("m")}), lambda event, **facts: told.append((event, facts.get("why"))))
+    monkeypatch.setattr("regard.serve.pool.RESTART_DELAY", (0.001, 0.002))
 
     async def keep() -> None:
-        task = asyncio.create_task(made.models["m"]._keep(Slow(0)))  # type: ignore[arg-type]
-        await made.models["m"].came.wait()
+        task = asyncio.create_task(made.models["m"]._supervise(Slow(0)))  # type: ignore[arg-type]
+        await made.models["m"].worker_ready.wait()
         task.cancel()
 
     asyncio.run(keep())

@@ -1,4 +1,4 @@
-"""Desks: what waits together is computed together, a failure stays with who caused it, stories take turns."""
+"""Schedulers: what waits together is computed together, an error stays with its request, streams take turns."""
 
 import json
 from collections.abc import Iterator
@@ -12,7 +12,15 @@ import torch
 import regard
 from regard.errors import RegardError
 from regard.predict.translation import Translator
-from regard.serve.schedulers import Batches, Desk, Job, Stories, Translations, desks, portrait
+from regard.serve.schedulers import (
+    BatchScheduler,
+    Scheduler,
+    StreamScheduler,
+    TranslationScheduler,
+    WorkRequest,
+    build_schedulers,
+    capabilities,
+)
 
 
 class Ear(list[dict[str, Any]]):
@@ -25,11 +33,11 @@ class Ear(list[dict[str, Any]]):
         return [message for message in self if message["id"] == id]
 
 
-def finish(desk: Desk) -> None:
+def finish(scheduler: Scheduler) -> None:
     for _ in range(10_000):
-        if not desk.busy:
+        if not scheduler.busy:
             return
-        desk.work()
+        scheduler.step()
     raise AssertionError("it does not end")
 
 
@@ -44,21 +52,21 @@ def upper(made: Any, items: list[str], options: dict[str, Any]) -> list[str]:
 
 def test_equal_requests_are_computed_together() -> None:
     made, ear = SimpleNamespace(calls=[]), Ear()
-    desk = Batches(made, ear, {"up": upper})
+    scheduler = BatchScheduler(made, ear, {"up": upper})
     for id, (items, options) in enumerate([(["a", "b"], {}), (["c"], {"top": 2}), (["d"], {})]):
-        desk.take(Job(id, "up", items, options))
-    finish(desk)
+        scheduler.add(WorkRequest(id, "up", items, options))
+    finish(scheduler)
     assert made.calls == [["a", "b", "d"], ["c"]]
     assert [ear.of(id)[0]["results"] for id in range(3)] == [["A", "B"], ["C"], ["D"]]
 
 
 def test_one_bad_request_fails_alone(capsys: pytest.CaptureFixture[str]) -> None:
     made, ear = SimpleNamespace(calls=[]), Ear()
-    desk = Batches(made, ear, {"up": upper})
+    scheduler = BatchScheduler(made, ear, {"up": upper})
     for id, item in enumerate(["a", "bad", "b", "worse"]):
-        desk.take(Job(id, "up", [item]))
-    desk.drop(2)
-    finish(desk)
+        scheduler.add(WorkRequest(id, "up", [item]))
+    scheduler.cancel(2)
+    finish(scheduler)
     assert ear.of(0)[0]["results"] == ["A"]
     assert ear.of(1) == [{"id": 1, "error": "bad cannot be done", "code": "impossible"}]
     assert ear.of(2) == []
@@ -70,23 +78,23 @@ def test_one_bad_request_fails_alone(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_a_batch_is_bounded() -> None:
     made, ear = SimpleNamespace(calls=[]), Ear()
-    desk = Batches(made, ear, {"up": upper})
+    scheduler = BatchScheduler(made, ear, {"up": upper})
     for id in range(5):
-        desk.take(Job(id, "up", ["a"] * 30))
-    finish(desk)
+        scheduler.add(WorkRequest(id, "up", ["a"] * 30))
+    finish(scheduler)
     assert [len(items) for items in made.calls] == [60, 60, 30]
 
 
 def test_a_large_request_lets_others_have_their_turn() -> None:
     made, ear = SimpleNamespace(calls=[]), Ear()
-    desk = Batches(made, ear, {"up": upper})
-    desk.take(Job(1, "up", ["a"] * 100))
-    desk.take(Job(2, "up", ["b" * 15_000, "c" * 15_000]))
-    desk.take(Job(3, "up", ["d"]))
-    desk.take(Job(4, "up", ["e"] * 200))
-    desk.work()
-    desk.drop(4)
-    finish(desk)
+    scheduler = BatchScheduler(made, ear, {"up": upper})
+    scheduler.add(WorkRequest(1, "up", ["a"] * 100))
+    scheduler.add(WorkRequest(2, "up", ["b" * 15_000, "c" * 15_000]))
+    scheduler.add(WorkRequest(3, "up", ["d"]))
+    scheduler.add(WorkRequest(4, "up", ["e"] * 200))
+    scheduler.step()
+    scheduler.cancel(4)
+    finish(scheduler)
     assert [len(items) for items in made.calls] == [64, 1, 1 + 36 + 1]
     assert ear.of(1)[0]["results"] == ["A"] * 100
     assert ear.of(2)[0]["results"] == ["B" * 15_000, "C" * 15_000]
@@ -101,22 +109,22 @@ def count(made: Any, prompt: str, options: dict[str, Any]) -> Iterator[dict[str,
     yield {"done": "end"}
 
 
-def test_stories_take_turns() -> None:
+def test_streams_take_turns() -> None:
     ear = Ear()
-    desk = Stories(None, ear, {"generate": count})
-    desk.take(Job(1, "generate", ["100"]))
-    desk.take(Job(2, "generate", ["2"]))
-    desk.take(Job(3, "generate", ["9"], {"fail": 1}))
-    desk.take(Job(4, "generate", ["9"]))
-    desk.work()
-    desk.drop(4)
+    scheduler = StreamScheduler(None, ear, {"generate": count})
+    scheduler.add(WorkRequest(1, "generate", ["100"]))
+    scheduler.add(WorkRequest(2, "generate", ["2"]))
+    scheduler.add(WorkRequest(3, "generate", ["9"], {"fail": 1}))
+    scheduler.add(WorkRequest(4, "generate", ["9"]))
+    scheduler.step()
+    scheduler.cancel(4)
     for _ in range(2):
-        desk.work()
+        scheduler.step()
     assert [m.get("piece", m.get("done")) for m in ear.of(2)] == ["0", "1", "end"]
     assert len(ear.of(1)) == 3  # the long one has said as much
     assert ear.of(3)[-1] == {"id": 3, "error": "no further", "code": "impossible"}
     assert len(ear.of(4)) == 1
-    finish(desk)
+    finish(scheduler)
     assert len(ear.of(1)) == 101
 
 
@@ -127,16 +135,16 @@ def translator(toy_run: Path) -> Translator:
 
 def test_translations_join_and_long_ones_are_cut(translator: Translator) -> None:
     ear, lines = Ear(), ["w1 w2 w3", "w4", ""]
-    desk = Translations(translator, ear, 8)
+    scheduler = TranslationScheduler(translator, ear, 8)
     long = " ".join(f"w{n % 20}" for n in range(translator.recipe.data.filters.max_length + 9))
-    desk.take(Job(1, "translate", lines))
-    desk.take(Job(2, "translate", ["w5 w6"], {"nbest": 3}))
-    desk.take(Job(3, "translate", [long, "w7"]))
-    desk.take(Job(4, "translate", ["w8 w9"], {"alignments": True}))
-    desk.take(Job(5, "translate", ["w8 w9"], {"nbest": 4, "beam": 2}))
-    desk.take(Job(6, "translate", ["w8 w9"]))
-    desk.drop(6)
-    finish(desk)
+    scheduler.add(WorkRequest(1, "translate", lines))
+    scheduler.add(WorkRequest(2, "translate", ["w5 w6"], {"nbest": 3}))
+    scheduler.add(WorkRequest(3, "translate", [long, "w7"]))
+    scheduler.add(WorkRequest(4, "translate", ["w8 w9"], {"alignments": True}))
+    scheduler.add(WorkRequest(5, "translate", ["w8 w9"], {"nbest": 4, "beam": 2}))
+    scheduler.add(WorkRequest(6, "translate", ["w8 w9"]))
+    scheduler.cancel(6)
+    finish(scheduler)
     assert [each["text"] for each in ear.of(1)[0]["results"]] == translator.translate(lines)
     (best,) = ear.of(2)[0]["results"]
     wanted = translator.nbest(["w5 w6"], 3, regard.decoding.Beam(size=3, max_ratio=2.0, max_extra=20))[0]
@@ -146,45 +154,45 @@ def test_translations_join_and_long_ones_are_cut(translator: Translator) -> None
     assert all(0 <= source < 2 for source, _ in aligned["alignments"])
     assert "raise the beam" in ear.of(5)[0]["error"]
     assert ear.of(6) == []
-    assert desk.owners == {}
+    assert scheduler.owners == {}
 
 
 def test_long_texts_hold_up_nobody_and_can_be_dropped(translator: Translator) -> None:
     ear = Ear()
-    desk = Translations(translator, ear, 8)
+    scheduler = TranslationScheduler(translator, ear, 8)
     long = " . ".join(f"w{n % 20}" for n in range(10 * translator.recipe.data.filters.max_length))
     for id in (1, 2):
-        desk.take(Job(id, "translate", [long] * 20, {"nbest": 2}))
-    desk.work()
-    assert len(desk.owners) < 200  # of one text
-    desk.take(Job(3, "translate", ["w1 w2"], {"nbest": 2}))
-    desk.drop(1)
-    assert {owner for owner, _, _ in desk.owners.values()} == {3}
+        scheduler.add(WorkRequest(id, "translate", [long] * 20, {"nbest": 2}))
+    scheduler.step()
+    assert len(scheduler.owners) < 200  # of one text
+    scheduler.add(WorkRequest(3, "translate", ["w1 w2"], {"nbest": 2}))
+    scheduler.cancel(1)
+    assert {owner for owner, _, _ in scheduler.owners.values()} == {3}
     while not ear:
-        desk.work()
+        scheduler.step()
     assert ear[0]["id"] == 3
-    assert desk.jobs[2].missing > 20  # of which most are still to be cut
-    desk.drop(2)
-    assert not desk.busy
+    assert scheduler.pending[2].missing > 20  # of which most are still to be cut
+    scheduler.cancel(2)
+    assert not scheduler.busy
 
 
 def test_texts_without_words_are_dropped_like_others(translator: Translator) -> None:
     ear = Ear()
-    desk = Translations(translator, ear, 8)
+    scheduler = TranslationScheduler(translator, ear, 8)
     long = " ".join(f"w{n % 20}" for n in range(translator.recipe.data.filters.max_length + 9))
-    desk.take(Job(1, "translate", ["", long]))
-    desk.take(Job(2, "translate", ["", "w1"]))
-    desk.drop(2)
-    desk.take(Job(3, "translate", [""]))
-    finish(desk)
+    scheduler.add(WorkRequest(1, "translate", ["", long]))
+    scheduler.add(WorkRequest(2, "translate", ["", "w1"]))
+    scheduler.cancel(2)
+    scheduler.add(WorkRequest(3, "translate", [""]))
+    finish(scheduler)
     assert [each["text"] for each in ear.of(1)[0]["results"]] == translator.translate(["", long], long="segment")
     assert (len(ear.of(1)), ear.of(2), ear.of(3)[0]["results"][0]["text"]) == (1, [], "")
 
 
 def test_a_model_says_what_it_can(translator: Translator) -> None:
-    known = portrait(translator, desks(translator, Ear(), 4))
+    known = capabilities(translator, build_schedulers(translator, Ear(), 4))
     assert (known["kind"], known["languages"]) == ("translation", ["en", "de"])
     assert {"translate", "look"} <= set(known["can"])
     blind = SimpleNamespace(model=torch.nn.Linear(2, 2), recipe=translator.recipe)
-    assert "look" not in portrait(blind, desks(blind, Ear(), 4))["can"]
+    assert "look" not in capabilities(blind, build_schedulers(blind, Ear(), 4))["can"]
     assert not {"generate", "chat", "fill"} & set(known["can"])

@@ -10,7 +10,7 @@ import pytest
 
 import regard
 from regard import recipe as recipes
-from regard.interop.bert_folder import import_bert
+from regard.interop.families import import_checkpoint
 from regard.io.run_folder import RESULTS
 from regard.run import train_recipe
 from tests import made_data
@@ -53,7 +53,7 @@ def learn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Any, s
     root, before = tmp_path_factory.mktemp("recipes"), Path.cwd()
     made_data.make_all(root / "data", rows=60)
     made_data.make_own(root, rows=60)
-    import_bert(made_data.make_bert(root / "hf", **BERT), root / MINILM)
+    import_checkpoint(made_data.make_bert(root / "hf", **BERT), root / MINILM)
     patch = pytest.MonkeyPatch()
     patch.setenv("REGARD_DATA", str(root / "data"))
     patch.setenv("REGARD_CACHE", str(root / "cache"))

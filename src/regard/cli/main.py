@@ -137,11 +137,11 @@ def evaluate(
 ) -> None:
     """Measure a model, as its task is measured: BLEU, chrF and TER with signatures, perplexity, accuracy, F1."""
     from regard.cli.translate import evaluate as body
-    from regard.interop.engines import opener
+    from regard.interop.engines import engine_loader
 
     asked = {"source": source, "reference": reference, "heads": heads, "beam": beam}
     asked |= {"text": text, "context": context, "stride": stride}
-    body(run, split, device, as_json, opener(engine, precision), others or (), **asked)
+    body(run, split, device, as_json, engine_loader(engine, precision), others or (), **asked)
 
 
 @app.command()
@@ -288,7 +288,7 @@ def translate(
 ) -> None:
     """Translate text: one line in, one line out, empty lines kept."""
     from regard.cli.translate import translate as body
-    from regard.interop.engines import opener
+    from regard.interop.engines import engine_loader
     from regard.predict.constraints import Wanted
     from regard.predict.options import TranslationSearch
 
@@ -296,7 +296,7 @@ def translate(
     search |= {"top_p": top_p, "seed": seed}
     shown = (alignments, layer, head)
     body(run, input, output, search, nbest, scores, shown, heads, long, batch_tokens, device, as_json,
-         opener(engine, precision), others or (), Wanted(prefixes, phrases), errors)  # fmt: skip
+         engine_loader(engine, precision), others or (), Wanted(prefixes, phrases), errors)  # fmt: skip
 
 
 @app.command()
@@ -458,14 +458,14 @@ def serve(
     """Put trained models behind an HTTP API and a page; see docs/serving.md."""
     from regard.cli.serve import keys, named
     from regard.cli.serve import serve as body
-    from regard.serve.settings import Settings
+    from regard.serve.settings import ServerSettings
 
     limits = {"max_length": max_length, "max_texts": max_texts, "max_body": max_body, "max_tokens": max_tokens}
-    times = {"timeout": timeout, "patience": patience, "drain": drain}
-    work = {"engine": engine, "precision": precision, "workers": workers, "threads": threads, "places": places}
+    times = {"timeout": timeout, "client_timeout": patience, "drain": drain}
+    work = {"engine": engine, "precision": precision, "workers": workers, "threads": threads, "slots": places}
     known = keys(api_key, api_key_file)
-    body(Settings(named(runs), host, port, device=device, keys=known, queue=queue, log_text=log_text,
-                  **limits, **times, **work))  # type: ignore[arg-type]  # fmt: skip
+    body(ServerSettings(named(runs), host, port, device=device, keys=known, queue=queue, log_text=log_text,
+                        **limits, **times, **work))  # type: ignore[arg-type]  # fmt: skip
 
 
 @data.command("list")

@@ -9,7 +9,7 @@ import signal
 from pathlib import Path
 
 from regard.errors import RegardError
-from regard.serve.settings import Settings
+from regard.serve.settings import ServerSettings
 
 NAME = re.compile(r"[\w.-]{1,64}")
 
@@ -44,7 +44,7 @@ def keys(given: str | None, file: Path | None) -> tuple[str, ...]:
     return tuple(key for key in found if key)
 
 
-def serve(settings: Settings) -> None:
+def serve(settings: ServerSettings) -> None:
     try:
         import fastapi  # noqa: F401
         import prometheus_client  # noqa: F401
@@ -56,35 +56,36 @@ def serve(settings: Settings) -> None:
     asyncio.run(_serve(settings))
 
 
-async def _serve(settings: Settings) -> None:
+async def _serve(settings: ServerSettings) -> None:
     import uvicorn
 
-    from regard.serve.app import build
-    from regard.serve.http import Guard, Journal, listener, protocol
-    from regard.serve.pool import Pool
+    from regard.serve.app import build_app
+    from regard.serve.http import LimitsMiddleware, ServerLog, http_protocol, listening_socket
+    from regard.serve.pool import WorkerPool
 
     class Server(uvicorn.Server):
         @contextlib.contextmanager
         def capture_signals(self):  # type: ignore[no-untyped-def]
             yield  # they are ours
 
-    sock = listener(settings.host, settings.port)  # an address that is taken is told before models are loaded
-    journal = Journal()
-    logging.basicConfig(handlers=[journal])
-    pool = Pool(settings, journal.tell)
-    guard = Guard(settings, journal)
-    guard.app = build(pool, settings, journal, lambda: guard.draining)
+    sock = listening_socket(settings.host, settings.port)  # fails before models are loaded
+    log = ServerLog()
+    logging.basicConfig(handlers=[log])
+    pool = WorkerPool(settings, log.log_event)
+    limits = LimitsMiddleware(settings, log)
+    limits.app = build_app(pool, settings, log, lambda: limits.draining)
     config = uvicorn.Config(
-        guard, http=protocol(settings.patience), ws="none", lifespan="off", log_config=None, access_log=False,
-        proxy_headers=False, server_header=False, timeout_keep_alive=60, timeout_graceful_shutdown=1, backlog=2048,
+        limits, http=http_protocol(settings.client_timeout), ws="none", lifespan="off", log_config=None,
+        access_log=False, proxy_headers=False, server_header=False, timeout_keep_alive=60, timeout_graceful_shutdown=1,
+        backlog=2048,
     )  # fmt: skip
     server = Server(config)
-    loop, told = asyncio.get_running_loop(), asyncio.Event()
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told.set)
+        loop.add_signal_handler(number, stop.set)
     try:
         starting = asyncio.create_task(pool.start())
-        await asyncio.wait([starting, asyncio.create_task(told.wait())], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([starting, asyncio.create_task(stop.wait())], return_when=asyncio.FIRST_COMPLETED)
         if not starting.done():
             return
         starting.result()
@@ -92,16 +93,16 @@ async def _serve(settings: Settings) -> None:
         while not server.started and not running.done():
             await asyncio.sleep(0.01)
         host, port = sock.getsockname()[:2]
-        journal.tell("ready", address=f"http://{host}:{port}", models=list(pool.models))
-        await asyncio.wait([running, asyncio.create_task(told.wait())], return_when=asyncio.FIRST_COMPLETED)
-        guard.draining = True
-        journal.tell("ending", running=guard.running)
+        log.log_event("ready", address=f"http://{host}:{port}", models=list(pool.models))
+        await asyncio.wait([running, asyncio.create_task(stop.wait())], return_when=asyncio.FIRST_COMPLETED)
+        limits.draining = True
+        log.log_event("ending", running=limits.running)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(settings.drain):
-                while guard.running:
+                while limits.running:
                     await asyncio.sleep(0.02)
         server.should_exit = True
         await running
     finally:
         await pool.stop()
-        journal.tell("ended")
+        log.log_event("ended")

@@ -1,4 +1,4 @@
-"""Translating with CTranslate2: a Translator like our own whose searches it does."""
+"""Translating with CTranslate2: a Translator like our own whose searches CTranslate2 does."""
 
 import math
 import os
@@ -15,9 +15,8 @@ from regard.device import pick_device
 from regard.errors import RegardError
 from regard.examples.batching import lanes
 from regard.examples.vocabulary import Vocabulary
-from regard.interop import ct2
-from regard.interop.ct2_folder import cached, check_precision, places
-from regard.interop.tokenizers_file import spellings
+from regard.interop.ct2 import cached_export, check_precision, ctranslate2_module, position_limits
+from regard.interop.tokenizers_file import token_strings
 from regard.io import run_folder as folder
 from regard.predict.constraints import Constraints
 from regard.predict.translation import Options, Translation, Translator, languages_of
@@ -26,52 +25,52 @@ from regard.recipe import read_recipe
 if TYPE_CHECKING:
     from regard.recipe import Recipe
 
-BATCH = {"cpu": 512, "cuda": 1 << 20}  # padded tokens at once, above which a CPU only gets slower
-BLIND = "--engine ct2 records no attention; for --alignments, use the own engine"
-STRETCH = 64  # lines that become text together
+BATCH_TOKENS = {"cpu": 512, "cuda": 1 << 20}  # padded tokens at once, above which a CPU only gets slower
+NO_ATTENTION = "--engine ct2 records no attention; for --alignments, use the own engine"
+DETOKENIZED = 64  # lines at once
 
 
-def load(run: Path, device: str = "auto", precision: str = "int8") -> "FastTranslator":
+def load_ct2(run: Path, device: str = "auto", precision: str = "int8") -> "CT2Translator":
     """A translator like `regard.load`'s that searches with CTranslate2."""
-    library = ct2.library()
+    ctranslate2 = ctranslate2_module()
     check_precision(precision)
     home = folder.run_folder_of(run)
     recipe = read_recipe(home)
     languages = languages_of(recipe, run)
-    place = cached(run, precision)
-    chosen = pick_device(device)
+    export = cached_export(run, precision)
+    torch_device = pick_device(device)
     try:
-        engine = library.Translator(
-            str(place),
-            device=chosen.type,
-            device_index=chosen.index or 0,
+        engine = ctranslate2.Translator(
+            str(export),
+            device=torch_device.type,
+            device_index=torch_device.index or 0,
             compute_type=precision,
-            inter_threads=workers(),
+            inter_threads=worker_count(),
             intra_threads=1,
-            max_queued_batches=-1,  # nobody waits to hand them over
+            max_queued_batches=-1,  # no limit: submitting never blocks
         )
     except (RuntimeError, ValueError) as error:  # a device it does not have, a library of the GPU that is absent
-        raise RegardError(f"CTranslate2 cannot open {place}: {str(error).splitlines()[0]}") from None
-    return FastTranslator(Vocabulary.load(home / "tokenizer", languages), recipe, engine, run)
+        raise RegardError(f"CTranslate2 cannot open {export}: {str(error).splitlines()[0]}") from None
+    return CT2Translator(Vocabulary.load(home / "tokenizer", languages), recipe, engine, run)
 
 
-def workers() -> int:
+def worker_count() -> int:
     """One for every core, of one thread each, since threads that share a batch mostly wait for each other."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     allowed = os.environ.get("OMP_NUM_THREADS", "")
     return min(cores, int(allowed)) if allowed.isdigit() and int(allowed) else cores
 
 
-class FastTranslator(Translator):
-    """A Translator whose searches CTranslate2 does. Scoring given pairs is done by our own model, loaded when asked."""
+class CT2Translator(Translator):
+    """A Translator whose searches CTranslate2 does. Pairs are scored by our own model, which is loaded when needed."""
 
     def __init__(self, vocabulary: Vocabulary, recipe: "Recipe", engine: Any, run: Path) -> None:
         self.vocabulary, self.recipe, self.ct2, self.run = vocabulary, recipe, engine, run
         target = vocabulary.target
         self.symbols = Symbols(target.bos, target.eos, (target.pad, target.bos))
-        self.source_names, self.target_names = spellings(vocabulary)
-        self.ids = {name: i for i, name in enumerate(self.target_names)}
-        self.rooms = ct2.rooms(recipe.model, places(recipe))  # type: ignore[arg-type]
+        self.source_tokens, self.target_tokens = token_strings(vocabulary)
+        self.target_ids = {token: i for i, token in enumerate(self.target_tokens)}
+        self.position_limits = position_limits(recipe)
 
     @cached_property
     def model(self) -> nn.Module:  # type: ignore[override]
@@ -82,7 +81,7 @@ class FastTranslator(Translator):
         raise RegardError("--engine ct2 translates with one model; for several (--with), use the own engine")
 
     def check_alignment(self, layer: int | None = None, heads: Sequence[int] | None = None) -> None:
-        raise RegardError(BLIND)
+        raise RegardError(NO_ATTENTION)
 
     def _each(
         self, lines: Sequence[str], count: int, decoding: DecodingConfig, options: Options, keys: Sequence[int]
@@ -90,28 +89,28 @@ class FastTranslator(Translator):
         self._refuse(decoding, options)
         progress, form = options.get("progress"), options.get("form", "plain")
         search = self._prepare(lines, count, decoding, options)
-        found: list[list[Translation]] = [[] for _ in lines]
-        done, running = 0, [(rows, search.begin(rows)) for rows in search.rows()]
-        for rows, results in running:
-            for some in range(0, len(rows), STRETCH):  # made text of while others are computed
-                now = rows[some : some + STRETCH]
-                hypotheses = search.finish(now, results[some : some + STRETCH], search.limits[rows[0]])
-                texts = iter(self._texts([words for each in hypotheses for words, _, _ in each], form))
-                for row, each in zip(now, hypotheses, strict=True):
-                    found[row] = [Translation(next(texts), score, total, words) for words, score, total in each]
-                done += len(now)
+        translations: list[list[Translation]] = [[] for _ in lines]
+        done, submitted = 0, [(rows, search.submit(rows)) for rows in search.batches()]
+        for batch, futures in submitted:
+            for start in range(0, len(batch), DETOKENIZED):  # while others are computed
+                rows = batch[start : start + DETOKENIZED]
+                nbest = search.finish(rows, futures[start : start + DETOKENIZED], search.limits[batch[0]])
+                texts = iter(self._texts([tokens for each in nbest for tokens, _, _ in each], form))
+                for row, each in zip(rows, nbest, strict=True):
+                    translations[row] = [Translation(next(texts), score, total, ids) for ids, score, total in each]
+                done += len(rows)
                 if progress:
                     progress("Translating", done, len(lines))
-        return found
+        return translations
 
     def _prepare(self, lines: Sequence[str], count: int, decoding: DecodingConfig, options: Options) -> "_Search":
         ids, before = self._encode(lines, options), options.get("before", 0)
-        self._check_room(ids, before)
-        asked = Constraints.of(options, before, len(lines), self.vocabulary.target)
-        search = _PrefixSearch if any(options.get("prefixes") or ()) else _Search
-        made = search(self, decoding, count, options, ids, [demand.prefix_ids for demand in asked.demands])
-        asked.check(made.limits, self.symbols)
-        return made
+        self._check_length(ids, before)
+        constraints = Constraints.of(options, before, len(lines), self.vocabulary.target)
+        kind = _PrefixSearch if any(options.get("prefixes") or ()) else _Search
+        search = kind(self, decoding, count, options, ids, [demand.prefix_ids for demand in constraints.demands])
+        constraints.check(search.limits, self.symbols)
+        return search
 
     @staticmethod
     def _refuse(decoding: DecodingConfig, options: Options) -> None:
@@ -122,36 +121,37 @@ class FastTranslator(Translator):
                 f"--engine ct2 divides by nᵅ (decoding.penalty: power), not as {decoding.penalty}; use the own engine"
             )
         if options.get("attention"):
-            raise RegardError(BLIND)
+            raise RegardError(NO_ATTENTION)
         if options.get("heads") is not None:
             raise RegardError("--engine ct2 reads no dependency trees; for --heads, use the own engine")
         if options.get("phrases"):
             raise RegardError("--engine ct2 cannot be given phrases; for --phrases, use the own engine")
 
-    def _check_room(self, ids: list[list[int]], before: int) -> None:
-        room = self.rooms["encoder"]
+    def _check_length(self, ids: list[list[int]], before: int) -> None:
+        limit = self.position_limits["encoder"]
         for n, row in enumerate(ids):
-            if room is not None and len(row) >= room:  # the end needs a place too
+            if limit is not None and len(row) >= limit:  # </s> needs a position too
                 raise RegardError(
-                    f"line {before + n + 1} has {len(row):,} pieces, and the exported model has {room:,} places; "
+                    f"line {before + n + 1} has {len(row):,} pieces, and the exported model has {limit:,} positions; "
                     "cut it (--long truncate), or use the own engine"
                 )
 
 
-Found = tuple[list[int], float, float]  # words, score, log-probability
+Scored = tuple[list[int], float, float]  # token ids, score, log-probability
+Future = Any  # AsyncTranslationResult or AsyncScoringResult of CTranslate2, which has no types
 
 
 class _Search:
-    """One way to search some lines, as CTranslate2 is told it: the beam, the penalty, the ids that may not be said.
+    """The search of some lines as arguments of CTranslate2: beam, length penalty, suppressed tokens.
 
-    Their search is ours: a sentence is done when as many hypotheses have ended as the beam is wide, and log p / nᵅ
-    ranks them, where n counts the end; older versions count it only if it is returned. What may not be said gives its
-    probability to the rest in theirs, which scores show in the third decimal. Greedy search is faster without scores.
+    CTranslate2 searches as we do: a sentence is done when as many hypotheses have ended as the beam is wide, and
+    log p / nᵅ ranks them, where n counts </s>; older versions count it only if it is returned. Suppressed tokens give
+    their probability to the rest there, which scores show in the third decimal. Greedy search is faster without scores.
     """
 
     def __init__(
         self,
-        translator: FastTranslator,
+        translator: CT2Translator,
         decoding: DecodingConfig,
         count: int,
         options: Options,
@@ -161,99 +161,105 @@ class _Search:
         self.translator, self.sources, self.prefixes = translator, sources, prefixes
         self.lengths = list(map(len, sources))
         limits = {length: self._limit(decoding, length) for length in set(self.lengths)}
-        self.limits = [limits[length] for length in self.lengths]  # how many words each output may have
+        self.limits = [limits[length] for length in self.lengths]  # the most tokens of each output
         self.scores = options.get("scores", True)
         width, self.power = (decoding.size, decoding.length_penalty) if isinstance(decoding, Beam) else (1, 0.0)
-        most = BATCH[translator.ct2.device] // (2 if width > 1 else 1)
+        most = BATCH_TOKENS[translator.ct2.device] // (2 if width > 1 else 1)
         self.batch = max(1, min(options.get("batch_tokens", 4096) // width, most))
         self.sizes = {"max_batch_size": self.batch, "batch_type": "tokens", "max_input_length": 0}
-        self.cuts = width == 1 and not self.scores  # greedy search says the same words whatever the limit is
+        self.truncates = width == 1 and not self.scores  # greedy search finds the same tokens whatever the limit is
         self.options = {
             "beam_size": width,
             "num_hypotheses": count,
             "length_penalty": self.power,
-            "min_decoding_length": 0,  # by default nothing is never said
+            "min_decoding_length": 0,  # by default no output is empty
             "return_end_token": True,
             "return_scores": self.scores,
-            "suppress_sequences": [[translator.target_names[i]] for i in dict.fromkeys(translator.symbols.suppressed)],
+            "suppress_sequences": [[translator.target_tokens[i]] for i in dict.fromkeys(translator.symbols.suppressed)],
         }
 
     def _limit(self, decoding: DecodingConfig, length: int) -> int:
-        limit, room = decoding.limit(length) if length else 0, self.translator.rooms["decoder"]
-        return limit if room is None else min(limit, room - 1)  # the start has a place too
+        limit, positions = decoding.limit(length) if length else 0, self.translator.position_limits["decoder"]
+        return limit if positions is None else min(limit, positions - 1)  # the start token has a position too
 
-    def rows(self) -> Iterator[list[int]]:
-        """Those that are not empty, longest first, those together whose limits are much alike."""
+    def batches(self) -> Iterator[list[int]]:
+        """Rows that are not empty, longest first, in batches of similar limits."""
         return (rows for rows, _ in lanes(self.lengths, self.batch))
 
-    def begin(self, rows: list[int]) -> list[Any]:
-        """Give rows, longest first, to CTranslate2, which works on them from now on."""
-        return self._begin(rows, self._sources(rows), None)
+    def submit(self, rows: list[int]) -> list[Future]:
+        """Give rows, longest first, to CTranslate2, which computes them in the background."""
+        return self._submit(rows, self._source_tokens(rows), None)
 
-    def _sources(self, rows: list[int]) -> list[list[str]]:
-        names, end = self.translator.source_names, self.translator.vocabulary.source.eos
-        return [[names[i] for i in (*self.sources[row], end)] for row in rows]
+    def _source_tokens(self, rows: list[int]) -> list[list[str]]:
+        tokens, eos = self.translator.source_tokens, self.translator.vocabulary.source.eos
+        return [[tokens[i] for i in (*self.sources[row], eos)] for row in rows]
 
-    def _begin(self, rows: list[int], sources: list[list[str]], prefixes: list[list[str]] | None) -> list[Any]:
-        most = self.limits[rows[0]] + 1  # and the end
+    def _submit(self, rows: list[int], sources: list[list[str]], prefixes: list[list[str]] | None) -> list[Future]:
+        limit = self.limits[rows[0]] + 1  # and </s>
         return self.translator.ct2.translate_batch(
-            sources, prefixes, max_decoding_length=most, asynchronous=True, **self.sizes, **self.options
+            sources, prefixes, max_decoding_length=limit, asynchronous=True, **self.sizes, **self.options
         )
 
-    def finish(self, rows: list[int], results: list[Any], most: int) -> list[list[Found]]:
-        """What it found. Rows that went past their own limit, since another's was larger, are searched again."""
-        limits, found = self.limits, list(map(self._read, rows, results))
+    def finish(self, rows: list[int], futures: list[Future], batch_limit: int) -> list[list[Scored]]:
+        """Results. Rows that went past their own limit, since the batch's was larger, are searched again."""
+        limits, results = self.limits, list(map(self._result, rows, futures))
         again: dict[int, list[int]] = {}  # by limit
-        for n, row in enumerate([] if self.cuts else rows):
-            if limits[row] < most and any(len(words) == limits[row] for words, _, _ in found[n]):
+        for n, row in enumerate([] if self.truncates else rows):
+            if limits[row] < batch_limit and any(len(tokens) == limits[row] for tokens, _, _ in results[n]):
                 again.setdefault(limits[row], []).append(n)
-        running = [(chosen, self.begin([rows[n] for n in chosen])) for chosen in again.values()]
-        for chosen, others in running:
-            for n, result in zip(chosen, others, strict=True):
-                found[n] = self._read(rows[n], result)
-        return found
+        submitted = [(numbers, self.submit([rows[n] for n in numbers])) for numbers in again.values()]
+        for numbers, others in submitted:
+            for n, future in zip(numbers, others, strict=True):
+                results[n] = self._result(rows[n], future)
+        return results
 
-    def _read(self, row: int, running: Any) -> list[Found]:
-        """Words, cut at the limit, with their numbers."""
-        result, limit = running.result(), self.limits[row]
-        hypotheses = result.hypotheses  # made anew whenever it is looked at
+    def _result(self, row: int, future: Future) -> list[Scored]:
+        """Token ids, cut at the limit, with their scores."""
+        result, limit = future.result(), self.limits[row]
+        hypotheses = result.hypotheses  # made anew at every access
         scores = result.scores if self.scores else [math.nan] * len(hypotheses)
         return [
-            (self._words(pieces, limit), score, score * len(pieces) ** self.power)
-            for pieces, score in zip(hypotheses, scores, strict=True)
+            (self._token_ids(tokens, limit), score, score * len(tokens) ** self.power)
+            for tokens, score in zip(hypotheses, scores, strict=True)
         ]
 
-    def _words(self, pieces: list[str], limit: int) -> list[int]:
-        ids = [self.translator.ids[piece] for piece in pieces]
+    def _token_ids(self, tokens: list[str], limit: int) -> list[int]:
+        ids = [self.translator.target_ids[token] for token in tokens]
         return ids[: min(limit, len(ids) - (ids[-1:] == [self.translator.symbols.eos]))]
 
 
 class _PrefixSearch(_Search):
-    """Outputs that begin as given. Theirs leave the prefix out of the scores that they rank by: here it counts again.
+    """A search with given prefixes. CTranslate2 leaves the prefix out of the scores that it ranks by: here it counts.
 
-    So all that a beam has found is asked for, without a length penalty, and ranked here as our own engine does.
+    So all hypotheses of a beam are asked for, without a length penalty, and ranked here as our own engine does.
     """
 
     def __init__(
-        self, translator: FastTranslator, decoding: DecodingConfig, count: int, options: Options, *given: Any
+        self,
+        translator: CT2Translator,
+        decoding: DecodingConfig,
+        count: int,
+        options: Options,
+        sources: list[list[int]],
+        prefixes: list[tuple[int, ...]],
     ) -> None:
-        super().__init__(translator, decoding, count, {**options, "scores": True}, *given)
+        super().__init__(translator, decoding, count, {**options, "scores": True}, sources, prefixes)
         self.count = count
-        self.scored: dict[int, Any] = {}  # the log-probabilities of the prefixes
+        self.prefix_scores: dict[int, Future] = {}  # log-probabilities of the prefixes
         self.options |= {"length_penalty": 0, "num_hypotheses": self.options["beam_size"]}
 
-    def begin(self, rows: list[int]) -> list[Any]:
-        names, sources = self.translator.target_names, self._sources(rows)
-        begun = [[names[i] for i in self.prefixes[row]] for row in rows]
-        scored = self.translator.ct2.score_batch(sources, begun, asynchronous=True, **self.sizes)
-        self.scored |= zip(rows, scored, strict=True)
-        return self._begin(rows, sources, begun)
+    def submit(self, rows: list[int]) -> list[Future]:
+        tokens, sources = self.translator.target_tokens, self._source_tokens(rows)
+        prefixes = [[tokens[i] for i in self.prefixes[row]] for row in rows]
+        scores = self.translator.ct2.score_batch(sources, prefixes, asynchronous=True, **self.sizes)
+        self.prefix_scores |= zip(rows, scores, strict=True)
+        return self._submit(rows, sources, prefixes)
 
-    def _read(self, row: int, running: Any) -> list[Found]:
+    def _result(self, row: int, future: Future) -> list[Scored]:
         prefix, limit = self.prefixes[row], self.limits[row]
-        result, before = running.result(), sum(self.scored[row].result().log_probs[: len(prefix)])
-        found = [
-            (self._words(pieces, limit), (score + before) / len(pieces) ** self.power, score + before)
-            for pieces, score in zip(result.hypotheses, result.scores, strict=True)
+        result, prefix_score = future.result(), sum(self.prefix_scores[row].result().log_probs[: len(prefix)])
+        results = [
+            (self._token_ids(tokens, limit), (score + prefix_score) / len(tokens) ** self.power, score + prefix_score)
+            for tokens, score in zip(result.hypotheses, result.scores, strict=True)
         ]
-        return sorted(found, key=lambda each: -each[1])[: self.count]
+        return sorted(results, key=lambda each: -each[1])[: self.count]

@@ -1,20 +1,20 @@
-"""What a CTranslate2 export has besides the model, so that it is used without regard: tokenizers, and an example.
+"""Files of a CTranslate2 export besides the model, with which it is used without regard: tokenizers, and an example.
 
 `example.py` is a program that needs `ctranslate2` and `tokenizers`. Where `tokenizers` cannot express how a vocabulary
-cuts text, the example uses the package that can (sacremoses, jieba, sentencepiece), and says so.
+splits text, the example uses the package that can (sacremoses, jieba, sentencepiece), and says so.
 """
 
 import json
 import re
 import shutil
 from pathlib import Path
-from typing import Any
 
 from regard.decoding import Beam, DecodingConfig, Sample
 from regard.examples.vocabulary import Vocabulary
-from regard.interop.tokenizers_file import FORMS, build, unsupported_reason
+from regard.interop.tokenizers_file import CONVERTERS, build_tokenizer, tokenizer_unsupported_reason
 from regard.predict.translation import Translator
 from regard.text import Tokenizer
+from regard.text.config import Marian, SentencePiece
 from regard.text.marian import SPM
 
 EXAMPLE = "example.py"
@@ -37,11 +37,11 @@ for row, result in zip(rows, translator.translate_batch(rows, max_batch_size=32,
 '''
 
 
-def write(translator: Translator, names: list[list[str]], origin: Path, out: Path) -> str:
-    """Tokenizers and `example.py` in an export; says in words what is there. `origin` has the run's own tokenizer."""
+def write_example(translator: Translator, names: list[list[str]], origin: Path, out: Path) -> str:
+    """Tokenizers and `example.py` in an export; returns a summary. `origin` has the run's own tokenizer."""
     vocabulary = translator.vocabulary
-    files, missing = _files(translator, names, origin, out)
-    why = dict.fromkeys(filter(None, map(unsupported_reason, vocabulary)))
+    files, missing = _write_tokenizer_files(translator, names, origin, out)
+    why = dict.fromkeys(filter(None, map(tokenizer_unsupported_reason, vocabulary)))
     packages = _packages(vocabulary)
     (out / EXAMPLE).write_text(_example(translator, names, files, packages, list(why)), encoding="utf-8")
     if missing:
@@ -52,37 +52,42 @@ def write(translator: Translator, names: list[list[str]], origin: Path, out: Pat
     return f"{EXAMPLE} translates with it and {' and '.join(dict.fromkeys(files))}, without regard"
 
 
-def _files(translator: Translator, names: list[list[str]], origin: Path, out: Path) -> tuple[list[str], list[str]]:
-    """The names of the tokenizers of source and target, which are written, and those of them that are not there."""
+def _write_tokenizer_files(
+    translator: Translator, names: list[list[str]], origin: Path, out: Path
+) -> tuple[list[str], list[str]]:
+    """Names of the tokenizer files of source and target, which are written, and of those that the run does not have."""
     vocabulary = translator.vocabulary
-    if vocabulary.source.kind in FORMS:
+    if vocabulary.source.kind in CONVERTERS:
         files = ["tokenizer.json"] * 2 if vocabulary.shared else [f"{side}_tokenizer.json" for side in SIDES]
         for name, tokenizer, pieces in zip(files, vocabulary, names, strict=True):
-            build(tokenizer, pieces, special=False).save(str(out / name))
+            build_tokenizer(tokenizer, pieces, special=False).save(str(out / name))
         return files, []
-    text: Any = translator.recipe.text
-    if text.kind == "marian":
-        given = {name: [origin / name, Path(text.path) / name] for name in SPM.values()}
-        files = list(given)
+    text = translator.recipe.text
+    if isinstance(text, Marian):
+        candidates = {name: [origin / name, Path(text.path) / name] for name in SPM.values()}
+        files = list(candidates)
     else:
+        assert isinstance(text, SentencePiece)
         files = ["tokenizer.model"] * 2 if vocabulary.shared else [f"{side}.model" for side in SIDES]
-        given = dict(zip(files, ([Path(path)] for path in (text.path, text.target_path or text.path)), strict=True))
+        candidates = dict(
+            zip(files, ([Path(path)] for path in (text.path, text.target_path or text.path)), strict=True)
+        )
     missing = []
-    for name, places in given.items():
-        if found := [place for place in places if place.is_file()]:
-            shutil.copy(found[0], out / name)
+    for name, paths in candidates.items():
+        if present := [path for path in paths if path.is_file()]:
+            shutil.copy(present[0], out / name)
         else:
             missing.append(name)
     return files, missing
 
 
 def _packages(vocabulary: Vocabulary) -> list[str]:
-    """What the example imports that does not come with Python."""
+    """Packages that the example imports."""
     used = {
         "sacremoses": any(side.stages.moses for side in vocabulary),
         "jieba": any(side.options.get("jieba") for side in vocabulary),
-        "sentencepiece": vocabulary.source.kind not in FORMS,
-        "tokenizers": vocabulary.source.kind in FORMS,
+        "sentencepiece": vocabulary.source.kind not in CONVERTERS,
+        "tokenizers": vocabulary.source.kind in CONVERTERS,
     }
     return ["ctranslate2", *(name for name, needed in used.items() if needed)]
 
@@ -97,36 +102,36 @@ def _example(
     load = [f"{side} = {opened.format(name)}" for side, name in zip(SIDES, files, strict=True)]
     if files[0] == files[1]:
         load = [f"source = target = {opened.format(files[0])}"]
-    encode = [*_steps(source), *_encoding(source, names[0][source.eos], recipe.data.filters.max_length)]
+    encode = [*_preprocessing(source), *_encoding(source, names[0][source.eos], recipe.data.filters.max_length)]
     modules = [
         name for name in ("pathlib", "re", "sys", "unicodedata") if re.search(rf"\b{name}\.", PROGRAM + str(encode))
     ]
     return PROGRAM.format(
-        about="\n".join([f"Needs: pip install {' '.join(packages)}", *_about(recipe.decoding, why)]),
+        about="\n".join([f"Needs: pip install {' '.join(packages)}", *_notes(recipe.decoding, why)]),
         imports="\n".join([*(f"import {name}" for name in modules), "", *(f"import {name}" for name in packages)]),
-        load="\n".join([*load, *_loading(translator, packages)]),
+        load="\n".join([*load, *_moses_setup(translator, packages)]),
         encode="\n".join(encode),
-        search=json.dumps(_search(translator, names[1])),
+        search=json.dumps(_search_options(translator, names[1])),
         decode=_decoding(translator, packages),
     )
 
 
-def _about(decoding: DecodingConfig, why: list[str]) -> list[str]:
-    """In what the example is not what the recipe says, or needs more than `tokenizers`."""
-    about = [f"`tokenizers` alone cannot express this vocabulary: {' and '.join(why)}."] if why else []
+def _notes(decoding: DecodingConfig, why: list[str]) -> list[str]:
+    """Notes: how the example differs from the recipe, or why it needs more than `tokenizers`."""
+    notes = [f"`tokenizers` alone cannot express this vocabulary: {' and '.join(why)}."] if why else []
     if isinstance(decoding, Sample):
-        about.append("The recipe draws words at random; this takes the best ones.")
+        notes.append("The recipe draws words at random; this takes the best ones.")
     if isinstance(decoding, Beam) and decoding.penalty != "power":
-        about.append(
+        notes.append(
             f"The recipe's length penalty is {decoding.penalty}; CTranslate2 has another, so translations may differ."
         )
-    return about
+    return notes
 
 
-def _steps(source: Tokenizer) -> list[str]:
-    """What happens to lines before the tokenizer reads them; the file of `tokenizers` does the rest."""
+def _preprocessing(source: Tokenizer) -> list[str]:
+    """Statements that change lines before the tokenizer reads them; the file of `tokenizers` does the rest."""
     stages, steps = source.stages, []
-    jieba, alone = source.options.get("jieba"), source.kind not in FORMS
+    jieba, alone = source.options.get("jieba"), source.kind not in CONVERTERS
     if stages.unicode != "none" and (stages.moses or jieba or alone):
         steps.append(f'lines = [unicodedata.normalize("{stages.unicode.upper()}", line) for line in lines]')
     if stages.moses:
@@ -140,7 +145,7 @@ def _steps(source: Tokenizer) -> list[str]:
     return steps
 
 
-def _loading(translator: Translator, packages: list[str]) -> list[str]:
+def _moses_setup(translator: Translator, packages: list[str]) -> list[str]:
     if "sacremoses" not in packages:
         return []
     source, target = translator.languages
@@ -151,7 +156,7 @@ def _loading(translator: Translator, packages: list[str]) -> list[str]:
 
 
 def _encoding(source: Tokenizer, end: str, longest: int) -> list[str]:
-    if source.kind in FORMS:
+    if source.kind in CONVERTERS:
         return [
             f"source.enable_truncation({longest + 1})  # what the model was trained on, and {end}",
             "rows = [source.encode(line).tokens for line in lines]",
@@ -175,10 +180,10 @@ def _decoding(translator: Translator, packages: list[str]) -> str:
     return text
 
 
-def _search(translator: Translator, names: list[str]) -> dict[str, Any]:
-    """How the recipe says that the model should search, in CTranslate2's words."""
+def _search_options(translator: Translator, names: list[str]) -> dict[str, object]:
+    """The recipe's search as arguments of `translate_batch`."""
     decoding: DecodingConfig = translator.recipe.decoding
-    options: dict[str, Any] = {"beam_size": 1}
+    options: dict[str, object] = {"beam_size": 1}
     if isinstance(decoding, Beam):
         options = {"beam_size": decoding.size, "length_penalty": decoding.length_penalty}
     return options | {

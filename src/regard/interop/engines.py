@@ -1,4 +1,4 @@
-"""What translates: our own engine, or CTranslate2. An engine is a way to open a run; commands are given it."""
+"""Engines that translate: our own, or CTranslate2. An engine is a function that loads a run."""
 
 from collections.abc import Callable
 from functools import partial
@@ -8,7 +8,7 @@ from regard.config import nearest
 from regard.errors import RegardError
 
 
-def opener(engine: str, precision: str | None) -> Opener:
+def engine_loader(engine: str, precision: str | None) -> Opener:
     if engine not in ENGINES:
         raise RegardError(f"--engine is {engine!r}; {nearest(engine, ENGINES)}")
     return ENGINES[engine](precision)
@@ -24,9 +24,9 @@ def _own(precision: str | None) -> Opener:
 
 
 def _ct2(precision: str | None) -> Opener:
-    from regard.interop.ct2_engine import load
+    from regard.interop.ct2_engine import load_ct2
 
-    return partial(load, precision=precision or "int8")
+    return partial(load_ct2, precision=precision or "int8")
 
 
 ENGINES: dict[str, Callable[[str | None], Opener]] = {"own": _own, "ct2": _ct2}

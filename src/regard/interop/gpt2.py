@@ -1,104 +1,164 @@
-"""GPT-2 in Hugging Face's form (GPT2LMHeadModel): its config and the names of its weights, in and out.
+"""GPT-2 of Hugging Face (GPT2LMHeadModel), in and out: config, weights and vocabulary of a language model.
 
-Matrices are [in, out] there, and queries, keys and values are made by one.
+Matrices are [in, out] there, and queries, keys and values come from one.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
 
 from torch import Tensor
 
-from regard.config import parse_config, to_node
-from regard.interop.choices import activation_here, activation_there, demand, refuse_what_is_lost
-from regard.interop.keys import TRANSPOSED, KeyMap, both, rule
+from regard import config
+from regard.examples.preparing import TOKENIZER
+from regard.interop.checkpoint import Checkpoint
+from regard.interop.compatibility import (
+    HFConfig,
+    activation_from_hf,
+    activation_to_hf,
+    check_fixed,
+    check_round_trip,
+    refuse_unsupported,
+    unsupported_choices,
+)
+from regard.interop.hf_tokenizer import check_vocab_size, read_tokenizer, write_tokenizer
+from regard.interop.key_map import TRANSPOSE, KeyMap, rule, weight_and_bias
+from regard.interop.model_folder import ImportedModel
+from regard.io.files import write_json
+from regard.io.tensors import unique_state_dict, write_tensors
 from regard.models.lm import LanguageModelConfig
+from regard.nn.position import LearnedConfig
 from regard.nn.score import DotConfig
+from regard.predict.generation import Writer
+from regard.recipe import Recipe
+from regard.text import Tokenizer
+from regard.text.pretrained import from_gpt2
+
+# --- names of weights -----------------------------------------------------------------------------------------------
 
 BODY = KeyMap(
     (
         rule("embedding.weight", "wte.weight"),
         rule("position.0.table", "wpe.weight"),
-        *both("layers.{n}.residuals.0.norm", "h.{n}.ln_1"),
-        *both(
+        *weight_and_bias("layers.{n}.residuals.0.norm", "h.{n}.ln_1"),
+        *weight_and_bias(
             ("layers.{n}.attention.query", "layers.{n}.attention.key_value"),
             "h.{n}.attn.c_attn",
-            shares=(1, 2),
-            turn=TRANSPOSED,
+            sizes=(1, 2),
+            transform=TRANSPOSE,
         ),
-        *both("layers.{n}.attention.output", "h.{n}.attn.c_proj", turn=TRANSPOSED),
-        *both("layers.{n}.residuals.1.norm", "h.{n}.ln_2"),
-        *both("layers.{n}.feed_forward.expand", "h.{n}.mlp.c_fc", turn=TRANSPOSED),
-        *both("layers.{n}.feed_forward.contract", "h.{n}.mlp.c_proj", turn=TRANSPOSED),
-        *both("norm", "ln_f"),
+        *weight_and_bias("layers.{n}.attention.output", "h.{n}.attn.c_proj", transform=TRANSPOSE),
+        *weight_and_bias("layers.{n}.residuals.1.norm", "h.{n}.ln_2"),
+        *weight_and_bias("layers.{n}.feed_forward.expand", "h.{n}.mlp.c_fc", transform=TRANSPOSE),
+        *weight_and_bias("layers.{n}.feed_forward.contract", "h.{n}.mlp.c_proj", transform=TRANSPOSE),
+        *weight_and_bias("norm", "ln_f"),
     ),
     ignored=("h.{n}.attn.bias", "h.{n}.attn.masked_bias"),  # the causal mask, which older versions saved
 )
 OUTPUTS = {
-    "tied": KeyMap((), copies={"lm_head.weight": "transformer.wte.weight"}),
+    "tied": KeyMap((), tied={"lm_head.weight": "transformer.wte.weight"}),
     "own": KeyMap((rule("output.weight", "lm_head.weight"),)),
 }
+
+
+def gpt2_key_map(model: LanguageModelConfig, prefix: str = "transformer.") -> KeyMap:
+    """Names of the weights; the prefix is absent in files that were saved without a head."""
+    return BODY.with_prefix(hf=prefix) + OUTPUTS[model.output]
+
+
+def gpt2_weights_from_hf(
+    hf_weights: Mapping[str, Tensor], model: LanguageModelConfig, own: Mapping[str, Tensor], origin: object
+) -> dict[str, Tensor]:
+    """Hugging Face's tensors under our names, for the model whose own tensors are `own`."""
+    prefix = "transformer." if any(name.startswith("transformer.") for name in hf_weights) else ""
+    return gpt2_key_map(model, prefix).from_hf(hf_weights, own, origin)
+
+
+# --- config ---------------------------------------------------------------------------------------------------------
+
 FIXED = {"model_type": "gpt2", "add_cross_attention": False, "scale_attn_by_inverse_layer_idx": False}
 
 
-def keys(config: LanguageModelConfig, prefix: str = "transformer.") -> KeyMap:
-    """Of a model with this config; the prefix is missing in files that were saved without a head."""
-    return BODY.under(theirs=prefix) + OUTPUTS[config.output]
-
-
-def weights_here(
-    theirs: Mapping[str, Tensor], config: LanguageModelConfig, own: Mapping[str, Tensor], origin: object
-) -> dict[str, Tensor]:
-    """Their tensors under our names, for the model whose own are given."""
-    prefix = "transformer." if any(name.startswith("transformer.") for name in theirs) else ""
-    return keys(config, prefix).to_ours(theirs, own, origin)
-
-
-def weights_there(ours: Mapping[str, Tensor], config: LanguageModelConfig, origin: object) -> dict[str, Tensor]:
-    return keys(config).to_theirs(ours, origin)
-
-
-def config_here(theirs: Mapping[str, Any], origin: object) -> LanguageModelConfig:
-    """From the mapping in their config.json; what is absent has their default."""
-    demand(theirs, FIXED, origin)
-    size = theirs.get("n_embd", 768)
-    dropout, embedding_dropout = (theirs.get(f"{place}_pdrop", 0.1) for place in ("resid", "embd"))
-    said = {
-        "layers": theirs.get("n_layer", 12),
+def gpt2_config_from_hf(hf_config: HFConfig, origin: object) -> LanguageModelConfig:
+    """Our config; a key that is absent has Hugging Face's default."""
+    check_fixed(hf_config, FIXED, origin)
+    size = hf_config.get("n_embd", 768)
+    dropout, embedding_dropout = (hf_config.get(f"{part}_pdrop", 0.1) for part in ("resid", "embd"))
+    values = {
+        "layers": hf_config.get("n_layer", 12),
         "size": size,
-        "inner": theirs.get("n_inner") or 4 * size,
-        "heads": theirs.get("n_head", 12),
+        "inner": hf_config.get("n_inner") or 4 * size,
+        "heads": hf_config.get("n_head", 12),
         "dropout": dropout,
         "embedding_dropout": None if embedding_dropout == dropout else embedding_dropout,
-        "epsilon": theirs.get("layer_norm_epsilon", 1e-5),
-        "activation": activation_here(theirs.get("activation_function", "gelu_new"), origin),
-        "output": "tied" if theirs.get("tie_word_embeddings", True) else "own",
-        "position": {"kind": "learned", "length": theirs.get("n_positions", 1024)},
+        "epsilon": hf_config.get("layer_norm_epsilon", 1e-5),
+        "activation": activation_from_hf(hf_config.get("activation_function", "gelu_new"), origin),
+        "output": "tied" if hf_config.get("tie_word_embeddings", True) else "own",
+        "position": {"kind": "learned", "length": hf_config.get("n_positions", 1024)},
         "attention": {
-            "score": "scaled_dot" if theirs.get("scale_attn_weights", True) else "dot",
-            "dropout": theirs.get("attn_pdrop", 0.1),
+            "score": "scaled_dot" if hf_config.get("scale_attn_weights", True) else "dot",
+            "dropout": hf_config.get("attn_pdrop", 0.1),
         },
     }
-    return parse_config(LanguageModelConfig, to_node(said, str(origin)))
+    return config.parse_config(LanguageModelConfig, config.to_node(values, str(origin)))
 
 
-def config_there(ours: LanguageModelConfig, entries: int) -> dict[str, Any]:
-    """The mapping of their config.json, without the ids of marks, or a refusal where GPT-2 is another kind of model."""
-    said = {
+def gpt2_config_to_hf(model: LanguageModelConfig, vocab_size: int) -> dict[str, object]:
+    """Hugging Face's config without ids of special tokens; RegardError where the model is no GPT-2."""
+    hf_config = {
         **FIXED,
         "architectures": ["GPT2LMHeadModel"],
-        "vocab_size": entries,
-        "n_layer": ours.layers,
-        "n_embd": ours.size,
-        "n_inner": ours.inner,
-        "n_head": ours.heads,
-        "n_positions": getattr(ours.position, "length", 1024),
-        "embd_pdrop": ours.dropout if ours.embedding_dropout is None else ours.embedding_dropout,
-        "resid_pdrop": ours.dropout,
-        "attn_pdrop": ours.attention.dropout,
-        "layer_norm_epsilon": ours.epsilon,
-        "activation_function": activation_there(ours.activation) or "gelu_new",
-        "scale_attn_weights": ours.attention.score != DotConfig(),
-        "tie_word_embeddings": ours.output == "tied",
+        "vocab_size": vocab_size,
+        "n_layer": model.layers,
+        "n_embd": model.size,
+        "n_inner": model.inner,
+        "n_head": model.heads,
+        "n_positions": model.position.length if isinstance(model.position, LearnedConfig) else 1024,
+        "embd_pdrop": model.dropout if model.embedding_dropout is None else model.embedding_dropout,
+        "resid_pdrop": model.dropout,
+        "attn_pdrop": model.attention.dropout,
+        "layer_norm_epsilon": model.epsilon,
+        "activation_function": activation_to_hf(model.activation) or "gelu_new",
+        "scale_attn_weights": model.attention.score != DotConfig(),
+        "tie_word_embeddings": model.output == "tied",
     }
-    refuse_what_is_lost(ours, config_here(said, "the model"), "GPT-2")
-    return said
+    check_round_trip(model, gpt2_config_from_hf(hf_config, "the model"), "GPT-2")
+    return hf_config
+
+
+# --- in and out -----------------------------------------------------------------------------------------------------
+
+
+def import_gpt2(checkpoint: Checkpoint, out: Path) -> ImportedModel:
+    """The model of a GPT-2 checkpoint; `out`, where its folder will be, is not needed."""
+    origin, hf_config = checkpoint.folder, checkpoint.config
+    model = gpt2_config_from_hf(hf_config, origin)
+    vocab_size = int(hf_config.get("vocab_size", 50_257))
+    tokenizer, sections = read_tokenizer(origin, vocab_size) or _gpt2_tokenizer(checkpoint, vocab_size)
+    plain = {**sections, "data": {}, "model": config.to_plain(model)}
+    recipe = config.parse_config(Recipe, config.to_node(plain, str(origin)))
+    own = unique_state_dict(model.build(vocab_size))
+    weights = gpt2_weights_from_hf(checkpoint.tensors(), model, own, origin)
+    return ImportedModel(recipe, weights, lambda out: tokenizer.save(out / TOKENIZER))
+
+
+def _gpt2_tokenizer(checkpoint: Checkpoint, vocab_size: int) -> tuple[Tokenizer, dict[str, object]]:
+    """GPT-2's own vocabulary, and the sections of the recipe about it."""
+    origin = checkpoint.folder
+    tokenizer = from_gpt2(origin / "vocab.json", origin / "merges.txt")
+    check_vocab_size(tokenizer, vocab_size, origin)
+    task = {"kind": "lm", "length": checkpoint.config.get("n_positions", 1024)}
+    return tokenizer, {"task": task, "text": {"kind": "byte_bpe", "size": vocab_size}}
+
+
+def export_gpt2(generator: Writer, run: Path, out: Path) -> str:
+    """A folder that Hugging Face reads as a GPT2LMHeadModel; returns a summary."""
+    model, tokenizer = generator.recipe.model, generator.tokenizer
+    refuse_unsupported(unsupported_choices(model, {"kind": ["lm"]}, "GPT-2"), run, "Hugging Face")
+    assert isinstance(model, LanguageModelConfig)
+    special = {"bos_token_id": tokenizer.bos, "eos_token_id": generator.running.end, "pad_token_id": tokenizer.pad}
+    write_json(out / "config.json", gpt2_config_to_hf(model, tokenizer.size) | special)
+    suppressed = [[i] for i in generator.symbols.suppressed]
+    write_json(out / "generation_config.json", special | ({"bad_words_ids": suppressed} if suppressed else {}))
+    weights = gpt2_key_map(model).to_hf(unique_state_dict(generator.model), run)
+    write_tensors(out / "model.safetensors", weights, {"format": "pt"})
+    return write_tokenizer(tokenizer, generator.recipe, out, "none")

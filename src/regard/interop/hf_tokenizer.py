@@ -1,17 +1,17 @@
-"""Our vocabularies as tokenizers that Hugging Face reads, where theirs can do what ours do.
+"""Our vocabularies as tokenizers that Hugging Face reads, where `tokenizers` can express them.
 
-OPUS-MT's own files stay what they were. Other kinds become a `tokenizer.json`, where `tokenizers_file` can make one.
+OPUS-MT's own files stay what they were. Other kinds become a `tokenizer.json`, where `tokenizers_file` can build one.
 """
 
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from regard import config
 from regard.errors import RegardError
 from regard.examples.preparing import TOKENIZER
 from regard.examples.vocabulary import Vocabulary
-from regard.interop.tokenizers_file import Marks, build, spellings, unsupported_reason
+from regard.interop.tokenizers_file import Template, build_tokenizer, token_strings, tokenizer_unsupported_reason
 from regard.io.files import write_json
 from regard.predict.translation import languages_of
 from regard.text import Tokenizer
@@ -19,60 +19,62 @@ from regard.text import Tokenizer
 if TYPE_CHECKING:
     from regard.recipe import Recipe
 
-TEXT = "text.yaml"  # beside our own form of the vocabulary: the recipe's sections that say how text was read
-NONE = "no tokenizer that Hugging Face reads: {why}; tokenizer/ has regard's own"
+SECTIONS = "text.yaml"  # beside our own vocabulary: the recipe's sections about task and text
+NO_TOKENIZER = "no tokenizer that Hugging Face reads: {why}; tokenizer/ has regard's own"
 
 
-def write_tokenizer(vocabulary: Vocabulary, recipe: "Recipe", origin: Path, out: Path) -> str:
-    """Their files beside the model, ours in `tokenizer/`; says in words what is there."""
-    vocabulary.save(_sections(recipe, out))
+def write_tokenizers(vocabulary: Vocabulary, recipe: "Recipe", origin: Path, out: Path) -> str:
+    """Source and target: Hugging Face's files beside the model, ours in `tokenizer/`; returns a summary."""
+    vocabulary.save(_write_sections(recipe, out))
     if recipe.text.kind == "marian" and (origin / "source.spm").is_file():
-        return _opus(origin, recipe, out)
-    why = unsupported_reason(vocabulary.source) or unsupported_reason(vocabulary.target)
+        return _write_marian(origin, recipe, out)
+    why = tokenizer_unsupported_reason(vocabulary.source) or tokenizer_unsupported_reason(vocabulary.target)
     if why:
-        return NONE.format(why=why)
-    names = spellings(vocabulary)
-    _fast(vocabulary.source, names[0], out)
+        return NO_TOKENIZER.format(why=why)
+    names = token_strings(vocabulary)
+    _write_fast(vocabulary.source, names[0], out)
     if vocabulary.shared:
         return "its tokenizer is AutoTokenizer's"
-    _fast(vocabulary.target, names[1], out / "target")
+    _write_fast(vocabulary.target, names[1], out / "target")
     return "the source's tokenizer is AutoTokenizer's, the target's is in target/"
 
 
-def write_one(tokenizer: Tokenizer, recipe: "Recipe", out: Path, marks: Marks) -> str:
-    """The same for a model that reads texts of one kind."""
-    tokenizer.save(_sections(recipe, out) / TOKENIZER.name)
-    why = unsupported_reason(tokenizer)
+def write_tokenizer(tokenizer: Tokenizer, recipe: "Recipe", out: Path, template: Template) -> str:
+    """The same for a model with one vocabulary."""
+    tokenizer.save(_write_sections(recipe, out) / TOKENIZER.name)
+    why = tokenizer_unsupported_reason(tokenizer)
     if why:
-        return NONE.format(why=why)
-    _fast(tokenizer, spellings([tokenizer])[0], out, marks)
+        return NO_TOKENIZER.format(why=why)
+    _write_fast(tokenizer, token_strings([tokenizer])[0], out, template)
     return "its tokenizer is AutoTokenizer's"
 
 
-def _sections(recipe: "Recipe", out: Path) -> Path:
-    """The folder of our own form, which says how text was read."""
+def _write_sections(recipe: "Recipe", out: Path) -> Path:
+    """The folder of our own vocabulary, with the recipe's sections about task and text."""
     own = out / TOKENIZER.parent
     own.mkdir()
-    (own / TEXT).write_text(config.dump_yaml({"task": recipe.task, "text": recipe.text}), encoding="utf-8")
+    (own / SECTIONS).write_text(config.dump_yaml({"task": recipe.task, "text": recipe.text}), encoding="utf-8")
     return own
 
 
-def read_one(origin: Path, entries: int) -> tuple[Tokenizer, dict[str, Any]] | None:
-    """What `write_one` wrote: the vocabulary, and the sections of the recipe; None in a folder of another's."""
-    path = origin / TOKENIZER.parent / TEXT
+def read_tokenizer(origin: Path, vocab_size: int) -> tuple[Tokenizer, dict[str, object]] | None:
+    """What `write_tokenizer` wrote: the vocabulary, and the sections of the recipe; None in other folders."""
+    path = origin / TOKENIZER.parent / SECTIONS
     if not path.is_file():
         return None
     tokenizer = Tokenizer.load(origin / TOKENIZER)
-    check_size(tokenizer, entries, origin)
+    check_vocab_size(tokenizer, vocab_size, origin)
     return tokenizer, config.read_yaml(path).plain()
 
 
-def check_size(tokenizer: Tokenizer, entries: int, origin: Path) -> None:
-    if tokenizer.size != entries:
-        raise RegardError(f"{origin}: the vocabulary has {tokenizer.size:,} pieces, and config.json says {entries:,}")
+def check_vocab_size(tokenizer: Tokenizer, vocab_size: int, origin: Path) -> None:
+    if tokenizer.size != vocab_size:
+        raise RegardError(
+            f"{origin}: the vocabulary has {tokenizer.size:,} pieces, and config.json says {vocab_size:,}"
+        )
 
 
-def _opus(origin: Path, recipe: "Recipe", out: Path) -> str:
+def _write_marian(origin: Path, recipe: "Recipe", out: Path) -> str:
     for path in sorted([*origin.glob("*.spm"), *origin.glob("*vocab.json")]):
         shutil.copy(path, out / path.name)
     separate = (origin / "target_vocab.json").is_file()
@@ -83,20 +85,20 @@ def _opus(origin: Path, recipe: "Recipe", out: Path) -> str:
     return "its tokenizer is MarianTokenizer, as it came"
 
 
-def _fast(tokenizer: Tokenizer, names: list[str], out: Path, marks: Marks = "end") -> None:
+def _write_fast(tokenizer: Tokenizer, names: list[str], out: Path, template: Template = "end") -> None:
     out.mkdir(exist_ok=True)
-    inner = build(tokenizer, names, marks)
-    inner.save(str(out / "tokenizer.json"))
+    fast = build_tokenizer(tokenizer, names, template)
+    fast.save(str(out / "tokenizer.json"))
     special = dict(tokenizer.special)
-    if marks == "around":
+    if template == "around":
         special |= {"cls": tokenizer.bos, "sep": tokenizer.eos}
-    said: dict[str, Any] = {f"{name}_token": names[i] for name, i in special.items()}
-    segments = ["token_type_ids"] if marks == "around" else []  # GPT-2 would take such for ids of words
-    said["model_input_names"] = ["input_ids", *segments, "attention_mask"]
-    if marks == "end":  # a text to translate that spells </s> is text; prompts of the others may name special tokens
-        said["split_special_tokens"] = True
+    tokenizer_config: dict[str, object] = {f"{name}_token": names[i] for name, i in special.items()}
+    segments = ["token_type_ids"] if template == "around" else []  # GPT-2 would take them for token ids
+    tokenizer_config["model_input_names"] = ["input_ids", *segments, "attention_mask"]
+    if template == "end":  # a text to translate that spells </s> is text; prompts of the others may name special tokens
+        tokenizer_config["split_special_tokens"] = True
     if tokenizer.kind in ("gpt2", "bert"):
-        inner.model.save(str(out))  # vocab.json and merges.txt, or vocab.txt, as they came
+        fast.model.save(str(out))  # vocab.json and merges.txt, or vocab.txt, as they came
     if tokenizer.kind == "bert":
-        said["do_lower_case"] = tokenizer.document["normalizer"]["lowercase"]
-    write_json(out / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", **said})
+        tokenizer_config["do_lower_case"] = tokenizer.document["normalizer"]["lowercase"]
+    write_json(out / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", **tokenizer_config})

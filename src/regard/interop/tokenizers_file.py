@@ -12,61 +12,64 @@ import copy
 import json
 import re
 from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from typing import Literal
 
 from tokenizers import AddedToken, Regex, decoders, normalizers, pre_tokenizers, processors
-from tokenizers import Tokenizer as Inner
+from tokenizers import Tokenizer as FastTokenizer
+from tokenizers.normalizers import Normalizer
 
 from regard.text import Tokenizer
 from regard.text.stages import CJK
 
-Marks = Literal["none", "end", "around"]  # what a row has besides its text: nothing, </s>, or [CLS] and [SEP]
+Template = Literal["none", "end", "around"]  # special tokens that are added: none, </s>, or [CLS] and [SEP]
 
 
-def unsupported_reason(tokenizer: Tokenizer) -> str | None:
+def tokenizer_unsupported_reason(tokenizer: Tokenizer) -> str | None:
     """Why `tokenizers` alone cannot do what a vocabulary does, if it cannot."""
     if tokenizer.stages.moses:
         return "it cuts text by Moses' rules"
     if tokenizer.options.get("jieba"):
         return "it cuts Chinese by jieba's dictionary"
-    return None if tokenizer.kind in FORMS else f"its kind is {tokenizer.kind}"
+    return None if tokenizer.kind in CONVERTERS else f"its kind is {tokenizer.kind}"
 
 
-def spellings(tokenizers: Iterable[Tokenizer]) -> list[list[str]]:
-    """The pieces of each vocabulary by id, special tokens without the spaces around their names.
+def token_strings(tokenizers: Iterable[Tokenizer]) -> list[list[str]]:
+    """The tokens of each vocabulary by id, special tokens without the spaces around their names.
 
     All vocabularies spell a special token alike, so one keeps its spaces where a piece of any of them has its name.
     """
     pieces = [tokenizer.pieces for tokenizer in tokenizers]
     taken = set().union(*pieces)
-    return [[bare if (bare := _bare(piece)) not in taken else piece for piece in each] for each in pieces]
+    return [[bare if (bare := _bare(piece)) not in taken else piece for piece in vocabulary] for vocabulary in pieces]
 
 
 def _bare(piece: str) -> str:
     return piece[1:-1] if len(piece) > 2 and piece[0] == piece[-1] == " " else piece
 
 
-def build(tokenizer: Tokenizer, names: list[str], marks: Marks = "end", special: bool = True) -> Inner:
-    """A tokenizer of `tokenizers` with these names of pieces, that takes raw text and puts the marks around it.
+def build_tokenizer(
+    tokenizer: Tokenizer, names: list[str], template: Template = "end", special: bool = True
+) -> FastTokenizer:
+    """A tokenizer of `tokenizers` with these token strings, that takes raw text and adds special tokens.
 
-    `special` tokens are left out of decoded text, and found in text that spells them (unless told not to).
+    `special` tokens are left out of decoded text, and found in text that spells them (unless switched off).
     """
-    inner = Inner.from_str(_renamed(tokenizer, names))
+    fast = FastTokenizer.from_str(_renamed(tokenizer, names))
     ids = list(dict.fromkeys(tokenizer.special.values()))
     cut = {"spaces": _at_spaces, "jieba": _segmented}
-    form = next((cut[name] for name in cut if tokenizer.options.get(name)), FORMS[tokenizer.kind])
-    form(inner, _stages(tokenizer), [names[i] for i in (tokenizer.unk, *ids)])
+    convert = next((cut[name] for name in cut if tokenizer.options.get(name)), CONVERTERS[tokenizer.kind])
+    convert(fast, _stages(tokenizer), [names[i] for i in (tokenizer.unk, *ids)])
     if special:
-        inner.add_special_tokens([AddedToken(names[i], normalized=False) for i in ids])
+        fast.add_special_tokens([AddedToken(names[i], normalized=False) for i in ids])
     begin, end = names[tokenizer.bos], names[tokenizer.eos]
     known = [(begin, tokenizer.bos), (end, tokenizer.eos)]
-    if marks == "end":
-        template = processors.TemplateProcessing(single=["$A", end], special_tokens=known[1:])
-        inner.post_processor = processors.Sequence([template])
-    elif marks == "around":
+    if template == "end":
+        processor = processors.TemplateProcessing(single=["$A", end], special_tokens=known[1:])
+        fast.post_processor = processors.Sequence([processor])
+    elif template == "around":
         row = [begin, "$A", end]
-        inner.post_processor = processors.TemplateProcessing(row, [*row, "$B:1", f"{end}:1"], known)
-    return inner
+        fast.post_processor = processors.TemplateProcessing(row, [*row, "$B:1", f"{end}:1"], known)
+    return fast
 
 
 def _renamed(tokenizer: Tokenizer, names: list[str]) -> str:
@@ -82,81 +85,81 @@ def _renamed(tokenizer: Tokenizer, names: list[str]) -> str:
     return json.dumps(document)
 
 
-def _stages(tokenizer: Tokenizer) -> list[Any]:
+def _stages(tokenizer: Tokenizer) -> list[Normalizer]:
     """regard.text.stages, as normalisers; Moses' stage is not among them."""
     stages = tokenizer.stages
-    made: list[Any] = []
+    steps: list[Normalizer] = []
     if stages.unicode != "none":
-        made.append(normalizers.NFC() if stages.unicode == "nfc" else normalizers.NFKC())
+        steps.append(normalizers.NFC() if stages.unicode == "nfc" else normalizers.NFKC())
     if stages.lower:  # Python knows the sigma that ends a word, their lower case does not
-        made += [normalizers.Replace(Regex(r"(?<=\p{L})Σ(?!\p{L})"), "ς"), normalizers.Lowercase()]
+        steps += [normalizers.Replace(Regex(r"(?<=\p{L})Σ(?!\p{L})"), "ς"), normalizers.Lowercase()]
     if stages.fold:
-        made += [normalizers.Replace(Regex(r"[\s\x1c-\x1f]+"), " "), normalizers.Strip()]
-    return made
+        steps += [normalizers.Replace(Regex(r"[\s\x1c-\x1f]+"), " "), normalizers.Strip()]
+    return steps
 
 
 # --- one for each kind; `special` is the name of what is unknown, then those of all special tokens -----------------
 
 
-def _end_marked(inner: Inner, stages: list[Any], special: list[str]) -> None:
-    inner.normalizer = normalizers.Sequence([*stages, normalizers.Replace(Regex(r"(?<=.)\z"), " ")])
-    inner.decoder = decoders.Sequence([decoders.Fuse(), decoders.Replace(Regex(r" +\z"), "")])
+def _end_marked(fast: FastTokenizer, stages: list[Normalizer], special: list[str]) -> None:
+    fast.normalizer = normalizers.Sequence([*stages, normalizers.Replace(Regex(r"(?<=.)\z"), " ")])
+    fast.decoder = decoders.Sequence([decoders.Fuse(), decoders.Replace(Regex(r" +\z"), "")])
 
 
-def _start_marked(inner: Inner, stages: list[Any], special: list[str]) -> None:
-    inner.normalizer = normalizers.Sequence([*stages, normalizers.Prepend(" ")])
+def _start_marked(fast: FastTokenizer, stages: list[Normalizer], special: list[str]) -> None:
+    fast.normalizer = normalizers.Sequence([*stages, normalizers.Prepend(" ")])
     heads = [re.split(r"(?<=\W)(?=\w)", name, maxsplit=1) for name in _plain(special)]  # </ and s>
     if heads:
         cut = Regex("|".join(f"{re.escape(head)}(?={re.escape(''.join(rest))})" for head, *rest in heads))
         cuts = pre_tokenizers.Split(cut, "merged_with_previous")
-        inner.pre_tokenizer = pre_tokenizers.Sequence([inner.pre_tokenizer, cuts])
-    inner.decoder = decoders.Sequence([decoders.Fuse(), decoders.Replace(Regex(r"\A +| +\z"), "")])
+        fast.pre_tokenizer = pre_tokenizers.Sequence([fast.pre_tokenizer, cuts])
+    fast.decoder = decoders.Sequence([decoders.Fuse(), decoders.Replace(Regex(r"\A +| +\z"), "")])
 
 
-def _bytes(inner: Inner, stages: list[Any], special: list[str]) -> None:
-    inner.normalizer = normalizers.Sequence(stages)
-    inner.decoder = decoders.ByteLevel()
+def _bytes(fast: FastTokenizer, stages: list[Normalizer], special: list[str]) -> None:
+    fast.normalizer = normalizers.Sequence(stages)
+    fast.decoder = decoders.ByteLevel()
 
 
-def _characters(inner: Inner, stages: list[Any], special: list[str]) -> None:
-    inner.normalizer = normalizers.Sequence(stages)
-    inner.decoder = decoders.Fuse()
+def _characters(fast: FastTokenizer, stages: list[Normalizer], special: list[str]) -> None:
+    fast.normalizer = normalizers.Sequence(stages)
+    fast.decoder = decoders.Fuse()
 
 
-def _at_spaces(inner: Inner, stages: list[Any], special: list[str]) -> None:
-    inner.normalizer = normalizers.Sequence([*stages, *_unknown(special, r"\s")])
+def _at_spaces(fast: FastTokenizer, stages: list[Normalizer], special: list[str]) -> None:
+    fast.normalizer = normalizers.Sequence([*stages, *_unknown(special, r"\s")])
 
 
-def _segmented(inner: Inner, stages: list[Any], special: list[str]) -> None:
+def _segmented(fast: FastTokenizer, stages: list[Normalizer], special: list[str]) -> None:
     """Words between spaces, which jieba has put there."""
-    _at_spaces(inner, stages, special)
-    _joined(inner, " ")
+    _at_spaces(fast, stages, special)
+    _joined(fast, " ")
 
 
-def _spaced(inner: Inner, stages: list[Any], special: list[str], prefix: str = " ") -> None:
+def _spaced(fast: FastTokenizer, stages: list[Normalizer], special: list[str], prefix: str = " ") -> None:
     """Words between spaces, and each Chinese or Japanese character by itself; none begins with the prefix."""
-    inner.normalizer = normalizers.Sequence([*stages, *_unknown(special, rf"\s{CJK}")])
-    inner.pre_tokenizer = pre_tokenizers.Sequence(
+    fast.normalizer = normalizers.Sequence([*stages, *_unknown(special, rf"\s{CJK}")])
+    fast.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Split(Regex(f"[{CJK}]"), "isolated"), pre_tokenizers.WhitespaceSplit()]
     )
-    _joined(inner, prefix)
+    _joined(fast, prefix)
 
 
-def _continued(inner: Inner, stages: list[Any], special: list[str]) -> None:
-    _spaced(inner, stages, special, "##")
+def _continued(fast: FastTokenizer, stages: list[Normalizer], special: list[str]) -> None:
+    _spaced(fast, stages, special, "##")
 
 
-def _by_bert(inner: Inner, stages: list[Any], special: list[str]) -> None:
-    _joined(inner, "##")
+def _by_bert(fast: FastTokenizer, stages: list[Normalizer], special: list[str]) -> None:
+    _joined(fast, "##")
 
 
-def _joined(inner: Inner, prefix: str) -> None:
+def _joined(fast: FastTokenizer, prefix: str) -> None:
     """Words with spaces between them, except between two CJK characters."""
     gap = decoders.Replace(Regex(f"(?<=[{CJK}]) (?=[{CJK}])"), "")
-    inner.decoder = decoders.Sequence([decoders.WordPiece(prefix, cleanup=False), decoders.Fuse(), gap])
+    fast.decoder = decoders.Sequence([decoders.WordPiece(prefix, cleanup=False), decoders.Fuse(), gap])
 
 
-def _unknown(special: list[str], around: str) -> list[Any]:
+def _unknown(special: list[str], around: str) -> list[Normalizer]:
     """A word that begins with the name of a special token becomes the unknown one."""
     names = "|".join(map(re.escape, _plain(special)))
     word = Regex(f"(?<![^{around}])(?:{names})[^{around}]*")
@@ -168,7 +171,7 @@ def _plain(special: list[str]) -> list[str]:
     return [name for name in dict.fromkeys(special) if " " not in name]
 
 
-FORMS: dict[str, Callable[[Inner, list[Any], list[str]], None]] = {
+CONVERTERS: dict[str, Callable[[FastTokenizer, list[Normalizer], list[str]], None]] = {
     "bpe": _end_marked,
     "unigram": _start_marked,
     "byte_bpe": _bytes,

@@ -1,7 +1,7 @@
-"""What a worker does with the requests it is given: desks, each of which works a little at a time, in turn.
+"""Schedulers of a worker: each holds the requests of some operations and computes a little at every step, in turn.
 
-Texts to translate join those that are being translated; other requests that wait together are computed together;
-stories are written a word at a time, so that a long one holds up nobody. Knows no sockets and no HTTP.
+Texts to translate join a running batch; other requests that wait together are computed together; generated texts are
+streamed a piece at a time, so that a long one delays nobody. Knows no sockets and no HTTP.
 """
 
 import json
@@ -9,11 +9,11 @@ import secrets
 import sys
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Unpack
 
 from regard.decoding import Beam, DecodingConfig, Sample
 from regard.errors import RegardError
@@ -22,363 +22,374 @@ from regard.predict.continuous import OpenTranslator
 from regard.predict.long_text import Segments
 from regard.predict.options import DRAWN, chosen, translating
 from regard.predict.translation import Translation, Translator, different
-from regard.serve.settings import letters
+from regard.serve.messages import Capabilities, Item, RequestOptions, Result, WorkerReply, character_count
 
-TOGETHER = 64  # items that are computed at once …
-LETTERS = 20_000  # … and about so many characters of them
-Say = Callable[..., None]  # (id=…, results=… | piece=… | done=… | error=…, code=…)
+MAX_BATCH_ITEMS = 64
+MAX_BATCH_CHARACTERS = 20_000  # about
+LoadedModel = Any  # what `regard.load` returns; its methods say which operations it has
+
+
+class Send(Protocol):
+    def __call__(self, **message: Unpack[WorkerReply]) -> None: ...
 
 
 @dataclass
-class Job:
-    """A request: items of one kind, and what is asked of all of them."""
+class WorkRequest:
+    """A request: items of one operation, and options for all of them."""
 
     id: int
     op: str
-    items: list[Any]
-    options: dict[str, Any] = field(default_factory=dict)
-    found: list[Any] = field(default_factory=list)  # results, of its first items
+    items: Sequence[Item]
+    options: RequestOptions = field(default_factory=RequestOptions)
+    results: list[Result] = field(default_factory=list)  # of its first items
 
     @property
-    def left(self) -> list[Any]:
-        return self.items[len(self.found) :]
+    def remaining(self) -> Sequence[Item]:
+        return self.items[len(self.results) :]
 
 
-class Desk(Protocol):
+class Scheduler(Protocol):
     ops: tuple[str, ...]
 
     @property
     def busy(self) -> bool: ...
 
-    def take(self, job: Job) -> None: ...
+    def add(self, request: WorkRequest) -> None: ...
 
-    def drop(self, id: int) -> None:
-        """The one who asked has gone."""
+    def cancel(self, id: int) -> None:
+        """Drop a request whose client has gone."""
 
-    def work(self) -> None:
-        """A little."""
-
-
-def desks(made: Any, say: Say, places: int) -> list[Desk]:
-    """For all that a model can do."""
-    found: list[Desk] = []
-    if type(made) is Translator:
-        found.append(Translations(made, say, places))
-    if told := {op: story for op, (kind, story) in STORIES.items() if hasattr(made, kind)}:
-        found.append(Stories(made, say, told))
-    taken = {op for desk in found for op in desk.ops}
-    batches = {op: compute for op, compute in BATCHES.items() if hasattr(made, op) and op not in taken}
-    if has_attention(made):
-        batches["look"] = _look
-    return [*found, Batches(made, say, batches)]
+    def step(self) -> None:
+        """Compute a little of what waits."""
 
 
-def portrait(made: Any, open_desks: list[Desk]) -> dict[str, Any]:
-    """What callers may know of a model."""
-    task = made.recipe.task
-    known = {"kind": task.kind, "title": task.title, "can": [op for desk in open_desks for op in desk.ops]}
-    return known | ({"languages": list(made.languages)} if hasattr(made, "languages") else {})
+def build_schedulers(model: LoadedModel, send: Send, slots: int) -> list[Scheduler]:
+    """For all operations of a model."""
+    schedulers: list[Scheduler] = []
+    if type(model) is Translator:
+        schedulers.append(TranslationScheduler(model, send, slots))
+    if streams := {op: stream for op, (method, stream) in STREAMS.items() if hasattr(model, method)}:
+        schedulers.append(StreamScheduler(model, send, streams))
+    taken = {op for scheduler in schedulers for op in scheduler.ops}
+    batched = {op: compute for op, compute in BATCHED.items() if hasattr(model, op) and op not in taken}
+    if has_attention(model):
+        batched["look"] = _look
+    return [*schedulers, BatchScheduler(model, send, batched)]
 
 
-def confess(error: BaseException) -> None:
-    """A line of the log: what kind of error and where, without its words, which may be a user's."""
+def capabilities(model: LoadedModel, schedulers: list[Scheduler]) -> Capabilities:
+    """Facts about a model that clients may know."""
+    task = model.recipe.task
+    facts: Capabilities = {"kind": task.kind, "title": task.title, "can": [op for s in schedulers for op in s.ops]}
+    if hasattr(model, "languages"):
+        facts["languages"] = list(model.languages)
+    return facts
+
+
+def log_exception(error: BaseException) -> None:
+    """A line of the log: type and place of an error, without its message, which may hold a user's text."""
     where = [f"{Path(at.filename).name}:{at.lineno} {at.name}" for at in traceback.extract_tb(error.__traceback__)]
-    print(
-        json.dumps({"event": "worker_error", "error": type(error).__name__, "where": where}),
-        file=sys.stderr,
-        flush=True,
-    )
+    line = json.dumps({"event": "worker_error", "error": type(error).__name__, "where": where})
+    print(line, file=sys.stderr, flush=True)
 
 
-def failure(say: Say, id: int, error: Exception) -> None:
-    """A mistake of the caller in its own words; of any other the caller learns only that there was one."""
+def send_error(send: Send, id: int, error: Exception) -> None:
+    """A mistake of the client in its own words; of any other error the client learns only that there was one."""
     if isinstance(error, RegardError):
-        say(id=id, error=str(error), code="impossible")
+        send(id=id, error=str(error), code="impossible")
     else:
-        confess(error)
-        say(id=id, error="the model failed on this request", code="internal")
+        log_exception(error)
+        send(id=id, error="the model failed on this request", code="internal")
 
 
-# --- translations --------------------------------------------------------------------------------------------------
+# --- translations in a running batch -------------------------------------------------------------------------------
 
 
 @dataclass
-class Open:
+class PendingTranslation:
     """A request whose texts are being translated."""
 
-    job: Job
+    request: WorkRequest
     decoding: DecodingConfig
     count: int  # of translations for each text
-    parts: list[list[list[Translation]]]  # of each text, of which most have one, what was found
+    parts: list[list[list[Translation]]]  # of each text, most of which have one: the translations
     missing: int  # parts
-    segments: dict[int, Segments] = field(default_factory=dict)  # of texts that were cut
+    segments: dict[int, Segments] = field(default_factory=dict)  # of texts that were split
 
-    def results(self) -> list[Any]:
-        found = [
+    def results(self) -> list[Result]:
+        nbest = [
             self.segments[n].joined(parts, self.decoding)[0] if n in self.segments else parts[0]
             for n, parts in enumerate(self.parts)
         ]
-        return [translated(different(each, self.decoding, self.count)) for each in found]
+        return [translation_result(different(each, self.decoding, self.count)) for each in nbest]
 
 
-class Translations:
-    """Texts join those that are being translated; long ones in parts, one after the other, when nobody else waits.
+class TranslationScheduler:
+    """Texts join a running batch; long ones in parts, one after the other, when no other text waits for a slot.
 
-    Those with alignments go to `Batches`.
+    Those with alignments are computed by a `BatchScheduler`.
     """
 
     ops: tuple[str, ...] = ("translate",)
 
-    def __init__(self, made: Translator, say: Say, places: int) -> None:
-        self.made, self.say, self.open = made, say, OpenTranslator(made, places)
-        self.jobs: dict[int, Open] = {}
-        self.owners: dict[int, tuple[int, int, int]] = {}  # of each part the request, its text, and its number there
-        self.long: deque[tuple[int, int]] = deque()  # texts to be cut: the request, and the number in it
-        self.aside = Batches(made, say, {"_": _translate})
-        self.last = 0
+    def __init__(self, translator: Translator, send: Send, slots: int) -> None:
+        self.translator, self.send, self.batch = translator, send, OpenTranslator(translator, slots)
+        self.pending: dict[int, PendingTranslation] = {}  # by request
+        self.owners: dict[int, tuple[int, int, int]] = {}  # of each part: request, text, and number of the part
+        self.long: deque[tuple[int, int]] = deque()  # texts to be split: request, and number of the text
+        self.aligned = BatchScheduler(translator, send, {"translate": _translate})
+        self.last_key = 0
 
     @property
     def busy(self) -> bool:
-        return self.open.busy or self.aside.busy or bool(self.long)
+        return self.batch.busy or self.aligned.busy or bool(self.long)
 
-    def take(self, job: Job) -> None:
-        if job.options.get("alignments"):
-            self.aside.take(Job(job.id, "_", job.items, job.options))
+    def add(self, request: WorkRequest) -> None:
+        if request.options.get("alignments"):
+            self.aligned.add(request)
             return
         try:
-            decoding, count = search(self.made.recipe.decoding, job.options)
-            self.jobs[job.id] = Open(job, decoding, count, [[[]] for _ in job.items], len(job.items))
-            long = self._add(self.jobs[job.id], job.items, [(n, 0) for n in range(len(job.items))])
-            self.long.extend((job.id, n) for n, _ in long)
+            decoding, count = translation_search(self.translator.recipe.decoding, request.options)
+            parts: list[list[list[Translation]]] = [[[]] for _ in request.items]
+            pending = PendingTranslation(request, decoding, count, parts, len(request.items))
+            self.pending[request.id] = pending
+            long = self._enqueue(pending, request.items, [(n, 0) for n in range(len(request.items))])
+            self.long.extend((request.id, n) for n, _ in long)
         except Exception as error:
-            self._fail(job.id, error)
+            self._fail(request.id, error)
 
-    def _add(self, job: Open, texts: list[str], places: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Let them wait for their turn; which of them are too long for that."""
-        keys = range(self.last + 1, self.last + 1 + len(texts))
-        self.last += len(texts)
-        long = set(self.open.add(keys, texts, job.decoding, job.count))
-        self.owners |= {key: (job.job.id, *at) for key, at in zip(keys, places, strict=True) if key not in long}
-        return [at for key, at in zip(keys, places, strict=True) if key in long]
+    def _enqueue(
+        self, pending: PendingTranslation, texts: Sequence[Item], parts: list[tuple[int, int]]
+    ) -> list[tuple[int, int]]:
+        """Queue texts, each with the numbers of its text and part; gives back those that are too long."""
+        keys = range(self.last_key + 1, self.last_key + 1 + len(texts))
+        self.last_key += len(texts)
+        long = set(self.batch.add(keys, [str(text) for text in texts], pending.decoding, pending.count))
+        numbered = list(zip(keys, parts, strict=True))
+        self.owners |= {key: (pending.request.id, *part) for key, part in numbered if key not in long}
+        return [part for key, part in numbered if key in long]
 
-    def _cut(self, id: int, number: int) -> None:
-        job = self.jobs[id]
+    def _split(self, id: int, number: int) -> None:
+        pending = self.pending[id]
         try:
-            made = job.segments[number] = self.made.segments([job.job.items[number]])
-            texts = made.lines
-            job.parts[number] = [[] for _ in texts]
-            job.missing += len(texts) - 1
-            if self._add(job, texts, [(number, part) for part in range(len(texts))]):
+            segments = pending.segments[number] = self.translator.segments([str(pending.request.items[number])])
+            texts = segments.lines
+            pending.parts[number] = [[] for _ in texts]
+            pending.missing += len(texts) - 1
+            if self._enqueue(pending, texts, [(number, part) for part in range(len(texts))]):
                 raise RegardError(f"text {number + 1} cannot be cut into parts that the model knows")
         except Exception as error:
             self._fail(id, error)
 
     def _fail(self, id: int, error: Exception) -> None:
-        self.drop(id)
-        failure(self.say, id, error)
+        self.cancel(id)
+        send_error(self.send, id, error)
 
-    def drop(self, id: int) -> None:
-        self.aside.drop(id)
-        if self.jobs.pop(id, None):
+    def cancel(self, id: int) -> None:
+        self.aligned.cancel(id)
+        if self.pending.pop(id, None):
             gone = {key for key, owner in self.owners.items() if owner[0] == id}
-            self.open.drop(gone)
+            self.batch.drop(gone)
             self.owners = {key: owner for key, owner in self.owners.items() if key not in gone}
             self.long = deque(each for each in self.long if each[0] != id)
 
-    def work(self) -> None:
-        if self.long and not self.open.waiting:
-            self._cut(*self.long.popleft())
-        rows = self.open.rows
-        for key, found in self.open.step():
+    def step(self) -> None:
+        """One token of every text in the batch."""
+        if self.long and not self.batch.waiting:
+            self._split(*self.long.popleft())
+        rows = self.batch.rows
+        for key, translations in self.batch.step():
             id, number, part = self.owners.pop(key)
-            job = self.jobs[id]
-            job.parts[number][part] = found
-            job.missing -= 1
-            if not job.missing:
-                del self.jobs[id]
-                self.say(id=id, results=job.results(), rows=rows)
-        if self.aside.busy:
-            self.aside.work()
+            pending = self.pending[id]
+            pending.parts[number][part] = translations
+            pending.missing -= 1
+            if not pending.missing:
+                del self.pending[id]
+                self.send(id=id, results=pending.results(), rows=rows)
+        if self.aligned.busy:
+            self.aligned.step()
 
 
-def search(base: DecodingConfig, options: dict[str, Any]) -> tuple[DecodingConfig, int]:
+def translation_search(base: DecodingConfig, options: RequestOptions) -> tuple[DecodingConfig, int]:
+    """The search, and how many translations each text gets."""
     count = options.get("nbest") or 1
     return translating(base, {"beam": options.get("beam")}, False, count), count
 
 
-def translated(found: list[Translation]) -> dict[str, Any]:
-    said = [{"text": each.text, "score": each.score} for each in found] or [{"text": "", "score": 0.0}]
-    return {**said[0], "alternatives": said[1:]}
+def translation_result(nbest: list[Translation]) -> Result:
+    rows = [{"text": each.text, "score": each.score} for each in nbest] or [{"text": "", "score": 0.0}]
+    return {**rows[0], "alternatives": rows[1:]}
 
 
-def _translate(made: Any, items: list[Any], options: dict[str, Any]) -> list[Any]:
-    decoding, count = search(made.recipe.decoding, options)
-    if not options.get("alignments"):
-        found = made.nbest(items, count, decoding, long="segment", warn=_unsaid)
-        return [translated(each) for each in found]
-    found = made.nbest(items, count, decoding, long="refuse", attention=("cross",), warn=_unsaid)
-    return [
-        translated(each) | {"alignments": made.alignment(line, each[0]) if each else []}
-        for line, each in zip(items, found, strict=True)
-    ]
+# --- batches of waiting requests -----------------------------------------------------------------------------------
 
 
-# --- requests that are computed together ---------------------------------------------------------------------------
+Compute = Callable[[LoadedModel, Sequence[Item], RequestOptions], list[Result]]
 
 
-Compute = Callable[[Any, list[Any], dict[str, Any]], list[Any]]
-
-
-def _unsaid(sentence: str) -> None:
+def _ignore(warning: str) -> None:
     """Warnings are for people at a terminal."""
 
 
-def _fill(made: Any, items: list[Any], options: dict[str, Any]) -> list[Any]:
-    found = made.fill(items, options.get("top") or 5)
+def _translate(translator: LoadedModel, items: Sequence[Item], options: RequestOptions) -> list[Result]:
+    decoding, count = translation_search(translator.recipe.decoding, options)
+    if not options.get("alignments"):
+        found = translator.nbest(items, count, decoding, long="segment", warn=_ignore)
+        return [translation_result(nbest) for nbest in found]
+    found = translator.nbest(items, count, decoding, long="refuse", attention=("cross",), warn=_ignore)
     return [
-        {"text": line, "gaps": [[guess._asdict() for guess in gap] for gap in gaps]}
-        for line, gaps in zip(items, found, strict=True)
+        translation_result(nbest) | {"alignments": translator.alignment(line, nbest[0]) if nbest else []}
+        for line, nbest in zip(items, found, strict=True)
     ]
 
 
-def _embed(made: Any, items: list[Any], options: dict[str, Any]) -> list[Any]:
-    found = made.embed(items, options.get("pooling"), normalise=options.get("normalise"), warn=_unsaid)
-    return [{"vector": [float(f"{value:.9g}") for value in vector]} for vector in found.tolist()]
+def _fill(model: LoadedModel, items: Sequence[Item], options: RequestOptions) -> list[Result]:
+    return [
+        {"text": line, "gaps": [[guess._asdict() for guess in gap] for gap in gaps]}
+        for line, gaps in zip(items, model.fill(items, options.get("top") or 5), strict=True)
+    ]
 
 
-def _said(op: str) -> Compute:
-    return lambda made, items, options: [each.json() for each in getattr(made, op)(items, _unsaid)]
+def _embed(model: LoadedModel, items: Sequence[Item], options: RequestOptions) -> list[Result]:
+    vectors = model.embed(items, options.get("pooling"), normalise=options.get("normalise"), warn=_ignore)
+    return [{"vector": [float(f"{value:.9g}") for value in vector]} for vector in vectors.tolist()]
 
 
-def _look(made: Any, items: list[Any], options: dict[str, Any]) -> list[Any]:
-    return [look(made, text, options.get("target")) for text in items]
+def _predict(op: str) -> Compute:
+    """The method of this name, whose predictions say themselves what they are in JSON."""
+    return lambda model, items, options: [prediction.json() for prediction in getattr(model, op)(items, _ignore)]
 
 
-BATCHES: dict[str, Compute] = {"translate": _translate, "fill": _fill, "embed": _embed}
-BATCHES |= {op: _said(op) for op in ("classify", "tag", "answer", "choose")}
+def _look(model: LoadedModel, items: Sequence[Item], options: RequestOptions) -> list[Result]:
+    return [look(model, str(text), options.get("target")) for text in items]
 
 
-class Batches:
-    """Requests that wait together and ask for the same are computed together."""
+BATCHED: dict[str, Compute] = {"translate": _translate, "fill": _fill, "embed": _embed}  # by method
+BATCHED |= {op: _predict(op) for op in ("classify", "tag", "answer", "choose")}
 
-    def __init__(self, made: Any, say: Say, compute: dict[str, Compute]) -> None:
-        self.made, self.say, self.compute, self.ops = made, say, compute, tuple(compute)
-        self.waiting: deque[Job] = deque()
+
+class BatchScheduler:
+    """Waiting requests of the same operation and options are computed together."""
+
+    def __init__(self, model: LoadedModel, send: Send, operations: dict[str, Compute]) -> None:
+        self.model, self.send, self.operations, self.ops = model, send, operations, tuple(operations)
+        self.waiting: deque[WorkRequest] = deque()
 
     @property
     def busy(self) -> bool:
         return bool(self.waiting)
 
-    def take(self, job: Job) -> None:
-        self.waiting.append(job)
+    def add(self, request: WorkRequest) -> None:
+        self.waiting.append(request)
 
-    def drop(self, id: int) -> None:
-        self.waiting = deque(job for job in self.waiting if job.id != id)
+    def cancel(self, id: int) -> None:
+        self.waiting = deque(request for request in self.waiting if request.id != id)
 
-    def work(self) -> None:
-        """The one that waits longest, and those like it; of a large one some items, then others have their turn."""
+    def step(self) -> None:
+        """The oldest request, and those like it; of a large one some items, before others have their turn."""
         first = self.waiting.popleft()
-        if (some := fitting(first.left)) < len(first.left):
-            if self._computed([first], some):
+        if (count := batch_size(first.remaining)) < len(first.remaining):
+            if self._compute([first], count):
                 self.waiting.append(first)
             return
-        now, items, later = [first], first.left, deque[Job]()
-        for job in self.waiting:
-            more = [*items, *job.left]
-            if (job.op, job.options) == (first.op, first.options) and fitting(more) == len(more):
-                now.append(job)
+        batch, items, later = [first], list(first.remaining), deque[WorkRequest]()
+        for request in self.waiting:
+            more = [*items, *request.remaining]
+            if (request.op, request.options) == (first.op, first.options) and batch_size(more) == len(more):
+                batch.append(request)
                 items = more
             else:
-                later.append(job)
+                later.append(request)
         self.waiting = later
-        if not self._computed(now, len(items)) and len(now) > 1:  # one of them cannot be done: let it fail alone
-            for job in now:
-                self._computed([job], len(job.left))
+        if not self._compute(batch, len(items)) and len(batch) > 1:  # one of them cannot be computed: it fails alone
+            for request in batch:
+                self._compute([request], len(request.remaining))
 
-    def _computed(self, jobs: list[Job], count: int) -> bool:
-        """So many items of those jobs; a job of which all are done is answered."""
-        items = [item for job in jobs for item in job.left][:count]
+    def _compute(self, requests: list[WorkRequest], count: int) -> bool:
+        """So many items of the requests; a request of which all are computed is answered. False: it failed."""
+        items = [item for request in requests for item in request.remaining][:count]
         try:
-            results = iter(self.compute[jobs[0].op](self.made, items, jobs[0].options))
+            results = iter(self.operations[requests[0].op](self.model, items, requests[0].options))
         except Exception as error:
-            if len(jobs) == 1:
-                failure(self.say, jobs[0].id, error)
+            if len(requests) == 1:
+                send_error(self.send, requests[0].id, error)
             return False
-        for job in jobs:
-            job.found += islice(results, len(job.left))
-            if not job.left:
-                self.say(id=job.id, results=job.found, rows=len(items))
+        for request in requests:
+            request.results += islice(results, len(request.remaining))
+            if not request.remaining:
+                self.send(id=request.id, results=request.results, rows=len(items))
         return True
 
 
-def fitting(items: list[Any]) -> int:
-    """How many of them are computed at once, one at least."""
+def batch_size(items: Sequence[Item]) -> int:
+    """How many of the items are computed at once, at least one."""
     total = 0
-    for n, item in enumerate(items[:TOGETHER]):
-        total += letters(item)
-        if n and total > LETTERS:
+    for n, item in enumerate(items[:MAX_BATCH_ITEMS]):
+        total += character_count(item)
+        if n and total > MAX_BATCH_CHARACTERS:
             return n
-    return min(len(items), TOGETHER)
+    return min(len(items), MAX_BATCH_ITEMS)
 
 
-# --- stories -------------------------------------------------------------------------------------------------------
+# --- streams of generated text -------------------------------------------------------------------------------------
 
 
-def _story(made: Any, prompt: str, options: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    plain = {name: options[name] for name in ("max_tokens", "stop") if options.get(name)} | {"warn": _unsaid}
-    decoding = chosen(made.recipe.decoding, None, {name: options.get(name) for name in DRAWN})
+def _generate(model: LoadedModel, prompt: Item, options: RequestOptions) -> Iterator[WorkerReply]:
+    limits = {key: value for key, value in options.items() if key in ("max_tokens", "stop") and value}
+    decoding = chosen(model.recipe.decoding, None, {name: options.get(name) for name in DRAWN})
     if isinstance(decoding, Sample) and options.get("seed") is None:
-        decoding = replace(decoding, seed=secrets.randbits(31))  # another story each time
+        decoding = replace(decoding, seed=secrets.randbits(31))  # another text each time
     if isinstance(decoding, Beam):
-        (whole,) = made.generate(prompt, 1, decoding, **plain)
-        yield {"piece": whole.text}
-        yield {"done": whole.ended}
+        (continuation,) = model.generate(prompt, 1, decoding, **limits, warn=_ignore)
+        yield {"piece": continuation.text}
+        yield {"done": continuation.ended}
         return
-    for piece in made.stream(prompt, 1, decoding, **plain):
+    for piece in model.stream(prompt, 1, decoding, **limits, warn=_ignore):
         if piece.text:
             yield {"piece": piece.text}
         if piece.whole:
             yield {"done": piece.whole.ended}
 
 
-def _reply(made: Any, history: list[str], options: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    if isinstance(made.recipe.decoding, Sample) or options.keys() & set(DRAWN):
-        options = {"seed": secrets.randbits(31)} | options
-    pieces = made.stream(history, **options) if hasattr(made, "stream") else [made.reply(history, **options)]
+def _chat(model: LoadedModel, history: Item, options: RequestOptions) -> Iterator[WorkerReply]:
+    if "seed" not in options and (isinstance(model.recipe.decoding, Sample) or options.keys() & set(DRAWN)):
+        options = {**options, "seed": secrets.randbits(31)}
+    pieces = model.stream(history, **options) if hasattr(model, "stream") else [model.reply(history, **options)]
     for piece in filter(None, pieces):
         yield {"piece": piece}
     yield {"done": "end"}
 
 
-Tell = Callable[[Any, Any, dict[str, Any]], Iterator[dict[str, Any]]]
-STORIES: dict[str, tuple[str, Tell]] = {"generate": ("generate", _story), "chat": ("reply", _reply)}  # by a method
+Stream = Callable[[LoadedModel, Item, RequestOptions], Iterator[WorkerReply]]
+STREAMS: dict[str, tuple[str, Stream]] = {"generate": ("generate", _generate), "chat": ("reply", _chat)}  # by method
 
 
-class Stories:
-    """Texts that are written a piece at a time, each in its turn."""
+class StreamScheduler:
+    """Texts that are generated a piece at a time, each in its turn."""
 
-    def __init__(self, made: Any, say: Say, told: dict[str, Tell]) -> None:
-        self.made, self.say, self.told, self.ops = made, say, told, tuple(told)
-        self.running: dict[int, Iterator[dict[str, Any]]] = {}
+    def __init__(self, model: LoadedModel, send: Send, operations: dict[str, Stream]) -> None:
+        self.model, self.send, self.operations, self.ops = model, send, operations, tuple(operations)
+        self.streams: dict[int, Iterator[WorkerReply]] = {}  # by request
 
     @property
     def busy(self) -> bool:
-        return bool(self.running)
+        return bool(self.streams)
 
-    def take(self, job: Job) -> None:
-        self.running[job.id] = self.told[job.op](self.made, job.items[0], job.options)
+    def add(self, request: WorkRequest) -> None:
+        self.streams[request.id] = self.operations[request.op](self.model, request.items[0], request.options)
 
-    def drop(self, id: int) -> None:
-        self.running.pop(id, None)
+    def cancel(self, id: int) -> None:
+        self.streams.pop(id, None)
 
-    def work(self) -> None:
-        """One piece of every story."""
-        for id, story in list(self.running.items()):
+    def step(self) -> None:
+        """One piece of every stream."""
+        for id, stream in list(self.streams.items()):
             try:
-                said = next(story)
-                self.say(id=id, **said)
-                if "done" in said:
-                    del self.running[id]
+                reply = next(stream)
+                message: WorkerReply = {"id": id, **reply}
+                self.send(**message)
+                if "done" in reply:
+                    del self.streams[id]
             except Exception as error:
-                del self.running[id]
-                failure(self.say, id, error)
+                del self.streams[id]
+                send_error(self.send, id, error)

@@ -1,6 +1,6 @@
-"""A worker process: it owns one model and answers what comes over a socket, a line of JSON each way.
+"""A worker process: it owns one model and answers requests that come over a socket, a line of JSON each way.
 
-It is told to end by the socket's end, never by a signal, so that what is running can finish. Knows no HTTP.
+It ends when the socket is closed, never by a signal, so that running requests can finish. Knows no HTTP.
 """
 
 import gc
@@ -12,64 +12,65 @@ import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
+
+from regard.serve.messages import WorkerConfig, WorkerReply
 
 CHUNK = 1 << 16
 
 
-class Line:
+class Channel:
     """Messages from and to the server."""
 
     def __init__(self, sock: socket.socket) -> None:
-        self.sock, self.rest, self.open = sock, b"", True
+        self.sock, self.buffer, self.open = sock, b"", True
 
-    def read(self, wait: bool) -> Iterator[dict[str, Any]]:
-        """What has come; where nothing has, wait for it or go on."""
+    def receive(self, wait: bool) -> Iterator[dict[str, Any]]:
+        """Messages that have arrived; where there are none, wait for one if asked to."""
         while self.open and select.select([self.sock], [], [], None if wait else 0)[0]:
             data = self.sock.recv(CHUNK)
             self.open = bool(data)
-            *lines, self.rest = (self.rest + data).split(b"\n")
+            *lines, self.buffer = (self.buffer + data).split(b"\n")
             yield from map(json.loads, lines)
             wait = wait and not lines
             if len(data) < CHUNK and not wait:
                 return
 
-    def say(self, **message: Any) -> None:
+    def send(self, **message: Unpack[WorkerReply]) -> None:
         try:
             self.sock.sendall(json.dumps(message, ensure_ascii=False).encode(errors="replace") + b"\n")
-        except OSError:  # nobody listens any more
+        except OSError:  # the server has gone
             self.open = False
 
 
-def main(told: dict[str, Any], line: Line) -> None:
+def run_worker(config: WorkerConfig, channel: Channel) -> None:
     import torch
 
     from regard.errors import RegardError
-    from regard.interop.engines import opener
-    from regard.serve.schedulers import Job, desks, portrait
+    from regard.interop.engines import engine_loader
+    from regard.serve.schedulers import WorkRequest, build_schedulers, capabilities
 
-    torch.set_num_threads(told["threads"])
+    torch.set_num_threads(config["threads"])
     try:
-        made = opener(told["engine"], told["precision"])(Path(told["run"]), told["device"])
-        open_desks = desks(made, line.say, told["places"])
+        model = engine_loader(config["engine"], config["precision"])(Path(config["run"]), config["device"])
+        schedulers = build_schedulers(model, channel.send, config["slots"])
     except (RegardError, OSError) as error:
-        line.say(failed=str(error))
+        channel.send(failed=str(error))
         return
     gc.collect()
-    gc.freeze()  # what is loaded stays: to look through all of it again would hold up everybody for a tenth of a second
-    line.say(hello=portrait(made, open_desks))
-    by_op = {op: desk for desk in open_desks for op in desk.ops}
-    while line.open:
-        for message in line.read(wait=not any(desk.busy for desk in open_desks)):
+    gc.freeze()  # the model stays: a collection that looks through it would delay every request by a tenth of a second
+    channel.send(hello=capabilities(model, schedulers))
+    by_op = {op: scheduler for scheduler in schedulers for op in scheduler.ops}
+    while channel.open:
+        for message in channel.receive(wait=not any(scheduler.busy for scheduler in schedulers)):
             if "cancel" in message:
-                for desk in open_desks:
-                    desk.drop(message["cancel"])
+                for scheduler in schedulers:
+                    scheduler.cancel(message["cancel"])
             else:
-                job = Job(**message)
-                by_op[job.op].take(job)
-        for desk in open_desks:
-            if desk.busy:
-                desk.work()
+                by_op[message["op"]].add(WorkRequest(**message))
+        for scheduler in schedulers:
+            if scheduler.busy:
+                scheduler.step()
 
 
 if __name__ == "__main__":
@@ -77,11 +78,11 @@ if __name__ == "__main__":
         signal.signal(number, signal.SIG_IGN)
     failed = 0
     try:
-        main(json.loads(sys.argv[1]), Line(socket.socket(fileno=int(sys.argv[2]))))
+        run_worker(json.loads(sys.argv[1]), Channel(socket.socket(fileno=int(sys.argv[2]))))
     except Exception as error:
-        from regard.serve.schedulers import confess
+        from regard.serve.schedulers import log_exception
 
-        confess(error)
+        log_exception(error)
         failed = 1
     sys.stderr.flush()
-    os._exit(failed)  # threads of libraries shall hold up neither the end nor the next worker
+    os._exit(failed)  # threads of libraries must delay neither the end nor the next worker

@@ -1,9 +1,9 @@
 /* The page at `/`: which tabs there are, which model each asks, the language, and what happens when the server is away. */
 
-import { ask, explain, hooks } from "./api.js";
-import { button, h, kept, say, speakIn, spokenNow, unique } from "./dom.js";
+import { requestJson, showError, hooks } from "./api.js";
+import { button, h, stored, localize, setLanguage, currentLanguage, unique } from "./dom.js";
 import { answer, choose, classify, fill, tag } from "./forms.js";
-import { chat, story } from "./talk.js";
+import { chat, story } from "./chat.js";
 import { translate } from "./translate.js";
 
 const TABS = { // name: [what a model must be able to do, what builds the panel]
@@ -14,36 +14,36 @@ const main = document.getElementById("main");
 const tablist = document.getElementById("tabs");
 const notice = document.getElementById("notice");
 const switcher = document.getElementById("language");
-const tabs = new Map(); // name → {tab, panel, models, again}
+const tabs = new Map(); // name → {tab, panel, models, refresh}
 let current = null;
 
-// --- what is told and asked ---------------------------------------------------------------------------------------
+// --- notices and the API key --------------------------------------------------------------------------------------
 
-hooks.notice = (key, args) => say(notice, key, args);
+hooks.notice = (key, args) => localize(notice, key, args);
 
-let waiting = false;
-hooks.away = async () => {
-  if (waiting) return;
-  waiting = true;
-  say(notice, "away");
+let reconnecting = false;
+hooks.offline = async () => {
+  if (reconnecting) return;
+  reconnecting = true;
+  localize(notice, "away");
   for (let seconds = 1, back = false; !back; seconds = Math.min(2 * seconds, 10)) {
     await new Promise((done) => setTimeout(done, 1000 * seconds));
     back = await fetch("v1/models").then((response) => response.status < 500, () => false);
   }
-  waiting = false;
-  say(notice, "");
+  reconnecting = false;
+  localize(notice, "");
   if (!tabs.size) begin();
-  for (const { again } of tabs.values()) again?.();
+  for (const { refresh } of tabs.values()) refresh?.();
 };
 
-let asking = null; // several requests may be refused at once; one question serves all
-hooks.key = (wrong) => (asking ??= new Promise((done) => {
+let keyDialog = null; // several requests may be refused at once; one dialog serves all
+hooks.requestKey = (wrong) => (keyDialog ??= new Promise((done) => {
   const input = h("input", { type: "password", id: "key", autocomplete: "off", required: true });
   const dialog = h("dialog", { class: "small", "aria-labelledby": "key-title" },
     h("form", { method: "dialog" },
       h("h2", { id: "key-title", t: wrong ? "key.wrong" : "key.title" }), h("label", { for: "key", t: "key.label" }), input,
       h("p", { class: "faint", t: "key.why" }), h("button", { t: "key.send", class: "primary" })));
-  dialog.addEventListener("close", () => { dialog.remove(); asking = null; done(input.value.trim()); });
+  dialog.addEventListener("close", () => { dialog.remove(); keyDialog = null; done(input.value.trim()); });
   document.body.append(dialog);
   dialog.showModal();
 }));
@@ -58,7 +58,7 @@ function show(name, focus = false) {
     panel.hidden = other !== name;
   }
   const chosen = tabs.get(name);
-  if (!chosen.again) chosen.again = TABS[name][1](chosen.panel, chosen.models) ?? (() => {});
+  if (!chosen.refresh) chosen.refresh = TABS[name][1](chosen.panel, chosen.models) ?? (() => {});
   if (focus) chosen.tab.focus();
   chosen.tab.scrollIntoView({ block: "nearest", inline: "nearest" });
   if (location.hash !== `#${name}`) history.replaceState(null, "", `#${name}`);
@@ -73,10 +73,10 @@ tablist.addEventListener("keydown", (event) => {
 });
 addEventListener("hashchange", () => tabs.has(location.hash.slice(1)) && show(location.hash.slice(1)));
 
-/** The models for a panel: which is asked, whether it can do more, and what to do when another is chosen. */
-function choice(models) {
-  const id = unique(), select = h("select", { id }, ...models.map((model) => h("option", { value: model.name }, titled(model))));
-  const only = h("span", { class: "faint", dir: "auto" }, titled(models[0]));
+/** The models of a panel: which is chosen, what it can do, and what to do when another is chosen. */
+function modelPicker(models) {
+  const id = unique(), select = h("select", { id }, ...models.map((model) => h("option", { value: model.name }, modelTitle(model))));
+  const only = h("span", { class: "faint", dir: "auto" }, modelTitle(models[0]));
   const shown = models.length > 1 ? h("div", { class: "picker" }, h("label", { for: id, t: "model" }), select) : only;
   const chosen = () => models.find(({ name }) => name === select.value) ?? models[0];
   return {
@@ -85,40 +85,40 @@ function choice(models) {
   };
 }
 
-const titled = ({ name, title }) => (title ? `${name} · ${title}` : name);
+const modelTitle = ({ name, title }) => (title ? `${name} · ${title}` : name);
 
 // --- the beginning ------------------------------------------------------------------------------------------------
 
-function speakOf(language) {
-  speakIn(language);
+function switchLanguage(language) {
+  setLanguage(language);
   switcher.lang = language === "zh" ? "en" : "zh-CN"; // it names the other one
 }
 switcher.addEventListener("click", () => {
-  speakOf(spokenNow() === "zh" ? "en" : "zh");
-  kept("localStorage", "regard.language", spokenNow());
+  switchLanguage(currentLanguage() === "zh" ? "en" : "zh");
+  stored("localStorage", "regard.language", currentLanguage());
 });
 
 async function start() {
-  const { models } = await ask("v1/models");
+  const { models } = await requestJson("v1/models");
   for (const [name, [can]] of Object.entries(TABS)) {
     const fitting = models.filter((model) => model.can.includes(can));
     if (!fitting.length) continue;
     const tab = button(name, () => show(name), { role: "tab", id: `tab-${name}`, "aria-controls": `panel-${name}` });
     const panel = h("section", { role: "tabpanel", id: `panel-${name}`, "aria-labelledby": `tab-${name}` });
-    tabs.set(name, { tab, panel, models: choice(fitting) });
+    tabs.set(name, { tab, panel, models: modelPicker(fitting) });
     tablist.append(tab);
     main.append(panel);
   }
   if (!tabs.size) return main.replaceChildren(h("p", { class: "empty", t: "nothing" }));
   tablist.hidden = tabs.size < 2;
-  const asked = location.hash.slice(1);
-  show(tabs.has(asked) ? asked : tabs.keys().next().value);
+  const hash = location.hash.slice(1);
+  show(tabs.has(hash) ? hash : tabs.keys().next().value);
 }
 
-const begin = () => start().catch((error) => explain(error, hooks.notice));
+const begin = () => start().catch((error) => showError(error, hooks.notice));
 
-say(switcher, "other");
-say(tablist, "tabs", {}, "aria-label");
+localize(switcher, "other");
+localize(tablist, "tabs", {}, "aria-label");
 document.getElementById("footer").append(h("span", { t: "about" }), h("a", { href: "docs", t: "api" }));
-speakOf(spokenNow());
+switchLanguage(currentLanguage());
 begin();

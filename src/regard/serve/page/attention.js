@@ -1,19 +1,19 @@
 /* What one word attended to, from the data of /v1/look: weights of pieces become weights of the words on the page. */
 
-import { Trouble, ask, explain } from "./api.js";
-import { h, quiet, spokenNow } from "./dom.js";
+import { ApiError, requestJson, showError } from "./api.js";
+import { h, quiet, currentLanguage } from "./dom.js";
 
 const segmenter = new Intl.Segmenter(undefined, { granularity: "word" });
 
 /** The words of a text, and what stands between them: [{segment, index, isWordLike}]. */
-export const cut = (text) => [...segmenter.segment(text)];
+export const segmentWords = (text) => [...segmenter.segment(text)];
 
 /** The piece as it stands in the text: without the marks that tokenizers put around it. */
 const plain = (piece) => piece.replace(/^▁|^##|@@$/g, "");
 
 /** For each piece the word of the text it belongs to, or -1: pieces are found in the text one after the other. */
-export function owners(pieces, text) {
-  const words = cut(text).filter((part) => part.isWordLike);
+export function wordOfPiece(pieces, text) {
+  const words = segmentWords(text).filter((part) => part.isWordLike);
   const low = text.toLowerCase();
   let at = 0;
   return pieces.map((piece) => {
@@ -26,12 +26,12 @@ export function owners(pieces, text) {
 }
 
 /** Pieces' weights [Q][K] as words' [words that ask][words that are asked]: summed over keys, the mean over queries. */
-function byWord(weights, asking, asked, sizes) {
+function byWord(weights, queries, keys, sizes) {
   const sums = Array.from({ length: sizes[0] }, () => new Float64Array(sizes[1])), counts = new Float64Array(sizes[0]);
-  asking.forEach((word, q) => {
+  queries.forEach((word, q) => {
     if (word < 0) return;
     counts[word]++;
-    asked.forEach((other, k) => { if (other >= 0) sums[word][other] += weights[q][k]; });
+    keys.forEach((other, k) => { if (other >= 0) sums[word][other] += weights[q][k]; });
   });
   return sums.map((row, n) => row.map((sum) => sum / (counts[n] || 1)));
 }
@@ -39,7 +39,7 @@ function byWord(weights, asking, asked, sizes) {
 const HIDDEN = 65535, ONE = 65534; // as regard/look/pack.py writes them
 
 /** The mean over all layers and heads, [Q][K]. */
-function mean({ weights: { shape: [layers, heads, queries, keys], data } }) {
+function meanWeights({ weights: { shape: [layers, heads, queries, keys], data } }) {
   const bytes = Uint8Array.from(atob(data), (sign) => sign.charCodeAt(0)), size = queries * keys;
   const rows = Array.from({ length: queries }, () => new Float64Array(keys));
   for (let at = 0; at < bytes.length / 2; at++) {
@@ -50,13 +50,13 @@ function mean({ weights: { shape: [layers, heads, queries, keys], data } }) {
 }
 
 /** {cross, own}: what each word of the translation, and of the source, gave to each word of the source. */
-export function weights(data, source, target) {
-  const count = (text) => cut(text).filter((part) => part.isWordLike).length;
+export function wordWeights(data, source, target) {
+  const count = (text) => segmentWords(text).filter((part) => part.isWordLike).length;
   const { cross, encoder } = Object.fromEntries(data.places.map((place) => [place.name, place]));
-  const from = owners((cross ?? encoder)?.keys ?? [], source), sizes = [count(target), count(source)];
+  const from = wordOfPiece((cross ?? encoder)?.keys ?? [], source), sizes = [count(target), count(source)];
   return {
-    cross: cross && byWord(mean(cross), owners(cross.queries, target), from, sizes),
-    own: encoder && byWord(mean(encoder), from, from, [sizes[1], sizes[1]]),
+    cross: cross && byWord(meanWeights(cross), wordOfPiece(cross.queries, target), from, sizes),
+    own: encoder && byWord(meanWeights(encoder), from, from, [sizes[1], sizes[1]]),
   };
 }
 
@@ -68,17 +68,17 @@ let ready = null;
 const viewer = () => (ready ??= new Promise((done, failed) => {
   document.head.append(h("link", { rel: "stylesheet", href: "static/look/look.css" }),
     h("script", { src: "static/look/look.js", onload: () => done(window.regardLook),
-      onerror: () => { ready = null; failed(new Trouble("failed", { code: 404 })); } }));
+      onerror: () => { ready = null; failed(new ApiError("failed", { code: 404 })); } }));
 }));
 
 /** A button that shows what the attention of a model did with a text, where it can be seen. */
 export function lookButton(models, note, text) {
   if (!models.can("look")) return "";
-  const look = () => ask("v1/look", { text: text(), model: models.name() }).then(open);
-  return quiet("look.open", () => look().catch((error) => explain(error, note)));
+  const look = () => requestJson("v1/look", { text: text(), model: models.name() }).then(openView);
+  return quiet("look.open", () => look().catch((error) => showError(error, note)));
 }
 
-export async function open(data) {
+export async function openView(data) {
   const regardLook = await viewer();
   const view = h("div", { class: "view" });
   const dialog = h("dialog", { class: "full", "aria-labelledby": "look-title" },
@@ -86,5 +86,5 @@ export async function open(data) {
   dialog.addEventListener("close", () => dialog.remove());
   document.body.append(dialog);
   dialog.showModal();
-  regardLook(view, data, { language: spokenNow(), compact: true });
+  regardLook(view, data, { language: currentLanguage(), compact: true });
 }

@@ -1,12 +1,12 @@
-/* Elements, with text always as text, and what the page says in the reader's language. Knows no model and no server. */
+/* Elements, with text always as text, and messages in the reader's language. Knows no model and no server. */
 
-import { WORDS } from "./words.js";
+import { MESSAGES } from "./messages.js";
 
-const spoken = new WeakMap(); // element → {where: [key, arguments]}, to say it again in another language
-let language = [kept("localStorage", "regard.language"), navigator.language.slice(0, 2)].find((one) => one in WORDS) ?? "en";
+const localized = new WeakMap(); // element → {where: [key, arguments]}, to render it again in another language
+let language = [stored("localStorage", "regard.language"), navigator.language.slice(0, 2)].find((one) => one in MESSAGES) ?? "en";
 
 /** A stored value, or with a third argument: store it. A browser may forbid both. */
-export function kept(store, key, ...value) {
+export function stored(store, key, ...value) {
   try {
     return value.length ? window[store].setItem(key, value[0]) : window[store].getItem(key);
   } catch {
@@ -14,41 +14,41 @@ export function kept(store, key, ...value) {
   }
 }
 
-/** A sentence of words.js; what is not there, such as a message of the server, is said as it is. */
+/** A message of messages.js; a key that is not there, such as a message of the server, stays as it is. */
 const t = (key, args = {}) =>
-  Object.hasOwn(WORDS[language], key) ? WORDS[language][key].replace(/\{(\w+)\}/g, (_, name) => args[name] ?? "") : key;
+  Object.hasOwn(MESSAGES[language], key) ? MESSAGES[language][key].replace(/\{(\w+)\}/g, (_, name) => args[name] ?? "") : key;
 
-/** Let an element say something, as its text or as an attribute; it follows the language from then on. */
-export function say(element, key, args = {}, where = "text") {
-  const all = spoken.get(element) ?? {};
-  spoken.set(element, { ...all, [where]: [key, args] });
-  element.toggleAttribute("data-said", true);
-  speak(element);
+/** Give an element a message, as its text or as an attribute; it follows the language from then on. */
+export function localize(element, key, args = {}, where = "text") {
+  const all = localized.get(element) ?? {};
+  localized.set(element, { ...all, [where]: [key, args] });
+  element.toggleAttribute("data-localized", true);
+  render(element);
   return element;
 }
 
-function speak(element) {
-  for (const [where, [key, args]] of Object.entries(spoken.get(element) ?? {})) {
+function render(element) {
+  for (const [where, [key, args]] of Object.entries(localized.get(element) ?? {})) {
     if (where === "text") element.textContent = key ? t(key, args) : "";
     else element.setAttribute(where, t(key, args));
   }
 }
 
-export function speakIn(chosen) {
-  language = chosen;
+export function setLanguage(name) {
+  language = name;
   document.documentElement.lang = language === "zh" ? "zh-CN" : "en";
-  document.querySelectorAll("[data-said]").forEach(speak);
+  document.querySelectorAll("[data-localized]").forEach(render);
 }
 
-export const spokenNow = () => language;
+export const currentLanguage = () => language;
 
-const SAID = { t: "text", name: "aria-label", hint: "placeholder", tip: "title" };
+const LOCALIZED_PROPS = { t: "text", name: "aria-label", hint: "placeholder", tip: "title" };
 
 /** An element: h("button", {t: "copy", class: "quiet", onclick: …}, child, "text"). */
 export function h(tag, props = {}, ...children) {
   const element = document.createElement(tag);
   for (const [key, value] of Object.entries(props)) {
-    if (key in SAID) say(element, value, {}, SAID[key]);
+    if (key in LOCALIZED_PROPS) localize(element, value, {}, LOCALIZED_PROPS[key]);
     else if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
     else if (key.startsWith("aria-")) element.setAttribute(key, value);
     else if (value !== undefined && value !== false) element.setAttribute(key, value === true ? "" : value);
@@ -57,34 +57,34 @@ export function h(tag, props = {}, ...children) {
   return element;
 }
 
-/** A button, and one that stands back. */
+/** A button, and one without a border. */
 export const button = (key, onclick, props = {}) => h("button", { type: "button", t: key, onclick, ...props });
 export const quiet = (key, onclick, props = {}) => button(key, onclick, { class: "quiet", ...props });
 
-let numbered = 0;
+let lastId = 0;
 
-/** A name that no other element has. */
-export const unique = () => `own-${++numbered}`;
+/** An id that no other element has. */
+export const unique = () => `own-${++lastId}`;
 
 /** A labelled field: [wrapper, input]. The label is seen unless `bare`. */
 export function field(tag, key, { bare, ...props } = {}) {
   const id = unique();
   const input = h(tag, { id, autocomplete: "off", dir: "auto", ...props });
-  if (tag === "textarea") input.addEventListener("input", () => grow(input));
+  if (tag === "textarea") input.addEventListener("input", () => autosize(input));
   return [h("div", { class: "field" }, h("label", { for: id, t: key, class: bare ? "hidden" : undefined }), input), input];
 }
 
 /** As high as its text, in browsers that do not know field-sizing. */
-export function grow(area) {
+export function autosize(area) {
   if (CSS.supports("field-sizing", "content")) return;
   area.style.height = "auto";
   area.style.height = `${area.scrollHeight + 2}px`;
 }
 
-/** Where it is said what went wrong: [element, (key, arguments)]. */
-export function noteLine() {
+/** A line for errors: [element, (key, arguments)]. */
+export function errorLine() {
   const note = h("p", { class: "note", role: "alert" });
-  return [note, (key, args) => say(note, key, args)];
+  return [note, (key, args) => localize(note, key, args)];
 }
 
 /** Examples to click: each is a list of values, the first is shown. */
@@ -117,6 +117,6 @@ export async function copy(text, pressed, key = "copy") {
     area.remove();
     pressed.focus();
   }
-  say(pressed, "copied");
-  setTimeout(() => say(pressed, key), 1500);
+  localize(pressed, "copied");
+  setTimeout(() => localize(pressed, key), 1500);
 }

@@ -1,38 +1,38 @@
 /* Models that answer as one types: gaps, classes, tags, answers, choices. Each is its fields, what it asks, what it shows. */
 
-import { ask, live } from "./api.js";
+import { requestJson, latestOnly } from "./api.js";
 import { lookButton } from "./attention.js";
-import { bars, examples, field, h, noteLine, percent, quiet, say } from "./dom.js";
-import { EXAMPLES } from "./words.js";
+import { bars, examples, field, h, errorLine, percent, quiet, localize } from "./dom.js";
+import { EXAMPLES } from "./messages.js";
 
 /** Fields whose answer follows the typing. `body` makes the request, or a sentence that says what is missing. */
 function form(panel, models, name, fields, body, show) {
-  const made = fields.map(([key, rows]) => {
+  const wrapped = fields.map(([key, rows]) => {
     const alone = fields.length === 1 && { bare: true, hint: `${name}.hint` };
     return field("textarea", `${name}.${key}`, { rows, class: "text", spellcheck: "false", ...alone });
   });
-  const inputs = made.map(([, input]) => input);
+  const inputs = wrapped.map(([, input]) => input);
   const output = h("div", { class: "output", "aria-live": "polite" });
-  const [note, tell] = noteLine();
-  const work = live(async (signal) => {
+  const [note, showNote] = errorLine();
+  const work = latestOnly(async (signal) => {
     const values = inputs.map((input) => input.value.trim());
     if (values.some((value) => !value)) return output.replaceChildren();
-    const wanted = body(...values);
-    if (typeof wanted === "string") return output.replaceChildren(h("p", { class: "faint", t: wanted }));
+    const request = body(...values);
+    if (typeof request === "string") return output.replaceChildren(h("p", { class: "faint", t: request }));
     output.setAttribute("aria-busy", "true");
-    const answer = await ask(`v1/${name}`, { ...wanted, model: models.name() }, signal).finally(() =>
+    const answer = await requestJson(`v1/${name}`, { ...request, model: models.name() }, signal).finally(() =>
       output.removeAttribute("aria-busy"));
-    const seen = lookButton(models, tell, () => wanted.text ?? JSON.stringify(wanted));
+    const seen = lookButton(models, showNote, () => request.text ?? JSON.stringify(request));
     output.replaceChildren(...show(answer.results[0], ...values), h("div", { class: "row" }, seen));
-  }, (key, args) => { tell(key, args); if (key) output.replaceChildren(); });
+  }, (key, args) => { showNote(key, args); if (key) output.replaceChildren(); });
   inputs.forEach((input) => input.addEventListener("input", work.soon));
   models.changed(work.now);
   const use = (example) => {
     [example].flat().forEach((value, n) => { inputs[n].value = value; inputs[n].dispatchEvent(new Event("input")); });
     work.now();
   };
-  panel.append(models.shown, ...made.map(([shown]) => shown), examples(EXAMPLES[name], use), note, output);
-  return { again: work.now, inputs, output };
+  panel.append(models.shown, ...wrapped.map(([shown]) => shown), examples(EXAMPLES[name], use), note, output);
+  return { refresh: work.now, inputs, output };
 }
 
 // --- gaps ---------------------------------------------------------------------------------------------------------
@@ -40,13 +40,13 @@ function form(panel, models, name, fields, body, show) {
 const GAP = /\[MASK\]|_{2,}/;
 
 export function fill(panel, models) {
-  const { again, inputs: [input], output } = form(panel, models, "fill", [["text", 3]],
+  const { refresh, inputs: [input], output } = form(panel, models, "fill", [["text", 3]],
     (text) => (GAP.test(text) ? { text: text.split(GAP).join("[MASK]"), top: 6 } : "fill.none"),
     ({ gaps }, text) => {
       const slots = gaps.map((guesses) => h("mark", { dir: "auto" }, bare(guesses[0]?.word)));
       const around = text.split(GAP);
       const whole = h("p", { class: "page", dir: "auto" }, ...around.flatMap((part, n) => [part, slots[n]]));
-      const lists = gaps.map((guesses, n) => h("div", {}, gaps.length > 1 ? say(h("h3"), "fill.number", { n: n + 1 }) : null,
+      const lists = gaps.map((guesses, n) => h("div", {}, gaps.length > 1 ? localize(h("h3"), "fill.number", { n: n + 1 }) : null,
         bars(guesses.map(({ word, probability }) => [word, probability]),
           { pick: (word) => { slots[n].textContent = bare(word); } })));
       return [whole, h("div", { class: "columns" }, ...lists)];
@@ -57,7 +57,7 @@ export function fill(panel, models) {
     input.focus();
   });
   output.before(h("div", { class: "row" }, insert));
-  return again;
+  return refresh;
 }
 
 const bare = (word = "") => word.replace(/^##/, ""); // a piece that goes on with the word before it
@@ -69,7 +69,7 @@ const byChance = (list) => list.sort((a, b) => b[1] - a[1]);
 export const classify = (panel, models) => form(panel, models, "classify", [["text", 3]], (text) => ({ text }),
   ({ label, value, probabilities }) => probabilities
     ? [h("p", { class: "page", dir: "auto" }, label), bars(byChance(Object.entries(probabilities)), { best: 0 })]
-    : [h("p", { class: "page" }, h("span", { t: "classify.value", class: "faint" }), " ", Number(value).toFixed(2))]).again;
+    : [h("p", { class: "page" }, h("span", { t: "classify.value", class: "faint" }), " ", Number(value).toFixed(2))]).refresh;
 
 // --- tags ---------------------------------------------------------------------------------------------------------
 
@@ -94,7 +94,7 @@ export const tag = (panel, models) => form(panel, models, "tag", [["text", 3]], 
       n = end - 1;
     }
     return [h("p", { class: "page tags", dir: "auto" }, ...shown)];
-  }).again;
+  }).refresh;
 
 // --- questions ----------------------------------------------------------------------------------------------------
 
@@ -108,7 +108,7 @@ export const answer = (panel, models) => form(panel, models, "answer", [["questi
       h("p", { class: "page", dir: "auto" }, text, " ", h("span", { class: "number" }, percent(probability))),
       h("p", { class: "quote", dir: "auto" }, part(0, start), h("mark", {}, part(start, end)), part(end)),
     ];
-  }).again;
+  }).refresh;
 
 export const choose = (panel, models) => form(panel, models, "choose", [["question", 1], ["context", 5], ["options", 3]],
   (question, context, options) => {
@@ -118,4 +118,4 @@ export const choose = (panel, models) => form(panel, models, "choose", [["questi
   ({ probabilities, index }, question, context, options) => {
     const list = options.split("\n").map((line) => line.trim()).filter(Boolean);
     return [bars(list.map((option, n) => [option, probabilities[n]]), { best: index })];
-  }).again;
+  }).refresh;

@@ -1,10 +1,10 @@
 /* Translation as one types: a pair a line, alternatives, and what each word attended to. */
 
-import { ask, explain, live } from "./api.js";
-import { cut, open, weights } from "./attention.js";
-import { copy, examples, field, grow, h, noteLine, quiet, unique } from "./dom.js";
-import { lights, spread } from "./glow.js";
-import { EXAMPLES } from "./words.js";
+import { requestJson, showError, latestOnly } from "./api.js";
+import { segmentWords, openView, wordWeights } from "./attention.js";
+import { copy, examples, field, autosize, h, errorLine, quiet, unique } from "./dom.js";
+import { highlightAttention, renderWords } from "./highlight.js";
+import { EXAMPLES } from "./messages.js";
 
 const LONG = 200; // characters of a line from which it is translated by sentence; shorter ones keep their context
 const ALTERNATIVES = 5;
@@ -14,7 +14,7 @@ const sentences = new Intl.Segmenter(undefined, { granularity: "sentence" });
 const UNFINISHED = /(^|[\s(])(\p{Lu}|Mr|Mrs|Ms|Dr|Prof|St|No|vs|e\.g|i\.e|z\. ?B|d\. ?h|bzw|ca)\.\s*$/u;
 
 /** What is translated by itself: [{text, line}]. */
-export function units(whole) {
+export function segments(whole) {
   return whole.split("\n").flatMap((text, line) => {
     if (text.length < LONG) return text.trim() ? [{ text: text.trim(), line }] : [];
     const parts = [];
@@ -29,36 +29,36 @@ export function units(whole) {
 export function translate(panel, models) {
   const [wrapper, input] = field("textarea", "translate.text", { bare: true, rows: 3, class: "text", hint: "translate.hint" });
   const list = h("div", { class: "pairs" });
-  const [note, tell] = noteLine();
+  const [note, showNote] = errorLine();
   const known = new Map(); // model and text → translation
-  const tries = h("div", { class: "examples" });
-  const offer = () => {
+  const exampleRow = h("div", { class: "examples" });
+  const showExamples = () => {
     const fitting = EXAMPLES.translate[models.languages()[0]] ?? EXAMPLES.translate.en;
-    tries.replaceChildren(...examples(fitting, write).children);
+    exampleRow.replaceChildren(...examples(fitting, write).children);
   };
-  const write = (text) => { input.value = text; grow(input); work.now(); };
+  const write = (text) => { input.value = text; autosize(input); work.now(); };
   const clear = quiet("clear", () => { write(""); input.focus(); });
   const everything = quiet("translate.all", () => copy(whole(), everything, "translate.all"));
   const below = h("div", { class: "row" }, everything);
   const key = (text) => `${models.name()}\n${text}`;
   let pairs = [];
 
-  const work = live(async (signal) => {
-    const wanted = units(input.value);
+  const work = latestOnly(async (signal) => {
+    const wanted = segments(input.value);
     clear.hidden = !input.value;
     arrange(wanted);
     const missing = [...new Set(wanted.map(({ text }) => text).filter((text) => !known.has(key(text))))];
-    const found = () => pairs.filter((pair) => pair.pending() && known.has(key(pair.text)))
+    const showKnown = () => pairs.filter((pair) => pair.pending() && known.has(key(pair.text)))
       .forEach((pair) => pair.translated(known.get(key(pair.text)))); // the others may show an alternative that was chosen
-    found();
+    showKnown();
     while (missing.length) {
       const texts = missing.splice(0, TOGETHER);
-      const { results } = await ask("v1/translate", { text: texts, model: models.name() }, signal);
+      const { results } = await requestJson("v1/translate", { text: texts, model: models.name() }, signal);
       texts.forEach((text, n) => known.set(key(text), results[n].text));
-      found();
+      showKnown();
     }
     if (known.size > KEPT) known.clear();
-  }, (key, args) => { tell(key, args); list.classList.toggle("stale", Boolean(key)); });
+  }, (key, args) => { showNote(key, args); list.classList.toggle("stale", Boolean(key)); });
 
   /** A pair for each unit: the same where the text is the same, so that typing in one line leaves the others alone. */
   function arrange(wanted) {
@@ -91,9 +91,9 @@ export function translate(panel, models) {
 
   clear.hidden = below.hidden = true;
   input.addEventListener("input", work.soon);
-  models.changed(() => { offer(); pairs.forEach((pair) => pair.set(pair.text)); work.now(); });
-  offer();
-  panel.append(models.shown, h("div", { class: "desk" }, wrapper, clear), tries, note, list, below);
+  models.changed(() => { showExamples(); pairs.forEach((pair) => pair.set(pair.text)); work.now(); });
+  showExamples();
+  panel.append(models.shown, h("div", { class: "editor" }, wrapper, clear), exampleRow, note, list, below);
   return work.now;
 }
 
@@ -104,10 +104,10 @@ function makePair(models) {
   const line = { dir: "auto", role: "group", "aria-describedby": hint };
   const from = h("p", { class: "words from", ...line }), to = h("p", { class: "words to", "aria-live": "polite", ...line });
   const others = h("div", { class: "alternatives", hidden: true });
-  const [note, tell] = noteLine();
-  const guarded = (act) => act().catch((error) => explain(error, tell));
+  const [note, showNote] = errorLine();
+  const guarded = (act) => act().catch((error) => showError(error, showNote));
   const more = quiet("translate.other", () => (others.hidden ? guarded(unfold) : fold()), { "aria-expanded": "false" });
-  const view = quiet("look.open", () => guarded(async () => open((await looked()).found)));
+  const view = quiet("look.open", () => guarded(async () => openView((await attentionData()).attention)));
   const take = quiet("copy", () => copy(target, take));
   const caption = h("p", { class: "caption" });
   const tools = h("div", { class: "under" }, caption, h("div", { class: "tools" }, view, more, take));
@@ -115,31 +115,31 @@ function makePair(models) {
     h("span", { class: "hidden", id: hint, t: "look.words" }));
   const pending = () => to.classList.contains("pending");
   const self = { element, text: "", line: 0, target: () => target, pending, set, translated };
-  let target = "", control = null, data = null; // data: what the model's attention did with the two, and their words' weights
+  let target = "", control = null, data = null; // data: what the model's attention did with the two, and the weights of their words
   view.hidden = more.hidden = take.hidden = true;
 
-  async function looked() {
+  async function attentionData() {
     control ??= new AbortController();
-    data ??= ask("v1/look", { text: self.text, target, model: models.name() }, control.signal)
-      .then((found) => ({ found, words: weights(found, self.text, target) }));
+    data ??= requestJson("v1/look", { text: self.text, target, model: models.name() }, control.signal)
+      .then((attention) => ({ attention, words: wordWeights(attention, self.text, target) }));
     return data.catch((error) => { data = null; throw error; });
   }
-  const glow = lights(element, from, to, caption, (act) => guarded(async () => {
-    if (target && !pending() && models.can("look")) act((await looked()).words);
+  const highlights = highlightAttention(element, from, to, caption, (act) => guarded(async () => {
+    if (target && !pending() && models.can("look")) act((await attentionData()).words);
   }));
 
   /** What was known of the attention belongs to another text. */
   function forget() {
     control?.abort();
     control = data = null;
-    tell("");
-    glow.off();
+    showNote("");
+    highlights.clear();
   }
 
   function set(text) {
     self.text = text;
     [from.lang, to.lang] = [...models.languages(), "", ""];
-    spread(from, text);
+    renderWords(from, text);
     to.classList.add("pending");
     forget();
     fold();
@@ -153,7 +153,7 @@ function makePair(models) {
     more.hidden = take.hidden = !text;
     if (text === target) return;
     target = text;
-    spread(to, text);
+    renderWords(to, text);
     forget();
   }
 
@@ -164,13 +164,13 @@ function makePair(models) {
 
   async function unfold() {
     const text = self.text;
-    const { results: [best] } = await ask("v1/translate", { text: [text], nbest: ALTERNATIVES, model: models.name() });
+    const { results: [best] } = await requestJson("v1/translate", { text: [text], nbest: ALTERNATIVES, model: models.name() });
     if (text !== self.text) return;
-    const usual = new Set(cut(best.text).map((part) => part.segment));
+    const usual = new Set(segmentWords(best.text).map((part) => part.segment));
     const list = [best, ...best.alternatives];
     others.replaceChildren(h("ol", { name: "translate.other" }, ...list.map(({ text, score }) => h("li", {},
       h("button", { type: "button", dir: "auto", "aria-pressed": text === target, onclick: (event) => choose(event, text) },
-        h("span", {}, ...cut(text).map(({ segment }) => (usual.has(segment) ? segment : h("em", {}, segment)))),
+        h("span", {}, ...segmentWords(text).map(({ segment }) => (usual.has(segment) ? segment : h("em", {}, segment)))),
         h("span", { class: "number", tip: "translate.score" }, score.toFixed(2).replace("-", "−")))))));
     others.hidden = false;
     more.setAttribute("aria-expanded", "true");

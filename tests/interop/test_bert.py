@@ -14,7 +14,7 @@ from regard import config
 from regard.cli.interop import bring_in, send_out
 from regard.errors import RegardError
 from regard.examples.codec import Reading
-from regard.interop.bert_folder import import_bert
+from regard.interop.families import import_checkpoint
 from regard.io import run_folder as folder
 from regard.io.tensors import unique_state_dict, write_tensors
 from regard.models.batch import TextBatch
@@ -61,7 +61,7 @@ def asked(folder: Path, lines: list[str]) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("kind, task", [("BertForPreTraining", "pairs"), ("BertForMaskedLM", "single")])
 def test_a_model_with_words_fills_as_theirs(tmp_path: Path, kind: str, task: str) -> None:
     theirs = saved(tmp_path / "hf", kind, spare=3)
-    made = import_bert(tmp_path / "hf", tmp_path / "run")
+    made = import_checkpoint(tmp_path / "hf", tmp_path / "run")
     assert made.recipe.task.examples.kind == task  # type: ignore[union-attr]
     ours = regard.load(tmp_path / "run", device="cpu")
     given = asked(tmp_path / "hf", LINES)
@@ -94,7 +94,7 @@ def test_a_body_embeds_as_theirs_and_as_its_folder_says(tmp_path: Path, pooled: 
     (folder / "modules.json").write_text(json.dumps(modules))
     (folder / "1_Pooling/config.json").write_text(json.dumps({"pooling_mode_max_tokens": True, "word_dim": 3}))
     (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 20}')
-    made = import_bert(folder, tmp_path / "run")
+    made = import_checkpoint(folder, tmp_path / "run")
     task = made.recipe.task
     assert (task.kind, task.pooling, task.normalise, task.length) == ("embedding", "max", True, 20)  # type: ignore[union-attr]
     ours = regard.load(tmp_path / "run", device="cpu")
@@ -113,15 +113,15 @@ def test_a_body_embeds_as_theirs_and_as_its_folder_says(tmp_path: Path, pooled: 
 
 
 def test_folders_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(RegardError, match=r"config\.json: there is no such file"):
-        import_bert(tmp_path, tmp_path / "run")
+    with pytest.raises(RegardError, match=r"config\.json is missing"):
+        import_checkpoint(tmp_path, tmp_path / "run")
     saved(tmp_path / "hf", "BertModel")
     (tmp_path / "hf" / "vocab.txt").unlink()
     with pytest.raises(RegardError, match=r"there is no vocab\.txt, and no tokenizer\.json"):
-        import_bert(tmp_path / "hf", tmp_path / "run")
+        import_checkpoint(tmp_path / "hf", tmp_path / "run")
     (tmp_path / "hf" / "vocab.txt").write_text("\n".join([*PIECES, "more"]) + "\n")
     with pytest.raises(RegardError, match=r"the vocabulary has 16 pieces, and config\.json says 15"):
-        import_bert(tmp_path / "hf", tmp_path / "run")
+        import_checkpoint(tmp_path / "hf", tmp_path / "run")
 
 
 # --- out ------------------------------------------------------------------------------------------------------------

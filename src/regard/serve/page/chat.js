@@ -1,14 +1,14 @@
-/* Models that write: a conversation, and a text that goes on. Both show words as they come and can be stopped. */
+/* Models that generate text: a chat, and a text that goes on. Both stream and can be stopped. */
 
-import { explain, listen } from "./api.js";
+import { showError, streamText } from "./api.js";
 import { lookButton } from "./attention.js";
-import { button, copy, examples, field, grow, h, noteLine, quiet } from "./dom.js";
-import { EXAMPLES } from "./words.js";
+import { button, copy, examples, field, autosize, h, errorLine, quiet } from "./dom.js";
+import { EXAMPLES } from "./messages.js";
 
 const TURNS = 99; // that are sent: the last of a long conversation, from one of the reader's on
 
 /** One text at a time, until it is done or stopped: the button that starts gives its place to the one that stops. */
-function pen(tell, region, start, stop) {
+function generator(showNote, region, start, stop) {
   let control = null;
   stop.addEventListener("click", () => control?.abort());
   function busy(now) {
@@ -24,11 +24,11 @@ function pen(tell, region, start, stop) {
     async write(path, body, take) {
       const own = (control = new AbortController());
       busy(true);
-      tell("");
+      showNote("");
       try {
-        for await (const piece of listen(path, body, own.signal)) take(piece);
+        for await (const piece of streamText(path, body, own.signal)) take(piece);
       } catch (error) {
-        explain(error, tell);
+        showError(error, showNote);
       } finally {
         control = null;
         busy(false);
@@ -44,12 +44,12 @@ export function chat(panel, models) {
   const log = h("ol", { class: "log", role: "log", name: "chat.log" });
   const empty = h("p", { class: "empty", t: "chat.empty" });
   const [wrapper, input] = field("textarea", "chat.text", { bare: true, rows: 1, hint: "chat.hint" });
-  const [note, tell] = noteLine();
-  const send = button("chat.send", () => speak(input.value), { class: "primary" });
+  const [note, showNote] = errorLine();
+  const send = button("chat.send", () => submit(input.value), { class: "primary" });
   const stop = button("stop", null, { hidden: true });
   const fresh = quiet("chat.new", restart);
-  const tries = examples(EXAMPLES.chat, (text) => speak(text));
-  const writer = pen(tell, log, send, stop);
+  const exampleRow = examples(EXAMPLES.chat, (text) => submit(text));
+  const stream = generator(showNote, log, send, stop);
   let messages = [];
 
   function bubble(role, text) {
@@ -60,27 +60,27 @@ export function chat(panel, models) {
 
   /** The whole log, or what stands before it. */
   function arrange() {
-    empty.hidden = tries.hidden = messages.length > 0;
+    empty.hidden = exampleRow.hidden = messages.length > 0;
     fresh.hidden = !messages.length;
-    grow(input);
+    autosize(input);
   }
 
-  async function speak(given) {
-    const text = given.trim(), own = messages, said = { role: "assistant", text: "" };
-    if (!text || writer.busy()) return;
+  async function submit(message) {
+    const text = message.trim(), own = messages, reply = { role: "assistant", text: "" };
+    if (!text || stream.busy()) return;
     input.value = "";
     own.push({ role: "user", text });
     arrange();
     bubble("user", text);
     const body = bubble("assistant", "");
-    await writer.write("v1/chat", { messages: own.slice(-TURNS), model: models.name() }, (piece) => {
+    await stream.write("v1/chat", { messages: own.slice(-TURNS), model: models.name() }, (piece) => {
       const follow = innerHeight + scrollY > document.body.scrollHeight - 100; // unless someone reads further up
-      body.textContent = said.text += piece;
+      body.textContent = reply.text += piece;
       if (follow) scrollTo(0, document.body.scrollHeight);
     });
     if (own !== messages) return; // another conversation has begun
-    if (said.text) own.push(said);
-    else { // nothing was said: the message goes back to where it can be sent again
+    if (reply.text) own.push(reply);
+    else { // no reply: the message goes back to where it can be sent again
       input.value = own.pop().text;
       log.lastChild.remove();
       log.lastChild.remove();
@@ -89,7 +89,7 @@ export function chat(panel, models) {
   }
 
   function restart() {
-    writer.stop();
+    stream.stop();
     messages = [];
     log.replaceChildren();
     arrange();
@@ -99,12 +99,12 @@ export function chat(panel, models) {
   input.addEventListener("keydown", (event) => {
     if (!entered(event)) return;
     event.preventDefault();
-    speak(input.value);
+    submit(input.value);
   });
   models.changed(restart);
   arrange();
   panel.append(models.shown, empty, log, note, h("div", { class: "composer" }, wrapper, stop, send),
-    h("div", { class: "row" }, fresh, tries));
+    h("div", { class: "row" }, fresh, exampleRow));
 }
 
 export function story(panel, models) {
@@ -115,28 +115,28 @@ export function story(panel, models) {
     temperature: number("story.temperature", { value: 0.8, min: 0.1, max: 2, step: 0.1 }),
     top_p: number("story.top", { value: 0.95, min: 0.05, max: 1, step: 0.05 }), seed: number("story.seed", { min: 0 }),
   };
-  const given = h("span", { class: "given" }), made = h("span"), whole = () => given.textContent + made.textContent;
-  const page = h("p", { class: "page", dir: "auto", role: "region", name: "story.result", "aria-live": "polite" }, given, made);
-  const [note, tell] = noteLine();
+  const prompted = h("span", { class: "given" }), generated = h("span"), whole = () => prompted.textContent + generated.textContent;
+  const page = h("p", { class: "page", dir: "auto", role: "region", name: "story.result", "aria-live": "polite" }, prompted, generated);
+  const [note, showNote] = errorLine();
   const start = button("story.write", () => write(input.value), { class: "primary" });
   const stop = button("stop", null, { hidden: true });
   const more = button("story.more", () => write(whole())), save = quiet("copy", () => copy(whole(), save));
   const after = h("div", { class: "row" });
-  const writer = pen(tell, page, start, stop);
+  const stream = generator(showNote, page, start, stop);
 
   async function write(prompt) {
-    if (writer.busy()) return;
-    given.textContent = prompt;
-    made.textContent = "";
+    if (stream.busy()) return;
+    prompted.textContent = prompt;
+    generated.textContent = "";
     after.replaceChildren();
     const chosen = Object.entries(settings).map(([key, [, { value }]]) => [key, value]).filter(([, value]) => value);
     const numbers = Object.fromEntries(chosen.map(([key, value]) => [key, Number(value)]));
-    await writer.write("v1/generate", { prompt, model: models.name(), ...numbers }, (piece) => made.append(piece));
-    if (made.textContent) after.replaceChildren(more, save, lookButton(models, tell, whole));
+    await stream.write("v1/generate", { prompt, model: models.name(), ...numbers }, (piece) => generated.append(piece));
+    if (generated.textContent) after.replaceChildren(more, save, lookButton(models, showNote, whole));
   }
 
   panel.addEventListener("keydown", (event) => {
-    if (event.key === "Escape") writer.stop();
+    if (event.key === "Escape") stream.stop();
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) write(input.value);
   });
   panel.append(models.shown, wrapper, examples(EXAMPLES.story, (text) => { input.value = text; write(text); }),

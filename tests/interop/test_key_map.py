@@ -6,19 +6,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import RegardError
-from regard.interop.keys import ROW, TRANSPOSED, KeyMap, both, folded, rule
+from regard.interop.key_map import SQUEEZE, TRANSPOSE, KeyMap, fold_layer_numbers, rule, weight_and_bias
 
 MAP = KeyMap(
     (
         rule("table", "wte.weight"),
-        *both("layers.{n}.expand", "h.{n}.c_fc", turn=TRANSPOSED),
-        *both(("layers.{n}.query", "layers.{n}.key_value"), "h.{n}.c_attn", shares=(1, 2), turn=TRANSPOSED),
-        *both("layers.{n}.other_kv", ("h.{n}.key", "h.{n}.value")),
-        rule("bias", "final_bias", turn=ROW, optional=True),
+        *weight_and_bias("layers.{n}.expand", "h.{n}.c_fc", transform=TRANSPOSE),
+        *weight_and_bias(
+            ("layers.{n}.query", "layers.{n}.key_value"), "h.{n}.c_attn", sizes=(1, 2), transform=TRANSPOSE
+        ),
+        *weight_and_bias("layers.{n}.other_kv", ("h.{n}.key", "h.{n}.value")),
+        rule("bias", "final_bias", transform=SQUEEZE, optional=True),
     ),
-    copies={"head.weight": "wte.weight"},
+    tied={"head.weight": "wte.weight"},
     ignored=("h.{n}.mask", "counter"),
-    older={".gamma": ".weight"},
+    renamed_suffixes={".gamma": ".weight"},
 )
 
 
@@ -45,7 +47,7 @@ def own(layers: int = 2, size: int = 4) -> dict[str, torch.Tensor]:
 
 def test_every_tensor_finds_its_place() -> None:
     theirs = their_weights()
-    ours = MAP.to_ours(theirs, own(), "here")
+    ours = MAP.from_hf(theirs, own(), "here")
     assert set(ours) == set(own())
     assert torch.equal(ours["table"], theirs["wte.weight"])
     assert torch.equal(ours["bias"], theirs["final_bias"][0])
@@ -63,7 +65,7 @@ def test_every_tensor_finds_its_place() -> None:
 def test_there_and_back(layers: int, size: int) -> None:
     """What is ignored, and what is a copy, is not written again; all else comes back bit by bit."""
     theirs = their_weights(layers, size)
-    back = MAP.to_theirs(MAP.to_ours(theirs, own(layers, size), "here"), "there")
+    back = MAP.to_hf(MAP.from_hf(theirs, own(layers, size), "here"), "there")
     kept = {n: t for n, t in theirs.items() if "mask" not in n and n not in ("counter", "head.weight")}
     assert set(back) == set(kept)
     assert all(torch.equal(back[name], kept[name]) for name in kept)
@@ -75,17 +77,17 @@ def test_older_names_and_absent_options() -> None:
     del theirs["final_bias"]
     mine = own()
     del mine["bias"]
-    assert set(MAP.to_ours(theirs, mine, "here")) == set(mine)
-    assert "final_bias" not in MAP.to_theirs(mine, "there")
+    assert set(MAP.from_hf(theirs, mine, "here")) == set(mine)
+    assert "final_bias" not in MAP.to_hf(mine, "there")
 
 
 def test_a_map_under_another_name_and_two_joined() -> None:
     theirs = {f"model.{name}": tensor for name, tensor in their_weights().items()} | {"pooler": torch.ones(2)}
-    joined = MAP.under("body.", "model.") + KeyMap((rule("head.pool", "pooler"),))
+    joined = MAP.with_prefix("body.", "model.") + KeyMap((rule("head.pool", "pooler"),))
     mine = {f"body.{name}": tensor for name, tensor in own().items()} | {"head.pool": torch.zeros(2)}
-    ours = joined.to_ours(theirs, mine, "here")
+    ours = joined.from_hf(theirs, mine, "here")
     assert set(ours) == set(mine)
-    assert set(joined.to_theirs(ours, "there")) == {
+    assert set(joined.to_hf(ours, "there")) == {
         name for name in theirs if "mask" not in name and not name.endswith(("counter", "head.weight"))
     }
 
@@ -96,7 +98,7 @@ def test_everything_wrong_is_told_at_once() -> None:
     theirs |= {"h.0.extra": torch.ones(1), "h.1.extra": torch.ones(1), "head.weight": torch.zeros(7, 4)}
     theirs |= {"wte.weight": torch.zeros(8, 4), "h.0.c_attn.bias": torch.zeros(13), "h.0.key.bias": torch.zeros(2, 2)}
     with pytest.raises(RegardError) as error:
-        MAP.to_ours(theirs, own() | {"orphan": torch.zeros(1)}, "a/folder")
+        MAP.from_hf(theirs, own() | {"orphan": torch.zeros(1)}, "a/folder")
     said = str(error.value)
     assert said.startswith("a/folder: ")
     for part in (
@@ -113,14 +115,14 @@ def test_everything_wrong_is_told_at_once() -> None:
 
 def test_a_model_of_another_depth_is_told() -> None:
     with pytest.raises(RegardError, match=r"missing: .*h\.2\.c_fc\.weight"):
-        MAP.to_ours(their_weights(2), own(3), "here")
+        MAP.from_hf(their_weights(2), own(3), "here")
     with pytest.raises(RegardError, match=r"not in the model: .*layers\.1\.query\.bias"):
-        MAP.to_ours(their_weights(2), own(1), "here")
+        MAP.from_hf(their_weights(2), own(1), "here")
     with pytest.raises(RegardError, match=r"unknown: alien\)"):
-        MAP.to_theirs(own() | {"alien": torch.zeros(1)}, "there")
+        MAP.to_hf(own() | {"alien": torch.zeros(1)}, "there")
     with pytest.raises(RegardError, match=r"missing: layers\.0\.expand\.bias"):
-        MAP.to_theirs({name: t for name, t in own().items() if name != "layers.0.expand.bias"}, "there")
+        MAP.to_hf({name: t for name, t in own().items() if name != "layers.0.expand.bias"}, "there")
 
 
 def test_names_are_folded_by_layer() -> None:
-    assert folded(["a.0.b", "a.10.b", "a.2.b", "c", "d.3"]) == ["a.{0,2,10}.b", "c", "d.3"]
+    assert fold_layer_numbers(["a.0.b", "a.10.b", "a.2.b", "c", "d.3"]) == ["a.{0,2,10}.b", "c", "d.3"]

@@ -61,7 +61,7 @@ const zh = {
   "choose.few": "至少要有两个选项，每行一个。",
 };
 
-export const WORDS = { en, zh };
+export const MESSAGES = { en, zh };
 
 const SEA = "The lighthouse was built in 1858 by Anna Berg. It stands on a cliff above the harbour, " +
   "and its lamp can be seen from twenty miles away.";

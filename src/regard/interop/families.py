@@ -1,0 +1,61 @@
+"""Families of imported checkpoints and formats of exported models: the tables behind `regard import` and `export`."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from regard import api
+from regard.config import nearest
+from regard.errors import RegardError
+from regard.examples.codec import Reader
+from regard.interop.bert import export_bert, import_bert
+from regard.interop.checkpoint import Checkpoint
+from regard.interop.ct2 import export_ct2
+from regard.interop.gpt2 import export_gpt2, import_gpt2
+from regard.interop.marian import export_marian, import_marian
+from regard.interop.model_folder import ImportedModel, export_safetensors
+from regard.io.atomic import atomic_folder
+from regard.predict.embedding import Embedder
+from regard.predict.generation import Writer
+from regard.predict.translation import Translator
+
+FAMILIES: dict[str, Callable[[Checkpoint, Path], ImportedModel]] = {  # by model_type of config.json
+    "marian": import_marian,
+    "bert": import_bert,
+    "gpt2": import_gpt2,
+}
+Export = Callable[[Any, Path, Path], str]  # (loaded model, run, out): a summary
+HF_EXPORTS: list[tuple[type, Export]] = [
+    (Translator, export_marian),
+    (Writer, export_gpt2),
+    (Embedder, export_bert),
+    (Reader, export_bert),
+]
+FORMATS = ("hf", "ct2", "safetensors")
+
+
+def import_checkpoint(name: str | Path, out: Path) -> ImportedModel:
+    """Read a Hugging Face checkpoint, a folder or a name on the hub, and write the model folder `out`."""
+    with atomic_folder(out) as place:
+        checkpoint = Checkpoint.find(str(name))
+        if checkpoint.family not in FAMILIES:
+            known = ", ".join(FAMILIES)
+            raise RegardError(f"{name}: a model of the family {checkpoint.family}; these can be imported: {known}")
+        imported = FAMILIES[checkpoint.family](checkpoint, out)
+        imported.write(place)
+    return imported
+
+
+def export_run(format: str, run: Path, out: Path, precision: str) -> str:
+    """Write a trained model in another library's format into the folder `out`; returns a summary."""
+    if format not in FORMATS:
+        raise RegardError(f"regard export {format}: there is no such form; {nearest(format, FORMATS)}")
+    exports: list[tuple[type, Export]] = HF_EXPORTS
+    if format == "ct2":
+        exports = [(Translator, lambda loaded, run, out: export_ct2(loaded, run, out, precision))]
+    elif format == "safetensors":
+        exports = [(object, export_safetensors)]
+    loaded: Any = api.load_as(tuple(kind for kind, _ in exports), run, "cpu", f"export {format}")
+    export = next(export for kind, export in exports if isinstance(loaded, kind))
+    with atomic_folder(out) as place:
+        return export(loaded, run, place)

@@ -1,0 +1,58 @@
+"""Model folders as `regard.load` reads them: written from an imported checkpoint, or from a run without its data."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol
+
+from torch import Tensor, nn
+
+from regard.io import run_folder as folder
+from regard.io.tensors import unique_state_dict, write_tensors
+from regard.recipe import Recipe, dump_recipe
+from regard.tasks.finetuning import Finetuning
+
+
+@dataclass(frozen=True)
+class ImportedModel:
+    """A checkpoint of another library as recipe and weights; `save_tokenizer` writes its vocabulary into a folder."""
+
+    recipe: Recipe
+    weights: dict[str, Tensor] = field(repr=False)
+    save_tokenizer: Callable[[Path], None]
+
+    def write(self, out: Path) -> None:
+        self.save_tokenizer(out)
+        (out / folder.CONFIG).write_text(dump_recipe(self.recipe), encoding="utf-8")
+        write_tensors(out / folder.WEIGHTS, self.weights)
+
+
+class LoadedModel(Protocol):
+    """What `regard.load` returns, of any task."""
+
+    recipe: Recipe
+
+    @property
+    def model(self) -> nn.Module: ...
+
+
+def export_safetensors(loaded: LoadedModel, run: Path, out: Path) -> str:
+    """Weights, config and tokenizer of a run, as a model folder without paths of data; returns a summary."""
+    (out / folder.CONFIG).write_text(dump_recipe(without_data(loaded.recipe)), encoding="utf-8")
+    home = folder.run_folder_of(run)
+    shutil.copytree(home / "tokenizer", out / "tokenizer")
+    if (home / "labels.json").is_file():
+        shutil.copy(home / "labels.json", out / "labels.json")
+    weights = unique_state_dict(loaded.model)
+    write_tensors(out / folder.WEIGHTS, weights)
+    return f"{len(weights)} tensors, with config and tokenizer"
+
+
+def without_data(recipe: Recipe) -> Recipe:
+    """The recipe without its corpora and without the weights that training began from."""
+    data = replace(recipe.data, train=[], valid=[], test=[], cache=None)
+    task = recipe.task
+    if isinstance(task, Finetuning):  # freezing is about the weights that training began from
+        task = replace(task, frozen=False)
+    return replace(recipe, task=task, data=data, training=replace(recipe.training, init=None))
