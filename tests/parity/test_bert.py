@@ -59,7 +59,7 @@ def batch(segments: int = 2) -> TextBatch:
     made = collate_texts(RaggedRows.of(rows), PAD, RaggedRows.of(sides))
     places = torch.tensor([0, 4, 8, 16, 18, 33, 47, 48])  # in rows of 16
     labels = torch.from_numpy(g.integers(4, ENTRIES, len(places)))
-    return replace(made, places=places, labels=labels, classes=torch.tensor([0, 1, 1, 0]))
+    return replace(made, label_positions=places, labels=labels, classes=torch.tensor([0, 1, 1, 0]))
 
 
 def asked(b: TextBatch) -> dict[str, torch.Tensor]:
@@ -78,7 +78,7 @@ def test_logits_with_padding_and_segments(shape: str, kind: torch.dtype) -> None
         words, follows = ours.scores(b)
         torch.testing.assert_close(ours.body(b)[b.real], hidden.last_hidden_state[b.real], atol=room, rtol=room)
         torch.testing.assert_close(ours.pooler(ours.body(b)), hidden.pooler_output, atol=room, rtol=room)
-        wanted = expected.prediction_logits.flatten(0, 1)[b.places]
+        wanted = expected.prediction_logits.flatten(0, 1)[b.label_positions]
         torch.testing.assert_close(words, wanted, atol=room, rtol=room)
         torch.testing.assert_close(ours(b), words, atol=0, rtol=0)
         torch.testing.assert_close(follows, expected.seq_relationship_logits, atol=room, rtol=room)
@@ -99,8 +99,8 @@ def test_the_loss_of_pretraining_and_its_gradients() -> None:
     theirs = their_model("plain")
     ours, b = our_model(theirs), batch()
     labels = torch.full((b.ids.numel(),), -100)
-    labels[b.places] = b.labels
-    expected = theirs(**asked(b), labels=labels.view_as(b.ids), next_sentence_label=b.classes).loss * len(b.places)
+    labels[b.label_positions] = b.labels
+    expected = theirs(**asked(b), labels=labels.view_as(b.ids), next_sentence_label=b.classes).loss * len(b.label_positions)
     found = ours(b, smoothing=0.0)
     torch.testing.assert_close(found, expected, atol=1e-9, rtol=1e-9)
     found.backward()
