@@ -73,7 +73,7 @@ def test_of_the_same_text_the_best_is_kept(exact: Translator, monkeypatch: pytes
     """As when a text can be cut into pieces in two ways: the rest move up, and come from the whole beam."""
     lines, beam = sentences(6), Beam(size=8)
     whole = exact.nbest(lines, 8, beam)
-    monkeypatch.setattr(exact, "_texts", lambda rows, form: [str(sum(row) % 5) for row in rows])
+    monkeypatch.setattr(exact, "detokenize", lambda rows, form: [str(sum(row) % 5) for row in rows])
     found = exact.nbest(lines, 3, beam)
     for options, every in zip(found, whole, strict=True):
         seen = list(dict.fromkeys(str(sum(t.tokens) % 5) for t in every))
@@ -243,7 +243,7 @@ def test_scoring_by_hand(exact: Translator) -> None:
     entries = exact.vocabulary.target.size
     every = exact.score([("w1 w2", w.upper()) for w in toy.WORDS])
     assert sum(torch.tensor([s for s, _ in every]).exp()) < 1
-    mean = exact.forced([("w1 w2", "W1"), ("", ""), ("w1", "")])  # empty pairs do not count
+    mean = exact.loss([("w1 w2", "W1"), ("", ""), ("w1", "")])  # empty pairs do not count
     assert mean["loss"] == pytest.approx(-word / 2)
     assert mean["perplexity"] == pytest.approx(torch.tensor(-word / 2).exp().item(), rel=1e-5)
     assert mean["perplexity"] < 10 * entries

@@ -15,7 +15,7 @@ from regard.errors import RegardError
 from regard.examples.pairs import links_of
 from regard.models.batch import Packed, pairs
 from regard.nn.record import Record, Sink
-from regard.predict.alignment import align, chosen
+from regard.predict.alignment import align, select_heads
 from regard.predict.translation import Translator
 from regard.tasks.guided_alignment import Guide
 from tests.training import toy
@@ -72,7 +72,7 @@ def right(translator: Translator, folder: Path) -> float:
         s, t = v.source.encode(source), v.target.encode(target)
         record = Record(("cross",))
         translator.model.eval()(pairs(Packed.of([s]), Packed.of([t]), v.source, v.target), record)
-        links = align(chosen(record.path([0])["cross"], None, None), v.source.words(s), v.target.words(t))
+        links = align(select_heads(record.path([0])["cross"], None, None), v.source.words(s), v.target.words(t))
         hits += sum(source == target for source, target in links)
         total += len(links)
     return hits / total

@@ -18,7 +18,8 @@ from regard.errors import RegardError
 from regard.examples.preparing import read_documents
 from regard.examples.windows import Reach
 from regard.models.texts import Texts
-from regard.predict.generation import Writer
+from regard.predict.generation import TextGenerator
+from regard.predict.options import SearchOptions
 from regard.run import train
 from regard.tasks.language_modelling import LanguageModellingTask
 from tests.tasks import lm_toy
@@ -38,7 +39,7 @@ def run(folder: Path) -> Path:
 
 
 @pytest.fixture
-def writer(run: Path) -> Writer:
+def writer(run: Path) -> TextGenerator:
     return regard.load(run, device="cpu")
 
 
@@ -182,7 +183,7 @@ def test_documents_that_only_a_mark_parts_are_measured_as_one_text(folder: Path)
     assert one["metrics"]["loss"]["value"] != other["metrics"]["loss"]["value"]
 
 
-def test_the_command_measures_as_it_is_told(run: Path, writer: Writer) -> None:
+def test_the_command_measures_as_it_is_told(run: Path, writer: TextGenerator) -> None:
     task = writer.recipe.task
     reports = [task.evaluate(writer, None, given) for given in ({}, {"stride": 4}, {"context": 32, "stride": 8})]
     assert [(r["context"], r["stride"]) for r in reports] == [(16, 16), (16, 4), (32, 8)]
@@ -193,13 +194,15 @@ def test_the_command_measures_as_it_is_told(run: Path, writer: Writer) -> None:
         task.evaluate(writer, None, {"stride": 17})
     saved = json.loads((run / "results.json").read_text())
     assert saved["valid"]["metrics"]["loss"]["value"] == pytest.approx(reports[0]["metrics"]["loss"]["value"])
-    assert saved["valid"]["metrics"]["loss"]["value"] < math.log(writer.running.size) - 1  # it has learned something
+    assert (
+        saved["valid"]["metrics"]["loss"]["value"] < math.log(writer.document_encoder.size) - 1
+    )  # it has learned something
 
 
 # --- writing -------------------------------------------------------------------------------------------------------
 
 
-def test_greedy_and_a_beam_of_one_write_the_same(writer: Writer) -> None:
+def test_greedy_and_a_beam_of_one_write_the_same(writer: TextGenerator) -> None:
     (greedy,) = writer.generate("the c", decoding=Greedy(), max_tokens=8)
     (beam,) = writer.generate("the c", decoding=Beam(size=1), max_tokens=8)
     assert greedy.text == beam.text
@@ -207,7 +210,7 @@ def test_greedy_and_a_beam_of_one_write_the_same(writer: Writer) -> None:
     assert [b.log_probability for b in best] == sorted((b.log_probability for b in best), reverse=True)
 
 
-def test_pieces_of_the_stream_are_the_text(writer: Writer) -> None:
+def test_pieces_of_the_stream_are_the_text(writer: TextGenerator) -> None:
     sampling = Sample(seed=5)
     texts = [w.text for w in writer.generate("the", 3, sampling, max_tokens=60)]  # past the context
     pieces: dict[int, str] = {0: "", 1: "", 2: ""}
@@ -218,23 +221,23 @@ def test_pieces_of_the_stream_are_the_text(writer: Writer) -> None:
     assert texts == [w.text for w in writer.generate("the", 3, sampling, max_tokens=60)]
 
 
-def test_log_probabilities_are_those_of_the_text(writer: Writer) -> None:
+def test_log_probabilities_are_those_of_the_text(writer: TextGenerator) -> None:
     whole = writer.generate("", 1, Sample(seed=2), max_tokens=10, stop=["\x01"])[0]
-    tokens = [writer.tokenizer.bos, *whole.tokens] + [writer.running.end] * (whole.ended == "end")
+    tokens = [writer.tokenizer.bos, *whole.tokens] + [writer.document_encoder.end] * (whole.ended == "end")
     batch = Texts(torch.tensor([tokens[:-1]]), places=torch.arange(len(tokens) - 1))
     logp = torch.log_softmax(writer.model(batch), -1)
     expected = logp.gather(1, torch.tensor(tokens[1:])[:, None]).sum().item()
     assert whole.log_probability == pytest.approx(expected, abs=1e-4)
 
 
-def test_stop_strings_end_it(writer: Writer) -> None:
+def test_stop_strings_end_it(writer: TextGenerator) -> None:
     plain = writer.generate("the cat", decoding=Sample(seed=4), max_tokens=30)[0].text
     letter = next(c for c in plain[2:] if c not in plain[:2])
     (cut,) = writer.generate("the cat", decoding=Sample(seed=4), max_tokens=30, stop=["never", letter])
     assert (cut.text, cut.ended) == (plain[: plain.index(letter)], "stop")
 
 
-def test_a_prompt_longer_than_the_context(writer: Writer) -> None:
+def test_a_prompt_longer_than_the_context(writer: TextGenerator) -> None:
     said: list[str] = []
     long = "the cat sat on a mat"
     (kept,) = writer.generate(long, decoding=Greedy(), max_tokens=5, warn=said.append)
@@ -251,19 +254,19 @@ def test_a_prompt_longer_than_the_context(writer: Writer) -> None:
         writer.generate(long, decoding=Greedy(), max_tokens=1)
 
 
-def test_the_search_by_keywords(writer: Writer) -> None:
+def test_the_search_by_keywords(writer: TextGenerator) -> None:
     drawn = Sample(temperature=0.7, top_p=0.9, seed=3)
     (wanted,) = writer.generate("the", decoding=drawn, max_tokens=9)
     assert writer.generate("the", temperature=0.7, top_p=0.9, seed=3, max_tokens=9) == [wanted]
     assert "".join(p.text for p in writer.stream("the", decoding=drawn, top_p=0.9, max_tokens=9)) == wanted.text
-    assert writer.search(greedy=True) == Greedy()
-    assert writer.search(Sample(top_k=5), temperature=0.7) == Sample(top_k=5, temperature=0.7)
+    assert SearchOptions(greedy=True).decoding_config(Sample()) == Greedy()
+    assert SearchOptions(temperature=0.7).decoding_config(Sample(top_k=5)) == Sample(top_k=5, temperature=0.7)
     assert len(writer.generate("the", 2, beam=2, max_tokens=4)) == 2
     with pytest.raises(RegardError, match=r"generate has no option temprature; did you mean temperature\?"):
         writer.generate("the", temprature=0.7)
 
 
-def test_what_cannot_be_written(writer: Writer) -> None:
+def test_what_cannot_be_written(writer: TextGenerator) -> None:
     with pytest.raises(RegardError, match="greedy search writes one text, not 2"):
         writer.generate("a", 2, Greedy())
     with pytest.raises(RegardError, match="a beam of 2 has no 3 best"):
@@ -288,7 +291,7 @@ def test_what_cannot_be_written(writer: Writer) -> None:
         writer.generate("the \udcff")
 
 
-def test_words_of_a_prompt_that_nobody_taught_are_told(writer: Writer) -> None:
+def test_words_of_a_prompt_that_nobody_taught_are_told(writer: TextGenerator) -> None:
     told: list[str] = []
     writer.generate("the 你 the 好", max_tokens=2, warn=told.append)
     assert told == ["unknown to this model: 2 of the prompt's 12 tokens"]
@@ -296,7 +299,7 @@ def test_words_of_a_prompt_that_nobody_taught_are_told(writer: Writer) -> None:
         writer.generate("the 你", max_tokens=2)
 
 
-def test_scores_of_texts(writer: Writer) -> None:
+def test_scores_of_texts(writer: TextGenerator) -> None:
     """A text alone and among others; windows do not change a text that fits into one."""
     texts = ["a cat", "the dog ran\non a mat", ""]
     together = writer.score(texts)

@@ -22,7 +22,8 @@ from regard.errors import RegardError
 from regard.examples.codec import Notes, Reading
 from regard.examples.features import windows
 from regard.models.heads import NOT_LEARNED
-from regard.tasks.tag import TagConfig, Tags
+from regard.predict.tagging import Tags
+from regard.tasks.tag import TagConfig
 from regard.text import from_bert
 from tests.parity.test_heads import write_vocabulary
 from tests.tasks import toys

@@ -14,34 +14,34 @@ from regard.serve.settings import Settings
 NAME = re.compile(r"[\w.-]{1,64}")
 
 
-def named(runs: list[str]) -> dict[str, Path]:
+def named_runs(runs: list[str]) -> dict[str, Path]:
     """RUN or NAME=RUN, by name; a folder's name is its default."""
-    found: dict[str, Path] = {}
-    for given in runs:
-        name, equals, run = given.partition("=")
-        path = Path(run if equals else given)
+    paths: dict[str, Path] = {}
+    for argument in runs:
+        name, equals, run = argument.partition("=")
+        path = Path(run if equals else argument)
         name = name if equals else path.resolve().name
         if not NAME.fullmatch(name):
             raise RegardError(f"a model's name has letters, digits, dots, - and _, not {name!r}; write NAME={path}")
-        if name in found:
+        if name in paths:
             raise RegardError(f"two models are called {name}; write NAME={path}")
         if not path.is_dir():
             raise RegardError(f"{path}: there is no such folder")
-        found[name] = path
-    return found
+        paths[name] = path
+    return paths
 
 
-def keys(given: str | None, file: Path | None) -> tuple[str, ...]:
+def api_keys(option: str | None, file: Path | None) -> tuple[str, ...]:
     """From the option, the environment, and a file with one a line."""
-    found = [given or os.environ.get("REGARD_API_KEY", "")]
+    keys = [option or os.environ.get("REGARD_API_KEY", "")]
     if file is not None:
         try:
-            found += [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
+            keys += [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
         except UnicodeDecodeError:
             raise RegardError(f"{file}: it is not UTF-8; write one key a line") from None
-        if not any(found):
+        if not any(keys):
             raise RegardError(f"{file}: there is no key in it; write one a line")
-    return tuple(key for key in found if key)
+    return tuple(key for key in keys if key)
 
 
 def serve(settings: Settings) -> None:
@@ -79,12 +79,12 @@ async def _serve(settings: Settings) -> None:
         proxy_headers=False, server_header=False, timeout_keep_alive=60, timeout_graceful_shutdown=1, backlog=2048,
     )  # fmt: skip
     server = Server(config)
-    loop, told = asyncio.get_running_loop(), asyncio.Event()
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told.set)
+        loop.add_signal_handler(number, stop.set)
     try:
         starting = asyncio.create_task(pool.start())
-        await asyncio.wait([starting, asyncio.create_task(told.wait())], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([starting, asyncio.create_task(stop.wait())], return_when=asyncio.FIRST_COMPLETED)
         if not starting.done():
             return
         starting.result()
@@ -93,7 +93,7 @@ async def _serve(settings: Settings) -> None:
             await asyncio.sleep(0.01)
         host, port = sock.getsockname()[:2]
         journal.tell("ready", address=f"http://{host}:{port}", models=list(pool.models))
-        await asyncio.wait([running, asyncio.create_task(told.wait())], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([running, asyncio.create_task(stop.wait())], return_when=asyncio.FIRST_COMPLETED)
         guard.draining = True
         journal.tell("ending", running=guard.running)
         with contextlib.suppress(TimeoutError):

@@ -6,20 +6,18 @@ What differs between tasks is asked of their settings (tasks/finetuning.py).
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from regard.data.config import Corpus
 from regard.errors import RegardError
 from regard.examples.features import Marks, Unit, read
 from regard.examples.preparing import TOKENIZER
 from regard.models.texts import Texts
-from regard.reporting import Progress, Warn
+from regard.reporting import Progress
 from regard.text import Tokenizer
 
 if TYPE_CHECKING:
-    from regard.recipe import Recipe
     from regard.tasks.finetuning import Finetuning
 
 LABELS = "labels.json"
@@ -114,30 +112,3 @@ class Reading:
             except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
                 raise RegardError(f"{path}: damaged ({error!r})") from None
         return Reading(settings, Tokenizer.load(home / TOKENIZER), labels, texts)
-
-
-class Reader:
-    """A trained model of a fine-tuning task. Subclasses add what users do with it."""
-
-    def __init__(self, model: nn.Module, reading: Reading, recipe: "Recipe") -> None:
-        self.model, self.reading, self.recipe = model, reading, recipe
-        self.tokenizer, self.labels = reading.tokenizer, reading.labels
-
-    def say(self, examples: Sequence[Any], warn: Warn | None = None) -> list[Any]:
-        notes = Notes()
-        said = self.reading.say(self.model, examples, notes=notes)[0]
-        for sentence in notes.sentences() if warn else []:
-            cast(Any, warn)(sentence)
-        return said
-
-    def measure(self, corpora: Sequence[Corpus], progress: Progress | None = None) -> dict[str, Any]:
-        notes, settings = Notes(), self.reading.settings
-        examples = settings.all(corpora)
-        said, loss = self.reading.say(self.model, examples, progress, notes)
-        measured = {} if loss is None else {"loss": {"value": loss}}
-        return {
-            "data": [corpus.name for corpus in corpora],
-            "examples": len(examples),
-            "metrics": settings.measure(examples, said, self.reading) | measured,
-            "notes": notes.sentences(),
-        }

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from regard import config
 from regard.errors import RegardError, telling
-from regard.examples.codec import Reader, Reading
+from regard.examples.codec import Reading
 from regard.examples.preparing import TOKENIZER
 from regard.interop import bert
 from regard.interop.checkpoint import Checkpoint, Imported
@@ -22,7 +22,8 @@ from regard.interop.plain import bare
 from regard.io.atomic import write_json
 from regard.io.tensors import weights_of, write_tensors
 from regard.models.bert import BertConfig
-from regard.predict.embedding import Embedder
+from regard.predict.embedding import TextEmbedder
+from regard.predict.finetuned import FinetunedPredictor
 from regard.recipe import Recipe
 from regard.tasks.finetuning import Finetuning
 from regard.text import Tokenizer
@@ -83,7 +84,7 @@ def _module(recipe: Recipe, tokenizer: Tokenizer, said: Mapping[str, Any]) -> tu
 # --- out ------------------------------------------------------------------------------------------------------------
 
 
-def write(made: Embedder | Reader, run: Path, out: Path) -> str:
+def write(made: TextEmbedder | FinetunedPredictor, run: Path, out: Path) -> str:
     """A folder that Hugging Face reads as a BERT with the head that ours has; says what it has for a tokenizer."""
     recipe, tokenizer = made.recipe, made.tokenizer
     refuse(reasons(recipe.model, {"kind": ["bert"]}, "BERT"), run, "Hugging Face")
@@ -100,7 +101,7 @@ def _form(task: Any) -> tuple[str, KeyMap]:
     return FORMS[task.head if task.kind == "embedding" else task.kind]
 
 
-def _labels(made: Embedder | Reader) -> dict[str, Any]:
+def _labels(made: TextEmbedder | FinetunedPredictor) -> dict[str, Any]:
     if made.recipe.task.kind == "regress":
         return {"num_labels": 1, "problem_type": "regression"}
     names = getattr(made, "labels", [])

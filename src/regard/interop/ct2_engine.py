@@ -3,6 +3,7 @@
 import math
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,8 @@ from regard.interop.ct2_folder import cached, check_precision, places
 from regard.interop.tokenizers_file import spellings
 from regard.io import run_folder as folder
 from regard.predict.constraints import Constraints
-from regard.predict.translation import Options, Translation, Translator, languages_of
+from regard.predict.options import TranslationOptions
+from regard.predict.translation import Translation, Translator, task_languages
 from regard.recipe import read_recipe
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ def load(run: Path, device: str = "auto", precision: str = "int8") -> "FastTrans
     check_precision(precision)
     home = folder.home_of(run)
     recipe = read_recipe(home)
-    languages = languages_of(recipe, run)
+    languages = task_languages(recipe, run)
     place = cached(run, precision)
     chosen = pick_device(device)
     try:
@@ -78,17 +80,18 @@ class FastTranslator(Translator):
         assert self.run is not None
         return api.load(self.run, "cpu").model
 
-    def together(self, others: Sequence[Translator]) -> Translator:
+    def ensemble(self, others: Sequence[Translator]) -> Translator:
         raise RegardError("--engine ct2 translates with one model; for several (--with), use the own engine")
 
     def check_alignment(self, layer: int | None = None, heads: Sequence[int] | None = None) -> None:
         raise RegardError(BLIND)
 
-    def _each(
-        self, lines: Sequence[str], count: int, decoding: DecodingConfig, options: Options, keys: Sequence[int]
-    ) -> list[list[Translation]]:
+    def _decode(
+        self, lines: Sequence[str], count: int, decoding: DecodingConfig, options: TranslationOptions,
+        keys: Sequence[int],
+    ) -> list[list[Translation]]:  # fmt: skip
         self._refuse(decoding, options)
-        progress, form = options.get("progress"), options.get("form", "plain")
+        progress = options.progress
         search = self._prepare(lines, count, decoding, options)
         found: list[list[Translation]] = [[] for _ in lines]
         done, running = 0, [(rows, search.begin(rows)) for rows in search.rows()]
@@ -96,7 +99,7 @@ class FastTranslator(Translator):
             for some in range(0, len(rows), STRETCH):  # made text of while others are computed
                 now = rows[some : some + STRETCH]
                 hypotheses = search.finish(now, results[some : some + STRETCH], search.limits[rows[0]])
-                texts = iter(self._texts([words for each in hypotheses for words, _, _ in each], form))
+                texts = iter(self.detokenize([words for each in hypotheses for words, _, _ in each], options.form))
                 for row, each in zip(now, hypotheses, strict=True):
                     found[row] = [Translation(next(texts), score, total, words) for words, score, total in each]
                 done += len(now)
@@ -104,28 +107,30 @@ class FastTranslator(Translator):
                     progress("Translating", done, len(lines))
         return found
 
-    def _prepare(self, lines: Sequence[str], count: int, decoding: DecodingConfig, options: Options) -> "_Search":
-        ids, before = self._encode(lines, options), options.get("before", 0)
-        self._check_room(ids, before)
-        asked = Constraints.of(options, before, len(lines), self.vocabulary.target)
-        search = _PrefixSearch if any(options.get("prefixes") or ()) else _Search
-        made = search(self, decoding, count, options, ids, [demand.prefix_ids for demand in asked.demands])
-        asked.check(made.limits, self.symbols)
-        return made
+    def _prepare(
+        self, lines: Sequence[str], count: int, decoding: DecodingConfig, options: TranslationOptions
+    ) -> "_Search":
+        ids = self._encode(lines, options)
+        self._check_room(ids, options.before)
+        constraints = Constraints.of(options, len(lines), self.vocabulary.target)
+        kind = _PrefixSearch if any(options.prefixes or ()) else _Search
+        search = kind(self, decoding, count, options, ids, [line.prefix_ids for line in constraints.lines])
+        constraints.check(search.limits, self.symbols)
+        return search
 
     @staticmethod
-    def _refuse(decoding: DecodingConfig, options: Options) -> None:
+    def _refuse(decoding: DecodingConfig, options: TranslationOptions) -> None:
         if isinstance(decoding, Sample):
             raise RegardError("--engine ct2 searches; to draw words at random (--sample), use the own engine")
         if isinstance(decoding, Beam) and decoding.penalty != "power":
             raise RegardError(
                 f"--engine ct2 divides by nᵅ (decoding.penalty: power), not as {decoding.penalty}; use the own engine"
             )
-        if options.get("attention"):
+        if options.attention:
             raise RegardError(BLIND)
-        if options.get("heads") is not None:
-            raise RegardError("--engine ct2 reads no dependency trees; for --heads, use the own engine")
-        if options.get("phrases"):
+        if options.trees is not None:
+            raise RegardError("--engine ct2 reads no dependency trees; for --trees, use the own engine")
+        if options.phrases:
             raise RegardError("--engine ct2 cannot be given phrases; for --phrases, use the own engine")
 
     def _check_room(self, ids: list[list[int]], before: int) -> None:
@@ -154,7 +159,7 @@ class _Search:
         translator: FastTranslator,
         decoding: DecodingConfig,
         count: int,
-        options: Options,
+        options: TranslationOptions,
         sources: list[list[int]],
         prefixes: list[tuple[int, ...]],
     ) -> None:
@@ -162,10 +167,10 @@ class _Search:
         self.lengths = list(map(len, sources))
         limits = {length: self._limit(decoding, length) for length in set(self.lengths)}
         self.limits = [limits[length] for length in self.lengths]  # how many words each output may have
-        self.scores = options.get("scores", True)
+        self.scores = options.scores
         width, self.power = (decoding.size, decoding.length_penalty) if isinstance(decoding, Beam) else (1, 0.0)
         most = BATCH[translator.ct2.device] // (2 if width > 1 else 1)
-        self.batch = max(1, min(options.get("batch_tokens", 4096) // width, most))
+        self.batch = max(1, min(options.batch_tokens // width, most))
         self.sizes = {"max_batch_size": self.batch, "batch_type": "tokens", "max_input_length": 0}
         self.cuts = width == 1 and not self.scores  # greedy search says the same words whatever the limit is
         self.options = {
@@ -235,9 +240,9 @@ class _PrefixSearch(_Search):
     """
 
     def __init__(
-        self, translator: FastTranslator, decoding: DecodingConfig, count: int, options: Options, *given: Any
+        self, translator: FastTranslator, decoding: DecodingConfig, count: int, options: TranslationOptions, *given: Any
     ) -> None:
-        super().__init__(translator, decoding, count, {**options, "scores": True}, *given)
+        super().__init__(translator, decoding, count, replace(options, scores=True), *given)
         self.count = count
         self.scored: dict[int, Any] = {}  # the log-probabilities of the prefixes
         self.options |= {"length_penalty": 0, "num_hypotheses": self.options["beam_size"]}

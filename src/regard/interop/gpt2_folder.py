@@ -12,7 +12,7 @@ from regard.interop.hf_tokenizer import check_size, read_one, write_one
 from regard.io.atomic import write_json
 from regard.io.tensors import weights_of, write_tensors
 from regard.models.lm import LanguageModelConfig
-from regard.predict.generation import Writer
+from regard.predict.generation import TextGenerator
 from regard.recipe import Recipe
 from regard.text import Tokenizer
 from regard.text.pretrained import from_gpt2
@@ -43,15 +43,16 @@ def _vocabulary(checkpoint: Checkpoint, entries: int) -> tuple[Tokenizer, dict[s
 # --- out ------------------------------------------------------------------------------------------------------------
 
 
-def write(writer: Writer, run: Path, out: Path) -> str:
+def write(generator: TextGenerator, run: Path, out: Path) -> str:
     """A folder that Hugging Face reads as a GPT2LMHeadModel; says what it has for a tokenizer."""
-    model, tokenizer = writer.recipe.model, writer.tokenizer
+    model, tokenizer = generator.recipe.model, generator.tokenizer
     refuse(reasons(model, {"kind": ["lm"]}, "GPT-2"), run, "Hugging Face")
     assert isinstance(model, LanguageModelConfig)
-    marks = {"bos_token_id": tokenizer.bos, "eos_token_id": writer.running.end, "pad_token_id": tokenizer.pad}
+    end = generator.document_encoder.end
+    marks = {"bos_token_id": tokenizer.bos, "eos_token_id": end, "pad_token_id": tokenizer.pad}
     write_json(out / "config.json", gpt2.config_there(model, tokenizer.size) | marks)
-    never = [[i] for i in writer.symbols.never]
+    never = [[i] for i in generator.symbols.never]
     write_json(out / "generation_config.json", marks | ({"bad_words_ids": never} if never else {}))
-    weights = gpt2.weights_there(weights_of(writer.model), model, run)
+    weights = gpt2.weights_there(weights_of(generator.model), model, run)
     write_tensors(out / "model.safetensors", weights, {"format": "pt"})
-    return write_one(tokenizer, writer.recipe, out, "none")
+    return write_one(tokenizer, generator.recipe, out, "none")

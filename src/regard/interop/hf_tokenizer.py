@@ -13,7 +13,7 @@ from regard.examples.preparing import TOKENIZER
 from regard.examples.vocabulary import Vocabulary
 from regard.interop.tokenizers_file import Marks, build, spellings, unsupported_reason
 from regard.io.atomic import write_json
-from regard.predict.translation import languages_of
+from regard.predict.translation import task_languages
 from regard.text import Tokenizer
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def _opus(origin: Path, recipe: "Recipe", out: Path) -> str:
     for path in sorted([*origin.glob("*.spm"), *origin.glob("*vocab.json")]):
         shutil.copy(path, out / path.name)
     separate = (origin / "target_vocab.json").is_file()
-    languages = dict(zip(("source_lang", "target_lang"), languages_of(recipe, origin), strict=True))
+    languages = dict(zip(("source_lang", "target_lang"), task_languages(recipe, origin), strict=True))
     write_json(
         out / "tokenizer_config.json", languages | {"tokenizer_class": "MarianTokenizer", "separate_vocabs": separate}
     )

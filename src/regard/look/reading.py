@@ -15,18 +15,18 @@ from regard.data.question_lines import pair_of, question_of
 from regard.data.questions import Question
 from regard.data.tagged import Tagged
 from regard.errors import RegardError
-from regard.examples.codec import Reader
 from regard.models.batch import Packed, pairs
 from regard.models.texts import texts
-from regard.predict.chat import Talker
-from regard.predict.embedding import Embedder
-from regard.predict.filling import MASK, Filler
-from regard.predict.generation import Writer
+from regard.predict.answering import QuestionAnswerer
+from regard.predict.chat import ChatPredictor
+from regard.predict.choosing import OptionChooser
+from regard.predict.classification import TextClassifier
+from regard.predict.embedding import TextEmbedder
+from regard.predict.filling import MASK, MaskFiller
+from regard.predict.finetuned import FinetunedPredictor
+from regard.predict.generation import TextGenerator
+from regard.predict.tagging import WordTagger
 from regard.predict.translation import Translator
-from regard.tasks.answer import SpanReader
-from regard.tasks.choose import OptionChooser
-from regard.tasks.classify import TextClassifier
-from regard.tasks.tag import WordTagger
 from regard.text import Tokenizer
 
 LIMIT = 200  # tokens of a side: weights grow with their square
@@ -77,11 +77,11 @@ def _translated(made: Translator, text: str, target: str | None) -> Read:
     return _pair(made, (source, marks), read, best.tokens, best.text)
 
 
-def _written(made: Writer, text: str, target: str | None) -> Read:
-    return _continued(made, _fits(made.running.prompt(text + (target or "")), "text", made.context), target)
+def _written(made: TextGenerator, text: str, target: str | None) -> Read:
+    return _continued(made, _fits(made.document_encoder.prompt(text + (target or "")), "text", made.context), target)
 
 
-def _talked(made: Talker, text: str, target: str | None) -> Read:
+def _talked(made: ChatPredictor, text: str, target: str | None) -> Read:
     """Turns are lines; the last is the other's."""
     t, history = made.tokenizer, text.split("\n")
     if target is None:
@@ -89,7 +89,7 @@ def _talked(made: Talker, text: str, target: str | None) -> Read:
         said, output = reply.tokens, reply.text
     else:
         said, output = t.encode(target), target
-    read = _fits(made._prompt(history, made.recipe.decoding)[0], "text")
+    read = _fits(made.encode_history(history, made.recipe.decoding)[0], "text")
     if made.recipe.model.kind != "lm":
         return _pair(made, (t, t), read, said, output)
     return _continued(made, _fits([*read, *said], "text", getattr(made.model, "longest", None)), output)
@@ -117,11 +117,11 @@ def _continued(made: Any, ids: Sequence[int], output: str | None) -> Read:
     return Read(lambda record: made.model(batch, record), {"text": list(ids)}, places, output or says[-1], says=says)
 
 
-def _embedded(made: Embedder, text: str, target: str | None) -> Read:
+def _embedded(made: TextEmbedder, text: str, target: str | None) -> Read:
     t, marks = made.tokenizer, {MASK: made.tokenizer.mask} if made.tokenizer.mask is not None else {}
-    ids = list(_fits([t.bos, *made.reader.encode([text], marks)[0], t.eos], "text", made.context))
+    ids = list(_fits([t.bos, *made.sentence_encoder.encode([text], marks)[0], t.eos], "text", made.context))
     batch = texts([ids], t.pad).to(made.device)
-    guesses = made.fill([text], 1)[0] if isinstance(made, Filler) else []
+    guesses = made.fill([text], 1)[0] if isinstance(made, MaskFiller) else []
     names = t.shown(ids)
     output = " ".join(best[0].word for best in guesses)
     return Read(lambda record: made.body(batch, record), {"text": ids}, {"encoder": (names, names)}, output)
@@ -129,12 +129,12 @@ def _embedded(made: Embedder, text: str, target: str | None) -> Read:
 
 def _asked(made: Any, text: str, target: str | None) -> Read:
     example, output, best = EXAMPLES[type(made)](made, text)
-    units = made.reading.units([example])
+    units = made.codec.units([example])
     if len(units) > 1:
-        raise RegardError(f"the text is longer than the {made.reading.settings.length} tokens of a row; shorten it")
+        raise RegardError(f"the text is longer than the {made.codec.settings.length} tokens of a row; shorten it")
     row = units[0].rows[best]
     _fits(row.ids, "text")
-    batch = texts([row.ids], made.reading.marks.pad, Packed.of([row.segments]))
+    batch = texts([row.ids], made.codec.marks.pad, Packed.of([row.segments]))
     batch = batch.to(next(made.model.parameters()).device)
     names = made.tokenizer.shown(row.ids)
     run = lambda record: made.model.body(batch, record)  # noqa: E731
@@ -150,7 +150,7 @@ def _tagged(made: WordTagger, text: str) -> tuple[Any, str, int]:
     return Tagged("the text", text.split(), []), " ".join(made.tag([text])[0].tags), 0
 
 
-def _answered(made: SpanReader, text: str) -> tuple[Any, str, int]:
+def _answered(made: QuestionAnswerer, text: str) -> tuple[Any, str, int]:
     question, context = pair_of(text, "the text")
     return Question("the text", question, context, (), known=False), made.answer([(question, context)])[0].text, 0
 
@@ -164,13 +164,13 @@ def _chosen(made: OptionChooser, text: str) -> tuple[Any, str, int]:
 EXAMPLES: dict[type, Callable[..., tuple[Any, str, int]]] = {
     TextClassifier: _classified,
     WordTagger: _tagged,
-    SpanReader: _answered,
+    QuestionAnswerer: _answered,
     OptionChooser: _chosen,
 }
 READERS: dict[type, Callable[..., Read]] = {
     Translator: _translated,
-    Writer: _written,
-    Talker: _talked,
-    Embedder: _embedded,
-    Reader: _asked,
+    TextGenerator: _written,
+    ChatPredictor: _talked,
+    TextEmbedder: _embedded,
+    FinetunedPredictor: _asked,
 }

@@ -18,10 +18,10 @@ from typing import Any, Protocol
 from regard.decoding import Beam, DecodingConfig, Sample
 from regard.errors import RegardError
 from regard.look.recording import has_attention, look
-from regard.predict.continuous import OpenTranslator
-from regard.predict.long_text import Segments
-from regard.predict.options import DRAWN, chosen, translating
-from regard.predict.translation import Translation, Translator, different
+from regard.predict.continuous import ContinuousTranslator
+from regard.predict.long_text import LineSegments
+from regard.predict.options import SAMPLING, SearchOptions, TranslationSearch
+from regard.predict.translation import Translation, Translator, distinct_texts
 from regard.serve.settings import letters
 
 TOGETHER = 64  # items that are computed at once …
@@ -111,14 +111,14 @@ class Open:
     count: int  # of translations for each text
     parts: list[list[list[Translation]]]  # of each text, of which most have one, what was found
     missing: int  # parts
-    segments: dict[int, Segments] = field(default_factory=dict)  # of texts that were cut
+    segments: dict[int, LineSegments] = field(default_factory=dict)  # of texts that were cut
 
     def results(self) -> list[Any]:
         found = [
-            self.segments[n].joined(parts, self.decoding)[0] if n in self.segments else parts[0]
+            self.segments[n].join(parts, self.decoding)[0] if n in self.segments else parts[0]
             for n, parts in enumerate(self.parts)
         ]
-        return [translated(different(each, self.decoding, self.count)) for each in found]
+        return [translated(distinct_texts(each, self.decoding, self.count)) for each in found]
 
 
 class Translations:
@@ -130,7 +130,7 @@ class Translations:
     ops: tuple[str, ...] = ("translate",)
 
     def __init__(self, made: Translator, say: Say, places: int) -> None:
-        self.made, self.say, self.open = made, say, OpenTranslator(made, places)
+        self.made, self.say, self.open = made, say, ContinuousTranslator(made, places)
         self.jobs: dict[int, Open] = {}
         self.owners: dict[int, tuple[int, int, int]] = {}  # of each part the request, its text, and its number there
         self.long: deque[tuple[int, int]] = deque()  # texts to be cut: the request, and the number in it
@@ -165,7 +165,7 @@ class Translations:
         job = self.jobs[id]
         try:
             made = job.segments[number] = self.made.segments([job.job.items[number]])
-            texts = made.lines
+            texts = made.texts
             job.parts[number] = [[] for _ in texts]
             job.missing += len(texts) - 1
             if self._add(job, texts, [(number, part) for part in range(len(texts))]):
@@ -203,7 +203,7 @@ class Translations:
 
 def search(base: DecodingConfig, options: dict[str, Any]) -> tuple[DecodingConfig, int]:
     count = options.get("nbest") or 1
-    return translating(base, {"beam": options.get("beam")}, False, count), count
+    return TranslationSearch(beam=options.get("beam")).decoding_config(base, False, count), count
 
 
 def translated(found: list[Translation]) -> dict[str, Any]:
@@ -326,7 +326,8 @@ def fitting(items: list[Any]) -> int:
 
 def _story(made: Any, prompt: str, options: dict[str, Any]) -> Iterator[dict[str, Any]]:
     plain = {name: options[name] for name in ("max_tokens", "stop") if options.get(name)} | {"warn": _unsaid}
-    decoding = chosen(made.recipe.decoding, None, {name: options.get(name) for name in DRAWN})
+    sampling = {name: options.get(name) for name in SAMPLING}
+    decoding = SearchOptions.from_kwargs("generate", sampling).decoding_config(made.recipe.decoding)
     if isinstance(decoding, Sample) and options.get("seed") is None:
         decoding = replace(decoding, seed=secrets.randbits(31))  # another story each time
     if isinstance(decoding, Beam):
@@ -342,7 +343,7 @@ def _story(made: Any, prompt: str, options: dict[str, Any]) -> Iterator[dict[str
 
 
 def _reply(made: Any, history: list[str], options: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    if isinstance(made.recipe.decoding, Sample) or options.keys() & set(DRAWN):
+    if isinstance(made.recipe.decoding, Sample) or options.keys() & set(SAMPLING):
         options = {"seed": secrets.randbits(31)} | options
     pieces = made.stream(history, **options) if hasattr(made, "stream") else [made.reply(history, **options)]
     for piece in filter(None, pieces):

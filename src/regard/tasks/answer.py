@@ -15,59 +15,17 @@ from torch import nn
 from regard.config import option
 from regard.data.config import Corpus
 from regard.data.questions import Question, questions
-from regard.errors import RegardError, characters, listed
+from regard.errors import characters
 from regard.evaluation.squad import answer_metrics
-from regard.examples.codec import Notes, Reader, Reading
+from regard.examples.codec import Notes, Reading
 from regard.examples.features import Unit, windows
 from regard.models.heads import Answerer
-from regard.predict.arguments import checked
-from regard.reporting import Warn
+from regard.predict.answering import Answer, QuestionAnswerer
 from regard.tasks.finetuning import Finetuning, defaults
 from regard.text import Tokenizer
 
 BEST = 20  # begins and ends of a window that are considered, as usual
 _WORDS = re.compile(r"\w+|[^\w\s]")
-
-
-@dataclass(frozen=True)
-class Answer:
-    text: str  # empty: the context does not say it
-    start: int = 0  # context[start:end] is the text
-    end: int = 0
-    score: float = 0.0  # of its begin and its end, added
-    probability: float = 0.0  # among all spans that were considered
-
-    def json(self) -> dict[str, Any]:
-        return {
-            "answer": self.text,
-            "start": self.start,
-            "end": self.end,
-            "score": self.score,
-            "probability": self.probability,
-        }
-
-
-class SpanReader(Reader):
-    """`regard.load(folder)` gives one of these for the task answer."""
-
-    @checked
-    def answer(self, asked: Sequence[tuple[str, str]], warn: Warn | None = None, before: int = 0) -> list[Answer]:
-        """The answers to pairs of a question and a text; an empty question or text has an empty one.
-
-        Messages count the pairs from `before` + 1 on.
-        """
-        listed(asked, "answer([(question, text)])", "pairs", nested=True)
-        for n, pair in enumerate(asked, 1):
-            if isinstance(pair, str) or len(pair) != 2:
-                raise RegardError(f"question {before + n}: not a pair of a question and a text")
-        full = [bool(question.strip() and context.strip()) for question, context in asked]
-        known = [
-            Question(f"question {before + n}", question, context, (), known=False)
-            for n, (question, context) in enumerate(asked, 1)
-            if full[n - 1]
-        ]
-        said = iter(self.say(known, warn))
-        return [next(said) if there else Answer("") for there in full]
 
 
 class Part(NamedTuple):
@@ -81,7 +39,7 @@ class Part(NamedTuple):
 class AnswerConfig(Finetuning):
     """A question is answered by a part of a text; where `empty`, also by nothing (SQuAD 2.0)."""
 
-    reads: ClassVar[type[Reader]] = SpanReader
+    reads: ClassVar[type[QuestionAnswerer]] = QuestionAnswerer
     metrics: ClassVar[dict[str, bool]] = {"f1": True, "exact_match": True, "loss": False}
     defaults: ClassVar[dict[str, Any]] = defaults("f1")
     needs: ClassVar[tuple[str, ...]] = ()

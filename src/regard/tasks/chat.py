@@ -17,8 +17,8 @@ from regard.data.prepared import Prepared, weighted_index
 from regard.examples.dialogues import Turns
 from regard.examples.preparing import TOKENIZER, prepared_from, tokenizer_for
 from regard.examples.vocabulary import single
-from regard.predict.chat import Talker, measure
-from regard.predict.options import texts_of, with_beam
+from regard.predict.chat import ChatPredictor
+from regard.predict.options import text_corpora, with_beam
 from regard.reporting import Progress
 from regard.tasks.contract import BaseTask
 from regard.tasks.recipe_checks import fits, refuse_sampling
@@ -83,9 +83,9 @@ class ChatConfig:
     def turns(self, tokenizer: Tokenizer) -> Turns:
         return Turns(tokenizer, f"{self.separator} {self.spacing}")
 
-    def open(self, recipe: "Recipe", home: Path) -> Talker:
+    def open(self, recipe: "Recipe", home: Path) -> ChatPredictor:
         turns = self.turns(Tokenizer.load(home / TOKENIZER))
-        return Talker(self.build(recipe, turns.size), turns, recipe)
+        return ChatPredictor(self.build(recipe, turns.size), turns, recipe)
 
     def prepare(self, recipe: "Recipe", home: Path | None, progress: Progress) -> "ChatTask":
         def learn() -> Tokenizer:
@@ -98,9 +98,9 @@ class ChatConfig:
         return ChatTask(recipe, turns, prepared)
 
     def evaluate(
-        self, made: Talker, split: str | None, given: Mapping[str, Any], progress: Progress | None = None
+        self, made: ChatPredictor, split: str | None, given: Mapping[str, Any], progress: Progress | None = None
     ) -> dict[str, Any]:
-        corpora = texts_of(made.recipe, split, given.get("text"))
+        corpora = text_corpora(made.recipe, split, given.get("text"))
         return report(made, corpora, progress, with_beam(made.recipe.decoding, given.get("beam")))
 
 
@@ -109,7 +109,7 @@ class ChatTask(BaseTask):
         super().__init__(recipe)
         self.turns, self.prepared, self.fingerprint = turns, prepared, prepared.fingerprint
         self.settings = cast(ChatConfig, recipe.task)
-        self.form = self.talker(nn.Identity()).form
+        self.form = self.predictor(nn.Identity()).form
         self.examples = self.form.examples(prepared.columns["dialogue"])
         self.valid = read_dialogues(self.settings, recipe.data.valid, recipe.training.validation.lines)
 
@@ -135,19 +135,19 @@ class ChatTask(BaseTask):
         name = self.recipe.data.train[int(self.prepared.corpus[row])].name
         return f"{len(batch.rows)} rows, first of the dialogue at line {self.prepared.number[row]} of {name}"
 
-    def talker(self, model: nn.Module) -> Talker:
-        return Talker(model, self.turns, self.recipe)
+    def predictor(self, model: nn.Module) -> ChatPredictor:
+        return ChatPredictor(model, self.turns, self.recipe)
 
     def validate(self, model: nn.Module, device: torch.device, progress: Progress | None = None) -> dict[str, float]:
         if not self.valid:
             return {}
         settings = self.recipe.training.validation
-        found = measure(self.talker(model), self.valid, settings.decoding if settings.decode else None, progress)
+        found = self.predictor(model).metrics(self.valid, settings.decoding if settings.decode else None, progress)
         return {name: metric.value for name, metric in found.items()}
 
     def measure(self, model: nn.Module, split: str, progress: Progress | None = None) -> dict[str, Any]:
         corpora = getattr(self.recipe.data, split)
-        return report(self.talker(model), corpora, progress) if corpora else {}
+        return report(self.predictor(model), corpora, progress) if corpora else {}
 
     def save(self, folder: Path) -> None:
         self.turns.tokenizer.save(folder / TOKENIZER)
@@ -160,11 +160,11 @@ def read_dialogues(settings: ChatConfig, corpora: Sequence[Corpus], most: int = 
 
 
 def report(
-    talker: Talker, corpora: Sequence[Corpus], progress: Progress | None = None, decoding: Any = None
+    predictor: ChatPredictor, corpora: Sequence[Corpus], progress: Progress | None = None, decoding: Any = None
 ) -> dict[str, Any]:
     """Everything that is measured of a finished model, as JSON."""
-    dialogues = read_dialogues(cast(ChatConfig, talker.recipe.task), corpora)
-    found = measure(talker, dialogues, decoding or talker.recipe.decoding, progress)
+    dialogues = read_dialogues(cast(ChatConfig, predictor.recipe.task), corpora)
+    found = predictor.metrics(dialogues, decoding or predictor.recipe.decoding, progress)
     return {
         "data": [corpus.name for corpus in corpora],
         "dialogues": len(dialogues),

@@ -15,53 +15,20 @@ from torch import nn
 from regard.config import option
 from regard.data.choices import Choice, choices
 from regard.data.config import Corpus
-from regard.errors import RegardError, listed
 from regard.evaluation.labels import accuracy
-from regard.examples.codec import Notes, Reader, Reading
+from regard.examples.codec import Notes, Reading
 from regard.examples.features import Unit, padded
 from regard.models.heads import Chooser, Options
 from regard.models.texts import Texts
-from regard.predict.arguments import checked
-from regard.reporting import Warn
+from regard.predict.choosing import ChosenOption, OptionChooser
 from regard.tasks.finetuning import Finetuning, defaults
-
-
-@dataclass(frozen=True)
-class Chosen:
-    index: int  # from 0
-    text: str
-    probabilities: list[float]  # of all options
-
-    def json(self) -> dict[str, Any]:
-        return {"index": self.index, "option": self.text, "probabilities": self.probabilities}
-
-
-Asked = tuple[str, str, Sequence[str]]
-
-
-class OptionChooser(Reader):
-    """`regard.load(folder)` gives one of these for the task choose."""
-
-    @checked
-    def choose(self, asked: Sequence[Asked], warn: Warn | None = None, before: int = 0) -> list[Chosen]:
-        """Which option is right, for each (text, question, options); messages count them from `before` + 1 on."""
-        listed(asked, "choose([(text, question, options)])", "questions", nested=True)
-        for n, each in enumerate(asked, 1):
-            if isinstance(each, str) or len(each) != 3 or isinstance(each[2], str):
-                raise RegardError(f"question {before + n}: not a text, a question and a list of options")
-        examples = [Choice(f"question {n}", text, question, tuple(options)) for n, (text, question, options)
-                    in enumerate(asked, before + 1)]  # fmt: skip
-        for example in examples:
-            if len(example.options) < 2:
-                raise RegardError(f"{example.where}: {len(example.options)} options; there must be two to choose from")
-        return self.say(examples, warn)
 
 
 @dataclass(frozen=True)
 class ChooseConfig(Finetuning):
     """Of the options of a question the right one is chosen."""
 
-    reads: ClassVar[type[Reader]] = OptionChooser
+    reads: ClassVar[type[OptionChooser]] = OptionChooser
     metrics: ClassVar[dict[str, bool]] = {"accuracy": True, "loss": False}
     defaults: ClassVar[dict[str, Any]] = defaults("accuracy")
 
@@ -104,10 +71,12 @@ class ChooseConfig(Finetuning):
         owners = tuple(unit.owner for unit in units)
         return Options(given.ids, given.real, segments=given.segments, rows=owners, groups=groups)
 
-    def merge(self, example: Choice, units: Sequence[Unit], scores: Sequence[np.ndarray], reading: Reading) -> Chosen:
+    def merge(
+        self, example: Choice, units: Sequence[Unit], scores: Sequence[np.ndarray], reading: Reading
+    ) -> ChosenOption:
         shares = torch.from_numpy(scores[0][: len(example.options)]).softmax(-1).tolist()
         best = int(np.argmax(shares))
-        return Chosen(best, example.options[best], shares)
+        return ChosenOption(best, example.options[best], shares)
 
-    def measure(self, examples: Sequence[Choice], said: Sequence[Chosen], reading: Reading) -> dict[str, Any]:
+    def measure(self, examples: Sequence[Choice], said: Sequence[ChosenOption], reading: Reading) -> dict[str, Any]:
         return accuracy([int(example.answer or 0) for example in examples], [chosen.index for chosen in said])

@@ -11,16 +11,14 @@ from torch import nn
 from regard.config import option
 from regard.data.config import Corpus
 from regard.data.labelled import Labelled, labelled
-from regard.errors import RegardError, listed
+from regard.errors import RegardError
 from regard.evaluation.labels import class_metrics, number_metrics
-from regard.examples.codec import Notes, Reader, Reading
+from regard.examples.codec import Notes, Reading
 from regard.examples.features import Unit
 from regard.models.heads import Classifier, Regressor
-from regard.predict.arguments import checked
-from regard.reporting import Warn
+from regard.predict.classification import Label, Number, TextClassifier
 from regard.tasks.finetuning import Finetuning, defaults
 
-Text = str | tuple[str, str]
 UNLIKE = {
     1: "texts are given alone to a model that has learned from pairs",
     2: "pairs are given to a model that has learned from single texts",
@@ -28,55 +26,11 @@ UNLIKE = {
 
 
 @dataclass(frozen=True)
-class Label:
-    label: str  # empty for an empty text, of which nothing is said
-    probabilities: dict[str, float]  # of all labels
-
-    def json(self) -> dict[str, Any]:
-        return {"label": self.label, "probabilities": self.probabilities}
-
-
-@dataclass(frozen=True)
-class Number:
-    value: float | None  # none for an empty text
-
-    @property
-    def label(self) -> str:
-        return "" if self.value is None else f"{self.value:.4f}"
-
-    def json(self) -> dict[str, Any]:
-        return {"value": self.value}
-
-
-class TextClassifier(Reader):
-    """`regard.load(folder)` gives one of these for the tasks classify and regress."""
-
-    @checked
-    def classify(
-        self, texts: Sequence[Text], warn: Warn | None = None, before: int = 0
-    ) -> "list[Label] | list[Number]":
-        """What the model says of each text, or pair of texts; of an empty one it says nothing.
-
-        `warn` is told which texts are cut, by their numbers (from `before` + 1 on).
-        """
-        listed(texts, "classify([text])", nested=True)
-        pairs = [(text,) if isinstance(text, str) else tuple(text) for text in texts]
-        for n, pair in enumerate(pairs, before + 1):
-            if len(pair) not in (1, 2):
-                raise RegardError(f"text {n}: {len(pair)} texts; give one, or a pair")
-        full = [any(side.strip() for side in pair) for pair in pairs]
-        asked = [Labelled(f"text {n}", pair, "", known=False) for n, pair in enumerate(pairs, before + 1)]
-        said = iter(self.say([each for each, there in zip(asked, full, strict=True) if there], warn))
-        nothing: Any = Label("", {}) if self.labels else Number(None)
-        return [next(said) if there else nothing for there in full]
-
-
-@dataclass(frozen=True)
 class _Rows(Finetuning):
     """A text or a pair is a row; the longer of a pair is cut where it does not fit."""
 
     models: ClassVar[tuple[str, ...]] = ("bert", "lstm_lm")
-    reads: ClassVar[type[Reader]] = TextClassifier
+    reads: ClassVar[type[TextClassifier]] = TextClassifier
     length: int = option(128, "pieces of a row, marks included; longer texts are cut, the longer of a pair first")
 
     def examples(self, corpus: Corpus) -> Iterator[Labelled]:

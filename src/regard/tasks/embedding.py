@@ -10,7 +10,8 @@ from regard.errors import RegardError
 from regard.examples.preparing import TOKENIZER
 from regard.examples.sentences import Sentences
 from regard.models.bert import BertConfig, Encoder
-from regard.predict.embedding import Embedder, Pooling
+from regard.predict.embedding import TextEmbedder
+from regard.predict.options import Pooling
 from regard.reporting import Progress
 from regard.tasks.contract import Task
 from regard.text import Tokenizer
@@ -52,13 +53,13 @@ class EmbeddingConfig:
     def build(self, recipe: "Recipe", entries: int) -> Encoder:
         return cast(BertConfig, recipe.model).encoder(entries, self.head == "pooler")
 
-    def open(self, recipe: "Recipe", home: Path) -> Embedder:
+    def open(self, recipe: "Recipe", home: Path) -> TextEmbedder:
         tokenizer = Tokenizer.load(home / TOKENIZER)
-        made = Embedder(self.build(recipe, tokenizer.size), Sentences(tokenizer, "line", "lines", ""), recipe)
+        made = TextEmbedder(self.build(recipe, tokenizer.size), Sentences(tokenizer, "line", "lines", ""), recipe)
         made.normalise = self.normalise
         return made
 
     def evaluate(
-        self, made: Embedder, split: str | None, given: Mapping[str, Any], progress: Progress | None = None
+        self, made: TextEmbedder, split: str | None, given: Mapping[str, Any], progress: Progress | None = None
     ) -> dict[str, Any]:
         raise RegardError("a model of the task embedding has no measure of its own")

@@ -19,12 +19,13 @@ from regard.config import at_least, option
 from regard.data.config import Corpus
 from regard.errors import RegardError
 from regard.evaluation.labels import require
-from regard.examples.codec import Notes, Reader, Reading
+from regard.examples.codec import Notes, Reading
 from regard.examples.features import Unit, UnitsView, padded
 from regard.examples.preparing import TOKENIZER
 from regard.examples.vocabulary import single
 from regard.models.texts import Texts
-from regard.predict.options import texts_of
+from regard.predict.finetuned import FinetunedPredictor
+from regard.predict.options import text_corpora
 from regard.reporting import Progress
 from regard.tasks.contract import BaseTask
 from regard.tasks.recipe_checks import fits, refuse_sampling
@@ -53,7 +54,7 @@ class Finetuning:
     models: ClassVar[tuple[str, ...]] = ("bert",)
     metrics: ClassVar[Mapping[str, bool]] = {}
     defaults: ClassVar[dict[str, Any]] = {}
-    reads: ClassVar[type[Reader]] = Reader  # what `regard.load` gives
+    reads: ClassVar[type[FinetunedPredictor]] = FinetunedPredictor  # what `regard.load` returns
     asks: ClassVar[tuple[str, ...]] = ("text",)
     needs: ClassVar[tuple[str, ...]] = ("scikit-learn",)  # packages that measure it
     smooths: ClassVar[bool] = False  # whether its labels can be smoothed
@@ -141,7 +142,7 @@ class Finetuning:
         body = getattr(made, "body", made.build)(reading.tokenizer.size)
         return self.build(body, reading.labels)
 
-    def open(self, recipe: "Recipe", home: Path) -> Reader:
+    def open(self, recipe: "Recipe", home: Path) -> FinetunedPredictor:
         reading = Reading.load(self, home)
         return self.reads(self.model(recipe, reading), reading, recipe)
 
@@ -176,10 +177,10 @@ class Finetuning:
         return found
 
     def evaluate(
-        self, made: Reader, split: str | None, given: Mapping[str, Any], progress: Progress | None = None
+        self, made: FinetunedPredictor, split: str | None, given: Mapping[str, Any], progress: Progress | None = None
     ) -> dict[str, Any]:
-        corpora = texts_of(made.recipe, split, given.get("text"))
-        return made.measure(corpora, progress)
+        corpora = text_corpora(made.recipe, split, given.get("text"))
+        return made.evaluate(corpora, progress)
 
 
 class FinetuningTask(BaseTask):
@@ -263,7 +264,7 @@ class FinetuningTask(BaseTask):
 
     def measure(self, model: nn.Module, split: str, progress: Progress | None = None) -> dict[str, Any]:
         corpora = getattr(self.recipe.data, split)
-        return self.settings.reads(model, self.reading, self.recipe).measure(corpora, progress) if corpora else {}
+        return self.settings.reads(model, self.reading, self.recipe).evaluate(corpora, progress) if corpora else {}
 
     def save(self, folder: Path) -> None:
         self.reading.save(folder)

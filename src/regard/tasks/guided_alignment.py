@@ -7,7 +7,7 @@ from torch import Tensor
 
 from regard.config import option
 from regard.nn.record import Record
-from regard.predict.alignment import chosen
+from regard.predict.alignment import select_heads
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Guide:
         """−Σ_t mean over the links (t, s) of log a_ts, a being the mean attention of the heads (Chen 2016, eq. 5)."""
         weights = torch.stack(record.layers("cross"))  # [layers, B, H, T, S]
         row, t, s = links.T
-        a = chosen(weights.transpose(1, 2).flatten(2, 3), self.layer, self.heads)  # [B·T, S]
+        a = select_heads(weights.transpose(1, 2).flatten(2, 3), self.layer, self.heads)  # [B·T, S]
         place = row * weights.shape[-2] + t
         share = torch.zeros(len(a), device=a.device).index_add(0, place, torch.ones_like(place, dtype=torch.float32))
         return -(a[place, s].clamp(min=1e-9).log() / share[place]).sum()

@@ -22,8 +22,8 @@ from regard.examples.preparing import TOKENIZER, lines_of, prepared_documents, r
 from regard.examples.vocabulary import single
 from regard.examples.windows import Reach
 from regard.models.texts import Texts
-from regard.predict.generation import Writer
-from regard.predict.options import texts_of
+from regard.predict.generation import TextGenerator
+from regard.predict.options import text_corpora
 from regard.reporting import Progress
 from regard.tasks.contract import BaseTask, Carry
 from regard.tasks.recipe_checks import fits, refuse_sampling
@@ -84,9 +84,9 @@ class LanguageModellingConfig:
 
     # --- from files to a task or a trained model ---------------------------------------------------------------
 
-    def open(self, recipe: "Recipe", home: Path) -> Writer:
+    def open(self, recipe: "Recipe", home: Path) -> TextGenerator:
         running = Running(Tokenizer.load(home / TOKENIZER), self.documents)
-        return Writer(cast(Any, recipe.model).build(running.size), running, recipe)
+        return TextGenerator(cast(Any, recipe.model).build(running.size), running, recipe)
 
     def prepare(self, recipe: "Recipe", home: Path | None, progress: Progress) -> "LanguageModellingTask":
         end = "" if self.documents == "line" else "\n"  # ends of lines are text, unless they end documents
@@ -99,9 +99,9 @@ class LanguageModellingConfig:
         return LanguageModellingTask(recipe, running, prepared_documents(recipe, running, self.documents, progress))
 
     def evaluate(
-        self, made: Writer, split: str | None, given: Mapping[str, Any], progress: Progress | None = None
+        self, made: TextGenerator, split: str | None, given: Mapping[str, Any], progress: Progress | None = None
     ) -> dict[str, Any]:
-        corpora = texts_of(made.recipe, split, given.get("text"))
+        corpora = text_corpora(made.recipe, split, given.get("text"))
         try:
             reach = self.reach(given.get("context"), given.get("stride"))
         except ValueError as error:
@@ -118,7 +118,7 @@ class LanguageModellingTask(BaseTask):
         self.running, self.prepared, self.fingerprint = running, prepared, prepared.fingerprint
         self.settings = cast(LanguageModellingConfig, recipe.task)
         texts = read_documents(recipe.data.valid, self.settings.documents, recipe.training.validation.lines)
-        self.valid = Measured.of(texts, self.writer(nn.Identity()))
+        self.valid = Measured.of(texts, self.generator(nn.Identity()))
         self.streams = Streams(prepared, self.settings.length)
         self.carries = getattr(recipe.model, "carries", False)
 
@@ -161,19 +161,19 @@ class LanguageModellingTask(BaseTask):
         name = self.recipe.data.train[int(self.prepared.corpus[row])].name
         return f"{len(batch.rows)} blocks, first from the document at line {self.prepared.number[row]} of {name}"
 
-    def writer(self, model: nn.Module) -> Writer:
-        return Writer(model, self.running, self.recipe)
+    def generator(self, model: nn.Module) -> TextGenerator:
+        return TextGenerator(model, self.running, self.recipe)
 
     def validate(self, model: nn.Module, device: torch.device, progress: Progress | None = None) -> dict[str, float]:
         """In windows side by side, which is quick; a finished model is measured with the task's stride."""
         if not self.valid.rows:
             return {}
         context = self.settings.reach().context
-        return self.valid.metrics(self.writer(model), Reach(context, context), progress)[0]
+        return self.valid.metrics(self.generator(model), Reach(context, context), progress)[0]
 
     def measure(self, model: nn.Module, split: str, progress: Progress | None = None) -> dict[str, Any]:
         corpora = getattr(self.recipe.data, split)
-        return measure(self.writer(model), corpora, self.settings.reach(), progress) if corpora else {}
+        return measure(self.generator(model), corpora, self.settings.reach(), progress) if corpora else {}
 
     def save(self, folder: Path) -> None:
         self.running.tokenizer.save(folder / TOKENIZER)
@@ -190,12 +190,14 @@ class Measured:
     extent: Extent
 
     @staticmethod
-    def of(texts: Sequence[str], writer: Writer) -> "Measured":
-        return Measured(writer.rows(texts) if texts else [], Extent.of(texts))
+    def of(texts: Sequence[str], generator: TextGenerator) -> "Measured":
+        return Measured(generator.rows(texts) if texts else [], Extent.of(texts))
 
-    def metrics(self, writer: Writer, reach: Reach, progress: Progress | None = None) -> tuple[dict[str, float], int]:
+    def metrics(
+        self, generator: TextGenerator, reach: Reach, progress: Progress | None = None
+    ) -> tuple[dict[str, float], int]:
         """Loss and perplexity of a token, of a word and of a character; and how many tokens there were."""
-        nll, tokens = writer.total(self.rows, reach, progress)
+        nll, tokens = generator.total(self.rows, reach, progress)
         return {
             "loss": nll / max(tokens, 1),
             "perplexity": perplexity(nll, tokens),
@@ -205,13 +207,13 @@ class Measured:
 
 
 def measure(
-    writer: Writer, corpora: Sequence[Corpus], reach: Reach, progress: Progress | None = None
+    generator: TextGenerator, corpora: Sequence[Corpus], reach: Reach, progress: Progress | None = None
 ) -> dict[str, Any]:
     """The report of a finished model, which says how far it could see."""
-    task = cast(LanguageModellingConfig, writer.recipe.task)
+    task = cast(LanguageModellingConfig, generator.recipe.task)
     texts = read_documents(corpora, task.documents)
-    measured = Measured.of(texts, writer)
-    found, tokens = measured.metrics(writer, reach, progress)
+    measured = Measured.of(texts, generator)
+    found, tokens = measured.metrics(generator, reach, progress)
     extent = measured.extent
     how = f"context:{reach.context}|stride:{reach.stride}|boundaries:{task.boundaries}"
     signatures = {

@@ -23,9 +23,8 @@ from regard.examples.vocabulary import single
 from regard.models.bert import BertConfig, MaskedLanguage
 from regard.models.texts import Texts
 from regard.nn import dispatch
-from regard.predict.embedding import Pooling
-from regard.predict.filling import Filler
-from regard.predict.options import texts_of
+from regard.predict.filling import MaskFiller
+from regard.predict.options import Pooling, text_corpora
 from regard.reporting import Progress
 from regard.tasks.contract import BaseTask
 from regard.tasks.mlm_metrics import HeldOut, guesses, measure
@@ -114,9 +113,9 @@ class PretrainingConfig:
     def reader(self, tokenizer: Tokenizer) -> Sentences:
         return Sentences(tokenizer, self.documents, self.sentences, self.unknown)
 
-    def open(self, recipe: "Recipe", home: Path) -> Filler:
+    def open(self, recipe: "Recipe", home: Path) -> MaskFiller:
         reader = self.reader(Tokenizer.load(home / TOKENIZER))
-        return Filler(self.build(recipe, reader.size), reader, recipe)
+        return MaskFiller(self.build(recipe, reader.size), reader, recipe)
 
     def prepare(self, recipe: "Recipe", home: Path | None, progress: Progress) -> "PretrainingTask":
         def learn() -> Tokenizer:
@@ -131,10 +130,10 @@ class PretrainingConfig:
         return line.replace(self.unknown, " ") if self.unknown else line
 
     def evaluate(
-        self, made: Filler, split: str | None, given: Mapping[str, Any], progress: Progress | None = None
+        self, made: MaskFiller, split: str | None, given: Mapping[str, Any], progress: Progress | None = None
     ) -> dict[str, Any]:
-        corpora = texts_of(made.recipe, split, given.get("text"))
-        return measure(cast(MaskedLanguage, made.model), HeldOut(made.recipe, made.reader, corpora), progress)
+        corpora = text_corpora(made.recipe, split, given.get("text"))
+        return measure(cast(MaskedLanguage, made.model), HeldOut(made.recipe, made.sentence_encoder, corpora), progress)
 
 
 class PretrainingTask(BaseTask):

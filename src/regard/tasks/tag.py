@@ -15,50 +15,16 @@ from torch import Tensor, nn
 from regard.config import option
 from regard.data.config import Corpus
 from regard.data.tagged import Scheme, Tagged, tagged
-from regard.errors import listed
 from regard.evaluation.labels import tag_metrics
-from regard.examples.codec import Notes, Reader, Reading
+from regard.examples.codec import Notes, Reading
 from regard.examples.features import Unit, windows
 from regard.models.heads import NOT_LEARNED, Tagger
 from regard.models.texts import Texts
-from regard.predict.arguments import checked
-from regard.reporting import Warn
+from regard.predict.tagging import Tags, WordTagger
 from regard.tasks.finetuning import Finetuning, defaults
 
 if TYPE_CHECKING:
     from regard.recipe import Recipe
-
-
-class Entity(NamedTuple):
-    type: str
-    text: str  # its words with spaces between them
-    begin: int  # first word, from 0
-    end: int  # after the last
-
-
-@dataclass(frozen=True)
-class Tags:
-    words: list[str]
-    tags: list[str]
-    probabilities: list[float]  # of each tag
-
-    @property
-    def entities(self) -> list[Entity]:
-        """What BIO tags mean; an I- that goes on with nothing begins an entity, as conlleval sees it."""
-        found: list[Entity] = []
-        for n, tag in enumerate(self.tags):
-            mark, _, kind = tag.partition("-")
-            goes_on = mark == "I" and n > 0 and self.tags[n - 1][2:] == kind
-            if goes_on and found:
-                begin = found.pop().begin
-                found.append(Entity(kind, " ".join(self.words[begin : n + 1]), begin, n + 1))
-            elif mark in ("B", "I") and kind:
-                found.append(Entity(kind, self.words[n], n, n + 1))
-        return found
-
-    def json(self) -> dict[str, Any]:
-        entities = [entity._asdict() for entity in self.entities]
-        return {"words": self.words, "tags": self.tags, "probabilities": self.probabilities, "entities": entities}
 
 
 class Part(NamedTuple):
@@ -68,26 +34,12 @@ class Part(NamedTuple):
     places: list[int]
 
 
-class WordTagger(Reader):
-    """`regard.load(folder)` gives one of these for the task tag."""
-
-    @checked
-    def tag(self, sentences: Sequence[str | Sequence[str]], warn: Warn | None = None, before: int = 0) -> list[Tags]:
-        """The tags of each sentence: a list of words, or a text whose words are what stands between spaces.
-
-        Messages count the sentences from `before` + 1 on.
-        """
-        listed(sentences, "tag([sentence])", "sentences", nested=True)
-        cut = [text.split() if isinstance(text, str) else list(text) for text in sentences]
-        return self.say([Tagged(f"sentence {n}", words, []) for n, words in enumerate(cut, before + 1)], warn)
-
-
 @dataclass(frozen=True)
 class TagConfig(Finetuning):
     """Every word of a sentence gets a tag, such as the entity it begins or goes on with."""
 
     models: ClassVar[tuple[str, ...]] = ("bert", "elmo")
-    reads: ClassVar[type[Reader]] = WordTagger
+    reads: ClassVar[type[WordTagger]] = WordTagger
     metrics: ClassVar[dict[str, bool]] = {
         "f1": True, "precision": True, "recall": True, "accuracy": True, "loss": False,
     }  # fmt: skip

@@ -21,7 +21,7 @@ from regard.examples.preparing import prepared_from
 from regard.examples.vocabulary import Vocabulary
 from regard.models.batch import Pairs
 from regard.nn.record import Record
-from regard.predict.options import split_of, with_beam
+from regard.predict.options import split_corpora, with_beam
 from regard.predict.translation import Translator
 from regard.reporting import Progress
 from regard.tasks.contract import BaseTask, Carry
@@ -30,7 +30,6 @@ from regard.tasks.recipe_checks import check
 
 if TYPE_CHECKING:
     from regard.recipe import Recipe
-
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class TranslationConfig:
         "bleu": True, "chrf": True, "ter": False, "exact_match": True, "loss": False, "perplexity": False,
     }  # fmt: skip
     defaults: ClassVar[dict[str, Any]] = {}  # those of the sections themselves
-    asks: ClassVar[tuple[str, ...]] = ("source", "reference", "heads", "beam")
+    asks: ClassVar[tuple[str, ...]] = ("source", "reference", "trees", "beam")
 
     kind: Literal["translation"] = "translation"
     source: str = option("en", "language of the source, as a code")
@@ -84,15 +83,15 @@ class TranslationConfig:
     def evaluate(
         self, made: Translator, split: str | None, given: Mapping[str, Any], progress: Progress | None = None
     ) -> dict[str, Any]:
-        corpora, source, reference, heads = [], *(given.get(key) for key in ("source", "reference", "heads"))
+        corpora, source, reference, trees = [], *(given.get(key) for key in ("source", "reference", "trees"))
         if (source is None) != (reference is None):
             raise RegardError("--source and --reference belong together")
-        if heads is not None and source is None:
-            raise RegardError("--heads belongs to --source; the recipe names the CoNLL-U files of its own data")
+        if trees is not None and source is None:
+            raise RegardError("--trees belongs to --source; the recipe names the CoNLL-U files of its own data")
         if source is not None:
-            corpora = [Corpus(source=str(source), target=str(reference), heads=str(heads) if heads else None)]
+            corpora = [Corpus(source=str(source), target=str(reference), heads=str(trees) if trees else None)]
         else:
-            corpora = split_of(made.recipe, split, "give --source and --reference")
+            corpora = split_corpora(made.recipe, split, "give --source and --reference")
         return evaluate(made, corpora, progress, with_beam(made.recipe.decoding, given.get("beam")))
 
 
@@ -156,14 +155,14 @@ class TranslationTask(BaseTask):
         chosen, heads = self.valid[: settings.lines or None], self.valid_heads
         heads = heads and heads[: settings.lines or None]
         translator = self.translator(model)
-        result = translator.forced(chosen, heads)
+        result = translator.loss(chosen, heads)
         if settings.decode:
             sources, quiet = [s for s, _ in chosen], lambda sentence: None  # the report has said what is cut
             outputs = translator.translate(
-                sources, settings.decoding, form="prepared", progress=progress, warn=quiet, heads=heads
+                sources, settings.decoding, form="prepared", progress=progress, warn=quiet, trees=heads
             )
             full = self.goal not in ("bleu", "loss", "perplexity")
-            metrics = translator.measure(outputs, chosen, full)
+            metrics = translator.metrics(outputs, chosen, full)
             result |= {name: metric.value for name, metric in metrics.items()}
         return result
 
@@ -187,10 +186,10 @@ def evaluate(
     given, heads = read_pairs(corpora, languages), read_heads(corpora, languages, translator.vocabulary.source)
     notes: list[str] = []
     outputs = translator.translate(
-        [s for s, _ in given], decoding, form="prepared", progress=progress, warn=notes.append, heads=heads
+        [s for s, _ in given], decoding, form="prepared", progress=progress, warn=notes.append, trees=heads
     )
-    result: dict[str, Any] = {name: metric.json() for name, metric in translator.measure(outputs, given).items()}
-    result |= {name: {"value": value} for name, value in translator.forced(given, heads).items()}
+    result: dict[str, Any] = {name: metric.json() for name, metric in translator.metrics(outputs, given).items()}
+    result |= {name: {"value": value} for name, value in translator.loss(given, heads).items()}
     if all((corpus.set or "").startswith("embedded:") for corpus in corpora):
         result["pronouns"] = {"value": _pronouns(corpora, outputs)}
     return {"data": [corpus.name for corpus in corpora], "lines": len(given), "metrics": result, "notes": notes}

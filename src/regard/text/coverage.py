@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from functools import lru_cache
 
-from regard.text import Tokenizer
 from regard.text.forms import Bytes, byte_of_symbol
+from regard.text.tokenizer import Tokenizer
 
 FEW = 0.15  # a share of unknown pieces below which a line is not looked at more closely
 WORDS = ("word", "wordpiece", "bert")  # vocabularies in which a whole word is known or not
@@ -45,8 +45,8 @@ def unknown_ids(tokenizer: Tokenizer) -> frozenset[int]:
     return frozenset(unknown)
 
 
-def sentence(numbers: Sequence[int]) -> str:
-    """What is said of such lines, by their numbers."""
+def unknown_lines_warning(numbers: Sequence[int]) -> str:
+    """A sentence about such lines, by their numbers."""
     return (
         f"{len(numbers)} line(s) are mostly unknown to the model's vocabulary, first line {numbers[0]}; "
         "is it the right model? Their translations mean little"

@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 
 import regard
 from regard import cli, text
-from regard.predict.unknown import unknown_ids, unknown_lines
 from regard.text import train
+from regard.text.coverage import unknown_ids, unknown_lines
 
 ENGLISH = ["the cat sat on the mat .", "a dog ran to the old house !", "what a fine day it is , isn't it ?"] * 20
 CHINESE = ["我喜欢喝咖啡。", "他昨天去了北京。", "你好吗？我很好。", "今天天气很好。"] * 20
@@ -70,7 +70,7 @@ def test_a_call_warns_of_them(toy_run: Path) -> None:
 
 
 def test_a_command_warns_once(toy_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("regard.cli.streams.CHUNK", 2)
+    monkeypatch.setattr("regard.cli.streams.BATCH_LINES", 2)
     given = "w1 w2\nw2\nw3\n我喜欢\nw4\n北京\n今天 天气\n"
     found = CliRunner().invoke(cli.app, ["translate", str(toy_run), "--device", "cpu"], input=given.encode())
     assert found.stdout.count("\n") == 7

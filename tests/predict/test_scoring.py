@@ -12,8 +12,8 @@ from regard import config
 from regard.examples.windows import Reach
 from regard.models.lm import LanguageModelConfig
 from regard.models.texts import Texts
-from regard.predict import likelihood as module
-from regard.predict.likelihood import negative_log_likelihoods
+from regard.predict import generation as module
+from regard.predict.generation import negative_log_likelihoods
 
 
 def model() -> torch.nn.Module:
@@ -48,7 +48,7 @@ def test_every_token_is_scored_once_and_sees_enough(tokens: int, context: int, s
 
 @pytest.mark.parametrize("context, stride", [(12, 12), (12, 5), (8, 1), (5, 4)])
 def test_against_one_token_at_a_time(context: int, stride: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(module.SCORES, "cpu", 20 * 30)  # several batches
+    monkeypatch.setitem(module.LOGITS, "cpu", 20 * 30)  # several batches
     net, draw = model().eval(), np.random.default_rng(0)
     rows = [draw.integers(4, 20, n).tolist() for n in (31, 1, 2, 12, 13, 30)]
     rows[0][7] = rows[3][4] = 3  # never said: neither counts, but what follows sees it
