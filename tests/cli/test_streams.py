@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from regard import cli
+from regard.cli import main as cli
 from regard.cli import streams
 from regard.cli.streams import BATCH_LINES, PipeReader, Utf8Repair, batched_lines, input_lines, utf8_repair
 from regard.errors import RegardError

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from regard import text
 from regard.config import to_plain
-from regard.data.fingerprint import file_hash
+from regard.data.fingerprint import file_hash, file_hashes
 from regard.data.paths import cache_root
-from regard.data.readers import files, read
+from regard.data.readers import read
 from regard.errors import RegardError
 from regard.reporting import Progress
 from regard.text import Tokenizer
@@ -24,10 +24,7 @@ if TYPE_CHECKING:
 
 def _kept(recipe: "Recipe", languages: Sequence[str] | None, how: Any) -> Path:
     """Where what is learned from these texts is kept; `how` is what it depends on besides the recipe's text section."""
-    contents = [
-        [corpus.set, corpus.columns, [file_hash(path) for path in files(corpus, languages)]]
-        for corpus in recipe.data.train
-    ]
+    contents = [[corpus.set, corpus.columns, file_hashes(corpus, languages)] for corpus in recipe.data.train]
     given = [file_hash(Path(path)) for path in recipe.text.files()]
     key = json.dumps([to_plain(recipe.text), given, how, contents, VERSION])
     cache = Path(recipe.data.cache) if recipe.data.cache else cache_root()
