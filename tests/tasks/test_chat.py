@@ -181,10 +181,10 @@ def test_a_long_history_keeps_its_end(tmp_path: Path) -> None:
     windows = [spelled(ids, row) for row in batch.ids]
     assert windows == ["<s> a b </s>", "b </s> c </s>", "c </s> d e", "</s> d e f"]
     assert sorted(batch.labels.tolist()) == sorted(ids[w] for w in ["c", "d", "e", "f", "</s>", "</s>"])
-    talker = task.talker(task.build_model())
+    talker = task.predictor(task.build_model())
     for model, expected in (("lm", "c </s>"), ("transformer", "b </s> c")):
         task, _, ids = one(tmp_path, model, length=4)
-        prompt, limit = task.talker(talker.model)._prompt(["a b", "c"], Greedy())
+        prompt, limit = task.predictor(talker.model).encode_history(["a b", "c"], Greedy())
         assert (spelled(ids, torch.tensor(prompt)), limit) == (expected, 2 if model == "lm" else 3)
 
 
@@ -211,9 +211,9 @@ def test_the_loss_is_that_of_replies_given_what_came_before(tmp_path: Path, mode
     task, batch, ids = one(tmp_path, model)
     network: Any = task.build_model().eval()
     found = task.loss(network, batch, None)[0].item()
-    talker, expected = task.talker(network), 0.0
+    talker, expected = task.predictor(network), 0.0
     for n in range(1, len(ONE)):
-        prompt, _ = talker._prompt(ONE[:n], Greedy(max_ratio=0.0, max_extra=10))
+        prompt, _ = talker.encode_history(ONE[:n], Greedy(max_ratio=0.0, max_extra=10))
         read = talker.form.read([prompt])
         state, last = network.start(read, 10), read.first(ids["<s>"])
         for word in [*ONE[n].split(), "</s>"]:
@@ -328,7 +328,7 @@ def test_an_empty_history(talker: ChatPredictor, folder: Path) -> None:
             talker.reply(history)
     for model in KINDS:
         task = prepared(folder, model, learn="all")
-        opener = task.talker(task.build_model())
+        opener = task.predictor(task.build_model())
         assert isinstance(opener.reply([], max_tokens=3, seed=1), str)
         assert "".join(opener.stream([], greedy=True, max_tokens=3)).strip() == opener.reply(
             [], greedy=True, max_tokens=3
@@ -344,7 +344,7 @@ LEARNED = {"kind": "learned", "length": 24}
 def test_any_history_fits(folder: Path, model: str, position: Any) -> None:
     """Replies as long as they may be, to histories of every length at once; positions that end where the task does."""
     task = prepared(folder, model, position=position)
-    talker = task.talker(task.build_model())
+    talker = task.predictor(task.build_model())
     histories = [["do you like tea and music"] * n for n in (1, 2, 9, 30)]
     found = talker.replies(histories, search(talker, temperature=30.0, max_tokens=500))
     assert all(len(reply.tokens) <= 23 for reply in found)
@@ -471,10 +471,10 @@ def test_an_interrupt_stops_a_reply_and_keeps_what_was_said(
 
         return stream
 
-    monkeypatch.setattr(talk.talker, "stream", interrupted([" yes", " I"]))
+    monkeypatch.setattr(talk.predictor, "stream", interrupted([" yes", " I"]))
     assert told(talk, "do you like tea") == "yes I\n"
     assert talk.turns == ["do you like tea", "yes I"]
-    monkeypatch.setattr(talk.talker, "stream", interrupted([]))
+    monkeypatch.setattr(talk.predictor, "stream", interrupted([]))
     assert told(talk, "do you like rain") == "\n"
     assert talk.turns == ["do you like tea", "yes I"]
 

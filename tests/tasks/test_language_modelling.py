@@ -161,7 +161,7 @@ def test_measures_are_those_of_the_definition(folder: Path, text: Any, form: str
     said = lines if form == "file" else [line for line in lines if line]
     assert found["words"] == sum(len(line.split()) + 1 for line in said)
     assert found["characters"] == sum(len(line) + 1 for line in said)
-    scored = task.writer(model).score(read_documents(task.recipe.data.valid, form))  # type: ignore[arg-type]
+    scored = task.generator(model).score(read_documents(task.recipe.data.valid, form))  # type: ignore[arg-type]
     nll, tokens = -sum(s for s, _ in scored), sum(n for _, n in scored)
     values = {name: entry["value"] for name, entry in found["metrics"].items()}
     assert found["tokens"] == tokens

@@ -52,7 +52,7 @@ def test_against_one_token_at_a_time(context: int, stride: int, monkeypatch: pyt
     net, draw = model().eval(), np.random.default_rng(0)
     rows = [draw.integers(4, 20, n).tolist() for n in (31, 1, 2, 12, 13, 30)]
     rows[0][7] = rows[3][4] = 3  # never said: neither counts, but what follows sees it
-    found = negative_log_likelihoods(net, rows, Reach(context, stride), never=3)
+    found = negative_log_likelihoods(net, rows, Reach(context, stride), ignored=3)
     for row, (nll, count) in zip(rows, found, strict=True):
         expected = 0.0
         for place in range(1, len(row)):
