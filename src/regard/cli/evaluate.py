@@ -9,10 +9,11 @@ from rich.table import Table
 
 from regard.api import ModelLoader, load
 from regard.cli.streams import progress_bar, warn
-from regard.cli.translate import with_others
+from regard.cli.translate import ensemble_of
 from regard.console import Console
 from regard.errors import RegardError
 from regard.predict.options import SPLITS
+from regard.predict.translation import Translator
 
 
 def evaluate(
@@ -27,7 +28,14 @@ def evaluate(
     """`options` are those that only some tasks have, and None where they are not given."""
     if split not in (None, *SPLITS):
         raise RegardError(f"--split is {split!r}; write {' or '.join(SPLITS)}")
-    predictor = with_others(loader(run, device), others, device, loader)
+    predictor = loader(run, device)
+    if others:
+        if not isinstance(predictor, Translator):
+            raise RegardError(
+                "--with is for models that translate together, and this is one of the task "
+                f"{predictor.recipe.task.kind}; leave it out"
+            )
+        predictor = ensemble_of(predictor, others, device, loader)
     task, options = predictor.recipe.task, {name: value for name, value in options.items() if value is not None}
     for name in options:
         if name not in task.asks:

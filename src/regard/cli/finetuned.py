@@ -3,20 +3,20 @@
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from regard.api import load_as
 from regard.cli.streams import batched_lines, check_distinct_files, input_lines, open_output, progress_bar, warn
 from regard.data.question_lines import pair_of, question_of
 from regard.errors import RegardError
-from regard.predict.answering import QuestionAnswerer
+from regard.predict.answering import Answer, QuestionAnswerer
 from regard.predict.choosing import ChosenOption, OptionChooser
 from regard.predict.classification import Label, Number, TextClassifier
 from regard.predict.tagging import WordTagger
 
 
 class Prediction(Protocol):
-    def json(self) -> dict[str, Any]: ...
+    def json(self) -> dict[str, object]: ...
 
 
 P = TypeVar("P", bound=Prediction)
@@ -81,7 +81,7 @@ def answer(run: Path, source: Path | None, output: Path | None, device: str, as_
     check_distinct_files([output], [source])
     answerer = load_as(QuestionAnswerer, run, device, "answer")
 
-    def predict(lines: list[str], before: int) -> Sequence[Any]:
+    def predict(lines: list[str], before: int) -> list[Answer]:
         questions = []
         for number, line in enumerate(lines, before + 1):
             questions.append(pair_of(line, _where(source, number)) if line.strip() else ("", ""))

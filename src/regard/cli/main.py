@@ -311,10 +311,10 @@ def translate(
 ) -> None:
     """Translate text: one line in, one line out, empty lines kept."""
     options = dict(locals())
-    from regard.cli.translate import TranslateOptions
+    from regard.cli.translate import TranslateCommand
     from regard.cli.translate import translate as body
 
-    body(TranslateOptions(**options))
+    body(TranslateCommand(**options))
 
 
 @app.command(cls=RenamedOptions)

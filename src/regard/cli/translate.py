@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, cast, get_args
+from typing import NamedTuple, TypeVar, cast, get_args
 
 from regard.api import ModelLoader, load_as
 from regard.cli.streams import (
@@ -31,8 +31,8 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
-class TranslateOptions(TranslationSearch):
-    """The options of the command, by their names."""
+class TranslateCommand(TranslationSearch):
+    """The command line of `regard translate`, by the names of its options."""
 
     run: Path
     input: Path | None
@@ -59,6 +59,11 @@ class TranslateOptions(TranslationSearch):
         """What messages call the input."""
         return str(self.input or "standard input")
 
+    @property
+    def beside(self) -> list[Path]:
+        """The files whose line i belongs to line i of the input."""
+        return [path for path in (self.trees, self.prefixes, self.phrases) if path]
+
     def check(self) -> None:
         """Raise RegardError for options that do not go together; no file is read."""
         if self.long not in get_args(Long):
@@ -69,8 +74,7 @@ class TranslateOptions(TranslationSearch):
             raise RegardError("--layer and --head choose what --alignments shows; give --alignments FILE, too")
         if self.others and self.alignments:
             raise RegardError("--alignments shows the attention of one model; leave out --with")
-        beside_input = [path for path in (self.trees, self.prefixes, self.phrases) if path]
-        check_distinct_files([self.output, self.alignments], [self.input, *beside_input])
+        check_distinct_files([self.output, self.alignments], [self.input, *self.beside])
 
     def for_predictor(self, translator: Translator) -> TranslationOptions:
         """The options of `Translator.translations` that are the same for all lines."""
@@ -88,12 +92,12 @@ class TranslateOptions(TranslationSearch):
         )
 
 
-def translate(options: TranslateOptions) -> None:
+def translate(options: TranslateCommand) -> None:
     repair = utf8_repair(options.errors)
     options.check()
     load = opener(options.engine, options.precision)
     translator = load_as(Translator, options.run, options.device, "translate", load)
-    translator = with_others(translator, options.others or (), options.device, load)
+    translator = ensemble_of(translator, options.others or (), options.device, load)
     if options.alignments:
         translator.check_alignment(options.layer, options.head)
     own = options.for_predictor(translator)
@@ -102,14 +106,15 @@ def translate(options: TranslateOptions) -> None:
         aligned = files.enter_context(open_output(options.alignments)) if options.alignments else None
         report = files.enter_context(progress_bar("Translating"))
         done = 0
-        for batch in batched_lines(_input_rows(source, options), source.ready):
+        rows = _rows_beside(source, options) if options.beside else map(InputRow, source)
+        for batch in batched_lines(rows, source.ready):
             texts, own = [row.text for row in batch], _batch_options(own, options, batch, done)
             translations = translator.translations(texts, replace(own, progress=offset_progress(done, report)))
             for number, (text, best) in enumerate(zip(texts, translations, strict=True), done + 1):
                 out.write(_output_line(number, best, options))
                 if aligned:
-                    rows = [to_pharaoh(translator.alignment(text, t, options.layer, options.head)) for t in best]
-                    aligned.write("\n".join(rows or [""]) + "\n")
+                    links = [to_pharaoh(translator.alignment(text, t, options.layer, options.head)) for t in best]
+                    aligned.write("\n".join(links or [""]) + "\n")
             out.flush()
             done += len(batch)
     if repair:
@@ -118,28 +123,22 @@ def translate(options: TranslateOptions) -> None:
         warn(unknown_lines_warning(own.unknown))
 
 
-def with_others(predictor: Any, others: Sequence[Path], device: str, load: ModelLoader) -> Any:
-    """A model, or if `--with` names others the ensemble of them all."""
-    if not others:
-        return predictor
-    if not isinstance(predictor, Translator):
-        kind = predictor.recipe.task.kind
-        raise RegardError(
-            f"--with is for models that translate together, and this is one of the task {kind}; leave it out"
-        )
-    return predictor.ensemble([load_as(Translator, run, device, "translate", load) for run in others])
+def ensemble_of(translator: Translator, others: Sequence[Path], device: str, load: ModelLoader) -> Translator:
+    """The model, or if `--with` names others the ensemble of them all."""
+    models = [load_as(Translator, run, device, "translate", load) for run in others]
+    return translator.ensemble(models) if models else translator
 
 
 class InputRow(NamedTuple):
     """A line of the input, with its lines of the files beside it."""
 
     text: str
-    parents: list[int]
-    prefix: str
-    phrases: str
+    parents: Sequence[int] = ()
+    prefix: str = ""
+    phrases: str = ""
 
 
-def _input_rows(source: Iterator[str], options: TranslateOptions) -> Iterator[InputRow]:
+def _rows_beside(source: Iterator[str], options: TranslateCommand) -> Iterator[InputRow]:
     records = with_trees(((line,) for line in source), options.trees, options.name)
     prefixed = _lines_beside(records, options.prefixes, options.name)
     for (record, prefix), phrases in _lines_beside(prefixed, options.phrases, options.name):
@@ -170,7 +169,7 @@ def _lines_beside(items: Iterator[T], path: Path | None, name: str) -> Iterator[
 
 
 def _batch_options(
-    own: TranslationOptions, options: TranslateOptions, batch: list[InputRow], before: int
+    own: TranslationOptions, options: TranslateCommand, batch: list[InputRow], before: int
 ) -> TranslationOptions:
     return replace(
         own,
@@ -181,7 +180,7 @@ def _batch_options(
     )
 
 
-def _output_line(number: int, translations: list[Translation], options: TranslateOptions) -> str:
+def _output_line(number: int, translations: list[Translation], options: TranslateCommand) -> str:
     if options.as_json:
         rows = [{"text": t.text, "score": t.score, "log_probability": t.log_probability} for t in translations]
         return json.dumps({"line": number, "translations": rows}, ensure_ascii=False) + "\n"

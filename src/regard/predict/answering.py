@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from regard.data.questions import Question
 from regard.errors import RegardError, listed
@@ -19,7 +18,7 @@ class Answer:
     score: float = 0.0  # of its begin and its end, added
     probability: float = 0.0  # among all spans that were considered
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> dict[str, object]:
         return {
             "answer": self.text,
             "start": self.start,

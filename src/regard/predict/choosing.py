@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from regard.data.choices import Choice
 from regard.errors import RegardError, listed
@@ -19,7 +18,7 @@ class ChosenOption:
     text: str
     probabilities: list[float]  # of all options
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> dict[str, object]:
         return {"index": self.index, "option": self.text, "probabilities": self.probabilities}
 
 

@@ -18,7 +18,7 @@ class Label:
     label: str  # empty for an empty text
     probabilities: dict[str, float]  # of all labels
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> dict[str, object]:
         return {"label": self.label, "probabilities": self.probabilities}
 
 
@@ -30,7 +30,7 @@ class Number:
     def label(self) -> str:
         return "" if self.value is None else f"{self.value:.4f}"
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> dict[str, object]:
         return {"value": self.value}
 
 

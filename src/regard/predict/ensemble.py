@@ -64,7 +64,7 @@ def check_same_vocabularies(first: "Translator", others: Sequence["Translator"])
             )
 
 
-def _identity(tokenizer: "Tokenizer") -> Any:
+def _identity(tokenizer: "Tokenizer") -> tuple[object, ...]:
     """What the meaning of ids depends on; how training samples segmentations does not count."""
     return tokenizer.kind, tokenizer.stages, tokenizer.special, tokenizer.pieces, tokenizer.document, tokenizer.options
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 LOGITS = {"cpu": 1 << 25, "cuda": 1 << 28}  # logits in memory at once when texts are scored
 DECODED, KEPT = 512, 64  # tokens that are decoded again with every new one; so many stay when they become too many
+Ended = Literal["end", "stop", "limit"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Continuation:
 
     text: str
     log_probability: float  # of its tokens, and of the end where it came to one
-    ended: Literal["end", "stop", "limit"]  # by the model, by a stop string, or by the number of tokens
+    ended: Ended  # by the model, by a stop string, or by the number of tokens
     tokens: list[int] = field(default_factory=list, repr=False)
 
 
@@ -114,7 +115,7 @@ class TextGenerator(Predictor):
         detokenizers = [IncrementalDetokenizer(self.document_encoder.text, ids, options.stop) for _ in prompts]
         totals = [0.0] * options.count
 
-        def whole(row: int, how: Literal["end", "stop", "limit"]) -> Continuation:
+        def whole(row: int, how: Ended) -> Continuation:
             return Continuation(detokenizers[row].text, totals[row], how, stream.histories[row][len(ids) :])
 
         for row, token, log_probability in stream:
@@ -149,7 +150,7 @@ class TextGenerator(Predictor):
             for token in hypothesis.tokens:
                 if not detokenizer.stopped:
                     detokenizer.add(token)
-            how: Any = "stop" if detokenizer.stopped else "limit" if len(hypothesis.tokens) >= limit else "end"
+            how: Ended = "stop" if detokenizer.stopped else "limit" if len(hypothesis.tokens) >= limit else "end"
             continuations.append(Continuation(detokenizer.text, hypothesis.log_probability, how, hypothesis.tokens))
         return continuations
 

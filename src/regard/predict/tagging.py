@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from regard.data.tagged import Tagged
 from regard.errors import listed
@@ -38,7 +38,7 @@ class Tags:
                 entities.append(Entity(kind, self.words[n], n, n + 1))
         return entities
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> dict[str, object]:
         entities = [entity._asdict() for entity in self.entities]
         return {"words": self.words, "tags": self.tags, "probabilities": self.probabilities, "entities": entities}
 
