@@ -156,15 +156,15 @@ def _lines_beside(items: Iterator[T], path: Path | None, name: str) -> Iterator[
     if path is None:
         yield from ((item, "") for item in items)
         return
-    found, number = lines(path), 0
+    others, number = lines(path), 0
     for number, item in enumerate(items, 1):
-        line = next(found, None)
+        line = next(others, None)
         if line is None:
             raise RegardError(
                 f"{path} ends before line {number} of {name}; it needs a line for each, empty for nothing"
             )
         yield item, line
-    if next(found, None) is not None:
+    if next(others, None) is not None:
         raise RegardError(f"{path}, line {number + 1}: a line too many: {name} has {number}")
 
 

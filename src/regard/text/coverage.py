@@ -15,7 +15,7 @@ def unknown_lines(lines: Sequence[str], rows: Sequence[Sequence[int]], tokenizer
 
     Of words as wholes, more than half must be unknown too: one long word is not enough.
     """
-    found, unknown = [], unknown_ids(tokenizer)
+    indices, unknown = [], unknown_ids(tokenizer)
     few = 0.5 if tokenizer.kind in WORDS else FEW
     for n, row in enumerate(rows):
         if unknown.isdisjoint(row):
@@ -24,8 +24,8 @@ def unknown_lines(lines: Sequence[str], rows: Sequence[Sequence[int]], tokenizer
         if len(known) < (1 - few) * len(row):
             covered = len(tokenizer.decode(known).replace(" ", ""))
             if 2 * covered < len(lines[n]) - lines[n].count(" "):
-                found.append(n)
-    return found
+                indices.append(n)
+    return indices
 
 
 @lru_cache(maxsize=8)
