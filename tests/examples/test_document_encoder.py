@@ -13,7 +13,7 @@ FOLDING = [Word(), Bpe(size=22), WordPiece(size=26), Unigram(size=18)]
 
 
 def running(config: object, form: str = "file") -> Running:
-    return Running(text.train(config, [line + "\n" for line in LINES]), form)  # type: ignore[arg-type]
+    return Running(text.train_tokenizer(config, [line + "\n" for line in LINES]), form)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("config", KEEPING, ids=lambda c: c.kind)
@@ -54,7 +54,7 @@ def test_a_prompt_is_the_beginning_of_its_document(config: object) -> None:
 def test_words_of_text_that_is_cut_already() -> None:
     """WikiText's own <unk> is the unknown word, and 戦場 stays one word."""
     r = running(Word(segmenter="spaces"))
-    t = text.train(Word(segmenter="spaces"), ["the <unk> of 戦場 の"])
+    t = text.train_tokenizer(Word(segmenter="spaces"), ["the <unk> of 戦場 の"])
     assert t.encode("<unk> anything") == [t.unk, t.unk]
     assert t.decode(t.encode("the 戦場 の")) == "the 戦場 の"
     assert t.size == 4 + 4

@@ -15,7 +15,7 @@ LINES = ["the unhappily cat sat on the unhappy mat", "a king unkindly sails unma
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return text.train(BertPieces(size=48, min_frequency=1), LINES * 3)
+    return text.train_tokenizer(BertPieces(size=48, min_frequency=1), LINES * 3)
 
 
 def rows(tokenizer: Tokenizer, count: int, length: int = 128) -> tuple[np.ndarray, np.ndarray]:

@@ -81,7 +81,7 @@ LINES = ["w3 w1 w4 w1 w5", "", "w2", "w2 w7 w1"]
 
 
 def test_pieces_take_the_place_of_their_word() -> None:
-    tokenizer = text.train(Bpe(size=16), ["low lower lowest new newer newest"] * 9, "en")
+    tokenizer = text.train_tokenizer(Bpe(size=16), ["low lower lowest new newer newest"] * 9, "en")
     rows = [tokenizer.encode(line) for line in ("lowest new", "newest")]
     made = trees([[2, 0], [0]], rows, tokenizer)
     for row, heads in enumerate(([2, 0], [0])):

@@ -90,7 +90,7 @@ def trained(kind: str, lines: list[str], size: int, language: str = "en") -> Tok
     config = {"word": text.Word, "bpe": text.Bpe, "byte_bpe": text.ByteBpe, "unigram": text.Unigram}
     config |= {"wordpiece": text.WordPiece, "char": text.Char}
     sizes = {} if kind in ("word", "char") else {"size": 258 + size if kind == "byte_bpe" else size}
-    return text.train(config[kind](**sizes), lines, language)
+    return text.train_tokenizer(config[kind](**sizes), lines, language)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -216,7 +216,7 @@ def test_files_of_another_length_and_what_cannot_be_met(
 
 
 def test_a_phrase_may_be_in_one_piece_with_the_mark_after_it() -> None:
-    tokenizer = text.train(text.Bpe(size=23), ["Auto. Auto. Auto. Auto. Auto rot? rot rot rot"] * 9, "de")
+    tokenizer = text.train_tokenizer(text.Bpe(size=23), ["Auto. Auto. Auto. Auto. Auto rot? rot rot rot"] * 9, "de")
     asked = Constraints.of({"phrases": [["Auto", "rot", "rot."]]}, 0, 1, tokenizer).demands[0]
     said = [{tokenizer.decode(way) for way in (first, *others)}
             for first, others in zip(asked.phrase_ids, asked.ways, strict=True)]  # fmt: skip

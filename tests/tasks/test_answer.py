@@ -106,7 +106,7 @@ def question(context: str, *answers: tuple[int, str], known: bool = True) -> Que
 
 def test_pieces_keep_their_characters(tmp_path: Path) -> None:
     bert = reading(tmp_path).tokenizer
-    words = regard.text.train(regard.text.Word(), ["the cat dogs ab"])
+    words = regard.text.train_tokenizer(regard.text.Word(), ["the cat dogs ab"])
     text = "The CÄTS,  dogs\u200b ab\n(the)"
     for tokenizer in (bert, words):
         (found,) = located(tokenizer, [text])

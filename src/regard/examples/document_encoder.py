@@ -19,7 +19,7 @@ class Running(Encoder):
     def __init__(self, tokenizer: Tokenizer, form: str) -> None:
         super().__init__(tokenizer, f"{VERSION} {form}")
         self.form = form
-        self.folds = tokenizer.stages.fold or tokenizer.kind not in KEEPS
+        self.folds = tokenizer.normaliser.fold or tokenizer.kind not in KEEPS
         self.opens = tokenizer.bos != tokenizer.eos  # GPT-2 has one mark: the end of a document opens the next
 
     @property

@@ -46,7 +46,8 @@ class Masks:
         self.is_ordinary = np.zeros(tokenizer.size, dtype=bool)
         self.is_ordinary[self.ordinary] = True
         pieces = [tokenizer.inner.id_to_token(i) or "" for i in range(tokenizer.size)]
-        self.opens = np.array([tokenizer.form.opens(piece, "") for piece in pieces])  # whether a word begins here
+        starts = [tokenizer.piece_format.starts_word(piece, "") for piece in pieces]
+        self.starts_word = np.array(starts)
 
     def __call__(
         self, ids: np.ndarray, words: np.ndarray, key: tuple[int, int], rows: np.ndarray
@@ -56,7 +57,7 @@ class Masks:
         `words` [B] are the places of each row without its marks and padding, `rows` [B] the rows' own numbers.
         """
         draws = np.stack([_draws(key, int(row), ids.shape[1]) for row in rows])  # [B, 3, T]
-        chosen = self.choose(draws[:, 0], self.is_ordinary[ids], self.opens[ids], self.config.count(words))
+        chosen = self.choose(draws[:, 0], self.is_ordinary[ids], self.starts_word[ids], self.config.count(words))
         places = np.flatnonzero(chosen)
         right = ids.ravel()[places]
         what, which = (draws[:, n].ravel()[places] for n in (1, 2))

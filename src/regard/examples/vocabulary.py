@@ -45,7 +45,7 @@ def single(
     if path.exists():
         with contextlib.suppress(RegardError):  # damaged: learn it again
             return Tokenizer.load(path)
-    tokenizer = text.train(recipe.text, lines(), language, specials=specials)
+    tokenizer = text.train_tokenizer(recipe.text, lines(), language, specials=specials)
     tokenizer.save(path)
     return tokenizer
 
@@ -93,10 +93,10 @@ class Vocabulary:
         source, target = languages
         if recipe.text.shared and recipe.text.one_tokenizer:
             groups = {source: lines(0), target: lines(1)} if source != target else chain(lines(0), lines(1))
-            return Vocabulary.of(text.train(recipe.text, groups, source), languages)
+            return Vocabulary.of(text.train_tokenizer(recipe.text, groups, source), languages)
         return Vocabulary(
-            text.train(recipe.text, lines(0), source, "source"),
-            text.train(recipe.text, lines(1), target, "target"),
+            text.train_tokenizer(recipe.text, lines(0), source, "source"),
+            text.train_tokenizer(recipe.text, lines(1), target, "target"),
             False,
         )
 

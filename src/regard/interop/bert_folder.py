@@ -26,7 +26,7 @@ from regard.predict.embedding import Embedder
 from regard.recipe import Recipe
 from regard.tasks.finetuning import Finetuning
 from regard.text import Tokenizer
-from regard.text.pretrained import bert_lines, bert_pieces
+from regard.text.pretrained import bert_tokenizer, read_bert_vocabulary
 
 FORMS = {  # by what a model is for: their class, and the names of its weights
     "pairs": ("BertForPreTraining", bert.PRETRAINING),
@@ -158,12 +158,12 @@ def _tokenizer(checkpoint: Checkpoint, about: Mapping[str, Any], lower: bool, en
     if len(pieces) > entries:
         raise RegardError(f"{origin}: the vocabulary has {len(pieces):,} pieces, and config.json says {entries:,}")
     spare = [f"[spare {n}]" for n in range(entries - len(pieces))]  # rows that fill the table to a round size
-    return bert_pieces([*pieces, *spare], lower, str(origin))
+    return bert_tokenizer([*pieces, *spare], lower, str(origin))
 
 
 def _pieces(checkpoint: Checkpoint) -> list[str]:
     if checkpoint.has("vocab.txt"):
-        return bert_lines(checkpoint.folder / "vocab.txt")
+        return read_bert_vocabulary(checkpoint.folder / "vocab.txt")
     model = checkpoint.json("tokenizer.json", {}).get("model", {})
     if model.get("type") != "WordPiece":
         raise RegardError(

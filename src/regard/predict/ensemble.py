@@ -66,7 +66,8 @@ def check_alike(first: "Translator", others: Sequence["Translator"]) -> None:
 
 def _meaning(tokenizer: "Tokenizer") -> Any:
     """What an id depends on; how training samples segmentations does not count."""
-    return tokenizer.kind, tokenizer.stages, tokenizer.special, tokenizer.pieces, tokenizer.document, tokenizer.options
+    t = tokenizer
+    return t.kind, t.normaliser, t.special, t.pieces, t.document, t.options
 
 
 def shortest(recipes: Sequence["Recipe"]) -> "Recipe":

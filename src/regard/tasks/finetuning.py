@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from regard.config import at_least, option
 from regard.data.config import Corpus
 from regard.errors import RegardError
-from regard.evaluation.labels import require
+from regard.evaluation.labels import require_packages
 from regard.examples.codec import Notes, Reader, Reading
 from regard.examples.features import Unit, UnitsView, padded
 from regard.examples.preparing import TOKENIZER
@@ -146,7 +146,7 @@ class Finetuning:
         return self.reads(self.model(recipe, reading), reading, recipe)
 
     def prepare(self, recipe: "Recipe", home: Path | None, progress: Progress) -> "FinetuningTask":
-        require(self.needs)
+        require_packages(self.needs)
         try:
             refuse_sampling(recipe)  # here, since it changes nothing of a model that is trained
         except ValueError as error:

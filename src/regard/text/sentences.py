@@ -26,7 +26,7 @@ BEFORE_NUMBERS = frozenset(
 )
 
 
-def by_rules(line: str) -> list[str]:
+def split_sentences(line: str) -> list[str]:
     """The sentences of a line, none of them empty."""
     found, begin = [], 0
     for mark in _END.finditer(line):
@@ -45,7 +45,7 @@ def whole_line(line: str) -> list[str]:
     return [line.strip()] if line.strip() else []
 
 
-SPLITTERS: dict[str, Callable[[str], list[str]]] = {"rules-1": by_rules, "lines": whole_line}
+SPLITTERS: dict[str, Callable[[str], list[str]]] = {"rules-1": split_sentences, "lines": whole_line}
 
 
 def _closed(line: str, place: int, mark: str) -> int:

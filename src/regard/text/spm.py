@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from regard.errors import RegardError, telling
-from regard.text.forms import Form, hidden
+from regard.text.piece_formats import PieceFormat, special_piece
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 UNIGRAM, BPE = 1, 2
@@ -23,7 +23,7 @@ _BYTE_PIECE = re.compile(r" <0x([0-9A-F]{2})> ")
 
 
 @dataclass
-class Model:
+class SentencePieceModel:
     """The fields of a `.model` that encoding depends on."""
 
     pieces: list[tuple[str, float, int]] = field(default_factory=list)  # text, score, type
@@ -40,10 +40,11 @@ class Model:
     escape: bool = True
 
 
-def read_model(path: str) -> Model:
+def read_sentencepiece(path: str) -> SentencePieceModel:
+    """A `.model` file, parsed."""
     with telling(path), open(path, "rb") as file:
         data = file.read()
-    model = Model()
+    model = SentencePieceModel()
     try:
         for number, value in _fields(data):
             if number == 1:
@@ -62,7 +63,7 @@ def read_model(path: str) -> Model:
     return model
 
 
-def _set(model: Model, data: bytes, names: dict[int, str]) -> None:
+def _set(model: SentencePieceModel, data: bytes, names: dict[int, str]) -> None:
     for number, value in _fields(data):
         if number in names:
             kind = type(getattr(model, names[number]))
@@ -175,7 +176,7 @@ class Replacer:
 replacer = lru_cache(maxsize=4)(Replacer)  # source and target have the same map as a rule
 
 
-class Metaspace(Form):
+class SentencePieceFormat(PieceFormat):
     """SentencePiece's text form: characters replaced by the map, spaces trimmed, `▁` for a space."""
 
     def __init__(
@@ -227,12 +228,12 @@ class Metaspace(Form):
     def show(self, piece: str) -> str:
         return piece.strip(" ")
 
-    def opens(self, piece: str, previous: str) -> bool:
+    def starts_word(self, piece: str, previous: str) -> bool:
         return previous.endswith(self.mark) if self.suffix else piece.startswith(self.mark)
 
 
-class Coded(Metaspace):
-    """Metaspace after the code of a language, `>>fra<<`, where a text begins with one."""
+class MarianFormat(SentencePieceFormat):
+    """SentencePiece text after the code of a language, `>>fra<<`, where a text begins with one."""
 
     def __init__(self, codes: list[str], unknown: str, **options: Any) -> None:
         super().__init__(**options)
@@ -243,4 +244,4 @@ class Coded(Metaspace):
         if found is None:
             return super().prepare(text)
         code = found.group()
-        return (hidden(code) if code in self.codes else self.unknown) + super().prepare(text[found.end() :])
+        return (special_piece(code) if code in self.codes else self.unknown) + super().prepare(text[found.end() :])
