@@ -14,12 +14,12 @@ from regard.data.config import Corpus
 from regard.errors import RegardError
 from regard.examples.features import Marks, Unit, read
 from regard.examples.preparing import TOKENIZER
+from regard.examples.recipe_like import RecipeLike
 from regard.models.texts import Texts
 from regard.reporting import Progress, Warn
 from regard.text import Tokenizer
 
 if TYPE_CHECKING:
-    from regard.recipe import Recipe
     from regard.tasks.finetuning import Finetuning
 
 LABELS = "labels.json"
@@ -119,7 +119,7 @@ class Reading:
 class Reader:
     """A trained model of a fine-tuning task. Subclasses add what users do with it."""
 
-    def __init__(self, model: nn.Module, reading: Reading, recipe: "Recipe") -> None:
+    def __init__(self, model: nn.Module, reading: Reading, recipe: RecipeLike) -> None:
         self.model, self.reading, self.recipe = model, reading, recipe
         self.tokenizer, self.labels = reading.tokenizer, reading.labels
 

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from regard.data.config import Corpus
 from regard.data.documents import COLUMN, Form, documents, documents_of
@@ -12,11 +12,9 @@ from regard.data.paths import cache_root
 from regard.data.prepared import Prepared, prepare
 from regard.data.readers import apart, files, read
 from regard.errors import RegardError
+from regard.examples.recipe_like import RecipeLike
 from regard.reporting import Progress
 from regard.text import Tokenizer
-
-if TYPE_CHECKING:
-    from regard.recipe import Recipe
 
 TOKENIZER = Path("tokenizer") / "tokenizer.json"
 
@@ -40,14 +38,14 @@ class Encoder:
         return hashlib.blake2b(f"{self.rules} {self.tokenizer.fingerprint}".encode(), digest_size=8).hexdigest()
 
 
-def tokenizer_for(recipe: "Recipe", home: Path | None, learn: Callable[[], Tokenizer]) -> Tokenizer:
+def tokenizer_for(recipe: RecipeLike, home: Path | None, learn: Callable[[], Tokenizer]) -> Tokenizer:
     """That of a run in `home`, or one that is learned once all files are known to be there."""
     for corpus in [*recipe.data.train, *recipe.data.valid, *recipe.data.test]:
         files(corpus)  # all must be there before hours are spent on some
     return learn() if home is None else Tokenizer.load(home / TOKENIZER)
 
 
-def lines_of(recipe: "Recipe", progress: Progress) -> Iterator[str]:
+def lines_of(recipe: RecipeLike, progress: Progress) -> Iterator[str]:
     """The training text that a vocabulary is learned from."""
     for corpus in chain.from_iterable(map(apart, recipe.data.train)):
         for count, record in enumerate(read(corpus, COLUMN), 1):
@@ -68,7 +66,7 @@ def read_documents(corpora: Sequence[Corpus], form: Form, lines: int = 0) -> lis
 
 
 def prepared_from(
-    recipe: "Recipe", encoders: Mapping[str, Any], what: str, progress: Progress, **options: Any
+    recipe: RecipeLike, encoders: Mapping[str, Any], what: str, progress: Progress, **options: Any
 ) -> Prepared:
     """The training data with each column encoded, of which people are told `what` they are."""
     cache = Path(recipe.data.cache) if recipe.data.cache else cache_root() / "prepared"
@@ -76,7 +74,7 @@ def prepared_from(
     return prepare(recipe.data.train, encoders, recipe.data.filters, cache, progress=told, **options)
 
 
-def prepared_documents(recipe: "Recipe", encoder: Encoder, form: Form, progress: Progress) -> Prepared:
+def prepared_documents(recipe: RecipeLike, encoder: Encoder, form: Form, progress: Progress) -> Prepared:
     """The training documents, encoded."""
     reader = lambda corpus, names, languages, counts: documents_of(corpus, form, languages, counts)  # noqa: E731
     return prepared_from(recipe, {"text": encoder}, "documents", progress, reader=reader)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from regard import text
 from regard.config import to_plain
@@ -14,15 +14,13 @@ from regard.data.fingerprint import file_hash
 from regard.data.paths import cache_root
 from regard.data.readers import files, read
 from regard.errors import RegardError
+from regard.examples.recipe_like import RecipeLike
 from regard.reporting import Progress
 from regard.text import Tokenizer
 from regard.text.tokenizer import VERSION
 
-if TYPE_CHECKING:
-    from regard.recipe import Recipe
 
-
-def _kept(recipe: "Recipe", languages: Sequence[str] | None, how: Any) -> Path:
+def _kept(recipe: RecipeLike, languages: Sequence[str] | None, how: Any) -> Path:
     """Where what is learned from these texts is kept; `how` is what it depends on besides the recipe's text section."""
     contents = [
         [corpus.set, corpus.columns, [file_hash(path) for path in files(corpus, languages)]]
@@ -35,7 +33,7 @@ def _kept(recipe: "Recipe", languages: Sequence[str] | None, how: Any) -> Path:
 
 
 def single(
-    recipe: "Recipe", lines: Callable[[], Iterator[str]], language: str, how: str, specials: Sequence[str] = ()
+    recipe: RecipeLike, lines: Callable[[], Iterator[str]], language: str, how: str, specials: Sequence[str] = ()
 ) -> Tokenizer:
     """One tokenizer for texts of one kind, learned from the lines, or found in the cache if that was done before.
 
@@ -69,7 +67,7 @@ class Vocabulary:
         return bool(self.source.sampling or self.target.sampling)
 
     @staticmethod
-    def train(recipe: "Recipe", languages: tuple[str, str], progress: Progress) -> "Vocabulary":
+    def train(recipe: RecipeLike, languages: tuple[str, str], progress: Progress) -> "Vocabulary":
         """Learned from a sample of the training text, or found in the cache if that was done before."""
         folder = _kept(recipe, languages, languages)
         if folder.is_dir():
@@ -80,7 +78,7 @@ class Vocabulary:
         return vocabulary
 
     @staticmethod
-    def _learn(recipe: "Recipe", languages: tuple[str, str], progress: Progress) -> "Vocabulary":
+    def _learn(recipe: RecipeLike, languages: tuple[str, str], progress: Progress) -> "Vocabulary":
         def lines(side: int) -> Iterator[str]:
             count = 0
             for corpus in recipe.data.train:

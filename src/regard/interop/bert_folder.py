@@ -91,7 +91,7 @@ def write(made: Embedder | Reader, run: Path, out: Path) -> str:
     said = bert.config_there(cast(BertConfig, recipe.model), tokenizer.size, architecture)
     write_json(out / "config.json", said | {"pad_token_id": tokenizer.pad} | _labels(made))
     write_tensors(out / "model.safetensors", keys.to_theirs(weights_of(made.model), run), {"format": "pt"})
-    return f"a {architecture}; {write_one(tokenizer, bare(recipe), out, 'around')}"
+    return f"a {architecture}; {write_one(tokenizer, bare(cast(Recipe, recipe)), out, 'around')}"
 
 
 def _form(task: Any) -> tuple[str, KeyMap]:

@@ -14,6 +14,7 @@ from regard.errors import RegardError, listed
 from regard.evaluation.metrics import Metric, distinct, perplexity, text_metrics
 from regard.examples.batching import by_length
 from regard.examples.dialogues import Turns, form_of
+from regard.examples.recipe_like import RecipeLike
 from regard.nn.record import Record
 from regard.predict.arguments import checked
 from regard.predict.detokenizer import Speech
@@ -21,7 +22,6 @@ from regard.predict.options import SearchOptions, asked
 from regard.reporting import Progress
 
 if TYPE_CHECKING:
-    from regard.recipe import Recipe
     from regard.tasks.chat import ChatConfig
 
 
@@ -42,7 +42,7 @@ class ReplyOptions(SearchOptions, total=False):
 class Talker:
     """`regard.load(folder)` gives one of these for a model of the task chat."""
 
-    def __init__(self, model: nn.Module, turns: Turns, recipe: "Recipe") -> None:
+    def __init__(self, model: nn.Module, turns: Turns, recipe: RecipeLike) -> None:
         self.model, self.turns, self.recipe = model, turns, recipe
         self.task = cast("ChatConfig", recipe.task)
         t = self.tokenizer = turns.tokenizer

@@ -1,7 +1,7 @@
 """Texts as vectors: what a BERT makes of a text, pooled to one vector."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -10,14 +10,12 @@ from torch import Tensor, nn
 
 from regard.errors import RegardError, listed
 from regard.examples.batching import by_length
+from regard.examples.recipe_like import RecipeLike
 from regard.examples.sentences import Sentences
 from regard.models.bert import Bert
 from regard.models.texts import Texts, texts
 from regard.predict.arguments import checked, warn_caller
 from regard.reporting import Progress, Warn
-
-if TYPE_CHECKING:
-    from regard.recipe import Recipe
 
 Pooling = Literal["mean", "cls", "max", "pooler"]
 
@@ -27,7 +25,7 @@ class Embedder:
 
     normalise = False  # unless the task says so
 
-    def __init__(self, model: nn.Module, reader: Sentences, recipe: "Recipe") -> None:
+    def __init__(self, model: nn.Module, reader: Sentences, recipe: RecipeLike) -> None:
         self.model, self.reader, self.recipe = model, reader, recipe
         self.tokenizer = reader.tokenizer
         self.pooling: Pooling = cast(Any, recipe.task).pooling

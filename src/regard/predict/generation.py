@@ -12,6 +12,7 @@ from regard.data.documents import ended
 from regard.decoding import Beam, DecodingConfig, Drawn, Engine, Feed, Generator, Sample, Stream, Symbols, likeliest
 from regard.errors import RegardError, listed
 from regard.examples.document_encoder import Running
+from regard.examples.recipe_like import RecipeLike
 from regard.examples.windows import Reach
 from regard.models.texts import texts
 from regard.predict.arguments import checked, warn_caller
@@ -21,7 +22,6 @@ from regard.predict.options import SearchOptions, asked
 from regard.reporting import Progress, Warn
 
 if TYPE_CHECKING:
-    from regard.recipe import Recipe
     from regard.tasks.language_modelling import LanguageModellingConfig
 
 
@@ -44,7 +44,7 @@ class Piece(NamedTuple):
 class Writer:
     """`regard.load(folder)` gives one of these for a language model."""
 
-    def __init__(self, model: nn.Module, running: Running, recipe: "Recipe") -> None:
+    def __init__(self, model: nn.Module, running: Running, recipe: RecipeLike) -> None:
         self.model, self.running, self.recipe = model, running, recipe
         self.tokenizer = running.tokenizer
         t, end = running.tokenizer, running.end

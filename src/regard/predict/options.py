@@ -1,14 +1,12 @@
 """What commands change of a recipe: the search, and which of its data are measured on. Knows no task."""
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
 
 from regard.data.config import Corpus
 from regard.decoding import Beam, DecodingConfig, Greedy, Sample
 from regard.errors import RegardError
-
-if TYPE_CHECKING:
-    from regard.recipe import Recipe
+from regard.examples.recipe_like import RecipeLike
 
 SPLITS = ("test", "valid")
 DRAWN = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")  # what may be said of drawing words
@@ -38,7 +36,7 @@ class TranslationSearch(TypedDict, total=False):
     seed: int | None
 
 
-def split_of(recipe: "Recipe", split: str | None, instead: str) -> list[Corpus]:
+def split_of(recipe: RecipeLike, split: str | None, instead: str) -> list[Corpus]:
     """The corpora of a split, by default test if there is one; `instead` says what to do where there is none."""
     corpora: list[Corpus] = getattr(recipe.data, split) if split else recipe.data.test or recipe.data.valid
     if not corpora:
@@ -46,7 +44,7 @@ def split_of(recipe: "Recipe", split: str | None, instead: str) -> list[Corpus]:
     return corpora
 
 
-def texts_of(recipe: "Recipe", split: str | None, text: object) -> list[Corpus]:
+def texts_of(recipe: RecipeLike, split: str | None, text: object) -> list[Corpus]:
     """A text that is given, else the corpora of a split."""
     return [Corpus(path=str(text))] if text else split_of(recipe, split, "give --text FILE")
 

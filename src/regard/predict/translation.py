@@ -17,6 +17,7 @@ from regard.errors import RegardError, listed
 from regard.evaluation import Metric, text_metrics
 from regard.evaluation.metrics import perplexity
 from regard.examples.batching import batches, by_length, lanes
+from regard.examples.recipe_like import RecipeLike
 from regard.examples.trees import Heads, check, trees
 from regard.examples.vocabulary import Vocabulary
 from regard.models.batch import Packed, Pairs, pairs, sources
@@ -34,7 +35,6 @@ from regard.predict.unknown import unknown_lines
 from regard.reporting import Progress, Warn
 
 if TYPE_CHECKING:
-    from regard.recipe import Recipe
     from regard.tasks.translation import TranslationConfig
 
 # Text for people, or as the tokenizer's own stage left it (Moses tokens, lower case).
@@ -74,7 +74,7 @@ class Translator:
     precision = "float32"  # of decoding; scores of given text are always computed as the weights are
     run: Path | None = None  # where it was loaded from
 
-    def __init__(self, model: nn.Module, vocabulary: Vocabulary, recipe: "Recipe") -> None:
+    def __init__(self, model: nn.Module, vocabulary: Vocabulary, recipe: RecipeLike) -> None:
         self.model, self.vocabulary, self.recipe = model, vocabulary, recipe
         self._engine: tuple[object, Engine] | None = None
         self.symbols = Symbols(
@@ -393,7 +393,7 @@ def different(found: list[Translation], decoding: DecodingConfig, count: int) ->
     return list(best.values())[:count]
 
 
-def languages_of(recipe: "Recipe", run: Path) -> tuple[str, str]:
+def languages_of(recipe: RecipeLike, run: Path) -> tuple[str, str]:
     """Of a run that translates; others are refused."""
     if recipe.task.kind != "translation":
         raise RegardError(f"{run}: a model of the task {recipe.task.kind}, not of translation")

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from regard.data.dialogues import EOU, Dialogues, Spacing
 from regard.data.prepared import Prepared, weighted_index
 from regard.examples.dialogues import Turns
 from regard.examples.preparing import TOKENIZER, prepared_from, tokenizer_for
+from regard.examples.recipe_like import RecipeLike
 from regard.examples.vocabulary import single
 from regard.predict.chat import Talker, measure
 from regard.predict.options import texts_of, with_beam
@@ -23,9 +24,6 @@ from regard.reporting import Progress
 from regard.tasks.contract import BaseTask
 from regard.tasks.recipe_checks import fits, refuse_sampling
 from regard.text import Tokenizer
-
-if TYPE_CHECKING:
-    from regard.recipe import Recipe
 
 
 @dataclass(frozen=True)
@@ -68,7 +66,7 @@ class ChatConfig:
     def reader(self) -> Dialogues:
         return Dialogues(self.separator, self.spacing)
 
-    def check(self, recipe: "Recipe") -> None:
+    def check(self, recipe: RecipeLike) -> None:
         refuse_sampling(recipe)
         if recipe.training.goal not in ("loss", "perplexity") and not recipe.training.validation.decode:
             raise ValueError(f"training.goal: {recipe.training.goal} needs training.validation.decode: true")
@@ -77,17 +75,17 @@ class ChatConfig:
             raise ValueError("task.history: a language model reads all turns that fit in task.length; leave it out")
         fits(recipe, *[self.length] * (1 if alone else 2))
 
-    def build(self, recipe: "Recipe", entries: int) -> nn.Module:
+    def build(self, recipe: RecipeLike, entries: int) -> nn.Module:
         return cast(Any, recipe.model).build(*[entries] * (1 if recipe.model.kind == "lm" else 2))  # type: ignore[no-any-return]
 
     def turns(self, tokenizer: Tokenizer) -> Turns:
         return Turns(tokenizer, f"{self.separator} {self.spacing}")
 
-    def open(self, recipe: "Recipe", home: Path) -> Talker:
+    def open(self, recipe: RecipeLike, home: Path) -> Talker:
         turns = self.turns(Tokenizer.load(home / TOKENIZER))
         return Talker(self.build(recipe, turns.size), turns, recipe)
 
-    def prepare(self, recipe: "Recipe", home: Path | None, progress: Progress) -> "ChatTask":
+    def prepare(self, recipe: RecipeLike, home: Path | None, progress: Progress) -> "ChatTask":
         def learn() -> Tokenizer:
             dialogues = chain.from_iterable(self.reader(corpus) for corpus in recipe.data.train)
             lines = lambda: (turn for record in dialogues for turn in record.fields[0].split("\n"))  # noqa: E731
@@ -105,7 +103,7 @@ class ChatConfig:
 
 
 class ChatTask(BaseTask):
-    def __init__(self, recipe: "Recipe", turns: Turns, prepared: Prepared) -> None:
+    def __init__(self, recipe: RecipeLike, turns: Turns, prepared: Prepared) -> None:
         super().__init__(recipe)
         self.turns, self.prepared, self.fingerprint = turns, prepared, prepared.fingerprint
         self.settings = cast(ChatConfig, recipe.task)

@@ -2,17 +2,15 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from regard.examples.recipe_like import RecipeLike
 from regard.nn.attention import slow_paths
 from regard.reporting import Progress
-
-if TYPE_CHECKING:
-    from regard.recipe import Recipe
 
 Carry = dict[str, Tensor] | None  # named, so that a checkpoint can hold it
 
@@ -30,13 +28,13 @@ class Settings(Protocol):
     def title(self) -> str:
         """What `regard info` calls it."""
 
-    def check(self, recipe: "Recipe") -> None:
+    def check(self, recipe: RecipeLike) -> None:
         """Raise ValueError, which names the key, where the sections do not go together; no file is read."""
 
-    def prepare(self, recipe: "Recipe", home: Path | None, progress: "Progress") -> "Task":
+    def prepare(self, recipe: RecipeLike, home: Path | None, progress: "Progress") -> "Task":
         """Everything that training needs; `home` is a run that has the vocabulary (and labels) already."""
 
-    def open(self, recipe: "Recipe", home: Path) -> Any:
+    def open(self, recipe: RecipeLike, home: Path) -> Any:
         """What `regard.load` gives, with a `model` whose weights are still to be loaded, and the `recipe`."""
 
     def evaluate(
@@ -104,7 +102,7 @@ class BaseTask:
     fingerprint: str
     counted = "tokens"
 
-    def __init__(self, recipe: "Recipe") -> None:
+    def __init__(self, recipe: RecipeLike) -> None:
         self.recipe, self.goal, self.smoothing = recipe, recipe.training.goal, recipe.training.label_smoothing
         self.higher_is_better = recipe.task.metrics[self.goal]
 

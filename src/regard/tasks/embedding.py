@@ -3,20 +3,18 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 from regard.config import option
 from regard.errors import RegardError
 from regard.examples.preparing import TOKENIZER
+from regard.examples.recipe_like import RecipeLike
 from regard.examples.sentences import Sentences
 from regard.models.bert import BertConfig, Encoder
 from regard.predict.embedding import Embedder, Pooling
 from regard.reporting import Progress
 from regard.tasks.contract import Task
 from regard.text import Tokenizer
-
-if TYPE_CHECKING:
-    from regard.recipe import Recipe
 
 
 @dataclass(frozen=True)
@@ -43,16 +41,16 @@ class EmbeddingConfig:
     def title(self) -> str:
         return self.kind
 
-    def check(self, recipe: "Recipe") -> None:
+    def check(self, recipe: RecipeLike) -> None:
         """Nothing is learned, so that nothing must go together."""
 
-    def prepare(self, recipe: "Recipe", home: Path | None, progress: Progress) -> Task:
+    def prepare(self, recipe: RecipeLike, home: Path | None, progress: Progress) -> Task:
         raise RegardError("the task embedding learns nothing; pretrain with the task pretraining, or fine-tune")
 
-    def build(self, recipe: "Recipe", entries: int) -> Encoder:
+    def build(self, recipe: RecipeLike, entries: int) -> Encoder:
         return cast(BertConfig, recipe.model).encoder(entries, self.head == "pooler")
 
-    def open(self, recipe: "Recipe", home: Path) -> Embedder:
+    def open(self, recipe: RecipeLike, home: Path) -> Embedder:
         tokenizer = Tokenizer.load(home / TOKENIZER)
         made = Embedder(self.build(recipe, tokenizer.size), Sentences(tokenizer, "line", "lines", ""), recipe)
         made.normalise = self.normalise

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from regard.evaluation.labels import require_packages
 from regard.examples.codec import Notes, Reader, Reading
 from regard.examples.features import Unit, UnitsView, padded
 from regard.examples.preparing import TOKENIZER
+from regard.examples.recipe_like import RecipeLike
 from regard.examples.vocabulary import single
 from regard.models.texts import Texts
 from regard.predict.options import texts_of
@@ -29,9 +30,6 @@ from regard.reporting import Progress
 from regard.tasks.contract import BaseTask
 from regard.tasks.recipe_checks import fits, refuse_sampling
 from regard.text import Tokenizer
-
-if TYPE_CHECKING:
-    from regard.recipe import Recipe
 
 TRAINING: dict[str, Any] = {  # as BERT is fine-tuned (Devlin 2019, A.3)
     "label_smoothing": 0.0,
@@ -75,7 +73,7 @@ class Finetuning:
     def title(self) -> str:
         return self.kind
 
-    def check(self, recipe: "Recipe") -> None:
+    def check(self, recipe: RecipeLike) -> None:
         if self.frozen and not recipe.training.init:
             raise ValueError("task.frozen leaves the body as training.init gives it, and training.init names nothing")
         if recipe.training.label_smoothing and not self.smooths:
@@ -136,16 +134,16 @@ class Finetuning:
 
     # --- from files to a task or a trained model ---------------------------------------------------------------
 
-    def model(self, recipe: "Recipe", reading: Reading) -> nn.Module:
+    def model(self, recipe: RecipeLike, reading: Reading) -> nn.Module:
         made = cast(Any, recipe.model)
         body = getattr(made, "body", made.build)(reading.tokenizer.size)
         return self.build(body, reading.labels)
 
-    def open(self, recipe: "Recipe", home: Path) -> Reader:
+    def open(self, recipe: RecipeLike, home: Path) -> Reader:
         reading = Reading.load(self, home)
         return self.reads(self.model(recipe, reading), reading, recipe)
 
-    def prepare(self, recipe: "Recipe", home: Path | None, progress: Progress) -> "FinetuningTask":
+    def prepare(self, recipe: RecipeLike, home: Path | None, progress: Progress) -> "FinetuningTask":
         require_packages(self.needs)
         try:
             refuse_sampling(recipe)  # here, since it changes nothing of a model that is trained
@@ -184,7 +182,7 @@ class Finetuning:
 
 class FinetuningTask(BaseTask):
     def __init__(
-        self, recipe: "Recipe", reading: Reading, train: Sequence[Any], valid: Sequence[Any], weights: np.ndarray
+        self, recipe: RecipeLike, reading: Reading, train: Sequence[Any], valid: Sequence[Any], weights: np.ndarray
     ) -> None:
         super().__init__(recipe)
         self.reading, self.settings, self.counted = reading, reading.settings, reading.settings.counted

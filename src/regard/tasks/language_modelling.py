@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from regard.evaluation.metrics import Metric, perplexity
 from regard.examples.blocks import BlocksView, Streams, along
 from regard.examples.document_encoder import Running
 from regard.examples.preparing import TOKENIZER, lines_of, prepared_documents, read_documents, tokenizer_for
+from regard.examples.recipe_like import RecipeLike
 from regard.examples.vocabulary import single
 from regard.examples.windows import Reach
 from regard.models.texts import Texts
@@ -28,9 +29,6 @@ from regard.reporting import Progress
 from regard.tasks.contract import BaseTask, Carry
 from regard.tasks.recipe_checks import fits, refuse_sampling
 from regard.text import Tokenizer
-
-if TYPE_CHECKING:
-    from regard.recipe import Recipe
 
 
 @dataclass(frozen=True)
@@ -78,17 +76,17 @@ class LanguageModellingConfig:
         seen = context or self.context or self.length
         return Reach(seen, stride or (seen if context or self.stride is None else self.stride))
 
-    def check(self, recipe: "Recipe") -> None:
+    def check(self, recipe: RecipeLike) -> None:
         refuse_sampling(recipe)
         fits(recipe, max(self.length, self.context or 0))
 
     # --- from files to a task or a trained model ---------------------------------------------------------------
 
-    def open(self, recipe: "Recipe", home: Path) -> Writer:
+    def open(self, recipe: RecipeLike, home: Path) -> Writer:
         running = Running(Tokenizer.load(home / TOKENIZER), self.documents)
         return Writer(cast(Any, recipe.model).build(running.size), running, recipe)
 
-    def prepare(self, recipe: "Recipe", home: Path | None, progress: Progress) -> "LanguageModellingTask":
+    def prepare(self, recipe: RecipeLike, home: Path | None, progress: Progress) -> "LanguageModellingTask":
         end = "" if self.documents == "line" else "\n"  # ends of lines are text, unless they end documents
 
         def learn() -> Tokenizer:
@@ -113,7 +111,7 @@ class LanguageModellingConfig:
 
 
 class LanguageModellingTask(BaseTask):
-    def __init__(self, recipe: "Recipe", running: Running, prepared: Prepared) -> None:
+    def __init__(self, recipe: RecipeLike, running: Running, prepared: Prepared) -> None:
         super().__init__(recipe)
         self.running, self.prepared, self.fingerprint = running, prepared, prepared.fingerprint
         self.settings = cast(LanguageModellingConfig, recipe.task)

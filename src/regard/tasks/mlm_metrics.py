@@ -17,6 +17,7 @@ from regard.evaluation.metrics import Metric
 from regard.examples.masked_lm import ExamplesView
 from regard.examples.masking import Masks
 from regard.examples.preparing import read_documents
+from regard.examples.recipe_like import RecipeLike
 from regard.examples.segments import Book
 from regard.examples.sentences import Sentences
 from regard.models.bert import MaskedLanguage
@@ -24,7 +25,6 @@ from regard.models.texts import Texts
 from regard.reporting import Progress
 
 if TYPE_CHECKING:
-    from regard.recipe import Recipe
     from regard.tasks.pretraining import PretrainingConfig
 
 
@@ -33,7 +33,7 @@ class HeldOut:
 
     ROWS = 32
 
-    def __init__(self, recipe: "Recipe", reader: Sentences, corpora: Sequence[Corpus], lines: int = 0) -> None:
+    def __init__(self, recipe: RecipeLike, reader: Sentences, corpora: Sequence[Corpus], lines: int = 0) -> None:
         self.recipe, self.reader, self.corpora = recipe, reader, corpora
         self.settings = cast("PretrainingConfig", recipe.task)
         self.book = self._book(lines)  # mistakes are told now, not at the first validation

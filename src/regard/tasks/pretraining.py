@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from regard.data.prepared import Prepared, weighted_index
 from regard.examples.masked_lm import ExamplesView
 from regard.examples.masking import Masking, Masks
 from regard.examples.preparing import TOKENIZER, lines_of, prepared_documents, tokenizer_for
+from regard.examples.recipe_like import RecipeLike
 from regard.examples.segments import Book, ExamplesConfig, Pairs
 from regard.examples.sentences import Sentences
 from regard.examples.vocabulary import single
@@ -31,9 +32,6 @@ from regard.tasks.contract import BaseTask
 from regard.tasks.mlm_metrics import HeldOut, guesses, measure
 from regard.tasks.recipe_checks import fits, refuse_sampling
 from regard.text import Tokenizer
-
-if TYPE_CHECKING:
-    from regard.recipe import Recipe
 
 
 @dataclass(frozen=True)
@@ -89,7 +87,7 @@ class PretrainingConfig:
         """What a measure depends on."""
         return f"length:{self.length}|{self.examples.kind}|sentences:{self.sentences}|masks:{self.masking}"
 
-    def check(self, recipe: "Recipe") -> None:
+    def check(self, recipe: RecipeLike) -> None:
         if recipe.text.kind == "sentencepiece":
             raise ValueError(
                 "text.kind sentencepiece has no [MASK]; learn a vocabulary (text.kind=bert), or take BERT's own"
@@ -107,18 +105,18 @@ class PretrainingConfig:
 
     # --- from files to a task or a trained model ---------------------------------------------------------------
 
-    def build(self, recipe: "Recipe", entries: int) -> MaskedLanguage:
+    def build(self, recipe: RecipeLike, entries: int) -> MaskedLanguage:
         model = cast(BertConfig, recipe.model)
         return model.pretraining(entries) if self.examples.follows else model.masked(entries)
 
     def reader(self, tokenizer: Tokenizer) -> Sentences:
         return Sentences(tokenizer, self.documents, self.sentences, self.unknown)
 
-    def open(self, recipe: "Recipe", home: Path) -> Filler:
+    def open(self, recipe: RecipeLike, home: Path) -> Filler:
         reader = self.reader(Tokenizer.load(home / TOKENIZER))
         return Filler(self.build(recipe, reader.size), reader, recipe)
 
-    def prepare(self, recipe: "Recipe", home: Path | None, progress: Progress) -> "PretrainingTask":
+    def prepare(self, recipe: RecipeLike, home: Path | None, progress: Progress) -> "PretrainingTask":
         def learn() -> Tokenizer:
             specials = () if recipe.text.kind == "bert" else ("<mask>",)
             given = lambda: (self._known(line) for line in lines_of(recipe, progress))  # noqa: E731
@@ -138,7 +136,7 @@ class PretrainingConfig:
 
 
 class PretrainingTask(BaseTask):
-    def __init__(self, recipe: "Recipe", reader: Sentences, prepared: Prepared) -> None:
+    def __init__(self, recipe: RecipeLike, reader: Sentences, prepared: Prepared) -> None:
         super().__init__(recipe)
         self.reader, self.prepared, self.fingerprint = reader, prepared, prepared.fingerprint
         self.settings = cast(PretrainingConfig, recipe.task)

@@ -1,15 +1,13 @@
 """What of a recipe does not go together, found before any file is read."""
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+from regard.examples.recipe_like import RecipeLike
 from regard.models.transformer import PositionsConfig
 from regard.tasks.guided_alignment import Guide
 
-if TYPE_CHECKING:
-    from regard.recipe import Recipe
 
-
-def check(recipe: "Recipe", guide: Guide | None) -> None:
+def check(recipe: RecipeLike, guide: Guide | None) -> None:
     """Raise ValueError, which names the key, where that is so in a recipe for translation."""
     if getattr(recipe.model, "share", None) == "all" and not recipe.text.shared:
         raise ValueError("model.share: all needs text.shared: true, since one matrix serves both languages")
@@ -25,7 +23,7 @@ def check(recipe: "Recipe", guide: Guide | None) -> None:
     fits(recipe, longest, longest)
 
 
-def fits(recipe: "Recipe", *lengths: int) -> None:
+def fits(recipe: RecipeLike, *lengths: int) -> None:
     """Raise ValueError where the model's choices cannot serve inputs of these lengths."""
     try:
         cast(Any, recipe.model).check(*lengths)
@@ -33,7 +31,7 @@ def fits(recipe: "Recipe", *lengths: int) -> None:
         raise ValueError(f"model.{error}" if str(error).startswith("position.") else f"model: {error}") from None
 
 
-def refuse_sampling(recipe: "Recipe") -> None:
+def refuse_sampling(recipe: RecipeLike) -> None:
     """Raise ValueError where the text section asks for what only translation does."""
     for key in ("dropout", "alpha"):
         if getattr(recipe.text, key, 0.0):
@@ -41,7 +39,7 @@ def refuse_sampling(recipe: "Recipe") -> None:
             raise ValueError(f"text.{key} draws pieces anew for every epoch, which the task {task} does not; write 0")
 
 
-def _guide(recipe: "Recipe") -> None:
+def _guide(recipe: RecipeLike) -> None:
     if not hasattr(recipe.model, "attention"):
         raise ValueError(f"task.guide teaches attention to the source, and the model {recipe.model.kind} has none")
     bare = [c for c in recipe.data.train if c.alignments is None]
@@ -52,7 +50,7 @@ def _guide(recipe: "Recipe") -> None:
         )
 
 
-def _trees(recipe: "Recipe") -> None:
+def _trees(recipe: RecipeLike) -> None:
     position, data = getattr(recipe.model, "position", None), recipe.data
     bare = [c for c in (*data.train, *data.valid, *data.test) if c.heads is None]
     if bare and isinstance(position, PositionsConfig) and "structural" in {p.kind for p in position.of("encoder")}:

@@ -6,7 +6,7 @@ that overlap, and a word gets the tag of the window in which it sees most on bot
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -19,14 +19,12 @@ from regard.errors import listed
 from regard.evaluation.labels import tag_metrics
 from regard.examples.codec import Notes, Reader, Reading
 from regard.examples.features import Unit, windows
+from regard.examples.recipe_like import RecipeLike
 from regard.models.heads import NOT_LEARNED, Tagger
 from regard.models.texts import Texts
 from regard.predict.arguments import checked
 from regard.reporting import Warn
 from regard.tasks.finetuning import Finetuning, defaults
-
-if TYPE_CHECKING:
-    from regard.recipe import Recipe
 
 
 class Entity(NamedTuple):
@@ -107,7 +105,7 @@ class TagConfig(Finetuning):
         if not 0 <= self.overlap < self.length - 2:
             raise ValueError(f"overlap must be from 0 to less than length - 2, not {self.overlap}")
 
-    def check(self, recipe: "Recipe") -> None:
+    def check(self, recipe: RecipeLike) -> None:
         super().check(recipe)
         if self.scheme == "plain" and recipe.training.goal not in ("accuracy", "loss"):
             raise ValueError(

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from regard.decoding import DecodingConfig
 from regard.errors import RegardError
 from regard.examples.pairs import COLUMNS, PairsView, read_heads, read_pairs
 from regard.examples.preparing import prepared_from
+from regard.examples.recipe_like import RecipeLike
 from regard.examples.vocabulary import Vocabulary
 from regard.models.batch import Pairs
 from regard.nn.record import Record
@@ -27,10 +28,6 @@ from regard.reporting import Progress
 from regard.tasks.contract import BaseTask, Carry
 from regard.tasks.guided_alignment import Guide
 from regard.tasks.recipe_checks import check
-
-if TYPE_CHECKING:
-    from regard.recipe import Recipe
-
 
 
 @dataclass(frozen=True)
@@ -57,18 +54,18 @@ class TranslationConfig:
     def title(self) -> str:
         return f"{self.kind} {self.source}→{self.target}"
 
-    def check(self, recipe: "Recipe") -> None:
+    def check(self, recipe: RecipeLike) -> None:
         check(recipe, self.guide)
 
-    def build(self, recipe: "Recipe", vocabulary: Vocabulary) -> nn.Module:
+    def build(self, recipe: RecipeLike, vocabulary: Vocabulary) -> nn.Module:
         return cast(Any, recipe.model).build(vocabulary.source.size, vocabulary.target.size)  # type: ignore[no-any-return]
 
-    def open(self, recipe: "Recipe", home: Path) -> Translator:
+    def open(self, recipe: RecipeLike, home: Path) -> Translator:
         """The trained model of a folder, with weights still to be loaded."""
         vocabulary = Vocabulary.load(home / "tokenizer", self.languages)
         return Translator(self.build(recipe, vocabulary), vocabulary, recipe)
 
-    def prepare(self, recipe: "Recipe", home: Path | None, progress: Progress) -> "TranslationTask":
+    def prepare(self, recipe: RecipeLike, home: Path | None, progress: Progress) -> "TranslationTask":
         """Tokenizers, those of `home` or else trained, and the training data in its prepared form."""
         for corpus in [*recipe.data.train, *recipe.data.valid, *recipe.data.test]:
             files(corpus, self.languages)  # all must be there before hours are spent on some
@@ -97,7 +94,7 @@ class TranslationConfig:
 
 
 class TranslationTask(BaseTask):
-    def __init__(self, recipe: "Recipe", vocabulary: Vocabulary, prepared: Prepared) -> None:
+    def __init__(self, recipe: RecipeLike, vocabulary: Vocabulary, prepared: Prepared) -> None:
         super().__init__(recipe)
         self.vocabulary, self.prepared, self.fingerprint = vocabulary, prepared, prepared.fingerprint
         self.settings = cast(TranslationConfig, recipe.task)
