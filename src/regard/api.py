@@ -64,7 +64,7 @@ def load(folder: str | Path, device: str = "auto", precision: str = "float32") -
         raise RegardError(
             f"{folder}: training has not finished; resume it, or give {home / 'last'}, its last checkpoint"
         )
-    made: Any = recipe.task.open(recipe, home)
+    made: Any = recipe.task.load_predictor(recipe, home)
     load_weights(made.model, read_whole(weights, "model"), weights / WEIGHTS)
     made.model.to(chosen).eval()
     made.precision, made.run = precision, weights

@@ -13,7 +13,7 @@ import regard
 from regard import config
 from regard.cli.interop import bring_in, send_out
 from regard.errors import RegardError
-from regard.examples.codec import Reading
+from regard.examples.codec import ExampleCodec
 from regard.interop.bert_folder import import_bert
 from regard.io import run_folder as folder
 from regard.io.tensors import weights_of, write_tensors
@@ -218,9 +218,9 @@ def make(home: Path, task: dict[str, Any], labels: list[str] | None = None, **ke
     said = {"task": {"length": 16} | task, "data": {}, "text": {"kind": "bert", "size": len(PIECES)}}
     recipe = config.parse(Recipe, said | {"model": {"kind": "bert"} | sizes | keys})
     tokenizer, settings = bert_tokenizer(PIECES, True, "here"), recipe.task
-    Reading(settings, tokenizer, labels or []).save(home)  # type: ignore[arg-type]
+    ExampleCodec(settings, tokenizer, labels or []).save(home)  # type: ignore[arg-type]
     (home / folder.CONFIG).write_text(config.dump(recipe), encoding="utf-8")
-    model = settings.open(recipe, home).model
+    model = settings.load_predictor(recipe, home).model
     with torch.no_grad():
         for p in model.parameters():
             p.add_(0.3 * torch.randn_like(p))

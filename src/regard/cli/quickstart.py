@@ -14,7 +14,7 @@ def quickstart(out: Path, device: str) -> None:
     from regard.cli.translate import print_metrics
     from regard.data.grammar import pairs
     from regard.run import train
-    from regard.tasks.translation import evaluate
+    from regard.tasks.translation import evaluate_translation
 
     console = Console()
     began = time.monotonic()
@@ -28,7 +28,7 @@ def quickstart(out: Path, device: str) -> None:
     if not outcome.finished:
         raise SystemExit(outcome.exit_code)
     translator = load(out, device)
-    report = evaluate(translator, recipe.data.test)
+    report = evaluate_translation(translator, recipe.data.test)
     print_metrics(report, console)
     _show(
         console,

@@ -208,11 +208,11 @@ def evaluate(
         raise RegardError(f"--split is {split!r}; write {' or '.join(SPLITS)}")
     made = _together(opener(run, device), others, device, opener)
     task, given = made.recipe.task, {name: value for name, value in given.items() if value is not None}
-    strange = [name for name in given if name not in task.asks]
+    strange = [name for name in given if name not in task.evaluate_options]
     if strange:
         raise RegardError(
             f"--{strange[0]} means nothing to a model of the task {task.kind}; "
-            f"it takes {', '.join(f'--{name}' for name in ('split', *task.asks))}"
+            f"it takes {', '.join(f'--{name}' for name in ('split', *task.evaluate_options))}"
         )
     with bar("Measuring") as tell:
         report = task.evaluate(made, split, given, lambda what, n, of: tell(n, of))

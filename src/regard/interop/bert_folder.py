@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from regard import config
 from regard.errors import RegardError, telling
-from regard.examples.codec import Reader, Reading
+from regard.examples.codec import ExampleCodec, Reader
 from regard.examples.preparing import TOKENIZER
 from regard.interop import bert
 from regard.interop.checkpoint import Checkpoint, Imported
@@ -24,7 +24,7 @@ from regard.io.tensors import weights_of, write_tensors
 from regard.models.bert import BertConfig
 from regard.predict.embedding import Embedder
 from regard.recipe import Recipe
-from regard.tasks.finetuning import Finetuning
+from regard.tasks.finetuning import FinetuningConfig
 from regard.text import Tokenizer
 from regard.text.pretrained import bert_tokenizer, read_bert_vocabulary
 
@@ -73,10 +73,10 @@ def read(checkpoint: Checkpoint) -> Imported:
 def _module(recipe: Recipe, tokenizer: Tokenizer, said: Mapping[str, Any]) -> tuple[nn.Module, Callable[[Path], None]]:
     """The model, and what puts its vocabulary and labels into a folder."""
     task: Any = recipe.task
-    if isinstance(task, Finetuning):
+    if isinstance(task, FinetuningConfig):
         names = {int(n): name for n, name in said.get("id2label", {}).items()}
-        reading = Reading(task, tokenizer, [names[n] for n in sorted(names)])
-        return task.model(recipe, reading), reading.save
+        codec = ExampleCodec(task, tokenizer, [names[n] for n in sorted(names)])
+        return task.build_model(recipe, codec), codec.save
     return task.build(recipe, tokenizer.size), lambda out: tokenizer.save(out / TOKENIZER)
 
 

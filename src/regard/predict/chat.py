@@ -13,7 +13,7 @@ from regard.decoding.stream import Stream
 from regard.errors import RegardError, listed
 from regard.evaluation.metrics import Metric, distinct, perplexity, text_metrics
 from regard.examples.batching import by_length
-from regard.examples.dialogues import Turns, form_of
+from regard.examples.dialogues import DialogueEncoder, dialogue_format
 from regard.examples.recipe_like import RecipeLike
 from regard.nn.record import Record
 from regard.predict.arguments import checked
@@ -42,11 +42,11 @@ class ReplyOptions(SearchOptions, total=False):
 class Talker:
     """`regard.load(folder)` gives one of these for a model of the task chat."""
 
-    def __init__(self, model: nn.Module, turns: Turns, recipe: RecipeLike) -> None:
+    def __init__(self, model: nn.Module, turns: DialogueEncoder, recipe: RecipeLike) -> None:
         self.model, self.turns, self.recipe = model, turns, recipe
         self.task = cast("ChatConfig", recipe.task)
         t = self.tokenizer = turns.tokenizer
-        self.form = form_of(self.task, recipe.model.kind, t)
+        self.form = dialogue_format(self.task, recipe.model.kind, t)
         self.symbols = Symbols(t.bos, t.eos, tuple({t.pad, t.bos} - {t.eos}))
 
     @property
@@ -81,7 +81,7 @@ class Talker:
         context = len(prompt) + limit + 1  # it is read once
         model = cast(Generator, self.model)
         stream = Stream(model, self._read, [prompt], limit, context, self.symbols, choose)
-        speech = Speech(self.turns.text, [])
+        speech = Speech(self.turns.decode, [])
         for _, token, _ in stream:
             if piece := speech.add(token) if token != self.symbols.eos else "":
                 yield piece
@@ -108,7 +108,7 @@ class Talker:
                 self._read([prompts[n][0] for n in rows]), [prompts[n][1] for n in rows], [keys[n] for n in rows]
             )
             for n, (best, *_) in zip(rows, engine.decode(feed, self.symbols, decoding), strict=True):
-                found[n] = Reply(self.turns.text(best.tokens).strip(), best.log_probability, best.tokens)
+                found[n] = Reply(self.turns.decode(best.tokens).strip(), best.log_probability, best.tokens)
             done += len(rows)
             if progress:
                 progress("Replying", done, len(prompts))
@@ -141,7 +141,7 @@ class Talker:
         return self.form.prompt(ids, decoding.limit(self.task.length))
 
     def _read(self, prompts: list[list[int]]) -> Any:
-        return self.form.read(prompts).to(self.device)
+        return self.form.collate_prompts(prompts).to(self.device)
 
     # --- looking -----------------------------------------------------------------------------------------------
 
@@ -155,7 +155,7 @@ class Talker:
         prompt, _ = self._prompt(history, Greedy(max_ratio=0.0, max_extra=len(said) + 1))
         record, was_training = Record(("cross", "decoder")), self.model.training
         self.model.eval()
-        batch = self.form.read([prompt]).to(self.device)
+        batch = self.form.collate_prompts([prompt]).to(self.device)
         state = cast(Any, self.model).start(batch, len(said) + 1, record)
         record.begin()
         tokens = torch.cat([batch.first(t.bos), torch.tensor([said], dtype=torch.long, device=self.device)], 1)
@@ -177,7 +177,7 @@ class Talker:
 @torch.inference_mode()
 def forced(talker: Talker, dialogues: Sequence[Sequence[str]], batch_tokens: int = 8192) -> tuple[float, int]:
     """The negative log-likelihood of all that the task learns of these dialogues, and how many tokens that is."""
-    examples = talker.form.examples(talker.turns.rows(["\n".join(turns) for turns in dialogues]))
+    examples = talker.form.examples(talker.turns.encode_rows(["\n".join(turns) for turns in dialogues]))
     view: Any = talker.form.view(examples, np.arange(len(examples.row)))
     model, was_training, total, count = talker.model, talker.model.training, 0.0, 0
     model.eval()

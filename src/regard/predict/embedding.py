@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from regard.errors import RegardError, listed
 from regard.examples.batching import by_length
+from regard.examples.document_encoder import SentenceEncoder
 from regard.examples.recipe_like import RecipeLike
-from regard.examples.sentences import Sentences
 from regard.models.bert import Bert
 from regard.models.texts import Texts, texts
 from regard.predict.arguments import checked, warn_caller
@@ -25,7 +25,7 @@ class Embedder:
 
     normalise = False  # unless the task says so
 
-    def __init__(self, model: nn.Module, reader: Sentences, recipe: RecipeLike) -> None:
+    def __init__(self, model: nn.Module, reader: SentenceEncoder, recipe: RecipeLike) -> None:
         self.model, self.reader, self.recipe = model, reader, recipe
         self.tokenizer = reader.tokenizer
         self.pooling: Pooling = cast(Any, recipe.task).pooling

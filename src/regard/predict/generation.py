@@ -11,9 +11,9 @@ from torch import nn
 from regard.data.documents import ended
 from regard.decoding import Beam, DecodingConfig, Drawn, Engine, Feed, Generator, Sample, Stream, Symbols, likeliest
 from regard.errors import RegardError, listed
-from regard.examples.document_encoder import Running
+from regard.examples.document_encoder import DocumentEncoder
 from regard.examples.recipe_like import RecipeLike
-from regard.examples.windows import Reach
+from regard.examples.windows import SlidingWindow
 from regard.models.texts import texts
 from regard.predict.arguments import checked, warn_caller
 from regard.predict.detokenizer import Speech
@@ -44,7 +44,7 @@ class Piece(NamedTuple):
 class Writer:
     """`regard.load(folder)` gives one of these for a language model."""
 
-    def __init__(self, model: nn.Module, running: Running, recipe: RecipeLike) -> None:
+    def __init__(self, model: nn.Module, running: DocumentEncoder, recipe: RecipeLike) -> None:
         self.model, self.running, self.recipe = model, running, recipe
         self.tokenizer = running.tokenizer
         t, end = running.tokenizer, running.end
@@ -129,7 +129,7 @@ class Writer:
         self.model.eval()
         model, end = cast(Generator, self.model), self.symbols.eos
         stream = Stream(model, self._read, prompts, limit, self.context, self.symbols, choose)
-        speeches, totals = [Speech(self.running.text, ids, stop) for _ in prompts], [0.0] * count
+        speeches, totals = [Speech(self.running.decode, ids, stop) for _ in prompts], [0.0] * count
 
         def whole(row: int, how: Literal["end", "stop", "limit"]) -> Continuation:
             return Continuation(speeches[row].text, totals[row], how, stream.histories[row][len(ids) :])
@@ -169,7 +169,7 @@ class Writer:
         (found,) = engine.decode(feed, self.symbols, decoding, count)
         made = []
         for hypothesis in found:
-            speech = Speech(self.running.text, ids, stop)
+            speech = Speech(self.running.decode, ids, stop)
             for token in hypothesis.tokens:
                 if not speech.stopped:
                     speech.add(token)
@@ -204,11 +204,11 @@ class Writer:
     # --- scoring -----------------------------------------------------------------------------------------------
 
     @checked
-    def score(self, given: Sequence[str], reach: Reach | None = None) -> list[tuple[float, int]]:
+    def score(self, given: Sequence[str], window: SlidingWindow | None = None) -> list[tuple[float, int]]:
         """For each text, as a document of its own: its log-probability and its tokens, ends of lines included."""
         listed(given, "score([text])")
         rows = self.running.encode_batch([ended(text) for text in given])
-        found = negative_log_likelihoods(self.model, rows, reach or self.task.reach(), self._never())
+        found = negative_log_likelihoods(self.model, rows, window or self.task.sliding_window(), self._never())
         return [(-nll, count) for nll, count in found]
 
     def rows(self, documents: Sequence[str]) -> list[np.ndarray]:
@@ -216,7 +216,9 @@ class Writer:
         rows = [np.array(row, dtype=np.int64) for row in self.running.encode_batch(documents)]
         return [np.concatenate(rows)] if self.task.boundaries == "marked" else rows
 
-    def total(self, rows: Sequence[np.ndarray], reach: Reach, progress: Progress | None = None) -> tuple[float, int]:
+    def total(
+        self, rows: Sequence[np.ndarray], window: SlidingWindow, progress: Progress | None = None
+    ) -> tuple[float, int]:
         """The negative log-likelihood of rows of tokens, and how many they are, what opens a document aside."""
         size = sum(map(len, rows))
 
@@ -224,7 +226,7 @@ class Writer:
             if progress:
                 progress("Measuring", done, size)
 
-        found = negative_log_likelihoods(self.model, rows, reach, self._never(), told)
+        found = negative_log_likelihoods(self.model, rows, window, self._never(), told)
         return sum(nll for nll, _ in found), sum(count for _, count in found)
 
     def _never(self) -> int | None:

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from regard.examples.windows import Reach, Window
+from regard.examples.windows import SlidingWindow, TokenWindow
 from regard.models.batch import Packed
 from regard.models.texts import Texts
 
@@ -19,7 +19,7 @@ SCORES = {"cpu": 1 << 25, "cuda": 1 << 28}  # scores of words that exist at once
 def negative_log_likelihoods(
     model: nn.Module,
     rows: Sequence[Sequence[int] | np.ndarray],
-    reach: Reach,
+    window: SlidingWindow,
     never: int | None = None,
     told: Callable[[int], None] | None = None,
 ) -> list[tuple[float, int]]:
@@ -28,10 +28,10 @@ def negative_log_likelihoods(
     `told` is given the number of tokens that are done.
     """
     weight = next(model.parameters())
-    windows = [w for n, row in enumerate(rows) for w in reach.windows(n, len(row))]
+    windows = [w for n, row in enumerate(rows) for w in window.windows(n, len(row))]
     windows.sort(key=lambda w: w.begin - w.end)  # like lengths together: only the last batch of each has padding
     entries = len(cast(Any, model).output.weight)
-    budget = max(reach.context, SCORES.get(weight.device.type, 1 << 25) // entries)
+    budget = max(window.context, SCORES.get(weight.device.type, 1 << 25) // entries)
     totals, counts, done = np.zeros(len(rows)), np.zeros(len(rows), dtype=np.int64), 0
     was_training = model.training
     model.eval()
@@ -54,7 +54,7 @@ def negative_log_likelihoods(
 
 
 def _batch(
-    windows: Sequence[Window], rows: Sequence[Sequence[int] | np.ndarray], never: int | None
+    windows: Sequence[TokenWindow], rows: Sequence[Sequence[int] | np.ndarray], never: int | None
 ) -> tuple[Texts, np.ndarray]:
     """The windows as a batch, and the row that each of its labels belongs to."""
     ids, real = Packed.of([rows[w.row][w.begin : w.end] for w in windows]).padded(0)

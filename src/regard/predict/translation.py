@@ -16,9 +16,9 @@ from regard.decoding.engine import quiet
 from regard.errors import RegardError, listed
 from regard.evaluation import Metric, text_metrics
 from regard.evaluation.metrics import perplexity
-from regard.examples.batching import batches, by_length, lanes
+from regard.examples.batching import batches, by_length, slot_groups
+from regard.examples.pairs import Heads, check_trees, piece_trees
 from regard.examples.recipe_like import RecipeLike
-from regard.examples.trees import Heads, check, trees
 from regard.examples.vocabulary import Vocabulary
 from regard.models.batch import Packed, Pairs, pairs, sources
 from regard.nn.dispatch import autocast_dtype
@@ -204,7 +204,7 @@ class Translator:
         was_training = self.model.training
         self.model.eval()
         # what is recorded cannot be refilled: such lines go batch by batch
-        for rows, room in (batches if places else lanes)([len(row) for row in ids], budget):
+        for rows, room in (batches if places else slot_groups)([len(row) for row in ids], budget):
             feed = asked.added(self._feed(ids, rows, room, [limits[row] for row in rows], heads), rows)
             searched = self._search(feed, [keys[row] for row in rows], decoding, count, places, told)
             for row, hypotheses in zip(rows, searched, strict=True):
@@ -301,7 +301,7 @@ class Translator:
         long, heads, warn = options.get("long", "truncate"), options.get("heads"), options.get("warn") or warn_caller
         ids = self.vocabulary.source.encode_batch(list(lines))
         if heads is not None:
-            check(heads, ids, self.vocabulary.source, before)
+            check_trees(heads, ids, self.vocabulary.source, before)
         if (unknown := options.get("unknown")) is not None:
             unknown += unknown_lines(lines, ids, self.vocabulary.source)
         over = [n for n, row in enumerate(ids) if len(row) > limit]
@@ -318,7 +318,7 @@ class Translator:
     def _tree(self, heads: Heads | None, ids: list[list[int]], rows: list[int]) -> Tree | None:
         if heads is None:
             return None
-        return trees([heads[row] for row in rows], [ids[row] for row in rows], self.vocabulary.source)
+        return piece_trees([heads[row] for row in rows], [ids[row] for row in rows], self.vocabulary.source)
 
     def _texts(self, rows: Sequence[Sequence[int]], form: Form) -> list[str]:
         target, language = self.vocabulary.target, self.languages[1]
@@ -341,7 +341,7 @@ class Translator:
         source = v.source.encode_batch([s for s, _ in given])
         target = v.target.encode_batch([t for _, t in given])
         if heads is not None:
-            check(heads, source, v.source, before)
+            check_trees(heads, source, v.source, before)
         result: list[tuple[float, int]] = [(0.0, 0)] * len(given)
         was_training = self.model.training
         self.model.eval()

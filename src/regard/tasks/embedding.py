@@ -1,4 +1,4 @@
-"""A BERT that was taught elsewhere and has no head for words: texts in, vectors out. Nothing is learned here."""
+"""Embedding: an imported encoder without a language-modelling head; it makes vectors of texts. Nothing is trained."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,9 +7,9 @@ from typing import Any, ClassVar, Literal, cast
 
 from regard.config import option
 from regard.errors import RegardError
+from regard.examples.document_encoder import SentenceEncoder
 from regard.examples.preparing import TOKENIZER
 from regard.examples.recipe_like import RecipeLike
-from regard.examples.sentences import Sentences
 from regard.models.bert import BertConfig, Encoder
 from regard.predict.embedding import Embedder, Pooling
 from regard.reporting import Progress
@@ -29,7 +29,7 @@ class EmbeddingConfig:
         "training": {"goal": "loss", "label_smoothing": 0.0},
         "decoding": {"kind": "greedy"},
     }
-    asks: ClassVar[tuple[str, ...]] = ()
+    evaluate_options: ClassVar[tuple[str, ...]] = ()
 
     kind: Literal["embedding"] = "embedding"
     length: int = option(512, "places of a text that are read, [CLS] and [SEP] included")
@@ -42,7 +42,7 @@ class EmbeddingConfig:
         return self.kind
 
     def check(self, recipe: RecipeLike) -> None:
-        """Nothing is learned, so that nothing must go together."""
+        """Nothing is trained, so that nothing must go together."""
 
     def prepare(self, recipe: RecipeLike, home: Path | None, progress: Progress) -> Task:
         raise RegardError("the task embedding learns nothing; pretrain with the task pretraining, or fine-tune")
@@ -50,13 +50,15 @@ class EmbeddingConfig:
     def build(self, recipe: RecipeLike, entries: int) -> Encoder:
         return cast(BertConfig, recipe.model).encoder(entries, self.head == "pooler")
 
-    def open(self, recipe: RecipeLike, home: Path) -> Embedder:
+    def load_predictor(self, recipe: RecipeLike, home: Path) -> Embedder:
         tokenizer = Tokenizer.load(home / TOKENIZER)
-        made = Embedder(self.build(recipe, tokenizer.size), Sentences(tokenizer, "line", "lines", ""), recipe)
-        made.normalise = self.normalise
-        return made
+        predictor = Embedder(
+            self.build(recipe, tokenizer.size), SentenceEncoder(tokenizer, "line", "lines", ""), recipe
+        )
+        predictor.normalise = self.normalise
+        return predictor
 
     def evaluate(
-        self, made: Embedder, split: str | None, given: Mapping[str, Any], progress: Progress | None = None
+        self, predictor: Embedder, split: str | None, options: Mapping[str, Any], progress: Progress | None = None
     ) -> dict[str, Any]:
         raise RegardError("a model of the task embedding has no measure of its own")

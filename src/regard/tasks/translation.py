@@ -1,6 +1,6 @@
-"""Translation: pairs of sentences in, a model that says the second when it reads the first."""
+"""Translation: the target of a sentence pair is learned, given the source."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, cast
@@ -17,7 +17,7 @@ from regard.data.readers import files
 from regard.decoding import DecodingConfig
 from regard.errors import RegardError
 from regard.examples.pairs import COLUMNS, PairsView, read_heads, read_pairs
-from regard.examples.preparing import prepared_from
+from regard.examples.preparing import prepare_corpora
 from regard.examples.recipe_like import RecipeLike
 from regard.examples.vocabulary import Vocabulary
 from regard.models.batch import Pairs
@@ -26,25 +26,27 @@ from regard.predict.options import split_of, with_beam
 from regard.predict.translation import Translator
 from regard.reporting import Progress
 from regard.tasks.contract import BaseTask, Carry
-from regard.tasks.guided_alignment import Guide
-from regard.tasks.recipe_checks import check
+from regard.tasks.guided_alignment import GuidedAlignment
+from regard.tasks.recipe_checks import check_translation
 
 
 @dataclass(frozen=True)
 class TranslationConfig:
-    """Pairs of sentences: the second is said when the first is read."""
+    """Pairs of sentences: the second is predicted from the first."""
 
     models: ClassVar[tuple[str, ...]] = ("transformer", "rnn", "conv", "bytenet")
     metrics: ClassVar[dict[str, bool]] = {
         "bleu": True, "chrf": True, "ter": False, "exact_match": True, "loss": False, "perplexity": False,
     }  # fmt: skip
     defaults: ClassVar[dict[str, Any]] = {}  # those of the sections themselves
-    asks: ClassVar[tuple[str, ...]] = ("source", "reference", "heads", "beam")
+    evaluate_options: ClassVar[tuple[str, ...]] = ("source", "reference", "heads", "beam")
 
     kind: Literal["translation"] = "translation"
     source: str = option("en", "language of the source, as a code")
     target: str = option("de", "language of the target; it picks BLEU's tokeniser")
-    guide: Guide | None = option(None, "teach attention to the source by the alignments given with the corpora")
+    guide: GuidedAlignment | None = option(
+        None, "teach attention to the source by the alignments given with the corpora"
+    )
 
     @property
     def languages(self) -> tuple[str, str]:
@@ -55,13 +57,12 @@ class TranslationConfig:
         return f"{self.kind} {self.source}→{self.target}"
 
     def check(self, recipe: RecipeLike) -> None:
-        check(recipe, self.guide)
+        check_translation(recipe, self.guide)
 
     def build(self, recipe: RecipeLike, vocabulary: Vocabulary) -> nn.Module:
-        return cast(Any, recipe.model).build(vocabulary.source.size, vocabulary.target.size)  # type: ignore[no-any-return]
+        return recipe.model.build(vocabulary.source.size, vocabulary.target.size)
 
-    def open(self, recipe: RecipeLike, home: Path) -> Translator:
-        """The trained model of a folder, with weights still to be loaded."""
+    def load_predictor(self, recipe: RecipeLike, home: Path) -> Translator:
         vocabulary = Vocabulary.load(home / "tokenizer", self.languages)
         return Translator(self.build(recipe, vocabulary), vocabulary, recipe)
 
@@ -73,15 +74,17 @@ class TranslationConfig:
             vocabulary = Vocabulary.load(home / "tokenizer", self.languages)
         else:
             vocabulary = Vocabulary.train(recipe, self.languages, progress)
-        read_heads(recipe.data.test, self.languages, vocabulary.source)  # a mistake in it is told now, not in the end
+        read_heads(
+            recipe.data.test, self.languages, vocabulary.source
+        )  # a mistake in it is an error now, not in the end
         sides, keep_text = dict(zip(COLUMNS, vocabulary, strict=True)), vocabulary.samples
-        prepared = prepared_from(recipe, sides, "lines", progress, keep_text=keep_text, languages=self.languages)
+        prepared = prepare_corpora(recipe, sides, "lines", progress, keep_text=keep_text, languages=self.languages)
         return TranslationTask(recipe, vocabulary, prepared)
 
     def evaluate(
-        self, made: Translator, split: str | None, given: Mapping[str, Any], progress: Progress | None = None
+        self, predictor: Translator, split: str | None, options: Mapping[str, Any], progress: Progress | None = None
     ) -> dict[str, Any]:
-        corpora, source, reference, heads = [], *(given.get(key) for key in ("source", "reference", "heads"))
+        corpora, source, reference, heads = [], *(options.get(key) for key in ("source", "reference", "heads"))
         if (source is None) != (reference is None):
             raise RegardError("--source and --reference belong together")
         if heads is not None and source is None:
@@ -89,8 +92,10 @@ class TranslationConfig:
         if source is not None:
             corpora = [Corpus(source=str(source), target=str(reference), heads=str(heads) if heads else None)]
         else:
-            corpora = split_of(made.recipe, split, "give --source and --reference")
-        return evaluate(made, corpora, progress, with_beam(made.recipe.decoding, given.get("beam")))
+            corpora = split_of(predictor.recipe, split, "give --source and --reference")
+        return evaluate_translation(
+            predictor, corpora, progress, with_beam(predictor.recipe.decoding, options.get("beam"))
+        )
 
 
 class TranslationTask(BaseTask):
@@ -101,7 +106,7 @@ class TranslationTask(BaseTask):
         self.valid = read_pairs(recipe.data.valid, self.languages)
         self.valid_heads = read_heads(recipe.data.valid, self.languages, vocabulary.source)
         longest = recipe.data.filters.max_length
-        self._segments = _Segments(vocabulary, prepared, longest) if vocabulary.samples else None
+        self._sampled = _SampledSegmentation(vocabulary, prepared, longest) if vocabulary.samples else None
 
     @property
     def languages(self) -> tuple[str, str]:
@@ -110,15 +115,15 @@ class TranslationTask(BaseTask):
     def report(self) -> list[str]:
         encoded = self.vocabulary.source.encode_batch([s for s, _ in self.valid])
         cut = sum(len(ids) > self.recipe.data.filters.max_length for ids in encoded)
-        said = [f"validation data: {cut:,} source lines are cut when translated"] if cut else []
-        return self.prepared.report_lines() + said
+        cut_lines = [f"validation data: {cut:,} source lines are cut when translated"] if cut else []
+        return self.prepared.report_lines() + cut_lines
 
     def build_model(self) -> nn.Module:
         return self.settings.build(self.recipe, self.vocabulary)
 
     def view(self, seed: int, epoch: int) -> "PairsView":
         rows = weighted_index(self.prepared, seed, epoch)
-        columns: Any = self._segments.draw(seed, epoch) if self._segments else self.prepared.columns
+        columns: Any = self._sampled.draw(seed, epoch) if self._sampled else self.prepared.columns
         return PairsView(self.vocabulary, columns["source"], columns["target"], rows, self.prepared.beside)
 
     def loss(self, model: nn.Module, batch: Pairs, carry: Carry) -> tuple[Tensor, Carry]:
@@ -129,7 +134,7 @@ class TranslationTask(BaseTask):
             loss = loss + guide.weight * guide.loss(record, batch.links)
         return loss, carry
 
-    def fixed(self, model: nn.Module, batch: Pairs) -> Pairs | None:
+    def static_batch(self, model: nn.Module, batch: Pairs) -> Pairs | None:
         takes = getattr(model, "takes_packed", None)
         return batch.fixed() if takes and batch.links is None and takes(batch) else None
 
@@ -146,54 +151,54 @@ class TranslationTask(BaseTask):
         return Translator(model, self.vocabulary, self.recipe)
 
     def validate(self, model: nn.Module, device: torch.device, progress: Progress | None = None) -> dict[str, float]:
-        """Loss and perplexity under teacher forcing, then the text metrics of what the model says by itself."""
+        """Loss and perplexity under teacher forcing, then the text metrics of translations."""
         if not self.valid:
             return {}
         settings = self.recipe.training.validation
-        chosen, heads = self.valid[: settings.lines or None], self.valid_heads
+        pairs, heads = self.valid[: settings.lines or None], self.valid_heads
         heads = heads and heads[: settings.lines or None]
         translator = self.translator(model)
-        result = translator.forced(chosen, heads)
+        result = translator.forced(pairs, heads)
         if settings.decode:
-            sources, quiet = [s for s, _ in chosen], lambda sentence: None  # the report has said what is cut
+            sources, quiet = [s for s, _ in pairs], lambda message: None  # the report has said what is cut
             outputs = translator.translate(
                 sources, settings.decoding, form="prepared", progress=progress, warn=quiet, heads=heads
             )
             full = self.goal not in ("bleu", "loss", "perplexity")
-            metrics = translator.measure(outputs, chosen, full)
+            metrics = translator.measure(outputs, pairs, full)
             result |= {name: metric.value for name, metric in metrics.items()}
         return result
 
-    def measure(self, model: nn.Module, split: str, progress: Progress | None = None) -> dict[str, Any]:
-        """The full measure of a finished model, as JSON: text metrics with signatures, loss and perplexity."""
-        corpora = getattr(self.recipe.data, split)
-        return evaluate(self.translator(model), corpora, progress) if corpora else {}
+    def evaluate_corpora(
+        self, model: nn.Module, corpora: Sequence[Corpus], progress: Progress | None = None
+    ) -> dict[str, Any]:
+        return evaluate_translation(self.translator(model), corpora, progress)
 
     def save(self, folder: Path) -> None:
         self.vocabulary.save(folder / "tokenizer")
 
 
-def evaluate(
+def evaluate_translation(
     translator: Translator,
-    corpora: list[Corpus],
+    corpora: Sequence[Corpus],
     progress: Progress | None = None,
     decoding: DecodingConfig | None = None,
 ) -> dict[str, Any]:
-    """Every metric of translating these corpora, as JSON; for the embedded corpus, also how many pronouns are right."""
+    """Every metric of translating these corpora, as JSON; for the embedded corpus, also the accuracy of pronouns."""
     languages = translator.languages
-    given, heads = read_pairs(corpora, languages), read_heads(corpora, languages, translator.vocabulary.source)
+    pairs, heads = read_pairs(corpora, languages), read_heads(corpora, languages, translator.vocabulary.source)
     notes: list[str] = []
     outputs = translator.translate(
-        [s for s, _ in given], decoding, form="prepared", progress=progress, warn=notes.append, heads=heads
+        [s for s, _ in pairs], decoding, form="prepared", progress=progress, warn=notes.append, heads=heads
     )
-    result: dict[str, Any] = {name: metric.json() for name, metric in translator.measure(outputs, given).items()}
-    result |= {name: {"value": value} for name, value in translator.forced(given, heads).items()}
+    result: dict[str, Any] = {name: metric.json() for name, metric in translator.measure(outputs, pairs).items()}
+    result |= {name: {"value": value} for name, value in translator.forced(pairs, heads).items()}
     if all((corpus.set or "").startswith("embedded:") for corpus in corpora):
         result["pronouns"] = {"value": _pronouns(corpora, outputs)}
-    return {"data": [corpus.name for corpus in corpora], "lines": len(given), "metrics": result, "notes": notes}
+    return {"data": [corpus.name for corpus in corpora], "lines": len(pairs), "metrics": result, "notes": notes}
 
 
-def _pronouns(corpora: list[Corpus], outputs: list[str]) -> float:
+def _pronouns(corpora: Sequence[Corpus], outputs: Sequence[str]) -> float:
     """Percentage of the recorded pronouns whose German form is right."""
     from regard.data.grammar import pairs, pronouns_right
 
@@ -202,8 +207,8 @@ def _pronouns(corpora: list[Corpus], outputs: list[str]) -> float:
     return round(100 * sum(right for right, _ in counts) / max(1, sum(total for _, total in counts)), 4)
 
 
-class _Segments:
-    """Text cut anew for every epoch (BPE-dropout, Unigram sampling): a function of (seed, epoch)."""
+class _SampledSegmentation:
+    """Segmentations sampled for every epoch (BPE-dropout, Unigram sampling): a function of (seed, epoch)."""
 
     def __init__(self, vocabulary: Vocabulary, prepared: Prepared, longest: int) -> None:
         self.parts, self.longest = {}, longest
