@@ -21,7 +21,7 @@ from regard.examples.vocabulary import load_or_train_tokenizer
 from regard.predict.chat import Talker, measure
 from regard.predict.options import texts_of, with_beam
 from regard.reporting import Progress
-from regard.tasks.contract import BaseTask
+from regard.tasks.contract import EncodedTask
 from regard.tasks.recipe_checks import check_lengths, check_no_sampling
 from regard.text import Tokenizer
 
@@ -102,10 +102,10 @@ class ChatConfig:
         return evaluate_chat(predictor, corpora, progress, with_beam(predictor.recipe.decoding, options.get("beam")))
 
 
-class ChatTask(BaseTask):
+class ChatTask(EncodedTask):
     def __init__(self, recipe: RecipeLike, encoder: DialogueEncoder, prepared: Prepared) -> None:
-        super().__init__(recipe)
-        self.encoder, self.prepared, self.fingerprint = encoder, prepared, prepared.fingerprint
+        super().__init__(recipe, prepared, encoder)
+        self.encoder = encoder
         self.settings = cast(ChatConfig, recipe.task)
         self.form = self.talker(nn.Identity()).form
         self.examples = self.form.examples(prepared.columns["dialogue"])
@@ -130,8 +130,7 @@ class ChatTask(BaseTask):
 
     def describe(self, batch: Any) -> str:
         row = int(self.examples.row[batch.rows[0]] if self.examples.source else batch.rows[0])
-        name = self.recipe.data.train[int(self.prepared.corpus[row])].name
-        return f"{len(batch.rows)} rows, first of the dialogue at line {self.prepared.number[row]} of {name}"
+        return f"{len(batch.rows)} rows, first of the dialogue at {self.origin(row)}"
 
     def talker(self, model: nn.Module) -> Talker:
         return Talker(model, self.encoder, self.recipe)
@@ -147,9 +146,6 @@ class ChatTask(BaseTask):
         self, model: nn.Module, corpora: Sequence[Corpus], progress: Progress | None = None
     ) -> dict[str, Any]:
         return evaluate_chat(self.talker(model), corpora, progress)
-
-    def save(self, folder: Path) -> None:
-        self.encoder.tokenizer.save(folder / TOKENIZER)
 
 
 def read_dialogues(settings: ChatConfig, corpora: Sequence[Corpus], most: int = 0) -> list[list[str]]:

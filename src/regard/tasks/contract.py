@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from regard.data.config import Corpus
+from regard.data.prepared import Prepared
+from regard.examples.preparing import TOKENIZER, CorpusEncoder
 from regard.examples.recipe_like import RecipeLike, TaskSection
 from regard.nn.attention import slow_paths
 from regard.reporting import Progress
@@ -122,3 +124,26 @@ class BaseTask:
         self, model: nn.Module, corpora: Sequence[Corpus], progress: Progress | None = None
     ) -> dict[str, Any]:
         raise NotImplementedError
+
+
+class PreparedTask(BaseTask):
+    """A task whose training data is in prepared form."""
+
+    def __init__(self, recipe: RecipeLike, prepared: Prepared) -> None:
+        super().__init__(recipe)
+        self.prepared, self.fingerprint = prepared, prepared.fingerprint
+
+    def origin(self, row: int) -> str:
+        """The line and corpus of a prepared row."""
+        return f"line {self.prepared.number[row]} of {self.recipe.data.train[int(self.prepared.corpus[row])].name}"
+
+
+class EncodedTask(PreparedTask):
+    """A prepared task with one tokenizer, in an encoder with the task's own rules."""
+
+    def __init__(self, recipe: RecipeLike, prepared: Prepared, encoder: CorpusEncoder) -> None:
+        super().__init__(recipe, prepared)
+        self.tokenizer = encoder.tokenizer
+
+    def save(self, folder: Path) -> None:
+        self.tokenizer.save(folder / TOKENIZER)

@@ -26,7 +26,7 @@ from regard.models.texts import Texts
 from regard.predict.generation import Writer
 from regard.predict.options import texts_of
 from regard.reporting import Progress
-from regard.tasks.contract import BaseTask, Carry
+from regard.tasks.contract import Carry, EncodedTask
 from regard.tasks.recipe_checks import check_lengths, check_no_sampling
 from regard.text import Tokenizer
 
@@ -110,10 +110,10 @@ class LanguageModellingConfig:
         return evaluate_language_model(predictor, corpora, window, progress)
 
 
-class LanguageModellingTask(BaseTask):
+class LanguageModellingTask(EncodedTask):
     def __init__(self, recipe: RecipeLike, encoder: DocumentEncoder, prepared: Prepared) -> None:
-        super().__init__(recipe)
-        self.encoder, self.prepared, self.fingerprint = encoder, prepared, prepared.fingerprint
+        super().__init__(recipe, prepared, encoder)
+        self.encoder = encoder
         self.settings = cast(LanguageModellingConfig, recipe.task)
         texts = read_documents(recipe.data.valid, self.settings.documents, recipe.training.validation.lines)
         self.valid = HeldOutText.of(texts, self.writer(nn.Identity()))
@@ -156,8 +156,7 @@ class LanguageModellingTask(BaseTask):
 
     def describe(self, batch: Texts) -> str:
         row = int(np.searchsorted(self.stream.offsets, batch.rows[0], side="right")) - 1
-        name = self.recipe.data.train[int(self.prepared.corpus[row])].name
-        return f"{len(batch.rows)} blocks, first from the document at line {self.prepared.number[row]} of {name}"
+        return f"{len(batch.rows)} blocks, first from the document at {self.origin(row)}"
 
     def writer(self, model: nn.Module) -> Writer:
         return Writer(model, self.encoder, self.recipe)
@@ -173,9 +172,6 @@ class LanguageModellingTask(BaseTask):
         self, model: nn.Module, corpora: Sequence[Corpus], progress: Progress | None = None
     ) -> dict[str, Any]:
         return evaluate_language_model(self.writer(model), corpora, self.settings.sliding_window(), progress)
-
-    def save(self, folder: Path) -> None:
-        self.encoder.tokenizer.save(folder / TOKENIZER)
 
 
 # --- evaluation -----------------------------------------------------------------------------------------------------

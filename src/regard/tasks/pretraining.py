@@ -29,7 +29,7 @@ from regard.predict.embedding import Pooling
 from regard.predict.filling import Filler
 from regard.predict.options import texts_of
 from regard.reporting import Progress
-from regard.tasks.contract import BaseTask
+from regard.tasks.contract import EncodedTask
 from regard.tasks.mlm_metrics import HeldOutDocuments, count_predictions, evaluate_masked_lm
 from regard.tasks.recipe_checks import check_lengths, check_no_sampling
 from regard.text import Tokenizer
@@ -152,10 +152,10 @@ class PretrainingConfig:
         )
 
 
-class PretrainingTask(BaseTask):
+class PretrainingTask(EncodedTask):
     def __init__(self, recipe: RecipeLike, encoder: SentenceEncoder, prepared: Prepared) -> None:
-        super().__init__(recipe)
-        self.encoder, self.prepared, self.fingerprint = encoder, prepared, prepared.fingerprint
+        super().__init__(recipe, prepared, encoder)
+        self.encoder = encoder
         self.settings = cast(PretrainingConfig, recipe.task)
         tokenizer = encoder.tokenizer
         self.index = SentenceIndex(prepared.columns["text"], tokenizer.eos, self.settings.room // 2)
@@ -202,9 +202,7 @@ class PretrainingTask(BaseTask):
         )
 
     def describe(self, batch: Texts) -> str:
-        row = batch.rows[0]
-        name = self.recipe.data.train[int(self.prepared.corpus[row])].name
-        return f"{len(batch.rows)} examples, first from the document at line {self.prepared.number[row]} of {name}"
+        return f"{len(batch.rows)} examples, first from the document at {self.origin(batch.rows[0])}"
 
     def validate(self, model: nn.Module, device: torch.device, progress: Progress | None = None) -> dict[str, float]:
         if self.valid is None:
@@ -217,6 +215,3 @@ class PretrainingTask(BaseTask):
         return evaluate_masked_lm(
             cast(MaskedLanguage, model), HeldOutDocuments(self.recipe, self.encoder, corpora), progress
         )
-
-    def save(self, folder: Path) -> None:
-        self.encoder.tokenizer.save(folder / TOKENIZER)

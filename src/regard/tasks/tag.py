@@ -1,6 +1,6 @@
 """Tagging: the words of a sentence in, a tag for each out.
 
-A word's first piece carries its tag; the others are read, not asked. A sentence longer than a row is read in windows
+A word's first piece carries its tag; the others are input only. A sentence longer than a row is read in windows
 that overlap, and a word gets the tag of the window in which it sees most on both sides.
 """
 
@@ -124,10 +124,10 @@ class TagConfig(FinetuningConfig[Tagged, Tags, WordWindow]):
         return iter(example.words)
 
     def labels(self, examples: Sequence[Tagged]) -> list[str]:
-        found = {tag for example in examples for tag in example.tags}
+        tags = {tag for example in examples for tag in example.tags}
         if self.scheme == "plain":
-            return sorted(found)
-        types = sorted({tag[2:] for tag in found - {"O"}})  # an entity that is one word in training may be two later
+            return sorted(tags)
+        types = sorted({tag[2:] for tag in tags - {"O"}})  # an entity that is one word in training may be two later
         return ["O", *(f"{mark}-{kind}" for kind in types for mark in "BI")]
 
     def build(self, body: Bert, labels: Sequence[str]) -> Headed:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -25,7 +24,7 @@ from regard.nn.record import Record
 from regard.predict.options import split_of, with_beam
 from regard.predict.translation import Translator
 from regard.reporting import Progress
-from regard.tasks.contract import BaseTask, Carry
+from regard.tasks.contract import Carry, PreparedTask
 from regard.tasks.guided_alignment import GuidedAlignment
 from regard.tasks.recipe_checks import check_translation
 
@@ -98,11 +97,10 @@ class TranslationConfig:
         )
 
 
-class TranslationTask(BaseTask):
+class TranslationTask(PreparedTask):
     def __init__(self, recipe: RecipeLike, vocabulary: Vocabulary, prepared: Prepared) -> None:
-        super().__init__(recipe)
-        self.vocabulary, self.prepared, self.fingerprint = vocabulary, prepared, prepared.fingerprint
-        self.settings = cast(TranslationConfig, recipe.task)
+        super().__init__(recipe, prepared)
+        self.vocabulary, self.settings = vocabulary, cast(TranslationConfig, recipe.task)
         self.valid = read_pairs(recipe.data.valid, self.languages)
         self.valid_heads = read_heads(recipe.data.valid, self.languages, vocabulary.source)
         longest = recipe.data.filters.max_length
@@ -139,13 +137,7 @@ class TranslationTask(BaseTask):
         return batch.fixed() if takes and batch.links is None and takes(batch) else None
 
     def describe(self, batch: Pairs) -> str:
-        rows = np.array(batch.rows[:3])
-        names = [corpus.name for corpus in self.recipe.data.train]
-        places = ", ".join(
-            f"line {number} of {names[corpus]}"
-            for corpus, number in zip(self.prepared.corpus[rows], self.prepared.number[rows], strict=True)
-        )
-        return f"{len(batch.rows)} pairs, first {places}"
+        return f"{len(batch.rows)} pairs, first {', '.join(map(self.origin, batch.rows[:3]))}"
 
     def translator(self, model: nn.Module) -> Translator:
         return Translator(model, self.vocabulary, self.recipe)

@@ -1,4 +1,4 @@
-"""What a recipe's `text:` may say: one dataclass for each kind of vocabulary. Nothing is trained here."""
+"""The section `text:` of a recipe: one dataclass for each kind of vocabulary. Nothing is trained here."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +9,7 @@ from regard.config import at_least, option
 
 @dataclass(frozen=True)
 class Text:
-    """What every kind has in common."""
+    """The settings that every kind has."""
 
     one_tokenizer: ClassVar[bool] = True  # a shared vocabulary is one tokenizer; else two that number pieces alike
 
@@ -23,7 +23,7 @@ class Text:
     sample_bytes: int = option(50_000_000, "train the vocabulary on at most this many bytes of text")
 
     def files(self) -> list[str]:
-        """What is read instead of being learned."""
+        """Files that are read instead of training a vocabulary."""
         return []
 
     def __post_init__(self) -> None:
@@ -142,8 +142,8 @@ class BertPieces(Text):
 
     @property
     def vocabulary(self) -> Path:
-        given = Path(self.path)
-        return given if given.suffix == ".txt" else given / "vocab.txt"
+        path = Path(self.path)
+        return path if path.suffix == ".txt" else path / "vocab.txt"
 
     def __post_init__(self) -> None:
         super().__post_init__()

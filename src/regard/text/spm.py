@@ -158,10 +158,10 @@ class Replacer:
             return text
         parts: list[str] = []
         at = 0
-        while found := self.heads.search(text, at):
-            start, end = found.span()
+        while match := self.heads.search(text, at):
+            start, end = match.span()
             parts.append(text[at:start])
-            piece = found.group()
+            piece = match.group()
             if piece not in self.user_defined:
                 for end in range(min(start + self.longest, len(text)), start, -1):
                     if (piece := self.charsmap.get(text[start:end], "")) or text[start:end] in self.charsmap:
@@ -211,8 +211,8 @@ class SentencePieceFormat(PieceFormat):
         parts: list[str] = []
         raw = bytearray()
         for piece in [*pieces, ""]:
-            if found := _BYTE_PIECE.fullmatch(piece):
-                raw.append(int(found[1], 16))
+            if match := _BYTE_PIECE.fullmatch(piece):
+                raw.append(int(match[1], 16))
                 continue
             if raw:
                 parts.append(raw.decode("utf-8", errors="replace"))
@@ -240,8 +240,8 @@ class MarianFormat(SentencePieceFormat):
         self.codes, self.unknown = frozenset(codes), unknown
 
     def prepare(self, text: str) -> str:
-        found = CODE.match(text)
-        if found is None:
+        match = CODE.match(text)
+        if match is None:
             return super().prepare(text)
-        code = found.group()
-        return (special_piece(code) if code in self.codes else self.unknown) + super().prepare(text[found.end() :])
+        code = match.group()
+        return (special_piece(code) if code in self.codes else self.unknown) + super().prepare(text[match.end() :])
