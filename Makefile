@@ -4,13 +4,22 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: quickstart test lint bench gpu clean
+.PHONY: quickstart test quick test-all lint bench gpu clean
 
 quickstart: $(VENV)/.core
 	$(BIN)/regard quickstart
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
+
+# What one runs while writing: parts and models, no whole commands, no browser, at most two minutes.
+quick: $(VENV)/.dev
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow" tests/nn tests/text tests/data tests/decoding tests/evaluation \
+		tests/examples tests/training tests/test_*.py --deselect tests/test_benchmarks.py --deselect tests/test_gpu_run.py
+
+# Everything, the slow tests too; a pass is recorded in tests/last_pass.json, which is committed.
+test-all: $(VENV)/.dev
+	$(BIN)/python tests/run_all.py
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check src tests benchmarks tools

@@ -9,7 +9,7 @@ machine disturb less. `same` is the share of lines with the same text.
     python benchmarks/ct2.py RUN FILE [--lines 1000] [--beam 1 5] [--base 100] [--rounds 9]
 """
 
-import regard  # noqa: F401, I001  (before torch: it settles how OpenMP's threads wait)
+import regard  # noqa: I001  (before torch: it settles how OpenMP's threads wait)
 import argparse
 import shutil
 import statistics
@@ -22,6 +22,7 @@ import torch
 
 from regard import config
 from regard.io import run_folder as folder
+from regard.recipe import read_recipe
 from regard.data.readers import lines as read
 from regard.decoding import Beam, DecodingConfig, Greedy
 from regard.interop.ct2_engine import FastTranslator, load
@@ -33,12 +34,12 @@ BATCHES = (256, 512, 1024, 2048)  # source tokens a batch
 
 def base(run: Path, home: Path) -> Path:
     """A model of base size with random weights, and the tokenizer of a run; its outputs are as long as they may be."""
-    plain = config.to_plain(folder.read_recipe(run))
+    plain = config.to_plain(read_recipe(run))
     plain["model"] |= {"layers": 6, "size": 512, "inner": 2048, "heads": 8}
-    recipe = config.parse(type(folder.read_recipe(run)), plain)
+    recipe = config.parse(type(read_recipe(run)), plain)
     shutil.copytree(run / "tokenizer", home / "tokenizer")
     torch.manual_seed(0)
-    entries = folder.load(run, "cpu").vocabulary
+    entries = regard.load(run, "cpu").vocabulary
     model = recipe.model.build(entries.source.size, entries.target.size)
     (home / folder.CONFIG).write_text(config.dump(recipe), encoding="utf-8")
     write_tensors(home / folder.WEIGHTS, weights_of(model))

@@ -235,7 +235,7 @@ LAYOUTS: dict[str, Callable[[Set, Words, str, int], list[str]]] = {
     "dream": _dream,
     "scitldr": _scitldr,
     "vocabulary": _vocabulary,
-    "grammar": _none,  # the package makes it
+    "embedded": _none,  # the package makes it
 }
 
 

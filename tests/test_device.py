@@ -9,8 +9,9 @@ import pytest
 import torch
 
 import regard
-from regard import accel, cli
+from regard import accel
 from regard import recipe as recipes
+from regard.cli import main as cli
 from regard.device import check_bf16, has_bf16, nothing_collected, pick_device
 from regard.errors import RegardError
 from regard.run import slower, train

@@ -4,6 +4,7 @@ import warnings
 from pathlib import Path
 
 from tests.gpu import proof
+from tests.run_all import RECORD
 
 
 def test_what_has_changed_since_the_last_run_on_a_gpu() -> None:
@@ -15,6 +16,15 @@ def test_what_has_changed_since_the_last_run_on_a_gpu() -> None:
     if found is not None:
         assert found["complete"], "tests/gpu/proof.json is of a part; a full run alone may be recorded there"
         assert found["source"], "tests/gpu/proof.json says nothing of the source it is about"
+
+
+def test_what_has_changed_since_all_tests_passed() -> None:
+    """Slow tests are not run everywhere: `make test-all` records when they last passed."""
+    record = proof.read(RECORD)
+    if record is None:
+        warnings.warn("no run of `make test-all` is recorded (there is no tests/last_pass.json)", stacklevel=1)
+    elif names := proof.changed(record, proof.hashes()):
+        warnings.warn(f"`make test-all` passed at {record['commit']}; changed since: {', '.join(names)}", stacklevel=1)
 
 
 def test_a_hash_follows_what_a_package_holds(tmp_path: Path) -> None:

@@ -19,11 +19,11 @@ def test_the_catalog_reads_every_split(name: str, tmp_path: Path, monkeypatch: p
     for split in SETS[name].splits:
         rows = list(catalog.records(name, split))
         assert rows
-        if SETS[name].layout not in ("text", "grammar", "vocabulary"):
+        if SETS[name].layout not in ("text", "embedded", "vocabulary"):
             assert len(rows) == 12
 
 
-@pytest.mark.parametrize("name", [name for name in SETS if SETS[name].layout not in ("grammar", "vocabulary")])
+@pytest.mark.parametrize("name", [name for name in SETS if SETS[name].layout not in ("embedded", "vocabulary")])
 def test_records_have_the_keys_of_the_real_set(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.environ.get("REGARD_DATA")
     if not real or catalog.locate(SETS[name]) is None:

@@ -113,17 +113,21 @@ def compare(commit: str, names: list[str]) -> int:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary).resolve()
         other, git = folder / "tree", ["git", "-C", str(ROOT), "worktree"]
-        subprocess.run([*git, "add", "--quiet", "--detach", str(other), commit], check=True)
+        if subprocess.run([*git, "add", "--quiet", "--detach", str(other), commit], check=False).returncode:
+            return 2  # git has said why
+        trees = {commit: other, "the working tree": ROOT}
+        homes = {title: folder / str(n) for n, title in enumerate(trees)}
+        processes = {title: start(tree, homes[title], names) for title, tree in trees.items()}
         try:
-            trees = {commit: other, "the working tree": ROOT}
-            homes = {title: folder / str(n) for n, title in enumerate(trees)}
-            processes = {title: start(tree, homes[title], names) for title, tree in trees.items()}
             failed = [title for title, process in processes.items() if process.wait() != 0]
             for title in failed:
                 said = (homes[title] / "said.txt").read_text(encoding="utf-8").splitlines()
                 print(f"{title} failed:", *said[-25:], sep="\n  ")
             return 1 if failed else tell([read(home, names) for home in homes.values()], names)
         finally:
+            for process in processes.values():  # where one is interrupted, both end
+                process.kill()
+                process.wait()
             subprocess.run([*git, "remove", "--force", str(other)], check=True)
 
 

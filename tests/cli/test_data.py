@@ -154,7 +154,7 @@ def test_list_for_people(cache: Path, capsys: pytest.CaptureFixture[str]):
 
 def test_every_set_says_how_to_get_it():
     for entry in SETS.values():
-        assert entry.layout == "grammar" or entry.fetch or entry.by_hand
+        assert entry.layout == "embedded" or entry.fetch or entry.by_hand
         saved = {name for item in entry.fetch for name in (item.to, *item.members.values())}
         wanted = {name.removesuffix(".gz") for names in entry.splits.values() for name in names}
         if entry.fetch and not any(item.convert in ("tatoeba", "squad") for item in entry.fetch):

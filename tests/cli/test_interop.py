@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from regard import cli
+from regard.cli import main as cli
 from tests.interop import toy
 from tests.interop.opus import LINES, make_trained
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from regard import cli
+from regard.cli import main as cli
 from regard.cli import streams
 from regard.cli.streams import CHUNK, Coming, Mended, chunks, mender, reading, standard_input
 from regard.errors import RegardError

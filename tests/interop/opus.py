@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from regard.data.grammar import pairs
+from regard.data.embedded import pairs
 
 LINES = [(pair.source, pair.target) for pair in pairs("valid")]
 CODES = (">>deu<<", ">>fra<<")

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 
+import regard
 from regard.cli.interop import bring_in, send_out
 from regard.decoding import Beam, Greedy, Sample
 from regard.errors import RegardError
 from regard.interop import ct2_engine, ct2_folder
-from regard.io import run_folder as folder
 from regard.models.batch import Packed, pairs
 from regard.predict.translation import Translator
 from tests.interop import toy
@@ -132,7 +132,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_same_translations(trained: Path, search: Any) -> None:
     """Swish, a bias, padding as the start: an imported Marian model."""
     lines = [source for source, _ in LINES[:150]]
-    ours, fast = folder.load(trained, "cpu"), ct2_engine.load(trained, "cpu", "float32")
+    ours, fast = regard.load(trained, "cpu"), ct2_engine.load(trained, "cpu", "float32")
     wanted, found = ours.nbest(lines, 1, search), fast.nbest(lines, 1, search)
     same = [n for n in range(len(lines)) if found[n][0].text == wanted[n][0].text]
     assert len(same) >= 0.99 * len(lines)
@@ -146,7 +146,7 @@ def test_the_same_translations(trained: Path, search: Any) -> None:
 
 def test_int8_is_close(trained: Path) -> None:
     lines = [source for source, _ in LINES[:100]]
-    ours, fast = folder.load(trained, "cpu"), ct2_engine.load(trained, "cpu", "int8")
+    ours, fast = regard.load(trained, "cpu"), ct2_engine.load(trained, "cpu", "int8")
     same = sum(a == b for a, b in zip(ours.translate(lines), fast.translate(lines), strict=True))
     assert same > 50
     ct2_engine.load(trained, "cpu", "float32")
@@ -156,7 +156,7 @@ def test_int8_is_close(trained: Path) -> None:
 
 def test_int8_leaves_the_model_as_it_is(trained: Path, tmp_path: Path) -> None:
     """The library quantises in place what it is given."""
-    ours = folder.load(trained, "cpu")
+    ours = regard.load(trained, "cpu")
     before = {name: tensor.clone() for name, tensor in ours.model.state_dict().items()}
     (tmp_path / "out").mkdir()
     ct2_folder.write(ours, trained, tmp_path / "out", "int8")
@@ -200,7 +200,7 @@ def test_each_line_keeps_its_own_limit(trained: Path) -> None:
     tight = Greedy(max_ratio=0.5, max_extra=0)
     lines = [LINES[0][0], f"{LINES[0][0]} {LINES[1][0]}"]
     found = [options[0].tokens for options in fast.nbest(lines, 1, tight)]
-    assert found == [options[0].tokens for options in folder.load(trained, "cpu").nbest(lines, 1, tight)]
+    assert found == [options[0].tokens for options in regard.load(trained, "cpu").nbest(lines, 1, tight)]
     assert len(found[0]) == tight.limit(len(fast.vocabulary.source.encode(lines[0]))) < len(found[1])
 
 
@@ -231,7 +231,7 @@ def test_what_the_engine_does_not_do_is_told(trained: Path) -> None:
 @pytest.mark.parametrize("search", [Greedy(), Beam(size=4)])
 def test_prefixes(trained: Path, search: Any) -> None:
     """Half of the lines must begin as another line's translation does."""
-    ours, fast = folder.load(trained, "cpu"), ct2_engine.load(trained, "cpu", "float32")
+    ours, fast = regard.load(trained, "cpu"), ct2_engine.load(trained, "cpu", "float32")
     lines = [source for source, _ in LINES[:60]]
     others = [" ".join(target.split()[:2]) for _, target in LINES[60:200]]
     known = [start for start in others if ours.vocabulary.target.unk not in ours.vocabulary.target.encode(start)]
@@ -267,7 +267,7 @@ def test_long_lines_are_cut_with_a_word(trained: Path) -> None:
 
 
 def test_scoring_is_our_own_models(trained: Path) -> None:
-    ours, fast = folder.load(trained, "cpu"), ct2_engine.load(trained, "cpu", "int8")
+    ours, fast = regard.load(trained, "cpu"), ct2_engine.load(trained, "cpu", "int8")
     assert fast.score(LINES[:3]) == ours.score(LINES[:3])
 
 
@@ -290,11 +290,11 @@ def test_made_once_and_anew_when_the_model_changes(tmp_path: Path, monkeypatch: 
     assert made == ["int8"]
     ct2_engine.load(run, "cpu", "float32")
     assert made == ["int8", "float32"]
-    before = folder.load(run, "cpu").translate(SOURCES[:3])
-    tensors = {name: -tensor for name, tensor in folder.load(run, "cpu").model.state_dict().items()}
+    before = regard.load(run, "cpu").translate(SOURCES[:3])
+    tensors = {name: -tensor for name, tensor in regard.load(run, "cpu").model.state_dict().items()}
     from regard.io.tensors import weights_of, write_tensors
 
-    changed = folder.load(run, "cpu")
+    changed = regard.load(run, "cpu")
     changed.model.load_state_dict(tensors)
     write_tensors(run / "model.safetensors", weights_of(changed.model))
     fast = ct2_engine.load(run, "cpu", "int8")

@@ -10,6 +10,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
+import regard
 from regard import config
 from regard.cli.interop import bring_in, send_out
 from regard.interop.ct2_engine import load
@@ -77,7 +78,7 @@ def searching(run: Path, search: dict[str, Any]) -> Translator:
     plain = config.read(run / folder.CONFIG).plain()
     plain["decoding"] = search | {"max_extra": 40}
     (run / folder.CONFIG).write_text(config.dump(plain))
-    return folder.load(run, "cpu")
+    return regard.load(run, "cpu")
 
 
 def finished(ours: Translator, lines: list[str]) -> list[int]:

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 
+import regard
 from regard import config
 from regard.cli.interop import send_out
 from regard.errors import RegardError
 from regard.interop.stream import permuted, sines_first
-from regard.io import run_folder as folder
 from regard.nn.position import sinusoids
 from tests.interop import toy
 from tests.interop.opus import LINES
@@ -72,7 +72,7 @@ def test_bare_safetensors(tmp_path: Path) -> None:
     send_out("safetensors", tmp_path / "ours", tmp_path / "bare", "float32")
     assert sorted(os.listdir(tmp_path / "bare")) == ["config.yaml", "model.safetensors", "tokenizer"]
     lines = [line for line, _ in LINES[:6]]
-    assert folder.load(tmp_path / "bare", "cpu").translate(lines) == ours.translate(lines)
+    assert regard.load(tmp_path / "bare", "cpu").translate(lines) == ours.translate(lines)
 
 
 def test_no_path_of_the_run_is_told(tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+import regard
 from regard.cli.interop import bring_in
 from regard.cli.main import main
 from regard.errors import RegardError
-from regard.io import run_folder as folder
 from tests.interop.opus import LINES, make_checkpoint
 
 pytest.importorskip("transformers")
@@ -131,7 +131,7 @@ def test_a_name_on_the_hub(theirs: Path, tmp_path: Path, monkeypatch: pytest.Mon
     huggingface_hub = pytest.importorskip("huggingface_hub")
     monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda name, allow_patterns: str(theirs))
     bring_in("hf", "Helsinki-NLP/opus-mt-en-de", tmp_path / "out")
-    assert folder.load(tmp_path / "out", "cpu").recipe.task.target == "de"
+    assert regard.load(tmp_path / "out", "cpu").recipe.task.target == "de"
 
 
 # --- pickles --------------------------------------------------------------------------------------------------------
@@ -155,13 +155,13 @@ def test_a_pickle_of_tensors_is_read(theirs: Path) -> None:
     made |= dict.fromkeys(("model.encoder.embed_tokens.weight", "lm_head.weight"), shared)
     as_pickle(theirs, made)
     bring_in("hf", str(theirs), theirs.parent / "second")
-    both = [folder.load(theirs.parent / name, "cpu") for name in ("first", "second")]
+    both = [regard.load(theirs.parent / name, "cpu") for name in ("first", "second")]
     lines = [line for line, _ in LINES[:5]]
     assert both[0].translate(lines) == both[1].translate(lines)
     as_pickle_again = {name: tensor.half() for name, tensor in made.items()}
     torch.save(as_pickle_again, theirs / "pytorch_model.bin")
     bring_in("hf", str(theirs), theirs.parent / "third")
-    assert folder.load(theirs.parent / "third", "cpu").translate(lines)
+    assert regard.load(theirs.parent / "third", "cpu").translate(lines)
 
 
 def test_a_pickle_that_would_run_code_is_refused(
@@ -243,4 +243,4 @@ def test_separate_tables_of_ids(tmp_path: Path) -> None:
     (place / "tokenizer_config.json").write_text(json.dumps(about | {"separate_vocabs": True}))
     bring_in("hf", str(place), tmp_path / "ours")
     assert (tmp_path / "ours" / "tokenizer" / "target_vocab.json").exists()
-    assert folder.load(tmp_path / "ours", "cpu").recipe.model.share == "target"
+    assert regard.load(tmp_path / "ours", "cpu").recipe.model.share == "target"

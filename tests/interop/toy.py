@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+import regard
 from regard import config, text
 from regard.examples.vocabulary import Vocabulary
 from regard.io import run_folder as folder
@@ -50,4 +51,4 @@ def make(
                 parameter.copy_(2 * torch.nn.functional.normalize(parameter, dim=-1))
     (home / folder.CONFIG).write_text(config.dump(recipe), encoding="utf-8")
     write_tensors(home / folder.WEIGHTS, weights_of(model))
-    return folder.load(home, "cpu")
+    return regard.load(home, "cpu")

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from regard.accel.fused_step import fused
 from regard.accel.inference_weights import PACKS, OneDnnLinear, inference_weights
 from tests.models.test_transformer import batch, build
 
@@ -69,6 +70,6 @@ def test_choices_with_weights_decode_in_half_precision(keys) -> None:
     fast, given = inference_weights(model, torch.bfloat16), batch([(5, 4), (3, 4)])
     with torch.inference_mode():
         exact = model.step(given.target[:, :1], model.start(given, 8))[0]
-        for each in (fast, fast.prepared()):
+        for each in (fast, fused(fast)):
             found = each.step(given.target[:, :1], each.start(given, 8))[0]
             torch.testing.assert_close(found.float(), exact, atol=0.2, rtol=0.2)

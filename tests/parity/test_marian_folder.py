@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import torch
 
+import regard
 from regard import config
 from regard.cli.interop import bring_in, send_out
 from regard.decoding import Beam, Greedy
-from regard.io import run_folder as folder
 from regard.models.batch import Packed, pairs
 from regard.predict.translation import Translator
 from tests.interop import toy
@@ -54,7 +54,7 @@ def both_logits(theirs: Any, ours: Translator, lines: list[tuple[str, str]]) -> 
 def test_logits(tmp_path: Path, shape: str) -> None:
     theirs = make_checkpoint(tmp_path / "theirs", **SHAPES[shape])
     bring_in("hf", str(tmp_path / "theirs"), tmp_path / "ours")
-    wanted, found = both_logits(theirs, folder.load(tmp_path / "ours", "cpu"), LINES[:8])
+    wanted, found = both_logits(theirs, regard.load(tmp_path / "ours", "cpu"), LINES[:8])
     torch.testing.assert_close(found, wanted, atol=1e-4, rtol=0)
     assert wanted.std() > 0.3  # far from a flat model, where everything would agree
 
@@ -65,7 +65,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any, Transla
     theirs = make_trained(place / "theirs")
     bring_in("hf", str(place / "theirs"), place / "ours")
     tokenizer = transformers.AutoTokenizer.from_pretrained(place / "theirs")
-    return theirs, tokenizer, folder.load(place / "ours", "cpu")
+    return theirs, tokenizer, regard.load(place / "ours", "cpu")
 
 
 def trained_folder(ours: Translator) -> Path:
@@ -118,7 +118,7 @@ def test_export_loads_there_and_comes_back(tmp_path: Path, keys: dict[str, Any])
     torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-5)
     assert wanted.std() > 0.3
     bring_in("hf", str(tmp_path / "theirs"), tmp_path / "again")
-    again = folder.load(tmp_path / "again", "cpu")
+    again = regard.load(tmp_path / "again", "cpu")
     torch.testing.assert_close(both_logits(theirs, again, LINES[:8])[1], found, atol=1e-4, rtol=1e-5)
     assert config.to_plain(again.recipe.text) == config.to_plain(ours.recipe.text)
 

@@ -8,7 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 import regard
-from regard import cli, text
+from regard import text
+from regard.cli import main as cli
 from regard.cli import streams
 from regard.decoding import Beam, Greedy, Sample
 from regard.errors import RegardError

@@ -10,8 +10,8 @@ import torch
 from typer.testing import CliRunner
 
 import regard
-from regard import cli
 from regard import recipe as recipes
+from regard.cli import main as cli
 from regard.decoding import Beam, Greedy, Sample
 from regard.errors import RegardError
 from regard.models.batch import Packed, pairs

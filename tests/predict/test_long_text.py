@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import regard
-from regard import cli
+from regard.cli import main as cli
 from regard.decoding import Beam, Greedy, Sample, penalty
 from regard.errors import RegardError
 from regard.predict.long_text import Segments, cut

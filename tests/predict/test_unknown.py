@@ -7,7 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 import regard
-from regard import cli, text
+from regard import text
+from regard.cli import main as cli
 from regard.predict.unknown import unknown_ids, unknown_lines
 from regard.text import train_tokenizer
 

@@ -64,7 +64,7 @@ def test_one_bad_request_fails_alone(capsys: pytest.CaptureFixture[str]) -> None
     assert ear.of(2) == []
     assert (ear.of(3)[0]["code"], "secret" in ear.of(3)[0]["error"]) == ("internal", False)
     told = json.loads(capsys.readouterr().err)  # the operator learns what and where; the words may be a user's
-    assert (told["error"], told["where"][-1].split(":")[0]) == ("KeyError", "test_desks.py")
+    assert (told["error"], told["where"][-1].split(":")[0]) == ("KeyError", "test_schedulers.py")
     assert "secret" not in str(told)
 
 

@@ -17,8 +17,9 @@ import torch
 from safetensors.torch import load_file
 
 import regard
-from regard import __version__, cli
+from regard import __version__
 from regard.api import load
+from regard.cli import main as cli
 from regard.decoding import Beam
 from regard.errors import RegardError
 from tests.training import toy

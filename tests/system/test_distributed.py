@@ -17,8 +17,8 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from regard import cli
 from regard.api import load
+from regard.cli import main as cli
 from regard.cli.train import average
 from regard.errors import RegardError
 from regard.io.tensors import read_whole, weights_of

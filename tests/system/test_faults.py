@@ -18,8 +18,8 @@ import yaml
 from rich.console import Console
 from safetensors.torch import load_file, save_file
 
-from regard import cli
 from regard import recipe as recipes
+from regard.cli import main as cli
 from regard.errors import RegardError
 from regard.run import train
 from tests.training import toy

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from tools.toy_runs import STEPS, losses, machine
 
 import regard
+from tools.toy_runs import STEPS, losses, machine
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "runs"
 NAMES = sorted(path.name for path in FIXTURES.iterdir() if path.is_dir())
@@ -60,7 +60,6 @@ def test_an_old_run_loads_and_resumes_to_the_same_bits(old: Path) -> None:
     assert resumed.finished
     assert resumed.progress.step == whole.progress.step
     assert losses(old / "run")[: len(before)] == before  # it went on, and did not begin again
-    assert losses(old / "run")[-1] == pytest.approx(losses(old / "whole")[-1], abs=0 if SAME else TOLERANCE)
 
     for name in ("last/optimiser.safetensors", "last/model.safetensors", "model.safetensors"):
         found = differences(load_file(old / "run" / name), load_file(old / "whole" / name), exact=SAME)
@@ -70,6 +69,8 @@ def test_an_old_run_loads_and_resumes_to_the_same_bits(old: Path) -> None:
         "resumed and uninterrupted are alike, but both differ from the weights that this recipe gave when the fixture "
         f"was written: {'; '.join(found[:4])}"
     )
+    if SAME:
+        assert losses(old / "run") == losses(old / "whole")
     load(old / "run")
 
 

@@ -15,7 +15,7 @@ def describe() -> list[dict[str, Any]]:
     rows = []
     for entry in SETS.values():
         folder = locate(entry)
-        found = "built in" if entry.layout == "grammar" else str(folder) if folder else None
+        found = "built in" if entry.layout == "embedded" else str(folder) if folder else None
         rows.append(
             {
                 "name": entry.name,

@@ -12,7 +12,7 @@ def quickstart(out: Path, device: str) -> None:
     from regard import recipe as recipes
     from regard.api import load
     from regard.cli.translate import print_metrics
-    from regard.data.grammar import pairs
+    from regard.data.embedded import pairs
     from regard.run import train
     from regard.tasks.translation import evaluate_translation
 
@@ -20,7 +20,7 @@ def quickstart(out: Path, device: str) -> None:
     began = time.monotonic()
     recipe = recipes.load("quickstart")
     console.print(
-        "Training a small Transformer on English→German sentences from a grammar that comes with regard.\n"
+        "Training a small Transformer on English→German sentences that come with regard, written by a grammar.\n"
         "The test sentences combine words in ways that training never showed.\n",
         highlight=False,
     )

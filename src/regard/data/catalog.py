@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.config import nearest
+from regard.data import embedded
 from regard.data.formats import LAYOUTS, PARALLEL
 from regard.data.paths import data_folders
 from regard.data.readers import Record
@@ -51,8 +52,8 @@ def _present(folder: Path, name: str) -> Path | None:
 def files(reference: str, languages: Sequence[str] | None = None) -> list[Path]:
     """The files of a split; those of the given languages alone where each has its own."""
     entry, split = resolve(reference)
-    if entry.layout == "grammar":
-        return sorted((Path(__file__).parent / "grammar").glob("*.py"))
+    if entry.layout == "embedded":
+        return [embedded.FILE]
     return [_file(entry, name) for name in _names(entry, split, languages)]
 
 

@@ -33,7 +33,7 @@ def fetch(name: str, progress: Progress | None = None) -> Path:
     """Download the set `name`; its folder. Files appear there only when all of them are whole."""
     entry = lookup(name)
     if not entry.fetch:
-        where = "it is part of the package" if entry.layout == "grammar" else f"see {entry.home}: {entry.by_hand}"
+        where = "it is part of the package" if entry.layout == "embedded" else f"see {entry.home}: {entry.by_hand}"
         raise RegardError(f"{entry.name} has no download; {where}")
     folder = cache_root() / "data" / entry.name
     with telling(folder, "written"):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from regard.data import readers
+from regard.data import embedded, readers
 from regard.data.config import Corpus
 from regard.errors import telling
 
@@ -24,10 +24,10 @@ def fingerprint(
     parts = {
         "corpora": [
             {
-                "set": c.set,  # the embedded corpus has its splits in the same files
+                "set": c.set,  # the embedded corpus has its splits in one file
                 "columns": c.columns,
                 "layout": readers.suffix(c.path) if c.path else None,
-                "files": [file_hash(p) for p in readers.files(c, languages)],
+                "files": file_hashes(c, languages),
             }
             for c in corpora
         ],
@@ -36,6 +36,12 @@ def fingerprint(
     }
     text = json.dumps(parts, sort_keys=True, default=list)
     return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+
+
+def file_hashes(corpus: Corpus, languages: Sequence[str] | None = None) -> list[str]:
+    """The hashes of a corpus's files; for the embedded file, which holds more than texts, what stands for its texts."""
+    paths = readers.files(corpus, languages)
+    return [h for path in paths for h in (embedded.HASHES if path == embedded.FILE else [file_hash(path)])]
 
 
 def file_hash(path: Path) -> str:

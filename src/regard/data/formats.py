@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from regard.data.embedded import pairs as embedded_pairs
 from regard.data.readers import lines, opened, parse_json
 from regard.data.sets import Set
 from regard.errors import RegardError
@@ -138,10 +139,8 @@ def vocabulary(entry: Set, split: str, paths: Sequence[Path], counts: Counts) ->
         yield {"id": number, "token": token, "number": number + 1}
 
 
-def grammar(entry: Set, split: str, paths: Sequence[Path], counts: Counts) -> Iterator[Item]:
-    from regard.data.grammar import pairs
-
-    for number, pair in enumerate(pairs(split), 1):  # type: ignore[arg-type]
+def embedded(entry: Set, split: str, paths: Sequence[Path], counts: Counts) -> Iterator[Item]:
+    for number, pair in enumerate(embedded_pairs(split), 1):  # type: ignore[arg-type]
         yield {"en": pair.source, "de": pair.target, "number": number}
 
 
@@ -165,6 +164,6 @@ LAYOUTS: dict[str, Callable[[Set, str, Sequence[Path], Counts], Iterator[Item]]]
     "dream": dream,
     "scitldr": scitldr,
     "vocabulary": vocabulary,
-    "grammar": grammar,
+    "embedded": embedded,
 }
-PARALLEL = ("lines", "columns", "grammar")
+PARALLEL = ("lines", "columns", "embedded")

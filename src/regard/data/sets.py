@@ -64,7 +64,7 @@ SCITLDR = "https://raw.githubusercontent.com/allenai/scitldr/master/SciTLDR-Data
 
 SETS: dict[str, Set] = {s.name: s for s in (
     Set(
-        "embedded", "sentences from the package's own bilingual grammar", "grammar",
+        "embedded", "sentences written by a bilingual grammar, with trees", "embedded",
         {"train": (), "valid": (), "test": ()}, ("en", "de"), "none", "Apache-2.0", "part of regard",
     ),
     Set(

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from regard import text
 from regard.config import to_plain
-from regard.data.fingerprint import file_hash
+from regard.data.fingerprint import file_hash, file_hashes
 from regard.data.paths import cache_root
-from regard.data.readers import files, read
+from regard.data.readers import read
 from regard.errors import RegardError
 from regard.examples.recipe_like import RecipeLike
 from regard.reporting import Progress
@@ -21,10 +21,7 @@ from regard.text.tokenizer import VERSION
 
 def _cache_path(recipe: RecipeLike, languages: Sequence[str] | None, rules: Sequence[str]) -> Path:
     """Where tokenizers of these texts are cached; `rules` is what they depend on besides the recipe's text section."""
-    contents = [
-        [corpus.set, corpus.columns, [file_hash(path) for path in files(corpus, languages)]]
-        for corpus in recipe.data.train
-    ]
+    contents = [[corpus.set, corpus.columns, file_hashes(corpus, languages)] for corpus in recipe.data.train]
     vocabularies = [file_hash(Path(path)) for path in recipe.text.files()]
     key = json.dumps([to_plain(recipe.text), vocabularies, rules, contents, VERSION])
     cache = Path(recipe.data.cache) if recipe.data.cache else cache_root()

@@ -192,7 +192,7 @@ def evaluate_translation(
 
 def _pronouns(corpora: Sequence[Corpus], outputs: Sequence[str]) -> float:
     """Percentage of the recorded pronouns whose German form is right."""
-    from regard.data.grammar import pairs, pronouns_right
+    from regard.data.embedded import pairs, pronouns_right
 
     known = [pair for corpus in corpora for pair in pairs(str(corpus.set).partition(":")[2])]  # type: ignore[arg-type]
     counts = [pronouns_right(pair, output) for pair, output in zip(known, outputs, strict=True)]

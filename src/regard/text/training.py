@@ -191,10 +191,15 @@ def _bert(config: kinds.BertPieces, lines: Iterable[str]) -> Tokenizer:
 def _unigram(config: kinds.Unigram, texts: list[str], specials: list[str]) -> Inner:
     inner = Inner(models.Unigram())
     inner.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_next")
-    least = len(specials) + len(set().union(*_short(texts))) + 1  # the library wants every character and one more
-    if config.size < least:
+    least = len(specials) + len(set().union(*_short(texts))) + 1  # of some texts the library does with one less
+    if config.size < least - 1:
         raise _too_few(config.size, least)
-    inner = _train(inner, texts, trainers.UnigramTrainer, config.size, specials, unk_token=UNK)
+    try:
+        inner = _train(inner, texts, trainers.UnigramTrainer, config.size, specials, least, unk_token=UNK)
+    except Exception as error:  # the library raises nothing more special
+        if "not large enough" not in str(error):
+            raise
+        raise _too_few(config.size, least) from None
     document = json.loads(inner.to_str())
     pieces = document["model"]["vocab"][len(specials) :]
     # Characters that EM dropped are put back a little above the lowest score, spread by 1e-4 in hash order.
@@ -216,7 +221,9 @@ _TRAINERS: dict[type, Callable[..., Inner]] = {
 }
 
 
-def _train(inner: Inner, texts: Iterable[str], trainer: Any, size: int, specials: list[str], **options: Any) -> Inner:
+def _train(
+    inner: Inner, texts: Iterable[str], trainer: Any, size: int, specials: list[str], least: int = 0, **options: Any
+) -> Inner:
     """A vocabulary of exactly this size, or a refusal that names the size that the text allows."""
     settings = trainer(vocab_size=size, special_tokens=specials, show_progress=False, **options)
     inner.train_from_iterator(_short(texts), settings)
@@ -227,7 +234,7 @@ def _train(inner: Inner, texts: Iterable[str], trainer: Any, size: int, specials
     if reached < size:
         raise RegardError(f"the text allows at most {reached} pieces; write text.size={reached} or less")
     if reached > size:
-        raise _too_few(size, reached)
+        raise _too_few(size, least or reached)
     return trained
 
 

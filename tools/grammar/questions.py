@@ -2,14 +2,14 @@
 
 from random import Random
 
-from regard.data.grammar import german
-from regard.data.grammar.constructions import Draft, construction, draft
-from regard.data.grammar.lexicon import FITTING, PAST_TIMES, nouns, words
-from regard.data.grammar.phrases import (
+from tools.grammar import german
+from tools.grammar.constructions import Draft, construction, draft
+from tools.grammar.lexicon import FITTING, PAST_TIMES, nouns, words
+from tools.grammar.phrases import (
     ACTIONS, HE, LASTING, NAMES, SHE, THEY, WE, WILLED, YOU, I, adjectives, anyone, be, chance, de_infinitive,
     de_perfect, de_present, do, event, np, past_time, pick, qualified, thing,
 )  # fmt: skip
-from regard.data.grammar.verbs import DATIVE, Verb, chosen, without
+from tools.grammar.verbs import DATIVE, Verb, chosen, without
 
 
 @construction()

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from regard.data.grammar.lexicon import Noun
+from tools.grammar.lexicon import Noun
 
 Case = Literal["nom", "acc", "dat", "gen"]
 Order = Literal["second", "first", "final"]

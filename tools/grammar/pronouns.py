@@ -6,12 +6,12 @@ Where two nouns compete for `it`, they differ in gender and each is meant half o
 from collections.abc import Sequence
 from random import Random
 
-from regard.data.grammar import german
-from regard.data.grammar.constructions import Draft, capital, construction, draft
-from regard.data.grammar.lexicon import NOUNS, Adjective, Noun, nouns, table
-from regard.data.grammar.phrases import NAMES, adjectives, anyone, chance, de_infinitive, de_perfect, np, pick, who
-from regard.data.grammar.places import place
-from regard.data.grammar.verbs import INTRANSITIVE, TRANSITIVE, Verb, chosen
+from tools.grammar import german
+from tools.grammar.constructions import Draft, capital, construction, draft
+from tools.grammar.lexicon import NOUNS, Adjective, Noun, nouns, table
+from tools.grammar.phrases import NAMES, adjectives, anyone, chance, de_infinitive, de_perfect, np, pick, who
+from tools.grammar.places import place
+from tools.grammar.verbs import INTRANSITIVE, TRANSITIVE, Verb, chosen
 
 
 def it(noun: Noun, case: german.Case = "nom") -> str:

@@ -2,16 +2,16 @@
 
 from random import Random
 
-from regard.data.grammar import german
-from regard.data.grammar.constructions import Draft, construction, draft
-from regard.data.grammar.lexicon import FITTING, FREQUENCY, NOUNS, Adjective, Noun, nouns, table, words
-from regard.data.grammar.phrases import (
+from tools.grammar import german
+from tools.grammar.constructions import Draft, construction, draft
+from tools.grammar.lexicon import FITTING, FREQUENCY, NOUNS, Adjective, Noun, nouns, table, words
+from tools.grammar.phrases import (
     ACTIONS, NAMES, PERSONS, Phrase, actor, be, chance, de_perfect, de_present, event, have, nominative, np,
     ongoing, perhaps, pick, simple, thing, who,
 )  # fmt: skip
-from regard.data.grammar.relations import activity
-from regard.data.grammar.statements import be_adjective, degree
-from regard.data.grammar.verbs import INTRANSITIVE, TRANSITIVE, Verb, chosen
+from tools.grammar.relations import activity
+from tools.grammar.statements import be_adjective, degree
+from tools.grammar.verbs import INTRANSITIVE, TRANSITIVE, Verb, chosen
 
 
 @construction()

@@ -2,9 +2,9 @@
 
 from random import Random
 
-from regard.data.grammar.german import Case
-from regard.data.grammar.lexicon import NOUNS, Noun, nouns, rows, table
-from regard.data.grammar.phrases import at, np, pick
+from tools.grammar.german import Case
+from tools.grammar.lexicon import NOUNS, Noun, nouns, rows, table
+from tools.grammar.phrases import at, np, pick
 
 # Activity, then the places it happens at, each with its English preposition.
 _ACTIVITIES = rows("""

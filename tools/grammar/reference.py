@@ -3,17 +3,17 @@
 from functools import cache
 from random import Random
 
-from regard.data.grammar import german
-from regard.data.grammar.constructions import Draft, construction, draft
-from regard.data.grammar.lexicon import ADJECTIVES, FITTING, NOUNS, Adjective, Noun, nouns, rows, table
-from regard.data.grammar.phrases import (
+from tools.grammar import german
+from tools.grammar.constructions import Draft, construction, draft
+from tools.grammar.lexicon import ADJECTIVES, FITTING, NOUNS, Adjective, Noun, nouns, rows, table
+from tools.grammar.phrases import (
     HUMANS, NAMES, PERSONAL, SEXED, WE, I, actor, be, chance, de_infinitive, de_perfect, nominative, np, pick, told,
     who,
 )  # fmt: skip
-from regard.data.grammar.places import place, posture, spot
-from regard.data.grammar.pronouns import FED, it, its, mark
-from regard.data.grammar.statements import be_adjective
-from regard.data.grammar.verbs import DITRANSITIVE, TRANSITIVE
+from tools.grammar.places import place, posture, spot
+from tools.grammar.pronouns import FED, it, its, mark
+from tools.grammar.statements import be_adjective
+from tools.grammar.verbs import DITRANSITIVE, TRANSITIVE
 
 
 @construction(0.8)

@@ -2,17 +2,17 @@
 
 from random import Random
 
-from regard.data.grammar import german
-from regard.data.grammar.comparison import DAILY, routine
-from regard.data.grammar.constructions import Draft, construction, draft
-from regard.data.grammar.lexicon import NOUNS, NUMBERS, UNITS, WEEKDAYS, Noun, nouns, table, words
-from regard.data.grammar.phrases import (
+from tools.grammar import german
+from tools.grammar.comparison import DAILY, routine
+from tools.grammar.constructions import Draft, construction, draft
+from tools.grammar.lexicon import NOUNS, NUMBERS, UNITS, WEEKDAYS, Noun, nouns, table, words
+from tools.grammar.phrases import (
     ACTIONS, HUMANS, NAMES, QUICK, SLOW, Phrase, actor, anyone, be, chance, de_perfect, de_present, do, event, have,
     nominative, np, perhaps, pick, simple, thing, told, who,
 )  # fmt: skip
-from regard.data.grammar.places import place
-from regard.data.grammar.relations import activity
-from regard.data.grammar.verbs import INTRANSITIVE, chosen
+from tools.grammar.places import place
+from tools.grammar.relations import activity
+from tools.grammar.verbs import INTRANSITIVE, chosen
 
 SMALL = tuple(list(NUMBERS)[:11])  # two to twelve
 MIDDLE = tuple(list(NUMBERS)[:13])  # two to thirty

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from regard.data.grammar import german
-from regard.data.grammar.lexicon import Noun, nouns, words
+from tools.grammar import german
+from tools.grammar.lexicon import Noun, nouns, words
 
 # English base (with particle), past, participle | German infinitive (prefix|verb), third person, participle,
 # s = sein | subject classes | object classes. "=" at the start: a state, never progressive in English.

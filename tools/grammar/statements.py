@@ -2,17 +2,17 @@
 
 from random import Random
 
-from regard.data.grammar import german
-from regard.data.grammar.constructions import Draft, construction, draft
-from regard.data.grammar.lexicon import (
+from tools.grammar import german
+from tools.grammar.constructions import Draft, construction, draft
+from tools.grammar.lexicon import (
     ADJECTIVES, FITTING, FUTURE_TIMES, NOUNS, PAST_TIMES, Adjective, Noun, nouns, words,
 )  # fmt: skip
-from regard.data.grammar.phrases import (
+from tools.grammar.phrases import (
     ACTIONS, LASTING, MOMENTARY, SIMPLE, WILLED, Phrase, anyone, attribute, be, chance, de_be, de_infinitive,
     de_perfect, de_present, do, english_modal, event, have, np, ongoing, ongoing_not, past_time, perhaps, pick,
     thing, told,
 )  # fmt: skip
-from regard.data.grammar.verbs import chosen
+from tools.grammar.verbs import chosen
 
 
 @construction()

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from random import Random
 from typing import TypeVar
 
-from regard.data.grammar import german
-from regard.data.grammar.lexicon import (
+from tools.grammar import german
+from tools.grammar.lexicon import (
     ADJECTIVES, FEMININE_NAMES, FITTING, MASCULINE_NAMES, PAST_TIMES, Adjective, Noun, nouns, words,
 )  # fmt: skip
-from regard.data.grammar.verbs import INTRANSITIVE, TRANSITIVE, Verb, chosen, without
+from tools.grammar.verbs import INTRANSITIVE, TRANSITIVE, Verb, chosen, without
 
 T = TypeVar("T")
 

@@ -2,17 +2,17 @@
 
 from random import Random
 
-from regard.data.grammar import german
-from regard.data.grammar.constructions import Draft, construction, draft
-from regard.data.grammar.lexicon import FITTING, NOUNS, Adjective, nouns, rows
-from regard.data.grammar.phrases import (
+from tools.grammar import german
+from tools.grammar.constructions import Draft, construction, draft
+from tools.grammar.lexicon import FITTING, NOUNS, Adjective, nouns, rows
+from tools.grammar.phrases import (
     ACTIONS, HE, MOMENTARY, SEXED, SHE, THEY, WE, I, Phrase, actor, chance, de_infinitive, de_perfect, event,
     nominative, np, pick, thing, told, who,
 )  # fmt: skip
-from regard.data.grammar.places import place
-from regard.data.grammar.statements import be_adjective, degree
-from regard.data.grammar.subordinate import again, someone
-from regard.data.grammar.verbs import DATIVE, INTRANSITIVE, TRANSITIVE, chosen
+from tools.grammar.places import place
+from tools.grammar.statements import be_adjective, degree
+from tools.grammar.subordinate import again, someone
+from tools.grammar.verbs import DATIVE, INTRANSITIVE, TRANSITIVE, chosen
 
 
 def _around(

@@ -2,15 +2,15 @@
 
 from random import Random
 
-from regard.data.grammar import german
-from regard.data.grammar.constructions import Draft, construction, draft
-from regard.data.grammar.lexicon import nouns
-from regard.data.grammar.phrases import (
+from tools.grammar import german
+from tools.grammar.constructions import Draft, construction, draft
+from tools.grammar.lexicon import nouns
+from tools.grammar.phrases import (
     ACTIONS, HUMANS, NAMES, PERSONAL, YOU, Phrase, actor, anyone, at, attribute, be, chance, de_perfect, de_present,
     event, np, ongoing, perhaps, pick, simple, thing, told, who,
 )  # fmt: skip
-from regard.data.grammar.places import ACTIVITIES, INTO, TO, place, posture, spot
-from regard.data.grammar.verbs import DATIVE, DITRANSITIVE, INTRANSITIVE, PREPOSITIONAL, Verb, chosen, without
+from tools.grammar.places import ACTIVITIES, INTO, TO, place, posture, spot
+from tools.grammar.verbs import DATIVE, DITRANSITIVE, INTRANSITIVE, PREPOSITIONAL, Verb, chosen, without
 
 
 def _receiver(r: Random, besides: str) -> Phrase:

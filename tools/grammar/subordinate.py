@@ -2,17 +2,17 @@
 
 from random import Random
 
-from regard.data.grammar import german
-from regard.data.grammar.constructions import Draft, construction, draft
-from regard.data.grammar.lexicon import ADJECTIVES, FITTING, Noun, nouns, rows, table
-from regard.data.grammar.phrases import (
+from tools.grammar import german
+from tools.grammar.constructions import Draft, construction, draft
+from tools.grammar.lexicon import ADJECTIVES, FITTING, Noun, nouns, rows, table
+from tools.grammar.phrases import (
     ACTIONS, HE, KIN, MOMENTARY, NAMES, PERSONS, SEXED, SHE, SIMPLE, THEY, WE, YOU, I, Phrase, actor, adjectives,
     be, chance, de_be, de_infinitive, de_perfect, de_present, do, event, nominative, np, ongoing, pick, simple,
     thing, told, who,
 )  # fmt: skip
-from regard.data.grammar.relations import activity
-from regard.data.grammar.statements import be_adjective, degree, described
-from regard.data.grammar.verbs import INTRANSITIVE, TRANSITIVE, Verb, chosen, without
+from tools.grammar.relations import activity
+from tools.grammar.statements import be_adjective, degree, described
+from tools.grammar.verbs import INTRANSITIVE, TRANSITIVE, Verb, chosen, without
 
 _BACK = {"he": HE, "she": SHE, "they": THEY, "I": I, "you": YOU, "we": WE}
 
