@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from regard.errors import RegardError
+from regard.reporting import Json
 
-Metrics = dict[str, dict[str, Any]]
+Metrics = dict[str, Json]
 
 
 def import_library(name: str, package: str) -> Any:
@@ -42,7 +43,7 @@ def _entries(values: dict[str, float], signatures: dict[str, str]) -> Metrics:
 def class_metrics(references: Sequence[str], predictions: Sequence[str], labels: Sequence[str]) -> Metrics:
     """Accuracy, F1 and Matthews' correlation. Of two labels F1 is that of the last (GLUE's "1"), of more their mean."""
     metrics = import_library("sklearn.metrics", "scikit-learn")
-    f1: dict[str, Any] = {"average": "macro", "labels": list(labels)}
+    f1: Json = {"average": "macro", "labels": list(labels)}
     of = "mean over labels"
     if len(labels) == 2:
         f1, of = {"average": "binary", "pos_label": labels[-1]}, f"of {labels[-1]}"

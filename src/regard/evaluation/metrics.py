@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from regard.errors import RegardError
+from regard.reporting import Json
 
 TOKENISERS = {"zh": "zh", "lzh": "zh", "ja": "char", "ko": "char"}  # by target language; anything else: 13a
 
@@ -16,7 +17,7 @@ class Metric:
     value: float
     signature: str = ""
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> Json:
         return {"value": self.value, "signature": self.signature} if self.signature else {"value": self.value}
 
 

@@ -7,7 +7,8 @@ import re
 import string
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+
+from regard.reporting import Json
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
@@ -32,7 +33,7 @@ def word_f1(prediction: str, reference: str) -> float:
     return 2 * shared / (len(a) + len(b))
 
 
-def answer_metrics(predictions: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, dict[str, Any]]:
+def answer_metrics(predictions: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, Json]:
     """Exact match and F1; a question has all its right answers as references, none where the text has no answer."""
     options = [[text for text in texts if normalise_answer(text)] or [""] for texts in references]
     values = {

@@ -18,7 +18,7 @@ from regard.examples.preparing import TOKENIZER
 from regard.examples.recipe_like import RecipeLike
 from regard.models.heads import Headed
 from regard.models.texts import Texts
-from regard.reporting import Progress, Warn
+from regard.reporting import Json, Progress, Warn
 from regard.text import Tokenizer
 
 LABELS = "labels.json"
@@ -75,7 +75,7 @@ class FeatureSettings(Protocol[E, P, W]):
 
     def compute_metrics(
         self, examples: Sequence[E], predictions: Sequence[P], codec: "ExampleCodec[E, P, W]"
-    ) -> dict[str, Any]: ...
+    ) -> Json: ...
 
 
 class ExampleCodec(Generic[E, P, W]):
@@ -153,7 +153,7 @@ class Reader:
             cast(Any, warn)(sentence)
         return said
 
-    def measure(self, corpora: Sequence[Corpus], progress: Progress | None = None) -> dict[str, Any]:
+    def measure(self, corpora: Sequence[Corpus], progress: Progress | None = None) -> Json:
         notes, settings = Notes(), self.reading.settings
         examples = settings.read_examples(corpora)
         said, loss = self.reading.predict(self.model, examples, progress, notes)

@@ -16,7 +16,7 @@ from torch import nn
 
 from regard.data.batches import plan
 from regard.data.ragged import Rows, Spans
-from regard.examples.pairs import PairsView
+from regard.examples.pairs import PairsView, packed_batch
 from regard.examples.preparing import CorpusEncoder
 from regard.examples.vocabulary import Vocabulary
 from regard.examples.windows import SlidingWindow
@@ -102,8 +102,7 @@ class Seq2SeqDialogues:
         return PairsView(self.vocabulary, examples.source, examples.target, chosen)
 
     def static_batch(self, model: nn.Module, batch: Pairs) -> Pairs | None:
-        takes = getattr(model, "takes_packed", None)
-        return batch.fixed() if takes and takes(batch) else None
+        return packed_batch(model, batch)
 
     def prompt(self, ids: list[int], limit: int) -> tuple[list[int], int]:
         """The source of a dialogue, and how many tokens its reply may have, at most `limit`."""

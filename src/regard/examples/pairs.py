@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.data.batches import plan
 from regard.data.config import Corpus
@@ -66,6 +66,12 @@ class PairsView:
             target = self.vocabulary.target.words(self.target[row].tolist())
             links_by_row.append(piece_links(n, links[row].reshape(-1, 2), np.array(source), np.array(target)))
         return torch.from_numpy(np.concatenate(links_by_row))
+
+
+def packed_batch(model: nn.Module, batch: Pairs) -> Pairs | None:
+    """The batch without padding, in shapes that repeat, where the model takes it so; else None."""
+    takes_packed = getattr(model, "takes_packed", None)
+    return batch.fixed() if takes_packed and takes_packed(batch) else None
 
 
 def read_pairs(corpora: Sequence[Corpus], languages: tuple[str, str]) -> list[tuple[str, str]]:

@@ -7,7 +7,7 @@ keep the characters they come from, so that an answer is a substring of the text
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from regard.examples.windows import word_windows
 from regard.models.bert import Bert
 from regard.models.heads import Answerer, Headed
 from regard.predict.arguments import checked
-from regard.reporting import Warn
+from regard.reporting import Json, Warn
 from regard.tasks.finetuning import FinetuningConfig, defaults
 from regard.text import Tokenizer
 
@@ -38,7 +38,7 @@ class Answer:
     score: float = 0.0  # of its begin and its end, added
     probability: float = 0.0  # among all spans that were considered
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> Json:
         return {
             "answer": self.text,
             "start": self.start,
@@ -87,7 +87,7 @@ class AnswerConfig(FinetuningConfig[Question, Answer, "ContextWindow"]):
 
     predictor_class: ClassVar[type[Reader]] = SpanReader
     metrics: ClassVar[dict[str, bool]] = {"f1": True, "exact_match": True, "loss": False}
-    defaults: ClassVar[dict[str, Any]] = defaults("f1")
+    defaults: ClassVar[Json] = defaults("f1")
     required_packages: ClassVar[tuple[str, ...]] = ()
     target_unit: ClassVar[str] = "windows"
 
@@ -192,9 +192,7 @@ class AnswerConfig(FinetuningConfig[Question, Answer, "ContextWindow"]):
         shares = np.exp(np.array([answer.score for answer in answers]) - best.score)
         return replace(best, probability=float(1 / shares.sum()))
 
-    def compute_metrics(
-        self, examples: Sequence[Question], predictions: Sequence[Answer], codec: Codec
-    ) -> dict[str, Any]:
+    def compute_metrics(self, examples: Sequence[Question], predictions: Sequence[Answer], codec: Codec) -> Json:
         references = [[span.text for span in example.answers] for example in examples]
         return answer_metrics([answer.text for answer in predictions], references)
 

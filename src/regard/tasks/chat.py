@@ -20,7 +20,7 @@ from regard.examples.recipe_like import RecipeLike
 from regard.examples.vocabulary import load_or_train_tokenizer
 from regard.predict.chat import Talker, measure
 from regard.predict.options import texts_of, with_beam
-from regard.reporting import Progress
+from regard.reporting import Json, Progress
 from regard.tasks.contract import EncodedTask
 from regard.tasks.recipe_checks import check_lengths, check_no_sampling
 from regard.text import Tokenizer
@@ -34,7 +34,7 @@ class ChatConfig:
     metrics: ClassVar[dict[str, bool]] = {
         "perplexity": False, "loss": False, "bleu": True, "distinct_1": True, "distinct_2": True,
     }  # fmt: skip
-    defaults: ClassVar[dict[str, Any]] = {
+    defaults: ClassVar[Json] = {
         "data": {"filters": {"max_length": 1_000_000_000, "duplicates": False}},  # people say the same things
         "text": {"kind": "byte_bpe", "size": 8000},
         "training": {"goal": "perplexity", "validation": {"decode": False}},
@@ -97,7 +97,7 @@ class ChatConfig:
 
     def evaluate(
         self, predictor: Talker, split: str | None, options: Mapping[str, Any], progress: Progress | None = None
-    ) -> dict[str, Any]:
+    ) -> Json:
         corpora = texts_of(predictor.recipe, split, options.get("text"))
         return evaluate_chat(predictor, corpora, progress, with_beam(predictor.recipe.decoding, options.get("beam")))
 
@@ -142,9 +142,7 @@ class ChatTask(EncodedTask):
         metrics = measure(self.talker(model), self.valid, settings.decoding if settings.decode else None, progress)
         return {name: metric.value for name, metric in metrics.items()}
 
-    def evaluate_corpora(
-        self, model: nn.Module, corpora: Sequence[Corpus], progress: Progress | None = None
-    ) -> dict[str, Any]:
+    def evaluate_corpora(self, model: nn.Module, corpora: Sequence[Corpus], progress: Progress | None = None) -> Json:
         return evaluate_chat(self.talker(model), corpora, progress)
 
 
@@ -156,7 +154,7 @@ def read_dialogues(settings: ChatConfig, corpora: Sequence[Corpus], most: int = 
 
 def evaluate_chat(
     talker: Talker, corpora: Sequence[Corpus], progress: Progress | None = None, decoding: Any = None
-) -> dict[str, Any]:
+) -> Json:
     """The report of a finished model, as JSON."""
     dialogues = read_dialogues(cast(ChatConfig, talker.recipe.task), corpora)
     metrics = measure(talker, dialogues, decoding or talker.recipe.decoding, progress)

@@ -6,7 +6,7 @@ is learned. What does not fit is cut from the end of the text, so that every opt
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from regard.models.bert import Bert
 from regard.models.heads import Chooser, Headed, Options
 from regard.models.texts import Texts
 from regard.predict.arguments import checked
-from regard.reporting import Warn
+from regard.reporting import Json, Warn
 from regard.tasks.finetuning import FinetuningConfig, defaults
 
 
@@ -32,7 +32,7 @@ class Chosen:
     text: str
     probabilities: list[float]  # of all options
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> Json:
         return {"index": self.index, "option": self.text, "probabilities": self.probabilities}
 
 
@@ -66,7 +66,7 @@ class ChooseConfig(FinetuningConfig[Choice, Chosen, None]):
 
     predictor_class: ClassVar[type[Reader]] = OptionChooser
     metrics: ClassVar[dict[str, bool]] = {"accuracy": True, "loss": False}
-    defaults: ClassVar[dict[str, Any]] = defaults("accuracy")
+    defaults: ClassVar[Json] = defaults("accuracy")
 
     kind: Literal["choose"] = "choose"
     batch: int = option(16, "questions of a micro-batch, with all their options")
@@ -119,7 +119,5 @@ class ChooseConfig(FinetuningConfig[Choice, Chosen, None]):
         best = int(np.argmax(shares))
         return Chosen(best, example.options[best], shares)
 
-    def compute_metrics(
-        self, examples: Sequence[Choice], predictions: Sequence[Chosen], codec: Codec
-    ) -> dict[str, Any]:
+    def compute_metrics(self, examples: Sequence[Choice], predictions: Sequence[Chosen], codec: Codec) -> Json:
         return accuracy([int(example.answer or 0) for example in examples], [chosen.index for chosen in predictions])

@@ -17,7 +17,7 @@ from regard.examples.features import Feature
 from regard.models.bert import Bert
 from regard.models.heads import Classifier, Headed, Regressor
 from regard.predict.arguments import checked
-from regard.reporting import Warn
+from regard.reporting import Json, Warn
 from regard.tasks.finetuning import FinetuningConfig, defaults
 
 Text = str | tuple[str, str]
@@ -29,7 +29,7 @@ class Label:
     label: str  # empty for an empty text, of which nothing is said
     probabilities: dict[str, float]  # of all labels
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> Json:
         return {"label": self.label, "probabilities": self.probabilities}
 
 
@@ -41,7 +41,7 @@ class Number:
     def label(self) -> str:
         return "" if self.value is None else f"{self.value:.4f}"
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> Json:
         return {"value": self.value}
 
 
@@ -116,7 +116,7 @@ class ClassifyConfig(_TextRows[Label]):
     """A text or a pair of texts gets one of the labels that training has seen."""
 
     metrics: ClassVar[dict[str, bool]] = {"accuracy": True, "f1": True, "matthews": True, "loss": False}
-    defaults: ClassVar[dict[str, Any]] = defaults("accuracy")
+    defaults: ClassVar[Json] = defaults("accuracy")
     supports_label_smoothing: ClassVar[bool] = True
 
     kind: Literal["classify"] = "classify"
@@ -149,7 +149,7 @@ class ClassifyConfig(_TextRows[Label]):
 
     def compute_metrics(
         self, examples: Sequence[Labelled], predictions: Sequence[Label], codec: ExampleCodec[Labelled, Label, None]
-    ) -> dict[str, Any]:
+    ) -> Json:
         return class_metrics([e.label for e in examples], [p.label for p in predictions], codec.labels)
 
 
@@ -158,7 +158,7 @@ class RegressConfig(_TextRows[Number]):
     """A text or a pair of texts gets a number, such as how alike the two are."""
 
     metrics: ClassVar[dict[str, bool]] = {"pearson": True, "spearman": True, "loss": False}
-    defaults: ClassVar[dict[str, Any]] = defaults("spearman")
+    defaults: ClassVar[Json] = defaults("spearman")
 
     kind: Literal["regress"] = "regress"
 
@@ -187,7 +187,7 @@ class RegressConfig(_TextRows[Number]):
 
     def compute_metrics(
         self, examples: Sequence[Labelled], predictions: Sequence[Number], codec: ExampleCodec[Labelled, Number, None]
-    ) -> dict[str, Any]:
+    ) -> Json:
         return number_metrics([float(e.label) for e in examples], [p.value or 0.0 for p in predictions])
 
 

@@ -13,7 +13,7 @@ from regard.data.prepared import Prepared
 from regard.examples.preparing import TOKENIZER, CorpusEncoder
 from regard.examples.recipe_like import RecipeLike, TaskSection
 from regard.nn.attention import slow_paths
-from regard.reporting import Progress
+from regard.reporting import Json, Progress
 
 Carry = dict[str, Tensor] | None  # named, so that a checkpoint can hold it
 
@@ -36,7 +36,7 @@ class TaskSettings(TaskSection, Protocol):
 
     def evaluate(
         self, predictor: Any, split: str | None, options: Mapping[str, Any], progress: "Progress | None" = None
-    ) -> dict[str, Any]:
+    ) -> Json:
         """The report of `regard evaluate`: `data`, sizes (`lines`, `tokens` …), `metrics` and `notes`, as JSON.
 
         `predictor` comes from `load_predictor`, `options` are some of `evaluate_options`; without a split, test if
@@ -90,7 +90,7 @@ class Task(Protocol):
     def validate(self, model: nn.Module, device: torch.device, progress: Progress | None = None) -> dict[str, float]:
         """The metrics of the validation data, while training."""
 
-    def evaluate(self, model: nn.Module, progress: Progress | None = None) -> dict[str, Any]:
+    def evaluate(self, model: nn.Module, progress: Progress | None = None) -> Json:
         """The report of a finished model on the validation data, as JSON; empty without such data."""
 
     def save(self, folder: Path) -> None:
@@ -116,13 +116,11 @@ class BaseTask:
     def loss(self, model: nn.Module, batch: Any, carry: Carry) -> tuple[Tensor, Carry]:
         return model(batch, None, self.smoothing), carry
 
-    def evaluate(self, model: nn.Module, progress: Progress | None = None) -> dict[str, Any]:
+    def evaluate(self, model: nn.Module, progress: Progress | None = None) -> Json:
         corpora = self.recipe.data.valid
         return self.evaluate_corpora(model, corpora, progress) if corpora else {}
 
-    def evaluate_corpora(
-        self, model: nn.Module, corpora: Sequence[Corpus], progress: Progress | None = None
-    ) -> dict[str, Any]:
+    def evaluate_corpora(self, model: nn.Module, corpora: Sequence[Corpus], progress: Progress | None = None) -> Json:
         raise NotImplementedError
 
 

@@ -12,7 +12,7 @@ from regard.examples.preparing import TOKENIZER
 from regard.examples.recipe_like import RecipeLike
 from regard.models.bert import BertConfig, Encoder
 from regard.predict.embedding import Embedder, Pooling
-from regard.reporting import Progress
+from regard.reporting import Json, Progress
 from regard.tasks.contract import Task
 from regard.text import Tokenizer
 
@@ -23,7 +23,7 @@ class EmbeddingConfig:
 
     models: ClassVar[tuple[str, ...]] = ("bert",)
     metrics: ClassVar[dict[str, bool]] = {"loss": False}
-    defaults: ClassVar[dict[str, Any]] = {
+    defaults: ClassVar[Json] = {
         "text": {"kind": "bert"},
         "model": {"kind": "bert"},
         "training": {"goal": "loss", "label_smoothing": 0.0},
@@ -60,5 +60,5 @@ class EmbeddingConfig:
 
     def evaluate(
         self, predictor: Embedder, split: str | None, options: Mapping[str, Any], progress: Progress | None = None
-    ) -> dict[str, Any]:
+    ) -> Json:
         raise RegardError("a model of the task embedding has no measure of its own")

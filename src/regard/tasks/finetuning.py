@@ -28,12 +28,12 @@ from regard.models.bert import Bert
 from regard.models.heads import Headed
 from regard.models.texts import Texts
 from regard.predict.options import texts_of
-from regard.reporting import Progress
+from regard.reporting import Json, Progress
 from regard.tasks.contract import BaseTask
 from regard.tasks.recipe_checks import check_lengths, check_no_sampling
 from regard.text import Tokenizer
 
-TRAINING: dict[str, Any] = {  # as BERT is fine-tuned (Devlin 2019, A.3)
+TRAINING: Json = {  # as BERT is fine-tuned (Devlin 2019, A.3)
     "label_smoothing": 0.0,
     "clip": 1.0,
     "optimiser": {"beta2": 0.999, "epsilon": 1e-8, "weight_decay": 0.01},
@@ -42,7 +42,7 @@ TRAINING: dict[str, Any] = {  # as BERT is fine-tuned (Devlin 2019, A.3)
 }
 
 
-def defaults(goal: str) -> dict[str, Any]:
+def defaults(goal: str) -> Json:
     return {"text": {"kind": "bert"}, "model": {"kind": "bert"}, "training": TRAINING | {"goal": goal}}
 
 
@@ -52,7 +52,7 @@ class FinetuningConfig(Generic[E, P, W]):
 
     models: ClassVar[tuple[str, ...]] = ("bert",)
     metrics: ClassVar[Mapping[str, bool]] = {}
-    defaults: ClassVar[dict[str, Any]] = {}
+    defaults: ClassVar[Json] = {}
     predictor_class: ClassVar[type[Reader]] = Reader  # the type of `regard.load`
     evaluate_options: ClassVar[tuple[str, ...]] = ("text",)
     required_packages: ClassVar[tuple[str, ...]] = ("scikit-learn",)  # of its metrics
@@ -135,9 +135,7 @@ class FinetuningConfig(Generic[E, P, W]):
         """The prediction for an example, from the scores of all its features."""
         raise NotImplementedError
 
-    def compute_metrics(
-        self, examples: Sequence[E], predictions: Sequence[P], codec: ExampleCodec[E, P, W]
-    ) -> dict[str, Any]:
+    def compute_metrics(self, examples: Sequence[E], predictions: Sequence[P], codec: ExampleCodec[E, P, W]) -> Json:
         """The metrics of the predictions, with signatures, without the loss."""
         raise NotImplementedError
 
@@ -183,7 +181,7 @@ class FinetuningConfig(Generic[E, P, W]):
 
     def evaluate(
         self, predictor: Reader, split: str | None, options: Mapping[str, Any], progress: Progress | None = None
-    ) -> dict[str, Any]:
+    ) -> Json:
         corpora = texts_of(predictor.recipe, split, options.get("text"))
         return predictor.measure(corpora, progress)
 
@@ -275,9 +273,7 @@ class FinetuningTask(BaseTask, Generic[E, P, W]):
         values = {name: entry["value"] for name, entry in metrics.items()}
         return values if loss is None else values | {"loss": loss}
 
-    def evaluate_corpora(
-        self, model: nn.Module, corpora: Sequence[Corpus], progress: Progress | None = None
-    ) -> dict[str, Any]:
+    def evaluate_corpora(self, model: nn.Module, corpora: Sequence[Corpus], progress: Progress | None = None) -> Json:
         return self.settings.predictor_class(model, self.codec, self.recipe).measure(corpora, progress)
 
     def save(self, folder: Path) -> None:

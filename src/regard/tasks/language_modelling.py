@@ -25,7 +25,7 @@ from regard.examples.windows import SlidingWindow
 from regard.models.texts import Texts
 from regard.predict.generation import Writer
 from regard.predict.options import texts_of
-from regard.reporting import Progress
+from regard.reporting import Json, Progress
 from regard.tasks.contract import Carry, EncodedTask
 from regard.tasks.recipe_checks import check_lengths, check_no_sampling
 from regard.text import Tokenizer
@@ -39,7 +39,7 @@ class LanguageModellingConfig:
     metrics: ClassVar[dict[str, bool]] = dict.fromkeys(
         ("perplexity", "loss", "word_perplexity", "bits_per_character"), False
     )
-    defaults: ClassVar[dict[str, Any]] = {
+    defaults: ClassVar[Json] = {
         # a document may be long, or come again
         "data": {"filters": {"max_length": 1_000_000_000, "duplicates": False}},
         "text": {"kind": "byte_bpe"},
@@ -98,7 +98,7 @@ class LanguageModellingConfig:
 
     def evaluate(
         self, predictor: Writer, split: str | None, options: Mapping[str, Any], progress: Progress | None = None
-    ) -> dict[str, Any]:
+    ) -> Json:
         corpora = texts_of(predictor.recipe, split, options.get("text"))
         try:
             window = self.sliding_window(options.get("context"), options.get("stride"))
@@ -168,9 +168,7 @@ class LanguageModellingTask(EncodedTask):
         context = self.settings.sliding_window().context
         return self.valid.metrics(self.writer(model), SlidingWindow(context, context), progress)[0]
 
-    def evaluate_corpora(
-        self, model: nn.Module, corpora: Sequence[Corpus], progress: Progress | None = None
-    ) -> dict[str, Any]:
+    def evaluate_corpora(self, model: nn.Module, corpora: Sequence[Corpus], progress: Progress | None = None) -> Json:
         return evaluate_language_model(self.writer(model), corpora, self.settings.sliding_window(), progress)
 
 
@@ -203,7 +201,7 @@ class HeldOutText:
 
 def evaluate_language_model(
     writer: Writer, corpora: Sequence[Corpus], window: SlidingWindow, progress: Progress | None = None
-) -> dict[str, Any]:
+) -> Json:
     """The report of a finished model, with the windows in its signatures."""
     task = cast(LanguageModellingConfig, writer.recipe.task)
     texts = read_documents(corpora, task.documents)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from random import Random
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from regard.examples.recipe_like import RecipeLike
 from regard.examples.segments import SentenceIndex
 from regard.models.bert import MaskedLanguage
 from regard.models.texts import Texts
-from regard.reporting import Progress
+from regard.reporting import Json, Progress
 
 if TYPE_CHECKING:
     from regard.tasks.pretraining import PretrainingConfig
@@ -127,9 +127,7 @@ def count_predictions(
     return counts
 
 
-def evaluate_masked_lm(
-    model: MaskedLanguage, held_out: HeldOutDocuments, progress: Progress | None = None
-) -> dict[str, Any]:
+def evaluate_masked_lm(model: MaskedLanguage, held_out: HeldOutDocuments, progress: Progress | None = None) -> Json:
     """The report of a model on documents it has not learned from."""
     counts = count_predictions(model, held_out.batches, held_out.mask, progress)
     shown = f"{held_out.settings.signature}|seed:{held_out.recipe.seed}"

@@ -28,7 +28,7 @@ from regard.nn import dispatch
 from regard.predict.embedding import Pooling
 from regard.predict.filling import Filler
 from regard.predict.options import texts_of
-from regard.reporting import Progress
+from regard.reporting import Json, Progress
 from regard.tasks.contract import EncodedTask
 from regard.tasks.mlm_metrics import HeldOutDocuments, count_predictions, evaluate_masked_lm
 from regard.tasks.recipe_checks import check_lengths, check_no_sampling
@@ -48,7 +48,7 @@ class PretrainingConfig:
         "next_loss": False,
         "next_accuracy": True,
     }
-    defaults: ClassVar[dict[str, Any]] = {
+    defaults: ClassVar[Json] = {
         "data": {"filters": {"max_length": 1_000_000_000, "duplicates": False}},  # a document may be long
         "text": {"kind": "bert"},
         "model": {"kind": "bert"},
@@ -143,7 +143,7 @@ class PretrainingConfig:
 
     def evaluate(
         self, predictor: Filler, split: str | None, options: Mapping[str, Any], progress: Progress | None = None
-    ) -> dict[str, Any]:
+    ) -> Json:
         corpora = texts_of(predictor.recipe, split, options.get("text"))
         return evaluate_masked_lm(
             cast(MaskedLanguage, predictor.model),
@@ -209,9 +209,7 @@ class PretrainingTask(EncodedTask):
             return {}
         return count_predictions(cast(MaskedLanguage, model), self.valid.batches, self.valid.mask, progress).metrics()
 
-    def evaluate_corpora(
-        self, model: nn.Module, corpora: Sequence[Corpus], progress: Progress | None = None
-    ) -> dict[str, Any]:
+    def evaluate_corpora(self, model: nn.Module, corpora: Sequence[Corpus], progress: Progress | None = None) -> Json:
         return evaluate_masked_lm(
             cast(MaskedLanguage, model), HeldOutDocuments(self.recipe, self.encoder, corpora), progress
         )

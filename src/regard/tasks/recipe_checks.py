@@ -31,10 +31,9 @@ def check_lengths(recipe: RecipeLike, *lengths: int) -> None:
 
 def check_no_sampling(recipe: RecipeLike) -> None:
     """Raise ValueError where the text section samples segmentations, which only translation does."""
-    for key in ("dropout", "alpha"):
-        if getattr(recipe.text, key, 0.0):
-            task = recipe.task.kind
-            raise ValueError(f"text.{key} draws pieces anew for every epoch, which the task {task} does not; write 0")
+    for key in recipe.text.sampling:
+        task = recipe.task.kind
+        raise ValueError(f"text.{key} draws pieces anew for every epoch, which the task {task} does not; write 0")
 
 
 def _check_guide(recipe: RecipeLike) -> None:

@@ -6,7 +6,7 @@ that overlap, and a word gets the tag of the window in which it sees most on bot
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from regard.models.bert import Bert
 from regard.models.heads import NOT_LEARNED, Headed, Tagger
 from regard.models.texts import Texts
 from regard.predict.arguments import checked
-from regard.reporting import Warn
+from regard.reporting import Json, Warn
 from regard.tasks.finetuning import FinetuningConfig, defaults
 
 
@@ -56,7 +56,7 @@ class Tags:
                 found.append(Entity(kind, self.words[n], n, n + 1))
         return found
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> Json:
         entities = [entity._asdict() for entity in self.entities]
         return {"words": self.words, "tags": self.tags, "probabilities": self.probabilities, "entities": entities}
 
@@ -94,7 +94,7 @@ class TagConfig(FinetuningConfig[Tagged, Tags, WordWindow]):
     metrics: ClassVar[dict[str, bool]] = {
         "f1": True, "precision": True, "recall": True, "accuracy": True, "loss": False,
     }  # fmt: skip
-    defaults: ClassVar[dict[str, Any]] = defaults("f1")
+    defaults: ClassVar[Json] = defaults("f1")
     required_packages: ClassVar[tuple[str, ...]] = ("seqeval",)
     supports_label_smoothing: ClassVar[bool] = True
 
@@ -186,5 +186,5 @@ class TagConfig(FinetuningConfig[Tagged, Tags, WordWindow]):
                     best[n], tags[n], shares[n] = float(seen), codec.labels[label], share
         return Tags(example.words, tags, shares)
 
-    def compute_metrics(self, examples: Sequence[Tagged], predictions: Sequence[Tags], codec: Codec) -> dict[str, Any]:
+    def compute_metrics(self, examples: Sequence[Tagged], predictions: Sequence[Tags], codec: Codec) -> Json:
         return tag_metrics([e.tags for e in examples], [p.tags for p in predictions], self.scheme != "plain")

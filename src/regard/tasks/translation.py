@@ -15,7 +15,7 @@ from regard.data.ragged import Rows
 from regard.data.readers import files
 from regard.decoding import DecodingConfig
 from regard.errors import RegardError
-from regard.examples.pairs import COLUMNS, PairsView, read_heads, read_pairs
+from regard.examples.pairs import COLUMNS, PairsView, packed_batch, read_heads, read_pairs
 from regard.examples.preparing import prepare_corpora
 from regard.examples.recipe_like import RecipeLike
 from regard.examples.vocabulary import Vocabulary
@@ -23,7 +23,7 @@ from regard.models.batch import Pairs
 from regard.nn.record import Record
 from regard.predict.options import split_of, with_beam
 from regard.predict.translation import Translator
-from regard.reporting import Progress
+from regard.reporting import Json, Progress
 from regard.tasks.contract import Carry, PreparedTask
 from regard.tasks.guided_alignment import GuidedAlignment
 from regard.tasks.recipe_checks import check_translation
@@ -37,7 +37,7 @@ class TranslationConfig:
     metrics: ClassVar[dict[str, bool]] = {
         "bleu": True, "chrf": True, "ter": False, "exact_match": True, "loss": False, "perplexity": False,
     }  # fmt: skip
-    defaults: ClassVar[dict[str, Any]] = {}  # those of the sections themselves
+    defaults: ClassVar[Json] = {}  # those of the sections themselves
     evaluate_options: ClassVar[tuple[str, ...]] = ("source", "reference", "heads", "beam")
 
     kind: Literal["translation"] = "translation"
@@ -82,7 +82,7 @@ class TranslationConfig:
 
     def evaluate(
         self, predictor: Translator, split: str | None, options: Mapping[str, Any], progress: Progress | None = None
-    ) -> dict[str, Any]:
+    ) -> Json:
         corpora, source, reference, heads = [], *(options.get(key) for key in ("source", "reference", "heads"))
         if (source is None) != (reference is None):
             raise RegardError("--source and --reference belong together")
@@ -133,8 +133,7 @@ class TranslationTask(PreparedTask):
         return loss, carry
 
     def static_batch(self, model: nn.Module, batch: Pairs) -> Pairs | None:
-        takes = getattr(model, "takes_packed", None)
-        return batch.fixed() if takes and batch.links is None and takes(batch) else None
+        return packed_batch(model, batch) if batch.links is None else None
 
     def describe(self, batch: Pairs) -> str:
         return f"{len(batch.rows)} pairs, first {', '.join(map(self.origin, batch.rows[:3]))}"
@@ -161,9 +160,7 @@ class TranslationTask(PreparedTask):
             result |= {name: metric.value for name, metric in metrics.items()}
         return result
 
-    def evaluate_corpora(
-        self, model: nn.Module, corpora: Sequence[Corpus], progress: Progress | None = None
-    ) -> dict[str, Any]:
+    def evaluate_corpora(self, model: nn.Module, corpora: Sequence[Corpus], progress: Progress | None = None) -> Json:
         return evaluate_translation(self.translator(model), corpora, progress)
 
     def save(self, folder: Path) -> None:
@@ -175,7 +172,7 @@ def evaluate_translation(
     corpora: Sequence[Corpus],
     progress: Progress | None = None,
     decoding: DecodingConfig | None = None,
-) -> dict[str, Any]:
+) -> Json:
     """Every metric of translating these corpora, as JSON; for the embedded corpus, also the accuracy of pronouns."""
     languages = translator.languages
     pairs, heads = read_pairs(corpora, languages), read_heads(corpora, languages, translator.vocabulary.source)
@@ -183,7 +180,7 @@ def evaluate_translation(
     outputs = translator.translate(
         [s for s, _ in pairs], decoding, form="prepared", progress=progress, warn=notes.append, heads=heads
     )
-    result: dict[str, Any] = {name: metric.json() for name, metric in translator.measure(outputs, pairs).items()}
+    result: Json = {name: metric.json() for name, metric in translator.measure(outputs, pairs).items()}
     result |= {name: {"value": value} for name, value in translator.forced(pairs, heads).items()}
     if all((corpus.set or "").startswith("embedded:") for corpus in corpora):
         result["pronouns"] = {"value": _pronouns(corpora, outputs)}

@@ -17,6 +17,7 @@ import numpy as np
 from tokenizers import Tokenizer as Inner
 
 from regard.errors import RegardError, characters, telling, whole
+from regard.reporting import Json
 from regard.text import moses, piece_formats, spm
 from regard.text.normaliser import TextNormaliser, join_words
 
@@ -71,11 +72,11 @@ class Tokenizer:
 
     def __init__(
         self,
-        document: dict[str, Any],
+        document: Json,
         kind: str,
         normaliser: TextNormaliser,
         special: dict[str, int],
-        format_options: dict[str, Any] | None = None,
+        format_options: Json | None = None,
         sampling: dict[str, float] | None = None,
         sample: dict[str, int] | None = None,
         byte_ids: list[int] | None = None,
@@ -101,7 +102,7 @@ class Tokenizer:
         return len(self.pieces)
 
     @property
-    def model(self) -> dict[str, Any]:
+    def model(self) -> Json:
         """The pieces with their merges or scores, as `tokenizers` writes them."""
         return self.document["model"]
 

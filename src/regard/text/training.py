@@ -71,9 +71,8 @@ def train_tokenizer(
     inner = _TRAINERS[type(config)](config, texts, [special_piece(name) for name in names])
     special = {"pad": 0, "unk": 1, "bos": 2, "eos": 3}
     special |= {name.strip("<>[]|"): i for i, name in enumerate(names) if name in specials}
-    sampling = {k: v for k in ("dropout", "alpha") if (v := getattr(config, k, 0.0))}
     document = json.loads(inner.to_str())
-    return Tokenizer(document, config.kind, normaliser, special, format_options, sampling, dict(record))
+    return Tokenizer(document, config.kind, normaliser, special, format_options, config.sampling, dict(record))
 
 
 def sample_lines(
