@@ -84,6 +84,7 @@ class Theirs(nn.Module):
         return self.ask(batch, labels=batch.classes).loss
 
 
+Task = FinetuningTask[Any, Any, Any]
 FORMS = {
     "classify": ("SequenceClassification", bert.CLASSIFIER),
     "tag": ("TokenClassification", bert.TAGGER),
@@ -92,7 +93,9 @@ FORMS = {
 }
 
 
-def their_steps(model: Theirs, task: FinetuningTask, options: argparse.Namespace) -> Callable[[Step], None]:
+def their_steps(
+    model: Theirs, task: Task, options: argparse.Namespace
+) -> Callable[[Step], None]:
     s = task.recipe.training
     plain = [p for n, p in model.named_parameters() if "bias" in n or "LayerNorm" in n]
     kept = {id(p) for p in plain}
@@ -124,7 +127,7 @@ def their_steps(model: Theirs, task: FinetuningTask, options: argparse.Namespace
 
 @contextlib.contextmanager
 def our_steps(
-    model: nn.Module, task: FinetuningTask, seed: int, options: argparse.Namespace
+    model: nn.Module, task: Task, seed: int, options: argparse.Namespace
 ) -> Iterator[Callable[[Step], None]]:
     s = task.recipe.training
     with tempfile.TemporaryDirectory() as folder:
@@ -141,7 +144,9 @@ def our_steps(
 # --- both ----------------------------------------------------------------------------------------------------------
 
 
-def run(learn: Callable[[Step], None], task: FinetuningTask, seed: int, options: argparse.Namespace) -> float:
+def run(
+    learn: Callable[[Step], None], task: Task, seed: int, options: argparse.Namespace
+) -> float:
     """Seconds of a step: the median over blocks of steps, without those in which things are compiled and recorded."""
     s = task.recipe.training
 
@@ -164,11 +169,11 @@ def run(learn: Callable[[Step], None], task: FinetuningTask, seed: int, options:
     return statistics.median(found[len(found) // 4 :])
 
 
-def measured(task: FinetuningTask, model: nn.Module) -> tuple[dict[str, float], list[Any]]:
+def measured(task: Task, model: nn.Module) -> tuple[dict[str, float], list[Any]]:
     model.eval()
-    said = task.reading.say(model, task.valid)[0]
+    said = task.codec.predict(model, task.valid)[0]
     try:
-        found = {k: v["value"] for k, v in task.settings.measure(task.valid, said, task.reading).items()}
+        found = {k: v["value"] for k, v in task.settings.compute_metrics(task.valid, said, task.codec).items()}
     except RegardError:  # the machine has no seqeval
         found = fallback(task.valid, said)
     return found, [one.json() for one in said]
@@ -192,12 +197,12 @@ def compare(name: str, options: argparse.Namespace) -> dict[str, Any]:
     overrides += [f"training.validation.lines={options.lines}"] if options.lines else []
     recipe = recipes.load(f"{name}-minilm", [*overrides, *options.set])
     task: Any = recipe.task.prepare(recipe, options.init, lambda *_: None)
-    entries, outputs = task.reading.tokenizer.size, len(task.reading.labels) or (2 if name == "squad" else 1)
+    entries, outputs = task.codec.tokenizer.size, len(task.codec.labels) or (2 if name == "squad" else 1)
     tensors, rows = read_tensors(options.init / "model.safetensors"), []
     for seed in options.seeds:
         torch.manual_seed(seed)
         mine = task.build_model()
-        load_weights(mine, task.inherit(mine, tensors, options.init), options.init)
+        load_weights(mine, task.initial_weights(mine, tensors, options.init), options.init)
         kind, keys = FORMS[recipe.task.kind]
         theirs = Theirs(kind, keys, mine, entries, outputs)
         for who in options.who if seed % 2 else reversed(options.who):
@@ -216,7 +221,7 @@ def compare(name: str, options: argparse.Namespace) -> dict[str, Any]:
                 path = options.predictions / f"{name}-{who}-{seed}.jsonl"
                 path.write_text("".join(json.dumps(one, ensure_ascii=False) + "\n" for one in said), encoding="utf-8")
             model.cpu()
-    return {"rows": rows, "steps": recipe.training.steps, "notes": task.notes_of_train.sentences()}
+    return {"rows": rows, "steps": recipe.training.steps, "notes": task.train_notes.messages()}
 
 
 def shown(quality: dict[str, float]) -> str:
@@ -254,7 +259,7 @@ def main() -> None:
     options.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.set_float32_matmul_precision("high")
     for settings in (ClassifyConfig, ChooseConfig, TagConfig):
-        settings.needs = ()  # what is missing is counted by `fallback`
+        settings.required_packages = ()  # what is missing is counted by `fallback`
     found = {name: compare(name, options) for name in options.task}
     for name, result in found.items():
         summary(name, result["rows"])

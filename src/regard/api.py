@@ -65,7 +65,7 @@ def load(folder: str | Path, device: str = "auto", precision: str = "float32") -
         raise RegardError(
             f"{folder}: training has not finished; resume it, or give {home / 'last'}, its last checkpoint"
         )
-    predictor: Predictor = recipe.task.open(recipe, home)
+    predictor: Predictor = recipe.task.load_predictor(recipe, home)
     load_weights(predictor.model, read_whole(weights, "model"), weights / WEIGHTS)
     predictor.model.to(torch_device).eval()
     predictor.precision, predictor.run = precision, weights

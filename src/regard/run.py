@@ -194,10 +194,9 @@ def _train(
     model = task.build_model().to(device)
     if recipe.training.init and not world.told((run / "last").exists()):
         origin = Path(recipe.training.init) / WEIGHTS
-        inherit = getattr(task, "inherit", None)  # a task may begin with a part of another model
         tensors = read_tensors(origin)
         try:
-            load_weights(model, inherit(model, tensors, origin) if inherit else tensors, origin)
+            load_weights(model, task.initial_weights(model, tensors, origin), origin)
         except RegardError:
             _same_model(recipe)
             raise
@@ -373,15 +372,15 @@ def _finish(recipe: Recipe, run: Path, task: Task, trainer: Trainer, log: Log, i
     load_weights(model, tensors, run / WEIGHTS)
     write_tensors(run / WEIGHTS, tensors)
     torch.set_float32_matmul_precision("highest")  # as `regard evaluate` will measure it again
-    metrics = task.measure(model, "valid", interrupt.wrap(log.note))
+    metrics = task.evaluate(model, interrupt.wrap(log.note))
     results = {
         "valid": metrics,
         "weights": chosen,
         "steps": progress.step,
         "epochs": progress.epoch,
-        task.counted: progress.tokens,
+        task.target_unit: progress.tokens,
         "seconds": round(progress.seconds, 1),
-        f"{task.counted}_per_second": round(progress.tokens / max(progress.seconds, 1e-9)),
+        f"{task.target_unit}_per_second": round(progress.tokens / max(progress.seconds, 1e-9)),
         "parameters": sum(p.numel() for p in model.parameters()),
         "seed": recipe.seed,
         "data": task.fingerprint,

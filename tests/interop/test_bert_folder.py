@@ -13,14 +13,14 @@ import regard
 from regard import config
 from regard.cli.interop import export_model, import_model
 from regard.errors import RegardError
-from regard.examples.codec import Reading
+from regard.examples.codec import ExampleCodec
 from regard.interop.bert_folder import import_bert
 from regard.io import run_folder as folder
 from regard.io.tensors import weights_of, write_tensors
 from regard.models.heads import Options
 from regard.models.texts import Texts
 from regard.recipe import Recipe
-from regard.text.pretrained import bert_pieces
+from regard.text.pretrained import bert_tokenizer
 from tests.parity.test_bert import SHAPES
 
 transformers = pytest.importorskip("transformers")
@@ -217,10 +217,10 @@ def make(home: Path, task: dict[str, Any], labels: list[str] | None = None, **ke
     sizes = {"layers": 2, "size": 16, "inner": 24, "heads": 4, "position": {"kind": "learned", "length": 24}}
     said = {"task": {"length": 16} | task, "data": {}, "text": {"kind": "bert", "size": len(PIECES)}}
     recipe = config.parse(Recipe, said | {"model": {"kind": "bert"} | sizes | keys})
-    tokenizer, settings = bert_pieces(PIECES, True, "here"), recipe.task
-    Reading(settings, tokenizer, labels or []).save(home)  # type: ignore[arg-type]
+    tokenizer, settings = bert_tokenizer(PIECES, True, "here"), recipe.task
+    ExampleCodec(settings, tokenizer, labels or []).save(home)  # type: ignore[arg-type]
     (home / folder.CONFIG).write_text(config.dump(recipe), encoding="utf-8")
-    model = settings.open(recipe, home).model
+    model = settings.load_predictor(recipe, home).model
     with torch.no_grad():
         for p in model.parameters():
             p.add_(0.3 * torch.randn_like(p))

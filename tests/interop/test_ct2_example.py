@@ -170,7 +170,7 @@ def test_chinese_is_joined_as_ours(tmp_path: Path) -> None:
     theirs = Tokenizer.from_str(json.dumps(document))
     mixed = [many, many + 1, 4, many, 5]
     pieces = [theirs.id_to_token(i) for i in mixed]
-    assert theirs.decode(mixed) == vocabulary.form.join(pieces) == f"我们爱 {pieces[2]} 我们 {pieces[4]}"
+    assert theirs.decode(mixed) == vocabulary.piece_format.join(pieces) == f"我们爱 {pieces[2]} 我们 {pieces[4]}"
 
 
 def test_a_vocabulary_that_has_the_name_of_a_special_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

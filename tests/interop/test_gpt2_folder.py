@@ -136,7 +136,7 @@ def make(home: Path, said: dict[str, Any] | None = None, **keys: Any) -> TextGen
             "model": keys if "kind" in keys else {"kind": "lm"} | sizes | keys,
         },
     )
-    tokenizer = text.train(recipe.text, TEXT)
+    tokenizer = text.train_tokenizer(recipe.text, TEXT)
     tokenizer.save(home / "tokenizer" / "tokenizer.json")
     model: Any = recipe.model
     made = model.build(tokenizer.size)

@@ -92,7 +92,7 @@ def trained(kind: str, lines: list[str], size: int, language: str = "en") -> Tok
     config = {"word": text.Word, "bpe": text.Bpe, "byte_bpe": text.ByteBpe, "unigram": text.Unigram}
     config |= {"wordpiece": text.WordPiece, "char": text.Char}
     sizes = {} if kind in ("word", "char") else {"size": 258 + size if kind == "byte_bpe" else size}
-    return text.train(config[kind](**sizes), lines, language)
+    return text.train_tokenizer(config[kind](**sizes), lines, language)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -30,6 +30,7 @@ def characters(texts: Sequence[str]) -> list[int]:
     [
         ("One two it. Four five? “Six!” Seven", ["One two it.", "Four five?", "“Six!”", "Seven"]),
         ("Dr. Who paid 3.50 there. e.g. twice", ["Dr. Who paid 3.50", "there. e.g. twice"]),  # neither ends a sentence
+        ("Prof. Ho was in. He left", ["Prof. Ho was in.", "He left"]),  # as the one splitter of text/sentences.py knows
         ("one two, three four five; six seven", ["one two,", "three four five;", "six seven"]),
         ("a b, c, d e, f", ["a b, c,", "d e, f"]),  # as much as fits
         ("one two three four five six seven", ["one two three four", "five six seven"]),

@@ -143,7 +143,7 @@ def one(tmp_path: Path, model: str, **keys: Any) -> tuple[ChatTask, Any, dict[st
         (tmp_path / f"{name}.txt").write_text("__eou__".join(ONE) + "\n", encoding="utf-8")
     task = prepared(tmp_path, model, **keys)
     view = task.view(1, 0)
-    t = task.turns.tokenizer
+    t = task.encoder.tokenizer
     ids = {word: t.encode(word)[0] for word in "abcdef"} | {"<s>": t.bos, "</s>": t.eos, ".": t.pad}
     everything = np.arange(len(view.target_lengths))
     assert view.targets(everything) == len(view.collate(everything).labels)
@@ -214,7 +214,7 @@ def test_the_loss_is_that_of_replies_given_what_came_before(tmp_path: Path, mode
     talker, expected = task.predictor(network), 0.0
     for n in range(1, len(ONE)):
         prompt, _ = talker.encode_history(ONE[:n], Greedy(max_ratio=0.0, max_extra=10))
-        read = talker.form.read([prompt])
+        read = talker.form.collate_prompts([prompt])
         state, last = network.start(read, 10), read.first(ids["<s>"])
         for word in [*ONE[n].split(), "</s>"]:
             logits, state = network.step(last, state)
@@ -389,7 +389,7 @@ def test_what_a_reply_looked_at(talker: ChatPredictor) -> None:
     before, said, weights = talker.attention(history, reply)
     assert said == reply.split()
     assert [piece for piece in before if not piece.startswith("<")] == " ".join(history).split()
-    examples = talker.form.examples(talker.dialogue_encoder.rows(["\n".join([*history, reply])]))
+    examples = talker.form.examples(talker.dialogue_encoder.encode_rows(["\n".join([*history, reply])]))
     last: Any = talker.form.view(examples, np.arange(len(examples.row))).collate(np.array([len(examples.row) - 1]))
     record = Record(("cross", "decoder"))
     talker.model(last, record)
@@ -485,8 +485,8 @@ def test_spans_of_random_dialogues(folder: Path) -> None:
     rows = [[" ".join(draw.choices(chat_toy.WORDS, k=draw.randint(1, 5))) for _ in range(draw.randint(2, 6))]
             for _ in range(20)]  # fmt: skip
     task = prepared(folder, "transformer", history=2, length=9)
-    t, form = task.turns.tokenizer, task.form
-    examples = form.examples(task.turns.rows(["\n".join(row) for row in rows]))
+    t, form = task.encoder.tokenizer, task.form
+    examples = form.examples(task.encoder.encode_rows(["\n".join(row) for row in rows]))
     view = form.view(examples, np.arange(len(examples.row)))
     expected = []
     for row in rows:

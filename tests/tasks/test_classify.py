@@ -15,7 +15,7 @@ from regard.data.labelled import labelled
 from regard.errors import RegardError
 from regard.io.tensors import read_tensors
 from regard.run import train
-from regard.tasks.classify import ordered
+from regard.tasks.classify import sort_labels
 from regard.tasks.finetuning import FinetuningTask
 from tests.tasks import toys
 
@@ -69,9 +69,9 @@ def test_it_learns_and_is_used(run: Path) -> None:
         model.classify(["w3", ("a", "b", "c")])
     told: list[str] = []
     model.classify(["", "w3 " * 40], told.append, before=4096)
-    assert told == ["1 text is longer than task.length=32 pieces and is cut (text 4098)"]
+    assert told == ["texts longer than task.length=32 pieces, cut: 1 (text 4098)"]
     model.classify(["w3", ("w1", "great")], told.append)
-    assert told[1:] == ["1 pair is given to a model that has learned from single texts (text 2)"]
+    assert told[1:] == ["pairs for a model trained on single texts: 1 (text 2)"]
 
 
 def test_the_command(run: Path) -> None:
@@ -120,7 +120,7 @@ def test_from_another_run_the_body_is_taken_and_the_head_is_new(run: Path) -> No
     assert (frozen.training, frozen.body.training) == (True, False)  # it drops nothing
     assert not any(p.requires_grad for p in frozen.body.parameters())
     task = recipes.load(made).task.prepare(recipes.load(made), run, lambda *_: None)
-    begun = task.inherit(task.build_model(), before, run)
+    begun = task.initial_weights(task.build_model(), before, run)
     assert torch.equal(begun["pooler.dense.weight"], before["pooler.dense.weight"])
     assert not torch.equal(begun["output.weight"], before["output.weight"])
     made["task"] |= {"frozen": False}
@@ -215,11 +215,11 @@ def test_empty_and_long_texts_are_counted(tmp_path: Path) -> None:
     made = task(tmp_path, GIVEN + f"\t x\n \ty\n{long}\ty\n", length=8)
     assert made.report() == [
         "5 examples in 3 rows, 2 labels",
-        f"2 examples have no text and are dropped ({tmp_path}/train.tsv, line 4, 5)",
-        f"1 text is longer than task.length=8 pieces and is cut ({tmp_path}/train.tsv, line 6)",
-        f"validation data: 1 text is longer than task.length=8 pieces and is cut ({tmp_path}/valid.tsv, line 6)",
+        f"examples without text, dropped: 2 ({tmp_path}/train.tsv, line 4, 5)",
+        f"texts longer than task.length=8 pieces, cut: 1 ({tmp_path}/train.tsv, line 6)",
+        f"validation data: texts longer than task.length=8 pieces, cut: 1 ({tmp_path}/valid.tsv, line 6)",
     ]
-    assert max(unit.length for unit in made.units) == 8
+    assert max(feature.length for feature in made.features) == 8
 
 
 def test_every_example_is_in_an_epoch_once_and_like_lengths_meet(tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ def test_every_example_is_in_an_epoch_once_and_like_lengths_meet(tmp_path: Path)
     assert all(b.ids.shape[1] % 8 == 0 for b in batches)
     small = view.plan(64, 1, 0)  # a budget bounds a batch
     assert sorted(np.concatenate(small)) == list(range(500))
-    assert all(len(b) * max(made.units[n].length for n in b) <= 64 for b in small)
+    assert all(len(b) * max(made.features[n].length for n in b) <= 64 for b in small)
 
 
 def test_weights_of_corpora(tmp_path: Path) -> None:
@@ -265,5 +265,5 @@ def test_columns_by_name_by_number_and_by_custom(tmp_path: Path) -> None:
     assert rows("c.jsonl") == [(("t",), "3"), (("u",), "4")]
     with pytest.raises(RegardError, match=r"a\.tsv, line 2: there is no column on; did you mean one\?"):
         rows("a.tsv", columns=["on", "Quality"])
-    assert ordered({"10", "9", "-1"}) == ["-1", "9", "10"]
-    assert ordered({"b", "a", "1"}) == ["1", "a", "b"]
+    assert sort_labels({"10", "9", "-1"}) == ["-1", "9", "10"]
+    assert sort_labels({"b", "a", "1"}) == ["1", "a", "b"]

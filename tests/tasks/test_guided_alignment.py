@@ -12,20 +12,20 @@ import regard
 from regard.data import pharaoh
 from regard.data.readers import Record as Row
 from regard.errors import RegardError
-from regard.examples.pairs import links_of
+from regard.examples.pairs import piece_links
 from regard.models.batch import Packed, pairs
 from regard.nn.record import Record, Sink
 from regard.predict.alignment import align, select_heads
 from regard.predict.translation import Translator
-from regard.tasks.guided_alignment import Guide
+from regard.tasks.guided_alignment import GuidedAlignment
 from tests.training import toy
 
 
 def test_links_of_words_become_links_of_pieces() -> None:
     """Source word 1 has pieces 1 and 2; target word 0 has pieces 0 and 1."""
-    made = links_of(4, np.array([[1, 0], [0, 1]]), np.array([0, 1, 1]), np.array([0, 0, 1]))
+    made = piece_links(4, np.array([[1, 0], [0, 1]]), np.array([0, 1, 1]), np.array([0, 0, 1]))
     assert made.tolist() == [[4, 0, 1], [4, 0, 2], [4, 1, 1], [4, 1, 2], [4, 2, 0]]
-    assert links_of(0, np.zeros((0, 2), dtype=int), np.array([0]), np.array([0])).shape == (0, 3)
+    assert piece_links(0, np.zeros((0, 2), dtype=int), np.array([0]), np.array([0])).shape == (0, 3)
 
 
 def test_loss_by_hand() -> None:
@@ -35,17 +35,17 @@ def test_loss_by_hand() -> None:
     record = Record(places=("cross",))
     record.sinks["cross", 0] = Sink(True, [weights])
     links = torch.tensor([[0, 0, 0], [0, 0, 1], [1, 1, 1]])
-    assert Guide().loss(record, links).item() == pytest.approx(-2 * math.log(0.5))
-    one = Guide(heads=[1]).loss(record, links).item()
+    assert GuidedAlignment().loss(record, links).item() == pytest.approx(-2 * math.log(0.5))
+    one = GuidedAlignment(heads=[1]).loss(record, links).item()
     assert one == pytest.approx(-(math.log(0.5) / 2 + math.log(0.5) / 2 + math.log(0.6)))
     with pytest.raises(RegardError, match="no layer 2"):
-        Guide(layer=2).loss(record, links)
+        GuidedAlignment(layer=2).loss(record, links)
 
 
 @pytest.mark.parametrize("keys", [{"weight": 0.0}, {"layer": 0}, {"heads": [0]}])
 def test_impossible_guides_are_refused(keys: dict) -> None:
     with pytest.raises(ValueError, match=r"must be above 0|counted from 1"):
-        Guide(**keys)
+        GuidedAlignment(**keys)
 
 
 # --- from files to what attention learns ---------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from regard import recipe as recipes
 from regard.decoding import Beam, Greedy, Sample
 from regard.errors import RegardError
 from regard.examples.preparing import read_documents
-from regard.examples.windows import Reach
+from regard.examples.windows import SlidingWindow
 from regard.models.texts import Texts
 from regard.predict.generation import TextGenerator
 from regard.predict.options import SearchOptions
@@ -58,7 +58,7 @@ def blocks(task: LanguageModellingTask, seed: int, epoch: int) -> list[Texts]:
 
 def test_blocks_are_cut_side_by_side_from_a_random_place(folder: Path) -> None:
     task = prepared(folder)
-    flat = np.asarray(task.streams.flat)
+    flat = np.asarray(task.stream.flat)
     firsts = set()
     for epoch in range(4):
         batches = blocks(task, 1, epoch)
@@ -81,9 +81,9 @@ def test_corpora_have_weights(folder: Path) -> None:
     recipe = recipes.load(lm_toy.recipe(folder))
     corpora = [replace(recipe.data.train[0], weight=w) for w in (1.0, 2.5)]
     recipe = replace(recipe, data=replace(recipe.data, train=corpora))
-    streams = recipe.task.prepare(recipe, None, lambda *a: None).streams  # type: ignore[attr-defined]
-    (begin, middle), (_, end) = streams.parts
-    starts = streams.starts(1, 0)
+    stream = recipe.task.prepare(recipe, None, lambda *a: None).stream  # type: ignore[attr-defined]
+    (begin, middle), (_, end) = stream.parts
+    starts = stream.block_starts(1, 0)
     once, more = ((starts < middle).sum(), (starts >= middle).sum())
     assert begin == 0
     assert end == 2 * middle
@@ -97,7 +97,7 @@ def test_documents_do_not_see_each_other(folder: Path) -> None:
     batch = next(b for b in blocks(kept, 1, 0) if b.document is not None)
     torch.manual_seed(0)
     model = kept.build_model().double().eval()
-    bos = kept.running.tokenizer.bos
+    bos = kept.encoder.tokenizer.bos
     row = next(n for n in range(len(batch.ids)) if (batch.ids[n, 1:-1] == bos).any())
     logits = model(batch).view(*batch.ids.shape, -1)[row]
     edges = [0, *(batch.ids[row, 1:] == bos).nonzero()[:, 0].add(1).tolist(), batch.ids.shape[1]]
@@ -106,8 +106,8 @@ def test_documents_do_not_see_each_other(folder: Path) -> None:
         expected = model(Texts(alone, places=torch.arange(end - begin)))
         torch.testing.assert_close(logits[begin:end], expected)
     assert all(b.document is None for b in blocks(marked, 1, 0))
-    assert marked.fixed(model, batch) is None  # shapes, and what is hidden, come again only without documents
-    assert marked.fixed(model, blocks(marked, 1, 0)[0]) is not None
+    assert marked.static_batch(model, batch) is None  # shapes, and what is hidden, come again only without documents
+    assert marked.static_batch(model, blocks(marked, 1, 0)[0]) is not None
 
 
 def test_too_little_text(folder: Path, tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_a_corpus_shorter_than_a_block_is_named(folder: Path, tmp_path: Path) ->
     recipe = replace(recipe, data=replace(recipe.data, train=corpora))
     task: Any = recipe.task.prepare(recipe, None, lambda *a: None)
     assert f"{tmp_path / 'few.txt'}: shorter than a block of task.length=16, and not learned from" in task.report()
-    assert task.streams.starts(1, 0).max() < task.streams.parts[0][1]
+    assert task.stream.block_starts(1, 0).max() < task.stream.parts[0][1]
 
 
 def test_states_of_another_number_of_rows_are_left(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_measures_are_those_of_the_definition(folder: Path, text: Any, form: str
     task = prepared(folder, text=text, documents=form, boundaries="kept")
     torch.manual_seed(0)
     model = task.build_model().eval()
-    found = task.measure(model, "valid")
+    found = task.evaluate(model)
     lines = (folder / "valid.txt").read_text().splitlines()
     said = lines if form == "file" else [line for line in lines if line]
     assert found["words"] == sum(len(line.split()) + 1 for line in said)
@@ -178,7 +178,7 @@ def test_documents_that_only_a_mark_parts_are_measured_as_one_text(folder: Path)
     kept, marked = (prepared(folder, boundaries=b) for b in ("kept", "marked"))
     torch.manual_seed(0)
     model = kept.build_model()
-    one, other = (task.measure(model, "valid") for task in (kept, marked))
+    one, other = (task.evaluate(model) for task in (kept, marked))
     assert one["tokens"] == other["tokens"]  # the mark itself is not text
     assert one["metrics"]["loss"]["value"] != other["metrics"]["loss"]["value"]
 
@@ -308,4 +308,4 @@ def test_scores_of_texts(writer: TextGenerator) -> None:
         assert score == pytest.approx(alone, rel=1e-5)
         assert tokens == count
     assert [n for _, n in together] == [7, 22, 2]  # characters, the end of the last line, and of the document
-    assert writer.score(["a cat"], Reach(16, 2))[0][0] == pytest.approx(together[0][0], rel=1e-5)
+    assert writer.score(["a cat"], SlidingWindow(16, 2))[0][0] == pytest.approx(together[0][0], rel=1e-5)

@@ -17,7 +17,7 @@ from regard.io.tensors import read_tensors
 from regard.models.texts import Texts
 from regard.nn import dispatch
 from regard.run import train
-from regard.tasks.mlm_metrics import guesses
+from regard.tasks.mlm_metrics import count_predictions
 from regard.tasks.pretraining import PretrainingTask
 from tests.tasks import bert_toy
 
@@ -45,7 +45,7 @@ def batches(task: PretrainingTask, seed: int = 1, epoch: int = 0) -> list[Texts]
 @pytest.mark.parametrize("examples", ["pairs", "single"])
 def test_rows_are_framed_and_padded_to_one_length(folder: Path, examples: str) -> None:
     task = prepared(folder, examples=examples)
-    t = task.reader.tokenizer
+    t = task.encoder.tokenizer
     for batch in batches(task):
         whole = batch.ids.clone().flatten()
         whole[batch.places] = batch.labels
@@ -85,7 +85,7 @@ def test_an_epoch_is_a_function_of_seed_and_epoch(folder: Path) -> None:
 
 def told_pairs(task: PretrainingTask, seed: int, epoch: int) -> list[Any]:
     examples = task.view(seed, epoch).examples
-    return [examples.span.tolist(), examples.apart.tolist()]
+    return [examples.span.tolist(), examples.is_random_next.tolist()]
 
 
 def test_targets_are_the_masked_places(folder: Path) -> None:
@@ -111,7 +111,7 @@ def test_words_that_were_left_out_are_unknown_and_headings_are_gone(tmp_path: Pa
         (tmp_path / f"{name}.txt").write_text(article * 3, encoding="utf-8")
     recipe = recipes.load(bert_toy.recipe(tmp_path, documents="article"), ["text.size=27"])
     task = recipe.task.prepare(recipe, None, lambda *a: None)
-    t = task.reader.tokenizer  # type: ignore[attr-defined]
+    t = task.encoder.tokenizer  # type: ignore[attr-defined]
     first = task.prepared.columns["text"][0].tolist()  # type: ignore[attr-defined]
     assert t.tokens(first).count("[UNK]") == 1
     assert t.decode([i for i in first if i != t.eos]) == "the <unk> cat sat . it purrs . a cat ."
@@ -136,10 +136,10 @@ def test_without_pairs_there_is_no_pooler(folder: Path) -> None:
 def test_the_fixed_form_has_one_shape_and_the_same_loss(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task = prepared(folder)
     model = task.build_model().double().eval()
-    assert task.fixed(model, batches(task)[0]) is None  # on a CPU nothing is recorded
+    assert task.static_batch(model, batches(task)[0]) is None  # on a CPU nothing is recorded
     monkeypatch.setattr(dispatch, "usable", lambda x: True)
     full = [b for b in batches(task) if len(b.ids) == 8]
-    fixed = [task.fixed(model, b) for b in full]
+    fixed = [task.static_batch(model, b) for b in full]
     monkeypatch.undo()
     shapes = {
         tuple(None if v is None else tuple(v.shape) for v in (f.ids, f.real, f.labels, f.places, f.segments, f.classes))
@@ -217,7 +217,7 @@ def test_measures_by_hand() -> None:
     labels, classes = torch.tensor([1, 3, 1, 1, 3]), torch.tensor([0, 1])
     read = torch.tensor([[4, 4, 1, 4], [3, 0, 0, 0]])  # three gaps, of which two are right
     batch = Texts(read, labels=labels, places=torch.arange(5), classes=classes)
-    found = guesses(Known(words, [[1.0, 0], [2, 0]]), [batch, batch], 4).metrics()  # type: ignore[arg-type]
+    found = count_predictions(Known(words, [[1.0, 0], [2, 0]]), [batch, batch], 4).metrics()  # type: ignore[arg-type]
     assert found["masked_accuracy"] == pytest.approx(40)
     assert found["gap_accuracy"] == pytest.approx(100 * 2 / 3)
     assert found["unigram_accuracy"] == pytest.approx(60)
@@ -227,7 +227,7 @@ def test_measures_by_hand() -> None:
     expected = F.cross_entropy(torch.tensor([[1.0, 0], [2, 0]]), classes)
     assert found["next_loss"] == pytest.approx(float(expected))
     assert found["loss"] == pytest.approx(found["masked_loss"] + found["next_loss"])
-    alone = guesses(Known(words, None), [batch], 4).metrics()  # type: ignore[arg-type]
+    alone = count_predictions(Known(words, None), [batch], 4).metrics()  # type: ignore[arg-type]
     assert set(alone) == {"loss", "masked_loss", "masked_accuracy", "gap_accuracy", "unigram_accuracy"}
     assert alone["loss"] == alone["masked_loss"]
 
@@ -275,10 +275,10 @@ def test_other_vocabularies_get_a_mask(folder: Path, text: str) -> None:
     size = {"wordpiece": ["text.size=50"], "unigram": ["text.size=37"]}.get(text, [])
     recipe = recipes.load(bert_toy.recipe(folder), [f"text={{kind: {text}}}", *size])
     task = recipe.task.prepare(recipe, None, lambda *a: None)
-    t = task.reader.tokenizer  # type: ignore[attr-defined]
+    t = task.encoder.tokenizer  # type: ignore[attr-defined]
     assert t.mask == 4
     assert (batches(task)[0].ids == t.mask).any()  # type: ignore[arg-type]
-    (row,) = task.reader.encode(["cat [MASK] mat"], {"[MASK]": t.mask})  # type: ignore[attr-defined]
+    (row,) = task.encoder.encode(["cat [MASK] mat"], {"[MASK]": t.mask})  # type: ignore[attr-defined]
     assert row.count(t.mask) == 1
 
 

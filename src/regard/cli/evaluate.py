@@ -38,10 +38,10 @@ def evaluate(
         predictor = ensemble_of(predictor, others, device, loader)
     task, options = predictor.recipe.task, {name: value for name, value in options.items() if value is not None}
     for name in options:
-        if name not in task.asks:
+        if name not in task.evaluate_options:
             raise RegardError(
                 f"--{name} means nothing to a model of the task {task.kind}; "
-                f"it takes {', '.join(f'--{name}' for name in ('split', *task.asks))}"
+                f"it takes {', '.join(f'--{name}' for name in ('split', *task.evaluate_options))}"
             )
     with progress_bar("Measuring") as show:
         report = task.evaluate(predictor, split, options, lambda what, n, of: show(n, of))

@@ -441,9 +441,9 @@ def info(
 ) -> None:
     """What this installation has, or what a trained model is and how well it did."""
     if mechanisms:
-        from regard.mechanisms import listing
+        from regard.mechanisms import print_mechanisms
 
-        listing(as_json)
+        print_mechanisms(as_json)
     else:
         from regard.cli.info import info as body
 

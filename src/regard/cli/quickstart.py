@@ -20,7 +20,7 @@ def quickstart(out: Path, device: str) -> None:
     from regard.cli.evaluate import print_metrics
     from regard.data.embedded import pairs
     from regard.run import train
-    from regard.tasks.translation import evaluate
+    from regard.tasks.translation import evaluate_translation
 
     console = Console()
     started = time.monotonic()
@@ -34,7 +34,7 @@ def quickstart(out: Path, device: str) -> None:
     if not outcome.finished:
         raise SystemExit(outcome.exit_code)
     translator = load(out, device)
-    report = evaluate(translator, recipe.data.test)
+    report = evaluate_translation(translator, recipe.data.test)
     print_metrics(report, console)
     test = pairs("test")
     examples = [p for p in test if p.pronouns][:4] + [p for p in test if not p.pronouns][:4]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from regard import config
 from regard.errors import RegardError, telling
-from regard.examples.codec import Reading
+from regard.examples.codec import ExampleCodec
 from regard.examples.preparing import TOKENIZER
 from regard.interop import bert
 from regard.interop.checkpoint import Checkpoint, Imported
@@ -25,9 +25,9 @@ from regard.models.bert import BertConfig
 from regard.predict.embedding import TextEmbedder
 from regard.predict.finetuned import FinetunedPredictor
 from regard.recipe import Recipe
-from regard.tasks.finetuning import Finetuning
+from regard.tasks.finetuning import FinetuningConfig
 from regard.text import Tokenizer
-from regard.text.pretrained import bert_lines, bert_pieces
+from regard.text.pretrained import bert_tokenizer, read_bert_vocabulary
 
 FORMS = {  # by what a model is for: their class, and the names of its weights
     "pairs": ("BertForPreTraining", bert.PRETRAINING),
@@ -74,10 +74,10 @@ def read(checkpoint: Checkpoint) -> Imported:
 def _module(recipe: Recipe, tokenizer: Tokenizer, said: Mapping[str, Any]) -> tuple[nn.Module, Callable[[Path], None]]:
     """The model, and what puts its vocabulary and labels into a folder."""
     task: Any = recipe.task
-    if isinstance(task, Finetuning):
+    if isinstance(task, FinetuningConfig):
         names = {int(n): name for n, name in said.get("id2label", {}).items()}
-        reading = Reading(task, tokenizer, [names[n] for n in sorted(names)])
-        return task.model(recipe, reading), reading.save
+        codec = ExampleCodec(task, tokenizer, [names[n] for n in sorted(names)])
+        return task.build_model(recipe, codec), codec.save
     return task.build(recipe, tokenizer.size), lambda out: tokenizer.save(out / TOKENIZER)
 
 
@@ -92,7 +92,7 @@ def write(made: TextEmbedder | FinetunedPredictor, run: Path, out: Path) -> str:
     said = bert.config_there(cast(BertConfig, recipe.model), tokenizer.size, architecture)
     write_json(out / "config.json", said | {"pad_token_id": tokenizer.pad} | _labels(made))
     write_tensors(out / "model.safetensors", keys.to_theirs(weights_of(made.model), run), {"format": "pt"})
-    return f"a {architecture}; {write_one(tokenizer, bare(recipe), out, 'around')}"
+    return f"a {architecture}; {write_one(tokenizer, bare(cast(Recipe, recipe)), out, 'around')}"
 
 
 def _form(task: Any) -> tuple[str, KeyMap]:
@@ -159,12 +159,12 @@ def _tokenizer(checkpoint: Checkpoint, about: Mapping[str, Any], lower: bool, en
     if len(pieces) > entries:
         raise RegardError(f"{origin}: the vocabulary has {len(pieces):,} pieces, and config.json says {entries:,}")
     spare = [f"[spare {n}]" for n in range(entries - len(pieces))]  # rows that fill the table to a round size
-    return bert_pieces([*pieces, *spare], lower, str(origin))
+    return bert_tokenizer([*pieces, *spare], lower, str(origin))
 
 
 def _pieces(checkpoint: Checkpoint) -> list[str]:
     if checkpoint.has("vocab.txt"):
-        return bert_lines(checkpoint.folder / "vocab.txt")
+        return read_bert_vocabulary(checkpoint.folder / "vocab.txt")
     model = checkpoint.json("tokenizer.json", {}).get("model", {})
     if model.get("type") != "WordPiece":
         raise RegardError(

@@ -14,7 +14,7 @@ from regard import api
 from regard.decoding import Beam, DecodingConfig, Sample, Symbols
 from regard.device import pick_device
 from regard.errors import RegardError
-from regard.examples.batching import lanes
+from regard.examples.batching import slot_groups
 from regard.examples.vocabulary import Vocabulary
 from regard.interop import ct2
 from regard.interop.ct2_folder import cached, check_precision, places
@@ -189,7 +189,7 @@ class _Search:
 
     def rows(self) -> Iterator[list[int]]:
         """Those that are not empty, longest first, those together whose limits are much alike."""
-        return (rows for rows, _ in lanes(self.lengths, self.batch))
+        return (rows for rows, _ in slot_groups(self.lengths, self.batch))
 
     def begin(self, rows: list[int]) -> list[Any]:
         """Give rows, longest first, to CTranslate2, which works on them from now on."""

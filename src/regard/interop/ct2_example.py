@@ -79,7 +79,7 @@ def _files(translator: Translator, names: list[list[str]], origin: Path, out: Pa
 def _packages(vocabulary: Vocabulary) -> list[str]:
     """What the example imports that does not come with Python."""
     used = {
-        "sacremoses": any(side.stages.moses for side in vocabulary),
+        "sacremoses": any(side.normaliser.moses for side in vocabulary),
         "jieba": any(side.options.get("jieba") for side in vocabulary),
         "sentencepiece": vocabulary.source.kind not in FORMS,
         "tokenizers": vocabulary.source.kind in FORMS,
@@ -125,7 +125,7 @@ def _about(decoding: DecodingConfig, why: list[str]) -> list[str]:
 
 def _steps(source: Tokenizer) -> list[str]:
     """What happens to lines before the tokenizer reads them; the file of `tokenizers` does the rest."""
-    stages, steps = source.stages, []
+    stages, steps = source.normaliser, []
     jieba, alone = source.options.get("jieba"), source.kind not in FORMS
     if stages.unicode != "none" and (stages.moses or jieba or alone):
         steps.append(f'lines = [unicodedata.normalize("{stages.unicode.upper()}", line) for line in lines]')
@@ -170,7 +170,7 @@ def _decoding(translator: Translator, packages: list[str]) -> str:
     if "sentencepiece" in packages:  # which would print unknown pieces as ⁇
         plain = "''.join(result.hypotheses[0]).replace('▁', ' ').strip(' ')"
         text = "target.decode(result.hypotheses[0])" if translator.vocabulary.target.byte_ids else plain
-    if translator.vocabulary.target.stages.moses:
+    if translator.vocabulary.target.normaliser.moses:
         text = f"joiner.detokenize({text}.split(), unescape=False)"
     return text
 

@@ -5,25 +5,23 @@ OPUS-MT's own files stay what they were. Other kinds become a `tokenizer.json`, 
 
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from regard import config
 from regard.errors import RegardError
 from regard.examples.preparing import TOKENIZER
+from regard.examples.recipe_like import RecipeLike
 from regard.examples.vocabulary import Vocabulary
 from regard.interop.tokenizers_file import Marks, build, spellings, unsupported_reason
 from regard.io.atomic import write_json
 from regard.predict.translation import task_languages
 from regard.text import Tokenizer
 
-if TYPE_CHECKING:
-    from regard.recipe import Recipe
-
 TEXT = "text.yaml"  # beside our own form of the vocabulary: the recipe's sections that say how text was read
 NONE = "no tokenizer that Hugging Face reads: {why}; tokenizer/ has regard's own"
 
 
-def write_tokenizer(vocabulary: Vocabulary, recipe: "Recipe", origin: Path, out: Path) -> str:
+def write_tokenizer(vocabulary: Vocabulary, recipe: RecipeLike, origin: Path, out: Path) -> str:
     """Their files beside the model, ours in `tokenizer/`; says in words what is there."""
     vocabulary.save(_sections(recipe, out))
     if recipe.text.kind == "marian" and (origin / "source.spm").is_file():
@@ -39,7 +37,7 @@ def write_tokenizer(vocabulary: Vocabulary, recipe: "Recipe", origin: Path, out:
     return "the source's tokenizer is AutoTokenizer's, the target's is in target/"
 
 
-def write_one(tokenizer: Tokenizer, recipe: "Recipe", out: Path, marks: Marks) -> str:
+def write_one(tokenizer: Tokenizer, recipe: RecipeLike, out: Path, marks: Marks) -> str:
     """The same for a model that reads texts of one kind."""
     tokenizer.save(_sections(recipe, out) / TOKENIZER.name)
     why = unsupported_reason(tokenizer)
@@ -49,7 +47,7 @@ def write_one(tokenizer: Tokenizer, recipe: "Recipe", out: Path, marks: Marks) -
     return "its tokenizer is AutoTokenizer's"
 
 
-def _sections(recipe: "Recipe", out: Path) -> Path:
+def _sections(recipe: RecipeLike, out: Path) -> Path:
     """The folder of our own form, which says how text was read."""
     own = out / TOKENIZER.parent
     own.mkdir()
@@ -72,7 +70,7 @@ def check_size(tokenizer: Tokenizer, entries: int, origin: Path) -> None:
         raise RegardError(f"{origin}: the vocabulary has {tokenizer.size:,} pieces, and config.json says {entries:,}")
 
 
-def _opus(origin: Path, recipe: "Recipe", out: Path) -> str:
+def _opus(origin: Path, recipe: RecipeLike, out: Path) -> str:
     for path in sorted([*origin.glob("*.spm"), *origin.glob("*vocab.json")]):
         shutil.copy(path, out / path.name)
     separate = (origin / "target_vocab.json").is_file()

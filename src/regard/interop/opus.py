@@ -23,7 +23,7 @@ from regard.models.transformer import TransformerConfig
 from regard.nn.attention import SharedQueryKey
 from regard.predict.translation import Translator
 from regard.recipe import Recipe
-from regard.text.marian import SPM, Marks, from_marian, read_table
+from regard.text.marian import SPM, MarianSpecials, from_marian, read_id_table
 
 TOKENIZER = "tokenizer"  # in a model folder, and in one that was exported: the vocabulary as regard keeps it
 MATRICES = ("query", "key_value")
@@ -83,9 +83,9 @@ def _vocabulary(checkpoint: Checkpoint) -> tuple[Vocabulary, list[Path], dict[st
         raise RegardError(f"{origin}: the vocabulary is not whole ({', '.join(missing)} not there)")
     unk = about.get("unk_token", "<unk>")
     pad, eos, start = (theirs[key] for key in marian.MARKS)
-    marks = Marks(pad, eos, start, unk["content"] if isinstance(unk, dict) else unk)
+    marks = MarianSpecials(pad, eos, start, unk["content"] if isinstance(unk, dict) else unk)
     languages = (about.get("source_lang") or "en", about.get("target_lang") or "en")
-    tables = [read_table(origin / name) for name in names.values()]
+    tables = [read_id_table(origin / name) for name in names.values()]
     _check_sizes(theirs, list(map(len, tables)), origin)
     made = [
         from_marian(origin / name, table, marks, language)

@@ -18,14 +18,14 @@ from tokenizers import AddedToken, Regex, decoders, normalizers, pre_tokenizers,
 from tokenizers import Tokenizer as Inner
 
 from regard.text import Tokenizer
-from regard.text.stages import CJK
+from regard.text.normaliser import CJK
 
 Marks = Literal["none", "end", "around"]  # what a row has besides its text: nothing, </s>, or [CLS] and [SEP]
 
 
 def unsupported_reason(tokenizer: Tokenizer) -> str | None:
     """Why `tokenizers` alone cannot do what a vocabulary does, if it cannot."""
-    if tokenizer.stages.moses:
+    if tokenizer.normaliser.moses:
         return "it cuts text by Moses' rules"
     if tokenizer.options.get("jieba"):
         return "it cuts Chinese by jieba's dictionary"
@@ -83,8 +83,8 @@ def _renamed(tokenizer: Tokenizer, names: list[str]) -> str:
 
 
 def _stages(tokenizer: Tokenizer) -> list[Any]:
-    """regard.text.stages, as normalisers; Moses' stage is not among them."""
-    stages = tokenizer.stages
+    """regard.text.normaliser, as normalisers; Moses' stage is not among them."""
+    stages = tokenizer.normaliser
     made: list[Any] = []
     if stages.unicode != "none":
         made.append(normalizers.NFC() if stages.unicode == "nfc" else normalizers.NFKC())

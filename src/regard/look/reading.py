@@ -129,12 +129,12 @@ def _embedded(made: TextEmbedder, text: str, target: str | None) -> Read:
 
 def _asked(made: Any, text: str, target: str | None) -> Read:
     example, output, best = EXAMPLES[type(made)](made, text)
-    units = made.codec.units([example])
-    if len(units) > 1:
+    features = made.codec.features([example])
+    if len(features) > 1:
         raise RegardError(f"the text is longer than the {made.codec.settings.length} tokens of a row; shorten it")
-    row = units[0].rows[best]
+    row = features[0].rows[best]
     _fits(row.ids, "text")
-    batch = texts([row.ids], made.codec.marks.pad, Packed.of([row.segments]))
+    batch = texts([row.ids], made.codec.special_tokens.pad, Packed.of([row.segments]))
     batch = batch.to(next(made.model.parameters()).device)
     names = made.tokenizer.shown(row.ids)
     run = lambda record: made.model.body(batch, record)  # noqa: E731

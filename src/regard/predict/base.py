@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import torch
 from torch import nn
@@ -11,10 +11,8 @@ from torch import nn
 from regard.accel.inference_weights import inference_weights
 from regard.decoding import Engine, Generator
 from regard.errors import RegardError
+from regard.examples.recipe_like import RecipeLike
 from regard.nn.dispatch import autocast_dtype
-
-if TYPE_CHECKING:
-    from regard.recipe import Recipe
 
 PRECISIONS: dict[str, torch.dtype | None] = {"float32": None, "bf16": torch.bfloat16}  # None: as the weights are
 
@@ -26,7 +24,7 @@ class Predictor:
     run: Path | None = None  # the folder that it was loaded from
     inference_weights = False  # whether the engine decodes with weights in that precision, packed for inference
 
-    def __init__(self, model: nn.Module, recipe: "Recipe") -> None:
+    def __init__(self, model: nn.Module, recipe: RecipeLike) -> None:
         self.model, self.recipe = model, recipe
         self._engine: tuple[object, Engine] | None = None
 

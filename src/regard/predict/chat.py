@@ -12,7 +12,8 @@ from regard.decoding import Beam, DecodingConfig, Drawn, Feed, Generator, Greedy
 from regard.errors import RegardError, listed
 from regard.evaluation.metrics import Metric, distinct, perplexity, text_metrics
 from regard.examples.batching import by_length
-from regard.examples.dialogues import Turns, form_of
+from regard.examples.dialogues import DialogueEncoder, dialogue_format
+from regard.examples.recipe_like import RecipeLike
 from regard.nn.record import Record
 from regard.predict.base import Predictor
 from regard.predict.generation import IncrementalDetokenizer
@@ -20,7 +21,6 @@ from regard.predict.options import ReplyOptions
 from regard.reporting import Progress
 
 if TYPE_CHECKING:
-    from regard.recipe import Recipe
     from regard.tasks.chat import ChatConfig
 
 
@@ -34,12 +34,12 @@ class Reply:
 class ChatPredictor(Predictor):
     """`regard.load(folder)` returns this for a model of the task chat."""
 
-    def __init__(self, model: nn.Module, dialogue_encoder: Turns, recipe: "Recipe") -> None:
+    def __init__(self, model: nn.Module, dialogue_encoder: DialogueEncoder, recipe: RecipeLike) -> None:
         super().__init__(model, recipe)
         self.task = cast("ChatConfig", recipe.task)
         self.dialogue_encoder, self.tokenizer = dialogue_encoder, dialogue_encoder.tokenizer
         t = self.tokenizer
-        self.form = form_of(self.task, recipe.model.kind, t)
+        self.form = dialogue_format(self.task, recipe.model.kind, t)
         self.symbols = Symbols(t.bos, t.eos, tuple({t.pad, t.bos} - {t.eos}))
 
     # --- replies -----------------------------------------------------------------------------------------------
@@ -69,7 +69,7 @@ class ChatPredictor(Predictor):
         context = len(prompt) + limit + 1  # it is read once
         model = cast(Generator, self.model)
         stream = Stream(model, self._batch, [prompt], limit, context, self.symbols, choose)
-        detokenizer = IncrementalDetokenizer(self.dialogue_encoder.text, [])
+        detokenizer = IncrementalDetokenizer(self.dialogue_encoder.decode, [])
         for _, token, _ in stream:
             if piece := detokenizer.add(token) if token != self.symbols.eos else "":
                 yield piece
@@ -94,7 +94,7 @@ class ChatPredictor(Predictor):
                 batch = self._batch([prompts[n][0] for n in rows])
                 feed = Feed.of(batch, [prompts[n][1] for n in rows], [keys[n] for n in rows])
                 for n, (best, *_) in zip(rows, self.engine.decode(feed, self.symbols, decoding), strict=True):
-                    text = self.dialogue_encoder.text(best.tokens).strip()
+                    text = self.dialogue_encoder.decode(best.tokens).strip()
                     replies[n] = Reply(text, best.log_probability, best.tokens)
                 done += len(rows)
                 if progress:
@@ -111,7 +111,7 @@ class ChatPredictor(Predictor):
         return self.form.prompt(ids, decoding.limit(self.task.length))
 
     def _batch(self, prompts: list[list[int]]) -> Any:
-        return self.form.read(prompts).to(self.device)
+        return self.form.collate_prompts(prompts).to(self.device)
 
     # --- attention ---------------------------------------------------------------------------------------------
 
@@ -146,7 +146,7 @@ class ChatPredictor(Predictor):
         self, dialogues: Sequence[Sequence[str]], batch_tokens: int = 8192
     ) -> tuple[float, int]:
         """Of all that the task learns of these dialogues, and how many tokens that is."""
-        examples = self.form.examples(self.dialogue_encoder.rows(["\n".join(turns) for turns in dialogues]))
+        examples = self.form.examples(self.dialogue_encoder.encode_rows(["\n".join(turns) for turns in dialogues]))
         view: Any = self.form.view(examples, np.arange(len(examples.row)))
         total, count = 0.0, 0
         with self.eval_mode():

@@ -13,8 +13,8 @@ from regard.decoding.phrases import impossible
 from regard.errors import RegardError
 from regard.predict.options import TranslationOptions
 from regard.text import Tokenizer
-from regard.text.forms import Bytes
-from regard.text.stages import CJK
+from regard.text.normaliser import CJK
+from regard.text.piece_formats import ByteFormat
 
 MARKS = ".,!?;:"  # that stand at the end of a word, and may be in one piece with it
 UNSPACED = re.compile(f"[{CJK}\u0e00-\u109f\u1780-\u17ff]")  # and scripts from Thai to Burmese, and Khmer
@@ -113,7 +113,7 @@ def _ways(tokenizer: Tokenizer, phrase: str) -> list[Words]:
 
 def _inside(tokenizer: Tokenizer, phrase: str) -> list[int]:
     """A phrase as it stands within a text: bytes have a space before a word, except in a text without spaces."""
-    if not isinstance(tokenizer.form, Bytes) or spaceless(tokenizer.language):
+    if not isinstance(tokenizer.piece_format, ByteFormat) or spaceless(tokenizer.language):
         return tokenizer.encode(phrase)
     ids = tokenizer.encode(f". {phrase}")
     return [i for i, word in zip(ids, tokenizer.words(ids), strict=True) if word > 0]

@@ -1,7 +1,7 @@
 """Text embeddings: the states of a BERT, pooled to one vector for each text."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import Protocol, cast
 
 import numpy as np
 import torch
@@ -10,15 +10,13 @@ from torch import Tensor, nn
 
 from regard.errors import RegardError, listed
 from regard.examples.batching import by_length
-from regard.examples.sentences import Sentences
+from regard.examples.document_encoder import SentenceEncoder
+from regard.examples.recipe_like import RecipeLike
 from regard.models.bert import Bert
 from regard.models.texts import Texts, texts
 from regard.predict.base import Predictor
 from regard.predict.options import Pooling, checked, warn_caller
 from regard.reporting import Progress, Warn
-
-if TYPE_CHECKING:
-    from regard.recipe import Recipe
 
 
 class EmbeddingTask(Protocol):
@@ -33,7 +31,7 @@ class TextEmbedder(Predictor):
 
     normalise = False  # unless the task says so
 
-    def __init__(self, model: nn.Module, sentence_encoder: Sentences, recipe: "Recipe") -> None:
+    def __init__(self, model: nn.Module, sentence_encoder: SentenceEncoder, recipe: RecipeLike) -> None:
         super().__init__(model, recipe)
         self.sentence_encoder, self.tokenizer = sentence_encoder, sentence_encoder.tokenizer
         self.task = cast(EmbeddingTask, recipe.task)

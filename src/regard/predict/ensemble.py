@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from regard.accel.fused_step import fused
 from regard.decoding import Ensemble
 from regard.errors import RegardError
+from regard.examples.recipe_like import RecipeLike
 
 if TYPE_CHECKING:
     from regard.predict.translation import Translator
-    from regard.recipe import Recipe
     from regard.text import Tokenizer
 
 
@@ -66,11 +66,13 @@ def check_same_vocabularies(first: "Translator", others: Sequence["Translator"])
 
 def _identity(tokenizer: "Tokenizer") -> tuple[object, ...]:
     """What the meaning of ids depends on; how training samples segmentations does not count."""
-    return tokenizer.kind, tokenizer.stages, tokenizer.special, tokenizer.pieces, tokenizer.document, tokenizer.options
+    t = tokenizer
+    return t.kind, t.normaliser, t.special, t.pieces, t.document, t.options
 
 
-def ensemble_recipe(recipes: Sequence["Recipe"]) -> "Recipe":
+def ensemble_recipe(recipes: Sequence[RecipeLike]) -> RecipeLike:
     """The first recipe, with the smallest `max_length` of all."""
-    data = recipes[0].data
+    first, data = cast(Any, recipes[0]), recipes[0].data
     limit = min(recipe.data.filters.max_length for recipe in recipes)
-    return replace(recipes[0], data=replace(data, filters=replace(data.filters, max_length=limit)))
+    shortened: RecipeLike = replace(first, data=replace(data, filters=replace(data.filters, max_length=limit)))
+    return shortened

@@ -12,8 +12,9 @@ from torch import nn
 from regard.data.documents import ended
 from regard.decoding import Beam, DecodingConfig, Drawn, Feed, Generator, Sample, Stream, Symbols, likeliest
 from regard.errors import RegardError, listed
-from regard.examples.document_encoder import Running
-from regard.examples.windows import Reach, Window
+from regard.examples.document_encoder import DocumentEncoder
+from regard.examples.recipe_like import RecipeLike
+from regard.examples.windows import SlidingWindow, TokenWindow
 from regard.models.batch import Packed
 from regard.models.texts import Texts, texts
 from regard.predict.base import Predictor
@@ -21,7 +22,6 @@ from regard.predict.options import GenerationOptions, checked, warn_caller
 from regard.reporting import Progress
 
 if TYPE_CHECKING:
-    from regard.recipe import Recipe
     from regard.tasks.language_modelling import LanguageModellingConfig
 
 LOGITS = {"cpu": 1 << 25, "cuda": 1 << 28}  # logits in memory at once when texts are scored
@@ -50,7 +50,7 @@ class TextDelta(NamedTuple):
 class TextGenerator(Predictor):
     """`regard.load(folder)` returns this for a model of the task lm."""
 
-    def __init__(self, model: nn.Module, document_encoder: Running, recipe: "Recipe") -> None:
+    def __init__(self, model: nn.Module, document_encoder: DocumentEncoder, recipe: RecipeLike) -> None:
         super().__init__(model, recipe)
         self.document_encoder, self.tokenizer = document_encoder, document_encoder.tokenizer
         t, end = self.tokenizer, document_encoder.end
@@ -112,7 +112,7 @@ class TextGenerator(Predictor):
         self.model.eval()
         model, end = cast(Generator, self.model), self.symbols.eos
         stream = Stream(model, self._batch, prompts, options.max_tokens, self.context, self.symbols, choose)
-        detokenizers = [IncrementalDetokenizer(self.document_encoder.text, ids, options.stop) for _ in prompts]
+        detokenizers = [IncrementalDetokenizer(self.document_encoder.decode, ids, options.stop) for _ in prompts]
         totals = [0.0] * options.count
 
         def whole(row: int, how: Ended) -> Continuation:
@@ -146,7 +146,7 @@ class TextGenerator(Predictor):
         (hypotheses,) = self.engine.decode(feed, self.symbols, decoding, options.count)
         continuations = []
         for hypothesis in hypotheses:
-            detokenizer = IncrementalDetokenizer(self.document_encoder.text, ids, options.stop)
+            detokenizer = IncrementalDetokenizer(self.document_encoder.decode, ids, options.stop)
             for token in hypothesis.tokens:
                 if not detokenizer.stopped:
                     detokenizer.add(token)
@@ -179,11 +179,11 @@ class TextGenerator(Predictor):
     # --- scores ------------------------------------------------------------------------------------------------
 
     @checked
-    def score(self, documents: Sequence[str], reach: Reach | None = None) -> list[tuple[float, int]]:
+    def score(self, documents: Sequence[str], window: SlidingWindow | None = None) -> list[tuple[float, int]]:
         """For each text, as a document of its own: its log-probability and its tokens, ends of lines included."""
         listed(documents, "score([text])")
         rows = self.document_encoder.encode_batch([ended(text) for text in documents])
-        scores = negative_log_likelihoods(self.model, rows, reach or self.task.reach(), self._ignored())
+        scores = negative_log_likelihoods(self.model, rows, window or self.task.sliding_window(), self._ignored())
         return [(-nll, count) for nll, count in scores]
 
     def rows(self, documents: Sequence[str]) -> list[np.ndarray]:
@@ -191,7 +191,9 @@ class TextGenerator(Predictor):
         rows = [np.array(row, dtype=np.int64) for row in self.document_encoder.encode_batch(documents)]
         return [np.concatenate(rows)] if self.task.boundaries == "marked" else rows
 
-    def total(self, rows: Sequence[np.ndarray], reach: Reach, progress: Progress | None = None) -> tuple[float, int]:
+    def total(
+        self, rows: Sequence[np.ndarray], window: SlidingWindow, progress: Progress | None = None
+    ) -> tuple[float, int]:
         """The negative log-likelihood of rows of tokens, and how many they are, what opens a document aside."""
         size = sum(map(len, rows))
 
@@ -199,7 +201,7 @@ class TextGenerator(Predictor):
             if progress:
                 progress("Measuring", done, size)
 
-        scores = negative_log_likelihoods(self.model, rows, reach, self._ignored(), report)
+        scores = negative_log_likelihoods(self.model, rows, window, self._ignored(), report)
         return sum(nll for nll, _ in scores), sum(count for _, count in scores)
 
     def _ignored(self) -> int | None:
@@ -254,7 +256,7 @@ def _overlap(text: str, stop: str) -> int:
 def negative_log_likelihoods(
     model: nn.Module,
     rows: Sequence[Sequence[int] | np.ndarray],
-    reach: Reach,
+    window: SlidingWindow,
     ignored: int | None = None,
     report: Callable[[int], None] | None = None,
 ) -> list[tuple[float, int]]:
@@ -263,10 +265,10 @@ def negative_log_likelihoods(
     Every token counts once, in windows that may overlap. `report` receives the number of tokens that are done.
     """
     weight = next(model.parameters())
-    windows = [w for n, row in enumerate(rows) for w in reach.windows(n, len(row))]
+    windows = [w for n, row in enumerate(rows) for w in window.windows(n, len(row))]
     windows.sort(key=lambda w: w.begin - w.end)  # like lengths together: only the last batch of each has padding
     entries = len(cast(Any, model).output.weight)
-    budget = max(reach.context, LOGITS.get(weight.device.type, 1 << 25) // entries)
+    budget = max(window.context, LOGITS.get(weight.device.type, 1 << 25) // entries)
     totals, counts, done = np.zeros(len(rows)), np.zeros(len(rows), dtype=np.int64), 0
     was_training = model.training
     model.eval()
@@ -289,7 +291,7 @@ def negative_log_likelihoods(
 
 
 def _windows_batch(
-    windows: Sequence[Window], rows: Sequence[Sequence[int] | np.ndarray], ignored: int | None
+    windows: Sequence[TokenWindow], rows: Sequence[Sequence[int] | np.ndarray], ignored: int | None
 ) -> tuple[Texts, np.ndarray]:
     """The windows as a batch, and the row that each of its labels belongs to."""
     ids, real = Packed.of([rows[w.row][w.begin : w.end] for w in windows]).padded(0)

@@ -13,14 +13,11 @@ from regard.decoding import Beam, DecodingConfig, penalty
 from regard.errors import RegardError
 from regard.predict.constraints import spaceless
 from regard.predict.options import TranslationOptions
+from regard.text.sentences import split_sentences
 
 if TYPE_CHECKING:
     from regard.predict.translation import Translation
 
-# A full stop ends no sentence after one letter (z. B.), a title (Dr., Mrs.), nor before a small letter.
-SENTENCE = re.compile(
-    r"(?:(?<!\b\w)(?<!\b[A-ZÄÖÜ]\w)(?<!\bMrs)\.|[!?…])[\"'”’»)\]]*\s+(?![a-zà-ÿ])|[。！？]+[”’」』）]*\s*"
-)
 LEVELS = [re.compile(r"[,;:–—)\]][\"'”’]?\s+|\s[–—-]\s|[，、；：]\s*"), re.compile(r"\s+"), re.compile(r".", re.DOTALL)]
 PART = 40  # bits of a key below the number of the part
 
@@ -29,7 +26,7 @@ Size = Callable[[Sequence[str]], list[int]]  # how many pieces each text has
 
 def split_text(text: str, limit: int, size: Size) -> list[str]:
     """The text in parts of at most `limit` pieces each; nothing but spaces is lost."""
-    return [part for sentence in _split(text, SENTENCE) for part in _fit(sentence, limit, size, LEVELS)]
+    return [part for sentence in split_sentences(text) for part in _fit(sentence, limit, size, LEVELS)]
 
 
 def _split(text: str, ends: re.Pattern[str]) -> list[str]:

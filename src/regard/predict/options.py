@@ -13,16 +13,14 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from numbers import Integral, Real
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Union, cast, get_args, get_origin
+from typing import Any, Literal, Self, TypeVar, Union, cast, get_args, get_origin
 
 from regard.config import nearest
 from regard.data.config import Corpus
 from regard.decoding import Beam, DecodingConfig, Greedy, Sample
 from regard.errors import RegardError
+from regard.examples.recipe_like import RecipeLike
 from regard.reporting import Progress, Warn
-
-if TYPE_CHECKING:
-    from regard.recipe import Recipe
 
 F = TypeVar("F", bound=Callable[..., object])
 SPLITS = ("test", "valid")
@@ -206,7 +204,7 @@ def with_sampling(base: DecodingConfig, sampling: Mapping[str, Any]) -> Decoding
 # --- the data of an evaluation -------------------------------------------------------------------------------------
 
 
-def split_corpora(recipe: "Recipe", split: str | None, instead: str) -> list[Corpus]:
+def split_corpora(recipe: RecipeLike, split: str | None, instead: str) -> list[Corpus]:
     """The corpora of a split, by default test if there is one; `instead` says what to do where there is none."""
     corpora: list[Corpus] = getattr(recipe.data, split) if split else recipe.data.test or recipe.data.valid
     if not corpora:
@@ -214,7 +212,7 @@ def split_corpora(recipe: "Recipe", split: str | None, instead: str) -> list[Cor
     return corpora
 
 
-def text_corpora(recipe: "Recipe", split: str | None, text: object) -> list[Corpus]:
+def text_corpora(recipe: RecipeLike, split: str | None, text: object) -> list[Corpus]:
     """A text file where one is given, else the corpora of a split."""
     return [Corpus(path=str(text))] if text else split_corpora(recipe, split, "give --text FILE")
 

@@ -16,8 +16,9 @@ from regard.decoding.engine import quiet
 from regard.errors import RegardError, listed
 from regard.evaluation import Metric, text_metrics
 from regard.evaluation.metrics import perplexity
-from regard.examples.batching import batches, by_length, lanes
-from regard.examples.trees import Heads, check, trees
+from regard.examples.batching import batches, by_length, slot_groups
+from regard.examples.pairs import Heads, check_trees, piece_trees
+from regard.examples.recipe_like import RecipeLike
 from regard.examples.vocabulary import Vocabulary
 from regard.models.batch import Packed, Pairs, pairs, sources
 from regard.nn.layout import Tree
@@ -31,7 +32,6 @@ from regard.predict.options import Form, TranslationOptions, check_arguments, ch
 from regard.text.coverage import unknown_lines, unknown_lines_warning
 
 if TYPE_CHECKING:
-    from regard.recipe import Recipe
     from regard.tasks.translation import TranslationConfig
 
 
@@ -52,7 +52,7 @@ class Translator(Predictor):
 
     inference_weights = True
 
-    def __init__(self, model: nn.Module, vocabulary: Vocabulary, recipe: "Recipe") -> None:
+    def __init__(self, model: nn.Module, vocabulary: Vocabulary, recipe: RecipeLike) -> None:
         super().__init__(model, recipe)
         self.vocabulary = vocabulary
         target = vocabulary.target
@@ -175,7 +175,7 @@ class Translator(Predictor):
 
         with self.eval_mode():
             # slots that record attention cannot be refilled: such lines go batch by batch
-            for rows, slots in (batches if options.attention else lanes)([len(row) for row in ids], budget):
+            for rows, slots in (batches if options.attention else slot_groups)([len(row) for row in ids], budget):
                 own_trees = None if options.trees is None else [options.trees[row] for row in rows]
                 read = partial(self._sources, [ids[row] for row in rows], own_trees)
                 lengths = [len(ids[row]) + 1 for row in rows]
@@ -196,7 +196,7 @@ class Translator(Predictor):
         limit, before, warn = self.recipe.data.filters.max_length, options.before, options.warn or warn_caller
         ids = self.vocabulary.source.encode_batch(list(lines))
         if options.trees is not None:
-            check(options.trees, ids, self.vocabulary.source, before)
+            check_trees(options.trees, ids, self.vocabulary.source, before)
         if options.unknown is not None:
             options.unknown.extend(unknown_lines(lines, ids, self.vocabulary.source))
         over = [n for n, row in enumerate(ids) if len(row) > limit]
@@ -228,7 +228,7 @@ class Translator(Predictor):
     def _tree(self, heads: Heads | None, ids: list[list[int]], rows: list[int]) -> Tree | None:
         if heads is None:
             return None
-        return trees([heads[row] for row in rows], [ids[row] for row in rows], self.vocabulary.source)
+        return piece_trees([heads[row] for row in rows], [ids[row] for row in rows], self.vocabulary.source)
 
     def to_translation(self, hypothesis: Hypothesis, source: int = 0, form: Form = "plain") -> Translation:
         """A hypothesis as text; attention is cut to `source` pieces, without the batch's padding."""
@@ -294,7 +294,7 @@ class Translator(Predictor):
         source = v.source.encode_batch([s for s, _ in examples])
         target = v.target.encode_batch([t for _, t in examples])
         if trees is not None:
-            check(trees, source, v.source, before)
+            check_trees(trees, source, v.source, before)
         scores: list[tuple[float, int]] = [(0.0, 0)] * len(examples)
         with self.eval_mode():
             for rows in by_length([max(len(s), len(t)) + 1 for s, t in zip(source, target, strict=True)], batch_tokens):
@@ -346,7 +346,7 @@ def distinct_texts(translations: list[Translation], decoding: DecodingConfig, nb
     return list(best.values())[:nbest]
 
 
-def task_languages(recipe: "Recipe", run: Path) -> tuple[str, str]:
+def task_languages(recipe: RecipeLike, run: Path) -> tuple[str, str]:
     """Source and target language of a run that translates; others are refused."""
     if recipe.task.kind != "translation":
         raise RegardError(f"{run}: a model of the task {recipe.task.kind}, not of translation")

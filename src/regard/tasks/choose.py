@@ -6,31 +6,34 @@ is learned. What does not fit is cut from the end of the text, so that every opt
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
-from torch import nn
 
 from regard.config import option
 from regard.data.choices import Choice, choices
 from regard.data.config import Corpus
 from regard.evaluation.labels import accuracy
-from regard.examples.codec import Notes, Reading
-from regard.examples.features import Unit, padded
-from regard.models.heads import Chooser, Options
+from regard.examples.codec import ExampleCodec, Notes
+from regard.examples.features import Feature, pad_features
+from regard.models.bert import Bert
+from regard.models.heads import Chooser, Headed, Options
 from regard.models.texts import Texts
 from regard.predict.choosing import ChosenOption, OptionChooser
-from regard.tasks.finetuning import Finetuning, defaults
+from regard.reporting import Json
+from regard.tasks.finetuning import FinetuningConfig, defaults
+
+Codec = ExampleCodec[Choice, ChosenOption, None]
 
 
 @dataclass(frozen=True)
-class ChooseConfig(Finetuning):
+class ChooseConfig(FinetuningConfig[Choice, ChosenOption, None]):
     """Of the options of a question the right one is chosen."""
 
-    reads: ClassVar[type[OptionChooser]] = OptionChooser
+    predictor_class: ClassVar[type[OptionChooser]] = OptionChooser
     metrics: ClassVar[dict[str, bool]] = {"accuracy": True, "loss": False}
-    defaults: ClassVar[dict[str, Any]] = defaults("accuracy")
+    defaults: ClassVar[Json] = defaults("accuracy")
 
     kind: Literal["choose"] = "choose"
     batch: int = option(16, "questions of a micro-batch, with all their options")
@@ -39,44 +42,49 @@ class ChooseConfig(Finetuning):
     def examples(self, corpus: Corpus) -> Iterator[Choice]:
         return choices(corpus)
 
-    def words(self, example: Choice) -> Iterator[str]:
+    def vocabulary_texts(self, example: Choice) -> Iterator[str]:
         return iter((example.context, example.question, *example.options))
 
-    def build(self, body: Any, labels: Sequence[str]) -> nn.Module:
+    def build(self, body: Bert, labels: Sequence[str]) -> Headed:
         return Chooser(body, self.frozen)
 
-    def units(self, examples: Sequence[Choice], reading: Reading, notes: Notes, learn: bool) -> list[Unit]:
-        encode = reading.tokenizer.encode_batch
+    def features(self, examples: Sequence[Choice], codec: Codec, notes: Notes, training: bool) -> list[Feature[None]]:
+        encode = codec.tokenizer.encode_batch
         contexts = encode([example.context for example in examples])
         endings = iter(encode([f"{e.question} {o}".strip() for e in examples for o in e.options]))
-        room, units = self.length - 3, []
-        for owner, (example, context) in enumerate(zip(examples, contexts, strict=True)):
+        room, features = self.length - 3, list[Feature[None]]()
+        for example_index, (example, context) in enumerate(zip(examples, contexts, strict=True)):
             sides = [next(endings) for _ in example.options]
             longest = max(map(len, sides))
             if longest + len(context) > room:
-                notes.add(f"texts are longer than task.length={self.length} pieces and are cut", example.where)
+                notes.add(f"texts longer than task.length={self.length} pieces, cut", example.where)
             if longest > room:
-                notes.add("options are longer than a row and are cut", example.where)
-            rows = tuple(reading.marks.row(context[: max(0, room - len(s))], s[:room]) for s in sides)
-            units.append(Unit(rows, owner, example.answer))
-        return units
+                notes.add("options longer than a row, cut", example.where)
+            rows = tuple(codec.special_tokens.row(context[: max(0, room - len(s))], s[:room]) for s in sides)
+            features.append(Feature(rows, example_index, example.answer))
+        return features
 
-    def rows(self, units: Sequence[Unit], reading: Reading) -> Texts:
-        given = padded(units, reading.marks.pad)
-        groups = torch.full((len(units), max(len(unit.rows) for unit in units)), -1)  # [Q, O]
+    def inputs(self, features: Sequence[Feature[None]], codec: Codec) -> Texts:
+        inputs = pad_features(features, codec.special_tokens.pad)
+        groups = torch.full((len(features), max(len(feature.rows) for feature in features)), -1)  # [Q, O]
         first = 0
-        for n, unit in enumerate(units):
-            groups[n, : len(unit.rows)] = torch.arange(first, first + len(unit.rows))
-            first += len(unit.rows)
-        owners = tuple(unit.owner for unit in units)
-        return Options(given.ids, given.real, segments=given.segments, rows=owners, groups=groups)
+        for n, feature in enumerate(features):
+            groups[n, : len(feature.rows)] = torch.arange(first, first + len(feature.rows))
+            first += len(feature.rows)
+        return Options(
+            inputs.ids,
+            inputs.real,
+            segments=inputs.segments,
+            rows=tuple(feature.example for feature in features),
+            groups=groups,
+        )
 
     def merge(
-        self, example: Choice, units: Sequence[Unit], scores: Sequence[np.ndarray], reading: Reading
+        self, example: Choice, features: Sequence[Feature[None]], scores: Sequence[np.ndarray], codec: Codec
     ) -> ChosenOption:
         shares = torch.from_numpy(scores[0][: len(example.options)]).softmax(-1).tolist()
         best = int(np.argmax(shares))
         return ChosenOption(best, example.options[best], shares)
 
-    def measure(self, examples: Sequence[Choice], said: Sequence[ChosenOption], reading: Reading) -> dict[str, Any]:
-        return accuracy([int(example.answer or 0) for example in examples], [chosen.index for chosen in said])
+    def compute_metrics(self, examples: Sequence[Choice], predictions: Sequence[ChosenOption], codec: Codec) -> Json:
+        return accuracy([int(example.answer or 0) for example in examples], [chosen.index for chosen in predictions])

@@ -1,4 +1,4 @@
-"""Guided alignment (Chen 2016): attention to the source is taught, beside the words, by alignments that are given."""
+"""Guided alignment (Chen 2016): cross-attention is trained, beside the words, on word alignments of the corpora."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from regard.predict.alignment import select_heads
 
 
 @dataclass(frozen=True)
-class Guide:
+class GuidedAlignment:
     weight: float = option(0.05, "of the alignment loss beside the loss of the words")
     layer: int | None = option(None, "which attention to the source is taught, from 1; none: the one before the last")
     heads: list[int] | None = option(None, "which of its heads, from 1, whose mean is taught; none: all")
@@ -19,8 +19,7 @@ class Guide:
     def __post_init__(self) -> None:
         if not self.weight > 0:
             raise ValueError(f"weight must be above 0, not {self.weight}")
-        given = [n for n in (self.layer, *(self.heads or [])) if n is not None]
-        if any(n < 1 for n in given):
+        if any(n < 1 for n in (self.layer, *(self.heads or [])) if n is not None):
             raise ValueError("layers and heads are counted from 1")
 
     def loss(self, record: Record, links: Tensor) -> Tensor:

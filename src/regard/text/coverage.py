@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import lru_cache
 
-from regard.text.forms import Bytes, byte_of_symbol
+from regard.text.piece_formats import ByteFormat, byte_of_symbol
 from regard.text.tokenizer import Tokenizer
 
 FEW = 0.15  # a share of unknown pieces below which a line is not looked at more closely
@@ -37,7 +37,7 @@ def unknown_ids(tokenizer: Tokenizer) -> frozenset[int]:
     unknown = set(tokenizer.byte_ids)
     if tokenizer.unk != tokenizer.eos:  # GPT-2 has one mark for all
         unknown.add(tokenizer.unk)
-    if isinstance(tokenizer.form, Bytes):
+    if isinstance(tokenizer.piece_format, ByteFormat):
         special, table = set(tokenizer.special.values()), byte_of_symbol()
         pieces = {i: piece for i, piece in enumerate(tokenizer.pieces) if i not in special}
         if any(len(piece) > 1 for piece in pieces.values()):

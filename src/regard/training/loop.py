@@ -188,7 +188,7 @@ class Trainer:
 
     def _learn(self, batch: Any, share: float) -> Tensor:
         """The loss of a micro-batch; its gradients are added to the parameters'."""
-        fixed = self.task.fixed(self.model, batch) if self.replay else None
+        fixed = self.task.static_batch(self.model, batch) if self.replay else None
         if self.replay and fixed is not None:
             self.share.fill_(share)
             launch.seed(self.share).fill_(int(torch.randint(2**31 - 1, ())))
@@ -239,7 +239,7 @@ class Trainer:
 
     def _log(self, log: Log, clock: "Clock", rate: float) -> None:
         self.check()
-        (loss, speed, waited), counted = clock.read(), self.task.counted
+        (loss, speed, waited), counted = clock.read(), self.task.target_unit
         log.train(self.progress.step, self.settings.steps, loss, rate, f"{speed:,.0f} {counted}/s")
         log.write(
             "train",

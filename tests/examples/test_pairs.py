@@ -16,9 +16,9 @@ from regard import text
 from regard.cli.main import app
 from regard.data.conllu import places
 from regard.errors import RegardError
-from regard.examples.trees import check, trees
+from regard.examples.pairs import check_trees, piece_trees
 from regard.predict.translation import Translator
-from regard.tasks.translation import evaluate
+from regard.tasks.translation import evaluate_translation
 from regard.text.config import Bpe
 from tests.training import toy
 
@@ -81,9 +81,9 @@ LINES = ["w3 w1 w4 w1 w5", "", "w2", "w2 w7 w1"]
 
 
 def test_pieces_take_the_place_of_their_word() -> None:
-    tokenizer = text.train(Bpe(size=16), ["low lower lowest new newer newest"] * 9, "en")
+    tokenizer = text.train_tokenizer(Bpe(size=16), ["low lower lowest new newer newest"] * 9, "en")
     rows = [tokenizer.encode(line) for line in ("lowest new", "newest")]
-    made = trees([[2, 0], [0]], rows, tokenizer)
+    made = piece_trees([[2, 0], [0]], rows, tokenizer)
     for row, heads in enumerate(([2, 0], [0])):
         words = tokenizer.words(rows[row])
         assert len(words) > len(heads)  # or the test says nothing
@@ -119,7 +119,7 @@ def test_batches_of_training_have_the_trees_of_their_rows(run: Path) -> None:
 def test_it_is_measured_with_its_trees(run: Path, translator: Translator) -> None:
     """Validation while training, and `evaluate` of both splits, an empty line included."""
     results = json.loads((run / "results.json").read_text(encoding="utf-8"))
-    measured = evaluate(regard.load(run, device="cpu"), translator.recipe.data.test)
+    measured = evaluate_translation(regard.load(run, device="cpu"), translator.recipe.data.test)
     assert measured["lines"] == 33
     assert measured["metrics"]["loss"]["value"] == pytest.approx(results["valid"]["metrics"]["loss"]["value"], abs=1e-6)
     lines = (run.parent / "valid.en").read_text(encoding="utf-8").splitlines()
@@ -211,7 +211,7 @@ def test_alignments_are_checked_without_heads(translator: Translator) -> None:
 def test_heads_that_are_given_by_hand(translator: Translator) -> None:
     tokenizer = translator.vocabulary.source
     rows = [tokenizer.encode(line) for line in LINES]
-    check([heads_of(line) for line in LINES], rows, tokenizer)
+    check_trees([heads_of(line) for line in LINES], rows, tokenizer)
     for heads, says in (
         ([[0]], "4 lines, but heads for 1"),
         ([[0, 1, 2, 3, 4], [0], [0], [0, 1, 1]], "line 12: 0 words in the text, but heads for 1"),
@@ -220,7 +220,7 @@ def test_heads_that_are_given_by_hand(translator: Translator) -> None:
         ([[0, 1, 2, 3, 7], [], [0], [0, 1, 1]], "line 11: the head 7 is outside"),
     ):
         with pytest.raises(RegardError, match=says):
-            check(heads, rows, tokenizer, before=10)
+            check_trees(heads, rows, tokenizer, before=10)
 
 
 @pytest.mark.parametrize("split", ["train", "valid", "test"])
