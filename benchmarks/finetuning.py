@@ -168,9 +168,9 @@ def run(learn: Callable[[StepBatches], None], task: FinetuningTask, seed: int, o
 
 def measured(task: FinetuningTask, model: nn.Module) -> tuple[dict[str, float], list[Any]]:
     model.eval()
-    said = task.reading.say(model, task.valid)[0]
+    said = task.codec.say(model, task.valid)[0]
     try:
-        found = {k: v["value"] for k, v in task.settings.measure(task.valid, said, task.reading).items()}
+        found = {k: v["value"] for k, v in task.settings.compute_metrics(task.valid, said, task.codec).items()}
     except RegardError:  # the machine has no seqeval
         found = fallback(task.valid, said)
     return found, [one.json() for one in said]
@@ -194,12 +194,12 @@ def compare(name: str, options: argparse.Namespace) -> dict[str, Any]:
     overrides += [f"training.validation.lines={options.lines}"] if options.lines else []
     recipe = recipes.load_recipe(f"{name}-minilm", [*overrides, *options.set])
     task: Any = recipe.task.prepare(recipe, options.init, lambda *_: None)
-    entries, outputs = task.reading.tokenizer.size, len(task.reading.labels) or (2 if name == "squad" else 1)
+    entries, outputs = task.codec.tokenizer.size, len(task.codec.labels) or (2 if name == "squad" else 1)
     tensors, rows = read_tensors(options.init / "model.safetensors"), []
     for seed in options.seeds:
         torch.manual_seed(seed)
         mine = task.build_model()
-        load_weights(mine, task.inherit(mine, tensors, options.init), options.init)
+        load_weights(mine, task.initial_weights(mine, tensors, options.init), options.init)
         kind, keys = FORMS[recipe.task.kind]
         theirs = Theirs(kind, keys, mine, entries, outputs)
         for who in options.who if seed % 2 else reversed(options.who):
@@ -218,7 +218,7 @@ def compare(name: str, options: argparse.Namespace) -> dict[str, Any]:
                 path = options.predictions / f"{name}-{who}-{seed}.jsonl"
                 path.write_text("".join(json.dumps(one, ensure_ascii=False) + "\n" for one in said), encoding="utf-8")
             model.cpu()
-    return {"rows": rows, "steps": recipe.training.steps, "notes": task.notes_of_train.sentences()}
+    return {"rows": rows, "steps": recipe.training.steps, "notes": task.train_notes.messages()}
 
 
 def shown(quality: dict[str, float]) -> str:
@@ -256,7 +256,7 @@ def main() -> None:
     options.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.set_float32_matmul_precision("high")
     for settings in (ClassifyConfig, ChooseConfig, TagConfig):
-        settings.needs = ()  # what is missing is counted by `fallback`
+        settings.required_packages = ()  # what is missing is counted by `fallback`
     found = {name: compare(name, options) for name in options.task}
     for name, result in found.items():
         summary(name, result["rows"])

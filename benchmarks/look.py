@@ -70,7 +70,7 @@ def write(folder: Path, tokens: int) -> Path:
     task = recipe.task.prepare(recipe, None, lambda *told: None)
     task.save(folder / "made")
     torch.manual_seed(1)
-    made = recipe.task.open(recipe, folder / "made")
+    made = recipe.task.load_predictor(recipe, folder / "made")
     text = " ".join(random.Random(1).choices(words, k=tokens - 1))
     begun = time.perf_counter()
     data = look(made, text, text)

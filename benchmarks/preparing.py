@@ -14,7 +14,7 @@ from common import arguments, process_status, write_json
 from regard.data.config import Corpus, Filters
 from regard.data.prepared import prepare_corpora
 from regard.data.readers import read_lines
-from regard.text import Bpe, train
+from regard.text import Bpe, train_tokenizer
 
 
 def peak() -> float:
@@ -48,7 +48,7 @@ def main() -> None:
             write(folder / side, pairs, seed)
         print(f"{pairs:,} pairs written; peak so far {peak():.2f} GiB")
         began = time.monotonic()
-        tokenizer = train(Bpe(size=16_000, sample_lines=200_000), read_lines(folder / "source"))
+        tokenizer = train_tokenizer(Bpe(size=16_000, sample_lines=200_000), read_lines(folder / "source"))
         print(f"vocabulary: {time.monotonic() - began:.0f} s, peak {peak():.2f} GiB")
         began = time.monotonic()
         corpus = Corpus(source=str(folder / "source"), target=str(folder / "target"))

@@ -105,7 +105,7 @@ def child(recipe: str, out: str, *overrides: str) -> None:
     try:
         import seqeval  # noqa: F401
     except ImportError:
-        TagConfig.needs = ()
+        TagConfig.required_packages = ()
         TagConfig.measure = lambda self, examples, said, reading: {  # type: ignore[method-assign]
             "f1": {"value": fallback(examples, said)["f1"], "signature": "entities as conlleval"}
         }

@@ -53,7 +53,7 @@ class MarianTask(TranslationTask):
         return Marian(self.recipe, self.vocabulary.target.size)
 
     def validate(self, model, device, progress=None):
-        return self.translator(model).forced(self.valid) | {"bleu": 0.0}
+        return self.translator(model).loss(self.valid) | {"bleu": 0.0}
 
     def measure(self, model, split, progress=None):
         translator = self.translator(model)
@@ -75,8 +75,8 @@ class MarianTask(TranslationTask):
             )
             for row, tokens in zip(rows, found.tolist(), strict=True):
                 outputs[row] = self.vocabulary.target.decode([t for t in tokens if t not in (0, 2, 3)])
-        metrics = {name: metric.json() for name, metric in translator.measure(outputs, given).items()}
-        metrics |= {name: {"value": value} for name, value in translator.forced(given).items()}
+        metrics = {name: metric.json() for name, metric in translator.metrics(outputs, given).items()}
+        metrics |= {name: {"value": value} for name, value in translator.loss(given).items()}
         return {"data": ["valid"], "lines": len(given), "metrics": metrics}
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from regard import recipe as recipes
-from regard.mechanisms import Mechanism, everything, with_table
+from regard.mechanisms import Mechanism, all_mechanisms, with_table
 from regard.nn.attention import attention
 from regard.nn.normalise import Softmax
 from regard.nn.score import ScaledDotScore
@@ -28,7 +28,7 @@ IDS = [
 PARSED = [f"data.{split}={{set: embedded:{split}, heads: {split}.conllu}}" for split in ("train", "valid", "test")]
 OVERRIDE = re.compile(r"`((?:model|training|data)(?:\.\w+)+=[^`]+)`")
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-each_mechanism = pytest.mark.parametrize("mechanism", everything(), ids=lambda m: f"{m.slot}-{m.name}")
+each_mechanism = pytest.mark.parametrize("mechanism", all_mechanisms(), ids=lambda m: f"{m.slot}-{m.name}")
 
 
 def sections(page: Path) -> list[str]:
@@ -46,7 +46,7 @@ def section(page: Path, mechanism: Mechanism) -> str:
 
 
 def test_every_row_of_the_list_is_there() -> None:
-    listed = {row for mechanism in everything() for row in mechanism.id.split(", ")}
+    listed = {row for mechanism in all_mechanisms() for row in mechanism.id.split(", ")}
     assert set(IDS) <= listed
 
 
@@ -83,13 +83,13 @@ def test_every_paper_is_listed(page: Path) -> None:
     place = r"https://(?:arxiv\.org/abs/\d{4}\.\d{4,5}|\S+\.pdf)"
     row = re.compile(rf"^\| ([^|]+ \d{{4}}) \| \[.*\]\({place}\) \|$", re.MULTILINE)
     rows = row.findall(page.read_text(encoding="utf-8"))
-    assert {paper for mechanism in everything() for paper in cited(mechanism)} <= set(rows)
+    assert {paper for mechanism in all_mechanisms() for paper in cited(mechanism)} <= set(rows)
 
 
 @each_page
 def test_every_line_shown_parses(page: Path) -> None:
     lines = OVERRIDE.findall(page.read_text(encoding="utf-8"))
-    assert len(lines) > len(everything())
+    assert len(lines) > len(all_mechanisms())
     for line in lines:
         recipes.load_recipe("quickstart", shlex.split(line) + PARSED * ("structural" in line))
 

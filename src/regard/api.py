@@ -9,11 +9,12 @@ from regard.errors import RegardError
 from regard.io.run_folder import WEIGHTS, run_folder_of
 
 if TYPE_CHECKING:
+    from regard.predict.base import Predictor
     from regard.run import TrainingResult
 
 T = TypeVar("T")
-Opener = Callable[[Path, str], Any]  # (run, device): a trained model, in an engine
-COMMANDS = {  # by task, what a trained model is asked with, where that has another name
+ModelLoader = Callable[[Path, str], Any]  # (run, device): a predictor, in an engine
+COMMANDS = {  # by task, the command of its trained models, where that has another name
     "translation": "translate",
     "lm": "generate",
     "pretraining": "fill",
@@ -46,9 +47,9 @@ def train(
 
 
 def load(folder: str | Path, device: str = "auto", precision: str = "float32") -> Any:
-    """A trained model, ready to be used. Reads YAML, JSON and safetensors; runs no code from the folder.
+    """A trained model as a `Predictor` of its task, such as a Translator.
 
-    What it can do is its task's affair: a Translator translates. A checkpoint of a run (RUN/checkpoints/step-N,
+    Reads YAML, JSON and safetensors; runs no code from the folder. A checkpoint of a run (RUN/checkpoints/step-N,
     RUN/last) can be loaded too. `precision` is that of decoding: float32, or bf16, which is faster.
     """
     from regard.device import check_bf16, pick_device
@@ -57,25 +58,27 @@ def load(folder: str | Path, device: str = "auto", precision: str = "float32") -
 
     weights = Path(folder)
     home = run_folder_of(weights)
-    recipe, chosen = read_recipe(home), pick_device(device)
+    recipe, torch_device = read_recipe(home), pick_device(device)
     if precision == "bf16":
-        check_bf16(chosen, "precision")
+        check_bf16(torch_device, "precision")
     if home == weights and not (weights / WEIGHTS).exists() and (home / "last").exists():
         raise RegardError(
             f"{folder}: training has not finished; resume it, or give {home / 'last'}, its last checkpoint"
         )
-    made: Any = recipe.task.open(recipe, home)
-    load_weights(made.model, read_sharded(weights, "model"), weights / WEIGHTS)
-    made.model.to(chosen).eval()
-    made.precision, made.run = precision, weights
-    return made
+    predictor: Predictor = recipe.task.load_predictor(recipe, home)
+    load_weights(predictor.model, read_sharded(weights, "model"), weights / WEIGHTS)
+    predictor.model.to(torch_device).eval()
+    predictor.precision, predictor.run = precision, weights
+    return predictor
 
 
-def load_as(kind: type[T] | tuple[type[T], ...], folder: Path, device: str, command: str, opener: Opener = load) -> T:
-    """The same for a command that serves one kind of model only, or some; `opener` may put it into another engine."""
-    made = opener(folder, device)
-    if not isinstance(made, kind):
-        task = made.recipe.task.kind
+def load_as(
+    kind: type[T] | tuple[type[T], ...], folder: Path, device: str, command: str, loader: ModelLoader = load
+) -> T:
+    """The same for a command of one kind of predictor, or some; `loader` may put it into another engine."""
+    predictor = loader(folder, device)
+    if not isinstance(predictor, kind):
+        task = predictor.recipe.task.kind
         other = f"which `regard {command}` is not for; there is `regard {COMMANDS.get(task, task)}`"
         raise RegardError(f"{folder}: a model of the task {task}, {other}")
-    return made
+    return predictor

@@ -91,29 +91,32 @@ SLOTS: dict[str, Any] = {
 }
 
 
-def everything() -> list[Mechanism]:
+def all_mechanisms() -> list[Mechanism]:
     """All choices, by slot."""
-    found = []
+    mechanisms = []
     for slot in SLOTS:
         always = (Padding, Document) if slot == "pattern" else ()
-        found += [_mechanism(slot, cls.__name__.lower(), cls, "always") for cls in always]
-        found += [_mechanism(slot, name, cls, _line(slot, choice)) for name, cls, choice in choices(slot)]
-    found += [Mechanism(*row) for row in BLOCKS]
-    found += [_mechanism("model", cls.kind, cls, _model_line(cls.kind)) for cls in kinds(ModelConfig)]
+        mechanisms += [_mechanism(slot, cls.__name__.lower(), cls, "always") for cls in always]
+        mechanisms += [
+            _mechanism(slot, name, cls, _assignment(slot, choice)) for name, cls, choice in slot_choices(slot)
+        ]
+    mechanisms += [Mechanism(*row) for row in BLOCKS]
+    mechanisms += [_mechanism("model", cls.kind, cls, _model_assignment(cls.kind)) for cls in kinds(ModelConfig)]
     key = "model.kind=conv model.encoder"
-    return found + [_mechanism("encoder", cls.kind, cls, f"{key}={cls.kind}") for cls in kinds(ConvEncoderConfig)]
+    encoders = [_mechanism("encoder", cls.kind, cls, f"{key}={cls.kind}") for cls in kinds(ConvEncoderConfig)]
+    return mechanisms + encoders
 
 
-def _model_line(model: str) -> str:
+def _model_assignment(model: str) -> str:
     """A model that does not translate comes with its task."""
     tasks = [cls.kind for cls in kinds(TaskConfig) if model in cls.models]
     return f"model.kind={model}" if "translation" in tasks else f"task.kind={tasks[0]} model.kind={model}"
 
 
-def choices(slot: str) -> Iterator[tuple[str, Any, Any]]:
-    """Of a slot of attention: the name of each, its class, and what a config says to have it."""
+def slot_choices(slot: str) -> Iterator[tuple[str, Any, Any]]:
+    """The choices of a slot of attention: name, class and value in a config."""
     if slot == "pattern":
-        yield from ((name, cls, example(name)) for name, cls in PATTERNS.items())
+        yield from ((name, cls, example_pattern(name)) for name, cls in PATTERNS.items())
     else:
         yield from ((cls.kind, cls, cls()) for cls in kinds(SLOTS[slot]))
 
@@ -124,31 +127,31 @@ def _mechanism(slot: str, name: str, cls: Any, config: str) -> Mechanism:
     return Mechanism(cls.id, slot, name, meaning, cls.formula, cls.paper, config, home)
 
 
-def _line(slot: str, choice: Any) -> str:
-    """What chooses it: everywhere, or in the one place that can have it."""
+def _assignment(slot: str, choice: Any) -> str:
+    """The assignment that chooses it: everywhere, or in the one place that can have it."""
     key, places = ("model.position", ROLES[:2]) if slot == "position" else ("model.attention", ROLES)
-    fitting = [place for place in places if refusal(slot, choice, place) is None]
+    fitting = [place for place in places if placement_error(slot, choice, place) is None]
     parts = [key] if len(fitting) == len(places) else [key, fitting[0]]
     parts += [] if slot == "position" else [slot]
     name = f'"{choice}"' if "(" in str(choice) and slot == "pattern" else getattr(choice, "kind", choice)
     return f"{'.'.join(parts)}={name}"
 
 
-def example(name: str) -> str:
+def example_pattern(name: str) -> str:
     """A pattern as one would write it: the numbers that it needs, at 2."""
     needed = [f for f in fields(PATTERNS[name]) if f.init and f.default is MISSING]  # type: ignore[arg-type]
     return f"{name}({', '.join('2' for _ in needed)})" if needed else name
 
 
-def listing(as_json: bool) -> None:
+def print_mechanisms(as_json: bool) -> None:
     """Every choice with its meaning, formula and paper, a table for each slot."""
-    found = everything()
+    mechanisms = all_mechanisms()
     if as_json:
-        print(json.dumps([asdict(m) for m in found], indent=1, ensure_ascii=False))
+        print(json.dumps([asdict(m) for m in mechanisms], indent=1, ensure_ascii=False))
         return
     console = Console(highlight=False, markup=False)
-    for slot in dict.fromkeys(m.slot for m in found):
-        chosen = [m for m in found if m.slot == slot]
+    for slot in dict.fromkeys(m.slot for m in mechanisms):
+        chosen = [m for m in mechanisms if m.slot == slot]
         console.print(f"\n{slot}", style="bold", end="")
         console.print(f"   {chosen[-1].config}", style="dim")
         for m in chosen:
@@ -165,7 +168,7 @@ LONGEST = 256  # places, in the recipe's checks
 LENGTHS = {"pattern": 2048}  # places of the sentence that is tried; a sparse pattern is worth its kernel on long ones
 
 
-def refusal(slot: str, choice: Any, place: str) -> str | None:
+def placement_error(slot: str, choice: Any, place: str) -> str | None:
     """Why a choice cannot stand in a place of a Transformer; None where it can."""
     if slot == "position" and place == "cross":
         return "positions of source and target have nothing to do with each other"
@@ -208,12 +211,12 @@ def combination_table() -> str:
     reasons: dict[str, int] = {}
 
     def cell(slot: str, choice: Any, place: str) -> str:
-        if why := refusal(slot, choice, place):
+        if why := placement_error(slot, choice, place):
             return f"no ({reasons.setdefault(_short(why), len(reasons) + 1)})"
         return _kernel(_with(slot, choice, place), place, LENGTHS.get(slot, 5))
 
     for slot in SLOTS:
-        for name, _, choice in choices(slot):
+        for name, _, choice in slot_choices(slot):
             shown = choice if slot == "pattern" else name
             lines.append(f"| {slot} | `{shown}` | {' | '.join(cell(slot, choice, place) for place in ROLES)} |")
     return "\n".join([*lines, "", *(f"{number}. {reason}" for reason, number in reasons.items())])

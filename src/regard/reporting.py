@@ -1,6 +1,8 @@
-"""How long work tells its caller where it stands and what it noticed: two kinds of functions that are passed down."""
+"""Callbacks by which long work reports progress and warnings to its caller."""
 
 from collections.abc import Callable
+from typing import Any
 
-Progress = Callable[[str, int, int], None]  # (what is done, how much, of how much; 0: nobody knows)
+Progress = Callable[[str, int, int], None]  # (what is done, how much, of how much; 0: unknown)
 Warn = Callable[[str], None]  # a sentence
+Json = dict[str, Any]  # an object of JSON or YAML, such as a report

@@ -380,15 +380,15 @@ def _finish(
     load_weights(model, tensors, run / WEIGHTS)
     write_tensors(run / WEIGHTS, tensors)
     torch.set_float32_matmul_precision("highest")  # as `regard evaluate` will measure it again
-    metrics = task.measure(model, "valid", interrupt.wrap(log.show_progress))
+    metrics = task.evaluate(model, interrupt.wrap(log.show_progress))
     results = {
         "valid": metrics,
         "weights": chosen,
         "steps": state.step,
         "epochs": state.epoch,
-        task.counted: state.tokens,
+        task.target_unit: state.tokens,
         "seconds": round(state.seconds, 1),
-        f"{task.counted}_per_second": round(state.tokens / max(state.seconds, 1e-9)),
+        f"{task.target_unit}_per_second": round(state.tokens / max(state.seconds, 1e-9)),
         "parameters": sum(p.numel() for p in model.parameters()),
         "seed": recipe.seed,
         "data": task.fingerprint,

@@ -22,7 +22,7 @@ def test_a_page_is_written(toy_run: Path, tmp_path: Path) -> None:
     page = (tmp_path / "look.html").read_text(encoding="utf-8")
     assert page.startswith("<!doctype html>")
     assert "http" not in page.split("<style>")[0].replace("http-equiv", "")
-    command("look", toy_run, "--out", "other.html", "--language", "zh", stdin="w1 w2\n")
+    command("look", toy_run, "--output", "other.html", "--language", "zh", stdin="w1 w2\n")
     assert 'lang="zh"' in (tmp_path / "other.html").read_text(encoding="utf-8")
 
 
@@ -51,7 +51,7 @@ def test_a_picture(toy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     command("look", toy_run, "w1", "--png", "link")
     assert (tmp_path / "link").is_symlink()
     with pytest.raises(RegardError, match=r"link would overwrite the output all.png"):
-        command("look", toy_run, "w1", "--out", "all.png", "--png", "link")
+        command("look", toy_run, "w1", "--output", "all.png", "--png", "link")
     for options, said in (
         (("--head", "3"), "there is no head 3; write 1 to 2"),
         (("--layer", "2"), "there is no layer 2; write 1 to 1"),
@@ -73,7 +73,7 @@ def test_what_does_not_work_is_one_sentence(toy_run: Path) -> None:
         (("w1", "--head", "1"), "", "choose what --png draws"),
         (("w1", "--language", "fr"), "", "--language is 'fr'; write en or zh"),
         (("w1 " * 300,), "", "more than the 200 that can be shown"),
-        (("w1", "--out", "no/such/folder.html"), "", "cannot be written"),
+        (("w1", "--output", "no/such/folder.html"), "", "cannot be written"),
     ):
         with pytest.raises(RegardError, match=said):
             command("look", toy_run, *arguments, stdin=stdin)

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from regard.cli import main as cli
 from regard.cli import streams
-from regard.cli.streams import CHUNK, Coming, Mended, chunks, mender, reading, standard_input
+from regard.cli.streams import BATCH_LINES, PipeReader, Utf8Repair, batched_lines, input_lines, utf8_repair
 from regard.errors import RegardError
 
 BAD = "w1 ä\n".encode() + b"w2 \xff\xfe w3\n" + "w4 \ufffd\n".encode() + b"w5 \xe4\xbd \xef\xbf\xbd\r\n"
@@ -22,22 +22,22 @@ READ = ["w1 ä", "w2 \ufffd\ufffd w3", "w4 \ufffd", "w5 \ufffd \ufffd"]
 
 def test_mended_lines_of_a_file_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "in").write_bytes(b"\xef\xbb\xbf" + BAD)
-    mend = Mended()
-    with reading(tmp_path / "in", mend) as lines:
-        assert list(lines) == READ
-    mend.tell("in")
+    repair = Utf8Repair()
+    assert list(input_lines(tmp_path / "in", repair)) == READ
+    repair.report("in")
     said = "regard: in: what is not UTF-8 became U+FFFD 3 time(s), in 2 line(s), first line 2\n"
     assert capsys.readouterr().err == said
-    Mended().tell("in")
+    Utf8Repair().report("in")
     assert capsys.readouterr().err == ""
 
 
 def test_strict_is_as_before(tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes(BAD)
-    with reading(tmp_path / "in", mender("strict")) as lines, pytest.raises(RegardError, match="line 2: not valid UTF"):
+    lines = input_lines(tmp_path / "in", utf8_repair("strict"))
+    with pytest.raises(RegardError, match="line 2: not valid UTF"):
         list(lines)
     with pytest.raises(RegardError, match="--errors is 'ignore'; write strict or replace"):
-        mender("ignore")
+        utf8_repair("ignore")
 
 
 @pytest.mark.parametrize("stdin", [True, False])
@@ -71,8 +71,8 @@ def meanwhile(work: Callable[[], None]) -> threading.Thread:
 
 
 def parts() -> Iterator[list[str]]:
-    lines = standard_input()
-    return chunks(lines, lines.soon)
+    lines = input_lines(None)
+    return batched_lines(lines, lines.ready)
 
 
 def test_lines_of_a_pipe_do_not_wait_for_those_that_have_not_come(pipe: io.FileIO) -> None:
@@ -99,7 +99,7 @@ def test_a_bad_line_after_lines_that_were_answered(pipe: io.FileIO) -> None:
 
 def test_who_writes_at_full_speed_gets_full_chunks(pipe: io.FileIO, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "PAUSE", 60.0)  # a busy machine may stop the writer for a while
-    monkeypatch.setattr(streams, "LONGEST", 60.0)
+    monkeypatch.setattr(streams, "LONGEST_WAIT", 60.0)
     begun = time.monotonic()
 
     def write() -> None:
@@ -110,14 +110,14 @@ def test_who_writes_at_full_speed_gets_full_chunks(pipe: io.FileIO, monkeypatch:
     writer = meanwhile(write)
     found = list(parts())
     writer.join()
-    assert [len(part) for part in found] == [CHUNK, CHUNK, 10_000 - 2 * CHUNK]
+    assert [len(part) for part in found] == [BATCH_LINES, BATCH_LINES, 10_000 - 2 * BATCH_LINES]
     assert [line for part in found for line in part] == [f"line {n}" for n in range(10_000)]
     assert time.monotonic() - begun < 30  # the end is not waited for
 
 
 def test_who_never_pauses_is_not_waited_for_without_end(pipe: io.FileIO, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "PAUSE", 60.0)
-    monkeypatch.setattr(streams, "LONGEST", 0.1)
+    monkeypatch.setattr(streams, "LONGEST_WAIT", 0.1)
     seen = threading.Event()
 
     def write() -> None:
@@ -130,7 +130,7 @@ def test_who_never_pauses_is_not_waited_for_without_end(pipe: io.FileIO, monkeyp
     first = next(found)
     seen.set()
     writer.join()
-    assert 1 <= len(first) < CHUNK
+    assert 1 <= len(first) < BATCH_LINES
     assert {line for part in found for line in part} <= {"a"}
 
 
@@ -144,7 +144,7 @@ def test_lines_are_cut_as_python_cuts_them(pipe: io.FileIO, size: int) -> None:
                 pipe.write(text[begin : begin + size])
 
     writer = meanwhile(write)
-    assert list(Coming(sys.stdin.buffer)) == io.BytesIO(text).readlines()  # type: ignore[arg-type]
+    assert list(PipeReader(sys.stdin.buffer)) == io.BytesIO(text).readlines()  # type: ignore[arg-type]
     writer.join()
 
 
@@ -161,4 +161,4 @@ def test_what_is_no_pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: 
     path = Path(os.devnull) if kind == "nothing" else tmp_path / "in"
     with io.TextIOWrapper(io.BytesIO(text)) if kind == "bytes" else open(path, encoding="utf-8") as stdin:
         monkeypatch.setattr(sys, "stdin", stdin)
-        assert [len(part) for part in parts()] == ([] if kind == "nothing" else [CHUNK, 5001 - CHUNK])
+        assert [len(part) for part in parts()] == ([] if kind == "nothing" else [BATCH_LINES, 5001 - BATCH_LINES])

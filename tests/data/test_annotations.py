@@ -169,7 +169,7 @@ def corpus(folder: Path, rows: Sequence[tuple[str, str, list[int] | None]] = ROW
 
 
 def tokenizer(config: Word | Bpe) -> Tokenizer:
-    return text.train(config, [row[0] for row in ROWS] * 9, "en")
+    return text.train_tokenizer(config, [row[0] for row in ROWS] * 9, "en")
 
 
 @pytest.mark.parametrize("config", [Word(), Bpe(size=16)], ids=["word", "bpe"])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from regard.errors import RegardError
-from regard.evaluation.labels import class_metrics, number_metrics, require, tag_metrics
+from regard.evaluation.labels import class_metrics, number_metrics, require_packages, tag_metrics
 
 
 def values(measured: dict[str, dict[str, Any]]) -> dict[str, float]:
@@ -68,6 +68,6 @@ def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     import importlib
 
     monkeypatch.setattr(importlib, "import_module", without)
-    require(["scikit-learn"])
+    require_packages(["scikit-learn"])
     with pytest.raises(RegardError, match=r"needs the package seqeval; run pip install \"regard\[metrics\]\""):
-        require(["seqeval"])
+        require_packages(["seqeval"])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from regard.evaluation.squad import answer_metrics, exact, normalise, overlap
+from regard.evaluation.squad import answer_metrics, exact_match, normalise_answer, word_f1
 
 
 @pytest.mark.parametrize(
@@ -21,18 +21,18 @@ from regard.evaluation.squad import answer_metrics, exact, normalise, overlap
     ],
 )
 def test_what_does_not_count(text: str, wanted: str) -> None:
-    assert normalise(text) == wanted
+    assert normalise_answer(text) == wanted
 
 
 def test_one_answer() -> None:
-    assert exact("the Eiffel Tower.", "Eiffel tower") == 1
-    assert exact("Eiffel", "Eiffel tower") == 0
-    assert overlap("Eiffel", "the Eiffel tower") == pytest.approx(2 / 3)
-    assert overlap("tower tower", "tower") == pytest.approx(2 / 3)  # a word counts as often as it is in both
-    assert overlap("tower tower", "tower tower hill") == pytest.approx(4 / 5)
-    assert overlap("red", "blue") == 0
-    assert overlap("", "") == overlap("the", "a") == 1
-    assert overlap("", "x") == overlap("x", "") == 0
+    assert exact_match("the Eiffel Tower.", "Eiffel tower") == 1
+    assert exact_match("Eiffel", "Eiffel tower") == 0
+    assert word_f1("Eiffel", "the Eiffel tower") == pytest.approx(2 / 3)
+    assert word_f1("tower tower", "tower") == pytest.approx(2 / 3)  # a word counts as often as it is in both
+    assert word_f1("tower tower", "tower tower hill") == pytest.approx(4 / 5)
+    assert word_f1("red", "blue") == 0
+    assert word_f1("", "") == word_f1("the", "a") == 1
+    assert word_f1("", "x") == word_f1("x", "") == 0
 
 
 def test_the_nearest_of_several_counts_and_none_means_nothing() -> None:

@@ -5,20 +5,20 @@ from typing import Any
 
 import numpy as np
 
-from regard.examples.blocks import Streams, along
+from regard.examples.blocks import TokenStream, contiguous_view
 
 
-def streams(length: int, *weights: float) -> Streams:
+def stream(length: int, *weights: float) -> TokenStream:
     """Two corpora, of 100 and 53 tokens, which are numbered through."""
     column = SimpleNamespace(flat=np.arange(153), offsets=np.array([0, 40, 100, 153]))
     prepared: Any = SimpleNamespace(
         columns={"text": column}, weights=list(weights), corpus=np.array([0, 0, 1]), number=np.arange(3)
     )
-    return Streams(prepared, length)
+    return TokenStream(prepared, length)
 
 
 def test_rows_go_on_where_they_stopped() -> None:
-    view = along(streams(4, 1.0, 0.0), budget=12, seed=1, epoch=0)
+    view = contiguous_view(stream(4, 1.0, 0.0), budget=12, seed=1, epoch=0)
     batches = [view.collate(indices) for indices in view.plan(12, 1, 0)]
     assert {tuple(batch.ids.shape) for batch in batches} == {(3, 4)}
     rows = np.concatenate([batch.ids.numpy() for batch in batches], 1)  # [3, T·batches]
@@ -26,11 +26,11 @@ def test_rows_go_on_where_they_stopped() -> None:
     assert all((batch.labels.view(3, 4) == batch.ids + 1).all() for batch in batches)
     assert len(set(rows.ravel().tolist())) == rows.size >= 84  # of a hundred: no token twice, the ends aside
     assert rows.max() < 100  # what weighs nothing is not learned from
-    begun = {int(along(streams(4, 1.0, 0.0), 12, 1, epoch).starts[0]) for epoch in range(20)}
+    begun = {int(contiguous_view(stream(4, 1.0, 0.0), 12, 1, epoch).block_starts[0]) for epoch in range(20)}
     assert begun == {0, 1, 2, 3}
 
 
 def test_a_corpus_that_weighs_twice_runs_through_twice() -> None:
-    view = along(streams(4, 2.0, 1.0), budget=4, seed=2, epoch=0)
-    gaps = np.diff(view.starts)
+    view = contiguous_view(stream(4, 2.0, 1.0), budget=4, seed=2, epoch=0)
+    gaps = np.diff(view.block_starts)
     assert (gaps != 4).sum() == 2  # where the first corpus begins again, and where the second begins

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard import text
-from regard.examples.masking import Masking, Masks, choose_pieces, choose_words
+from regard.examples.masking import Masker, Masking, select_pieces, select_words
 from regard.text import Tokenizer
 from regard.text.config import BertPieces
 
@@ -15,7 +15,7 @@ LINES = ["the unhappily cat sat on the unhappy mat", "a king unkindly sails unma
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return text.train(BertPieces(size=48, min_frequency=1), LINES * 3)
+    return text.train_tokenizer(BertPieces(size=48, min_frequency=1), LINES * 3)
 
 
 def rows(tokenizer: Tokenizer, count: int, length: int = 128) -> tuple[np.ndarray, np.ndarray]:
@@ -34,7 +34,7 @@ def rows(tokenizer: Tokenizer, count: int, length: int = 128) -> tuple[np.ndarra
 def test_statistics(tokenizer: Tokenizer, unit: str) -> None:
     """15% of the places; of them 80% [MASK], 10% another word of all alike, 10% themselves; never a mark."""
     ids, words = rows(tokenizer, 2000)
-    masks = Masks(Masking(unit=unit), tokenizer)  # type: ignore[arg-type]
+    masks = Masker(Masking(unit=unit), tokenizer)  # type: ignore[arg-type]
     read, places, labels = masks(ids, words, (1, 0), np.arange(len(ids)))
     assert (labels == ids.ravel()[places]).all()
     assert not set(labels.tolist()) & set(tokenizer.special.values())
@@ -61,7 +61,7 @@ def test_statistics(tokenizer: Tokenizer, unit: str) -> None:
 def test_every_place_is_as_likely_as_any(tokenizer: Tokenizer) -> None:
     ids = np.full((4000, 22), 10)
     ids[:, 0], ids[:, -1] = tokenizer.bos, tokenizer.eos
-    _, places, _ = Masks(Masking(), tokenizer)(ids, np.full(4000, 20), (3, 5), np.arange(4000))
+    _, places, _ = Masker(Masking(), tokenizer)(ids, np.full(4000, 20), (3, 5), np.arange(4000))
     shares = np.bincount(places % 22, minlength=22) / 4000
     assert shares[[0, -1]].tolist() == [0, 0]
     assert shares[1:-1] == pytest.approx(0.15, abs=0.025)
@@ -69,7 +69,7 @@ def test_every_place_is_as_likely_as_any(tokenizer: Tokenizer) -> None:
 
 def test_whole_words_are_masked_whole(tokenizer: Tokenizer) -> None:
     ids, words = rows(tokenizer, 300)
-    masks = Masks(Masking(unit="words", share=0.3), tokenizer)
+    masks = Masker(Masking(unit="words", share=0.3), tokenizer)
     _, places, _ = masks(ids, words, (1, 0), np.arange(len(ids)))
     chosen = np.zeros(ids.shape, dtype=bool)
     chosen.ravel()[places] = True
@@ -86,13 +86,13 @@ def test_whole_words_are_masked_whole(tokenizer: Tokenizer) -> None:
 def test_what_a_cut_left_of_a_word_is_a_word_of_its_own() -> None:
     ordinary, opens = np.array([[True, False, True, True]]), np.array([[True, True, False, False]])
     draw = np.array([[0.9, 0.9, 0.1, 0.5]])
-    assert choose_words(draw, ordinary, opens, np.array([2])).tolist() == [[False, False, True, True]]
-    assert choose_words(draw, ordinary, opens, np.array([1])).tolist() == [[True, False, False, False]]
+    assert select_words(draw, ordinary, opens, np.array([2])).tolist() == [[False, False, True, True]]
+    assert select_words(draw, ordinary, opens, np.array([1])).tolist() == [[True, False, False, False]]
 
 
 def test_a_row_depends_on_the_key_and_its_number_alone(tokenizer: Tokenizer) -> None:
     ids, words = rows(tokenizer, 40)
-    masks, numbers = Masks(Masking(), tokenizer), np.arange(40)
+    masks, numbers = Masker(Masking(), tokenizer), np.arange(40)
     read, _, _ = masks(ids, words, (1, 2), numbers)
     part = numbers[7::3]
     again, _, _ = masks(ids[part], words[part], (1, 2), part)
@@ -106,8 +106,8 @@ def test_as_many_as_there_are(seed: int, count: int) -> None:
     draw = np.random.default_rng(seed)
     ordinary, opens = draw.random((3, 9)) < 0.7, draw.random((3, 9)) < 0.6
     numbers = draw.random((3, 9))
-    pieces = choose_pieces(numbers, ordinary, opens, np.full(3, count))
-    words = choose_words(numbers, ordinary, opens, np.full(3, count))
+    pieces = select_pieces(numbers, ordinary, opens, np.full(3, count))
+    words = select_words(numbers, ordinary, opens, np.full(3, count))
     assert (pieces.sum(1) == np.minimum(count, ordinary.sum(1))).all()
     assert (words.sum(1) <= count).all()
     assert not (pieces & ~ordinary).any()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from regard.data.ragged import RaggedArray
 from regard.errors import RegardError
-from regard.examples.segments import Book, Examples, Pairs, Single, trimmed
+from regard.examples.segments import SegmentExamples, SegmentPairs, SentenceIndex, SingleSegments, truncate_pair
 
 MARK, ROOM = 3, 29
 
@@ -33,25 +33,25 @@ def written(count: int = 300, seed: int = 0, longest: int = 9) -> list[list[list
     return documents
 
 
-def segments(book: Book, made: Examples) -> list[tuple[list[int], list[int], bool, int]]:
+def segments(index: SentenceIndex, made: SegmentExamples) -> list[tuple[list[int], list[int], bool, int]]:
     found = []
     for n in range(len(made)):
-        one, two = (book.ids(*made.span[n, s], made.skip[n, s], made.keep[n, s]).tolist() for s in (0, 1))
-        found.append((one, two, not made.apart[n], int(made.document[n])))
+        one, two = (index.ids(*made.span[n, s], made.skip[n, s], made.keep[n, s]).tolist() for s in (0, 1))
+        found.append((one, two, not made.is_random_next[n], int(made.document[n])))
     return found
 
 
-def book_of(documents: list[list[list[int]]], most: int = ROOM // 2) -> Book:
-    return Book(rows(documents), MARK, most)
+def book_of(documents: list[list[list[int]]], most: int = ROOM // 2) -> SentenceIndex:
+    return SentenceIndex(rows(documents), MARK, most)
 
 
 def test_half_follow_and_the_others_are_from_another_document() -> None:
     documents = written()
-    book = book_of(documents)
+    index = book_of(documents)
     owner = {i: n for n, d in enumerate(documents) for s in d for i in s}
-    made = Pairs().make(book, np.arange(len(book)), ROOM, Random(1))
+    made = SegmentPairs().make(index, np.arange(len(index)), ROOM, Random(1))
     followed = 0
-    for one, two, follows, document in segments(book, made):
+    for one, two, follows, document in segments(index, made):
         assert one
         assert two
         assert len(one) + len(two) <= ROOM
@@ -64,62 +64,62 @@ def test_half_follow_and_the_others_are_from_another_document() -> None:
             assert owner[two[0]] != document
         followed += follows
     assert followed / len(made) == pytest.approx(0.5, abs=0.03)
-    assert book.alone == 30
-    apart = made.apart[np.isin(made.document, np.arange(0, 300, 10))]
+    assert index.single_sentence_documents == 30
+    apart = made.is_random_next[np.isin(made.document, np.arange(0, 300, 10))]
     assert apart.all()  # nothing follows a document of one sentence
 
 
 def test_of_three_documents_none_is_its_own_other() -> None:
     documents = written(3, seed=4)
-    book = book_of(documents)
+    index = book_of(documents)
     owner = {i: n for n, d in enumerate(documents) for s in d for i in s}
     met = set()
     for epoch in range(40):
-        for _, two, follows, document in segments(book, Pairs().make(book, np.arange(3), ROOM, Random(epoch))):
+        for _, two, follows, document in segments(index, SegmentPairs().make(index, np.arange(3), ROOM, Random(epoch))):
             if not follows:
                 met.add((document, owner[two[0]]))
     assert met == {(a, b) for a in range(3) for b in range(3) if a != b}
 
 
 def test_what_follows_begins_where_the_first_ends_unless_both_were_cut() -> None:
-    book = book_of(written(longest=3))
-    made = Pairs(short=0.0).make(book, np.arange(len(book)), ROOM, Random(1))
-    whole = [(a, b) for a, b, follows, _ in segments(book, made) if follows and len(a) + len(b) < ROOM]
+    index = book_of(written(longest=3))
+    made = SegmentPairs(short=0.0).make(index, np.arange(len(index)), ROOM, Random(1))
+    whole = [(a, b) for a, b, follows, _ in segments(index, made) if follows and len(a) + len(b) < ROOM]
     assert len(whole) > 50
     assert all(b[0] == a[-1] + 1 for a, b in whole)
 
 
 def test_examples_are_full_but_for_a_tenth_and_the_ends_of_documents() -> None:
     documents = [[list(range(k, k + 5)) for k in range(d * 10_000 + 10, d * 10_000 + 5010, 5)] for d in range(3)]
-    book = book_of(documents)
-    for examples, most in ((Pairs(), ROOM), (Single(), ROOM + 1)):
-        made = examples.make(book, np.arange(3), most, Random(2))
+    index = book_of(documents)
+    for examples, most in ((SegmentPairs(), ROOM), (SingleSegments(), ROOM + 1)):
+        made = examples.make(index, np.arange(3), most, Random(2))
         sizes = made.keep.sum(1)
         assert (sizes <= most).all()
         assert (sizes < most).mean() == pytest.approx(0.1, abs=0.04)
-    full = Pairs(short=0.0).make(book, np.arange(3), ROOM, Random(2))
+    full = SegmentPairs(short=0.0).make(index, np.arange(3), ROOM, Random(2))
     assert (full.keep.sum(1) == ROOM).mean() > 0.98
 
 
 def test_single_segments_hold_every_sentence_once() -> None:
     documents = written(40, longest=4)
-    book = book_of(documents)
-    made = Single(short=0.3).make(book, np.arange(40), ROOM, Random(3))
+    index = book_of(documents)
+    made = SingleSegments(short=0.3).make(index, np.arange(40), ROOM, Random(3))
     lengths = made.span[:, 0, 1] - made.span[:, 0, 0]
     assert (np.sort(made.span[:, 0, 0])[1:] >= np.sort(made.span[:, 0, 1])[:-1]).all()  # none twice
-    assert lengths.sum() + len(made) == len(book.flat)  # the marks after the last of each chunk are the difference
+    assert lengths.sum() + len(made) == len(index.flat)  # the marks after the last of each chunk are the difference
     assert made.keep[:, 1].sum() == 0
 
 
 def test_a_long_sentence_counts_as_several() -> None:
-    book = book_of([[list(range(10, 110)), [5, 6]], [[7]]], most=14)
-    assert book.sentences == 3
-    assert np.diff(book.first).tolist() == [9, 1]
-    assert (book.end - book.begin).tolist() == [14] * 7 + [2, 2, 1]
+    index = book_of([[list(range(10, 110)), [5, 6]], [[7]]], most=14)
+    assert index.sentences == 3
+    assert np.diff(index.first).tolist() == [9, 1]
+    assert (index.end - index.begin).tolist() == [14] * 7 + [2, 2, 1]
     seen = set()
     for epoch in range(30):
-        made = Pairs().make(book, np.arange(2), ROOM, Random(epoch))
-        seen |= {i for one, two, _, _ in segments(book, made) for i in one + two}
+        made = SegmentPairs().make(index, np.arange(2), ROOM, Random(epoch))
+        seen |= {i for one, two, _, _ in segments(index, made) for i in one + two}
     assert seen == {*range(10, 110), 5, 6, 7}  # the middle is not all that is ever read
 
 
@@ -131,12 +131,12 @@ def test_the_longer_loses_until_both_fit(one: int, two: int, room: int) -> None:
             a -= 1
         else:
             b -= 1
-    assert trimmed(one, two, room) == (a, b)
+    assert truncate_pair(one, two, room) == (a, b)
 
 
 def test_documents_that_give_no_pairs_are_refused() -> None:
     with pytest.raises(RegardError, match=r"one document, .*task\.examples=single"):
-        Pairs().check(book_of([[[5], [6]]]))
+        SegmentPairs().check(book_of([[[5], [6]]]))
     with pytest.raises(RegardError, match=r"every document is one sentence, .*task\.documents"):
-        Pairs().check(book_of([[[5]], [[6]]]))
-    Single().check(book_of([[[5]]]))
+        SegmentPairs().check(book_of([[[5]], [[6]]]))
+    SingleSegments().check(book_of([[[5]]]))

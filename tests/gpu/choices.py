@@ -24,7 +24,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from regard import config, recipe
 from regard.errors import RegardError
-from regard.mechanisms import example
+from regard.mechanisms import example_pattern
 from regard.nn.pattern import PATTERNS
 from regard.training.config import TrainingConfig
 from tests.gpu.report import Refused, step
@@ -155,7 +155,7 @@ def _slots(cls: Any, path: str, before: tuple[str, ...] = ()) -> Iterator[tuple[
         literal = [value for m in members if get_origin(m) is Literal for value in get_args(m)]
         classes = [m for m in members if dataclasses.is_dataclass(m)]
         if field.name == "pattern":
-            values = [example(name) for name in PATTERNS]
+            values = [example_pattern(name) for name in PATTERNS]
             yield from (("pattern", (*before, f"{key}={value}")) for value in values)
         elif classes and any("kind" in typing.get_type_hints(c) for c in classes):
             yield from ((slot, (*before, *rest)) for slot, rest in _union(key, hints[field.name]))

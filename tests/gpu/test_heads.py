@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from regard import config
 from regard.data.loader import StepBatches
-from regard.examples.features import Row, Unit, padded
+from regard.examples.features import FeatureRow, pad_features
 from regard.models.batch import TextBatch
 from regard.models.bert import BertConfig
 from regard.models.heads import (
@@ -62,8 +62,8 @@ def batches(kind: str, count: int = 3) -> list[TextBatch]:
     draw = np.random.default_rng(0)
     made = []
     for n in range(count):
-        rows = [Row(draw.integers(4, 90, m).tolist(), [0] * m) for m in draw.integers(3, 15 + 8 * n, 24)]
-        batch = padded([Unit((row,), 0) for row in rows], 0)
+        rows = [FeatureRow(draw.integers(4, 90, m).tolist(), [0] * m) for m in draw.integers(3, 15 + 8 * n, 24)]
+        batch = pad_features([FeatureRow((row,), 0) for row in rows], 0)
         classes = {
             "classify": torch.from_numpy(draw.integers(0, 3, 24)),
             "regress": torch.from_numpy(draw.normal(size=24).astype(np.float32)),

@@ -7,7 +7,7 @@ import torch
 
 import regard
 from regard.decoding import Beam, Greedy
-from regard.predict.continuous import OpenTranslator
+from regard.predict.continuous import ContinuousTranslator
 
 DEVICE = "cuda"
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
@@ -20,7 +20,7 @@ def test_texts_that_join_later(toy_run: Path, config: Greedy | Beam, precision: 
     """Some come while others are being said, and one leaves; a place is used by several, one after the other."""
     made = regard.load(toy_run, DEVICE, precision)
     expected = made.translate(TEXTS, config)
-    running, found, waiting = OpenTranslator(made, 6), dict[int, str](), list(range(len(TEXTS)))
+    running, found, waiting = ContinuousTranslator(made, 6), dict[int, str](), list(range(len(TEXTS)))
     steps = 0
     while running.busy or waiting:
         now, waiting = waiting[:5], waiting[5:]

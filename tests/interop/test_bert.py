@@ -11,16 +11,16 @@ import torch
 
 import regard
 from regard import config
-from regard.cli.interop import bring_in, send_out
+from regard.cli.interop import export_model, import_model
 from regard.errors import RegardError
-from regard.examples.codec import Reading
+from regard.examples.codec import ExampleCodec
 from regard.interop.families import import_checkpoint
 from regard.io import run_folder as folder
 from regard.io.tensors import unique_state_dict, write_tensors
 from regard.models.batch import TextBatch
 from regard.models.heads import MultipleChoiceBatch
 from regard.recipe import Recipe
-from regard.text.pretrained import bert_pieces
+from regard.text.pretrained import bert_tokenizer
 from tests.parity.test_bert import SHAPES
 
 transformers = pytest.importorskip("transformers")
@@ -173,9 +173,9 @@ KINDS = {
 @pytest.mark.parametrize("shape", SHAPES)
 def test_out_and_in_again(tmp_path: Path, shape: str, kind: str) -> None:
     theirs = saved(tmp_path / "hf", kind, spare=2, **SHAPES[shape])
-    bring_in("hf", str(tmp_path / "hf"), tmp_path / "run")
-    send_out("hf", tmp_path / "run", tmp_path / "out", "float32")
-    bring_in("hf", str(tmp_path / "out"), tmp_path / "again")
+    import_model("hf", str(tmp_path / "hf"), tmp_path / "run")
+    export_model("hf", tmp_path / "run", tmp_path / "out", "float32")
+    import_model("hf", str(tmp_path / "out"), tmp_path / "again")
     ours, again = (regard.load(tmp_path / name, device="cpu") for name in ("run", "again"))
     loaded, told = getattr(transformers, KINDS[kind]).from_pretrained(tmp_path / "out", output_loading_info=True)
     assert type(loaded) is type(theirs)
@@ -193,8 +193,8 @@ def test_out_and_in_again(tmp_path: Path, shape: str, kind: str) -> None:
 def test_their_tokenizer_gives_the_same_ids(tmp_path: Path, lower: bool) -> None:
     saved(tmp_path / "hf", "BertForMaskedLM")
     (tmp_path / "hf" / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": lower}))
-    bring_in("hf", str(tmp_path / "hf"), tmp_path / "run")
-    send_out("hf", tmp_path / "run", tmp_path / "out", "float32")
+    import_model("hf", str(tmp_path / "hf"), tmp_path / "run")
+    export_model("hf", tmp_path / "run", tmp_path / "out", "float32")
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
     original = transformers.BertTokenizer(str(tmp_path / "hf/vocab.txt"), do_lower_case=lower)
     for given in ((HARD,), (HARD, HARD[::-1])):
@@ -207,7 +207,7 @@ def test_their_tokenizer_gives_the_same_ids(tmp_path: Path, lower: bool) -> None
         4, 2, 3, 0)  # fmt: skip
     for path in (tmp_path / "out" / "tokenizer").iterdir():
         path.unlink()
-    bring_in("hf", str(tmp_path / "out"), tmp_path / "again")  # as any BERT
+    import_model("hf", str(tmp_path / "out"), tmp_path / "again")  # as any BERT
     assert regard.load(tmp_path / "again", device="cpu").tokenizer.dumps() == t.dumps()
 
 
@@ -217,10 +217,10 @@ def make(home: Path, task: dict[str, Any], labels: list[str] | None = None, **ke
     sizes = {"layers": 2, "size": 16, "inner": 24, "heads": 4, "position": {"kind": "learned", "length": 24}}
     said = {"task": {"length": 16} | task, "data": {}, "text": {"kind": "bert", "size": len(PIECES)}}
     recipe = config.parse_config(Recipe, said | {"model": {"kind": "bert"} | sizes | keys})
-    tokenizer, settings = bert_pieces(PIECES, True, "here"), recipe.task
-    Reading(settings, tokenizer, labels or []).save(home)  # type: ignore[arg-type]
+    tokenizer, settings = bert_tokenizer(PIECES, True, "here"), recipe.task
+    ExampleCodec(settings, tokenizer, labels or []).save(home)  # type: ignore[arg-type]
     (home / folder.CONFIG).write_text(config.dump_yaml(recipe), encoding="utf-8")
-    model = settings.open(recipe, home).model
+    model = settings.load_predictor(recipe, home).model
     with torch.no_grad():
         for p in model.parameters():
             p.add_(0.3 * torch.randn_like(p))
@@ -242,8 +242,8 @@ def test_heads_that_were_learned_here(tmp_path: Path, task: str) -> None:
     name, labels = HEADS[task]
     room = {"tag": {"overlap": 4}, "answer": {"overlap": 4, "question": 4}}.get(task, {})
     ours = make(tmp_path / "run", {"kind": task, **room}, labels)
-    send_out("hf", tmp_path / "run", tmp_path / "out", "float32")
-    bring_in("hf", str(tmp_path / "out"), tmp_path / "again")
+    export_model("hf", tmp_path / "run", tmp_path / "out", "float32")
+    import_model("hf", str(tmp_path / "out"), tmp_path / "again")
     again = regard.load(tmp_path / "again", device="cpu")
     theirs, told = getattr(transformers, f"AutoModelFor{name}").from_pretrained(
         tmp_path / "out", output_loading_info=True
@@ -272,9 +272,9 @@ def test_frozen_is_said_of_learning_alone(tmp_path: Path) -> None:
     said = config.read_yaml(path).plain()
     said["task"]["frozen"], said["training"]["init"] = True, "/secret/run"
     path.write_text(config.dump_yaml(said))
-    send_out("hf", tmp_path / "run", tmp_path / "out", "float32")
-    bring_in("hf", str(tmp_path / "out"), tmp_path / "again")
-    send_out("safetensors", tmp_path / "run", tmp_path / "bare", "float32")
+    export_model("hf", tmp_path / "run", tmp_path / "out", "float32")
+    import_model("hf", str(tmp_path / "out"), tmp_path / "again")
+    export_model("safetensors", tmp_path / "run", tmp_path / "bare", "float32")
     for name in ("again", "bare"):
         assert regard.load(tmp_path / name, device="cpu").classify(["the cat"]) == ours.classify(["the cat"])
 
@@ -290,10 +290,10 @@ def test_frozen_is_said_of_learning_alone(tmp_path: Path) -> None:
 def test_what_bert_cannot_express_is_named(tmp_path: Path, said: str, keys: dict[str, Any]) -> None:
     make(tmp_path / "run", {"kind": "pretraining", "examples": "single"}, **keys)
     with pytest.raises(RegardError, match=said):
-        send_out("hf", tmp_path / "run", tmp_path / "out", "float32")
+        export_model("hf", tmp_path / "run", tmp_path / "out", "float32")
     with pytest.raises(RegardError, match="a model of the task pretraining, which `regard export ct2` is not for"):
-        send_out("ct2", tmp_path / "run", tmp_path / "out", "float32")
+        export_model("ct2", tmp_path / "run", tmp_path / "out", "float32")
     assert os.listdir(tmp_path) == ["run"]
-    send_out("safetensors", tmp_path / "run", tmp_path / "bare", "float32")
+    export_model("safetensors", tmp_path / "run", tmp_path / "bare", "float32")
     ours, bare = (regard.load(tmp_path / name, device="cpu") for name in ("run", "bare"))
     assert bare.fill(LINES) == ours.fill(LINES)

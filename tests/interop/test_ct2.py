@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import regard
-from regard.cli.interop import bring_in, send_out
+from regard.cli.interop import export_model, import_model
 from regard.decoding import Beam, Greedy, Sample
 from regard.errors import RegardError
 from regard.interop import ct2, ct2_engine
@@ -125,7 +125,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("transformers")
     place = tmp_path_factory.mktemp("trained")
     make_trained(place / "theirs")
-    bring_in("hf", str(place / "theirs"), place / "run")
+    import_model("hf", str(place / "theirs"), place / "run")
     return place / "run"
 
 
@@ -215,12 +215,12 @@ def test_what_the_engine_does_not_do_is_told(trained: Path) -> None:
         fast.translate(SOURCES, attention=("cross",))
     with pytest.raises(RegardError, match="--alignments"):
         fast.check_alignment()
-    with pytest.raises(RegardError, match="--heads"):
-        fast.translate(SOURCES, heads=[])
+    with pytest.raises(RegardError, match="--trees"):
+        fast.translate(SOURCES, trees=[])
     with pytest.raises(RegardError, match="--phrases"):
         fast.translate(SOURCES, Beam(size=2), phrases=[["die"]] * len(SOURCES))
     with pytest.raises(RegardError, match="--with"):
-        fast.together([fast])
+        fast.ensemble([fast])
     with pytest.raises(RegardError, match="a beam of 2 has no 3 best"):
         fast.nbest(SOURCES, 3, Beam(size=2))
     with pytest.raises(RegardError, match=r"line 1 has .* pieces, and the exported model has 1,024 positions"):
@@ -322,11 +322,11 @@ def test_a_device_that_is_not_there(trained: Path, monkeypatch: pytest.MonkeyPat
 
 def test_export_is_a_model_that_ctranslate2_loads(tmp_path: Path) -> None:
     toy.make(tmp_path / "run")
-    send_out("ct2", tmp_path / "run", tmp_path / "theirs", "int8")
+    export_model("ct2", tmp_path / "run", tmp_path / "theirs", "int8")
     theirs = ctranslate2.Translator(str(tmp_path / "theirs"))
     assert theirs.compute_type.startswith("int8")
     names = json.loads((tmp_path / "theirs" / "shared_vocabulary.json").read_text())
     assert names[:4] == ["<pad>", "<unk>", "<s>", "</s>"]
     assert theirs.translate_batch([["<unk>"]])[0].hypotheses
     with pytest.raises(RegardError, match="--precision is 'bf16'"):
-        send_out("ct2", tmp_path / "run", tmp_path / "other", "bf16")
+        export_model("ct2", tmp_path / "run", tmp_path / "other", "bf16")

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 import regard
 from regard import config
-from regard.cli.interop import bring_in, send_out
+from regard.cli.interop import export_model, import_model
 from regard.interop.ct2_engine import load_ct2
 from regard.io import run_folder as folder
 from regard.io.tensors import unique_state_dict, write_tensors
@@ -93,7 +93,7 @@ def compare(run: Path, out: Path, lines: list[str]) -> None:
     """Greedy and beam: the same words as `--engine ct2`; as our own engine too, but for a few beams."""
     for n, search in enumerate(SEARCHES):
         ours = searching(run, search)
-        send_out("ct2", run, out / str(n), "float32")
+        export_model("ct2", run, out / str(n), "float32")
         found, wanted = run_example(out / str(n), lines), ours.translate(lines, warn=lambda sentence: None)
         fast = load_ct2(run, "cpu", "float32").translate(lines, warn=lambda sentence: None)
         ended = finished(ours, lines)  # the example has one limit for all lines
@@ -142,7 +142,7 @@ MORE = ["ΟΔΟΣ ΣΑΣ σ", "a\x1cb\x85c\u2028d", "a</s>b</s>", "</s>", "<s>x 
 def test_tokens_are_those_of_the_vocabulary(tmp_path: Path, name: str) -> None:
     """For every kind: the same ids as ours, in the order of CTranslate2's vocabulary, and the same text again."""
     ours = toy.make(tmp_path / "run", KINDS[name], share="target" if name == "apart" else "all")
-    send_out("ct2", tmp_path / "run", tmp_path / "out", "float32")
+    export_model("ct2", tmp_path / "run", tmp_path / "out", "float32")
     for side, tokenizer in zip(("source", "target"), ours.vocabulary, strict=True):
         prefix = f"{side}_" if name == "apart" else ""
         theirs = Tokenizer.from_file(str(tmp_path / "out" / f"{prefix}tokenizer.json"))
@@ -163,14 +163,14 @@ def test_tokens_are_those_of_the_vocabulary(tmp_path: Path, name: str) -> None:
 def test_chinese_is_joined_as_ours(tmp_path: Path) -> None:
     ours = toy.make(tmp_path / "run", {"kind": "word"})
     vocabulary = ours.vocabulary.target
-    send_out("ct2", tmp_path / "run", tmp_path / "out", "float32")
+    export_model("ct2", tmp_path / "run", tmp_path / "out", "float32")
     document = json.loads((tmp_path / "out" / "tokenizer.json").read_text("utf-8"))
     many = len(document["model"]["vocab"])
     document["model"]["vocab"] |= {"我们": many, "爱": many + 1}
     theirs = Tokenizer.from_str(json.dumps(document))
     mixed = [many, many + 1, 4, many, 5]
     pieces = [theirs.id_to_token(i) for i in mixed]
-    assert theirs.decode(mixed) == vocabulary.form.join(pieces) == f"我们爱 {pieces[2]} 我们 {pieces[4]}"
+    assert theirs.decode(mixed) == vocabulary.piece_format.join(pieces) == f"我们爱 {pieces[2]} 我们 {pieces[4]}"
 
 
 def test_a_vocabulary_that_has_the_name_of_a_special_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +178,7 @@ def test_a_vocabulary_that_has_the_name_of_a_special_token(tmp_path: Path, monke
     monkeypatch.setattr(toy, "LINES", [(f"{source} </s>", target) for source, target in LINES])
     ours = toy.make(tmp_path / "run", {"kind": "word", "shared": False}, share="target")
     assert "</s>" in ours.vocabulary.source.pieces
-    send_out("ct2", tmp_path / "run", tmp_path / "out", "float32")
+    export_model("ct2", tmp_path / "run", tmp_path / "out", "float32")
     theirs = Tokenizer.from_file(str(tmp_path / "out" / "source_tokenizer.json"))
     assert theirs.encode("the </s>").ids == [*ours.vocabulary.source.encode("the </s>"), ours.vocabulary.source.eos]
     fast = load_ct2(tmp_path / "run", "cpu", "float32")
@@ -209,7 +209,7 @@ def test_chinese_by_jieba(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     swapped = [(text, target) for text, (_, target) in zip(texts, LINES, strict=True)]
     monkeypatch.setattr(toy, "LINES", swapped)
     ours = toy.make(tmp_path / "run", {"kind": "word", "segmenter": "jieba", "lower": True}, {"kind": "greedy"})
-    send_out("ct2", tmp_path / "run", tmp_path / "out", "float32")
+    export_model("ct2", tmp_path / "run", tmp_path / "out", "float32")
     theirs = Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json"))
     ids = ours.vocabulary.source.encode(texts[0])
     assert theirs.decode(ids) == ours.vocabulary.source.decode(ids)
@@ -223,7 +223,7 @@ def test_an_imported_model_by_sentencepiece(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     pytest.importorskip("sentencepiece")
     make_trained(tmp_path / "theirs")
-    bring_in("hf", str(tmp_path / "theirs"), tmp_path / "run")
+    import_model("hf", str(tmp_path / "theirs"), tmp_path / "run")
     codes = [f"{CODES[1]} {LINES[0][0]}", f"{CODES[0]}{LINES[1][0]}"]
     compare(tmp_path / "run", tmp_path / "out", [*(line for line in SOURCES if "<" not in line), *codes])
 
@@ -235,8 +235,8 @@ def test_the_tokenizer_for_hugging_face_gives_the_same_tokens(tmp_path: Path) ->
     """Special tokens are spelled as CTranslate2 knows them, and found at the end alone."""
     transformers = pytest.importorskip("transformers")
     ours = toy.make(tmp_path / "run", {"kind": "unigram", "size": 150}, {"kind": "beam", "size": 3, "max_extra": 12})
-    send_out("hf", tmp_path / "run", tmp_path / "hf", "float32")
-    send_out("ct2", tmp_path / "run", tmp_path / "ct2", "float32")
+    export_model("hf", tmp_path / "run", tmp_path / "hf", "float32")
+    export_model("ct2", tmp_path / "run", tmp_path / "ct2", "float32")
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
     assert (theirs.pad_token, theirs.unk_token, theirs.bos_token, theirs.eos_token) == ("<pad>", "<unk>", "<s>", "</s>")
     file = Tokenizer.from_file(str(tmp_path / "ct2" / "tokenizer.json"))
@@ -265,8 +265,8 @@ def test_what_ctranslate2s_own_converter_makes_of_it(tmp_path: Path) -> None:
     with torch.no_grad():
         made.model.shared.weight[-1] = 0.0  # padding, which begins, as it is in OPUS-MT's models
     made.save_pretrained(tmp_path / "theirs")
-    bring_in("hf", str(tmp_path / "theirs"), tmp_path / "run")
-    send_out("hf", tmp_path / "run", tmp_path / "hf", "float32")
+    import_model("hf", str(tmp_path / "theirs"), tmp_path / "run")
+    export_model("hf", tmp_path / "run", tmp_path / "hf", "float32")
     TransformersConverter(str(tmp_path / "hf")).convert(str(tmp_path / "converted"))
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
     lines = [source for source, _ in LINES[:60]]
@@ -279,7 +279,7 @@ def test_what_ctranslate2s_own_converter_makes_of_it(tmp_path: Path) -> None:
     assert [texts[n] for n in ended] == [wanted[n] for n in ended]
     assert len(ended) > 20
     toy.make(tmp_path / "ours")
-    send_out("hf", tmp_path / "ours", tmp_path / "out", "float32")
+    export_model("hf", tmp_path / "ours", tmp_path / "out", "float32")
     with pytest.raises(ValueError, match="vocabulary 0 has size 200 but the model expected a vocabulary of size 199"):
         TransformersConverter(str(tmp_path / "out")).convert(str(tmp_path / "other"))
 
@@ -290,7 +290,7 @@ def test_a_sentencepiece_file_goes_along(tmp_path: Path, fallback: bool, capsys:
     make_tokenizer(tmp_path / "spm", size=450 if fallback else 220, byte_fallback=fallback)
     said = {"kind": "sentencepiece", "path": str(tmp_path / "spm" / "source.spm"), "lower": True, "normalise": "nfkc"}
     ours = toy.make(tmp_path / "run", said, {"kind": "greedy"})
-    send_out("ct2", tmp_path / "run", tmp_path / "out", "float32")
+    export_model("ct2", tmp_path / "run", tmp_path / "out", "float32")
     assert (tmp_path / "out" / "tokenizer.model").is_file()
     assert "(its kind is sentencepiece), so example.py also needs sentencepiece\n" in capsys.readouterr().err
     lines = [*(source for source, _ in LINES[:12]), "Ünïcödé ½ 東京", ""]
@@ -299,5 +299,5 @@ def test_a_sentencepiece_file_goes_along(tmp_path: Path, fallback: bool, capsys:
         text.rstrip("\ufffd") for text in wanted
     ]
     (tmp_path / "spm" / "source.spm").unlink()
-    send_out("ct2", tmp_path / "run", tmp_path / "without", "float32")
+    export_model("ct2", tmp_path / "run", tmp_path / "without", "float32")
     assert "example.py needs tokenizer.model beside it, which the run does not have\n" in capsys.readouterr().err

@@ -9,7 +9,7 @@ import torch
 
 import regard
 from regard import config
-from regard.cli.interop import send_out
+from regard.cli.interop import export_model
 from regard.errors import RegardError
 from regard.interop.marian import permute_features, sines_first
 from regard.nn.position import sinusoids
@@ -46,20 +46,20 @@ REFUSED: dict[str, dict[str, Any]] = {
 def test_what_marian_cannot_express_is_named(tmp_path: Path, said: str) -> None:
     toy.make(tmp_path / "ours", **REFUSED[said])
     with pytest.raises(RegardError, match=f"Hugging Face cannot express this model: .*{said}"):
-        send_out("hf", tmp_path / "ours", tmp_path / "theirs", "float32")
+        export_model("hf", tmp_path / "ours", tmp_path / "theirs", "float32")
     assert os.listdir(tmp_path) == ["ours"]
 
 
 def test_another_kind_of_model_is_named(tmp_path: Path) -> None:
     toy.make(tmp_path / "ours", kind="rnn", layers=1, size=16)
     with pytest.raises(RegardError, match=r"model\.kind is rnn, where Marian has transformer"):
-        send_out("hf", tmp_path / "ours", tmp_path / "theirs", "float32")
+        export_model("hf", tmp_path / "ours", tmp_path / "theirs", "float32")
 
 
 def test_forms_there_are_not(tmp_path: Path) -> None:
     toy.make(tmp_path / "ours")
     with pytest.raises(RegardError, match="regard export onnx: there is no such form"):
-        send_out("onnx", tmp_path / "ours", tmp_path / "theirs", "float32")
+        export_model("onnx", tmp_path / "ours", tmp_path / "theirs", "float32")
 
 
 # --- safetensors ----------------------------------------------------------------------------------------------------
@@ -69,7 +69,7 @@ def test_bare_safetensors(tmp_path: Path) -> None:
     ours = toy.make(tmp_path / "ours")
     (tmp_path / "ours" / "log.jsonl").write_text("{}")
     (tmp_path / "ours" / "checkpoints").mkdir()
-    send_out("safetensors", tmp_path / "ours", tmp_path / "bare", "float32")
+    export_model("safetensors", tmp_path / "ours", tmp_path / "bare", "float32")
     assert sorted(os.listdir(tmp_path / "bare")) == ["config.yaml", "model.safetensors", "tokenizer"]
     lines = [line for line, _ in LINES[:6]]
     assert regard.load(tmp_path / "bare", "cpu").translate(lines) == ours.translate(lines)
@@ -83,7 +83,7 @@ def test_no_path_of_the_run_is_told(tmp_path: Path) -> None:
     plain["data"] |= secret
     plain["training"]["init"] = "/secret/run"
     path.write_text(config.dump_yaml(plain))
-    send_out("safetensors", tmp_path / "ours", tmp_path / "bare", "float32")
+    export_model("safetensors", tmp_path / "ours", tmp_path / "bare", "float32")
     assert "secret" not in (tmp_path / "bare" / "config.yaml").read_text()
 
 
@@ -137,7 +137,7 @@ TEXTS: dict[str, dict[str, Any]] = {
 def test_the_library_gives_the_same_ids_and_text(tmp_path: Path, name: str) -> None:
     transformers = pytest.importorskip("transformers")
     ours = toy.make(tmp_path / "ours", said=TEXTS[name], share="target" if name == "apart" else "all")
-    send_out("hf", tmp_path / "ours", tmp_path / "theirs", "float32")
+    export_model("hf", tmp_path / "ours", tmp_path / "theirs", "float32")
     folders = {"source": tmp_path / "theirs", "target": tmp_path / "theirs" / ("target" if name == "apart" else "")}
     for n, tokenizer in enumerate(ours.vocabulary):
         theirs = transformers.AutoTokenizer.from_pretrained(folders[("source", "target")[n]])
@@ -157,7 +157,7 @@ def test_the_library_gives_the_same_ids_and_text(tmp_path: Path, name: str) -> N
 def test_a_vocabulary_that_cannot_be_said_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("transformers")
     toy.make(tmp_path / "ours", said={"kind": "bpe", "size": 200, "moses": True})
-    send_out("hf", tmp_path / "ours", tmp_path / "theirs", "float32")
+    export_model("hf", tmp_path / "ours", tmp_path / "theirs", "float32")
     assert "no tokenizer that Hugging Face reads: it cuts text by Moses' rules" in capsys.readouterr().err
     assert not (tmp_path / "theirs" / "tokenizer.json").exists()
     assert (tmp_path / "theirs" / "tokenizer" / "tokenizer.json").exists()

@@ -11,13 +11,13 @@ from tokenizers import ByteLevelBPETokenizer
 
 import regard
 from regard import config, text
-from regard.cli.interop import bring_in, send_out
+from regard.cli.interop import export_model, import_model
 from regard.decoding import Greedy
 from regard.errors import RegardError
 from regard.io import run_folder as folder
 from regard.io.tensors import unique_state_dict, write_tensors
 from regard.models.batch import TextBatch
-from regard.predict.generation import Writer
+from regard.predict.generation import TextGenerator
 from regard.recipe import Recipe
 from tests.parity.test_gpt2 import SHAPES
 
@@ -49,7 +49,7 @@ def saved(folder: Path, **changes: object) -> transformers.GPT2LMHeadModel:
 
 def test_it_scores_and_writes_as_theirs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     theirs = saved(tmp_path / "hf")
-    bring_in("hf", str(tmp_path / "hf"), tmp_path / "run")
+    import_model("hf", str(tmp_path / "hf"), tmp_path / "run")
     assert "million parameters" in capsys.readouterr().err
     ours = regard.load(tmp_path / "run", device="cpu")
     tokenizer = transformers.GPT2Tokenizer(str(tmp_path / "hf/vocab.json"), str(tmp_path / "hf/merges.txt"))
@@ -65,7 +65,7 @@ def test_it_scores_and_writes_as_theirs(tmp_path: Path, capsys: pytest.CaptureFi
 def test_another_vocabulary_is_refused(tmp_path: Path) -> None:
     saved(tmp_path / "hf", vocab_size=400)
     with pytest.raises(RegardError, match=r"the vocabulary has \d+ pieces, and config.json says 400"):
-        bring_in("hf", str(tmp_path / "hf"), tmp_path / "run")
+        import_model("hf", str(tmp_path / "hf"), tmp_path / "run")
 
 
 # --- out ------------------------------------------------------------------------------------------------------------
@@ -73,7 +73,7 @@ def test_another_vocabulary_is_refused(tmp_path: Path) -> None:
 HARD = ["The small cat", " two  spaces\n\nand lines\n", "Ünïcödé 東京 ½", "Don't", "x" * 40]
 
 
-def logits(ours: Writer, ids: torch.Tensor) -> torch.Tensor:
+def logits(ours: TextGenerator, ids: torch.Tensor) -> torch.Tensor:
     """Of all places [B·T, V]."""
     with torch.no_grad():
         return ours.model(TextBatch(ids, label_positions=torch.arange(ids.numel())))
@@ -87,9 +87,9 @@ def same(found: torch.Tensor, wanted: torch.Tensor, room: float = 1e-4) -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_out_and_in_again(tmp_path: Path, shape: str) -> None:
     theirs = saved(tmp_path / "hf", **SHAPES[shape])
-    bring_in("hf", str(tmp_path / "hf"), tmp_path / "run")
-    send_out("hf", tmp_path / "run", tmp_path / "out", "float32")
-    bring_in("hf", str(tmp_path / "out"), tmp_path / "again")
+    import_model("hf", str(tmp_path / "hf"), tmp_path / "run")
+    export_model("hf", tmp_path / "run", tmp_path / "out", "float32")
+    import_model("hf", str(tmp_path / "out"), tmp_path / "again")
     ours, again = (regard.load(tmp_path / name, device="cpu") for name in ("run", "again"))
     loaded, told = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out", output_loading_info=True)
     assert type(loaded) is transformers.GPT2LMHeadModel
@@ -113,17 +113,17 @@ def test_out_and_in_again(tmp_path: Path, shape: str) -> None:
 
 def test_without_our_own_files_it_is_read_as_any_gpt2(tmp_path: Path) -> None:
     saved(tmp_path / "hf")
-    bring_in("hf", str(tmp_path / "hf"), tmp_path / "run")
-    send_out("hf", tmp_path / "run", tmp_path / "out", "float32")
+    import_model("hf", str(tmp_path / "hf"), tmp_path / "run")
+    export_model("hf", tmp_path / "run", tmp_path / "out", "float32")
     for path in (tmp_path / "out" / "tokenizer").iterdir():
         path.unlink()
-    bring_in("hf", str(tmp_path / "out"), tmp_path / "again")
+    import_model("hf", str(tmp_path / "out"), tmp_path / "again")
     ours, again = (regard.load(tmp_path / name, device="cpu") for name in ("run", "again"))
     assert again.recipe == ours.recipe
     assert again.tokenizer.encode_batch(HARD) == ours.tokenizer.encode_batch(HARD)
 
 
-def make(home: Path, said: dict[str, Any] | None = None, **keys: Any) -> Writer:
+def make(home: Path, said: dict[str, Any] | None = None, **keys: Any) -> TextGenerator:
     """A run of ours with random weights; `said` is the text section, the rest are keys of the model."""
     torch.manual_seed(0)
     sizes = {"layers": 2, "size": 16, "inner": 24, "heads": 4, "position": {"kind": "learned", "length": 32}}
@@ -136,7 +136,7 @@ def make(home: Path, said: dict[str, Any] | None = None, **keys: Any) -> Writer:
             "model": keys if "kind" in keys else {"kind": "lm"} | sizes | keys,
         },
     )
-    tokenizer = text.train(recipe.text, TEXT)
+    tokenizer = text.train_tokenizer(recipe.text, TEXT)
     tokenizer.save(home / "tokenizer" / "tokenizer.json")
     model: Any = recipe.model
     made = model.build(tokenizer.size)
@@ -161,8 +161,8 @@ TEXTS: dict[str, dict[str, Any]] = {
 def test_a_model_of_ours(tmp_path: Path, name: str) -> None:
     dropout = {"word_dropout": 0.1, "embedding_dropout": 0.3}  # matter to learning alone
     ours = make(tmp_path / "run", TEXTS[name], **dropout)
-    send_out("hf", tmp_path / "run", tmp_path / "out", "float32")
-    bring_in("hf", str(tmp_path / "out"), tmp_path / "again")
+    export_model("hf", tmp_path / "run", tmp_path / "out", "float32")
+    import_model("hf", str(tmp_path / "out"), tmp_path / "again")
     again = regard.load(tmp_path / "again", device="cpu")
     loaded = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
     t = ours.tokenizer
@@ -178,7 +178,7 @@ def test_a_model_of_ours(tmp_path: Path, name: str) -> None:
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
     assert tokenizer(lines).input_ids == t.encode_batch(lines)
     asked = tokenizer(tokenizer.bos_token + "The small cat", return_tensors="pt")  # as the docs tell
-    assert asked.input_ids[0].tolist() == ours.running.prompt("The small cat")
+    assert asked.input_ids[0].tolist() == ours.document_encoder.prompt("The small cat")
     said = loaded.generate(**asked, do_sample=False, max_new_tokens=6)[0, asked.input_ids.shape[1] :].tolist()
     found = ours.generate("The small cat", decoding=Greedy(), max_tokens=6)[0].tokens
     assert found == [token for token in said if token != t.eos]
@@ -186,7 +186,7 @@ def test_a_model_of_ours(tmp_path: Path, name: str) -> None:
 
 def test_a_vocabulary_that_cannot_be_said_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make(tmp_path / "run", {"kind": "word", "moses": True})
-    send_out("hf", tmp_path / "run", tmp_path / "out", "float32")
+    export_model("hf", tmp_path / "run", tmp_path / "out", "float32")
     assert "no tokenizer that Hugging Face reads: it cuts text by Moses' rules" in capsys.readouterr().err
     assert sorted(os.listdir(tmp_path / "out")) == [
         "config.json",
@@ -209,14 +209,14 @@ def test_a_vocabulary_that_cannot_be_said_is_told(tmp_path: Path, capsys: pytest
 def test_what_gpt2_cannot_express_is_named(tmp_path: Path, said: str, keys: dict[str, Any]) -> None:
     make(tmp_path / "run", **keys)
     with pytest.raises(RegardError, match=said):
-        send_out("hf", tmp_path / "run", tmp_path / "out", "float32")
+        export_model("hf", tmp_path / "run", tmp_path / "out", "float32")
     assert os.listdir(tmp_path) == ["run"]
 
 
 def test_bare_safetensors_but_not_ctranslate2(tmp_path: Path) -> None:
     ours = make(tmp_path / "run", position="rotary")
-    send_out("safetensors", tmp_path / "run", tmp_path / "bare", "float32")
+    export_model("safetensors", tmp_path / "run", tmp_path / "bare", "float32")
     ids = torch.randint(0, ours.tokenizer.size, (3, 16))
     same(logits(regard.load(tmp_path / "bare", device="cpu"), ids), logits(ours, ids), 0)
     with pytest.raises(RegardError, match="a model of the task lm, which `regard export ct2` is not for"):
-        send_out("ct2", tmp_path / "run", tmp_path / "ct2", "float32")
+        export_model("ct2", tmp_path / "run", tmp_path / "ct2", "float32")

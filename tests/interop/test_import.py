@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import regard
-from regard.cli.interop import bring_in
+from regard.cli.interop import import_model
 from regard.cli.main import main
 from regard.errors import RegardError
 from tests.interop.opus import LINES, make_checkpoint
@@ -104,16 +104,16 @@ def test_each_is_one_sentence(theirs: Path, harm: Callable[[Path], Any], said: s
     harm(theirs)
     out = theirs.parent / "ours"
     with pytest.raises(RegardError, match=said) as error:
-        bring_in("hf", str(theirs), out)
+        import_model("hf", str(theirs), out)
     assert "\n" not in str(error.value)
     assert os.listdir(theirs.parent) == ["theirs"]  # nothing half made
 
 
 def test_names_that_are_no_folder(tmp_path: Path) -> None:
     with pytest.raises(RegardError, match="no such folder, and it is not a name on the hub"):
-        bring_in("hf", str(tmp_path / "nowhere"), tmp_path / "out")
+        import_model("hf", str(tmp_path / "nowhere"), tmp_path / "out")
     with pytest.raises(RegardError, match="there is no such form; write hf"):
-        bring_in("fairseq", str(tmp_path), tmp_path / "out")
+        import_model("fairseq", str(tmp_path), tmp_path / "out")
 
 
 def test_a_name_on_the_hub_that_cannot_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,13 +124,13 @@ def test_a_name_on_the_hub_that_cannot_be_had(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
     with pytest.raises(RegardError, match=r"cannot be downloaded \(no network\)"):
-        bring_in("hf", "Helsinki-NLP/opus-mt-en-de", tmp_path / "out")
+        import_model("hf", "Helsinki-NLP/opus-mt-en-de", tmp_path / "out")
 
 
 def test_a_name_on_the_hub(theirs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     huggingface_hub = pytest.importorskip("huggingface_hub")
     monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda name, allow_patterns: str(theirs))
-    bring_in("hf", "Helsinki-NLP/opus-mt-en-de", tmp_path / "out")
+    import_model("hf", "Helsinki-NLP/opus-mt-en-de", tmp_path / "out")
     assert regard.load(tmp_path / "out", "cpu").recipe.task.target == "de"
 
 
@@ -149,18 +149,18 @@ def as_pickle(place: Path, content: Any) -> None:
 
 def test_a_pickle_of_tensors_is_read(theirs: Path) -> None:
     """As older checkpoints have it: copies of shared matrices, tables of waves, float16."""
-    bring_in("hf", str(theirs), theirs.parent / "first")
+    import_model("hf", str(theirs), theirs.parent / "first")
     made = {name: tensor.clone() for name, tensor in load_file(theirs / "model.safetensors").items()}
     shared = made["model.shared.weight"]
     made |= dict.fromkeys(("model.encoder.embed_tokens.weight", "lm_head.weight"), shared)
     as_pickle(theirs, made)
-    bring_in("hf", str(theirs), theirs.parent / "second")
+    import_model("hf", str(theirs), theirs.parent / "second")
     both = [regard.load(theirs.parent / name, "cpu") for name in ("first", "second")]
     lines = [line for line, _ in LINES[:5]]
     assert both[0].translate(lines) == both[1].translate(lines)
     as_pickle_again = {name: tensor.half() for name, tensor in made.items()}
     torch.save(as_pickle_again, theirs / "pytorch_model.bin")
-    bring_in("hf", str(theirs), theirs.parent / "third")
+    import_model("hf", str(theirs), theirs.parent / "third")
     assert regard.load(theirs.parent / "third", "cpu").translate(lines)
 
 
@@ -176,7 +176,7 @@ def test_a_pickle_that_would_run_code_is_refused(
     assert "a pickle that would run code when it is loaded (posix.mkdir)" in capsys.readouterr().err
     (theirs / "pytorch_model.bin").write_bytes(pickle.dumps(Harm()))  # without torch's zip around it
     with pytest.raises(RegardError, match="would run code"):
-        bring_in("hf", str(theirs), theirs.parent / "ours")
+        import_model("hf", str(theirs), theirs.parent / "ours")
     assert not (theirs.parent / "harm-was-done").exists()
 
 
@@ -186,21 +186,21 @@ def test_a_pickle_that_would_run_code_is_refused(
 def test_a_pickle_of_something_else(theirs: Path, content: Any, said: str) -> None:
     as_pickle(theirs, content)
     with pytest.raises(RegardError, match=said):
-        bring_in("hf", str(theirs), theirs.parent / "ours")
+        import_model("hf", str(theirs), theirs.parent / "ours")
 
 
 def test_a_truncated_pickle(theirs: Path) -> None:
     as_pickle(theirs, {"a": torch.ones(1000)})
     cut("pytorch_model.bin")(theirs)
     with pytest.raises(RegardError, match="truncated, or not a file of weights"):
-        bring_in("hf", str(theirs), theirs.parent / "ours")
+        import_model("hf", str(theirs), theirs.parent / "ours")
 
 
 # --- parts, and places ----------------------------------------------------------------------------------------------
 
 
 def test_weights_in_parts(theirs: Path) -> None:
-    bring_in("hf", str(theirs), theirs.parent / "whole")
+    import_model("hf", str(theirs), theirs.parent / "whole")
     tensors = load_file(theirs / "model.safetensors")
     (theirs / "model.safetensors").unlink()
     names = sorted(tensors)
@@ -209,27 +209,27 @@ def test_weights_in_parts(theirs: Path) -> None:
         save_file({name: tensors[name] for name in part}, theirs / f"model-{n}.safetensors")
         index |= dict.fromkeys(part, f"model-{n}.safetensors")
     (theirs / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index}))
-    bring_in("hf", str(theirs), theirs.parent / "parts")
+    import_model("hf", str(theirs), theirs.parent / "parts")
     assert (theirs.parent / "parts" / "model.safetensors").read_bytes() == (
         theirs.parent / "whole" / "model.safetensors"
     ).read_bytes()
     (theirs / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "../secret"}}))
     with pytest.raises(RegardError, match=r"\.\./secret is not a file of this folder"):
-        bring_in("hf", str(theirs), theirs.parent / "again")
+        import_model("hf", str(theirs), theirs.parent / "again")
 
 
 def test_a_place_that_is_taken_stays(theirs: Path, tmp_path: Path) -> None:
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "mine").write_text("precious")
     with pytest.raises(RegardError, match="is there already, and not empty"):
-        bring_in("hf", str(theirs), tmp_path / "taken")
+        import_model("hf", str(theirs), tmp_path / "taken")
     assert (tmp_path / "taken" / "mine").read_text() == "precious"
 
 
 def test_an_imported_model_cannot_be_trained_without_data(theirs: Path, tmp_path: Path) -> None:
     from regard import recipe
 
-    bring_in("hf", str(theirs), tmp_path / "ours")
+    import_model("hf", str(theirs), tmp_path / "ours")
     with pytest.raises(RegardError, match=r"data\.train names no corpus"):
         recipe.load_recipe(tmp_path / "ours" / "config.yaml")
 
@@ -241,6 +241,6 @@ def test_separate_tables_of_ids(tmp_path: Path) -> None:
     (place / "target_vocab.json").write_text((place / "vocab.json").read_text())
     about = json.loads((place / "tokenizer_config.json").read_text())
     (place / "tokenizer_config.json").write_text(json.dumps(about | {"separate_vocabs": True}))
-    bring_in("hf", str(place), tmp_path / "ours")
+    import_model("hf", str(place), tmp_path / "ours")
     assert (tmp_path / "ours" / "tokenizer" / "target_vocab.json").exists()
     assert regard.load(tmp_path / "ours", "cpu").recipe.model.share == "target"

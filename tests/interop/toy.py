@@ -33,9 +33,9 @@ def make(
     )
     lines = {"en": [s for s, _ in LINES], "de": [t for _, t in LINES]}
     if recipe.text.shared:
-        vocabulary = Vocabulary.of(text.train(recipe.text, lines), ("en", "de"))
+        vocabulary = Vocabulary.of(text.train_tokenizer(recipe.text, lines), ("en", "de"))
     else:
-        made = [text.train(recipe.text, lines[language], language) for language in ("en", "de")]
+        made = [text.train_tokenizer(recipe.text, lines[language], language) for language in ("en", "de")]
         vocabulary = Vocabulary(made[0], made[1], False)
     home.mkdir(parents=True)
     vocabulary.save(home / "tokenizer")

@@ -19,7 +19,7 @@ def opened(folder: Path, keys: dict[str, Any], noise: float = 0.3) -> Any:
     task = recipe.task.prepare(recipe, None, lambda *told: None)
     task.save(folder / "made")
     torch.manual_seed(7)
-    made = recipe.task.open(recipe, folder / "made")
+    made = recipe.task.load_predictor(recipe, folder / "made")
     with torch.no_grad():
         for parameter in made.model.parameters():
             parameter += noise * torch.randn_like(parameter)

@@ -292,9 +292,9 @@ def test_packed_numbers_come_back() -> None:
 
 def test_pieces_are_shown_as_people_read_them(made: Any) -> None:
     lines = ["你好 world low lower"] * 9
-    t = text.train(ByteBpe(size=270), lines, "en")
+    t = text.train_tokenizer(ByteBpe(size=270), lines, "en")
     assert t.shown([*t.encode("low 你 我"), t.eos]) == ["lo", "w", "▁", "你", "▁", "e6", "88", "91", "</s>"]
-    t = text.train(Bpe(size=22), lines, "en")
+    t = text.train_tokenizer(Bpe(size=22), lines, "en")
     assert t.shown([t.bos, *t.encode("low lower")]) == ["<s>", "low", "low@@", "er@@", "▁"]
     t = made.vocabulary.source
     assert t.shown(t.encode("w1 strange")) == ["w1", "<unk>"]

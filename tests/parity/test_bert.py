@@ -100,7 +100,8 @@ def test_the_loss_of_pretraining_and_its_gradients() -> None:
     ours, b = our_model(theirs), batch()
     labels = torch.full((b.ids.numel(),), -100)
     labels[b.label_positions] = b.labels
-    expected = theirs(**asked(b), labels=labels.view_as(b.ids), next_sentence_label=b.classes).loss * len(b.label_positions)
+    mean = theirs(**asked(b), labels=labels.view_as(b.ids), next_sentence_label=b.classes).loss
+    expected = mean * len(b.label_positions)
     found = ours(b, smoothing=0.0)
     torch.testing.assert_close(found, expected, atol=1e-9, rtol=1e-9)
     found.backward()

@@ -8,7 +8,7 @@ import torch
 
 import regard
 from regard import config
-from regard.cli.interop import bring_in, send_out
+from regard.cli.interop import export_model, import_model
 from regard.decoding import Beam, Greedy
 from regard.models.batch import RaggedRows, collate_pairs
 from regard.predict.translation import Translator
@@ -53,7 +53,7 @@ def both_logits(theirs: Any, ours: Translator, lines: list[tuple[str, str]]) -> 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_logits(tmp_path: Path, shape: str) -> None:
     theirs = make_checkpoint(tmp_path / "theirs", **SHAPES[shape])
-    bring_in("hf", str(tmp_path / "theirs"), tmp_path / "ours")
+    import_model("hf", str(tmp_path / "theirs"), tmp_path / "ours")
     wanted, found = both_logits(theirs, regard.load(tmp_path / "ours", "cpu"), LINES[:8])
     torch.testing.assert_close(found, wanted, atol=1e-4, rtol=0)
     assert wanted.std() > 0.3  # far from a flat model, where everything would agree
@@ -63,7 +63,7 @@ def test_logits(tmp_path: Path, shape: str) -> None:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any, Translator]:
     place = tmp_path_factory.mktemp("trained")
     theirs = make_trained(place / "theirs")
-    bring_in("hf", str(place / "theirs"), place / "ours")
+    import_model("hf", str(place / "theirs"), place / "ours")
     tokenizer = transformers.AutoTokenizer.from_pretrained(place / "theirs")
     return theirs, tokenizer, regard.load(place / "ours", "cpu")
 
@@ -109,7 +109,7 @@ def test_translations(trained: tuple[Any, Any, Translator], beams: int) -> None:
 def test_export_loads_there_and_comes_back(tmp_path: Path, keys: dict[str, Any]) -> None:
     """Our interleaved waves are Marian's halves once the features are permuted: exactly the same model."""
     ours = toy.make(tmp_path / "ours", **keys)
-    send_out("hf", tmp_path / "ours", tmp_path / "theirs", "float32")
+    export_model("hf", tmp_path / "ours", tmp_path / "theirs", "float32")
     theirs, told = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "theirs", output_loading_info=True)
     assert not any(told[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
     said = theirs.generation_config
@@ -117,7 +117,7 @@ def test_export_loads_there_and_comes_back(tmp_path: Path, keys: dict[str, Any])
     wanted, found = both_logits(theirs.eval(), ours, LINES[:8])
     torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-5)
     assert wanted.std() > 0.3
-    bring_in("hf", str(tmp_path / "theirs"), tmp_path / "again")
+    import_model("hf", str(tmp_path / "theirs"), tmp_path / "again")
     again = regard.load(tmp_path / "again", "cpu")
     torch.testing.assert_close(both_logits(theirs, again, LINES[:8])[1], found, atol=1e-4, rtol=1e-5)
     assert config.to_plain(again.recipe.text) == config.to_plain(ours.recipe.text)
@@ -127,7 +127,7 @@ def test_an_exported_model_generates_as_ours_without_being_told_how(
     trained: tuple[Any, Any, Translator], tmp_path: Path
 ) -> None:
     _, tokenizer, ours = trained
-    send_out("hf", trained_folder(ours), tmp_path / "back", "float32")
+    export_model("hf", trained_folder(ours), tmp_path / "back", "float32")
     back = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "back").eval()
     pad, eos = ours.vocabulary.target.pad, ours.vocabulary.target.eos
     said = back.generation_config
@@ -144,8 +144,8 @@ def test_an_exported_model_generates_as_ours_without_being_told_how(
 
 def test_import_then_export_gives_the_weights_back(tmp_path: Path) -> None:
     theirs = make_checkpoint(tmp_path / "theirs")
-    bring_in("hf", str(tmp_path / "theirs"), tmp_path / "ours")
-    send_out("hf", tmp_path / "ours", tmp_path / "back", "float32")
+    import_model("hf", str(tmp_path / "theirs"), tmp_path / "ours")
+    export_model("hf", tmp_path / "ours", tmp_path / "back", "float32")
     back = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "back")
     same = {name: torch.equal(tensor, theirs.state_dict()[name]) for name, tensor in back.state_dict().items()}
     assert [name for name in same if not same[name]] == [  # tables of waves, which may be of any length

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from regard.errors import RegardError
-from regard.predict.alignment import align, chosen, pharaoh
+from regard.predict.alignment import align, select_heads, to_pharaoh
 
 
 def test_a_target_word_goes_where_its_pieces_looked_together() -> None:
@@ -18,12 +18,12 @@ def test_a_target_word_goes_where_its_pieces_looked_together() -> None:
     )
     links = align(weights, [0, 1, 1], [0, 1, 1])  # the source's end is no word either
     assert links == [(1, 0), (0, 1)]
-    assert pharaoh(links) == "1-0 0-1"
+    assert to_pharaoh(links) == "1-0 0-1"
 
 
 def test_nothing_aligns_with_nothing() -> None:
     assert align(torch.ones(1, 1), [], []) == []
-    assert pharaoh([]) == ""
+    assert to_pharaoh([]) == ""
 
 
 def test_special_pieces_are_no_words() -> None:
@@ -32,10 +32,10 @@ def test_special_pieces_are_no_words() -> None:
 
 def test_layers_and_heads_are_chosen_and_checked() -> None:
     cross = torch.arange(3 * 2 * 1 * 2, dtype=torch.float64).view(3, 2, 1, 2)
-    assert torch.equal(chosen(cross, None, None), cross[1].mean(0))  # the layer before the last, all heads
-    assert torch.equal(chosen(cross[:1], None, None), cross[0].mean(0))
-    assert torch.equal(chosen(cross, 3, [2]), cross[2, 1])
+    assert torch.equal(select_heads(cross, None, None), cross[1].mean(0))  # the layer before the last, all heads
+    assert torch.equal(select_heads(cross[:1], None, None), cross[0].mean(0))
+    assert torch.equal(select_heads(cross, 3, [2]), cross[2, 1])
     with pytest.raises(RegardError, match=r"no layer 4 .* 1 to 3"):
-        chosen(cross, 4, None)
+        select_heads(cross, 4, None)
     with pytest.raises(RegardError, match="no head 3; the layer has heads 1 to 2"):
-        chosen(cross, None, [1, 3])
+        select_heads(cross, None, [1, 3])

@@ -15,6 +15,7 @@ from regard.decoding import Beam, Greedy, Sample
 from regard.errors import RegardError
 from regard.examples.vocabulary import Vocabulary
 from regard.predict.constraints import Constraints, seams, spaceless
+from regard.predict.options import TranslationOptions
 from regard.predict.translation import Translator
 from regard.text import Tokenizer
 from tests.models.test_transformer import build
@@ -91,14 +92,14 @@ def trained(kind: str, lines: list[str], size: int, language: str = "en") -> Tok
     config = {"word": text.Word, "bpe": text.Bpe, "byte_bpe": text.ByteBpe, "unigram": text.Unigram}
     config |= {"wordpiece": text.WordPiece, "char": text.Char}
     sizes = {} if kind in ("word", "char") else {"size": 258 + size if kind == "byte_bpe" else size}
-    return text.train(config[kind](**sizes), lines, language)
+    return text.train_tokenizer(config[kind](**sizes), lines, language)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_phrases_are_encoded_as_within_a_text(kind: str) -> None:
     lines = ["the old dog saw a cat", "a cat saw the dog", "old cats and dogs"] * 20
     tokenizer = trained(kind, lines, 22)
-    asked = Constraints.of({"phrases": [["the dog"]]}, 0, 1, tokenizer).demands[0].phrase_ids[0]
+    asked = Constraints.of(TranslationOptions(phrases=[["the dog"]]), 1, tokenizer).lines[0].phrase_ids[0]
     whole = tokenizer.encode("a cat saw the dog")
     assert tuple(whole[-len(asked) :]) == asked
     assert tokenizer.decode(asked).strip() == "the dog"
@@ -192,7 +193,7 @@ def command(run: Path, *given: object, lines: list[str] = LINES) -> list[str]:
 
 @pytest.mark.parametrize("chunk", [1, 3, 4096])
 def test_files_stream_with_the_input(toy_run: Path, files, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "CHUNK", chunk)
+    monkeypatch.setattr(streams, "BATCH_LINES", chunk)
     found = command(toy_run, "--prefixes", files["prefixes"], "--phrases", files["phrases"])
     wanted = regard.load(toy_run, "cpu").translate(LINES, Beam(size=5), prefixes=PREFIXES, phrases=PHRASES)
     assert found == wanted
@@ -208,7 +209,7 @@ def test_files_of_another_length_and_what_cannot_be_met(
         command(toy_run, f"--{name}", path, lines=[*LINES, "w1"])
     with pytest.raises(RegardError, match=f"{path}, line 4: a line too many: standard input has 3"):
         command(toy_run, f"--{name}", path, lines=LINES[:3])
-    monkeypatch.setattr(streams, "CHUNK", 2)
+    monkeypatch.setattr(streams, "BATCH_LINES", 2)
     path.write_text("\n\n\nnever heard\n")
     with pytest.raises(RegardError, match=f"{path}, line 4: the output cannot .* 'never heard': the vocabulary has no"):
         command(toy_run, f"--{name}", path)
@@ -217,8 +218,8 @@ def test_files_of_another_length_and_what_cannot_be_met(
 
 
 def test_a_phrase_may_be_in_one_piece_with_the_mark_after_it() -> None:
-    tokenizer = text.train(text.Bpe(size=23), ["Auto. Auto. Auto. Auto. Auto rot? rot rot rot"] * 9, "de")
-    asked = Constraints.of({"phrases": [["Auto", "rot", "rot."]]}, 0, 1, tokenizer).demands[0]
+    tokenizer = text.train_tokenizer(text.Bpe(size=23), ["Auto. Auto. Auto. Auto. Auto rot? rot rot rot"] * 9, "de")
+    asked = Constraints.of(TranslationOptions(phrases=[["Auto", "rot", "rot."]]), 1, tokenizer).lines[0]
     said = [{tokenizer.decode(way) for way in (first, *others)}
             for first, others in zip(asked.phrase_ids, asked.ways, strict=True)]  # fmt: skip
     assert said == [{"Auto", "Auto.", "Auto?"}, {"rot", "rot.", "rot?"}, {"rot."}]

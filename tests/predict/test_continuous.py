@@ -9,8 +9,8 @@ import regard
 from regard.accel.decoding_graph import FixedStorageRunner
 from regard.decoding import Beam, Engine, Greedy
 from regard.predict import continuous as open_module
-from regard.predict.continuous import OpenTranslator
-from regard.predict.translation import Translation, Translator, different
+from regard.predict.continuous import ContinuousTranslator
+from regard.predict.translation import Translation, Translator, distinct_texts
 from tests.training.toy import WORDS
 
 
@@ -24,7 +24,7 @@ def texts(count: int, longest: int = 9) -> list[str]:
     return [" ".join(draw.choices(WORDS, k=draw.randint(1, longest))) for _ in range(count)]
 
 
-def arriving(made: OpenTranslator, lines: list[str], decoding: object, count: int = 1) -> list[list[Translation]]:
+def arriving(made: ContinuousTranslator, lines: list[str], decoding: object, count: int = 1) -> list[list[Translation]]:
     """All of them, coming a few at a time while others are being said; the most that were said at once."""
     draw, found, sent = random.Random(5), {}, 0
     made.most = 0  # type: ignore[attr-defined]
@@ -35,13 +35,13 @@ def arriving(made: OpenTranslator, lines: list[str], decoding: object, count: in
         found |= dict(made.step())
         made.most = max(made.most, made.rows)  # type: ignore[attr-defined]
     assert not made.busy
-    return [different(found[n], decoding, count) for n in range(len(lines))]  # type: ignore[arg-type]
+    return [distinct_texts(found[n], decoding, count) for n in range(len(lines))]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("decoding, count", [(Greedy(), 1), (Beam(size=4), 1), (Beam(size=3), 3)])
 def test_who_stands_beside_whom_changes_nothing(translator: Translator, decoding: object, count: int) -> None:
     lines = [*texts(40), ""]
-    made = OpenTranslator(translator, places=6)
+    made = ContinuousTranslator(translator, slots=6)
     found = arriving(made, lines, decoding, count)
     wanted = translator.nbest(lines, count, decoding)  # type: ignore[arg-type]
     assert [[t.text for t in each] for each in found] == [[t.text for t in each] for each in wanted]
@@ -51,11 +51,11 @@ def test_who_stands_beside_whom_changes_nothing(translator: Translator, decoding
 
 
 def test_compiled_steps_say_the_same(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, lines = OpenTranslator(translator, places=4), texts(12)
+    made, lines = ContinuousTranslator(translator, slots=4), texts(12)
     compiled = Engine(translator.engine.model, FixedStorageRunner)
     monkeypatch.setattr(Translator, "engine", property(lambda self: compiled))
     found = arriving(made, lines, Greedy())
-    assert {lane.batch.runner is None for lane in made.lanes.values()} == {False}
+    assert {lane.lane.compiled is None for lane in made.batches.values()} == {False}
     monkeypatch.undo()
     assert [each[0].text for each in found] == translator.translate(lines, Greedy())
 
@@ -63,14 +63,14 @@ def test_compiled_steps_say_the_same(translator: Translator, monkeypatch: pytest
 def test_lengths_have_lanes_of_their_own(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(open_module, "SMALLEST", 4)
     monkeypatch.setattr(open_module, "KEPT", 2)
-    made, lines = OpenTranslator(translator, places=8), [" ".join(WORDS[:n]) for n in (1, 3, 4, 7, 9, 15, 2)]
+    made, lines = ContinuousTranslator(translator, slots=8), [" ".join(WORDS[:n]) for n in (1, 3, 4, 7, 9, 15, 2)]
     assert [each[0].text for each in arriving(made, lines, Greedy())] == translator.translate(lines, Greedy())
-    assert {4, 8, 16} <= {words for words, _, _ in made.lanes}
+    assert {4, 8, 16} <= {words for words, _, _ in made.batches}
 
 
 def test_long_texts_are_given_back(translator: Translator) -> None:
     limit = translator.recipe.data.filters.max_length
-    made = OpenTranslator(translator)
+    made = ContinuousTranslator(translator)
     assert made.add([7, 8], ["w1 " * (limit + 1), "w1 " * 3], Greedy()) == [7]
     found = dict(made.step())
     while made.busy:
@@ -79,13 +79,13 @@ def test_long_texts_are_given_back(translator: Translator) -> None:
 
 
 def test_a_dropped_text_gives_its_place_to_another(translator: Translator) -> None:
-    made, lines = OpenTranslator(translator, places=2), texts(4)
+    made, lines = ContinuousTranslator(translator, slots=2), texts(4)
     made.add(range(4), lines, Greedy())
     made.step()
-    (lane,) = made.lanes.values()
-    assert (lane.batch.active, len(lane.waiting)) == (2, 2)
+    (lane,) = made.batches.values()
+    assert (lane.rows, len(lane.waiting)) == (2, 2)
     made.drop({0, 3})
-    assert (lane.batch.active, len(lane.waiting)) == (1, 1)
+    assert (lane.rows, len(lane.waiting)) == (1, 1)
     found: dict[int, list[Translation]] = {}
     while made.busy:
         found |= dict(made.step())

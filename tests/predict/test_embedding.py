@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from regard.models.texts import TextBatch
 
 import regard
 from regard import recipe as recipes
-from regard.cli.embed import _save
+from regard.cli.embed import save_array
 from regard.errors import RegardError
-from regard.models.batch import TextBatch
-from regard.predict.filling import Filler
+from regard.predict.filling import MaskFiller
 from regard.run import train_recipe
 from tests.tasks import bert_toy
 
@@ -25,23 +25,23 @@ TEXTS = ["The cat sat on the mat .", "", "A king .", "   ", "the wind and the se
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("embed")
     bert_toy.write_text(folder)
-    train_recipe(recipes.load_recipe(bert_toy.recipe(folder, steps=30)), folder / "run", "cpu")
+    train_recipe(recipes.load(bert_toy.recipe(folder, steps=30)), folder / "run", "cpu")
     return folder / "run"
 
 
 @pytest.fixture
-def filler(run: Path) -> Filler:
+def filler(run: Path) -> MaskFiller:
     return regard.load(run, device="cpu")
 
 
-def hidden(filler: Filler, text: str, layers: int | None = None) -> torch.Tensor:
+def hidden(filler: MaskFiller, text: str, layers: int | None = None) -> torch.Tensor:
     t = filler.tokenizer
     ids = torch.tensor([[t.bos, *t.encode(text), t.eos]])
     with torch.inference_mode():
         return filler.body(TextBatch(ids), layers=layers)[0]  # [T, D]
 
 
-def test_pooling_is_that_of_each_text_alone(filler: Filler) -> None:
+def test_pooling_is_that_of_each_text_alone(filler: MaskFiller) -> None:
     for layer, depth in ((None, None), (-1, 1), (0, 0), (-2, 0)):
         for name, pool in (("mean", lambda h: h.mean(0)), ("cls", lambda h: h[0]), ("max", lambda h: h.amax(0))):
             found = filler.embed(TEXTS, pooling=name, layer=layer, batch_tokens=20)  # type: ignore[arg-type]
@@ -56,7 +56,7 @@ def test_pooling_is_that_of_each_text_alone(filler: Filler) -> None:
     np.testing.assert_allclose(short, [1, 0, 1, 0, 1, 1], atol=1e-5)
 
 
-def test_long_texts_keep_their_beginnings(filler: Filler) -> None:
+def test_long_texts_keep_their_beginnings(filler: MaskFiller) -> None:
     said: list[str] = []
     long = "sea cat " * 40
     found = filler.embed([long, "a cat"], warn=said.append)
@@ -66,7 +66,7 @@ def test_long_texts_keep_their_beginnings(filler: Filler) -> None:
         filler.embed([long])
 
 
-def test_gaps_are_filled_by_the_scores_of_their_places(filler: Filler) -> None:
+def test_gaps_are_filled_by_the_scores_of_their_places(filler: MaskFiller) -> None:
     t = filler.tokenizer
     lines = ["sea [MASK] cat mat [MASK] .", "no gap", "", "[MASK]", "Sea[MASK]Cat"]
     found = filler.fill(lines, top=4)
@@ -76,7 +76,7 @@ def test_gaps_are_filled_by_the_scores_of_their_places(filler: Filler) -> None:
         ids = ids or [t.bos, *sea, t.mask, *t.encode("cat mat"), t.mask, *t.encode("."), t.eos]
         places = torch.tensor([n for n, i in enumerate(ids) if i == t.mask])
         with torch.inference_mode():
-            words, _ = filler.model.scores(TextBatch(torch.tensor([ids]), label_positions=places))  # type: ignore[operator]
+            words, _ = filler.model.scores(TextBatch(torch.tensor([ids]), places=places))  # type: ignore[operator]
         for gap, scores in zip(found[line], words.softmax(-1), strict=True):
             order = [i for i in scores.argsort(descending=True).tolist() if i not in t.special.values()][:4]
             assert [guess.word for guess in gap] == t.tokens(order)
@@ -85,7 +85,7 @@ def test_gaps_are_filled_by_the_scores_of_their_places(filler: Filler) -> None:
     assert len(everything) == t.size - len(set(t.special.values()))
 
 
-def test_a_long_text_is_cut_to_what_stands_around_its_gaps(filler: Filler) -> None:
+def test_a_long_text_is_cut_to_what_stands_around_its_gaps(filler: MaskFiller) -> None:
     before, after = "sea cat " * 30, " sea king" * 30
     ((gap,),) = filler.fill([before + "[MASK]" + after])
     ((same,),) = filler.fill(["cat " + "sea cat " * 7 + "[MASK]" + " sea king" * 7])  # 30 places: 15, the gap, 14
@@ -99,7 +99,7 @@ def test_a_long_text_is_cut_to_what_stands_around_its_gaps(filler: Filler) -> No
     assert told == ["line 2: its gaps lie 62 tokens apart; 30 can be read at once, so it is left empty"]
 
 
-def test_mistakes(filler: Filler) -> None:
+def test_mistakes(filler: MaskFiller) -> None:
     for call, message in (
         (lambda: filler.embed("one"), r"write embed\(\[text\]\)"),
         (lambda: filler.fill("one"), r"write fill\(\[text\]\)"),
@@ -123,8 +123,8 @@ def test_an_array_goes_through_a_pipe_too(tmp_path: Path) -> None:
     reader = threading.Thread(target=lambda: found.append((tmp_path / "v.npy").read_bytes()), daemon=True)
     reader.start()
     rows = np.arange(6, dtype=np.float32).reshape(3, 2)
-    _save(tmp_path / "v.npy", iter([([""] * 2, rows[:2]), ([""], rows[2:])]), 2)
+    save_array(tmp_path / "v.npy", iter([([""] * 2, rows[:2]), ([""], rows[2:])]), 2)
     reader.join(10)
     assert np.load(io.BytesIO(found[0])).tolist() == rows.tolist()
-    _save(tmp_path / "none.npy", iter([]), 2)
+    save_array(tmp_path / "none.npy", iter([]), 2)
     assert np.load(tmp_path / "none.npy").shape == (0, 2)

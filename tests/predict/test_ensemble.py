@@ -42,7 +42,7 @@ def both(toy_run: Path, other: Path) -> tuple[Translator, Translator]:
 
 @pytest.mark.parametrize("decoding", [Greedy(), Beam(size=3), Sample(seed=3)], ids=str)
 def test_one_model_twice_is_that_model(both: tuple[Translator, Translator], decoding) -> None:
-    alone, twice = (t.nbest(LINES, 1, decoding) for t in (both[0], both[0].together([both[0]])))
+    alone, twice = (t.nbest(LINES, 1, decoding) for t in (both[0], both[0].ensemble([both[0]])))
     assert [[t.text for t in found] for found in twice] == [[t.text for t in found] for found in alone]
     assert twice[3][0].score == pytest.approx(alone[3][0].score, abs=1e-9)
 
@@ -50,7 +50,7 @@ def test_one_model_twice_is_that_model(both: tuple[Translator, Translator], deco
 @pytest.mark.parametrize("decoding", [Greedy(), Beam(size=3), Sample(seed=3)], ids=str)
 def test_what_it_says_has_the_mean_log_probability(both: tuple[Translator, Translator], decoding) -> None:
     """Word by word the mean of two log-softmaxes, made to sum to one: here by hand, of the whole text at once."""
-    together, v = both[0].together([both[1]]), both[0].vocabulary
+    together, v = both[0].ensemble([both[1]]), both[0].vocabulary
     said = [found[0] for found in together.nbest(LINES, 1, decoding) if found]
     source = v.source.encode_batch([line for line in LINES if line])
     batch = collate_pairs(RaggedRows.of(source), RaggedRows.of([t.tokens for t in said]), v.source, v.target)
@@ -63,7 +63,7 @@ def test_what_it_says_has_the_mean_log_probability(both: tuple[Translator, Trans
 
 
 def test_scores_of_given_text_nbest_and_mode(both: tuple[Translator, Translator]) -> None:
-    together = both[0].together([both[1]])
+    together = both[0].ensemble([both[1]])
     assert [len(found) for found in together.nbest(LINES, 2, Beam(size=3))] == [2, 0, 2, 2]
     best = together.nbest(["w1 w2"], 1, Beam(size=3))[0][0]
     if "<unk>" not in best.text:
@@ -76,7 +76,7 @@ def test_the_command_measures_them_together(toy_run: Path, other: Path, tmp_path
     draw = random.Random(3)
     lines = [" ".join(draw.choices(toy.WORDS, k=6)) for _ in range(40)]
     first, second = (regard.load(run, "cpu") for run in (toy_run, other))
-    together = first.together([second]).translate(lines)
+    together = first.ensemble([second]).translate(lines)
     assert together != first.translate(lines)
     (tmp_path / "source").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     (tmp_path / "reference").write_text("".join(f"{line}\n" for line in together), encoding="utf-8")
@@ -88,7 +88,7 @@ def test_the_command_measures_them_together(toy_run: Path, other: Path, tmp_path
 
 def test_alignments_are_refused(both: tuple[Translator, Translator]) -> None:
     with pytest.raises(RegardError, match="the attention of several models cannot be recorded at once"):
-        both[0].together([both[1]]).nbest(LINES, 1, attention=("cross",))
+        both[0].ensemble([both[1]]).nbest(LINES, 1, attention=("cross",))
 
 
 def test_vocabularies_that_differ_are_named(toy_run: Path, tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_vocabularies_that_differ_are_named(toy_run: Path, tmp_path: Path) -> No
     train_recipe(recipes.load_recipe(toy.recipe(tmp_path, steps=1)), tmp_path / "run", "cpu")
     first, second = regard.load(toy_run, "cpu"), regard.load(tmp_path / "run", "cpu")
     with pytest.raises(RegardError, match=rf"{toy_run} and {tmp_path / 'run'} have other \w+ vocabularies"):
-        first.together([second])
+        first.ensemble([second])
 
 
 def test_the_shortest_line_that_all_know(both: tuple[Translator, Translator]) -> None:
@@ -108,14 +108,14 @@ def test_the_shortest_line_that_all_know(both: tuple[Translator, Translator]) ->
     filters = replace(recipe.data.filters, max_length=5)
     both[1].recipe = replace(recipe, data=replace(recipe.data, filters=filters))
     with pytest.raises(RegardError, match="line 1 has 6 pieces; the model was trained on at most 5"):
-        both[0].together([both[1]]).translate(["w1 " * 6], long="refuse")
+        both[0].ensemble([both[1]]).translate(["w1 " * 6], long="refuse")
 
 
 def test_the_command(toy_run: Path, other: Path, tmp_path: Path) -> None:
     text = "w1 w2\n\nw3 w4\n"
     given = ["translate", str(toy_run), "--device", "cpu", "--with", str(other), "--beam", "2"]
     found = CliRunner().invoke(cli.app, given, input=text, catch_exceptions=False)
-    wanted = regard.load(toy_run, "cpu").together([regard.load(other, "cpu")])
+    wanted = regard.load(toy_run, "cpu").ensemble([regard.load(other, "cpu")])
     assert found.stdout.splitlines() == wanted.translate(["w1 w2", "", "w3 w4"], Beam(size=2))
     with pytest.raises(RegardError, match="--alignments shows the attention of one model; leave out --with"):
         CliRunner().invoke(cli.app, [*given, "--alignments", str(tmp_path / "a")], input=text, catch_exceptions=False)

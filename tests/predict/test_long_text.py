@@ -13,7 +13,7 @@ import regard
 from regard.cli import main as cli
 from regard.decoding import Beam, Greedy, Sample, length_penalty
 from regard.errors import RegardError
-from regard.predict.long_text import Segments, cut
+from regard.predict.long_text import LineSegments, split_text
 from regard.predict.translation import Translator
 
 
@@ -30,6 +30,7 @@ def characters(texts: Sequence[str]) -> list[int]:
     [
         ("One two it. Four five? “Six!” Seven", ["One two it.", "Four five?", "“Six!”", "Seven"]),
         ("Dr. Who paid 3.50 there. e.g. twice", ["Dr. Who paid 3.50", "there. e.g. twice"]),  # neither ends a sentence
+        ("Prof. Ho was in. He left", ["Prof. Ho was in.", "He left"]),  # as the one splitter of text/sentences.py knows
         ("one two, three four five; six seven", ["one two,", "three four five;", "six seven"]),
         ("a b, c, d e, f", ["a b, c,", "d e, f"]),  # as much as fits
         ("one two three four five six seven", ["one two three four", "five six seven"]),
@@ -38,18 +39,23 @@ def characters(texts: Sequence[str]) -> list[int]:
     ],
 )
 def test_where_it_is_cut(text: str, parts: list[str]) -> None:
-    assert cut(text, 4, words) == parts
+    assert split_text(text, 4, words) == parts
 
 
 def test_text_without_spaces() -> None:
-    assert cut("我爱你。你呢？好，很好，非常好！", 5, characters) == ["我爱你。", "你呢？", "好，很好，", "非常好！"]
-    assert cut("天地玄黄宇宙洪荒", 3, characters) == ["天地玄", "黄宇宙", "洪荒"]
+    assert split_text("我爱你。你呢？好，很好，非常好！", 5, characters) == [
+        "我爱你。",
+        "你呢？",
+        "好，很好，",
+        "非常好！",
+    ]
+    assert split_text("天地玄黄宇宙洪荒", 3, characters) == ["天地玄", "黄宇宙", "洪荒"]
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.text("ab .,!?。，é\u3000\n", max_size=60), st.integers(1, 8))
 def test_every_part_fits_and_nothing_is_lost(text: str, limit: int) -> None:
-    parts = cut(text, limit, characters)
+    parts = split_text(text, limit, characters)
     assert all(0 < len(part.replace(" ", "")) <= limit or not part.replace(" ", "") for part in parts)
     assert "".join("".join(parts).split()) == "".join(text.split())
 
@@ -121,7 +127,7 @@ def test_what_is_asked_of_a_line_in_parts(translator: Translator) -> None:
 
 
 def test_joined_with_a_space_or_nothing() -> None:
-    made = {language: Segments(["a b c"], 2, words, language).join for language in ("de", "zh", "ja")}
+    made = {language: LineSegments(["a b c"], 2, words, language).separator for language in ("de", "zh", "ja")}
     assert made == {"de": " ", "zh": "", "ja": ""}
 
 

@@ -12,7 +12,7 @@ import torch
 import regard
 from regard.decoding import Beam, Greedy, Sample
 from regard.errors import RegardError
-from regard.examples.batching import by_length, lanes
+from regard.examples.batching import by_length, slot_groups
 from regard.predict.translation import Translator
 from tests.training import toy
 
@@ -73,7 +73,7 @@ def test_of_the_same_text_the_best_is_kept(exact: Translator, monkeypatch: pytes
     """As when a text can be cut into pieces in two ways: the rest move up, and come from the whole beam."""
     lines, beam = sentences(6), Beam(size=8)
     whole = exact.nbest(lines, 8, beam)
-    monkeypatch.setattr(exact, "_texts", lambda rows, form: [str(sum(row) % 5) for row in rows])
+    monkeypatch.setattr(exact, "detokenize", lambda rows, form: [str(sum(row) % 5) for row in rows])
     found = exact.nbest(lines, 3, beam)
     for options, every in zip(found, whole, strict=True):
         seen = list(dict.fromkeys(str(sum(t.tokens) % 5) for t in every))
@@ -243,7 +243,7 @@ def test_scoring_by_hand(exact: Translator) -> None:
     entries = exact.vocabulary.target.size
     every = exact.score([("w1 w2", w.upper()) for w in toy.WORDS])
     assert sum(torch.tensor([s for s, _ in every]).exp()) < 1
-    mean = exact.forced([("w1 w2", "W1"), ("", ""), ("w1", "")])  # empty pairs do not count
+    mean = exact.loss([("w1 w2", "W1"), ("", ""), ("w1", "")])  # empty pairs do not count
     assert mean["loss"] == pytest.approx(-word / 2)
     assert mean["perplexity"] == pytest.approx(torch.tensor(-word / 2).exp().item(), rel=1e-5)
     assert mean["perplexity"] < 10 * entries
@@ -261,7 +261,7 @@ def test_batches_by_length() -> None:
 def test_lanes_hold_every_row_once_and_short_ones_apart() -> None:
     draw = random.Random(3)
     lengths = [draw.randint(0, 80) for _ in range(500)]
-    made = list(lanes(lengths, 200))
+    made = list(slot_groups(lengths, 200))
     assert sorted(n for rows, _ in made for n in rows) == [n for n in range(500) if lengths[n]]
     for rows, room in made[:-1]:
         ranked = [lengths[n] for n in rows]
@@ -269,8 +269,8 @@ def test_lanes_hold_every_row_once_and_short_ones_apart() -> None:
         assert 2 * ranked[-1] >= ranked[0]
         assert room == min(len(rows), max(1, 200 // (ranked[0] + 1)))
     assert len(made) > 3
-    assert list(lanes([40, 3, 2], 1000)) == [([0, 1, 2], 3)]  # too few to have storage of their own
-    assert list(lanes([0, 0], 10)) == []
+    assert list(slot_groups([40, 3, 2], 1000)) == [([0, 1, 2], 3)]  # too few to have storage of their own
+    assert list(slot_groups([0, 0], 10)) == []
 
 
 def test_bf16_says_nearly_the_same(run: Path, translator: Translator) -> None:

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from regard.data.read_questions import AnswerSpan, Question, read_questions
 
 import regard
 from regard import recipe as recipes
 from regard.data.config import Corpus
-from regard.data.questions import AnswerSpan, Question, read_questions
 from regard.errors import RegardError
-from regard.examples.codec import Notes, Reading
-from regard.tasks.answer import AnswerConfig, located
+from regard.examples.codec import ExampleCodec, Notes
+from regard.tasks.answer import AnswerConfig, encode_with_offsets
 from regard.tasks.finetuning import FinetuningTask
 from regard.text import from_bert
 from tests.parity.test_heads import write_vocabulary
@@ -61,7 +61,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_it_learns_and_is_used(run: Path) -> None:
-    model = regard.load(run, "cpu")
+    model = regard.load_recipe(run, "cpu")
     context = "w1\tw2  cat w3 \n blue. w4"
     asked = [("colour colour colour", context), ("", context), ("thing thing thing", context), ("which", " ")]
     found, empty, thing, none = model.answer(asked)
@@ -95,9 +95,9 @@ def test_the_command(run: Path) -> None:
 # --- windows ---------------------------------------------------------------------------------------------------------
 
 
-def reading(folder: Path, **keys: Any) -> Reading:
+def codec(folder: Path, **keys: Any) -> ExampleCodec[Any, Any, Any]:
     write_vocabulary(folder)
-    return Reading(AnswerConfig(**keys), from_bert(folder / "vocab.txt"), [])
+    return ExampleCodec(AnswerConfig(**keys), from_bert(folder / "vocab.txt"), [])
 
 
 def question(context: str, *answers: tuple[int, str], known: bool = True) -> Question:
@@ -105,90 +105,90 @@ def question(context: str, *answers: tuple[int, str], known: bool = True) -> Que
 
 
 def test_pieces_keep_their_characters(tmp_path: Path) -> None:
-    bert = reading(tmp_path).tokenizer
-    words = regard.text.train(regard.text.Word(), ["the cat dogs ab"])
+    bert = codec(tmp_path).tokenizer
+    words = regard.text.train_tokenizer(regard.text.Word(), ["the cat dogs ab"])
     text = "The CÄTS,  dogs\u200b ab\n(the)"
     for tokenizer in (bert, words):
-        (found,) = located(tokenizer, [text])
+        (found,) = encode_with_offsets(tokenizer, [text])
         assert len(found.ids) == len(found.spans)
         covered = "".join(text[a:b] for a, b in found.spans)
         assert covered.replace("\u200b", "") == "".join(text.split()).replace("\u200b", "")
     transformers = pytest.importorskip("transformers")
     theirs = transformers.BertTokenizerFast(vocab=str(tmp_path / "vocab.txt"))
     wanted = theirs(text, add_special_tokens=False, return_offsets_mapping=True)
-    (found,) = located(bert, [text])
+    (found,) = encode_with_offsets(bert, [text])
     assert (found.ids, found.spans) == (wanted["input_ids"], wanted["offset_mapping"])
 
 
 def test_windows_are_those_of_transformers(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
-    made = reading(tmp_path, length=16, question=4, overlap=3)
+    made = codec(tmp_path, length=16, question=4, overlap=3)
     theirs = transformers.BertTokenizerFast(vocab=str(tmp_path / "vocab.txt"))
     for words in (1, 9, 10, 17, 31):
         context = " ".join("abcdefg"[n % 7] for n in range(words))
-        units = made.units([question(context, known=False)])
+        features = made.features([question(context, known=False)])
         wanted = theirs("the cat ?", context, truncation="only_second", max_length=16, stride=3,
                         return_overflowing_tokens=True)  # fmt: skip
-        assert [unit.rows[0].ids for unit in units] == wanted["input_ids"]
-        assert [unit.rows[0].segments for unit in units] == wanted["token_type_ids"]
+        assert [feature.rows[0].ids for feature in features] == wanted["input_ids"]
+        assert [feature.rows[0].segments for feature in features] == wanted["token_type_ids"]
 
 
 def test_targets_are_where_the_answer_is_or_the_first_place(tmp_path: Path) -> None:
-    made = reading(tmp_path, length=16, question=4, overlap=3)
+    made = codec(tmp_path, length=16, question=4, overlap=3)
     context = "a b c d e f g a b the dogs e f g"
-    units = made.units([question(context, (22, "dogs e"))])
-    found = [tuple(unit.target) for unit in units]
+    features = made.features([question(context, (22, "dogs e"))])
+    found = [tuple(feature.target) for feature in features]
     assert found[0] == (0, 0)  # the first window ends before it
     begin, end = found[1]
-    spans = units[1].part.spans
-    covered = context[spans[begin - units[1].part.place][0] : spans[end - units[1].part.place][1]]
+    spans = features[1].window.spans
+    covered = context[spans[begin - features[1].window.place][0] : spans[end - features[1].window.place][1]]
     assert covered == "dogs e"
-    assert made.collate(units).classes.tolist() == [list(target) for target in found]
+    assert made.collate(features).classes.tolist() == [list(target) for target in found]
 
 
 def test_the_best_span_of_all_windows_is_the_answer(tmp_path: Path) -> None:
-    made = reading(tmp_path, length=16, question=4, overlap=3, longest=3)
+    made = codec(tmp_path, length=16, question=4, overlap=3, longest=3)
     context = "a b c d e f g a b c d e f g a b"
     example = question(context, known=False)
-    units = made.units([example])
-    place = units[0].part.place
-    scores = [np.zeros((16, 2)) for _ in units]
+    features = made.features([example])
+    place = features[0].window.place
+    scores = [np.zeros((16, 2)) for _ in features]
     scores[0][place + 1, 0], scores[0][place + 2, 1] = 5, 4  # "b c": 9
     scores[1][place + 3, 0], scores[1][place + 4, 1] = 6, 6  # 12
     scores[1][place + 1, 1] = 50  # an end before any likely begin
     scores[0][1, 0] = scores[0][1, 1] = 99  # in the question: never
     scores[0][0, 0] = 99  # [CLS] begins nothing
-    best = made.settings.merge(example, units, scores, made)
-    assert (best.score, best.end) == (50, units[1].part.spans[1][1])  # with a begin that nothing speaks for
+    best = made.settings.merge(example, features, scores, made)
+    assert (best.score, best.end) == (50, features[1].window.spans[1][1])  # with a begin that nothing speaks for
     scores[1][place + 1, 1] = 0
-    best = made.settings.merge(example, units, scores, made)
-    first, last = units[1].part.spans[3], units[1].part.spans[4]
+    best = made.settings.merge(example, features, scores, made)
+    first, last = features[1].window.spans[3], features[1].window.spans[4]
     assert (best.text, best.start, best.end, best.score) == (context[first[0] : last[1]], first[0], last[1], 12)
     assert 0.9 < best.probability < 1
 
 
 def test_an_answer_is_no_longer_than_allowed(tmp_path: Path) -> None:
     for longest, wanted in ((3, "a"), (4, "a b c d")):
-        made = reading(tmp_path, length=16, question=4, overlap=3, longest=longest)
+        made = codec(tmp_path, length=16, question=4, overlap=3, longest=longest)
         example = question("a b c d e", known=False)
-        units = made.units([example])
+        features = made.features([example])
         scores = np.zeros((16, 2))
-        scores[units[0].part.place, 0], scores[units[0].part.place + 3, 1] = 5, 5
-        found = made.settings.merge(example, units, [scores], made).text
+        scores[features[0].window.place, 0], scores[features[0].window.place + 3, 1] = 5, 5
+        found = made.settings.merge(example, features, [scores], made).text
         assert (found == wanted) if longest == 4 else len(found.split()) <= 3
 
 
 def test_nothing_is_said_where_that_is_likelier(tmp_path: Path) -> None:
-    made = reading(tmp_path, length=16, question=4, overlap=3, empty=True)
+    made = codec(tmp_path, length=16, question=4, overlap=3, empty=True)
     example = question("a b c d e f g a b c d e f g", known=False)
-    units = made.units([example])
-    scores = [np.zeros((16, 2)) for _ in units]
-    assert len(units) == 2
+    features = made.features([example])
+    scores = [np.zeros((16, 2)) for _ in features]
+    assert len(features) == 2
     for own in scores:
         own[0] = 3  # each window is sure that it has none
-    assert made.settings.merge(example, units, scores, made).text == ""
+    assert made.settings.merge(example, features, scores, made).text == ""
     scores[1][0] = -3  # one is not
-    assert made.settings.merge(example, units, scores, made).text != ""
+    assert made.settings.merge(example, features, scores, made).text != ""
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
@@ -211,12 +211,12 @@ def test_misplaced_and_missing_answers_are_counted_and_listed(tmp_path: Path) ->
     where = f"{tmp_path}/a.json, question"
     said = task(tmp_path).report()
     assert said[0] == "3 examples in 1 rows"
-    dropped = f"1 question has no answer that stands where answer_start says, and is dropped ({where} bad)"
+    dropped = f"read_questions without an answer where answer_start says, dropped: 1 ({where} bad)"
     assert [sentence for sentence in said if "bad" in sentence and "validation" not in sentence] == [dropped]
-    assert f"1 question has no answer and is dropped; task.empty: true learns from them ({where} none)" in said
+    assert f"read_questions without an answer, dropped (task.empty: true learns from them): 1 ({where} none)" in said
     with_none = task(tmp_path, empty=True)
-    assert [unit.target for unit in with_none.units][1] == (0, 0)
-    assert len(with_none.units) == 2
+    assert [feature.target for feature in with_none.features][1] == (0, 0)
+    assert len(with_none.features) == 2
 
 
 def test_a_misplaced_answer_leaves_the_loss_of_the_others(tmp_path: Path) -> None:
@@ -231,7 +231,7 @@ def test_a_misplaced_answer_leaves_the_loss_of_the_others(tmp_path: Path) -> Non
         torch.manual_seed(0)
         model = prepared.build_model()
         found.append(prepared.validate(model, torch.device("cpu")).get("loss"))
-        told = prepared.measure(model, "valid")["metrics"].get("loss")
+        told = prepared.evaluate(model)["metrics"].get("loss")
         assert (told and told["value"]) == found[-1]
     assert found[0] > 0
     assert found == [pytest.approx(found[0]), pytest.approx(found[0]), None]  # nothing measured is not a loss of 0
@@ -259,11 +259,11 @@ def test_other_layouts(tmp_path: Path) -> None:
 
 
 def test_long_questions_are_cut_and_counted(tmp_path: Path) -> None:
-    made, notes = reading(tmp_path, length=16, question=4, overlap=3), Notes()
+    made, notes = codec(tmp_path, length=16, question=4, overlap=3), Notes()
     long = question("a b", known=False)._replace(question="a b c d e f")
-    (unit,) = made.units([long], notes)
-    assert unit.part.place == 6
-    assert notes.sentences() == ["1 question is longer than task.question=4 pieces and is cut (here)"]
+    (feature,) = made.features([long], notes)
+    assert feature.window.place == 6
+    assert notes.messages() == ["read_questions longer than task.question=4 pieces, cut: 1 (here)"]
     with pytest.raises(ValueError, match="overlap must be from 0 to less than length - 3 - question, which is 9"):
         AnswerConfig(length=16, question=4, overlap=9)
     with pytest.raises(ValueError, match=r"length must be at least question \+ 4, which is 68, not 64"):
@@ -275,17 +275,14 @@ def test_answers_in_other_places_are_counted_and_named(tmp_path: Path) -> None:
     rows[3]["answers"].append({"text": "c", "answer_start": 4})
     path = tmp_path / "a.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    found, made = list(read_questions(Corpus(path=str(path)))), reading(tmp_path, length=16, question=4, overlap=3)
+    found, made = list(read_questions(Corpus(path=str(path)))), codec(tmp_path, length=16, question=4, overlap=3)
     learned, measured = Notes(), Notes()
-    assert len(made.units(found, learned, learn=True)) == 1
-    said = "questions have no answer that stands where answer_start says, and are dropped"
+    assert len(made.features(found, learned, training=True)) == 1
+    heading = "read_questions without an answer where answer_start says, dropped"
     numbers = [n for n in range(1, 51) if n != 4]
     shown = ", ".join(map(str, numbers[:20]))
-    assert learned.sentences()[0] == f"49 {said} ({path}, line {shown}; and 29 more)"
-    assert (
-        learned.sentences()[1] == f"1 question has answers that do not stand where answer_start says ({path}, line 4)"
-    )
-    made.units(found[:3], measured)
-    assert measured.sentences() == [
-        f"3 questions have answers that do not stand where answer_start says ({path}, line 1, 2, 3)"
-    ]
+    assert learned.messages()[0] == f"{heading}: 49 ({path}, line {shown}; and 29 more)"
+    other = "read_questions with answers that do not stand where answer_start says"
+    assert learned.messages()[1] == f"{other}: 1 ({path}, line 4)"
+    made.features(found[:3], measured)
+    assert measured.messages() == [f"{other}: 3 ({path}, line 1, 2, 3)"]

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 
 import regard
 from regard import recipe as recipes
-from regard.cli.chat import Conversation, terminal
+from regard.cli.chat import Conversation, terminal_chat
 from regard.data.config import Corpus
 from regard.data.dialogues import DialogueReader, close_spacing
 from regard.decoding import Beam, Greedy, Sample
@@ -25,12 +25,17 @@ from regard.errors import RegardError
 from regard.evaluation.metrics import distinct
 from regard.io.tensors import read_tensors
 from regard.nn.record import AttentionRecorder
-from regard.predict.chat import Talker, forced
-from regard.run import train_recipe
+from regard.predict.chat import ChatPredictor
+from regard.predict.options import ReplyOptions
+from regard.run import train
 from regard.tasks.chat import ChatTask, read_dialogues
 from tests.tasks import chat_toy
 
 KINDS = ("transformer", "lm")
+
+
+def search(talker: ChatPredictor, **options: Any) -> Any:
+    return ReplyOptions(**options).decoding_config(talker.recipe.decoding)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +48,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def runs(folder: Path) -> dict[str, Path]:
     for kind in KINDS:
-        train_recipe(
+        train(
             recipes.load_recipe(chat_toy.recipe(folder, kind, steps=250, training={"validation": {"every": 50}})),
             folder / kind,
             "cpu",
@@ -52,8 +57,8 @@ def runs(folder: Path) -> dict[str, Path]:
 
 
 @pytest.fixture(params=KINDS)
-def talker(runs: dict[str, Path], request: pytest.FixtureRequest) -> Talker:
-    return regard.load(runs[request.param], device="cpu")
+def talker(runs: dict[str, Path], request: pytest.FixtureRequest) -> ChatPredictor:
+    return regard.load_recipe(runs[request.param], device="cpu")
 
 
 def prepared(folder: Path, model: str, **keys: Any) -> ChatTask:
@@ -138,7 +143,7 @@ def one(tmp_path: Path, model: str, **keys: Any) -> tuple[ChatTask, Any, dict[st
         (tmp_path / f"{name}.txt").write_text("__eou__".join(ONE) + "\n", encoding="utf-8")
     task = prepared(tmp_path, model, **keys)
     view = task.view(1, 0)
-    t = task.turns.tokenizer
+    t = task.encoder.tokenizer
     ids = {word: t.encode(word)[0] for word in "abcdef"} | {"<s>": t.bos, "</s>": t.eos, ".": t.pad}
     everything = np.arange(len(view.target_lengths))
     assert view.targets(everything) == len(view.collate(everything).labels)
@@ -176,10 +181,10 @@ def test_a_long_history_keeps_its_end(tmp_path: Path) -> None:
     windows = [spelled(ids, row) for row in batch.ids]
     assert windows == ["<s> a b </s>", "b </s> c </s>", "c </s> d e", "</s> d e f"]
     assert sorted(batch.labels.tolist()) == sorted(ids[w] for w in ["c", "d", "e", "f", "</s>", "</s>"])
-    talker = task.talker(task.build_model())
+    talker = task.predictor(task.build_model())
     for model, expected in (("lm", "c </s>"), ("transformer", "b </s> c")):
         task, _, ids = one(tmp_path, model, length=4)
-        prompt, limit = task.talker(talker.model)._prompt(["a b", "c"], Greedy())
+        prompt, limit = task.predictor(talker.model).encode_history(["a b", "c"], Greedy())
         assert (spelled(ids, torch.tensor(prompt)), limit) == (expected, 2 if model == "lm" else 3)
 
 
@@ -206,17 +211,17 @@ def test_the_loss_is_that_of_replies_given_what_came_before(tmp_path: Path, mode
     task, batch, ids = one(tmp_path, model)
     network: Any = task.build_model().eval()
     found = task.loss(network, batch, None)[0].item()
-    talker, expected = task.talker(network), 0.0
+    talker, expected = task.predictor(network), 0.0
     for n in range(1, len(ONE)):
-        prompt, _ = talker._prompt(ONE[:n], Greedy(max_ratio=0.0, max_extra=10))
-        read = talker.form.read([prompt])
-        state, last = network.start(read, 10), read.first_tokens(ids["<s>"])
+        prompt, _ = talker.encode_history(ONE[:n], Greedy(max_ratio=0.0, max_extra=10))
+        read = talker.form.collate_prompts([prompt])
+        state, last = network.start(read, 10), read.first(ids["<s>"])
         for word in [*ONE[n].split(), "</s>"]:
             logits, state = network.step(last, state)
             last = torch.tensor([[ids[word]]])
             expected += F.cross_entropy(logits[:, -1], last[0]).item()
     assert found == pytest.approx(expected, rel=1e-5)
-    nll, count = forced(talker, [ONE])
+    nll, count = talker.negative_log_likelihood([ONE])
     assert (nll, count) == (pytest.approx(expected, rel=1e-5), 6)
     measured = task.validate(network, torch.device("cpu"))
     assert measured["perplexity"] == pytest.approx(math.exp(expected / 6), rel=1e-5)
@@ -235,10 +240,10 @@ def test_corpora_have_weights(folder: Path) -> None:
 @pytest.mark.parametrize("model", KINDS)
 def test_a_resumed_run_ends_with_the_same_weights(folder: Path, tmp_path: Path, model: str) -> None:
     recipe = recipes.load_recipe(chat_toy.recipe(folder, model, steps=12))
-    train_recipe(recipe, tmp_path / "one", "cpu")
-    stopped = train_recipe(recipe, tmp_path / "two", "cpu", minutes=1e-9)
+    train(recipe, tmp_path / "one", "cpu")
+    stopped = train(recipe, tmp_path / "two", "cpu", minutes=1e-9)
     assert not stopped.finished
-    assert train_recipe(recipe, tmp_path / "two", "cpu").finished
+    assert train(recipe, tmp_path / "two", "cpu").finished
     one, two = (read_tensors(tmp_path / name / "model.safetensors") for name in ("one", "two"))
     assert all(torch.equal(one[name], two[name]) for name in one)
 
@@ -263,7 +268,7 @@ def test_what_does_not_go_together_is_refused(folder: Path) -> None:
 # --- replies -------------------------------------------------------------------------------------------------------
 
 
-def test_it_learns_to_reply(talker: Talker) -> None:
+def test_it_learns_to_reply(talker: ChatPredictor) -> None:
     for word in ("tea", "snow"):
         assert talker.reply([f"do you like {word}"], greedy=True) == f"yes I like {word}"
     told = ["do you like tea", "yes I like tea", "will you have tea now"]
@@ -274,7 +279,7 @@ def test_it_learns_to_reply(talker: Talker) -> None:
     assert results["bleu"]["signature"].startswith("nrefs:1|case:mixed")
 
 
-def test_a_stream_says_what_reply_says(talker: Talker) -> None:
+def test_a_stream_says_what_reply_says(talker: ChatPredictor) -> None:
     history = ["do you like tea", "yes I like tea"]
     for options in ({}, {"temperature": 2.0}, {"repetition_penalty": 2.0, "top_k": 9}, {"greedy": True}, {"beam": 2}):
         pieces = list(talker.stream(history, seed=3, **options) if not {"greedy", "beam"} & set(options)
@@ -284,7 +289,7 @@ def test_a_stream_says_what_reply_says(talker: Talker) -> None:
     assert len(list(talker.stream(history, greedy=True))) > 2
 
 
-def test_draws_depend_on_the_seed_and_the_turn_alone(talker: Talker) -> None:
+def test_draws_depend_on_the_seed_and_the_turn_alone(talker: ChatPredictor) -> None:
     hot: dict[str, Any] = {"temperature": 50.0, "max_tokens": 8}
     said = {talker.reply(["do you like tea"], seed=seed, **hot) for seed in range(4)}
     assert len(said) == 4
@@ -292,15 +297,15 @@ def test_draws_depend_on_the_seed_and_the_turn_alone(talker: Talker) -> None:
     histories = [["do you like tea"] * n for n in (1, 2, 3)]
     alone = [talker.reply(history, seed=1, **hot) for history in histories]
     assert len(set(alone)) == 3  # a conversation does not throw the same dice at every turn
-    together = talker.replies(histories, talker.search(seed=1, **hot), keys=[1, 2, 3])
+    together = talker.replies(histories, search(talker, seed=1, **hot), keys=[1, 2, 3])
     assert [reply.text for reply in together] == alone
 
 
-def test_options_of_a_reply(talker: Talker) -> None:
-    assert isinstance(talker.search(), Sample)
-    assert talker.search(greedy=True) == Greedy(max_ratio=0.0, max_extra=12)
-    assert talker.search(beam=4, max_tokens=7) == Beam(size=4, max_ratio=0.0, max_extra=7)
-    assert talker.search(top_p=0.5).repetition_penalty == 1.1  # what the task says where the recipe does not
+def test_options_of_a_reply(talker: ChatPredictor) -> None:
+    assert isinstance(search(talker), Sample)
+    assert search(talker, greedy=True) == Greedy(max_ratio=0.0, max_extra=12)
+    assert search(talker, beam=4, max_tokens=7) == Beam(size=4, max_ratio=0.0, max_extra=7)
+    assert search(talker, top_p=0.5).repetition_penalty == 1.1  # what the task says where the recipe does not
     assert len(talker.reply(["do you like tea"], greedy=True, max_tokens=2).split()) == 2
     for options, said in (
         ({"greedy": True, "top_k": 3}, "top_k is about drawing words"),
@@ -317,13 +322,13 @@ def test_options_of_a_reply(talker: Talker) -> None:
         list(talker.stream(["tea", None]))
 
 
-def test_an_empty_history(talker: Talker, folder: Path) -> None:
+def test_an_empty_history(talker: ChatPredictor, folder: Path) -> None:
     for history in ([], ["", "  "]):
         with pytest.raises(RegardError, match="has learned to reply, not to begin"):
             talker.reply(history)
     for model in KINDS:
         task = prepared(folder, model, learn="all")
-        opener = task.talker(task.build_model())
+        opener = task.predictor(task.build_model())
         assert isinstance(opener.reply([], max_tokens=3, seed=1), str)
         assert "".join(opener.stream([], greedy=True, max_tokens=3)).strip() == opener.reply(
             [], greedy=True, max_tokens=3
@@ -339,12 +344,12 @@ LEARNED = {"kind": "learned", "length": 24}
 def test_any_history_fits(folder: Path, model: str, position: Any) -> None:
     """Replies as long as they may be, to histories of every length at once; positions that end where the task does."""
     task = prepared(folder, model, position=position)
-    talker = task.talker(task.build_model())
+    talker = task.predictor(task.build_model())
     histories = [["do you like tea and music"] * n for n in (1, 2, 9, 30)]
-    found = talker.replies(histories, talker.search(temperature=30.0, max_tokens=500))
+    found = talker.replies(histories, search(talker, temperature=30.0, max_tokens=500))
     assert all(len(reply.tokens) <= 23 for reply in found)
     for n, history in enumerate(histories):
-        alone = talker.replies([history], talker.search(temperature=30.0, max_tokens=500), keys=[n])[0]
+        alone = talker.replies([history], search(talker, temperature=30.0, max_tokens=500), keys=[n])[0]
         assert alone.text == found[n].text
 
 
@@ -358,8 +363,8 @@ def test_chinese(tmp_path: Path) -> None:
             tmp_path, model, steps=100, language="zh", text={"kind": "byte_bpe", "size": 290}, length=96
         )
         given["data"] |= {name: str(tmp_path / f"{name}.jsonl") for name in ("train", "valid")}
-        train_recipe(recipes.load_recipe(given), tmp_path / model, "cpu")
-        talker = regard.load(tmp_path / model, device="cpu")
+        train(recipes.load_recipe(given), tmp_path / model, "cpu")
+        talker = regard.load_recipe(tmp_path / model, device="cpu")
         assert talker.reply(["你喜欢雨吗？"], greedy=True, max_tokens=40) == "我喜欢雨。"
         assert "".join(talker.stream(["你喜欢茶吗？"], greedy=True, max_tokens=40)) == "我喜欢茶。"
         results = json.loads((tmp_path / model / "results.json").read_text())["valid"]["metrics"]
@@ -378,13 +383,13 @@ def test_distinct_by_hand() -> None:
 # --- looking and talking -------------------------------------------------------------------------------------------
 
 
-def test_what_a_reply_looked_at(talker: Talker) -> None:
+def test_what_a_reply_looked_at(talker: ChatPredictor) -> None:
     """Beside the weights of the whole dialogue read at once."""
     history, reply = ["do you like tea", "yes I like tea", "will you have tea now"], "no tea later"
     before, said, weights = talker.attention(history, reply)
     assert said == reply.split()
     assert [piece for piece in before if not piece.startswith("<")] == " ".join(history).split()
-    examples = talker.form.examples(talker.turns.rows(["\n".join([*history, reply])]))
+    examples = talker.form.examples(talker.dialogue_encoder.encode_rows(["\n".join([*history, reply])]))
     last: Any = talker.form.view(examples, np.arange(len(examples.row))).collate(np.array([len(examples.row) - 1]))
     record = AttentionRecorder(("cross", "decoder"))
     talker.model(last, record)
@@ -396,19 +401,19 @@ def test_what_a_reply_looked_at(talker: Talker) -> None:
 
 
 @pytest.fixture
-def talk(talker: Talker) -> Conversation:
-    return Conversation(talker, talker.search(greedy=True))
+def talk(talker: ChatPredictor) -> Conversation:
+    return Conversation(talker, search(talker, greedy=True))
 
 
 def told(talk: Conversation, line: str) -> str:
     out = io.StringIO()
-    talk.command(line, out) if line.startswith("/") else talk.show(line, out)
+    talk.command(line, out) if line.startswith("/") else talk.stream_reply(line, out)
     return out.getvalue()
 
 
 def test_a_conversation_and_its_commands(talk: Conversation, tmp_path: Path) -> None:
     assert told(talk, "do you like tea") == "yes I like tea\n"
-    assert talk.answer("will you have tea now") | {"log_probability": 0} == {
+    assert talk.reply("will you have tea now") | {"log_probability": 0} == {
         "turn": 2, "text": "will you have tea now", "reply": "no tea later", "log_probability": 0, "tokens": 3,
     }  # fmt: skip
     assert len(talk.turns) == 4
@@ -450,7 +455,7 @@ def test_half_a_character_is_told_and_the_conversation_goes_on(
         raise EOFError
 
     monkeypatch.setattr("builtins.input", typed)
-    terminal(talk, io.StringIO(), as_json=False)
+    terminal_chat(talk, io.StringIO(), as_json=False)
     assert talk.turns[::2] == ["do you like tea"] * 2
     assert len(talk.turns) == 4
     assert "'bad ?? byte' holds half a character" in capsys.readouterr().err
@@ -466,10 +471,10 @@ def test_an_interrupt_stops_a_reply_and_keeps_what_was_said(
 
         return stream
 
-    monkeypatch.setattr(talk.talker, "stream", interrupted([" yes", " I"]))
+    monkeypatch.setattr(talk.predictor, "stream", interrupted([" yes", " I"]))
     assert told(talk, "do you like tea") == "yes I\n"
     assert talk.turns == ["do you like tea", "yes I"]
-    monkeypatch.setattr(talk.talker, "stream", interrupted([]))
+    monkeypatch.setattr(talk.predictor, "stream", interrupted([]))
     assert told(talk, "do you like rain") == "\n"
     assert talk.turns == ["do you like tea", "yes I"]
 
@@ -480,8 +485,8 @@ def test_spans_of_random_dialogues(folder: Path) -> None:
     rows = [[" ".join(draw.choices(chat_toy.WORDS, k=draw.randint(1, 5))) for _ in range(draw.randint(2, 6))]
             for _ in range(20)]  # fmt: skip
     task = prepared(folder, "transformer", history=2, length=9)
-    t, form = task.turns.tokenizer, task.form
-    examples = form.examples(task.turns.rows(["\n".join(row) for row in rows]))
+    t, form = task.encoder.tokenizer, task.form
+    examples = form.examples(task.encoder.encode_rows(["\n".join(row) for row in rows]))
     view = form.view(examples, np.arange(len(examples.row)))
     expected = []
     for row in rows:

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+from regard.data.read_multiple_choice import ChoiceQuestion, read_multiple_choice
 
 import regard
 from regard import recipe as recipes
 from regard.data.config import Corpus
-from regard.data.questions import ChoiceQuestion, read_multiple_choice
 from regard.errors import RegardError
-from regard.examples.codec import Notes, Reading
+from regard.examples.codec import ExampleCodec, Notes
 from regard.tasks.choose import ChooseConfig
 from regard.text import from_bert
 from tests.parity.test_heads import write_vocabulary
@@ -85,15 +85,15 @@ def test_the_command(run: Path) -> None:
         toys.command("choose", run, stdin=json.dumps(asked)[:-9] + "\n")
 
 
-def reading(folder: Path, **keys: Any) -> Reading:
+def codec(folder: Path, **keys: Any) -> ExampleCodec[Any, Any, Any]:
     write_vocabulary(folder)
-    return Reading(ChooseConfig(**keys), from_bert(folder / "vocab.txt"), [])
+    return ExampleCodec(ChooseConfig(**keys), from_bert(folder / "vocab.txt"), [])
 
 
 def test_every_option_is_a_row_of_its_question(tmp_path: Path) -> None:
-    made = reading(tmp_path)
+    made = codec(tmp_path)
     given = [ChoiceQuestion("x", "a b", "the", ("cat", "dogs", "e"), 2), ChoiceQuestion("y", "c", "", ("f", "g"), 0)]
-    batch = made.collate(made.units(given))
+    batch = made.collate(made.features(given))
     assert batch.groups.tolist() == [[0, 1, 2], [3, 4, -1]]
     assert batch.classes.tolist() == [2, 0]
     assert batch.rows == (0, 1)
@@ -105,10 +105,10 @@ def test_every_option_is_a_row_of_its_question(tmp_path: Path) -> None:
 
 
 def test_of_long_texts_the_end_is_cut_and_counted(tmp_path: Path) -> None:
-    made, notes = reading(tmp_path, length=10), Notes()
-    (unit,) = made.units([ChoiceQuestion("here", "a b c d e f g", "the", ("cat", "a b c d"), 0)], notes)
-    assert [made.tokenizer.decode(row.ids) for row in unit.rows] == ["a b c d e the cat", "a b the a b c d"]
-    assert notes.sentences() == ["1 text is longer than task.length=10 pieces and is cut (here)"]
+    made, notes = codec(tmp_path, length=10), Notes()
+    (feature,) = made.features([ChoiceQuestion("here", "a b c d e f g", "the", ("cat", "a b c d"), 0)], notes)
+    assert [made.tokenizer.decode(row.ids) for row in feature.rows] == ["a b c d e the cat", "a b the a b c d"]
+    assert notes.messages() == ["texts longer than task.length=10 pieces, cut: 1 (here)"]
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ def test_bad_files(tmp_path: Path, row: dict[str, Any], said: str) -> None:
 def test_the_budget_counts_all_rows_of_a_question(tmp_path: Path) -> None:
     rows = [{"context": "a", "options": ["b", "c", "d"], "answer": 0}] * 20
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    loaded = recipes.load_recipe(toys.recipe(tmp_path, {"kind": "choose"}, ("a.jsonl", "a.jsonl")))
+    loaded = recipes.load(toys.recipe(tmp_path, {"kind": "choose"}, ("a.jsonl", "a.jsonl")))
     made = loaded.task.prepare(loaded, None, lambda *_: None)
     view = made.view(1, 0)
     assert {len(batch) for batch in view.plan(45, 1, 0)} <= {2, 3}  # a question has 3 rows of 5 places

@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from regard.data.labelled_texts import labelled_texts
 
 import regard
 from regard import recipe as recipes
 from regard.data.config import Corpus
-from regard.data.labelled import labelled_texts
 from regard.errors import RegardError
 from regard.io.tensors import read_tensors
-from regard.run import train_recipe
-from regard.tasks.classify import ordered
+from regard.run import train
+from regard.tasks.classify import sort_labels
 from regard.tasks.finetuning import FinetuningTask
 from tests.tasks import toys
 
@@ -49,7 +49,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_it_learns_and_is_used(run: Path) -> None:
     assert json.loads((run / "labels.json").read_text()) == {"labels": ["no", "yes"], "texts": 1}
-    model = regard.load(run, "cpu")
+    model = regard.load_recipe(run, "cpu")
     said = model.classify(["w1 great w2", "", "w3 awful", "  "])
     assert [s.label for s in said] == ["yes", "", "no", ""]
     assert said[0].probabilities.keys() == {"no", "yes"}
@@ -69,9 +69,9 @@ def test_it_learns_and_is_used(run: Path) -> None:
         model.classify(["w3", ("a", "b", "c")])
     told: list[str] = []
     model.classify(["", "w3 " * 40], told.append, before=4096)
-    assert told == ["1 text is longer than task.length=32 pieces and is cut (text 4098)"]
+    assert told == ["texts longer than task.length=32 pieces, cut: 1 (text 4098)"]
     model.classify(["w3", ("w1", "great")], told.append)
-    assert told[1:] == ["1 pair is given to a model that has learned from single texts (text 2)"]
+    assert told[1:] == ["pairs for a model trained on single texts: 1 (text 2)"]
 
 
 def test_the_command(run: Path) -> None:
@@ -100,7 +100,7 @@ def test_pairs_and_numbers(tmp_path: Path) -> None:
     outcome = toys.trained(made, tmp_path / "run")
     assert toys.value(outcome, "pearson") > 90
     assert toys.value(outcome, "spearman") > 90
-    said = regard.load(tmp_path / "run", "cpu").classify([("good bad", "w1 w2"), ("good bad", "good bad"), ("", "")])
+    said = regard.load_recipe(tmp_path / "run", "cpu").classify([("good bad", "w1 w2"), ("good bad", "good bad"), ("", "")])
     assert said[2].value is None
     assert said[0].value < said[1].value
 
@@ -116,11 +116,11 @@ def test_from_another_run_the_body_is_taken_and_the_head_is_new(run: Path) -> No
     before, after = (read_tensors(path / "model.safetensors") for path in (run, folder / "frozen"))
     for name, tensor in after.items():
         assert torch.equal(tensor, before[name]) == name.startswith("body."), name
-    frozen = regard.load(folder / "frozen", "cpu").model.train()
+    frozen = regard.load_recipe(folder / "frozen", "cpu").model.train()
     assert (frozen.training, frozen.body.training) == (True, False)  # it drops nothing
     assert not any(p.requires_grad for p in frozen.body.parameters())
     task = recipes.load_recipe(made).task.prepare(recipes.load_recipe(made), run, lambda *_: None)
-    begun = task.inherit(task.build_model(), before, run)
+    begun = task.initial_weights(task.build_model(), before, run)
     assert torch.equal(begun["pooler.dense.weight"], before["pooler.dense.weight"])
     assert not torch.equal(begun["output.weight"], before["output.weight"])
     made["task"] |= {"frozen": False}
@@ -135,7 +135,7 @@ def test_a_stopped_run_ends_with_the_same_weights(run: Path) -> None:
     made["training"] |= {"init": str(run)}
     made["model"] = toys.MODEL | {"dropout": 0.1}
     toys.trained(made, folder / "whole")
-    stopped = train_recipe(recipes.load_recipe(made), folder / "stopped", "cpu", minutes=1e-6)
+    stopped = train(recipes.load_recipe(made), folder / "stopped", "cpu", minutes=1e-6)
     assert not stopped.finished
     assert 0 < stopped.state.step < 9
     toys.trained(made, folder / "stopped")
@@ -205,9 +205,7 @@ def test_smoothing_is_for_labels(tmp_path: Path) -> None:
 def test_pieces_are_not_drawn_anew(tmp_path: Path) -> None:
     (tmp_path / "train.tsv").write_text(GIVEN)
     made = toys.recipe(tmp_path, {"kind": "classify"}, ("train.tsv", "train.tsv"))
-    recipe = recipes.load_recipe(
-        made, ["text={kind: bpe, size: 30, dropout: 0.1}"]
-    )  # a model that has it can be opened
+    recipe = recipes.load_recipe(made, ["text={kind: bpe, size: 30, dropout: 0.1}"])  # a model that has it can be opened
     with pytest.raises(RegardError, match=r"text\.dropout draws pieces anew .* the task classify does not; write 0"):
         recipe.task.prepare(recipe, None, lambda *_: None)
 
@@ -217,11 +215,11 @@ def test_empty_and_long_texts_are_counted(tmp_path: Path) -> None:
     made = task(tmp_path, GIVEN + f"\t x\n \ty\n{long}\ty\n", length=8)
     assert made.report() == [
         "5 examples in 3 rows, 2 labels",
-        f"2 examples have no text and are dropped ({tmp_path}/train.tsv, line 4, 5)",
-        f"1 text is longer than task.length=8 pieces and is cut ({tmp_path}/train.tsv, line 6)",
-        f"validation data: 1 text is longer than task.length=8 pieces and is cut ({tmp_path}/valid.tsv, line 6)",
+        f"examples without text, dropped: 2 ({tmp_path}/train.tsv, line 4, 5)",
+        f"texts longer than task.length=8 pieces, cut: 1 ({tmp_path}/train.tsv, line 6)",
+        f"validation data: texts longer than task.length=8 pieces, cut: 1 ({tmp_path}/valid.tsv, line 6)",
     ]
-    assert max(unit.length for unit in made.units) == 8
+    assert max(feature.length for feature in made.features) == 8
 
 
 def test_every_example_is_in_an_epoch_once_and_like_lengths_meet(tmp_path: Path) -> None:
@@ -240,7 +238,7 @@ def test_every_example_is_in_an_epoch_once_and_like_lengths_meet(tmp_path: Path)
     assert all(b.ids.shape[1] % 8 == 0 for b in batches)
     small = view.plan(64, 1, 0)  # a budget bounds a batch
     assert sorted(np.concatenate(small)) == list(range(500))
-    assert all(len(b) * max(made.units[n].length for n in b) <= 64 for b in small)
+    assert all(len(b) * max(made.features[n].length for n in b) <= 64 for b in small)
 
 
 def test_weights_of_corpora(tmp_path: Path) -> None:
@@ -267,5 +265,5 @@ def test_columns_by_name_by_number_and_by_custom(tmp_path: Path) -> None:
     assert rows("c.jsonl") == [(("t",), "3"), (("u",), "4")]
     with pytest.raises(RegardError, match=r"a\.tsv, line 2: there is no column on; did you mean one\?"):
         rows("a.tsv", columns=["on", "Quality"])
-    assert ordered({"10", "9", "-1"}) == ["-1", "9", "10"]
-    assert ordered({"b", "a", "1"}) == ["1", "a", "b"]
+    assert sort_labels({"10", "9", "-1"}) == ["-1", "9", "10"]
+    assert sort_labels({"b", "a", "1"}) == ["1", "a", "b"]

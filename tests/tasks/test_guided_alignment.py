@@ -10,22 +10,22 @@ import torch
 
 import regard
 from regard.data import annotations
-from regard.data.readers import TextRecord
+from regard.data.readers import AttentionRecorder as TextRecord
 from regard.errors import RegardError
-from regard.examples.pairs import links_of
-from regard.models.batch import RaggedRows, collate_pairs
+from regard.examples.pairs import piece_links
+from regard.models.batch import RaggedRows, pairs
 from regard.nn.record import AttentionRecorder, LayerRecord
-from regard.predict.alignment import align, chosen
+from regard.predict.alignment import align, select_heads
 from regard.predict.translation import Translator
-from regard.tasks.guided_alignment import Guide
+from regard.tasks.guided_alignment import GuidedAlignment
 from tests.training import toy
 
 
 def test_links_of_words_become_links_of_pieces() -> None:
     """Source word 1 has pieces 1 and 2; target word 0 has pieces 0 and 1."""
-    made = links_of(4, np.array([[1, 0], [0, 1]]), np.array([0, 1, 1]), np.array([0, 0, 1]))
+    made = piece_links(4, np.array([[1, 0], [0, 1]]), np.array([0, 1, 1]), np.array([0, 0, 1]))
     assert made.tolist() == [[4, 0, 1], [4, 0, 2], [4, 1, 1], [4, 1, 2], [4, 2, 0]]
-    assert links_of(0, np.zeros((0, 2), dtype=int), np.array([0]), np.array([0])).shape == (0, 3)
+    assert piece_links(0, np.zeros((0, 2), dtype=int), np.array([0]), np.array([0])).shape == (0, 3)
 
 
 def test_loss_by_hand() -> None:
@@ -35,17 +35,17 @@ def test_loss_by_hand() -> None:
     record = AttentionRecorder(roles=("cross",))
     record.records["cross", 0] = LayerRecord(True, [weights])
     links = torch.tensor([[0, 0, 0], [0, 0, 1], [1, 1, 1]])
-    assert Guide().loss(record, links).item() == pytest.approx(-2 * math.log(0.5))
-    one = Guide(heads=[1]).loss(record, links).item()
+    assert GuidedAlignment().loss(record, links).item() == pytest.approx(-2 * math.log(0.5))
+    one = GuidedAlignment(heads=[1]).loss(record, links).item()
     assert one == pytest.approx(-(math.log(0.5) / 2 + math.log(0.5) / 2 + math.log(0.6)))
     with pytest.raises(RegardError, match="no layer 2"):
-        Guide(layer=2).loss(record, links)
+        GuidedAlignment(layer=2).loss(record, links)
 
 
 @pytest.mark.parametrize("keys", [{"weight": 0.0}, {"layer": 0}, {"heads": [0]}])
 def test_impossible_guides_are_refused(keys: dict) -> None:
     with pytest.raises(ValueError, match=r"must be above 0|counted from 1"):
-        Guide(**keys)
+        GuidedAlignment(**keys)
 
 
 # --- from files to what attention learns ---------------------------------------------------------------------------
@@ -71,8 +71,8 @@ def right(translator: Translator, folder: Path) -> float:
     for source, target in zip(*rows, strict=True):
         s, t = v.source.encode(source), v.target.encode(target)
         record = AttentionRecorder(("cross",))
-        translator.model.eval()(collate_pairs(RaggedRows.of([s]), RaggedRows.of([t]), v.source, v.target), record)
-        links = align(chosen(record.trace([0])["cross"], None, None), v.source.words(s), v.target.words(t))
+        translator.model.eval()(pairs(RaggedRows.of([s]), RaggedRows.of([t]), v.source, v.target), record)
+        links = align(select_heads(record.path([0])["cross"], None, None), v.source.words(s), v.target.words(t))
         hits += sum(source == target for source, target in links)
         total += len(links)
     return hits / total
@@ -115,7 +115,7 @@ def test_mistaken_files_are_named_by_line(tmp_path: Path, text: str, message: st
     (tmp_path / "links").write_text(text)
     rows = [TextRecord(1, ("a", "b")), TextRecord(2, ("c", "d"))]
     with pytest.raises(RegardError, match=message):
-        list(annotations.with_alignments(iter(rows), str(tmp_path / "links"), "text"))
+        list(annotations.beside(iter(rows), str(tmp_path / "links"), "text"))
 
 
 def test_links_outside_the_words_are_named_by_line(tmp_path: Path) -> None:

@@ -10,16 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from regard.models.texts import TextBatch
 
 import regard
 from regard import recipe as recipes
 from regard.decoding import Beam, Greedy, Sample
 from regard.errors import RegardError
 from regard.examples.preparing import read_documents
-from regard.examples.windows import Reach
-from regard.models.batch import TextBatch
-from regard.predict.generation import Writer
-from regard.run import train_recipe
+from regard.examples.windows import SlidingWindow
+from regard.predict.generation import TextGenerator
+from regard.predict.options import SearchOptions
+from regard.run import train
 from regard.tasks.language_modelling import LanguageModellingTask
 from tests.tasks import lm_toy
 
@@ -33,13 +34,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(folder: Path) -> Path:
-    train_recipe(recipes.load_recipe(lm_toy.recipe(folder, steps=60)), folder / "run", "cpu")
+    train(recipes.load_recipe(lm_toy.recipe(folder, steps=60)), folder / "run", "cpu")
     return folder / "run"
 
 
 @pytest.fixture
-def writer(run: Path) -> Writer:
-    return regard.load(run, device="cpu")
+def writer(run: Path) -> TextGenerator:
+    return regard.load_recipe(run, device="cpu")
 
 
 def prepared(folder: Path, **keys: Any) -> LanguageModellingTask:
@@ -57,7 +58,7 @@ def blocks(task: LanguageModellingTask, seed: int, epoch: int) -> list[TextBatch
 
 def test_blocks_are_cut_side_by_side_from_a_random_place(folder: Path) -> None:
     task = prepared(folder)
-    flat = np.asarray(task.streams.flat)
+    flat = np.asarray(task.stream.flat)
     firsts = set()
     for epoch in range(4):
         batches = blocks(task, 1, epoch)
@@ -80,9 +81,9 @@ def test_corpora_have_weights(folder: Path) -> None:
     recipe = recipes.load_recipe(lm_toy.recipe(folder))
     corpora = [replace(recipe.data.train[0], weight=w) for w in (1.0, 2.5)]
     recipe = replace(recipe, data=replace(recipe.data, train=corpora))
-    streams = recipe.task.prepare(recipe, None, lambda *a: None).streams  # type: ignore[attr-defined]
-    (begin, middle), (_, end) = streams.parts
-    starts = streams.starts(1, 0)
+    stream = recipe.task.prepare(recipe, None, lambda *a: None).stream  # type: ignore[attr-defined]
+    (begin, middle), (_, end) = stream.parts
+    starts = stream.block_starts(1, 0)
     once, more = ((starts < middle).sum(), (starts >= middle).sum())
     assert begin == 0
     assert end == 2 * middle
@@ -96,7 +97,7 @@ def test_documents_do_not_see_each_other(folder: Path) -> None:
     batch = next(b for b in blocks(kept, 1, 0) if b.document is not None)
     torch.manual_seed(0)
     model = kept.build_model().double().eval()
-    bos = kept.running.tokenizer.bos
+    bos = kept.encoder.tokenizer.bos
     row = next(n for n in range(len(batch.ids)) if (batch.ids[n, 1:-1] == bos).any())
     logits = model(batch).view(*batch.ids.shape, -1)[row]
     edges = [0, *(batch.ids[row, 1:] == bos).nonzero()[:, 0].add(1).tolist(), batch.ids.shape[1]]
@@ -105,8 +106,8 @@ def test_documents_do_not_see_each_other(folder: Path) -> None:
         expected = model(TextBatch(alone, label_positions=torch.arange(end - begin)))
         torch.testing.assert_close(logits[begin:end], expected)
     assert all(b.document is None for b in blocks(marked, 1, 0))
-    assert marked.fixed(model, batch) is None  # shapes, and what is hidden, come again only without documents
-    assert marked.fixed(model, blocks(marked, 1, 0)[0]) is not None
+    assert marked.static_batch(model, batch) is None  # shapes, and what is hidden, come again only without documents
+    assert marked.static_batch(model, blocks(marked, 1, 0)[0]) is not None
 
 
 def test_too_little_text(folder: Path, tmp_path: Path) -> None:
@@ -123,7 +124,7 @@ def test_a_corpus_shorter_than_a_block_is_named(folder: Path, tmp_path: Path) ->
     recipe = replace(recipe, data=replace(recipe.data, train=corpora))
     task: Any = recipe.task.prepare(recipe, None, lambda *a: None)
     assert f"{tmp_path / 'few.txt'}: shorter than a block of task.length=16, and not learned from" in task.report()
-    assert task.streams.starts(1, 0).max() < task.streams.parts[0][1]
+    assert task.stream.block_starts(1, 0).max() < task.stream.parts[0][1]
 
 
 def test_states_of_another_number_of_rows_are_left(tmp_path: Path) -> None:
@@ -155,12 +156,12 @@ def test_measures_are_those_of_the_definition(folder: Path, text: Any, form: str
     task = prepared(folder, text=text, documents=form, boundaries="kept")
     torch.manual_seed(0)
     model = task.build_model().eval()
-    found = task.measure(model, "valid")
+    found = task.evaluate(model)
     lines = (folder / "valid.txt").read_text().splitlines()
     said = lines if form == "file" else [line for line in lines if line]
     assert found["words"] == sum(len(line.split()) + 1 for line in said)
     assert found["characters"] == sum(len(line) + 1 for line in said)
-    scored = task.writer(model).score(read_documents(task.recipe.data.valid, form))  # type: ignore[arg-type]
+    scored = task.generator(model).score(read_documents(task.recipe.data.valid, form))  # type: ignore[arg-type]
     nll, tokens = -sum(s for s, _ in scored), sum(n for _, n in scored)
     values = {name: entry["value"] for name, entry in found["metrics"].items()}
     assert found["tokens"] == tokens
@@ -177,29 +178,31 @@ def test_documents_that_only_a_mark_parts_are_measured_as_one_text(folder: Path)
     kept, marked = (prepared(folder, boundaries=b) for b in ("kept", "marked"))
     torch.manual_seed(0)
     model = kept.build_model()
-    one, other = (task.measure(model, "valid") for task in (kept, marked))
+    one, other = (task.evaluate(model) for task in (kept, marked))
     assert one["tokens"] == other["tokens"]  # the mark itself is not text
     assert one["metrics"]["loss"]["value"] != other["metrics"]["loss"]["value"]
 
 
-def test_the_command_measures_as_it_is_told(run: Path, writer: Writer) -> None:
+def test_the_command_measures_as_it_is_told(run: Path, writer: TextGenerator) -> None:
     task = writer.recipe.task
     reports = [task.evaluate(writer, None, given) for given in ({}, {"stride": 4}, {"context": 32, "stride": 8})]
     assert [(r["context"], r["stride"]) for r in reports] == [(16, 16), (16, 4), (32, 8)]
     assert len({r["metrics"]["loss"]["value"] for r in reports}) == 3
-    with pytest.raises(RegardError, match="--context is 40, but the model can tell only 32 places apart"):
+    with pytest.raises(RegardError, match="--context is 40, but the model can tell only 32 label_positions apart"):
         task.evaluate(writer, None, {"context": 40})
     with pytest.raises(RegardError, match="--stride must be from 1 to the context of 16, not 17"):
         task.evaluate(writer, None, {"stride": 17})
     saved = json.loads((run / "results.json").read_text())
     assert saved["valid"]["metrics"]["loss"]["value"] == pytest.approx(reports[0]["metrics"]["loss"]["value"])
-    assert saved["valid"]["metrics"]["loss"]["value"] < math.log(writer.running.size) - 1  # it has learned something
+    assert (
+        saved["valid"]["metrics"]["loss"]["value"] < math.log(writer.document_encoder.size) - 1
+    )  # it has learned something
 
 
 # --- writing -------------------------------------------------------------------------------------------------------
 
 
-def test_greedy_and_a_beam_of_one_write_the_same(writer: Writer) -> None:
+def test_greedy_and_a_beam_of_one_write_the_same(writer: TextGenerator) -> None:
     (greedy,) = writer.generate("the c", decoding=Greedy(), max_tokens=8)
     (beam,) = writer.generate("the c", decoding=Beam(size=1), max_tokens=8)
     assert greedy.text == beam.text
@@ -207,7 +210,7 @@ def test_greedy_and_a_beam_of_one_write_the_same(writer: Writer) -> None:
     assert [b.log_probability for b in best] == sorted((b.log_probability for b in best), reverse=True)
 
 
-def test_pieces_of_the_stream_are_the_text(writer: Writer) -> None:
+def test_pieces_of_the_stream_are_the_text(writer: TextGenerator) -> None:
     sampling = Sample(seed=5)
     texts = [w.text for w in writer.generate("the", 3, sampling, max_tokens=60)]  # past the context
     pieces: dict[int, str] = {0: "", 1: "", 2: ""}
@@ -218,23 +221,23 @@ def test_pieces_of_the_stream_are_the_text(writer: Writer) -> None:
     assert texts == [w.text for w in writer.generate("the", 3, sampling, max_tokens=60)]
 
 
-def test_log_probabilities_are_those_of_the_text(writer: Writer) -> None:
+def test_log_probabilities_are_those_of_the_text(writer: TextGenerator) -> None:
     whole = writer.generate("", 1, Sample(seed=2), max_tokens=10, stop=["\x01"])[0]
-    tokens = [writer.tokenizer.bos, *whole.tokens] + [writer.running.end] * (whole.ended == "end")
+    tokens = [writer.tokenizer.bos, *whole.tokens] + [writer.document_encoder.end] * (whole.ended == "end")
     batch = TextBatch(torch.tensor([tokens[:-1]]), label_positions=torch.arange(len(tokens) - 1))
     logp = torch.log_softmax(writer.model(batch), -1)
     expected = logp.gather(1, torch.tensor(tokens[1:])[:, None]).sum().item()
     assert whole.log_probability == pytest.approx(expected, abs=1e-4)
 
 
-def test_stop_strings_end_it(writer: Writer) -> None:
+def test_stop_strings_end_it(writer: TextGenerator) -> None:
     plain = writer.generate("the cat", decoding=Sample(seed=4), max_tokens=30)[0].text
     letter = next(c for c in plain[2:] if c not in plain[:2])
     (cut,) = writer.generate("the cat", decoding=Sample(seed=4), max_tokens=30, stop=["never", letter])
     assert (cut.text, cut.ended) == (plain[: plain.index(letter)], "stop")
 
 
-def test_a_prompt_longer_than_the_context(writer: Writer) -> None:
+def test_a_prompt_longer_than_the_context(writer: TextGenerator) -> None:
     said: list[str] = []
     long = "the cat sat on a mat"
     (kept,) = writer.generate(long, decoding=Greedy(), max_tokens=5, warn=said.append)
@@ -251,19 +254,19 @@ def test_a_prompt_longer_than_the_context(writer: Writer) -> None:
         writer.generate(long, decoding=Greedy(), max_tokens=1)
 
 
-def test_the_search_by_keywords(writer: Writer) -> None:
+def test_the_search_by_keywords(writer: TextGenerator) -> None:
     drawn = Sample(temperature=0.7, top_p=0.9, seed=3)
     (wanted,) = writer.generate("the", decoding=drawn, max_tokens=9)
     assert writer.generate("the", temperature=0.7, top_p=0.9, seed=3, max_tokens=9) == [wanted]
     assert "".join(p.text for p in writer.stream("the", decoding=drawn, top_p=0.9, max_tokens=9)) == wanted.text
-    assert writer.search(greedy=True) == Greedy()
-    assert writer.search(Sample(top_k=5), temperature=0.7) == Sample(top_k=5, temperature=0.7)
+    assert SearchOptions(greedy=True).decoding_config(Sample()) == Greedy()
+    assert SearchOptions(temperature=0.7).decoding_config(Sample(top_k=5)) == Sample(top_k=5, temperature=0.7)
     assert len(writer.generate("the", 2, beam=2, max_tokens=4)) == 2
     with pytest.raises(RegardError, match=r"generate has no option temprature; did you mean temperature\?"):
         writer.generate("the", temprature=0.7)
 
 
-def test_what_cannot_be_written(writer: Writer) -> None:
+def test_what_cannot_be_written(writer: TextGenerator) -> None:
     with pytest.raises(RegardError, match="greedy search writes one text, not 2"):
         writer.generate("a", 2, Greedy())
     with pytest.raises(RegardError, match="a beam of 2 has no 3 best"):
@@ -288,7 +291,7 @@ def test_what_cannot_be_written(writer: Writer) -> None:
         writer.generate("the \udcff")
 
 
-def test_words_of_a_prompt_that_nobody_taught_are_told(writer: Writer) -> None:
+def test_words_of_a_prompt_that_nobody_taught_are_told(writer: TextGenerator) -> None:
     told: list[str] = []
     writer.generate("the 你 the 好", max_tokens=2, warn=told.append)
     assert told == ["unknown to this model: 2 of the prompt's 12 tokens"]
@@ -296,7 +299,7 @@ def test_words_of_a_prompt_that_nobody_taught_are_told(writer: Writer) -> None:
         writer.generate("the 你", max_tokens=2)
 
 
-def test_scores_of_texts(writer: Writer) -> None:
+def test_scores_of_texts(writer: TextGenerator) -> None:
     """A text alone and among others; windows do not change a text that fits into one."""
     texts = ["a cat", "the dog ran\non a mat", ""]
     together = writer.score(texts)
@@ -305,4 +308,4 @@ def test_scores_of_texts(writer: Writer) -> None:
         assert score == pytest.approx(alone, rel=1e-5)
         assert tokens == count
     assert [n for _, n in together] == [7, 22, 2]  # characters, the end of the last line, and of the document
-    assert writer.score(["a cat"], Reach(16, 2))[0][0] == pytest.approx(together[0][0], rel=1e-5)
+    assert writer.score(["a cat"], SlidingWindow(16, 2))[0][0] == pytest.approx(together[0][0], rel=1e-5)

@@ -17,7 +17,7 @@ from regard.io.tensors import read_tensors
 from regard.models.batch import TextBatch
 from regard.nn import dispatch
 from regard.run import train_recipe
-from regard.tasks.mlm_metrics import guesses
+from regard.tasks.mlm_metrics import count_predictions
 from regard.tasks.pretraining import PretrainingTask
 from tests.tasks import bert_toy
 
@@ -45,7 +45,7 @@ def batches(task: PretrainingTask, seed: int = 1, epoch: int = 0) -> list[TextBa
 @pytest.mark.parametrize("examples", ["pairs", "single"])
 def test_rows_are_framed_and_padded_to_one_length(folder: Path, examples: str) -> None:
     task = prepared(folder, examples=examples)
-    t = task.reader.tokenizer
+    t = task.encoder.tokenizer
     for batch in batches(task):
         whole = batch.ids.clone().flatten()
         whole[batch.label_positions] = batch.labels
@@ -85,7 +85,7 @@ def test_an_epoch_is_a_function_of_seed_and_epoch(folder: Path) -> None:
 
 def told_pairs(task: PretrainingTask, seed: int, epoch: int) -> list[Any]:
     examples = task.view(seed, epoch).examples
-    return [examples.span.tolist(), examples.apart.tolist()]
+    return [examples.span.tolist(), examples.is_random_next.tolist()]
 
 
 def test_targets_are_the_masked_places(folder: Path) -> None:
@@ -107,11 +107,11 @@ def test_half_of_the_pairs_follow(folder: Path) -> None:
 
 def test_words_that_were_left_out_are_unknown_and_headings_are_gone(tmp_path: Path) -> None:
     article = "\n = Cats = \n\n The <unk> cat sat . It purrs . \n\n = = Milk = = \n\n A cat . \n"
-    for name in ("train", "valid"):
+    for name in ("train_recipe", "valid"):
         (tmp_path / f"{name}.txt").write_text(article * 3, encoding="utf-8")
     recipe = recipes.load_recipe(bert_toy.recipe(tmp_path, documents="article"), ["text.size=27"])
     task = recipe.task.prepare(recipe, None, lambda *a: None)
-    t = task.reader.tokenizer  # type: ignore[attr-defined]
+    t = task.encoder.tokenizer  # type: ignore[attr-defined]
     first = task.prepared.columns["text"][0].tolist()  # type: ignore[attr-defined]
     assert t.tokens(first).count("[UNK]") == 1
     assert t.decode([i for i in first if i != t.eos]) == "the <unk> cat sat . it purrs . a cat ."
@@ -136,16 +136,13 @@ def test_without_pairs_there_is_no_pooler(folder: Path) -> None:
 def test_the_fixed_form_has_one_shape_and_the_same_loss(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task = prepared(folder)
     model = task.build_model().double().eval()
-    assert task.fixed(model, batches(task)[0]) is None  # on a CPU nothing is recorded
+    assert task.static_batch(model, batches(task)[0]) is None  # on a CPU nothing is recorded
     monkeypatch.setattr(dispatch, "usable", lambda x: True)
     full = [b for b in batches(task) if len(b.ids) == 8]
-    fixed = [task.fixed(model, b) for b in full]
+    fixed = [task.static_batch(model, b) for b in full]
     monkeypatch.undo()
     shapes = {
-        tuple(
-            None if v is None else tuple(v.shape)
-            for v in (f.ids, f.real, f.labels, f.label_positions, f.segments, f.classes)
-        )
+        tuple(None if v is None else tuple(v.shape) for v in (f.ids, f.real, f.labels, f.label_positions, f.segments, f.classes))
         for f in fixed
         if f is not None
     }
@@ -173,7 +170,7 @@ def test_it_learns_both(tmp_path: Path) -> None:
     assert values["masked_loss"] < np.log(13) - 0.8  # of twelve words and a full stop
     assert values["next_accuracy"] > 75
     assert "sentences:rules-1" in found["metrics"]["masked_accuracy"]["signature"]
-    again = regard.load(tmp_path / "run", device="cpu")
+    again = regard.load_recipe(tmp_path / "run", device="cpu")
     assert again.recipe.task.evaluate(again, None, {})["metrics"] == found["metrics"]  # the masks are the seed's
 
 
@@ -215,12 +212,12 @@ class Known(torch.nn.Module):
 
 
 def test_measures_by_hand() -> None:
-    """Of five places two are right; word 1 is the most frequent, three of five; of two rows one is judged rightly."""
+    """Of five label_positions two are right; word 1 is the most frequent, three of five; of two rows one is judged rightly."""
     words = [[0.0, 2, 0, 0], [0, 0, 0, 3], [0, 0, 0, 0.5], [1, 0, 0, 0], [0, 0, 9, 0]]
     labels, classes = torch.tensor([1, 3, 1, 1, 3]), torch.tensor([0, 1])
     read = torch.tensor([[4, 4, 1, 4], [3, 0, 0, 0]])  # three gaps, of which two are right
     batch = TextBatch(read, labels=labels, label_positions=torch.arange(5), classes=classes)
-    found = guesses(Known(words, [[1.0, 0], [2, 0]]), [batch, batch], 4).metrics()  # type: ignore[arg-type]
+    found = count_predictions(Known(words, [[1.0, 0], [2, 0]]), [batch, batch], 4).metrics()  # type: ignore[arg-type]
     assert found["masked_accuracy"] == pytest.approx(40)
     assert found["gap_accuracy"] == pytest.approx(100 * 2 / 3)
     assert found["unigram_accuracy"] == pytest.approx(60)
@@ -230,7 +227,7 @@ def test_measures_by_hand() -> None:
     expected = F.cross_entropy(torch.tensor([[1.0, 0], [2, 0]]), classes)
     assert found["next_loss"] == pytest.approx(float(expected))
     assert found["loss"] == pytest.approx(found["masked_loss"] + found["next_loss"])
-    alone = guesses(Known(words, None), [batch], 4).metrics()  # type: ignore[arg-type]
+    alone = count_predictions(Known(words, None), [batch], 4).metrics()  # type: ignore[arg-type]
     assert set(alone) == {"loss", "masked_loss", "masked_accuracy", "gap_accuracy", "unigram_accuracy"}
     assert alone["loss"] == alone["masked_loss"]
 
@@ -258,7 +255,7 @@ def test_misfits_are_refused_before_any_file_is_read(folder: Path, overrides: li
 
 
 def test_documents_of_one_sentence(tmp_path: Path) -> None:
-    for name in ("train", "valid"):
+    for name in ("train_recipe", "valid"):
         (tmp_path / f"{name}.txt").write_text("A cat sat .\n\nA king sails .\n\n" * 9, encoding="utf-8")
     with pytest.raises(RegardError, match=r"every document is one sentence, .*task\.examples=single"):
         prepared_small(tmp_path)
@@ -278,10 +275,10 @@ def test_other_vocabularies_get_a_mask(folder: Path, text: str) -> None:
     size = {"wordpiece": ["text.size=50"], "unigram": ["text.size=37"]}.get(text, [])
     recipe = recipes.load_recipe(bert_toy.recipe(folder), [f"text={{kind: {text}}}", *size])
     task = recipe.task.prepare(recipe, None, lambda *a: None)
-    t = task.reader.tokenizer  # type: ignore[attr-defined]
+    t = task.encoder.tokenizer  # type: ignore[attr-defined]
     assert t.mask == 4
     assert (batches(task)[0].ids == t.mask).any()  # type: ignore[arg-type]
-    (row,) = task.reader.encode(["cat [MASK] mat"], {"[MASK]": t.mask})  # type: ignore[attr-defined]
+    (row,) = task.encoder.encode(["cat [MASK] mat"], {"[MASK]": t.mask})  # type: ignore[attr-defined]
     assert row.count(t.mask) == 1
 
 

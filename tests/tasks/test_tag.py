@@ -6,23 +6,25 @@ import random
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from regard.data.tagged_sentences import Scheme, TaggedSentence, tagged_sentences
 from safetensors.torch import load_file
 
 import regard
 from regard import recipe as recipes
 from regard.data.config import Corpus
-from regard.data.tagged import Scheme, TaggedSentence, tagged_sentences
 from regard.errors import RegardError
-from regard.examples.codec import Notes, Reading
-from regard.examples.features import windows
+from regard.examples.codec import ExampleCodec, Notes
+from regard.examples.windows import word_windows
 from regard.models.heads import IGNORE_INDEX
-from regard.tasks.tag import TagConfig, Tags
+from regard.predict.tagging import Tags
+from regard.tasks.tag import TagConfig
 from regard.text import from_bert
 from tests.parity.test_heads import write_vocabulary
 from tests.tasks import toys
@@ -91,7 +93,7 @@ def test_a_long_sentence_gets_the_tags_of_its_parts(run: Path) -> None:
     found = model.tag([words], said.append)[0]
     wanted = ["O", "B-PER", "I-PER", "B-LOC", "O"] * 30
     assert np.mean([a == b for a, b in zip(found.tags, wanted, strict=True)]) > 0.97
-    assert said == ["1 sentence is longer than task.length=16 and is read in windows (sentence 1)"]
+    assert said == ["sentences longer than task.length=16, read in windows: 1 (sentence 1)"]
     model.tag([words], said.append, before=4)
     assert said[1].endswith("(sentence 5)")
 
@@ -101,7 +103,7 @@ def test_a_long_sentence_gets_the_tags_of_its_parts(run: Path) -> None:
 
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=60), st.integers(6, 20), st.integers(0, 5))
 def test_windows_hold_every_word_and_fit(sizes: list[int], room: int, overlap: int) -> None:
-    found = list(windows(sizes, room, overlap))
+    found = list(word_windows(sizes, room, overlap))
     assert {n for begin, end in found for n in range(begin, end)} == set(range(len(sizes)))
     assert all(sum(sizes[begin:end]) <= room for begin, end in found)
     for (a, b), (c, d) in itertools.pairwise(found):
@@ -109,39 +111,39 @@ def test_windows_hold_every_word_and_fit(sizes: list[int], room: int, overlap: i
         assert sum(sizes[c:b]) <= overlap
 
 
-def reading(folder: Path, **keys: object) -> Reading:
+def codec(folder: Path, **keys: object) -> ExampleCodec[Any, Any, Any]:
     write_vocabulary(folder)
-    return Reading(TagConfig(**keys), from_bert(folder / "vocab.txt"), ["O", "B-X", "I-X"])  # type: ignore[arg-type]
+    return ExampleCodec(TagConfig(**keys), from_bert(folder / "vocab.txt"), ["O", "B-X", "I-X"])  # type: ignore[arg-type]
 
 
 def test_the_first_piece_carries_the_tag(tmp_path: Path) -> None:
     """As transformers' own tokenizer says which piece belongs to which word."""
     transformers = pytest.importorskip("transformers")
-    made = reading(tmp_path)
+    made = codec(tmp_path)
     words, tags = ["Cats", "\u200b", "dog", "ab,dogs", "?!"], ["B-X", "I-X", "O", "B-X", "O"]
-    (unit,) = made.units([TaggedSentence("here", words, tags)])
-    batch = made.collate([unit])
+    (feature,) = made.features([TaggedSentence("here", words, tags)])
+    batch = made.collate([feature])
     theirs = transformers.BertTokenizerFast(vocab=str(tmp_path / "vocab.txt"))
     kept = [word if word != "\u200b" else "[UNK]" for word in words]  # a word that is nothing must still have a place
     wanted = theirs([kept], is_split_into_words=True)
-    assert unit.rows[0].ids == wanted["input_ids"][0]
+    assert feature.rows[0].ids == wanted["input_ids"][0]
     numbers = wanted.word_ids(0)
     first = [n is not None and n != before for n, before in zip(numbers, [None, *numbers], strict=False)]
     learned = batch.classes[0, : len(numbers)]
     assert [c != IGNORE_INDEX for c in learned.tolist()] == first
     assert [made.labels[c] for c in learned.tolist() if c != IGNORE_INDEX] == tags
     assert (batch.classes[0, len(numbers) :] == IGNORE_INDEX).all()
-    assert made.settings.count(unit) == 5
+    assert made.settings.count_targets(feature) == 5
 
 
 def test_windows_are_merged_by_what_a_word_sees(tmp_path: Path) -> None:
-    made = reading(tmp_path, length=10, overlap=4)
+    made = codec(tmp_path, length=10, overlap=4)
     example = TaggedSentence("here", ["a"] * 12, [])
-    units = made.units([example])
-    assert [(u.part.begin, len(u.part.places)) for u in units] == [(0, 8), (4, 8)]
+    features = made.features([example])
+    assert [(u.window.begin, len(u.window.places)) for u in features] == [(0, 8), (4, 8)]
     scores = [np.zeros((16, 3)), np.zeros((16, 3))]
     scores[0][:, 1], scores[1][:, 2] = 5, 5  # the first window says B-X, the second I-X
-    said = made.settings.merge(example, units, scores, made)
+    said = made.settings.merge(example, features, scores, made)
     assert said.tags == ["B-X"] * 6 + ["I-X"] * 6  # words 4 to 7 are in both; each side has the nearer ones
 
 
@@ -198,7 +200,7 @@ def test_bad_sequences_are_told_with_their_line(tmp_path: Path, rows: list[str],
 def test_a_tag_that_training_never_saw(tmp_path: Path) -> None:
     (tmp_path / "train.conll").write_text("a B-X\nb O\n")
     (tmp_path / "valid.conll").write_text("a B-X\nb I-X\n\nc O\nd B-Y\n")
-    made = recipes.load_recipe(toys.recipe(tmp_path, {"kind": "tag", "overlap": 0}, ("train.conll", "valid.conll")))
+    made = recipes.load(toys.recipe(tmp_path, {"kind": "tag", "overlap": 0}, ("train.conll", "valid.conll")))
     with pytest.raises(RegardError, match=r"valid\.conll, line 5: the label 'B-Y' was never seen in training"):
         made.task.prepare(made, None, lambda *_: None)
 
@@ -213,16 +215,16 @@ def test_lines_of_json(tmp_path: Path) -> None:
     notes = Notes()
     examples = list(tagged_sentences(Corpus(path=str(tmp_path / "a.jsonl")), "plain"))
     write_vocabulary(tmp_path)
-    made = Reading(TagConfig(scheme="plain"), from_bert(tmp_path / "vocab.txt"), ["I-X", "O"])
-    assert len(made.units(examples, notes)) == 1
-    assert notes.sentences() == [f"1 sentence has no words and is left out ({tmp_path}/a.jsonl, line 2)"]
+    made = ExampleCodec(TagConfig(scheme="plain"), from_bert(tmp_path / "vocab.txt"), ["I-X", "O"])
+    assert len(made.features(examples, notes)) == 1
+    assert notes.messages() == [f"sentences without words, left out: 1 ({tmp_path}/a.jsonl, line 2)"]
 
 
 def test_plain_tags_have_no_entities(tmp_path: Path) -> None:
     made = toys.recipe(tmp_path, {"kind": "tag", "scheme": "plain", "overlap": 0}, ("a", "b"))
     with pytest.raises(RegardError, match=r"training\.goal: f1 counts entities"):
-        recipes.load_recipe(made)
-    assert recipes.load_recipe(made, ["training.goal=accuracy"]).training.goal == "accuracy"
+        recipes.load(made)
+    assert recipes.load(made, ["training.goal=accuracy"]).training.goal == "accuracy"
 
 
 def test_features_of_a_language_model_go_with_the_tagger(tmp_path: Path) -> None:

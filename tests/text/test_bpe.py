@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from regard.errors import RegardError
-from regard.text import Bpe, ByteBpe, from_gpt2, train
+from regard.text import Bpe, ByteBpe, from_gpt2, train_tokenizer
 from tests.text import corpus
 
 
@@ -43,7 +43,7 @@ def slow_merges(words: Counter, count: int) -> list[tuple[str, str]]:
 def test_the_papers_example():
     """low 5, lower 2, newest 6, widest 3: es, est, est</w>, lo, low, ... (ties may fall either way)."""
     text = ["low"] * 5 + ["lower"] * 2 + ["newest"] * 6 + ["widest"] * 3
-    tokenizer = train(Bpe(size=4 + 11 + 10), text)  # eleven characters with the end-of-word mark, ten merges
+    tokenizer = train_tokenizer(Bpe(size=4 + 11 + 10), text)  # eleven characters with the end-of-word mark, ten merges
     pieces = {"".join(pair).replace(" ", "</w>") for pair in merges(tokenizer)}
     assert {"es", "est</w>", "lo", "low", "newest</w>", "low</w>"} <= pieces
     assert tokenizer.tokens(tokenizer.encode("lowest newest")) == ["low", "est</w>", "newest</w>"]
@@ -52,7 +52,7 @@ def test_the_papers_example():
 def test_the_textbooks_example():
     """Jurafsky and Martin: low 5, lowest 2, newer 6, wider 3, new 2 gives er, er_, new, low, newer_, low_."""
     text = ["low"] * 5 + ["lowest"] * 2 + ["newer"] * 6 + ["wider"] * 3 + ["new"] * 2
-    tokenizer = train(Bpe(size=4 + 11 + 8), text)
+    tokenizer = train_tokenizer(Bpe(size=4 + 11 + 8), text)
     assert merges(tokenizer)[:2] == [("e", "r"), ("er", " ")]
     assert {"er ", "new", "low", "newer ", "low "} <= {a + b for a, b in merges(tokenizer)}
     assert tokenizer.tokens(tokenizer.encode("lower newer")) == ["low", "er</w>", "newer</w>"]
@@ -64,34 +64,34 @@ def test_trainer_equals_the_obvious_one(seed):
     words = ["".join(draw.choice("abcd") for _ in range(draw.randrange(1, 7))) for _ in range(120)]
     expected = slow_merges(Counter(word + " " for word in words), 30)
     size = 4 + 5 + len(expected)
-    assert merges(train(Bpe(size=size), words)) == expected
+    assert merges(train_tokenizer(Bpe(size=size), words)) == expected
 
 
 def test_stops_at_frequency_one_and_says_how_many_fit():
     words = ["abab", "ab", "cd"]  # (a, b) is seen three times, ("ab", " ") twice, everything else once
     with pytest.raises(RegardError, match=r"at most 11 pieces; write text\.size=11 or less"):
-        train(Bpe(size=12), words)
-    assert [a + b for a, b in merges(train(Bpe(size=11), words))] == ["ab", "ab "]
+        train_tokenizer(Bpe(size=12), words)
+    assert [a + b for a, b in merges(train_tokenizer(Bpe(size=11), words))] == ["ab", "ab "]
 
 
 def test_too_many_characters_for_the_size():
     with pytest.raises(RegardError, match=r"write text\.size=31 or more, or text\.kind=byte_bpe"):
-        train(Bpe(size=10), ["abcdefghijklmnopqrstuvwxyz"] * 2)
+        train_tokenizer(Bpe(size=10), ["abcdefghijklmnopqrstuvwxyz"] * 2)
 
 
 def test_a_known_character_is_known_at_the_end_of_a_word_too():
-    tokenizer = train(Bpe(size=10), ["xa xa ya ya"])  # x and y only begin words here
+    tokenizer = train_tokenizer(Bpe(size=10), ["xa xa ya ya"])  # x and y only begin words here
     assert tokenizer.unk not in tokenizer.encode("ax ay")
     assert tokenizer.decode(tokenizer.encode("ax ay")) == "ax ay"
 
 
 def test_unknown_characters_keep_the_words_apart():
-    tokenizer = train(Bpe(size=40), corpus.ENGLISH)
+    tokenizer = train_tokenizer(Bpe(size=40), corpus.ENGLISH)
     assert tokenizer.decode(tokenizer.encode("a ☃ dog☃ in")) == "a <unk> dog<unk> in"
 
 
 def test_bytes_round_trip_anything():
-    tokenizer = train(ByteBpe(size=300), corpus.ENGLISH)
+    tokenizer = train_tokenizer(ByteBpe(size=300), corpus.ENGLISH)
     for text in ("  two  spaces ", "我爱中国 ☃\n\ttab", "\x00nul", "e\u0301"):
         assert tokenizer.decode(tokenizer.encode(text)) == text
     assert len(tokenizer.encode("☃")) == 3  # as many as UTF-8 bytes

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from regard.errors import RegardError
-from regard.text import Tokenizer, train
+from regard.text import Tokenizer, train_tokenizer
 from regard.text.config import Marian
-from regard.text.marian import Marks, from_folder, from_marian, read_table
+from regard.text.marian import MarianSpecials, from_folder, from_marian, read_id_table
 from tests.interop.opus import LINES, make_tokenizer
 
 transformers = pytest.importorskip("transformers")
@@ -67,7 +67,7 @@ def test_one_file_keeps_it_whole(folder: Path, tmp_path: Path) -> None:
 
 def test_a_recipe_may_name_the_folder(folder: Path) -> None:
     config = Marian(path=str(folder))
-    source, target = (train(config, [], side=side) for side in ("source", "target"))
+    source, target = (train_tokenizer(config, [], side=side) for side in ("source", "target"))
     assert source.size == target.size
     assert source.encode("The letters") != target.encode("The letters")
 
@@ -88,11 +88,11 @@ def test_tables_that_are_none(folder: Path, tmp_path: Path) -> None:
     ):
         table.write_text(text)
         with pytest.raises(RegardError, match=said):
-            read_table(table)
+            read_id_table(table)
     with pytest.raises(RegardError, match="has no <unk>"):
-        from_marian(folder / "source.spm", {"a": 0}, Marks(0, 0, 0))
+        from_marian(folder / "source.spm", {"a": 0}, MarianSpecials(0, 0, 0))
     with pytest.raises(RegardError, match="outside the table"):
-        from_marian(folder / "source.spm", {"<unk>": 0}, Marks(3, 0, 0))
+        from_marian(folder / "source.spm", {"<unk>": 0}, MarianSpecials(3, 0, 0))
     (tmp_path / "vocab.json").write_text(json.dumps({"a": 0}))
     with pytest.raises(RegardError, match="<pad> and </s>"):
         from_folder(tmp_path, "source", "en")

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from regard.errors import RegardError
-from regard.text import Bpe, ByteBpe, Sampler, Unigram, Word, train
+from regard.text import Bpe, ByteBpe, Sampler, Unigram, Word, train_tokenizer
 from tests.text import corpus
 
 LINES = corpus.ENGLISH + corpus.GERMAN + corpus.invented(200, seed=1)
-BPE = train(Bpe(size=150, dropout=0.3), LINES)
-BYTES = train(ByteBpe(size=330, dropout=0.3), LINES)
-UNIGRAM = train(Unigram(size=150, alpha=0.5), LINES)
+BPE = train_tokenizer(Bpe(size=150, dropout=0.3), LINES)
+BYTES = train_tokenizer(ByteBpe(size=330, dropout=0.3), LINES)
+UNIGRAM = train_tokenizer(Unigram(size=150, alpha=0.5), LINES)
 
 
 def dropout_probabilities(word, ranks, p):
@@ -135,14 +135,14 @@ def test_a_words_variants_do_not_depend_on_the_corpus():
 
 def test_kinds_that_cannot_sample():
     with pytest.raises(RegardError, match="word vocabulary cannot sample"):
-        train(Word(), LINES).sampler()
+        train_tokenizer(Word(), LINES).sampler()
     with pytest.raises(RegardError, match="dropout belongs to bpe"):
         Sampler(UNIGRAM, dropout=0.1)
 
 
 def test_an_epoch_of_multi30k():
     sides = {side: corpus.real_lines(f"multi30k/train.{side}.gz") for side in ("en", "de")}
-    tokenizer = train(Bpe(size=10_000, dropout=0.1), sides)
+    tokenizer = train_tokenizer(Bpe(size=10_000, dropout=0.1), sides)
     sampler = tokenizer.sampler()
     prepared = sampler.prepare(sides["en"] + sides["de"])
     sampler.encode_ragged(prepared, seed=1, epoch=0)

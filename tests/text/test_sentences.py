@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.text.sentences import SPLITTERS, by_rules
+from regard.text.sentences import SPLITTERS, split_sentences
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from regard.text.sentences import SPLITTERS, by_rules
     ids=lambda s: s[0],
 )
 def test_latin_script_as_people_write_it(sentences: list[str]) -> None:
-    assert by_rules(" ".join(sentences)) == sentences
+    assert split_sentences(" ".join(sentences)) == sentences
 
 
 def test_text_whose_tokens_stand_apart() -> None:
@@ -33,23 +33,23 @@ def test_text_whose_tokens_stand_apart() -> None:
         "Then he left U.S. soil .",
         '" What ? " she asked .',
     ]
-    assert by_rules(" " + " ".join(sentences) + " ") == sentences
+    assert split_sentences(" " + " ".join(sentences) + " ") == sentences
 
 
 def test_chinese() -> None:
     sentences = ["他说：“你好。”", "然后走了。", "真的吗？！", "气温是3.5度。", "好"]
-    assert by_rules("".join(sentences)) == sentences
-    assert by_rules("他走了。Then he slept. 我醒了！") == ["他走了。", "Then he slept.", "我醒了！"]
+    assert split_sentences("".join(sentences)) == sentences
+    assert split_sentences("他走了。Then he slept. 我醒了！") == ["他走了。", "Then he slept.", "我醒了！"]
 
 
 def test_nothing_is_a_sentence_of_nothing() -> None:
-    assert by_rules("") == by_rules(" \t ") == []
-    assert by_rules("...") == ["..."]
+    assert split_sentences("") == split_sentences(" \t ") == []
+    assert split_sentences("...") == ["..."]
     assert SPLITTERS["lines"](" One. Two. ") == ["One. Two."]
 
 
 @given(st.text(alphabet="aB .!?。”\"'()1…我", max_size=60))
 def test_no_character_is_lost_or_moved(line: str) -> None:
-    found = by_rules(line)
+    found = split_sentences(line)
     assert "".join("".join(found).split()) == "".join(line.split())
     assert all(sentence == sentence.strip() and sentence for sentence in found)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.errors import RegardError
-from regard.text import Bpe, ByteBpe, Char, Tokenizer, Unigram, Word, WordPiece, train
+from regard.text import Bpe, ByteBpe, Char, Tokenizer, Unigram, Word, WordPiece, train_tokenizer
 from tests.text import corpus
 
 TEXT = corpus.ENGLISH + corpus.GERMAN + corpus.CHINESE + corpus.invented(200, seed=1)
@@ -22,7 +22,7 @@ CONFIGS = {
     "wordpiece": WordPiece(size=150),
     "unigram": Unigram(size=150),
 }
-TOKENIZERS = {name: train(config, TEXT) for name, config in CONFIGS.items()}
+TOKENIZERS = {name: train_tokenizer(config, TEXT) for name, config in CONFIGS.items()}
 every_kind = pytest.mark.parametrize("kind", CONFIGS)
 alphabet = st.sampled_from("".join(sorted(set("".join(TEXT)))) + "    \t\n")
 known_text = st.text(alphabet, max_size=60)
@@ -68,7 +68,7 @@ def test_special_token_text_is_only_text(kind):
     names = ["<pad>", "<unk>", "<s>", "</s>", "x</s>y", " <pad> ", "</w>", "a</w>b"]
     texts = [*names * 5, *TEXT]
     sizes = {"bpe": 160, "byte_bpe": 330, "wordpiece": 160, "unigram": 100}
-    tokenizer = train(type(CONFIGS[kind])(**({"size": sizes[kind]} if kind in sizes else {})), texts)
+    tokenizer = train_tokenizer(type(CONFIGS[kind])(**({"size": sizes[kind]} if kind in sizes else {})), texts)
     for name in names:
         ids = tokenizer.encode(f"A {name} dog")
         assert not {0, 2, 3} & set(ids)
@@ -105,12 +105,12 @@ def test_a_very_long_line_is_no_trouble(kind, text):
 @every_kind
 def test_training_with_a_very_long_line_is_no_trouble(kind):
     start = time.perf_counter()
-    train(CONFIGS[kind], [*TEXT, "ab" * 50_000, "我爱" * 50_000])
+    train_tokenizer(CONFIGS[kind], [*TEXT, "ab" * 50_000, "我爱" * 50_000])
     assert time.perf_counter() - start < 120
 
 
 def test_nul_is_a_character():
-    tokenizer = train(Bpe(size=11), ["a\0b a\0b"])
+    tokenizer = train_tokenizer(Bpe(size=11), ["a\0b a\0b"])
     assert tokenizer.decode(tokenizer.encode("a\0b")) == "a\0b"
 
 
@@ -143,9 +143,9 @@ def test_padding_by_hand():
 
 def test_normal_forms_case_and_moses():
     decomposed = "Cafe\u0301 ﬁn"
-    assert train(Char(normalise="nfc"), [decomposed]).normalise(decomposed) == "Café ﬁn"
-    assert train(Char(normalise="nfkc", lower=True), [decomposed]).normalise(decomposed) == "café fin"
-    tokenizer = train(Bpe(size=120, moses=True, lower=True), {"en": corpus.ENGLISH, "de": corpus.GERMAN})
+    assert train_tokenizer(Char(normalise="nfc"), [decomposed]).normalise(decomposed) == "Café ﬁn"
+    assert train_tokenizer(Char(normalise="nfkc", lower=True), [decomposed]).normalise(decomposed) == "café fin"
+    tokenizer = train_tokenizer(Bpe(size=120, moses=True, lower=True), {"en": corpus.ENGLISH, "de": corpus.GERMAN})
     ids = tokenizer.encode("The man's dog, walking!")
     assert tokenizer.decode(ids) == "the man 's dog , walking !"
     assert tokenizer.detokenise(tokenizer.decode(ids)) == "the man's dog, walking!"
@@ -155,7 +155,7 @@ def test_normal_forms_case_and_moses():
 
 
 def test_extra_special_tokens():
-    tokenizer = train(Bpe(size=150), TEXT, specials=["<mask>", "<cls>"])
+    tokenizer = train_tokenizer(Bpe(size=150), TEXT, specials=["<mask>", "<cls>"])
     assert tokenizer.mask == 4
     assert tokenizer.special["cls"] == 5
     assert tokenizer.tokens([4, 5]) == ["<mask>", "<cls>"]

@@ -10,8 +10,8 @@ import pytest
 
 from regard import config
 from regard.errors import RegardError
-from regard.text import Bpe, ByteBpe, Char, TextConfig, Unigram, Word, WordPiece, train
-from regard.text.training import sample
+from regard.text import Bpe, ByteBpe, Char, TextConfig, Unigram, Word, WordPiece, train_tokenizer
+from regard.text.training import sample_lines
 from tests.text import corpus
 
 CONFIGS = [Word(), Char(), Bpe(size=150), ByteBpe(size=320), WordPiece(size=150), Unigram(size=150)]
@@ -19,31 +19,31 @@ CONFIGS = [Word(), Char(), Bpe(size=150), ByteBpe(size=320), WordPiece(size=150)
 
 def test_everything_is_used_when_it_fits():
     lines = [f"line {i}" for i in range(100)]
-    kept, counts = sample(iter(lines), 100, 10_000)
+    kept, counts = sample_lines(iter(lines), 100, 10_000)
     assert kept == lines
     assert counts == {"lines_seen": 100, "bytes_seen": 690, "lines_used": 100, "bytes_used": 690}
 
 
 def test_limits_hold_and_the_order_stays():
     lines = [f"{i:04}" for i in range(5000)]
-    kept, counts = sample(lines, 50, 10**9)
+    kept, counts = sample_lines(lines, 50, 10**9)
     assert len(kept) == 50
     assert kept == sorted(kept)
-    kept, counts = sample(lines, 10**9, 403)  # four bytes each
+    kept, counts = sample_lines(lines, 10**9, 403)  # four bytes each
     assert (len(kept), counts["bytes_used"], counts["lines_seen"]) == (100, 400, 5000)
-    assert sample(lines, 50, 10**9) == sample(iter(lines), 50, 10**9)
-    assert sample(["é" * 10], 5, 19)[0] == []  # twenty bytes
+    assert sample_lines(lines, 50, 10**9) == sample_lines(iter(lines), 50, 10**9)
+    assert sample_lines(["é" * 10], 5, 19)[0] == []  # twenty bytes
 
 
 def test_the_sample_is_uniform():
     hits: Counter = Counter()
     for seed in range(400):
-        hits.update(int(line) // 20 for line in sample([str(i) for i in range(100)], 10, 10**9, seed)[0])
+        hits.update(int(line) // 20 for line in sample_lines([str(i) for i in range(100)], 10, 10**9, seed)[0])
     assert all(abs(hits[part] - 800) < 120 for part in range(5))  # 800 ± 4.7 standard deviations
 
 
 def test_the_record_is_kept():
-    tokenizer = train(Bpe(size=60, sample_lines=6), {"en": corpus.ENGLISH, "de": corpus.GERMAN})
+    tokenizer = train_tokenizer(Bpe(size=60, sample_lines=6), {"en": corpus.ENGLISH, "de": corpus.GERMAN})
     assert tokenizer.sample["lines_seen"] == 28
     assert tokenizer.sample["lines_used"] == 6
 
@@ -51,14 +51,14 @@ def test_the_record_is_kept():
 @pytest.mark.parametrize("choice", CONFIGS, ids=lambda c: c.kind)
 def test_training_twice_gives_the_same_file(choice):
     lines = corpus.ENGLISH + corpus.CHINESE + corpus.invented(200, seed=1)
-    assert train(choice, lines).dumps() == train(choice, lines).dumps()
+    assert train_tokenizer(choice, lines).dumps() == train_tokenizer(choice, lines).dumps()
 
 
 def test_another_process_gives_the_same_file():
     """Hash tables in `tokenizers` are ordered anew in every process."""
     code = (
-        "from tests.text.test_training import CONFIGS, corpus, train\n"
-        "print([train(c, corpus.invented(300, 1) + corpus.ENGLISH).fingerprint for c in CONFIGS])"
+        "from tests.text.test_training import CONFIGS, corpus, train_tokenizer\n"
+        "print([train_tokenizer(c, corpus.invented(300, 1) + corpus.ENGLISH).fingerprint for c in CONFIGS])"
     )
     root = Path(__file__).parents[2]
     environment = {**os.environ, "PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}"}
@@ -70,9 +70,9 @@ def test_another_process_gives_the_same_file():
 @pytest.mark.parametrize("kind", [Bpe, ByteBpe, WordPiece, Unigram])
 def test_a_size_the_text_does_not_allow(kind):
     with pytest.raises(RegardError, match=r"the text allows at most (\d+) pieces; write text\.size=\1 or less") as e:
-        train(kind(size=5000), corpus.ENGLISH)
+        train_tokenizer(kind(size=5000), corpus.ENGLISH)
     allowed = int(str(e.value).split("size=")[1].split()[0])
-    assert train(kind(size=allowed), corpus.ENGLISH).size == allowed
+    assert train_tokenizer(kind(size=allowed), corpus.ENGLISH).size == allowed
 
 
 @pytest.mark.parametrize("kind", [Bpe, WordPiece, Unigram])
@@ -80,16 +80,16 @@ def test_more_characters_than_pieces(kind):
     """The least size that is named works, and one less does not; Chinese has thousands of characters."""
     lines = ["".join(chr(0x4E00 + (7 * n + i) % 400) for i in range(20)) + f" {n}" for n in range(200)]
     with pytest.raises(RegardError, match=r"200 pieces are too few; write text\.size=(\d+) or more") as e:
-        train(kind(size=200), lines)
+        train_tokenizer(kind(size=200), lines)
     least = int(str(e.value).split("size=")[1].split()[0])
-    assert train(kind(size=least), lines).size == least
+    assert train_tokenizer(kind(size=least), lines).size == least
     with pytest.raises(RegardError, match=f"size={least} or more"):
-        train(kind(size=least - 1), lines)
+        train_tokenizer(kind(size=least - 1), lines)
 
 
 def test_no_text():
     with pytest.raises(RegardError, match="no text"):
-        train(Bpe(), ["", "  ", "\t"])
+        train_tokenizer(Bpe(), ["", "  ", "\t"])
 
 
 def test_configs_are_read_and_checked():

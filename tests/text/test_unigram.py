@@ -5,7 +5,7 @@ import random
 import pytest
 
 from regard.errors import RegardError
-from regard.text import SentencePiece, Tokenizer, Unigram, from_sentencepiece, train
+from regard.text import SentencePiece, Tokenizer, Unigram, from_sentencepiece, train_tokenizer
 from tests.text import corpus
 
 spm = pytest.importorskip("sentencepiece")
@@ -95,8 +95,8 @@ def test_config_loads_a_model_for_each_side(tmp_path):
     other.mkdir()
     path2, theirs2 = make_model(other, corpus.invented(600, seed=1), vocab_size=300)
     config = SentencePiece(path=str(path), target_path=str(path2), shared=False)
-    assert train(config, [], "en").encode("badine") == theirs.encode("badine")
-    assert train(config, [], "de", side="target").encode("badine") == theirs2.encode("badine")
+    assert train_tokenizer(config, [], "en").encode("badine") == theirs.encode("badine")
+    assert train_tokenizer(config, [], "de", side="target").encode("badine") == theirs2.encode("badine")
     with pytest.raises(ValueError, match="belong together"):
         SentencePiece(path=str(path), target_path=str(path2))
 
@@ -114,7 +114,7 @@ def test_files_that_are_no_models(tmp_path):
 def token_counts(folder, training, held_out, size):
     options = {"character_coverage": 1.0, "normalization_rule_name": "identity"}
     _, theirs = make_model(folder, training, vocab_size=size - 1, **options)  # sentencepiece has no <pad>
-    ours = train(Unigram(size=size), training)
+    ours = train_tokenizer(Unigram(size=size), training)
     return sum(map(len, ours.encode_batch(held_out))), sum(map(len, theirs.encode(held_out)))
 
 

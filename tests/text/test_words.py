@@ -3,12 +3,12 @@
 import pytest
 
 from regard.errors import RegardError
-from regard.text import Char, Word, WordPiece, from_bert, train
+from regard.text import Char, Word, WordPiece, from_bert, train_tokenizer
 from tests.text import corpus
 
 
 def test_words_by_frequency():
-    tokenizer = train(Word(size=7), ["the cat sat", "the dog sat", "the end"])
+    tokenizer = train_tokenizer(Word(size=7), ["the cat sat", "the dog sat", "the end"])
     # the 3, sat 2, then cat, dog, end once each: of equals the first in the alphabet
     assert [tokenizer.tokens([i])[0] for i in range(7)] == ["<pad>", "<unk>", "<s>", "</s>", "the", "sat", "cat"]
     assert tokenizer.encode("the dog sat") == [4, 1, 5]
@@ -16,12 +16,12 @@ def test_words_by_frequency():
 
 
 def test_rare_words_and_a_size_that_is_not_reached():
-    assert train(Word(size=1000), ["a a b"]).size == 6
-    assert train(Word(size=1000, min_frequency=2), ["a a b"]).size == 5
+    assert train_tokenizer(Word(size=1000), ["a a b"]).size == 6
+    assert train_tokenizer(Word(size=1000, min_frequency=2), ["a a b"]).size == 5
 
 
 def test_a_cjk_character_is_a_word():
-    tokenizer = train(Word(), corpus.CHINESE)
+    tokenizer = train_tokenizer(Word(), corpus.CHINESE)
     assert tokenizer.tokens(tokenizer.encode("我爱NLP")) == ["我", "爱", "NLP"]
     assert tokenizer.decode(tokenizer.encode("你好，世界")) == "你好，世界"
     assert tokenizer.decode(tokenizer.encode("我爱NLP")) == "我爱 NLP"
@@ -30,13 +30,13 @@ def test_a_cjk_character_is_a_word():
 
 def test_jieba_finds_longer_words():
     pytest.importorskip("jieba")
-    tokenizer = train(Word(segmenter="jieba"), corpus.CHINESE)
+    tokenizer = train_tokenizer(Word(segmenter="jieba"), corpus.CHINESE)
     assert tokenizer.tokens(tokenizer.encode("我爱中国")) == ["我", "爱", "中国"]
     assert tokenizer.decode(tokenizer.encode("我爱中国")) == "我爱中国"
 
 
 def test_characters():
-    tokenizer = train(Char(), ["ba a", "我爱中国"])
+    tokenizer = train_tokenizer(Char(), ["ba a", "我爱中国"])
     # a twice, then once each by code point: space, b, and the four of the second line
     assert [tokenizer.tokens([i])[0] for i in range(4, tokenizer.size)] == ["a", "▁", "b", "中", "国", "我", "爱"]
     assert tokenizer.encode("我爱中国") == [9, 10, 7, 8]
@@ -45,7 +45,7 @@ def test_characters():
 
 
 def test_wordpiece_is_greedy_from_the_left():
-    tokenizer = train(WordPiece(size=18), ["un able unable ables unables"] * 3)
+    tokenizer = train_tokenizer(WordPiece(size=18), ["un able unable ables unables"] * 3)
     pieces = tokenizer.tokens(tokenizer.encode("unables"))
     assert pieces[0] == "unables" or all(piece.startswith("##") for piece in pieces[1:])
     assert tokenizer.decode(tokenizer.encode("unable un")) == "unable un"

@@ -9,12 +9,12 @@ from regard.data.datasets import DATASETS
 from regard.data.download import download_set
 
 
-def describe() -> list[dict[str, Any]]:
+def catalog_rows() -> list[dict[str, Any]]:
     """Every set of the catalog, and where it is on this machine."""
     rows = []
     for entry in DATASETS.values():
         folder = set_folder(entry)
-        found = "built in" if entry.layout == "embedded" else str(folder) if folder else None
+        location = "built in" if entry.layout == "embedded" else str(folder) if folder else None
         rows.append(
             {
                 "name": entry.name,
@@ -26,14 +26,14 @@ def describe() -> list[dict[str, Any]]:
                 "home": entry.homepage,
                 "get": bool(entry.downloads),
                 "note": entry.manual,
-                "found": found,
+                "found": location,
             }
         )
     return rows
 
 
 def list_sets(json: bool = False) -> None:
-    rows = describe()
+    rows = catalog_rows()
     if json:
         print(json_module.dumps(rows, ensure_ascii=False, indent=1))
         return
@@ -52,8 +52,10 @@ def list_sets(json: bool = False) -> None:
     print("get: regard data get NAME; by hand, terms and addresses: regard data list --json")
 
 
-def _where(found: str) -> str:
-    return "built in" if found == "built in" else "in the cache" if found.startswith(str(cache_root())) else "found"
+def _where(location: str) -> str:
+    if location == "built in":
+        return location
+    return "in the cache" if location.startswith(str(cache_root())) else "found"
 
 
 def get(name: str, json: bool = False) -> None:

@@ -1,51 +1,51 @@
-"""`regard fill`: a line with gaps in, the likeliest words for each gap out."""
+"""`regard fill`: a line with [MASK] in, the likeliest words for each mask out."""
 
 import json
 from pathlib import Path
 
 from regard.api import load_as
-from regard.cli.streams import chunks, reading, separate, warn, writing
-from regard.predict.filling import MASK, Filler, Guess
+from regard.cli.streams import batched_lines, check_distinct_files, input_lines, open_output, warn
+from regard.predict.filling import MASK, MaskFiller, MaskPrediction
 
-NAMED = 5  # lines that are left empty and told of one by one
+NAMED = 5  # lines without predictions that are reported one by one
 
 
 def fill(
     run: Path, source: Path | None, output: Path | None, top: int, batch_tokens: int, device: str, as_json: bool
 ) -> None:
-    separate([output], [source])
-    filler = load_as(Filler, run, device, "fill")
-    start, without, apart = 0, 0, 0
+    check_distinct_files([output], [source])
+    filler = load_as(MaskFiller, run, device, "fill")
+    done, without, apart = 0, 0, 0
 
-    def tell(sentence: str) -> None:
+    def warn_apart(sentence: str) -> None:
         nonlocal apart
         apart += 1
         if apart <= NAMED:
             warn(sentence)
 
-    with reading(source) as lines, writing(output) as out:
-        for chunk in chunks(lines, lines.soon):
-            for number, (line, gaps) in enumerate(
-                zip(chunk, filler.fill(chunk, top, batch_tokens, start, tell), strict=True), start + 1
-            ):
-                out.write(_json(number, line, gaps) if as_json else f"{_line(gaps)}\n")
+    lines = input_lines(source)
+    with open_output(output) as out:
+        for batch in batched_lines(lines, lines.ready):
+            predictions = filler.fill(batch, top, batch_tokens, done, warn_apart)
+            for number, (line, masks) in enumerate(zip(batch, predictions, strict=True), done + 1):
+                out.write(_json_line(number, line, masks) if as_json else f"{_text_line(masks)}\n")
                 if MASK not in line and line.strip():
                     without += 1
                     if without <= NAMED:
                         warn(f"line {number} has no {MASK}: there is nothing to fill")
             out.flush()
-            start += len(chunk)
+            done += len(batch)
     if without > NAMED:
         warn(f"{without:,} lines had no {MASK}")
     if apart > NAMED:
         warn(f"{apart:,} lines had gaps too far apart")
 
 
-def _line(gaps: list[list[Guess]]) -> str:
-    """Words and probabilities in turn; a tab between gaps."""
-    return "\t".join(" ".join(f"{guess.word} {guess.probability:.4f}" for guess in gap) for gap in gaps)
+def _text_line(masks: list[list[MaskPrediction]]) -> str:
+    """Words and probabilities in turn; a tab between masks."""
+    return "\t".join(" ".join(f"{best.word} {best.probability:.4f}" for best in mask) for mask in masks)
 
 
-def _json(number: int, line: str, gaps: list[list[Guess]]) -> str:
-    found = [[guess._asdict() for guess in gap] for gap in gaps]
-    return json.dumps({"line": number, "text": line, "gaps": found}, ensure_ascii=False) + "\n"
+def _json_line(number: int, line: str, masks: list[list[MaskPrediction]]) -> str:
+    gaps = [[best._asdict() for best in mask] for mask in masks]
+    return json.dumps({"line": number, "text": line, "gaps": gaps}, ensure_ascii=False) + "\n"

@@ -1,96 +1,108 @@
-"""`regard classify`, `tag`, `answer` and `choose`: a line in, what a fine-tuned model says of it out, in order."""
+"""`regard classify`, `tag`, `answer` and `choose`: a line in, the prediction of a fine-tuned model out, in order."""
 
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Protocol, TypeVar
 
 from regard.api import load_as
-from regard.cli.streams import bar, chunks, reading, separate, warn, writing
+from regard.cli.streams import batched_lines, check_distinct_files, input_lines, open_output, progress_bar, warn
 from regard.data.questions import parse_choice_line, parse_question_line
 from regard.errors import RegardError
-from regard.tasks.answer import Answer, SpanReader
-from regard.tasks.choose import Chosen, OptionChooser
-from regard.tasks.classify import TextClassifier
-from regard.tasks.tag import WordTagger
+from regard.predict.answering import Answer, QuestionAnswerer
+from regard.predict.choosing import ChosenOption, OptionChooser
+from regard.predict.classification import Label, Number, TextClassifier
+from regard.predict.tagging import WordTagger
 
 
-def _lines(
+class Prediction(Protocol):
+    def json(self) -> dict[str, object]: ...
+
+
+P = TypeVar("P", bound=Prediction)
+
+
+def _predict_lines(
     source: Path | None,
     output: Path | None,
     what: str,
-    ask: Callable[[list[str], int], Sequence[Any]],
-    show: Callable[[Any], str],
+    predict: Callable[[list[str], int], Sequence[P]],
+    to_text: Callable[[P], str],
     as_json: bool,
 ) -> None:
-    """`ask` gives a result for each of some lines, of which the first has the number before it."""
-    with reading(source) as lines, writing(output) as out, bar(what) as tell:
+    """`predict` gives a prediction for each of some lines, of which the first has the number before it."""
+    lines = input_lines(source)
+    with open_output(output) as out, progress_bar(what) as report:
         done = 0
-        for chunk in chunks(lines, lines.soon):
-            for result in ask(chunk, done):
+        for batch in batched_lines(lines, lines.ready):
+            for prediction in predict(batch, done):
                 done += 1
-                line = json.dumps({"line": done, **result.json()}, ensure_ascii=False) if as_json else show(result)
-                out.write(line + "\n")
+                row = {"line": done, **prediction.json()}
+                out.write((json.dumps(row, ensure_ascii=False) if as_json else to_text(prediction)) + "\n")
             out.flush()
-            tell(done, 0)
+            report(done, 0)
 
 
-def _name(source: Path | None) -> str:
-    return str(source or "standard input")
+def _where(source: Path | None, number: int) -> str:
+    return f"{source or 'standard input'}, line {number}"
 
 
 def classify(run: Path, source: Path | None, output: Path | None, device: str, as_json: bool) -> None:
-    separate([output], [source])
+    check_distinct_files([output], [source])
     classifier = load_as(TextClassifier, run, device, "classify")
 
-    def ask(lines: list[str], before: int) -> Sequence[Any]:
-        texts: list[Any] = []
+    def predict(lines: list[str], before: int) -> Sequence[Label | Number]:
+        texts: list[str | tuple[str, str]] = []
         for number, line in enumerate(lines, before + 1):
-            sides = line.split("\t")
-            if len(sides) > 2:
-                raise RegardError(f"{_name(source)}, line {number}: {len(sides)} columns; write a text, or two")
-            texts.append(tuple(sides) if len(sides) == 2 else line)
+            first, *more = line.split("\t")
+            if len(more) > 1:
+                raise RegardError(f"{_where(source, number)}: {len(more) + 1} columns; write a text, or two")
+            texts.append((first, more[0]) if more else line)
         return classifier.classify(texts, warn, before)
 
-    _lines(source, output, "Classifying", ask, lambda result: result.label, as_json)
+    _predict_lines(source, output, "Classifying", predict, lambda prediction: prediction.label, as_json)
 
 
 def tag(run: Path, source: Path | None, output: Path | None, device: str, as_json: bool) -> None:
-    separate([output], [source])
+    check_distinct_files([output], [source])
     tagger = load_as(WordTagger, run, device, "tag")
 
-    def ask(lines: list[str], before: int) -> Sequence[Any]:
-        return tagger.tag(lines, lambda sentence: None if "no words" in sentence else warn(sentence), before)
+    def warn_cut(sentence: str) -> None:
+        if "no words" not in sentence:
+            warn(sentence)
 
-    _lines(source, output, "Tagging", ask, lambda result: " ".join(result.tags), as_json)
+    _predict_lines(
+        source, output, "Tagging", lambda lines, before: tagger.tag(lines, warn_cut, before),
+        lambda tags: " ".join(tags.tags), as_json,
+    )  # fmt: skip
 
 
 def answer(run: Path, source: Path | None, output: Path | None, device: str, as_json: bool) -> None:
-    separate([output], [source])
-    reader = load_as(SpanReader, run, device, "answer")
+    check_distinct_files([output], [source])
+    answerer = load_as(QuestionAnswerer, run, device, "answer")
 
-    def ask(lines: list[str], before: int) -> Sequence[Answer]:
-        asked = []
+    def predict(lines: list[str], before: int) -> list[Answer]:
+        questions = []
         for number, line in enumerate(lines, before + 1):
-            asked.append(parse_question_line(line, f"{_name(source)}, line {number}") if line.strip() else ("", ""))
-        return reader.answer(asked, warn, before)
+            questions.append(parse_question_line(line, _where(source, number)) if line.strip() else ("", ""))
+        return answerer.answer(questions, warn, before)
 
-    _lines(source, output, "Answering", ask, lambda found: " ".join(found.text.split()), as_json)
+    _predict_lines(source, output, "Answering", predict, lambda answer: " ".join(answer.text.split()), as_json)
 
 
 def choose(run: Path, source: Path | None, output: Path | None, device: str, as_json: bool) -> None:
-    separate([output], [source])
+    check_distinct_files([output], [source])
     chooser = load_as(OptionChooser, run, device, "choose")
     earlier = 0
 
-    def ask(lines: list[str], before: int) -> Sequence[Chosen]:
+    def predict(lines: list[str], before: int) -> list[ChosenOption]:
         nonlocal earlier
-        asked = []
+        questions = []
         for number, line in enumerate(lines, before + 1):
             if line.strip():
-                asked.append(parse_choice_line(line, f"{_name(source)}, line {number}"))
-        said = iter(chooser.choose(asked, warn, earlier))
-        earlier += len(asked)  # empty lines are no questions
-        return [next(said) if line.strip() else Chosen(-1, "", []) for line in lines]
+                questions.append(parse_choice_line(line, _where(source, number)))
+        chosen = iter(chooser.choose(questions, warn, earlier))
+        earlier += len(questions)  # empty lines are no questions
+        return [next(chosen) if line.strip() else ChosenOption(-1, "", []) for line in lines]
 
-    _lines(source, output, "Choosing", ask, lambda found: " ".join(found.text.split()), as_json)
+    _predict_lines(source, output, "Choosing", predict, lambda option: " ".join(option.text.split()), as_json)

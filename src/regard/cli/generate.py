@@ -1,75 +1,64 @@
-"""`regard generate`: a language model goes on from a prompt, and shows what it writes as it writes it."""
+"""`regard generate`: a language model continues a prompt, which is shown as it is generated."""
 
 import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from regard.api import load_as
-from regard.cli.streams import decode, warn, writing
+from regard.cli.streams import decode_lines, open_output, warn
 from regard.decoding import Beam
-from regard.predict.generation import Continuation, Piece, Writer
-from regard.predict.options import chosen, either
+from regard.predict.generation import Continuation, TextDelta, TextGenerator
+from regard.predict.options import GenerationOptions
 
 
-def generate(
-    run: Path,
-    prompt: str | None,
-    search: str | None,
-    beam: int | None,
-    drawn: dict[str, Any],
-    samples: int,
-    echo: bool,
-    device: str,
-    as_json: bool,
-    **options: Any,
-) -> None:
-    writer = load_as(Writer, run, device, "generate")
-    beam = either(search == "greedy", beam, "--")
-    decoding = chosen(writer.recipe.decoding, beam, drawn, lambda key: f"--{key.replace('_', '-')}")
-    given = "\n".join(decode(sys.stdin.buffer, "standard input")) if prompt is None else prompt
-    shown = given if echo else ""
-    with writing(None) as out:
+def generate(run: Path, prompt: str | None, options: GenerationOptions, echo: bool, device: str, as_json: bool) -> None:
+    generator = load_as(TextGenerator, run, device, "generate")
+    decoding = options.decoding_config(generator.recipe.decoding, cli=True)
+    text = "\n".join(decode_lines(sys.stdin.buffer, "standard input")) if prompt is None else prompt
+    echoed, count = text if echo else "", options.count
+    own = {"max_tokens": options.max_tokens, "stop": options.stop, "strict": options.strict, "warn": warn}
+    with open_output(None) as out:
         if as_json or isinstance(decoding, Beam):
-            found = writer.generate(given, samples, decoding, warn=warn, **options)
-            for n, whole in enumerate(found, 1):
-                out.write(_line(n, whole) if as_json else f"{_mark(n, samples)}{shown}{whole.text}\n")
+            for n, continuation in enumerate(generator.generate(text, count, decoding, **own), 1):
+                line = f"{_heading(n, count)}{echoed}{continuation.text}\n"
+                out.write(_json_line(n, continuation) if as_json else line)
         else:
-            show(writer.stream(given, samples, decoding, warn=warn, **options), samples, shown, out)
+            show(generator.stream(text, count, decoding, **own), count, echoed, out)
 
 
-def show(pieces: Iterable[Piece], samples: int, shown: str, out: IO[str]) -> None:
-    """One text after the other, the first as it is written; the others wait for their turn."""
-    waiting: dict[int, list[str]] = {n: [] for n in range(samples)}
+def show(deltas: Iterable[TextDelta], count: int, echoed: str, out: IO[str]) -> None:
+    """One text after the other, the first as it is generated; the others wait for their turn."""
+    waiting: dict[int, list[str]] = {n: [] for n in range(count)}
     done: set[int] = set()
-    turn = 0
-    out.write(_mark(1, samples) + shown)
-    for piece in pieces:
-        waiting[piece.sample].append(piece.text)
-        if piece.whole is not None:
-            done.add(piece.sample)
-        while turn < samples:
-            out.write("".join(waiting[turn]))
-            waiting[turn] = []
-            if turn not in done:
+    current = 0
+    out.write(_heading(1, count) + echoed)
+    for delta in deltas:
+        waiting[delta.sample].append(delta.text)
+        if delta.whole is not None:
+            done.add(delta.sample)
+        while current < count:
+            out.write("".join(waiting[current]))
+            waiting[current] = []
+            if current not in done:
                 break
-            turn += 1
-            out.write("\n" + (_mark(turn + 1, samples) + shown if turn < samples else ""))
+            current += 1
+            out.write("\n" + (_heading(current + 1, count) + echoed if current < count else ""))
         out.flush()
 
 
-def _mark(number: int, samples: int) -> str:
-    """What stands above each of several texts."""
-    return f"--- {number}\n" if samples > 1 else ""
+def _heading(number: int, count: int) -> str:
+    """The line above each of several texts."""
+    return f"--- {number}\n" if count > 1 else ""
 
 
-def _line(number: int, whole: Continuation) -> str:
+def _json_line(number: int, continuation: Continuation) -> str:
     facts = {
         "sample": number,
-        "text": whole.text,
-        "tokens": len(whole.tokens),
-        "log_probability": whole.log_probability,
-        "ended": whole.ended,
+        "text": continuation.text,
+        "tokens": len(continuation.tokens),
+        "log_probability": continuation.log_probability,
+        "ended": continuation.ended,
     }
     return json.dumps(facts, ensure_ascii=False) + "\n"

@@ -1,4 +1,4 @@
-"""The commands `import` and `export`: folders in, folders out, and a sentence on stderr about what was made."""
+"""`regard import` and `regard export`: folders in, folders out, and a sentence on stderr about the result."""
 
 from pathlib import Path
 
@@ -7,17 +7,17 @@ from regard.errors import RegardError
 from regard.interop.families import export_run, import_checkpoint
 
 
-def bring_in(kind: str, name: str, out: Path) -> None:
-    if kind != "hf":
-        raise RegardError(f"regard import {kind}: there is no such form; write hf")
+def import_model(form: str, name: str, out: Path) -> None:
+    if form != "hf":
+        raise RegardError(f"regard import {form}: there is no such form; write hf")
     imported = import_checkpoint(name, out)
     count = sum(tensor.numel() for tensor in imported.weights.values())
-    _print(f"{out}: {count / 1e6:.2f} million parameters, {imported.recipe.task.title}")
+    _print_note(f"{out}: {count / 1e6:.2f} million parameters, {imported.recipe.task.title}")
 
 
-def send_out(kind: str, run: Path, out: Path, precision: str) -> None:
-    _print(f"{out}: {export_run(kind, run, out, precision)}")
+def export_model(form: str, run: Path, out: Path, precision: str) -> None:
+    _print_note(f"{out}: {export_run(form, run, out, precision)}")
 
 
-def _print(sentence: str) -> None:
+def _print_note(sentence: str) -> None:
     Console(stderr=True).print(sentence, highlight=False, soft_wrap=True)

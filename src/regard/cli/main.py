@@ -1,4 +1,4 @@
-"""The command line: one table of commands. Bodies live beside their features and are imported when they run."""
+"""The command line: the table of commands and their options. Bodies stand in this folder, imported when they run."""
 
 import os
 import sys
@@ -39,8 +39,8 @@ data = typer.Typer(no_args_is_help=True, help="The catalog of public data sets."
 app.add_typer(data, name="data")
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(requested: bool) -> None:
+    if requested:
         from regard import __version__
 
         print(f"regard {__version__}")
@@ -57,7 +57,7 @@ def _options(
 Device = Annotated[str, Option(help="auto, cpu, cuda, cuda:1 …")]
 Json = Annotated[bool, Option("--json", help="Print JSON for programs.")]
 Run = Annotated[Path, Argument(help="A trained model: the folder that `regard train --out` wrote.")]
-Heads = Annotated[
+Trees = Annotated[
     Path | None, Option(help="A CoNLL-U file of the source, sentence i for line i: for structural positions.")
 ]
 Engine = Annotated[str, Option(help="own, or ct2: CTranslate2, which is fastest on a CPU; see docs/interop.md.")]
@@ -78,6 +78,23 @@ Temperature = Annotated[float | None, Option(help="Below 1 sharpens, above 1 fla
 TopK = Annotated[int | None, Option(help="Draw from the k likeliest words only.")]
 TopP = Annotated[float | None, Option(help="Draw from the likeliest with this much probability.")]
 MinP = Annotated[float | None, Option(help="Draw from those with this share of the likeliest's.")]
+
+
+RENAMED = {"translate --heads": "--trees", "score --heads": "--trees", "evaluate --heads": "--trees"}
+RENAMED |= {"look --out": "--output"}
+
+
+class RenamedOptions(TyperCommand):
+    """Takes the old names of options too, and says the new ones on stderr."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        end = args.index("--") if "--" in args else len(args)
+        for n, argument in enumerate(args[:end]):
+            old, equals, value = argument.partition("=")
+            if new := RENAMED.get(f"{self.name} {old}"):
+                print(f"regard: {old} is now called {new}", file=sys.stderr)
+                args[n] = f"{new}{equals}{value}"
+        return super().parse_args(ctx, args)
 
 
 class TrainCommand(TyperCommand):
@@ -116,13 +133,13 @@ def train(
     raise typer.Exit(body(recipe, overrides or [], out, device, minutes, as_json))
 
 
-@app.command()
+@app.command(cls=RenamedOptions)
 def evaluate(
     run: Run,
     split: Annotated[str | None, Option(help="test or valid of the recipe. Default: test if there is one.")] = None,
     source: Annotated[Path | None, Option(help="Measure on this file instead, with --reference.")] = None,
     reference: Annotated[Path | None, Option(help="What the translations should be, line by line.")] = None,
-    heads: Heads = None,
+    trees: Trees = None,
     beam: Beam = None,
     others: Others = None,
     engine: Engine = "own",
@@ -136,12 +153,12 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Measure a model, as its task is measured: BLEU, chrF and TER with signatures, perplexity, accuracy, F1."""
-    from regard.cli.translate import evaluate as body
+    from regard.cli.evaluate import evaluate as body
     from regard.interop.engines import engine_loader
 
-    asked = {"source": source, "reference": reference, "heads": heads, "beam": beam}
-    asked |= {"text": text, "context": context, "stride": stride}
-    body(run, split, device, as_json, engine_loader(engine, precision), others or (), **asked)
+    of_translation = {"source": source, "reference": reference, "trees": trees, "beam": beam}
+    of_text = {"text": text, "context": context, "stride": stride}
+    body(run, split, device, as_json, engine_loader(engine, precision), others or (), **of_translation, **of_text)
 
 
 @app.command()
@@ -170,11 +187,13 @@ def generate(
 ) -> None:
     """Continue a text with a language model, as it is being written."""
     from regard.cli.generate import generate as body
+    from regard.predict.options import GenerationOptions
 
-    drawn = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p, "seed": seed}
-    drawn["repetition_penalty"] = repetition_penalty
-    options = {"max_tokens": max_tokens, "stop": stop or [], "strict": strict}
-    body(run, prompt, "greedy" if greedy else None, beam, drawn, samples, echo, device, as_json, **options)
+    options = GenerationOptions(
+        greedy=greedy, beam=beam, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed,
+        repetition_penalty=repetition_penalty, count=samples, max_tokens=max_tokens, stop=stop or [], strict=strict,
+    )  # fmt: skip
+    body(run, prompt, options, echo, device, as_json)
 
 
 @app.command()
@@ -196,9 +215,12 @@ def chat(
 ) -> None:
     """Talk with a model: in a terminal line by line (/help), else one turn a line in, one reply a line out."""
     from regard.cli.chat import chat as body
+    from regard.predict.options import ReplyOptions
 
-    options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p, "seed": seed}
-    options |= {"repetition_penalty": repetition_penalty, "greedy": greedy, "beam": beam, "max_tokens": max_tokens}
+    options = ReplyOptions(
+        greedy=greedy, beam=beam, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed,
+        repetition_penalty=repetition_penalty, max_tokens=max_tokens,
+    )  # fmt: skip
     body(run, options, device, as_json)
 
 
@@ -241,10 +263,11 @@ def embed(
     """Turn texts into vectors with a BERT: one line in, one vector out, tabs between its numbers, empty lines kept."""
     from regard.cli.embed import embed as body
 
-    body(run, input, output, pooling, layer, normalise, batch_tokens, device, as_json)
+    options = {"pooling": pooling, "layer": layer, "normalise": normalise, "batch_tokens": batch_tokens}
+    body(run, input, output, device, as_json, **options)
 
 
-@app.command()
+@app.command(cls=RenamedOptions)
 def translate(
     run: Run,
     input: Input = None,
@@ -266,7 +289,7 @@ def translate(
     ] = None,
     layer: Annotated[int | None, Option(min=1, help="For --alignments. Default: the one before the last.")] = None,
     head: Annotated[list[int] | None, Option(min=1, help="For --alignments, may be repeated. Default: all.")] = None,
-    heads: Heads = None,
+    trees: Trees = None,
     long: Annotated[
         str, Option(help="Lines longer than the model knows: truncate, refuse, translate, or segment: cut, then join.")
     ] = "truncate",
@@ -287,24 +310,19 @@ def translate(
     as_json: Json = False,
 ) -> None:
     """Translate text: one line in, one line out, empty lines kept."""
+    options = dict(locals())
+    from regard.cli.translate import TranslateCommand
     from regard.cli.translate import translate as body
-    from regard.interop.engines import engine_loader
-    from regard.predict.constraints import Wanted
-    from regard.predict.options import TranslationSearch
 
-    search: TranslationSearch = {"beam": beam, "sample": sample, "temperature": temperature, "top_k": top_k}
-    search |= {"top_p": top_p, "seed": seed}
-    shown = (alignments, layer, head)
-    body(run, input, output, search, nbest, scores, shown, heads, long, batch_tokens, device, as_json,
-         engine_loader(engine, precision), others or (), Wanted(prefixes, phrases), errors)  # fmt: skip
+    body(TranslateCommand(**options))
 
 
-@app.command()
+@app.command(cls=RenamedOptions)
 def look(
     run: Run,
     text: Annotated[str | None, Argument(help="What the model reads. Default: all of stdin.")] = None,
     target: Annotated[str | None, Option(help="What it should say, or go on with, instead of its own output.")] = None,
-    out: Annotated[Path | None, Option(help="The page. Default: look.html.")] = None,
+    output: Annotated[Path | None, Option("--output", "-o", help="The page. Default: look.html.")] = None,
     png: Annotated[Path | None, Option(help="A picture for a paper; the name may end in .pdf or .svg.")] = None,
     place: Annotated[
         str | None, Option(help="For --png: encoder, decoder or cross. Default: the last there is.")
@@ -318,7 +336,7 @@ def look(
     """Show what a model's attention does with a text: one page that needs no network, a picture, or JSON."""
     from regard.cli.look import look as body
 
-    body(run, text, target, out, png, (place, layer, head), language, device, as_json)
+    body(run, text, target, output, png, (place, layer, head), language, device, as_json)
 
 
 @app.command()
@@ -359,21 +377,21 @@ def choose(
     body(run, input, output, device, as_json)
 
 
-@app.command()
+@app.command(cls=RenamedOptions)
 def score(
     run: Run,
     source: Annotated[
         Path | None, Option(help="Source sentences, or texts. Default: stdin, pairs as source TAB target.")
     ] = None,
     target: Annotated[Path | None, Option(help="Their translations, line by line.")] = None,
-    heads: Heads = None,
+    trees: Trees = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """How likely a model finds given translations, or texts: the log-probability of each, one a line."""
-    from regard.cli.translate import score as body
+    from regard.cli.score import score as body
 
-    body(run, source, target, heads, device, as_json)
+    body(run, source, target, trees, device, as_json)
 
 
 @app.command()
@@ -389,26 +407,26 @@ def average(
 
 
 @app.command("import")
-def bring_in(
+def import_model(
     form: Annotated[str, Argument(metavar="hf", help="Whose form: hf, Hugging Face.")],
     name: Annotated[str, Argument(metavar="PATH_OR_NAME", help="A folder, or a name on the hub.")],
     out: Annotated[Path, Argument(help="Where the model goes.")],
 ) -> None:
     """Bring in a model of another library: OPUS-MT's Marian models, the BERT family, GPT-2."""
-    from regard.cli.interop import bring_in as body
+    from regard.cli.interop import import_model as body
 
     body(form, name, out)
 
 
 @app.command("export")
-def send_out(
+def export_model(
     form: Annotated[str, Argument(metavar="hf|ct2|safetensors", help="Whose form; see docs/interop.md.")],
     run: Run,
     out: Annotated[Path, Argument(help="Where the folder goes.")],
     precision: Annotated[str, Option(help="For ct2: float32 or int8.")] = "int8",
 ) -> None:
     """Take a model to another library: Hugging Face, CTranslate2, or bare safetensors."""
-    from regard.cli.interop import send_out as body
+    from regard.cli.interop import export_model as body
 
     body(form, run, out, precision)
 
@@ -423,11 +441,11 @@ def info(
 ) -> None:
     """What this installation has, or what a trained model is and how well it did."""
     if mechanisms:
-        from regard.mechanisms import listing
+        from regard.mechanisms import print_mechanisms
 
-        listing(as_json)
+        print_mechanisms(as_json)
     else:
-        from regard.cli.train import info as body
+        from regard.cli.info import info as body
 
         body(run, as_json)
 
@@ -456,16 +474,16 @@ def serve(
     device: Device = "auto",
 ) -> None:
     """Put trained models behind an HTTP API and a page; see docs/serving.md."""
-    from regard.cli.serve import keys, named
+    from regard.cli.serve import api_keys, named_runs
     from regard.cli.serve import serve as body
     from regard.serve.settings import ServerSettings
 
     limits = {"max_length": max_length, "max_texts": max_texts, "max_body": max_body, "max_tokens": max_tokens}
-    times = {"timeout": timeout, "client_timeout": patience, "drain": drain}
-    work = {"engine": engine, "precision": precision, "workers": workers, "threads": threads, "slots": places}
-    known = keys(api_key, api_key_file)
-    body(ServerSettings(named(runs), host, port, device=device, keys=known, queue=queue, log_text=log_text,
-                        **limits, **times, **work))  # type: ignore[arg-type]  # fmt: skip
+    times = {"timeout": timeout, "patience": patience, "drain": drain}
+    work = {"engine": engine, "precision": precision, "workers": workers, "threads": threads, "places": places}
+    keys = api_keys(api_key, api_key_file)
+    body(ServerSettings(named_runs(runs), host, port, device=device, keys=keys, queue=queue, log_text=log_text,
+                  **limits, **times, **work))  # type: ignore[arg-type]  # fmt: skip
 
 
 @data.command("list")

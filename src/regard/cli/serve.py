@@ -14,34 +14,34 @@ from regard.serve.settings import ServerSettings
 NAME = re.compile(r"[\w.-]{1,64}")
 
 
-def named(runs: list[str]) -> dict[str, Path]:
+def named_runs(runs: list[str]) -> dict[str, Path]:
     """RUN or NAME=RUN, by name; a folder's name is its default."""
-    found: dict[str, Path] = {}
-    for given in runs:
-        name, equals, run = given.partition("=")
-        path = Path(run if equals else given)
+    paths: dict[str, Path] = {}
+    for argument in runs:
+        name, equals, run = argument.partition("=")
+        path = Path(run if equals else argument)
         name = name if equals else path.resolve().name
         if not NAME.fullmatch(name):
             raise RegardError(f"a model's name has letters, digits, dots, - and _, not {name!r}; write NAME={path}")
-        if name in found:
+        if name in paths:
             raise RegardError(f"two models are called {name}; write NAME={path}")
         if not path.is_dir():
             raise RegardError(f"{path}: there is no such folder")
-        found[name] = path
-    return found
+        paths[name] = path
+    return paths
 
 
-def keys(given: str | None, file: Path | None) -> tuple[str, ...]:
+def api_keys(option: str | None, file: Path | None) -> tuple[str, ...]:
     """From the option, the environment, and a file with one a line."""
-    found = [given or os.environ.get("REGARD_API_KEY", "")]
+    keys = [option or os.environ.get("REGARD_API_KEY", "")]
     if file is not None:
         try:
-            found += [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
+            keys += [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
         except UnicodeDecodeError:
             raise RegardError(f"{file}: it is not UTF-8; write one key a line") from None
-        if not any(found):
+        if not any(keys):
             raise RegardError(f"{file}: there is no key in it; write one a line")
-    return tuple(key for key in found if key)
+    return tuple(key for key in keys if key)
 
 
 def serve(settings: ServerSettings) -> None:
@@ -68,7 +68,7 @@ async def _serve(settings: ServerSettings) -> None:
         def capture_signals(self):  # type: ignore[no-untyped-def]
             yield  # they are ours
 
-    sock = listening_socket(settings.host, settings.port)  # fails before models are loaded
+    sock = listening_socket(settings.host, settings.port)  # an address that is taken is told before models are loaded
     log = ServerLog()
     logging.basicConfig(handlers=[log])
     pool = WorkerPool(settings, log.log_event)

@@ -1,20 +1,15 @@
-"""The commands around training: train, average, info, and the list of every key that `regard train --help` prints."""
+"""`regard train` and `regard average`, and the list of every key of a recipe that `regard train --help` prints."""
 
-import dataclasses
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
-from rich.table import Table
-
-from regard import __version__, config
+from regard import config
 from regard.console import Console
 from regard.errors import RegardError, plural
 from regard.io.files import os_errors_for
-from regard.io.run_folder import CONFIG, RESULTS, TASK_FILES, WEIGHTS, run_folder_of
-from regard.io.tensors import average_checkpoints as averaged
-from regard.io.tensors import write_tensors
+from regard.io.run_folder import CONFIG, TASK_FILES, WEIGHTS, run_folder_of
+from regard.io.tensors import average_checkpoints, write_tensors
 from regard.recipe import read_recipe
 from regard.training.checkpoint import CheckpointManager
 
@@ -23,7 +18,7 @@ def train(
     recipe: str, overrides: list[str], out: Path | None, device: str, minutes: float | None, as_json: bool
 ) -> int:
     from regard import recipe as recipes
-    from regard.cli.translate import print_metrics
+    from regard.cli.evaluate import print_metrics
     from regard.run import train_recipe as run
     from regard.training.interrupt import check_minutes
 
@@ -68,10 +63,10 @@ def average(runs: list[Path], out: Path, last: int) -> None:
         files = CheckpointManager(runs[0]).last_folders(last)
         if len(files) < last:
             raise RegardError(f"{runs[0]} has {plural(len(files), 'checkpoint')}, not {last}; lower --last")
-    _alike(homes)
+    _check_same_shape(homes)
     if out.exists() and any(out.iterdir()):
         raise RegardError(f"{out} is not empty; give another --out")
-    tensors, home = averaged(files), homes[0]
+    tensors, home = average_checkpoints(files), homes[0]
     with os_errors_for(out, "written"):
         out.mkdir(parents=True, exist_ok=True)
         shutil.copy(home / CONFIG, out / CONFIG)
@@ -84,7 +79,7 @@ def average(runs: list[Path], out: Path, last: int) -> None:
     Console(stderr=True).print(f"the average of {len(files)} is in {out}", highlight=False)
 
 
-def _alike(homes: list[Path]) -> None:
+def _check_same_shape(homes: list[Path]) -> None:
     """Only models of one shape with one vocabulary have a meaningful average."""
     first = read_recipe(homes[0])
     for home in homes[1:]:
@@ -96,85 +91,3 @@ def _alike(homes: list[Path]) -> None:
             other = home / "tokenizer" / file.name
             if not other.exists() or other.read_bytes() != file.read_bytes():
                 raise RegardError(f"{home} has another vocabulary than {homes[0]}")
-
-
-def info(run: Path | None, as_json: bool) -> None:
-    facts = _installation() if run is None else _model(run)
-    if as_json:
-        print(json.dumps(facts, indent=1, ensure_ascii=False))
-        return
-    if "of" in facts:
-        facts["step"] = f"{facts['step']:,} of {facts.pop('of'):,}"
-    table = Table(show_header=False, title=f"regard {__version__}" if run is None else str(run), title_justify="left")
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
-    for key, value in facts.items():
-        table.add_row(key, _shown(value))
-    Console().print(table)
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{key} {_shown(item)}" for key, item in value.items())
-    if isinstance(value, list):
-        return ", ".join(map(str, value))
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-
-
-def _installation() -> dict[str, Any]:
-    import platform
-
-    import torch
-
-    from regard.data.catalog import cache_root, data_folders
-    from regard.device import device_name
-    from regard.recipe import shipped_recipes
-
-    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    return {
-        "version": __version__,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "devices": gpus or [device_name(torch.device("cpu"))],
-        "recipes": list(shipped_recipes()),
-        "data": [str(folder) for folder in data_folders()],
-        "cache": str(cache_root()),
-    }
-
-
-def _short(section: Any) -> dict[str, Any]:
-    """What of a section is not as it would be by default; `config.yaml` has it all."""
-    plain = config.to_plain(section)
-    for field in dataclasses.fields(section):
-        usual = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-        if field.name == "preset" or (field.name != "kind" and plain[field.name] == config.to_plain(usual)):
-            del plain[field.name]
-    return plain
-
-
-def _model(run: Path) -> dict[str, Any]:
-    from regard.training.checkpoint import read_state
-
-    recipe = read_recipe(run)
-    facts: dict[str, Any] = {
-        "task": recipe.task.title,
-        "model": _short(recipe.model),
-        "text": _short(recipe.text),
-        "data": [corpus.name for corpus in recipe.data.train],
-    }
-    checkpoints = CheckpointManager(run)
-    if checkpoints.exists():
-        progress = read_state(checkpoints.last.resolve())
-        facts |= {"step": progress.step, "of": recipe.training.steps, "checkpoints": checkpoints.steps()}
-    results = run / RESULTS
-    if results.exists():
-        try:
-            found = json.loads(results.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise RegardError(f"{results}: damaged ({error})") from None
-        facts |= {
-            key: found[key] for key in ("parameters", "weights", "seconds", "device", "seed", "commit") if key in found
-        }
-        measured = (found.get("valid") or {}).get("metrics", {})
-        facts["valid"] = {name: round(entry["value"], 2) for name, entry in measured.items()}
-    return facts

@@ -1,4 +1,4 @@
-"""What predicted labels, numbers and tags are worth, by scikit-learn, scipy and seqeval; in percent, as GLUE says it.
+"""Metrics of predicted labels, numbers and tags, by scikit-learn, scipy and seqeval; in percent, as GLUE reports them.
 
 The libraries come with regard[metrics] and are imported when something is measured.
 """
@@ -10,28 +10,29 @@ from collections.abc import Sequence
 from typing import Any
 
 from regard.errors import RegardError
+from regard.reporting import Json
 
-Measured = dict[str, dict[str, Any]]
+Metrics = dict[str, Json]
 
 
-def library(name: str, package: str) -> Any:
+def import_library(name: str, package: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError:
         raise RegardError(f'measuring this needs the package {package}; run pip install "regard[metrics]"') from None
 
 
-def require(packages: Sequence[str]) -> None:
-    """What is missing is told before training, not after it."""
+def require_packages(packages: Sequence[str]) -> None:
+    """Raise RegardError for a missing package: before training, not after it."""
     for package in packages:
-        library({"scikit-learn": "sklearn"}.get(package, package), package)
+        import_library({"scikit-learn": "sklearn"}.get(package, package), package)
 
 
 def _signature(package: str) -> str:
     return f"{package} {importlib.metadata.version(package)}"
 
 
-def _entries(values: dict[str, float], signatures: dict[str, str]) -> Measured:
+def _entries(values: dict[str, float], signatures: dict[str, str]) -> Metrics:
     """In percent; what is not defined, such as a correlation with a constant, is 0."""
     return {
         name: {"value": round(100 * float(value), 4) if value == value else 0.0, "signature": signatures[name]}
@@ -39,45 +40,50 @@ def _entries(values: dict[str, float], signatures: dict[str, str]) -> Measured:
     }
 
 
-def class_metrics(right: Sequence[str], said: Sequence[str], labels: Sequence[str]) -> Measured:
+def class_metrics(references: Sequence[str], predictions: Sequence[str], labels: Sequence[str]) -> Metrics:
     """Accuracy, F1 and Matthews' correlation. Of two labels F1 is that of the last (GLUE's "1"), of more their mean."""
-    metrics = library("sklearn.metrics", "scikit-learn")
-    f1: dict[str, Any] = {"average": "macro", "labels": list(labels)}
+    metrics = import_library("sklearn.metrics", "scikit-learn")
+    f1: Json = {"average": "macro", "labels": list(labels)}
     of = "mean over labels"
     if len(labels) == 2:
         f1, of = {"average": "binary", "pos_label": labels[-1]}, f"of {labels[-1]}"
-    with warnings.catch_warnings(action="ignore"):  # labels that were never said
+    with warnings.catch_warnings(action="ignore"):  # labels that were never predicted
         values = {
-            "accuracy": metrics.accuracy_score(right, said),
-            "f1": metrics.f1_score(right, said, zero_division=0, **f1),
-            "matthews": metrics.matthews_corrcoef(right, said),
+            "accuracy": metrics.accuracy_score(references, predictions),
+            "f1": metrics.f1_score(references, predictions, zero_division=0, **f1),
+            "matthews": metrics.matthews_corrcoef(references, predictions),
         }
     by = _signature("scikit-learn")
     return _entries(values, {"accuracy": by, "f1": f"{by}, {of}", "matthews": f"{by}, × 100"})
 
 
-def accuracy(right: Sequence[int], said: Sequence[int]) -> Measured:
-    metrics = library("sklearn.metrics", "scikit-learn")
-    return _entries({"accuracy": metrics.accuracy_score(right, said)}, {"accuracy": _signature("scikit-learn")})
+def accuracy(references: Sequence[int], predictions: Sequence[int]) -> Metrics:
+    metrics = import_library("sklearn.metrics", "scikit-learn")
+    return _entries(
+        {"accuracy": metrics.accuracy_score(references, predictions)}, {"accuracy": _signature("scikit-learn")}
+    )
 
 
-def number_metrics(right: Sequence[float], said: Sequence[float]) -> Measured:
+def number_metrics(references: Sequence[float], predictions: Sequence[float]) -> Metrics:
     """Pearson's and Spearman's correlation."""
-    stats = library("scipy.stats", "scipy")
+    stats = import_library("scipy.stats", "scipy")
     values = {"pearson": 0.0, "spearman": 0.0}
-    if len(right) > 1:
+    if len(references) > 1:
         with warnings.catch_warnings(action="ignore"):  # constant input has no correlation
-            values = {"pearson": stats.pearsonr(right, said)[0], "spearman": stats.spearmanr(right, said)[0]}
+            values = {
+                "pearson": stats.pearsonr(references, predictions)[0],
+                "spearman": stats.spearmanr(references, predictions)[0],
+            }
     return _entries(values, dict.fromkeys(values, f"{_signature('scipy')}, × 100"))
 
 
-def tag_metrics(right: Sequence[Sequence[str]], said: Sequence[Sequence[str]], entities: bool) -> Measured:
+def tag_metrics(references: Sequence[Sequence[str]], predictions: Sequence[Sequence[str]], entities: bool) -> Metrics:
     """Accuracy of single tags; of BIO tags also precision, recall and F1 of whole entities, as in conlleval."""
-    metrics = library("seqeval.metrics", "seqeval")
-    a, b = [list(row) for row in right], [list(row) for row in said]
+    metrics = import_library("seqeval.metrics", "seqeval")
+    a, b = [list(row) for row in references], [list(row) for row in predictions]
     values = {"accuracy": metrics.accuracy_score(a, b)}
     if entities:
-        with warnings.catch_warnings(action="ignore"):  # no entity said, or none there
+        with warnings.catch_warnings(action="ignore"):  # no entity predicted, or none there
             values |= {
                 "precision": metrics.precision_score(a, b, zero_division=0),
                 "recall": metrics.recall_score(a, b, zero_division=0),

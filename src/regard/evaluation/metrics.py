@@ -1,4 +1,4 @@
-"""What a set of outputs is worth beside its references: BLEU, chrF, TER (sacreBLEU) and exact match."""
+"""Metrics of outputs against references: BLEU, chrF, TER (sacreBLEU), exact match; distinct n-grams; perplexity."""
 
 import math
 from collections.abc import Sequence
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from regard.errors import RegardError
+from regard.reporting import Json
 
 TOKENISERS = {"zh": "zh", "lzh": "zh", "ja": "char", "ko": "char"}  # by target language; anything else: 13a
 
@@ -16,7 +17,7 @@ class Metric:
     value: float
     signature: str = ""
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> Json:
         return {"value": self.value, "signature": self.signature} if self.signature else {"value": self.value}
 
 
@@ -52,12 +53,12 @@ def distinct(outputs: Sequence[str], language: str, tokenise: str | None = None)
     name = tokenise or tokeniser_of(language)
     tokens = BLEU(tokenize=name, force=True).tokenizer
     rows = [tokens(output).split() for output in outputs]
-    found = {}
+    metrics = {}
     for n in (1, 2):
         grams = [gram for row in rows for gram in zip(*(row[i:] for i in range(n)), strict=False)]
         value = round(100 * len(set(grams)) / max(1, len(grams)), 4)
-        found[f"distinct_{n}"] = Metric(f"distinct_{n}", value, f"n-grams:{len(grams)}|tok:{name}")
-    return found
+        metrics[f"distinct_{n}"] = Metric(f"distinct_{n}", value, f"n-grams:{len(grams)}|tok:{name}")
+    return metrics
 
 
 def tokeniser_of(language: str) -> str:

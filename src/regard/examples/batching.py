@@ -1,4 +1,4 @@
-"""Rows in an order and in groups in which little is computed on padding. Knows no text and no model."""
+"""Batches of rows for inference, with little padding. Knows no text and no model."""
 
 from collections.abc import Iterator, Sequence
 
@@ -18,10 +18,10 @@ def batches(lengths: Sequence[int], budget: int) -> Iterator[tuple[list[int], in
     return ((rows, len(rows)) for rows in by_length(lengths, budget))
 
 
-def lanes(lengths: Sequence[int], budget: int) -> Iterator[tuple[list[int], int]]:
-    """Rows that share storage, longest first, and how many of them are computed at once; empty rows are left out.
+def slot_groups(lengths: Sequence[int], budget: int) -> Iterator[tuple[list[int], int]]:
+    """Rows that share the slots of a batch, longest first, and how many slots; empty rows are left out.
 
-    Those less than half as long as the longest go by themselves, where they are enough to fill their own storage.
+    Those less than half as long as the longest are a group of their own, where they are enough to fill its slots.
     """
     order = sorted((n for n in range(len(lengths)) if lengths[n]), key=lambda n: -lengths[n])
     while order:
@@ -29,5 +29,5 @@ def lanes(lengths: Sequence[int], budget: int) -> Iterator[tuple[list[int], int]
         room = max(1, budget // (longest + 1))
         short = sum(2 * lengths[n] < longest for n in order)
         count = len(order) - (short if short >= room else 0)
-        now, order = order[:count], order[count:]
-        yield now, min(room, count)
+        group, order = order[:count], order[count:]
+        yield group, min(room, count)

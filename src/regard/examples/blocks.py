@@ -1,4 +1,4 @@
-"""Blocks of equal length, cut from all the text of a corpus: what a language model learns from."""
+"""Blocks of equal length, from all the text of a corpus: the examples of a language model."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -11,8 +11,8 @@ from regard.errors import RegardError
 from regard.models.batch import TextBatch, collate_blocks
 
 
-class Streams:
-    """All documents of a corpus end to end, corpus after corpus, as they are prepared: blocks are cut from them."""
+class TokenStream:
+    """All prepared documents end to end, corpus after corpus: blocks are slices of it."""
 
     def __init__(self, prepared: PreparedCorpus, length: int) -> None:
         column = prepared.columns["text"]
@@ -25,67 +25,67 @@ class Streams:
             raise RegardError(f"the text has {most:,} tokens, too few for a block of task.length={length}; lower it")
 
     @property
-    def short(self) -> list[int]:
-        """Corpora that have text, but not enough of it for a block."""
+    def too_short(self) -> list[int]:
+        """The corpora that have text, but not enough of it for a block."""
         return [n for n, (begin, end) in enumerate(self.parts) if 0 < end - begin <= self.length]
 
-    def starts(self, seed: int, epoch: int, running: bool = False) -> np.ndarray:
-        """Where the blocks of an epoch begin: side by side from a random place on, for a corpus of weight w w times.
+    def block_starts(self, seed: int, epoch: int, in_order: bool = False) -> np.ndarray:
+        """The first tokens of an epoch's blocks: side by side from a random offset on, w times if a corpus weighs w.
 
-        Their order is random, or that of the `running` text.
+        Their order is random, or that of the text.
         """
         random = np.random.default_rng([seed, epoch])
-        found = []
+        kept = []
         for (begin, end), weight in zip(self.parts, self.weights, strict=True):
             room = end - begin - self.length  # of the last block's first token, and the token after it
             for share in [1.0] * int(weight) + [weight - int(weight)] if room > 0 else []:
                 first = begin + random.integers(min(self.length, room))
                 blocks = np.arange(first, begin + room, self.length)
-                kept = random.permutation(blocks)[: round(share * len(blocks))]
-                found.append(np.sort(kept) if running else kept)
-        starts = np.concatenate(found)
+                some = random.permutation(blocks)[: round(share * len(blocks))]
+                kept.append(np.sort(some) if in_order else some)
+        starts = np.concatenate(kept)
         if not len(starts):
             raise RegardError("the weights of the corpora leave no block for an epoch; raise a weight")
         return starts
 
 
-class BlocksView:
-    """The blocks of one epoch. Every place is learned from, so that all batches are alike in shape."""
+class BlockView:
+    """The blocks of one epoch. Every token is a target, so that all batches have one shape."""
 
-    def __init__(self, streams: Streams, starts: np.ndarray, mark: int | None) -> None:
-        self.streams, self.starts, self.mark = streams, starts, mark
+    def __init__(self, stream: TokenStream, starts: np.ndarray, bos: int | None) -> None:
+        self.stream, self.block_starts, self.bos = stream, starts, bos
 
     def plan(self, budget: int, seed: int, epoch: int) -> list[np.ndarray]:
-        rows = max(1, budget // self.streams.length)
-        order = np.random.default_rng([seed, epoch, 1]).permutation(len(self.starts))
+        rows = max(1, budget // self.stream.length)
+        order = np.random.default_rng([seed, epoch, 1]).permutation(len(self.block_starts))
         return [order[n : n + rows] for n in range(0, len(order), rows)]
 
     def targets(self, indices: np.ndarray) -> int:
-        return len(indices) * self.streams.length
+        return len(indices) * self.stream.length
 
     def collate(self, indices: np.ndarray) -> TextBatch:
-        starts = self.starts[indices]
-        ids = self.streams.flat[starts[:, None] + np.arange(self.streams.length + 1)].astype(np.int64)  # [B, T + 1]
+        starts = self.block_starts[indices]
+        ids = self.stream.flat[starts[:, None] + np.arange(self.stream.length + 1)].astype(np.int64)  # [B, T + 1]
         batch = collate_blocks(ids, names=tuple(starts.tolist()))
-        if self.mark is None or not (ids[:, 1:-1] == self.mark).any():
+        if self.bos is None or not (ids[:, 1:-1] == self.bos).any():
             return batch
-        # What a document's last place says is the mark of the next, which is learned at once: it costs nothing.
-        return replace(batch, document=torch.from_numpy(np.cumsum(ids[:, :-1] == self.mark, axis=1)))
+        # The target of a document's last token is the <s> of the next: it costs nothing.
+        return replace(batch, document=torch.from_numpy(np.cumsum(ids[:, :-1] == self.bos, axis=1)))
 
 
-class RowsView(BlocksView):
-    """Blocks [R, N] whose rows are running text: batch n is their nth column; every row goes on where it stopped."""
+class ContiguousView(BlockView):
+    """Blocks [R, N] whose rows are contiguous text: batch n is the nth column, so that every row continues."""
 
-    def __init__(self, streams: Streams, starts: np.ndarray) -> None:
-        super().__init__(streams, starts.ravel(), None)
+    def __init__(self, stream: TokenStream, starts: np.ndarray) -> None:
+        super().__init__(stream, starts.ravel(), None)
         self.columns = np.arange(starts.size).reshape(starts.shape).T
 
     def plan(self, budget: int, seed: int, epoch: int) -> list[np.ndarray]:
         return list(self.columns)
 
 
-def along(streams: Streams, budget: int, seed: int, epoch: int) -> RowsView:
-    """All the text, from a random place on, in as many rows of equal length as the budget has room for."""
-    found = streams.starts(seed, epoch, running=True)
-    rows = min(max(1, budget // streams.length), len(found))
-    return RowsView(streams, found[: len(found) // rows * rows].reshape(rows, -1))
+def contiguous_view(stream: TokenStream, budget: int, seed: int, epoch: int) -> ContiguousView:
+    """All the text, from a random offset on, in as many rows of equal length as the budget has room for."""
+    starts = stream.block_starts(seed, epoch, in_order=True)
+    rows = min(max(1, budget // stream.length), len(starts))
+    return ContiguousView(stream, starts[: len(starts) // rows * rows].reshape(rows, -1))

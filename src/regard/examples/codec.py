@@ -1,32 +1,32 @@
-"""How a fine-tuned model reads: examples to rows, scores to what is said of each. Knows no kind of example.
+"""Example codec: examples to features, scores to predictions, for fine-tuned models. Knows no kind of example.
 
-What differs between tasks is asked of their settings (tasks/finetuning.py).
+What differs between tasks is in their settings (tasks/finetuning.py).
 """
 
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Generic, Protocol, TypeVar, cast
 
+import numpy as np
 from torch import nn
 
 from regard.data.config import Corpus
 from regard.errors import RegardError
-from regard.examples.features import Marks, Unit, read
+from regard.examples.features import Feature, SpecialTokens, W, score_features
 from regard.examples.preparing import TOKENIZER
 from regard.models.batch import TextBatch
-from regard.reporting import Progress, Warn
+from regard.models.heads import BodyWithHead
+from regard.reporting import Json, Progress
 from regard.text import Tokenizer
 
-if TYPE_CHECKING:
-    from regard.recipe import Recipe
-    from regard.tasks.finetuning import Finetuning
-
 LABELS = "labels.json"
+E = TypeVar("E")  # an example
+P = TypeVar("P")  # a prediction
 
 
 class Notes:
-    """What was dropped or cut on the way, as sentences with how often and where."""
+    """What was dropped or truncated in making features: how often, and where first."""
 
     SHOWN = 20
 
@@ -34,23 +34,20 @@ class Notes:
         self.places: dict[str, list[str]] = {}
 
     def add(self, what: str, where: str) -> None:
-        """`what` begins with a plural in s: "texts are cut", which of one says "text is cut"."""
+        """`what` is a heading, such as "texts longer than a row, cut"."""
         self.places.setdefault(what, []).append(where)
 
-    def sentences(self) -> list[str]:
-        found = []
+    def messages(self) -> list[str]:
+        messages = []
         for what, places in self.places.items():
-            if len(places) == 1:
-                first, _, rest = what.partition(" ")
-                what = f"{first.removesuffix('s')} {rest.replace('are ', 'is ').replace('have ', 'has ')}"
             more = len(places) - self.SHOWN
-            shown = _together(places[: self.SHOWN]) + (f"; and {more:,} more" if more > 0 else "")
-            found.append(f"{len(places):,} {what} ({shown})")
-        return found
+            shown = _by_file(places[: self.SHOWN]) + (f"; and {more:,} more" if more > 0 else "")
+            messages.append(f"{what}: {len(places):,} ({shown})")
+        return messages
 
 
-def _together(places: Sequence[str]) -> str:
-    """Places `FILE, line 3` of which those of one file stand together: `FILE, line 3, 5, 8`."""
+def _by_file(places: Sequence[str]) -> str:
+    """Places `FILE, line 3`, those of one file together: `FILE, line 3, 5, 8`."""
     by_file: dict[str, list[str]] = {}
     for place in places:
         file, _, number = place.rpartition(" ")
@@ -58,86 +55,84 @@ def _together(places: Sequence[str]) -> str:
     return "; ".join(f"{file} {', '.join(numbers)}".strip() for file, numbers in by_file.items())
 
 
-class Reading:
-    """How a task's examples become rows: its settings, vocabulary and labels, and how many texts an example has."""
+class FeatureSettings(Protocol[E, P, W]):
+    """What a codec needs of a fine-tuning task's settings."""
 
-    def __init__(self, settings: "Finetuning", tokenizer: Tokenizer, labels: list[str], texts: int = 0) -> None:
-        self.settings, self.tokenizer, self.labels, self.marks = settings, tokenizer, labels, Marks(tokenizer)
-        self.texts = texts  # 0: nobody knows, or it means nothing
-        self.number = {label: n for n, label in enumerate(labels)}
+    def read_examples(self, corpora: Sequence[Corpus]) -> list[E]: ...
 
-    def known(self, label: str, where: str) -> int:
-        if label not in self.number:
+    def features(
+        self, examples: Sequence[E], codec: "ExampleCodec[E, P, W]", notes: Notes, training: bool
+    ) -> list[Feature[W]]: ...
+
+    def collate(self, features: Sequence[Feature[W]], codec: "ExampleCodec[E, P, W]") -> TextBatch: ...
+
+    def count_targets(self, feature: Feature[W]) -> int: ...
+
+    def merge(
+        self, example: E, features: Sequence[Feature[W]], scores: Sequence[np.ndarray], codec: "ExampleCodec[E, P, W]"
+    ) -> P: ...
+
+    def compute_metrics(
+        self, examples: Sequence[E], predictions: Sequence[P], codec: "ExampleCodec[E, P, W]"
+    ) -> Json: ...
+
+
+class ExampleCodec(Generic[E, P, W]):
+    """A task's settings, tokenizer and labels: examples become features, and features' scores predictions."""
+
+    def __init__(
+        self, settings: FeatureSettings[E, P, W], tokenizer: Tokenizer, labels: list[str], texts_per_example: int = 0
+    ) -> None:
+        self.settings, self.tokenizer, self.labels = settings, tokenizer, labels
+        self.special_tokens = SpecialTokens(tokenizer)
+        self.texts_per_example = texts_per_example  # 0: unknown, or it differs
+        self.label_ids = {label: n for n, label in enumerate(labels)}
+
+    def label_id(self, label: str, where: str) -> int:
+        if label not in self.label_ids:
             shown = ", ".join(self.labels[:12]) + (", …" if len(self.labels) > 12 else "")
             raise RegardError(f"{where}: the label {label!r} was never seen in training, which has {shown}")
-        return self.number[label]
+        return self.label_ids[label]
 
-    def units(self, examples: Sequence[Any], notes: Notes | None = None, learn: bool = False) -> list[Unit]:
-        return self.settings.units(examples, self, Notes() if notes is None else notes, learn)
+    def features(self, examples: Sequence[E], notes: Notes | None = None, training: bool = False) -> list[Feature[W]]:
+        return self.settings.features(examples, self, Notes() if notes is None else notes, training)
 
-    def collate(self, units: Sequence[Unit]) -> TextBatch:
-        return self.settings.collate(units, self)
+    def collate(self, features: Sequence[Feature[W]]) -> TextBatch:
+        return self.settings.collate(features, self)
 
-    def say(
-        self, model: nn.Module, examples: Sequence[Any], progress: Progress | None = None, notes: Notes | None = None
-    ) -> tuple[list[Any], float | None]:
-        """What the model says of every example, and its mean loss where the answers are known; None: nowhere."""
-        units = self.units(examples, notes)
-        told = (lambda n: progress("Measuring", n, len(units))) if progress else None
-        scores, loss, measured = read(model, units, self.collate, told)
-        by_owner: list[list[int]] = [[] for _ in examples]
-        for n, unit in enumerate(units):
-            by_owner[unit.owner].append(n)
-        said = [
-            self.settings.merge(example, [units[n] for n in own], [scores[n] for n in own], self)
-            for example, own in zip(examples, by_owner, strict=True)
+    def predict(
+        self, model: nn.Module, examples: Sequence[E], progress: Progress | None = None, notes: Notes | None = None
+    ) -> tuple[list[P], float | None]:
+        """A prediction for every example, and the mean loss of those whose targets are known; None: of none."""
+        features = self.features(examples, notes)
+        on_progress = (lambda n: progress("Measuring", n, len(features))) if progress else None
+        scores, loss, measured = score_features(cast(BodyWithHead, model), features, self.collate, on_progress)
+        by_example: list[list[int]] = [[] for _ in examples]
+        for n, feature in enumerate(features):
+            by_example[feature.example].append(n)
+        predictions = [
+            self.settings.merge(example, [features[n] for n in own], [scores[n] for n in own], self)
+            for example, own in zip(examples, by_example, strict=True)
         ]
-        targets = sum(map(self.settings.count, measured))
-        return said, loss / targets if targets else None
+        targets = sum(map(self.settings.count_targets, measured))
+        return predictions, loss / targets if targets else None
 
     def save(self, folder: Path) -> None:
         self.tokenizer.save(folder / TOKENIZER)
-        if self.labels or self.texts:
+        if self.labels or self.texts_per_example:
             folder.mkdir(parents=True, exist_ok=True)
-            about = {"labels": self.labels} | ({"texts": self.texts} if self.texts else {})
-            text = json.dumps(about, ensure_ascii=False, indent=1)
+            content = {"labels": self.labels} | ({"texts": self.texts_per_example} if self.texts_per_example else {})
+            text = json.dumps(content, ensure_ascii=False, indent=1)
             (folder / LABELS).write_text(text + "\n", encoding="utf-8")
 
     @staticmethod
-    def load(settings: "Finetuning", home: Path) -> "Reading":
+    def load(settings: FeatureSettings[E, P, W], home: Path) -> "ExampleCodec[E, P, W]":
         labels: list[str] = []
         texts, path = 0, home / LABELS
         if path.exists():
             try:
-                found = json.loads(path.read_text(encoding="utf-8"))
-                labels, texts = [str(label) for label in found["labels"]], int(found.get("texts", 0))
+                content = json.loads(path.read_text(encoding="utf-8"))
+                labels, texts = [str(label) for label in content["labels"]], int(content.get("texts", 0))
             except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
                 raise RegardError(f"{path}: damaged ({error!r})") from None
-        return Reading(settings, Tokenizer.load(home / TOKENIZER), labels, texts)
-
-
-class Reader:
-    """A trained model of a fine-tuning task. Subclasses add what users do with it."""
-
-    def __init__(self, model: nn.Module, reading: Reading, recipe: "Recipe") -> None:
-        self.model, self.reading, self.recipe = model, reading, recipe
-        self.tokenizer, self.labels = reading.tokenizer, reading.labels
-
-    def say(self, examples: Sequence[Any], warn: Warn | None = None) -> list[Any]:
-        notes = Notes()
-        said = self.reading.say(self.model, examples, notes=notes)[0]
-        for sentence in notes.sentences() if warn else []:
-            cast(Any, warn)(sentence)
-        return said
-
-    def measure(self, corpora: Sequence[Corpus], progress: Progress | None = None) -> dict[str, Any]:
-        notes, settings = Notes(), self.reading.settings
-        examples = settings.all(corpora)
-        said, loss = self.reading.say(self.model, examples, progress, notes)
-        measured = {} if loss is None else {"loss": {"value": loss}}
-        return {
-            "data": [corpus.name for corpus in corpora],
-            "examples": len(examples),
-            "metrics": settings.measure(examples, said, self.reading) | measured,
-            "notes": notes.sentences(),
-        }
+        return ExampleCodec(settings, Tokenizer.load(home / TOKENIZER), labels, texts)

@@ -1,14 +1,14 @@
-"""Dialogues as ids, and what is learned from them: pairs of history and reply, or the whole as one sequence.
+"""Dialogue examples: pairs of history and reply for an encoder and a decoder, or one sequence for a language model.
 
-A dialogue is <s>, then every turn, each ended by </s>. Both ways read the same prepared rows, as spans of them, and
-learn the same: every turn but the first, its </s> included, when those before it are read (or every turn, where the
-task says so). Knows no files.
+A dialogue is <s>, then every turn, each ended by </s>. Both formats use the same prepared rows, as spans of them, and
+have the same targets: every turn but the first, its </s> included, given those before it (or every turn, where the
+task's settings say so). Knows no files.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -16,41 +16,49 @@ from torch import nn
 
 from regard.data.batches import token_budget_batches
 from regard.data.ragged import RaggedArray, RaggedSpans
-from regard.examples.pairs import PairsView
-from regard.examples.preparing import Encoder
+from regard.examples.pairs import PairsView, packed_batch
+from regard.examples.preparing import CorpusEncoder
 from regard.examples.vocabulary import Vocabulary
-from regard.examples.windows import Reach
+from regard.examples.windows import SlidingWindow
 from regard.models.batch import PairBatch, RaggedRows, TextBatch, collate_sources, collate_texts
 from regard.text import Tokenizer
-
-if TYPE_CHECKING:
-    from regard.tasks.chat import ChatConfig
 
 VERSION = 1
 
 
-class Turns(Encoder):
-    """What dialogues, their turns a line each, are encoded with."""
+class DialogueSettings(Protocol):
+    """The settings of the task chat that decide what an example is."""
+
+    @property
+    def length(self) -> int: ...
+    @property
+    def history(self) -> int | None: ...
+    @property
+    def learn(self) -> str: ...
+
+
+class DialogueEncoder(CorpusEncoder):
+    """The encoder of dialogues whose turns are lines."""
 
     def __init__(self, tokenizer: Tokenizer, rules: str) -> None:
         super().__init__(tokenizer, f"turns {VERSION} {rules}")
 
-    def encode_batch(self, dialogues: Sequence[str]) -> list[list[int]]:
-        t, cut = self.tokenizer, [dialogue.split("\n") if dialogue else [] for dialogue in dialogues]
-        pieces = iter(t.encode_batch([turn for turns in cut for turn in turns]))
-        return [[t.bos, *chain.from_iterable([*next(pieces), t.eos] for _ in turns)] for turns in cut]
+    def encode_batch(self, collate_texts: Sequence[str]) -> list[list[int]]:
+        t, dialogues = self.tokenizer, [text.split("\n") if text else [] for text in collate_texts]
+        pieces = iter(t.encode_batch([turn for turns in dialogues for turn in turns]))
+        return [[t.bos, *chain.from_iterable([*next(pieces), t.eos] for _ in turns)] for turns in dialogues]
 
-    def rows(self, dialogues: Sequence[str]) -> RaggedArray:
+    def encode_rows(self, dialogues: Sequence[str]) -> RaggedArray:
         packed = RaggedRows.of(self.encode_batch(dialogues))
         return RaggedArray(packed.flat, np.concatenate([[0], np.cumsum(packed.lengths)]))
 
-    def text(self, ids: Sequence[int]) -> str:
+    def decode(self, ids: Sequence[int]) -> str:
         return self.tokenizer.detokenise(self.tokenizer.decode(ids))
 
 
 @dataclass(frozen=True)
-class Spoken:
-    """Where the turns of all dialogues stand in their flat ids, the </s> of each included."""
+class TurnSpans:
+    """The turns of all dialogues as spans of their flat ids, the </s> of each included."""
 
     row: np.ndarray  # [turns] which dialogue
     begin: np.ndarray
@@ -58,118 +66,117 @@ class Spoken:
     first: np.ndarray  # the number of its dialogue's first turn
 
     @staticmethod
-    def of(rows: RaggedArray, eos: int) -> "Spoken":
+    def of(rows: RaggedArray, eos: int) -> "TurnSpans":
         end = np.flatnonzero(rows.flat == eos) + 1
-        end = end[~np.isin(end - 1, rows.offsets[:-1])]  # GPT-2's mark opens a dialogue, too
+        end = end[~np.isin(end - 1, rows.offsets[:-1])]  # GPT-2's one special token begins a dialogue, too
         row = np.searchsorted(rows.offsets, end - 1, side="right") - 1
-        opens = np.diff(row, prepend=-1) != 0
-        begin = np.where(opens, rows.offsets[row] + 1, np.roll(end, 1))
-        return Spoken(row, begin, end, np.maximum.accumulate(np.where(opens, np.arange(len(end)), 0)))
+        is_first = np.diff(row, prepend=-1) != 0
+        begin = np.where(is_first, rows.offsets[row] + 1, np.roll(end, 1))
+        return TurnSpans(row, begin, end, np.maximum.accumulate(np.where(is_first, np.arange(len(end)), 0)))
 
     @property
-    def opens(self) -> np.ndarray:
+    def is_first(self) -> np.ndarray:
         return self.first == np.arange(len(self.first))
 
 
-class Paired:
-    """Sequence to sequence: what was said last is read, the reply is said."""
+class Seq2SeqDialogues:
+    """Sequence to sequence: the history is the source, the reply the target."""
 
-    def __init__(self, task: "ChatConfig", tokenizer: Tokenizer) -> None:
+    def __init__(self, task: DialogueSettings, tokenizer: Tokenizer) -> None:
         self.task, self.tokenizer = task, tokenizer
         self.vocabulary = Vocabulary(tokenizer, tokenizer, shared=True)
 
-    def examples(self, rows: RaggedArray) -> "Examples":
-        s, length = Spoken.of(rows, self.tokenizer.eos), self.task.length
-        chosen = np.flatnonzero((~s.opens | (self.task.learn == "all")) & (s.end - s.begin <= length))
-        begin, end, opens = s.begin[chosen], s.end[chosen], s.opens[chosen]
+    def examples(self, rows: RaggedArray) -> "DialogueExamples":
+        s, length = TurnSpans.of(rows, self.tokenizer.eos), self.task.length
+        chosen = np.flatnonzero((~s.is_first | (self.task.learn == "all")) & (s.end - s.begin <= length))
+        begin, end, is_first = s.begin[chosen], s.end[chosen], s.is_first[chosen]
         oldest = np.maximum(s.first[chosen], chosen - (self.task.history or len(s.row)))
-        read = np.maximum(s.begin[oldest], begin - length)  # the end of what was said, its last </s> included
-        source = RaggedSpans(rows.flat, read, begin - ~opens)
+        history = np.maximum(s.begin[oldest], begin - length)  # the last turns, the last </s> included
+        source = RaggedSpans(rows.flat, history, begin - ~is_first)
         left = int((s.end - s.begin > length).sum())
-        said = f"{left:,} turns longer than task.length={length} are no replies to learn" if left else ""
-        return Examples(s.row[chosen], RaggedSpans(rows.flat, begin, end - 1), said, source=source)
+        notice = f"{left:,} turns longer than task.length={length} are no replies to learn" if left else ""
+        return DialogueExamples(s.row[chosen], RaggedSpans(rows.flat, begin, end - 1), notice, source=source)
 
-    def view(self, examples: "Examples", chosen: np.ndarray) -> PairsView:
+    def view(self, examples: "DialogueExamples", chosen: np.ndarray) -> PairsView:
         return PairsView(self.vocabulary, examples.source, examples.target, chosen)
 
-    def fixed(self, model: nn.Module, batch: PairBatch) -> PairBatch | None:
-        takes = getattr(model, "takes_packed", None)
-        return batch.fixed() if takes and takes(batch) else None
+    def static_batch(self, model: nn.Module, batch: PairBatch) -> PairBatch | None:
+        return packed_batch(model, batch)
 
     def prompt(self, ids: list[int], limit: int) -> tuple[list[int], int]:
-        """What is read of a dialogue, and how many tokens may be said when so many are asked for."""
+        """The source of a dialogue, and how many tokens its reply may have, at most `limit`."""
         return ids[1:-1][-(self.task.length - 1) :], min(limit, self.task.length - 1)
 
-    def read(self, prompts: list[list[int]]) -> PairBatch:
+    def collate_prompts(self, prompts: list[list[int]]) -> PairBatch:
         return PairBatch(*collate_sources(RaggedRows.of(prompts), self.tokenizer.pad, self.tokenizer.eos))
 
 
-class Continued:
-    """A language model: the dialogue is one sequence, and only replies are learned."""
+class CausalLMDialogues:
+    """A language model: the dialogue is one sequence, and only replies are targets."""
 
-    def __init__(self, task: "ChatConfig", tokenizer: Tokenizer) -> None:
+    def __init__(self, task: DialogueSettings, tokenizer: Tokenizer) -> None:
         self.task, self.tokenizer = task, tokenizer
 
-    def examples(self, rows: RaggedArray) -> "Examples":
-        """Dialogues longer than the length are several windows, in which each token is learned once."""
-        s, length = Spoken.of(rows, self.tokenizer.eos), self.task.length
-        learn = np.asarray(rows.offsets[:-1]) + 1  # the first token of each dialogue that is learned
+    def examples(self, rows: RaggedArray) -> "DialogueExamples":
+        """Dialogues longer than the length are several windows, in which each token is a target once."""
+        s, length = TurnSpans.of(rows, self.tokenizer.eos), self.task.length
+        first_target = np.asarray(rows.offsets[:-1]) + 1  # the first target of each dialogue
         if self.task.learn == "replies":
-            learn = learn.copy()
-            learn[s.row[s.opens]] = s.end[s.opens]
-        windows = np.stack([np.arange(len(rows)), rows.offsets[:-1], rows.offsets[1:], learn], 1)
-        long, reach = np.flatnonzero(rows.lengths > length + 1), Reach(length, max(1, length // 2))
+            first_target = first_target.copy()
+            first_target[s.row[s.is_first]] = s.end[s.is_first]
+        windows = np.stack([np.arange(len(rows)), rows.offsets[:-1], rows.offsets[1:], first_target], 1)
+        long, window = np.flatnonzero(rows.lengths > length + 1), SlidingWindow(length, max(1, length // 2))
         more = [
-            (n, first + w.begin, first + w.end + 1, max(learn[n], first + w.begin + w.skip + 1))
+            (n, first + w.begin, first + w.end + 1, max(first_target[n], first + w.begin + w.skip + 1))
             for n, first in zip(long.tolist(), rows.offsets[long].tolist(), strict=True)
-            for w in reach.windows(n, int(rows.lengths[n]))
+            for w in window.windows(n, int(rows.lengths[n]))
         ]
         windows = np.concatenate([np.delete(windows, long, 0), np.array(more, dtype=np.int64).reshape(-1, 4)])
         windows = windows[windows[:, 3] < windows[:, 2]]
-        row, begin, end, learn = windows[np.lexsort((windows[:, 1], windows[:, 0]))].T
-        return Examples(row, RaggedSpans(rows.flat, begin, end), learn=learn)
+        row, begin, end, first_target = windows[np.lexsort((windows[:, 1], windows[:, 0]))].T
+        return DialogueExamples(row, RaggedSpans(rows.flat, begin, end), first_target=first_target)
 
-    def view(self, examples: "Examples", chosen: np.ndarray) -> "DialoguesView":
-        return DialoguesView(examples, chosen, self.tokenizer.pad)
+    def view(self, examples: "DialogueExamples", chosen: np.ndarray) -> "DialogueView":
+        return DialogueView(examples, chosen, self.tokenizer.pad)
 
-    def fixed(self, model: nn.Module, batch: TextBatch) -> None:
-        return None  # dialogues differ in how much of them is learned
+    def static_batch(self, model: nn.Module, batch: TextBatch) -> None:
+        return None  # dialogues differ in how many targets they have
 
     def prompt(self, ids: list[int], limit: int) -> tuple[list[int], int]:
         kept = max(self.task.length // 2, self.task.length - limit)
-        return ids[-kept:], min(limit, self.task.length - kept)  # alike for all rows: together they fit
+        return ids[-kept:], min(limit, self.task.length - kept)  # the same for all rows: prompt and reply fit together
 
-    def read(self, prompts: list[list[int]]) -> TextBatch:
+    def collate_prompts(self, prompts: list[list[int]]) -> TextBatch:
         return collate_texts(prompts, self.tokenizer.pad)
 
 
-Form = Paired | Continued
+DialogueFormat = Seq2SeqDialogues | CausalLMDialogues
 
 
-def form_of(task: "ChatConfig", model: str, tokenizer: Tokenizer) -> Form:
-    return (Continued if model == "lm" else Paired)(task, tokenizer)
+def dialogue_format(task: DialogueSettings, model: str, tokenizer: Tokenizer) -> DialogueFormat:
+    return (CausalLMDialogues if model == "lm" else Seq2SeqDialogues)(task, tokenizer)
 
 
 @dataclass(frozen=True)
-class Examples:
-    """What is learned from, in the order of the dialogues, as spans of their ids."""
+class DialogueExamples:
+    """Examples in the order of the dialogues, as spans of their ids."""
 
     row: np.ndarray  # [examples] which dialogue
-    target: RaggedSpans  # the reply without its </s>; or all that is read and said
-    left_out: str = ""
+    target: RaggedSpans  # the reply without its </s>; or inputs and targets of a language model
+    notice: str = ""
     source: RaggedSpans | None = None  # the history
-    learn: np.ndarray | None = None  # where in the flat ids the first token stands that is learned
+    first_target: np.ndarray | None = None  # place of the first target in the flat ids
 
-    def of(self, rows: np.ndarray) -> np.ndarray:
-        """The examples of these dialogues."""
+    def of_dialogues(self, rows: np.ndarray) -> np.ndarray:
+        """The indices of the examples of these dialogues."""
         begins, ends = (np.searchsorted(self.row, rows, side=side) for side in ("left", "right"))  # type: ignore[call-overload]
         return RaggedSpans(np.arange(len(self.row)), begins, ends).take(np.arange(len(rows)))[0]
 
 
-class DialoguesView:
-    """Whole dialogues, or windows of them, of like length together; what is not learned is only read."""
+class DialogueView:
+    """Whole dialogues, or windows of them, of like length together; what is no target is context."""
 
-    def __init__(self, examples: Examples, chosen: np.ndarray, pad: int) -> None:
+    def __init__(self, examples: DialogueExamples, chosen: np.ndarray, pad: int) -> None:
         self.examples, self.chosen, self.pad = examples, chosen, pad
         self.target_lengths = examples.target.lengths[chosen] - 1
 
@@ -178,12 +185,12 @@ class DialoguesView:
 
     def targets(self, indices: np.ndarray) -> int:
         chosen, e = self.chosen[indices], self.examples
-        return int((e.target.ends[chosen] - e.learn[chosen]).sum())  # type: ignore[index]
+        return int((e.target.ends[chosen] - e.first_target[chosen]).sum())  # type: ignore[index]
 
     def collate(self, indices: np.ndarray) -> TextBatch:
         chosen, e = self.chosen[indices], self.examples
         ids, real = RaggedRows(*e.target.take(chosen)).padded(self.pad)  # [B, T + 1]
-        from_ = (e.learn[chosen] - e.target.begins[chosen])[:, None]  # type: ignore[index]
+        from_ = (e.first_target[chosen] - e.target.begins[chosen])[:, None]  # type: ignore[index]
         seen = np.ascontiguousarray(real[:, 1:])  # [B, T]
         learned = seen & (np.arange(1, ids.shape[1]) >= from_)
         return TextBatch(

@@ -1,44 +1,46 @@
-"""What fine-tuning puts into batches: units of rows, planned, padded and read by a model. Knows no task.
+"""Features of fine-tuning: rows of token ids made of examples, planned into batches, padded and scored. Knows no task.
 
-A unit is what is learned from at once: a text, a window of one, or all options of a question. Its `owner` is the
-example it belongs to: long texts have several units, which are joined again by it.
+A feature is learned from at once: a text, a window of one, or all options of a question. `example` is the index of the
+example it was made of: a long text has several features, whose scores are merged again.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
-from torch import nn
 
 from regard.models.batch import RaggedRows, TextBatch
+from regard.models.heads import BodyWithHead
 from regard.text import Tokenizer
 
-MULTIPLE = 8  # rows are padded to lengths that come again: recorded launches need that, and products like it
-POOL = 50  # batches whose examples are sorted by length together
-TOKENS = 8192  # padded tokens that a model reads at once when nothing is learned
+PAD_TO_MULTIPLE = 8  # of rows, so that shapes repeat: CUDA graphs need that, and matrix products are faster
+SORT_POOL = 50  # batches whose features are sorted by length together
+TOKENS = 8192  # padded tokens of a batch without gradients
+
+W = TypeVar("W")  # a window of an example, as its task describes it
 
 
-class Row(NamedTuple):
+class FeatureRow(NamedTuple):
     ids: list[int]
     segments: list[int]
 
 
-class Unit(NamedTuple):
-    rows: tuple[Row, ...]
-    owner: int  # which example this is, or is a part of
-    target: Any = None  # what should be said; None: nothing is known
-    part: Any = None  # what of the example it is, as its task says it
+class Feature(NamedTuple, Generic[W]):
+    rows: tuple[FeatureRow, ...]
+    example: int  # index of the example it was made of
+    target: Any = None  # the label, as its task encodes it; None: unknown
+    window: W | None = None  # the part of the example that it holds
 
     @property
     def length(self) -> int:
         return max(len(row.ids) for row in self.rows)
 
 
-Collate = Callable[[Sequence[Unit]], TextBatch]
+Collate = Callable[[Sequence[Feature[W]]], TextBatch]
 
 
-class Marks:
+class SpecialTokens:
     """The tokens around texts: [CLS] a [SEP], or [CLS] a [SEP] b [SEP]. A vocabulary without them has <s> and </s>."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -46,111 +48,107 @@ class Marks:
         self.cls = tokenizer.special.get("cls", tokenizer.bos)
         self.sep = tokenizer.special.get("sep", tokenizer.eos)
 
-    def row(self, first: Sequence[int], second: Sequence[int] | None = None) -> Row:
+    def row(self, first: Sequence[int], second: Sequence[int] | None = None) -> FeatureRow:
         ids, segments = [self.cls, *first, self.sep], [0] * (len(first) + 2)
         if second is not None:
             ids, segments = [*ids, *second, self.sep], segments + [1] * (len(second) + 1)
-        return Row(ids, segments)
+        return FeatureRow(ids, segments)
 
-    def fit(self, sides: Sequence[list[int]], length: int) -> tuple[Row, bool]:
-        """One or two texts as a row of at most so many places, and whether they were cut to fit, the longer first."""
-        room = length - 1 - len(sides)
-        lengths = [len(side) for side in sides]
+    def truncated_row(self, texts: Sequence[list[int]], length: int) -> tuple[FeatureRow, bool]:
+        """One or two texts as a row of at most `length` tokens, and whether they were truncated, the longer first."""
+        room = length - 1 - len(texts)
+        lengths = [len(text) for text in texts]
         over = sum(lengths) - room
-        if over > 0 and len(sides) == 2:
+        if over > 0 and len(texts) == 2:
             shorter = int(lengths[0] > lengths[1])
             kept = min(lengths[shorter], room // 2)
             lengths[shorter], lengths[1 - shorter] = kept, room - kept
         elif over > 0:
             lengths = [room]
-        return self.row(*(side[:n] for side, n in zip(sides, lengths, strict=True))), over > 0
+        return self.row(*(text[:n] for text, n in zip(texts, lengths, strict=True))), over > 0
 
 
-def windows(sizes: Sequence[int], room: int, overlap: int) -> Iterator[tuple[int, int]]:
-    """Words of so many pieces each, as windows [begin, end) of at most `room` pieces that share at most `overlap`."""
-    begin = 0
-    while True:
-        end, used = begin, 0
-        while end < len(sizes) and (used + sizes[end] <= room or end == begin):
-            used, end = used + sizes[end], end + 1
-        yield begin, end
-        if end == len(sizes):
-            return
-        begin, least, shared = end, begin + 1, 0
-        most = min(overlap, room - sizes[end])  # the next word must fit too
-        while begin > least and shared + sizes[begin - 1] <= most:
-            begin, shared = begin - 1, shared + sizes[begin - 1]
-
-
-def padded(units: Sequence[Unit], pad: int) -> TextBatch:
-    """The rows of all units, one after the other; padding always has its mask, so that shapes come again."""
-    rows = [row for unit in units for row in unit.rows]
+def pad_features(features: Sequence[Feature[W]], pad: int) -> TextBatch:
+    """The rows of all features, one after the other, with their padding mask, so that shapes repeat."""
+    rows = [row for feature in features for row in feature.rows]
     ids, real = RaggedRows.of([row.ids for row in rows]).padded(pad)
     segments = RaggedRows.of([row.segments for row in rows]).padded(0)[0]
-    more = -ids.shape[1] % MULTIPLE
+    more = -ids.shape[1] % PAD_TO_MULTIPLE
     ids, real, segments = (
-        np.pad(array, ((0, 0), (0, more)), constant_values=filler)
-        for array, filler in ((ids, pad), (real, False), (segments, 0))
+        np.pad(array, ((0, 0), (0, more)), constant_values=value)
+        for array, value in ((ids, pad), (real, False), (segments, 0))
     )
     return TextBatch(torch.from_numpy(ids), torch.from_numpy(real), segments=torch.from_numpy(segments))
 
 
-class UnitsView:
-    """The units of an epoch, so many a batch. Those of like length meet: pools of some batches are sorted."""
+class FeatureView(Generic[W]):
+    """The features of an epoch, `batch` in a batch. Pools of batches are sorted, so that those of like length meet."""
 
-    def __init__(self, units: Sequence[Unit], order: np.ndarray, batch: int, collate: Collate, count: Any) -> None:
-        self.units, self.order, self.batch, self._collate, self._count = units, order, batch, collate, count
+    def __init__(
+        self,
+        features: Sequence[Feature[W]],
+        order: np.ndarray,
+        batch: int,
+        collate: Collate[W],
+        count_targets: Callable[[Feature[W]], int],
+    ) -> None:
+        self.features, self.order, self.batch = features, order, batch
+        self._collate, self._count_targets = collate, count_targets
 
     def plan(self, budget: int, seed: int, epoch: int) -> list[np.ndarray]:
         """`budget` bounds a batch too: its rows times the longest of them."""
         random = np.random.default_rng([seed, epoch, 1])
-        places = random.permutation(len(self.order))
-        lengths = np.array([self.units[n].length for n in self.order], dtype=np.int64)
+        shuffled = random.permutation(len(self.order))
+        lengths = np.array([self.features[n].length for n in self.order], dtype=np.int64)
         batches: list[np.ndarray] = []
-        for start in range(0, len(places), self.batch * POOL):
-            pool = places[start : start + self.batch * POOL]
+        for start in range(0, len(shuffled), self.batch * SORT_POOL):
+            pool = shuffled[start : start + self.batch * SORT_POOL]
             pool = pool[np.argsort(-lengths[pool], kind="stable")]
             for n in range(0, len(pool), self.batch):
-                batches += self._within(pool[n : n + self.batch], budget)
+                batches += self._split(pool[n : n + self.batch], budget)
         return [batches[n] for n in random.permutation(len(batches))]
 
-    def _within(self, batch: np.ndarray, budget: int) -> list[np.ndarray]:
-        """The batch, or the equal parts that the budget allows; each is a step of its own."""
-        units = [self.units[self.order[n]] for n in batch]
-        each = max(unit.length for unit in units) * max(len(unit.rows) for unit in units)
+    def _split(self, batch: np.ndarray, budget: int) -> list[np.ndarray]:
+        """The batch, or equal parts of it that fit the budget; each is a step of its own."""
+        features = [self.features[self.order[n]] for n in batch]
+        each = max(feature.length for feature in features) * max(len(feature.rows) for feature in features)
         return np.array_split(batch, -(-len(batch) // max(1, budget // each)))
 
     def collate(self, indices: np.ndarray) -> TextBatch:
-        return self._collate([self.units[self.order[n]] for n in indices])
+        return self._collate([self.features[self.order[n]] for n in indices])
 
     def targets(self, indices: np.ndarray) -> int:
-        return sum(self._count(self.units[self.order[n]]) for n in indices)
+        return sum(self._count_targets(self.features[self.order[n]]) for n in indices)
 
 
 @torch.inference_mode()
-def read(
-    model: nn.Module, units: Sequence[Unit], collate: Collate, told: Callable[[int], None] | None = None
-) -> tuple[list[np.ndarray], float, list[Unit]]:
-    """The model's scores of every unit; the loss of those that have targets, summed; which these are."""
-    headed, device = cast(Any, model), next(model.parameters()).device
-    found: list[np.ndarray] = [np.empty(0)] * len(units)
-    order = sorted(range(len(units)), key=lambda n: (units[n].target is None, -units[n].length))
-    known = sum(unit.target is not None for unit in units)  # they come first, and in batches of their own
-    loss, measured, start, was_training = 0.0, list[Unit](), 0, model.training
+def score_features(
+    model: BodyWithHead,
+    features: Sequence[Feature[W]],
+    collate: Collate[W],
+    on_progress: Callable[[int], None] | None = None,
+) -> tuple[list[np.ndarray], float, list[Feature[W]]]:
+    """The model's scores of every feature; the summed loss of those that have targets; which these are."""
+    device = next(model.parameters()).device
+    scores: list[np.ndarray] = [np.empty(0)] * len(features)
+    order = sorted(range(len(features)), key=lambda n: (features[n].target is None, -features[n].length))
+    labelled = sum(feature.target is not None for feature in features)  # they come first, in batches of their own
+    loss, measured, start, was_training = 0.0, list[Feature[W]](), 0, model.training
     model.eval()
     while start < len(order):
-        longest = -(-units[order[start]].length // MULTIPLE) * MULTIPLE
-        end = start + max(1, TOKENS // (longest * len(units[order[start]].rows)))
-        taken = order[start : min(end, known) if start < known else end]
-        batch = collate([units[n] for n in taken]).to(device)
-        scores = headed.scores(batch)
+        first = features[order[start]]
+        longest = -(-first.length // PAD_TO_MULTIPLE) * PAD_TO_MULTIPLE
+        end = start + max(1, TOKENS // (longest * len(first.rows)))
+        indices = order[start : min(end, labelled) if start < labelled else end]
+        batch = collate([features[n] for n in indices]).to(device)
+        logits = model.scores(batch)
         if batch.classes is not None:
-            loss += float(headed.loss(scores, batch))
-            measured += [units[n] for n in taken]
-        for n, row in zip(taken, scores.cpu().numpy(), strict=True):
-            found[n] = row
-        start += len(taken)
-        if told:
-            told(start)
+            loss += float(model.loss(logits, batch))
+            measured += [features[n] for n in indices]
+        for n, row in zip(indices, logits.cpu().numpy(), strict=True):
+            scores[n] = row
+        start += len(indices)
+        if on_progress:
+            on_progress(start)
     model.train(was_training)
-    return found, loss, measured
+    return scores, loss, measured

@@ -1,4 +1,4 @@
-"""Masked words: which places are guessed, and what stands there instead (Devlin 2019, 3.1, A.1). Knows no documents."""
+"""Masking: which tokens are predicted, and what replaces them (Devlin 2019, 3.1, A.1). Knows no documents."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -27,52 +27,53 @@ class Masking:
             )
 
     def count(self, words: np.ndarray) -> np.ndarray:
-        """How many of so many places [B] are guessed: at least one."""
+        """How many of so many tokens [B] are predicted: at least one."""
         return np.maximum(1, np.rint(self.share * words)).astype(np.int64)
 
     def __str__(self) -> str:
         return f"{self.share:.0%} of {self.unit} ({self.masked:.0%} masked, {self.random:.0%} random)"
 
 
-class Masks:
-    """Draws them for rows of ids. What a row gets is a function of the key and its own number: no batch matters."""
+class Masker:
+    """Masks rows of ids. The mask of a row is a function of the key and its own number: no batch matters."""
 
     def __init__(self, config: Masking, tokenizer: Tokenizer) -> None:
         assert tokenizer.mask is not None
         self.config, self.mask = config, tokenizer.mask
-        self.choose = {"pieces": choose_pieces, "words": choose_words}[config.unit]
+        self.select = {"pieces": select_pieces, "words": select_words}[config.unit]
         special = sorted({*tokenizer.special.values()})
-        self.ordinary = np.setdiff1d(np.arange(tokenizer.size), special)  # what may be guessed, or stand in for another
+        self.ordinary = np.setdiff1d(np.arange(tokenizer.size), special)  # what may be predicted, or replace another
         self.is_ordinary = np.zeros(tokenizer.size, dtype=bool)
         self.is_ordinary[self.ordinary] = True
         pieces = [tokenizer.inner.id_to_token(i) or "" for i in range(tokenizer.size)]
-        self.opens = np.array([tokenizer.form.opens(piece, "") for piece in pieces])  # whether a word begins here
+        self.starts_word = np.array([tokenizer.piece_format.starts_word(piece, "") for piece in pieces])
 
     def __call__(
         self, ids: np.ndarray, words: np.ndarray, key: tuple[int, int], rows: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The ids [B, T] as they are read; the places [N] that are guessed, in [B·T]; what is right there [N].
+        """The masked ids [B, T]; the places [N] of targets in [B·T]; the targets [N].
 
-        `words` [B] are the places of each row without its marks and padding, `rows` [B] the rows' own numbers.
+        `words` [B] counts the tokens of each row without special tokens and padding, `rows` [B] are the rows' numbers.
         """
         draws = np.stack([_draws(key, int(row), ids.shape[1]) for row in rows])  # [B, 3, T]
-        chosen = self.choose(draws[:, 0], self.is_ordinary[ids], self.opens[ids], self.config.count(words))
+        chosen = self.select(draws[:, 0], self.is_ordinary[ids], self.starts_word[ids], self.config.count(words))
         places = np.flatnonzero(chosen)
-        right = ids.ravel()[places]
+        targets = ids.ravel()[places]
         what, which = (draws[:, n].ravel()[places] for n in (1, 2))
         other = self.ordinary[(which * len(self.ordinary)).astype(np.int64)]
-        c, read = self.config, ids.copy()
-        read.ravel()[places] = np.where(what < c.masked, self.mask, np.where(what < c.masked + c.random, other, right))
-        return read, places, right
+        c, masked = self.config, ids.copy()
+        replaced = np.where(what < c.masked + c.random, other, targets)
+        masked.ravel()[places] = np.where(what < c.masked, self.mask, replaced)
+        return masked, places, targets
 
 
 def _draws(key: tuple[int, int], row: int, length: int) -> np.ndarray:
-    """Three numbers in [0, 1) for every place [3, T], by a generator that goes to any row at once."""
+    """Three numbers in [0, 1) for every token [3, T], by a counter-based generator: any row at once."""
     generator = np.random.Philox(key=np.array(key, dtype=np.uint64), counter=[0, row, 0, 0])
     return np.random.Generator(generator).random((3, length))
 
 
-def choose_pieces(draw: np.ndarray, ordinary: np.ndarray, opens: np.ndarray, counts: np.ndarray) -> np.ndarray:
+def select_pieces(draw: np.ndarray, ordinary: np.ndarray, starts_word: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """The `counts` [B] ordinary places of each row with the smallest draws; True there [B, T]."""
     keys = np.where(ordinary, draw, np.inf)
     last = np.minimum(counts, keys.shape[1]) - 1
@@ -80,12 +81,12 @@ def choose_pieces(draw: np.ndarray, ordinary: np.ndarray, opens: np.ndarray, cou
     return ordinary & (keys <= edge)
 
 
-def choose_words(draw: np.ndarray, ordinary: np.ndarray, opens: np.ndarray, counts: np.ndarray) -> np.ndarray:
+def select_words(draw: np.ndarray, ordinary: np.ndarray, starts_word: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Whole words, as long as they fit into the `counts` [B] of each row; True at their pieces [B, T]."""
     chosen = np.zeros_like(ordinary)
-    # After a mark a word begins, even if its first pieces were cut off.
-    after_mark = np.pad(~ordinary, ((0, 0), (1, 0)), constant_values=True)[:, :-1]
-    begins = ordinary & (opens | after_mark)
+    # After a special token a word begins, even if its first pieces were cut off.
+    after_special = np.pad(~ordinary, ((0, 0), (1, 0)), constant_values=True)[:, :-1]
+    begins = ordinary & (starts_word | after_special)
     for row, room in enumerate(counts.tolist()):
         starts = np.flatnonzero(begins[row])
         word = np.where(ordinary[row], np.cumsum(begins[row]), 0)  # [T], from 1

@@ -1,4 +1,4 @@
-"""The tokenizers of a task: one, or those of a pair of languages, trained, saved and loaded together."""
+"""The tokenizers of a task: one, or those of a pair of languages, trained (or found in a cache), saved and loaded."""
 
 import contextlib
 import hashlib
@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from regard import text
 from regard.config import to_plain
@@ -14,41 +13,39 @@ from regard.data.catalog import cache_root
 from regard.data.prepared import file_hash, file_hashes
 from regard.data.readers import read_corpus
 from regard.errors import RegardError
+from regard.examples.recipe_like import RecipeLike
 from regard.reporting import Progress
 from regard.text import Tokenizer
 from regard.text.tokenizer import VERSION
 
-if TYPE_CHECKING:
-    from regard.recipe import Recipe
 
-
-def _kept(recipe: "Recipe", languages: Sequence[str] | None, how: Any) -> Path:
-    """Where what is learned from these texts is kept; `how` is what it depends on besides the recipe's text section."""
+def _cache_path(recipe: RecipeLike, languages: Sequence[str] | None, rules: Sequence[str]) -> Path:
+    """Where tokenizers of these texts are cached; `rules` is what they depend on besides the recipe's text section."""
     contents = [[corpus.set, corpus.columns, file_hashes(corpus, languages)] for corpus in recipe.data.train]
-    given = [file_hash(Path(path)) for path in recipe.text.files()]
-    key = json.dumps([to_plain(recipe.text), given, how, contents, VERSION])
+    vocabularies = [file_hash(Path(path)) for path in recipe.text.files()]
+    key = json.dumps([to_plain(recipe.text), vocabularies, rules, contents, VERSION])
     cache = Path(recipe.data.cache) if recipe.data.cache else cache_root()
     return cache / "tokenizers" / hashlib.blake2b(key.encode(), digest_size=12).hexdigest()
 
 
-def single(
-    recipe: "Recipe", lines: Callable[[], Iterator[str]], language: str, how: str, specials: Sequence[str] = ()
+def load_or_train_tokenizer(
+    recipe: RecipeLike, lines: Callable[[], Iterator[str]], language: str, rules: str, specials: Sequence[str] = ()
 ) -> Tokenizer:
-    """One tokenizer for texts of one kind, learned from the lines, or found in the cache if that was done before.
+    """One tokenizer, trained on the lines or found in the cache.
 
-    `how` names the way in which the lines come from the training text; `specials` are tokens beside the usual four.
+    `rules` names how the lines are made of the training text; `specials` are tokens beside the usual four.
     """
-    path = _kept(recipe, None, [how, language, *specials]) / "tokenizer.json"
+    path = _cache_path(recipe, None, [rules, language, *specials]) / "tokenizer.json"
     if path.exists():
-        with contextlib.suppress(RegardError):  # damaged: learn it again
+        with contextlib.suppress(RegardError):  # damaged: train it again
             return Tokenizer.load(path)
-    tokenizer = text.train(recipe.text, lines(), language, specials=specials)
+    tokenizer = text.train_tokenizer(recipe.text, lines(), language, specials=specials)
     tokenizer.save(path)
     return tokenizer
 
 
 class Vocabulary:
-    """`shared` means one vocabulary that both sides see by their own language's rules."""
+    """Source and target tokenizers; `shared` means one vocabulary with each language's own normalisation."""
 
     def __init__(self, source: Tokenizer, target: Tokenizer, shared: bool) -> None:
         self.source, self.target, self.shared = source, target, shared
@@ -66,18 +63,18 @@ class Vocabulary:
         return bool(self.source.sampling or self.target.sampling)
 
     @staticmethod
-    def train(recipe: "Recipe", languages: tuple[str, str], progress: Progress) -> "Vocabulary":
-        """Learned from a sample of the training text, or found in the cache if that was done before."""
-        folder = _kept(recipe, languages, languages)
+    def train(recipe: RecipeLike, languages: tuple[str, str], progress: Progress) -> "Vocabulary":
+        """Trained on a sample of the training text, or found in the cache."""
+        folder = _cache_path(recipe, languages, languages)
         if folder.is_dir():
             with contextlib.suppress(RegardError):  # damaged: learn it again
                 return Vocabulary.load(folder, languages)
-        vocabulary = Vocabulary._learn(recipe, languages, progress)
+        vocabulary = Vocabulary._train(recipe, languages, progress)
         vocabulary.save(folder)
         return vocabulary
 
     @staticmethod
-    def _learn(recipe: "Recipe", languages: tuple[str, str], progress: Progress) -> "Vocabulary":
+    def _train(recipe: RecipeLike, languages: tuple[str, str], progress: Progress) -> "Vocabulary":
         def lines(side: int) -> Iterator[str]:
             count = 0
             for corpus in recipe.data.train:
@@ -90,10 +87,10 @@ class Vocabulary:
         source, target = languages
         if recipe.text.shared and recipe.text.one_tokenizer:
             groups = {source: lines(0), target: lines(1)} if source != target else chain(lines(0), lines(1))
-            return Vocabulary.of(text.train(recipe.text, groups, source), languages)
+            return Vocabulary.of(text.train_tokenizer(recipe.text, groups, source), languages)
         return Vocabulary(
-            text.train(recipe.text, lines(0), source, "source"),
-            text.train(recipe.text, lines(1), target, "target"),
+            text.train_tokenizer(recipe.text, lines(0), source, "source"),
+            text.train_tokenizer(recipe.text, lines(1), target, "target"),
             False,
         )
 

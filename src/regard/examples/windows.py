@@ -1,13 +1,13 @@
-"""Windows over long rows of tokens, which may overlap: each token is scored in one of them."""
+"""Windows over texts that are longer than a model's context, which may overlap."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 
 @dataclass(frozen=True)
-class Reach:
-    """How much a model sees: windows of `context` tokens, of which each goes on `stride` tokens after the one before.
+class SlidingWindow:
+    """Windows of `context` tokens, each `stride` tokens after the one before; every token is scored once.
 
     A token is scored in the first window that holds it: it sees at least context − stride tokens, if so many are there.
     """
@@ -19,18 +19,34 @@ class Reach:
         if not 1 <= self.stride <= self.context:
             raise ValueError(f"stride must be from 1 to the context of {self.context}, not {self.stride}")
 
-    def windows(self, row: int, tokens: int) -> Iterator["Window"]:
-        """Over a row whose first token is only read: the windows of what it reads, `tokens` − 1 places."""
+    def windows(self, row: int, tokens: int) -> Iterator["TokenWindow"]:
+        """The windows over the inputs of a row, all its `tokens` but the last."""
         done, last = 0, tokens - 1
         while done < last:
             end = min(last, self.context if not done else done + self.stride)
             begin = max(0, end - self.context)
-            yield Window(row, begin, end, done - begin)
+            yield TokenWindow(row, begin, end, done - begin)
             done = end
 
 
-class Window(NamedTuple):
+class TokenWindow(NamedTuple):
     row: int
-    begin: int  # what is read: row[begin:end]; what should be said: row[begin + 1 : end + 1]
+    begin: int  # inputs: row[begin:end]; targets: row[begin + 1 : end + 1]
     end: int
-    skip: int  # the first places, which are only there to be seen
+    skip: int  # the first tokens, which are context only
+
+
+def word_windows(sizes: Sequence[int], room: int, overlap: int) -> Iterator[tuple[int, int]]:
+    """Words of so many pieces each, as windows [begin, end) of at most `room` pieces that share at most `overlap`."""
+    begin = 0
+    while True:
+        end, used = begin, 0
+        while end < len(sizes) and (used + sizes[end] <= room or end == begin):
+            used, end = used + sizes[end], end + 1
+        yield begin, end
+        if end == len(sizes):
+            return
+        begin, least, shared = end, begin + 1, 0
+        most = min(overlap, room - sizes[end])  # the next word must fit too
+        while begin > least and shared + sizes[begin - 1] <= most:
+            begin, shared = begin - 1, shared + sizes[begin - 1]

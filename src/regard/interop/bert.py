@@ -6,13 +6,13 @@ fine-tuned here are written with Hugging Face's class for their task.
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from torch import Tensor, nn
 
 from regard import config
 from regard.errors import RegardError
-from regard.examples.codec import Reader, Reading
+from regard.examples.codec import ExampleCodec
 from regard.examples.preparing import TOKENIZER
 from regard.interop.checkpoint import Checkpoint
 from regard.interop.compatibility import (
@@ -31,13 +31,14 @@ from regard.io.files import write_json
 from regard.io.tensors import unique_state_dict, write_tensors
 from regard.models.bert import BertConfig
 from regard.nn.position import LearnedConfig
-from regard.predict.embedding import Embedder
+from regard.predict.embedding import TextEmbedder
+from regard.predict.finetuned import FinetunedPredictor
 from regard.recipe import Recipe, TaskConfig
 from regard.tasks.embedding import EmbeddingConfig
-from regard.tasks.finetuning import Finetuning
+from regard.tasks.finetuning import FinetuningConfig
 from regard.tasks.pretraining import PretrainingConfig
 from regard.text import Tokenizer
-from regard.text.pretrained import bert_lines, bert_pieces
+from regard.text.pretrained import bert_tokenizer, read_bert_vocabulary
 
 # --- names of weights -----------------------------------------------------------------------------------------------
 
@@ -166,10 +167,10 @@ def import_bert(checkpoint: Checkpoint, out: Path) -> ImportedModel:
 def _module(recipe: Recipe, tokenizer: Tokenizer, hf_config: HFConfig) -> tuple[nn.Module, Callable[[Path], None]]:
     """The model, and a function that writes its vocabulary and labels into a folder."""
     task = recipe.task
-    if isinstance(task, Finetuning):
+    if isinstance(task, FinetuningConfig):
         names = {int(n): name for n, name in hf_config.get("id2label", {}).items()}
-        reading = Reading(task, tokenizer, [names[n] for n in sorted(names)])
-        return task.model(recipe, reading), reading.save
+        codec: ExampleCodec[Any, Any, Any] = ExampleCodec(task, tokenizer, [names[n] for n in sorted(names)])
+        return task.build_model(recipe, codec), codec.save
     assert isinstance(task, PretrainingConfig | EmbeddingConfig)
     return task.build(recipe, tokenizer.size), lambda out: tokenizer.save(out / TOKENIZER)
 
@@ -224,12 +225,12 @@ def _tokenizer(checkpoint: Checkpoint, tokenizer_config: HFConfig, lower: bool, 
     if len(pieces) > vocab_size:
         raise RegardError(f"{origin}: the vocabulary has {len(pieces):,} pieces, and config.json says {vocab_size:,}")
     spare = [f"[spare {n}]" for n in range(vocab_size - len(pieces))]  # rows that pad the table to a round size
-    return bert_pieces([*pieces, *spare], lower, str(origin))
+    return bert_tokenizer([*pieces, *spare], lower, str(origin))
 
 
 def _pieces(checkpoint: Checkpoint) -> list[str]:
     if checkpoint.has("vocab.txt"):
-        return bert_lines(checkpoint.folder / "vocab.txt")
+        return read_bert_vocabulary(checkpoint.folder / "vocab.txt")
     model = checkpoint.json("tokenizer.json", {}).get("model", {})
     if model.get("type") != "WordPiece":
         raise RegardError(
@@ -241,9 +242,9 @@ def _pieces(checkpoint: Checkpoint) -> list[str]:
 # --- out ------------------------------------------------------------------------------------------------------------
 
 
-def export_bert(loaded: Embedder | Reader, run: Path, out: Path) -> str:
+def export_bert(loaded: TextEmbedder | FinetunedPredictor, run: Path, out: Path) -> str:
     """A folder that Hugging Face reads as a BERT with the same head; returns a summary."""
-    recipe, tokenizer = loaded.recipe, loaded.tokenizer
+    recipe, tokenizer = cast(Recipe, loaded.recipe), loaded.tokenizer
     refuse_unsupported(unsupported_choices(recipe.model, {"kind": ["bert"]}, "BERT"), run, "Hugging Face")
     architecture, keys = _architecture(recipe.task)
     hf_config = bert_config_to_hf(cast(BertConfig, recipe.model), tokenizer.size, architecture)
@@ -258,8 +259,8 @@ def _architecture(task: TaskConfig) -> tuple[str, KeyMap]:
     return ARCHITECTURES[task.head if isinstance(task, EmbeddingConfig) else task.kind]
 
 
-def _labels(loaded: Embedder | Reader) -> dict[str, object]:
+def _labels(loaded: TextEmbedder | FinetunedPredictor) -> dict[str, object]:
     if loaded.recipe.task.kind == "regress":
         return {"num_labels": 1, "problem_type": "regression"}
-    names = loaded.labels if isinstance(loaded, Reader) else []
+    names = loaded.labels if isinstance(loaded, FinetunedPredictor) else []
     return {"id2label": dict(enumerate(names)), "label2id": {name: n for n, name in enumerate(names)}} if names else {}

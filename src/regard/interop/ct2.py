@@ -10,7 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from regard import api
 from regard.data.prepared import file_hash
 from regard.errors import RegardError
+from regard.examples.recipe_like import ModelSettings, RecipeLike
 from regard.interop.compatibility import refuse_unsupported, unsupported_choices
 from regard.interop.ct2_example import write_example
 from regard.interop.tokenizers_file import token_strings
@@ -39,9 +40,6 @@ from regard.nn.position import (
 )
 from regard.nn.score import GeneralConfig, GeneralScore
 from regard.predict.translation import Translator
-
-if TYPE_CHECKING:
-    from regard.recipe import ModelConfig, Recipe
 
 Spec = Any  # specifications of CTranslate2, which have no types
 PRECISIONS = ("float32", "int8")
@@ -122,13 +120,13 @@ def export_fingerprint(run: Path) -> str:
     return " ".join([str(VERSION), *(file_hash(path) for path in files)])
 
 
-def position_count(recipe: "Recipe") -> int:
+def position_count(recipe: RecipeLike) -> int:
     """How many position vectors are exported: enough for the longest text that is translated."""
     longest = recipe.data.filters.max_length
     return max(1024, longest + 1, recipe.decoding.limit(longest) + 2)
 
 
-def position_limits(recipe: "Recipe") -> dict[str, int | None]:
+def position_limits(recipe: RecipeLike) -> dict[str, int | None]:
     """The most positions of source and target in the exported model; None where there is no limit."""
     model, count = recipe.model, position_count(recipe)
     assert isinstance(model, TransformerConfig)
@@ -142,7 +140,7 @@ def position_limits(recipe: "Recipe") -> dict[str, int | None]:
     return {side: limit(side) for side in ("encoder", "decoder")}
 
 
-def _unsupported_reasons(model: "ModelConfig") -> list[str]:
+def _unsupported_reasons(model: ModelSettings) -> list[str]:
     """Choices that CTranslate2 has not, else combinations that it has not."""
     reasons = unsupported_choices(model, SUPPORTED, "CTranslate2")
     if reasons or not isinstance(model, TransformerConfig):

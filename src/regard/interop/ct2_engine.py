@@ -3,6 +3,7 @@
 import math
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,13 +14,14 @@ from regard import api
 from regard.decoding import Beam, DecodingConfig, Sample, Symbols
 from regard.device import pick_device
 from regard.errors import RegardError
-from regard.examples.batching import lanes
+from regard.examples.batching import slot_groups
 from regard.examples.vocabulary import Vocabulary
 from regard.interop.ct2 import cached_export, check_precision, ctranslate2_module, position_limits
 from regard.interop.tokenizers_file import token_strings
 from regard.io import run_folder as folder
 from regard.predict.constraints import Constraints
-from regard.predict.translation import Options, Translation, Translator, languages_of
+from regard.predict.options import TranslationOptions
+from regard.predict.translation import Translation, Translator, task_languages
 from regard.recipe import read_recipe
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ def load_ct2(run: Path, device: str = "auto", precision: str = "int8") -> "CT2Tr
     check_precision(precision)
     home = folder.run_folder_of(run)
     recipe = read_recipe(home)
-    languages = languages_of(recipe, run)
+    languages = task_languages(recipe, run)
     export = cached_export(run, precision)
     torch_device = pick_device(device)
     try:
@@ -77,17 +79,18 @@ class CT2Translator(Translator):
         assert self.run is not None
         return api.load(self.run, "cpu").model
 
-    def together(self, others: Sequence[Translator]) -> Translator:
+    def ensemble(self, others: Sequence[Translator]) -> Translator:
         raise RegardError("--engine ct2 translates with one model; for several (--with), use the own engine")
 
     def check_alignment(self, layer: int | None = None, heads: Sequence[int] | None = None) -> None:
         raise RegardError(NO_ATTENTION)
 
-    def _each(
-        self, lines: Sequence[str], count: int, decoding: DecodingConfig, options: Options, keys: Sequence[int]
-    ) -> list[list[Translation]]:
+    def _decode(
+        self, lines: Sequence[str], count: int, decoding: DecodingConfig, options: TranslationOptions,
+        keys: Sequence[int],
+    ) -> list[list[Translation]]:  # fmt: skip
         self._refuse(decoding, options)
-        progress, form = options.get("progress"), options.get("form", "plain")
+        progress = options.progress
         search = self._prepare(lines, count, decoding, options)
         translations: list[list[Translation]] = [[] for _ in lines]
         done, submitted = 0, [(rows, search.submit(rows)) for rows in search.batches()]
@@ -95,7 +98,7 @@ class CT2Translator(Translator):
             for start in range(0, len(batch), DETOKENIZED):  # while others are computed
                 rows = batch[start : start + DETOKENIZED]
                 nbest = search.finish(rows, futures[start : start + DETOKENIZED], search.limits[batch[0]])
-                texts = iter(self._texts([tokens for each in nbest for tokens, _, _ in each], form))
+                texts = iter(self.detokenize([tokens for each in nbest for tokens, _, _ in each], options.form))
                 for row, each in zip(rows, nbest, strict=True):
                     translations[row] = [Translation(next(texts), score, total, ids) for ids, score, total in each]
                 done += len(rows)
@@ -103,28 +106,30 @@ class CT2Translator(Translator):
                     progress("Translating", done, len(lines))
         return translations
 
-    def _prepare(self, lines: Sequence[str], count: int, decoding: DecodingConfig, options: Options) -> "_Search":
-        ids, before = self._encode(lines, options), options.get("before", 0)
-        self._check_length(ids, before)
-        constraints = Constraints.of(options, before, len(lines), self.vocabulary.target)
-        kind = _PrefixSearch if any(options.get("prefixes") or ()) else _Search
-        search = kind(self, decoding, count, options, ids, [demand.prefix_ids for demand in constraints.demands])
+    def _prepare(
+        self, lines: Sequence[str], count: int, decoding: DecodingConfig, options: TranslationOptions
+    ) -> "_Search":
+        ids = self._encode(lines, options)
+        self._check_length(ids, options.before)
+        constraints = Constraints.of(options, len(lines), self.vocabulary.target)
+        kind = _PrefixSearch if any(options.prefixes or ()) else _Search
+        search = kind(self, decoding, count, options, ids, [line.prefix_ids for line in constraints.lines])
         constraints.check(search.limits, self.symbols)
         return search
 
     @staticmethod
-    def _refuse(decoding: DecodingConfig, options: Options) -> None:
+    def _refuse(decoding: DecodingConfig, options: TranslationOptions) -> None:
         if isinstance(decoding, Sample):
             raise RegardError("--engine ct2 searches; to draw words at random (--sample), use the own engine")
         if isinstance(decoding, Beam) and decoding.penalty != "power":
             raise RegardError(
                 f"--engine ct2 divides by nᵅ (decoding.penalty: power), not as {decoding.penalty}; use the own engine"
             )
-        if options.get("attention"):
+        if options.attention:
             raise RegardError(NO_ATTENTION)
-        if options.get("heads") is not None:
+        if options.trees is not None:
             raise RegardError("--engine ct2 reads no dependency trees; for --heads, use the own engine")
-        if options.get("phrases"):
+        if options.phrases:
             raise RegardError("--engine ct2 cannot be given phrases; for --phrases, use the own engine")
 
     def _check_length(self, ids: list[list[int]], before: int) -> None:
@@ -154,7 +159,7 @@ class _Search:
         translator: CT2Translator,
         decoding: DecodingConfig,
         count: int,
-        options: Options,
+        options: TranslationOptions,
         sources: list[list[int]],
         prefixes: list[tuple[int, ...]],
     ) -> None:
@@ -162,10 +167,10 @@ class _Search:
         self.lengths = list(map(len, sources))
         limits = {length: self._limit(decoding, length) for length in set(self.lengths)}
         self.limits = [limits[length] for length in self.lengths]  # the most tokens of each output
-        self.scores = options.get("scores", True)
+        self.scores = options.scores
         width, self.power = (decoding.size, decoding.length_penalty) if isinstance(decoding, Beam) else (1, 0.0)
         most = BATCH_TOKENS[translator.ct2.device] // (2 if width > 1 else 1)
-        self.batch = max(1, min(options.get("batch_tokens", 4096) // width, most))
+        self.batch = max(1, min(options.batch_tokens // width, most))
         self.sizes = {"max_batch_size": self.batch, "batch_type": "tokens", "max_input_length": 0}
         self.truncates = width == 1 and not self.scores  # greedy search finds the same tokens whatever the limit is
         self.options = {
@@ -184,7 +189,7 @@ class _Search:
 
     def batches(self) -> Iterator[list[int]]:
         """Rows that are not empty, longest first, in batches of similar limits."""
-        return (rows for rows, _ in lanes(self.lengths, self.batch))
+        return (rows for rows, _ in slot_groups(self.lengths, self.batch))
 
     def submit(self, rows: list[int]) -> list[Future]:
         """Give rows, longest first, to CTranslate2, which computes them in the background."""
@@ -239,11 +244,11 @@ class _PrefixSearch(_Search):
         translator: CT2Translator,
         decoding: DecodingConfig,
         count: int,
-        options: Options,
+        options: TranslationOptions,
         sources: list[list[int]],
         prefixes: list[tuple[int, ...]],
     ) -> None:
-        super().__init__(translator, decoding, count, {**options, "scores": True}, sources, prefixes)
+        super().__init__(translator, decoding, count, replace(options, scores=True), sources, prefixes)
         self.count = count
         self.prefix_scores: dict[int, Future] = {}  # log-probabilities of the prefixes
         self.options |= {"length_penalty": 0, "num_hypotheses": self.options["beam_size"]}

@@ -84,7 +84,7 @@ def _write_tokenizer_files(
 def _packages(vocabulary: Vocabulary) -> list[str]:
     """Packages that the example imports."""
     used = {
-        "sacremoses": any(side.stages.moses for side in vocabulary),
+        "sacremoses": any(side.normaliser.moses for side in vocabulary),
         "jieba": any(side.options.get("jieba") for side in vocabulary),
         "sentencepiece": vocabulary.source.kind not in CONVERTERS,
         "tokenizers": vocabulary.source.kind in CONVERTERS,
@@ -130,7 +130,7 @@ def _notes(decoding: DecodingConfig, why: list[str]) -> list[str]:
 
 def _preprocessing(source: Tokenizer) -> list[str]:
     """Statements that change lines before the tokenizer reads them; the file of `tokenizers` does the rest."""
-    stages, steps = source.stages, []
+    stages, steps = source.normaliser, []
     jieba, alone = source.options.get("jieba"), source.kind not in CONVERTERS
     if stages.unicode != "none" and (stages.moses or jieba or alone):
         steps.append(f'lines = [unicodedata.normalize("{stages.unicode.upper()}", line) for line in lines]')
@@ -175,7 +175,7 @@ def _decoding(translator: Translator, packages: list[str]) -> str:
     if "sentencepiece" in packages:  # which would print unknown pieces as ⁇
         plain = "''.join(result.hypotheses[0]).replace('▁', ' ').strip(' ')"
         text = "target.decode(result.hypotheses[0])" if translator.vocabulary.target.byte_ids else plain
-    if translator.vocabulary.target.stages.moses:
+    if translator.vocabulary.target.normaliser.moses:
         text = f"joiner.detokenize({text}.split(), unescape=False)"
     return text
 

@@ -3,30 +3,30 @@
 from collections.abc import Callable
 from functools import partial
 
-from regard.api import Opener
+from regard.api import ModelLoader
 from regard.config import nearest
 from regard.errors import RegardError
 
 
-def engine_loader(engine: str, precision: str | None) -> Opener:
+def engine_loader(engine: str, precision: str | None) -> ModelLoader:
     if engine not in ENGINES:
         raise RegardError(f"--engine is {engine!r}; {nearest(engine, ENGINES)}")
     return ENGINES[engine](precision)
 
 
-def _own(precision: str | None) -> Opener:
+def _own(precision: str | None) -> ModelLoader:
     from regard.api import load
-    from regard.predict.translation import PRECISIONS
+    from regard.predict.base import PRECISIONS
 
     if precision is not None and precision not in PRECISIONS:
         raise RegardError(f"--precision is {precision!r}; write {' or '.join(PRECISIONS)}, or --engine ct2 for int8")
     return partial(load, precision=precision or "float32")
 
 
-def _ct2(precision: str | None) -> Opener:
+def _ct2(precision: str | None) -> ModelLoader:
     from regard.interop.ct2_engine import load_ct2
 
     return partial(load_ct2, precision=precision or "int8")
 
 
-ENGINES: dict[str, Callable[[str | None], Opener]] = {"own": _own, "ct2": _ct2}
+ENGINES: dict[str, Callable[[str | None], ModelLoader]] = {"own": _own, "ct2": _ct2}

@@ -7,7 +7,6 @@ from typing import Any
 from regard import api
 from regard.config import nearest
 from regard.errors import RegardError
-from regard.examples.codec import Reader
 from regard.interop.bert import export_bert, import_bert
 from regard.interop.checkpoint import Checkpoint
 from regard.interop.ct2 import export_ct2
@@ -15,8 +14,9 @@ from regard.interop.gpt2 import export_gpt2, import_gpt2
 from regard.interop.marian import export_marian, import_marian
 from regard.interop.model_folder import ImportedModel, export_safetensors
 from regard.io.atomic import atomic_folder
-from regard.predict.embedding import Embedder
-from regard.predict.generation import Writer
+from regard.predict.embedding import TextEmbedder
+from regard.predict.finetuned import FinetunedPredictor
+from regard.predict.generation import TextGenerator
 from regard.predict.translation import Translator
 
 FAMILIES: dict[str, Callable[[Checkpoint, Path], ImportedModel]] = {  # by model_type of config.json
@@ -27,9 +27,9 @@ FAMILIES: dict[str, Callable[[Checkpoint, Path], ImportedModel]] = {  # by model
 Export = Callable[[Any, Path, Path], str]  # (loaded model, run, out): a summary
 HF_EXPORTS: list[tuple[type, Export]] = [
     (Translator, export_marian),
-    (Writer, export_gpt2),
-    (Embedder, export_bert),
-    (Reader, export_bert),
+    (TextGenerator, export_gpt2),
+    (TextEmbedder, export_bert),
+    (FinetunedPredictor, export_bert),
 ]
 FORMATS = ("hf", "ct2", "safetensors")
 

@@ -28,7 +28,7 @@ from regard.io.tensors import unique_state_dict, write_tensors
 from regard.models.lm import LanguageModelConfig
 from regard.nn.position import LearnedConfig
 from regard.nn.score import DotConfig
-from regard.predict.generation import Writer
+from regard.predict.generation import TextGenerator
 from regard.recipe import Recipe
 from regard.text import Tokenizer
 from regard.text.pretrained import from_gpt2
@@ -150,12 +150,13 @@ def _gpt2_tokenizer(checkpoint: Checkpoint, vocab_size: int) -> tuple[Tokenizer,
     return tokenizer, {"task": task, "text": {"kind": "byte_bpe", "size": vocab_size}}
 
 
-def export_gpt2(generator: Writer, run: Path, out: Path) -> str:
+def export_gpt2(generator: TextGenerator, run: Path, out: Path) -> str:
     """A folder that Hugging Face reads as a GPT2LMHeadModel; returns a summary."""
     model, tokenizer = generator.recipe.model, generator.tokenizer
     refuse_unsupported(unsupported_choices(model, {"kind": ["lm"]}, "GPT-2"), run, "Hugging Face")
     assert isinstance(model, LanguageModelConfig)
-    special = {"bos_token_id": tokenizer.bos, "eos_token_id": generator.running.end, "pad_token_id": tokenizer.pad}
+    end = generator.document_encoder.end
+    special = {"bos_token_id": tokenizer.bos, "eos_token_id": end, "pad_token_id": tokenizer.pad}
     write_json(out / "config.json", gpt2_config_to_hf(model, tokenizer.size) | special)
     suppressed = [[i] for i in generator.symbols.suppressed]
     write_json(out / "generation_config.json", special | ({"bad_words_ids": suppressed} if suppressed else {}))

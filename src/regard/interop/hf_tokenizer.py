@@ -5,25 +5,22 @@ OPUS-MT's own files stay what they were. Other kinds become a `tokenizer.json`, 
 
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from regard import config
 from regard.errors import RegardError
 from regard.examples.preparing import TOKENIZER
+from regard.examples.recipe_like import RecipeLike
 from regard.examples.vocabulary import Vocabulary
 from regard.interop.tokenizers_file import Template, build_tokenizer, token_strings, tokenizer_unsupported_reason
 from regard.io.files import write_json
-from regard.predict.translation import languages_of
+from regard.predict.translation import task_languages
 from regard.text import Tokenizer
-
-if TYPE_CHECKING:
-    from regard.recipe import Recipe
 
 SECTIONS = "text.yaml"  # beside our own vocabulary: the recipe's sections about task and text
 NO_TOKENIZER = "no tokenizer that Hugging Face reads: {why}; tokenizer/ has regard's own"
 
 
-def write_tokenizers(vocabulary: Vocabulary, recipe: "Recipe", origin: Path, out: Path) -> str:
+def write_tokenizers(vocabulary: Vocabulary, recipe: RecipeLike, origin: Path, out: Path) -> str:
     """Source and target: Hugging Face's files beside the model, ours in `tokenizer/`; returns a summary."""
     vocabulary.save(_write_sections(recipe, out))
     if recipe.text.kind == "marian" and (origin / "source.spm").is_file():
@@ -39,7 +36,7 @@ def write_tokenizers(vocabulary: Vocabulary, recipe: "Recipe", origin: Path, out
     return "the source's tokenizer is AutoTokenizer's, the target's is in target/"
 
 
-def write_tokenizer(tokenizer: Tokenizer, recipe: "Recipe", out: Path, template: Template) -> str:
+def write_tokenizer(tokenizer: Tokenizer, recipe: RecipeLike, out: Path, template: Template) -> str:
     """The same for a model with one vocabulary."""
     tokenizer.save(_write_sections(recipe, out) / TOKENIZER.name)
     why = tokenizer_unsupported_reason(tokenizer)
@@ -49,7 +46,7 @@ def write_tokenizer(tokenizer: Tokenizer, recipe: "Recipe", out: Path, template:
     return "its tokenizer is AutoTokenizer's"
 
 
-def _write_sections(recipe: "Recipe", out: Path) -> Path:
+def _write_sections(recipe: RecipeLike, out: Path) -> Path:
     """The folder of our own vocabulary, with the recipe's sections about task and text."""
     own = out / TOKENIZER.parent
     own.mkdir()
@@ -74,11 +71,11 @@ def check_vocab_size(tokenizer: Tokenizer, vocab_size: int, origin: Path) -> Non
         )
 
 
-def _write_marian(origin: Path, recipe: "Recipe", out: Path) -> str:
+def _write_marian(origin: Path, recipe: RecipeLike, out: Path) -> str:
     for path in sorted([*origin.glob("*.spm"), *origin.glob("*vocab.json")]):
         shutil.copy(path, out / path.name)
     separate = (origin / "target_vocab.json").is_file()
-    languages = dict(zip(("source_lang", "target_lang"), languages_of(recipe, origin), strict=True))
+    languages = dict(zip(("source_lang", "target_lang"), task_languages(recipe, origin), strict=True))
     write_json(
         out / "tokenizer_config.json", languages | {"tokenizer_class": "MarianTokenizer", "separate_vocabs": separate}
     )

@@ -15,6 +15,7 @@ from torch import Tensor
 from regard import config
 from regard.decoding import Beam
 from regard.errors import RegardError
+from regard.examples.recipe_like import ModelSettings
 from regard.examples.vocabulary import Vocabulary
 from regard.interop.checkpoint import Checkpoint
 from regard.interop.compatibility import (
@@ -34,8 +35,8 @@ from regard.models.transformer import TransformerConfig
 from regard.nn.attention import SharedQueryKey
 from regard.nn.position import SinusoidalConfig, sinusoids
 from regard.predict.translation import Translator
-from regard.recipe import ModelConfig, Recipe
-from regard.text.marian import SPM, Marks, from_marian, read_table
+from regard.recipe import Recipe
+from regard.text.marian import SPM, MarianSpecials, from_marian, read_id_table
 
 TOKENIZER = "tokenizer"  # in a model folder, and in an exported one: the vocabulary in our own form
 TABLES = {"source": "vocab.json", "target": "target_vocab.json"}
@@ -229,7 +230,7 @@ SUPPORTED = {  # every choice of a Transformer that Marian can express
 }
 
 
-def _unsupported_reasons(model: ModelConfig) -> list[str]:
+def _unsupported_reasons(model: ModelSettings) -> list[str]:
     """Choices that Marian has not, else details of its norms and positions."""
     reasons = unsupported_choices(model, SUPPORTED, "Marian")
     if reasons or not isinstance(model, TransformerConfig):
@@ -295,12 +296,12 @@ def _vocabulary(checkpoint: Checkpoint) -> tuple[Vocabulary, list[Path], dict[st
         raise RegardError(f"{origin}: the vocabulary is not whole ({', '.join(missing)} not there)")
     unk = tokenizer_config.get("unk_token", "<unk>")
     pad, eos, start = (hf_config[key] for key in SPECIAL_TOKENS)
-    marks = Marks(pad, eos, start, unk["content"] if isinstance(unk, dict) else unk)
+    specials = MarianSpecials(pad, eos, start, unk["content"] if isinstance(unk, dict) else unk)
     languages = (tokenizer_config.get("source_lang") or "en", tokenizer_config.get("target_lang") or "en")
-    tables = [read_table(origin / name) for name in names.values()]
+    tables = [read_id_table(origin / name) for name in names.values()]
     _check_vocab_sizes(hf_config, list(map(len, tables)), origin)
     source, target = (
-        from_marian(origin / name, table, marks, language)
+        from_marian(origin / name, table, specials, language)
         for name, table, language in zip(SPM.values(), tables, languages, strict=True)
     )
     task = {"kind": "translation", "source": languages[0], "target": languages[1]}

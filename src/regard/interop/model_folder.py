@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from regard.io import run_folder as folder
 from regard.io.tensors import unique_state_dict, write_tensors
 from regard.recipe import Recipe, dump_recipe
-from regard.tasks.finetuning import Finetuning
+from regard.tasks.finetuning import FinetuningConfig
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,6 @@ def without_data(recipe: Recipe) -> Recipe:
     """The recipe without its corpora and without the weights that training began from."""
     data = replace(recipe.data, train=[], valid=[], test=[], cache=None)
     task = recipe.task
-    if isinstance(task, Finetuning):  # freezing is about the weights that training began from
+    if isinstance(task, FinetuningConfig):  # freezing is about the weights that training began from
         task = replace(task, frozen=False)
     return replace(recipe, task=task, data=data, training=replace(recipe.training, init=None))

@@ -19,14 +19,14 @@ from tokenizers import Tokenizer as FastTokenizer
 from tokenizers.normalizers import Normalizer
 
 from regard.text import Tokenizer
-from regard.text.stages import CJK
+from regard.text.normaliser import CJK
 
 Template = Literal["none", "end", "around"]  # special tokens that are added: none, </s>, or [CLS] and [SEP]
 
 
 def tokenizer_unsupported_reason(tokenizer: Tokenizer) -> str | None:
     """Why `tokenizers` alone cannot do what a vocabulary does, if it cannot."""
-    if tokenizer.stages.moses:
+    if tokenizer.normaliser.moses:
         return "it cuts text by Moses' rules"
     if tokenizer.options.get("jieba"):
         return "it cuts Chinese by jieba's dictionary"
@@ -86,8 +86,8 @@ def _renamed(tokenizer: Tokenizer, names: list[str]) -> str:
 
 
 def _stages(tokenizer: Tokenizer) -> list[Normalizer]:
-    """regard.text.stages, as normalisers; Moses' stage is not among them."""
-    stages = tokenizer.stages
+    """regard.text.normaliser, as normalisers; Moses' stage is not among them."""
+    stages = tokenizer.normaliser
     steps: list[Normalizer] = []
     if stages.unicode != "none":
         steps.append(normalizers.NFC() if stages.unicode == "nfc" else normalizers.NFKC())

@@ -13,17 +13,17 @@ from regard.data.labelled import LabelledText
 from regard.data.questions import ChoiceQuestion, Question, parse_choice_line, parse_question_line
 from regard.data.tagged import TaggedSentence
 from regard.errors import RegardError
-from regard.examples.codec import Reader
 from regard.models.batch import RaggedRows, collate_pairs, collate_texts
-from regard.predict.chat import Talker
-from regard.predict.embedding import Embedder
-from regard.predict.filling import MASK, Filler
-from regard.predict.generation import Writer
+from regard.predict.answering import QuestionAnswerer
+from regard.predict.chat import ChatPredictor
+from regard.predict.choosing import OptionChooser
+from regard.predict.classification import TextClassifier
+from regard.predict.embedding import TextEmbedder
+from regard.predict.filling import MASK, MaskFiller
+from regard.predict.finetuned import FinetunedPredictor
+from regard.predict.generation import TextGenerator
+from regard.predict.tagging import WordTagger
 from regard.predict.translation import Translator
-from regard.tasks.answer import SpanReader
-from regard.tasks.choose import OptionChooser
-from regard.tasks.classify import TextClassifier
-from regard.tasks.tag import WordTagger
 from regard.text import Tokenizer
 
 LIMIT = 200  # tokens of a side: weights grow with their square
@@ -76,13 +76,12 @@ def _translation_input(predictor: Translator, text: str, target: str | None) -> 
     return _pair_input(predictor, (source, target_tokenizer), source_ids, best.tokens, best.text)
 
 
-def _generation_input(predictor: Writer, text: str, target: str | None) -> ModelInput:
-    return _language_model_input(
-        predictor, _check_length(predictor.running.prompt(text + (target or "")), "text", predictor.context), target
-    )
+def _generation_input(predictor: TextGenerator, text: str, target: str | None) -> ModelInput:
+    ids = predictor.document_encoder.prompt(text + (target or ""))
+    return _language_model_input(predictor, _check_length(ids, "text", predictor.context), target)
 
 
-def _chat_input(predictor: Talker, text: str, target: str | None) -> ModelInput:
+def _chat_input(predictor: ChatPredictor, text: str, target: str | None) -> ModelInput:
     """Turns are lines; the last is the user's."""
     t, history = predictor.tokenizer, text.split("\n")
     if target is None:
@@ -90,7 +89,7 @@ def _chat_input(predictor: Talker, text: str, target: str | None) -> ModelInput:
         target_ids, output = reply.tokens, reply.text
     else:
         target_ids, output = t.encode(target), target
-    source_ids = _check_length(predictor._prompt(history, predictor.recipe.decoding)[0], "text")
+    source_ids = _check_length(predictor.encode_history(history, predictor.recipe.decoding)[0], "text")
     if predictor.recipe.model.kind != "lm":
         return _pair_input(predictor, (t, t), source_ids, target_ids, output)
     return _language_model_input(
@@ -128,11 +127,12 @@ def _language_model_input(predictor: Any, ids: Sequence[int], output: str | None
     )
 
 
-def _embedding_input(predictor: Embedder, text: str, target: str | None) -> ModelInput:
+def _embedding_input(predictor: TextEmbedder, text: str, target: str | None) -> ModelInput:
     t, special = predictor.tokenizer, {MASK: predictor.tokenizer.mask} if predictor.tokenizer.mask is not None else {}
-    ids = list(_check_length([t.bos, *predictor.reader.encode([text], special)[0], t.eos], "text", predictor.context))
+    (encoded,) = predictor.sentence_encoder.encode([text], special)
+    ids = list(_check_length([t.bos, *encoded, t.eos], "text", predictor.context))
     batch = collate_texts([ids], t.pad).to(predictor.device)
-    guesses = predictor.fill([text], 1)[0] if isinstance(predictor, Filler) else []
+    guesses = predictor.fill([text], 1)[0] if isinstance(predictor, MaskFiller) else []
     names = t.shown(ids)
     output = " ".join(best[0].word for best in guesses)
     return ModelInput(lambda record: predictor.body(batch, record), {"text": ids}, {"encoder": (names, names)}, output)
@@ -140,14 +140,12 @@ def _embedding_input(predictor: Embedder, text: str, target: str | None) -> Mode
 
 def _finetuned_input(predictor: Any, text: str, target: str | None) -> ModelInput:
     example, output, best = EXAMPLES[type(predictor)](predictor, text)
-    units = predictor.reading.units([example])
-    if len(units) > 1:
-        raise RegardError(
-            f"the text is longer than the {predictor.reading.settings.length} tokens of a row; shorten it"
-        )
-    row = units[0].rows[best]
+    features = predictor.codec.features([example])
+    if len(features) > 1:
+        raise RegardError(f"the text is longer than the {predictor.codec.settings.length} tokens of a row; shorten it")
+    row = features[0].rows[best]
     _check_length(row.ids, "text")
-    batch = collate_texts([row.ids], predictor.reading.marks.pad, RaggedRows.of([row.segments]))
+    batch = collate_texts([row.ids], predictor.codec.special_tokens.pad, RaggedRows.of([row.segments]))
     batch = batch.to(next(predictor.model.parameters()).device)
     names = predictor.tokenizer.shown(row.ids)
     run = lambda record: predictor.model.body(batch, record)  # noqa: E731
@@ -163,7 +161,7 @@ def _tagging(predictor: WordTagger, text: str) -> tuple[Any, str, int]:
     return TaggedSentence("the text", text.split(), []), " ".join(predictor.tag([text])[0].tags), 0
 
 
-def _answer(predictor: SpanReader, text: str) -> tuple[Any, str, int]:
+def _answer(predictor: QuestionAnswerer, text: str) -> tuple[Any, str, int]:
     question, context = parse_question_line(text, "the text")
     return Question("the text", question, context, (), known=False), predictor.answer([(question, context)])[0].text, 0
 
@@ -177,13 +175,13 @@ def _choice(predictor: OptionChooser, text: str) -> tuple[Any, str, int]:
 EXAMPLES: dict[type, Callable[..., tuple[Any, str, int]]] = {
     TextClassifier: _classification,
     WordTagger: _tagging,
-    SpanReader: _answer,
+    QuestionAnswerer: _answer,
     OptionChooser: _choice,
 }
 BUILDERS: dict[type, Callable[..., ModelInput]] = {
     Translator: _translation_input,
-    Writer: _generation_input,
-    Talker: _chat_input,
-    Embedder: _embedding_input,
-    Reader: _finetuned_input,
+    TextGenerator: _generation_input,
+    ChatPredictor: _chat_input,
+    TextEmbedder: _embedding_input,
+    FinetunedPredictor: _finetuned_input,
 }

@@ -1,1 +1,1 @@
-"""What a trained model does for its users: translate, generate, chat, fill, embed, label, answer. Learns nothing."""
+"""Predictors, what a trained model does for a user: translation, generation, chat, filling, embedding and so on."""

@@ -1,4 +1,4 @@
-"""Word alignments from attention: which source word each target word looked at most."""
+"""Word alignments from attention: the source word that each target word attends to most."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from torch import Tensor
 from regard.errors import RegardError
 
 
-def chosen(cross: Tensor, layer: int | None, heads: Sequence[int] | None) -> Tensor:
+def select_heads(cross: Tensor, layer: int | None, heads: Sequence[int] | None) -> Tensor:
     """The mean weights [T, S] of some heads of one layer, out of [layers, H, T, S]; layers and heads from 1.
 
     By default the layer before the last, which aligns best (Garg 2019), and all its heads.
@@ -17,18 +17,18 @@ def chosen(cross: Tensor, layer: int | None, heads: Sequence[int] | None) -> Ten
     layer = max(1, layers - 1) if layer is None else layer
     if not 1 <= layer <= layers:
         raise RegardError(f"there is no layer {layer} to align by; the model attends to the source in 1 to {layers}")
-    wrong = [head for head in heads or [] if not 1 <= head <= count]
-    if wrong:
-        raise RegardError(f"there is no head {wrong[0]}; the layer has heads 1 to {count}")
-    picked = [head - 1 for head in heads] if heads else list(range(count))
-    return cross[layer - 1, picked].mean(0)
+    missing = [head for head in heads or [] if not 1 <= head <= count]
+    if missing:
+        raise RegardError(f"there is no head {missing[0]}; the layer has heads 1 to {count}")
+    indices = [head - 1 for head in heads] if heads else list(range(count))
+    return cross[layer - 1, indices].mean(0)
 
 
 def align(weights: Tensor, source_words: Sequence[int], target_words: Sequence[int]) -> list[tuple[int, int]]:
     """Pairs (source word, target word), one for each target word, in order.
 
-    `weights` [T, S] belong to pieces; the word that each piece is part of is given, −1 for none. What a target word
-    gives a source word is summed over the pieces of both.
+    `weights` [T, S] belong to pieces; the words say which word each piece is part of, −1 for none. The weights of a
+    target word are summed over the pieces of both words.
     """
     if not any(w >= 0 for w in source_words) or not any(w >= 0 for w in target_words):
         return []
@@ -44,6 +44,6 @@ def _sum(rows: Tensor, words: Sequence[int]) -> Tensor:
     return total.index_add(0, index[index >= 0], rows[index >= 0].double())
 
 
-def pharaoh(links: Sequence[tuple[int, int]]) -> str:
+def to_pharaoh(links: Sequence[tuple[int, int]]) -> str:
     """`0-0 1-2 …`: source word - target word, both from 0."""
     return " ".join(f"{source}-{target}" for source, target in links)

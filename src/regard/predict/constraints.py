@@ -1,37 +1,27 @@
-"""What outputs must begin with, and what must appear in them: as text, encoded, and checked before any search."""
+"""Constraints on outputs: what they must begin with, and what must appear in them; encoded and checked."""
 
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
-from pathlib import Path
-from typing import Any, NamedTuple, TypedDict, TypeVar
+from typing import NamedTuple
 
-from regard.data.readers import read_lines
 from regard.decoding import RequestQueue, Symbols
 from regard.decoding.constrained_beam import unsatisfiable
 from regard.decoding.contract import WHOLE_WORDS, GenerationRequest, TokenIds, WordBoundaries
 from regard.errors import RegardError
+from regard.predict.options import TranslationOptions
 from regard.text import Tokenizer
-from regard.text.forms import Bytes
-from regard.text.stages import CJK
+from regard.text.normaliser import CJK
+from regard.text.piece_formats import ByteFormat
 
-T = TypeVar("T")
 MARKS = ".,!?;:"  # that stand at the end of a word, and may be in one piece with it
 UNSPACED = re.compile(f"[{CJK}\u0e00-\u109f\u1780-\u17ff]")  # and scripts from Thai to Burmese, and Khmer
 
 
-class Asking(TypedDict, total=False):
-    """What is asked of the outputs of some lines."""
-
-    prefixes: Sequence[str] | None  # for each line how its output must begin; empty: nothing is asked
-    phrases: Sequence[Sequence[str]] | None  # for each line what must appear in its output; needs a beam
-    files: Mapping[str, str]  # where prefixes and phrases were read, for messages
-
-
-class Demand(NamedTuple):
-    """What is asked of one line: text, and its ids in the same order."""
+class LineConstraints(NamedTuple):
+    """The constraints on one line's output: text, and its ids in the same order."""
 
     prefix: str = ""
     phrases: tuple[str, ...] = ()
@@ -40,70 +30,71 @@ class Demand(NamedTuple):
     ways: tuple[tuple[TokenIds, ...], ...] = ()  # for each phrase, ids of others that hold it
 
 
-NOTHING_ASKED = Demand()
+UNCONSTRAINED = LineConstraints()
 
 
 class Constraints:
-    """What is asked of each line; `files` says where prefixes and phrases were read, `before` lines came earlier."""
+    """The constraints on each line's output; `files` says where they were read, `before` lines came earlier."""
 
     seams: WordBoundaries = WHOLE_WORDS
 
-    def __init__(self, demands: list[Demand], files: Mapping[str, str], before: int) -> None:
-        self.demands, self.files, self.before = demands, files, before
+    def __init__(self, lines: list[LineConstraints], files: Mapping[str, str], before: int) -> None:
+        self.lines, self.files, self.before = lines, files, before
 
     @staticmethod
-    def of(options: Asking, before: int, count: int, tokenizer: Tokenizer) -> "Constraints":
-        """From what `translate` was told, for so many lines; encoded as whole words of the target."""
-        prefixes, phrases = options.get("prefixes"), options.get("phrases")
-        given = [[""] * count if prefixes is None else prefixes, [()] * count if phrases is None else phrases]
-        for name, each in zip(("prefixes", "phrases"), given, strict=True):
-            if len(each) != count:
-                raise RegardError(f"{count} lines, but {name} for {len(each)}; give one for each, empty for nothing")
-        if any(isinstance(asked, str) for asked in given[1]):
+    def of(options: TranslationOptions, count: int, tokenizer: Tokenizer) -> "Constraints":
+        """Those of so many lines, encoded as whole words of the target."""
+        files = options.files or {}
+        prefixes = [""] * count if options.prefixes is None else options.prefixes
+        phrases = [()] * count if options.phrases is None else options.phrases
+        for name, size in (("prefixes", len(prefixes)), ("phrases", len(phrases))):
+            if size != count:
+                raise RegardError(f"{count} lines, but {name} for {size}; give one for each, empty for nothing")
+        if any(isinstance(texts, str) for texts in phrases):
             raise RegardError("prefixes takes a string for each line, and phrases a list of strings for each line")
-        if not any(given[0]) and not any(given[1]):
-            return Constraints([NOTHING_ASKED] * count, options.get("files") or {}, before)
-        starts = tokenizer.encode_batch(prefixes) if prefixes else [[]] * count
-        demands = []
-        for prefix, asked, start in zip(*given, starts, strict=True):
-            texts = tuple(dict.fromkeys(text for text in asked if text.strip()))
-            said = [_ways(tokenizer, text) for text in texts]
-            ids, ways = tuple(first for first, *_ in said), tuple(tuple(others) for _, *others in said)
-            demands.append(Demand(prefix, texts, tuple(start), ids, ways))
-        made = Constraints(demands, options.get("files") or {}, before)
-        if any(demand.phrases for demand in demands):
-            made.seams = seams(tokenizer)
-        made._check_words(tokenizer)
-        return made
+        if not any(prefixes) and not any(phrases):
+            return Constraints([UNCONSTRAINED] * count, files, options.before)
+        prefix_ids = tokenizer.encode_batch(prefixes) if options.prefixes else [[]] * count
+        lines = []
+        for prefix, texts, ids in zip(prefixes, phrases, prefix_ids, strict=True):
+            distinct = tuple(dict.fromkeys(text for text in texts if text.strip()))
+            ways = [_ways(tokenizer, text) for text in distinct]
+            first, others = tuple(way[0] for way in ways), tuple(tuple(way[1:]) for way in ways)
+            lines.append(LineConstraints(prefix, distinct, tuple(ids), first, others))
+        constraints = Constraints(lines, files, options.before)
+        if any(line.phrases for line in lines):
+            constraints.seams = seams(tokenizer)
+        constraints._check_vocabulary(tokenizer)
+        return constraints
 
     def added(self, queue: RequestQueue, rows: Sequence[int]) -> RequestQueue:
-        """The queue of these rows, with what is asked of each."""
-        own = [self.demands[row] for row in rows]
+        """The feed of these rows, with the constraints of each."""
+        own = [self.lines[row] for row in rows]
         requests = [
-            replace(request, prefix=each.prefix_ids, phrases=each.phrase_ids, variants=each.ways)
-            for request, each in zip(queue.requests, own, strict=True)
+            replace(request, prefix=line.prefix_ids, phrases=line.phrase_ids, variants=line.ways)
+            for request, line in zip(queue.requests, own, strict=True)
         ]
         return replace(queue, requests=requests, boundaries=self.seams)
 
     def check(self, limits: Sequence[int], symbols: Symbols) -> None:
-        """An error names what cannot be met if output n has at most `limits[n]` pieces; 0: of an empty line."""
-        for n, (demand, limit) in enumerate(zip(self.demands, limits, strict=True)):
-            if demand is NOTHING_ASKED:
+        """Raise RegardError for what cannot be met if output n has at most `limits[n]` pieces; 0: of an empty line."""
+        for n, (line, limit) in enumerate(zip(self.lines, limits, strict=True)):
+            if line is UNCONSTRAINED:
                 continue
-            if demand.prefix_ids and len(demand.prefix_ids) > limit:
-                raise self._unmet(n, "prefixes", demand.prefix, _no_room(len(demand.prefix_ids), limit))
-            if demand.phrase_ids and limit == 0:
-                raise self._unmet(n, "phrases", demand.phrases[0], _no_room(len(demand.phrase_ids[0]), limit))
+            if line.prefix_ids and len(line.prefix_ids) > limit:
+                raise self._unmet(n, "prefixes", line.prefix, _no_room(len(line.prefix_ids), limit))
+            if line.phrase_ids and limit == 0:
+                raise self._unmet(n, "phrases", line.phrases[0], _no_room(len(line.phrase_ids[0]), limit))
             if bad := unsatisfiable(
-                GenerationRequest(limit, 0, demand.prefix_ids, demand.phrase_ids, demand.ways), symbols, self.seams
+                GenerationRequest(limit, 0, line.prefix_ids, line.phrase_ids, line.ways), symbols, self.seams
             ):
-                raise self._unmet(n, "phrases", demand.phrases[bad[0]], bad[1])
+                raise self._unmet(n, "phrases", line.phrases[bad[0]], bad[1])
 
-    def _check_words(self, tokenizer: Tokenizer) -> None:
-        for n, demand in enumerate(self.demands):
-            if tokenizer.unk in demand.prefix_ids:
-                raise self._unmet(n, "prefixes", demand.prefix, "the vocabulary has no pieces for it")
-            for text, ids in zip(demand.phrases, demand.phrase_ids, strict=True):
+    def _check_vocabulary(self, tokenizer: Tokenizer) -> None:
+        for n, line in enumerate(self.lines):
+            if tokenizer.unk in line.prefix_ids:
+                raise self._unmet(n, "prefixes", line.prefix, "the vocabulary has no pieces for it")
+            for text, ids in zip(line.phrases, line.phrase_ids, strict=True):
                 if tokenizer.unk in ids:
                     raise self._unmet(n, "phrases", text, "the vocabulary has no pieces for it")
 
@@ -127,7 +118,7 @@ def _ways(tokenizer: Tokenizer, phrase: str) -> list[TokenIds]:
 
 def _inside(tokenizer: Tokenizer, phrase: str) -> list[int]:
     """A phrase as it stands within a text: bytes have a space before a word, except in a text without spaces."""
-    if not isinstance(tokenizer.form, Bytes) or spaceless(tokenizer.language):
+    if not isinstance(tokenizer.piece_format, ByteFormat) or spaceless(tokenizer.language):
         return tokenizer.encode(phrase)
     ids = tokenizer.encode(f". {phrase}")
     return [i for i, word in zip(ids, tokenizer.words(ids), strict=True) if word > 0]
@@ -152,52 +143,3 @@ def _letter(character: str, language: str) -> bool:
 def spaceless(language: str) -> bool:
     """Whether sentences of a language follow each other without a space."""
     return language.lower().replace("_", "-").partition("-")[0] in ("zh", "zho", "cmn", "yue", "ja", "jpn")
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """Files with a line for each of the input: how its output must begin, and phrases with tabs between them."""
-
-    prefixes: Path | None = None
-    phrases: Path | None = None
-
-    @property
-    def paths(self) -> list[Path]:
-        return [path for path in (self.prefixes, self.phrases) if path]
-
-    @property
-    def files(self) -> dict[str, str]:
-        return {name: str(path) for name in ("prefixes", "phrases") if (path := getattr(self, name))}
-
-    def beside(self, items: Iterator[T], name: str) -> Iterator[tuple[T, str, str]]:
-        """Each item with its lines of the two files; `name` is what messages call the items."""
-        both = _beside(_beside(items, self.prefixes, name), self.phrases, name)
-        return ((item, prefix, phrases) for (item, prefix), phrases in both)
-
-    def of(self, lines: Sequence[tuple[Any, str, str]]) -> "Asking":
-        """What `translate` is told of these lines."""
-        asking: Asking = {}
-        if self.prefixes:
-            asking["prefixes"] = [prefix for _, prefix, _ in lines]
-        if self.phrases:
-            asking["phrases"] = [phrases.split("\t") if phrases else [] for _, _, phrases in lines]
-        return asking
-
-
-NOTHING = Wanted()
-
-
-def _beside(items: Iterator[T], path: Path | None, name: str) -> Iterator[tuple[T, str]]:
-    if path is None:
-        yield from ((item, "") for item in items)
-        return
-    found, number = read_lines(path), 0
-    for number, item in enumerate(items, 1):
-        line = next(found, None)
-        if line is None:
-            raise RegardError(
-                f"{path} ends before line {number} of {name}; it needs a line for each, empty for nothing"
-            )
-        yield item, line
-    if next(found, None) is not None:
-        raise RegardError(f"{path}, line {number + 1}: a line too many: {name} has {number}")

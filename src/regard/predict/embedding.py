@@ -1,7 +1,7 @@
-"""Texts as vectors: what a BERT makes of a text, pooled to one vector."""
+"""Text embeddings: the states of a BERT, pooled to one vector for each text."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Protocol, cast
 
 import numpy as np
 import torch
@@ -10,31 +10,32 @@ from torch import Tensor, nn
 
 from regard.errors import RegardError, require_list
 from regard.examples.batching import by_length
-from regard.examples.sentences import Sentences
+from regard.examples.document_encoder import SentenceEncoder
+from regard.examples.recipe_like import RecipeLike
 from regard.models.batch import TextBatch, collate_texts
 from regard.models.bert import Bert
-from regard.predict.arguments import checked, warn_caller
+from regard.predict.base import Predictor
+from regard.predict.options import Pooling, checked, warn_caller
 from regard.reporting import Progress, Warn
 
-if TYPE_CHECKING:
-    from regard.recipe import Recipe
 
-Pooling = Literal["mean", "cls", "max", "pooler"]
+class EmbeddingTask(Protocol):
+    """What the settings of a task say about its embeddings."""
+
+    pooling: Pooling
+    length: int  # positions that are read, [CLS] and [SEP] included
 
 
-class Embedder:
-    """`regard.load(folder)` gives one of these for a BERT that has no head."""
+class TextEmbedder(Predictor):
+    """`regard.load(folder)` returns this for a BERT that has no head."""
 
     normalise = False  # unless the task says so
 
-    def __init__(self, model: nn.Module, reader: Sentences, recipe: "Recipe") -> None:
-        self.model, self.reader, self.recipe = model, reader, recipe
-        self.tokenizer = reader.tokenizer
-        self.pooling: Pooling = cast(Any, recipe.task).pooling
-
-    @property
-    def device(self) -> torch.device:
-        return next(self.model.parameters()).device
+    def __init__(self, model: nn.Module, sentence_encoder: SentenceEncoder, recipe: RecipeLike) -> None:
+        super().__init__(model, recipe)
+        self.sentence_encoder, self.tokenizer = sentence_encoder, sentence_encoder.tokenizer
+        self.task = cast(EmbeddingTask, recipe.task)
+        self.pooling = self.task.pooling
 
     @property
     def body(self) -> Bert:
@@ -42,14 +43,13 @@ class Embedder:
 
     @property
     def context(self) -> int:
-        """How many places it has learned to read."""
-        length: int = cast(Any, self.recipe.task).length
-        return min(length, self.body.longest or length)
+        """Positions that the model was trained to read."""
+        return min(self.task.length, self.body.longest or self.task.length)
 
     @checked
     def embed(
         self,
-        given: Sequence[str],
+        lines: Sequence[str],
         pooling: Pooling | None = None,
         layer: int | None = None,
         normalise: bool | None = None,
@@ -59,35 +59,35 @@ class Embedder:
     ) -> np.ndarray:
         """A vector for each text [N, D]; zeros for one that has no words.
 
-        `pooling`: the mean or the largest of all places, the first place, or what the pooler makes of that. `layer`: 0
-        is what goes into the first layer, -1 (by default) what comes out of the last. A text that is longer than the
-        model has learned to read keeps its beginning, and `warn` is told how many such there were.
+        `pooling`: mean or max over all positions, the first one (cls), or the pooler's output for that. `layer`: 0 is
+        the input of the first layer, -1 (the default) the output of the last. A text that is longer than the model was
+        trained to read keeps its beginning, and `warn` gets a sentence with the number of such texts.
         """
-        require_list(given, "embed([text])")
-        pool, depth = self._pooled(pooling or self.pooling, layer), self._depth(layer)
-        rows = self._rows(given, warn)
-        found = np.zeros((len(rows), self.body.config.size), dtype=np.float32)
+        require_list(lines, "embed([text])")
+        pool, depth = self._pool(pooling or self.pooling, layer), self._depth(layer)
+        rows = self._rows(lines, warn)
+        embeddings = np.zeros((len(rows), self.body.config.size), dtype=np.float32)
         done = 0
-        self.model.eval()
-        for numbers in by_length([len(row) for row in rows], batch_tokens):
-            batch = collate_texts([rows[n] for n in numbers], self.tokenizer.pad).to(self.device)
-            with torch.inference_mode():
+        with self.eval_mode(), torch.inference_mode():
+            for indices in by_length([len(row) for row in rows], batch_tokens):
+                batch = collate_texts([rows[n] for n in indices], self.tokenizer.pad).to(self.device)
                 vectors = pool(self.body(batch, layers=depth), batch).float()
                 if self.normalise if normalise is None else normalise:
                     vectors = F.normalize(vectors, dim=-1)
-            found[numbers] = vectors.cpu().numpy()
-            done += len(numbers)
-            if progress:
-                progress("Embedding", done, len(rows))
-        return found
+                embeddings[indices] = vectors.cpu().numpy()
+                done += len(indices)
+                if progress:
+                    progress("Embedding", done, len(rows))
+        return embeddings
 
-    def _rows(self, given: Sequence[str], warn: Warn | None) -> list[list[int]]:
+    def _rows(self, lines: Sequence[str], warn: Warn | None) -> list[list[int]]:
         t, room = self.tokenizer, self.context - 2
-        pieces = self.reader.encode(given)
+        pieces = self.sentence_encoder.encode(lines)
         long = sum(len(row) > room for row in pieces)
         if long:
-            said = f"{long:,} of {len(pieces):,} texts have more than {room} tokens: their beginnings are kept"
-            (warn or warn_caller)(said)
+            (warn or warn_caller)(
+                f"{long:,} of {len(pieces):,} texts have more than {room} tokens: their beginnings are kept"
+            )
         return [[t.bos, *row[:room], t.eos] if row else [] for row in pieces]
 
     def _depth(self, layer: int | None) -> int:
@@ -99,7 +99,7 @@ class Embedder:
             )
         return depth
 
-    def _pooled(self, name: str, layer: int | None) -> Callable[[Tensor, TextBatch], Tensor]:
+    def _pool(self, name: str, layer: int | None) -> Callable[[Tensor, TextBatch], Tensor]:
         if name != "pooler":
             return POOLS[name]
         pooler = getattr(self.model, "pooler", None)
@@ -111,11 +111,11 @@ class Embedder:
 
 
 POOLS: dict[str, Callable[[Tensor, TextBatch], Tensor]] = {  # of states [B, T, D] to [B, D]
-    "mean": lambda hidden, batch: (hidden * _real(batch)).sum(1) / _real(batch).sum(1),
+    "mean": lambda hidden, batch: (hidden * _mask(batch)).sum(1) / _mask(batch).sum(1),
     "cls": lambda hidden, batch: hidden[:, 0],
-    "max": lambda hidden, batch: hidden.masked_fill(~_real(batch), float("-inf")).amax(1),
+    "max": lambda hidden, batch: hidden.masked_fill(~_mask(batch), float("-inf")).amax(1),
 }
 
 
-def _real(batch: TextBatch) -> Tensor:
+def _mask(batch: TextBatch) -> Tensor:
     return (torch.ones_like(batch.ids, dtype=torch.bool) if batch.real is None else batch.real)[..., None]  # [B, T, 1]

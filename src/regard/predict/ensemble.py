@@ -1,8 +1,8 @@
-"""Several trained models that translate together, as one model: the mean of their log-probabilities, word by word."""
+"""Ensembles: several trained models as one, by the mean of their log-probabilities at every word."""
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -10,15 +10,15 @@ from torch import Tensor, nn
 from regard.accel.fused_step import fused
 from regard.decoding import Ensemble
 from regard.errors import RegardError
+from regard.examples.recipe_like import RecipeLike
 
 if TYPE_CHECKING:
     from regard.predict.translation import Translator
-    from regard.recipe import Recipe
     from regard.text import Tokenizer
 
 
-class Joint(nn.Module):
-    """Models of one vocabulary as a model: forward scores given words, start and step decode."""
+class EnsembleModel(nn.Module):
+    """Models of one vocabulary as a model: forward gives log-probabilities, start and step decode."""
 
     def __init__(self, models: Sequence[nn.Module]) -> None:
         super().__init__()
@@ -26,34 +26,34 @@ class Joint(nn.Module):
         self.train(models[0].training)
 
     @property
-    def together(self) -> Ensemble:
+    def ensemble(self) -> Ensemble:
         return Ensemble(list(self.models))  # type: ignore[arg-type]
 
     def fused(self) -> Ensemble:
-        """The same for decoding many words, each model in its own way."""
+        """The models with their fused steps, for decoding."""
         models: list[Any] = list(self.models)
         return Ensemble([fused(model) for model in models])
 
     @property
     def longest(self) -> int | None:
-        return self.together.longest
+        return self.ensemble.longest
 
     def forward(self, batch: Any) -> Tensor:
         each = [torch.log_softmax(model(batch), -1) for model in self.models]  # [N, V]
         return torch.stack(each).mean(0)
 
     def start(self, batch: Any, length: int, record: Any = None) -> Any:
-        return self.together.start(batch, length, record)
+        return self.ensemble.start(batch, length, record)
 
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
-        return self.together.step(tokens, state)
+        return self.ensemble.step(tokens, state)
 
 
-def check_alike(first: "Translator", others: Sequence["Translator"]) -> None:
-    """Raise RegardError, which names the two runs, unless all read and say the same ids."""
+def check_same_vocabularies(first: "Translator", others: Sequence["Translator"]) -> None:
+    """Raise RegardError, which names the two runs, unless ids mean the same to all."""
     for other in others:
         for side, one, two in zip(("source", "target"), first.vocabulary, other.vocabulary, strict=True):
-            if _meaning(one) != _meaning(two):
+            if _identity(one) != _identity(two):
                 raise RegardError(
                     f"{first.run or 'the first model'} and {other.run or 'another'} have other {side} vocabularies; "
                     "models translate together if these are the same: learned from the same data by the same settings"
@@ -64,13 +64,15 @@ def check_alike(first: "Translator", others: Sequence["Translator"]) -> None:
             )
 
 
-def _meaning(tokenizer: "Tokenizer") -> Any:
-    """What an id depends on; how training samples segmentations does not count."""
-    return tokenizer.kind, tokenizer.stages, tokenizer.special, tokenizer.pieces, tokenizer.document, tokenizer.options
+def _identity(tokenizer: "Tokenizer") -> tuple[object, ...]:
+    """What the meaning of ids depends on; how training samples segmentations does not count."""
+    t = tokenizer
+    return t.kind, t.normaliser, t.special, t.pieces, t.document, t.options
 
 
-def shortest(recipes: Sequence["Recipe"]) -> "Recipe":
-    """The first recipe, with the longest line that all models know."""
-    data = recipes[0].data
+def ensemble_recipe(recipes: Sequence[RecipeLike]) -> RecipeLike:
+    """The first recipe, with the smallest `max_length` of all."""
+    first, data = cast(Any, recipes[0]), recipes[0].data
     limit = min(recipe.data.filters.max_length for recipe in recipes)
-    return replace(recipes[0], data=replace(data, filters=replace(data.filters, max_length=limit)))
+    shortened: RecipeLike = replace(first, data=replace(data, filters=replace(data.filters, max_length=limit)))
+    return shortened

@@ -1,4 +1,4 @@
-"""A BERT that fills gaps: the likeliest words for each [MASK] of a text."""
+"""Mask filling: the likeliest words for each [MASK] of a text, by a BERT."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, cast
@@ -9,48 +9,48 @@ from regard.errors import RegardError, require_list
 from regard.examples.batching import by_length
 from regard.models.batch import collate_texts
 from regard.models.bert import MaskedLM
-from regard.predict.arguments import checked
-from regard.predict.embedding import Embedder
+from regard.predict.embedding import TextEmbedder
+from regard.predict.options import checked
 from regard.reporting import Warn
 
 MASK = "[MASK]"
 
 
-class Guess(NamedTuple):
+class MaskPrediction(NamedTuple):
     word: str  # a piece that goes on with the word before it begins with ##
     probability: float
 
 
-class Filler(Embedder):
-    """`regard.load(folder)` gives one of these for a pretrained BERT; it embeds too."""
+class MaskFiller(TextEmbedder):
+    """`regard.load(folder)` returns this for a model of the task pretraining; it embeds too."""
 
     @checked
     def fill(
-        self, given: Sequence[str], top: int = 5, batch_tokens: int = 4096, before: int = 0, warn: Warn | None = None
-    ) -> list[list[list[Guess]]]:
+        self, lines: Sequence[str], top: int = 5, batch_tokens: int = 4096, before: int = 0, warn: Warn | None = None
+    ) -> list[list[list[MaskPrediction]]]:
         """For each text, for each [MASK] in it, the likeliest words, best first; nothing for a text that has none.
 
-        Gaps of one text are guessed each for itself. A text that is longer than the model has learned to read is cut to
-        what stands around its gaps; where they lie too far apart it is refused, with its number (from `before` + 1 on),
-        or, if there is somebody to `warn`, told of and left empty.
+        The masks of a text are predicted independently. A text that is longer than the model was trained to read is cut
+        to what stands around its masks; where they lie too far apart it is refused, with its number (from `before` + 1
+        on), or, with `warn`, left empty with a warning.
         """
-        require_list(given, "fill([text])")
+        require_list(lines, "fill([text])")
         if top < 1:
             raise RegardError(f"top must be at least 1, not {top}")
-        rows = [self._row(line, number, warn) for number, line in enumerate(given, before + 1)]
-        found: list[list[list[Guess]]] = [[] for _ in rows]
-        self.model.eval()
-        for numbers in by_length([len(row) for row in rows], batch_tokens):
-            for number, guesses in zip(numbers, self._guesses([rows[n] for n in numbers], top), strict=True):
-                found[number] = guesses
-        return found
+        rows = [self._row(line, number, warn) for number, line in enumerate(lines, before + 1)]
+        predictions: list[list[list[MaskPrediction]]] = [[] for _ in rows]
+        with self.eval_mode():
+            for indices in by_length([len(row) for row in rows], batch_tokens):
+                for n, best in zip(indices, self._predict([rows[n] for n in indices], top), strict=True):
+                    predictions[n] = best
+        return predictions
 
     def _row(self, line: str, number: int, warn: Warn | None) -> list[int]:
-        """[CLS] … [SEP]; nothing where there is no gap that can be read."""
+        """[CLS] … [SEP]; nothing where there is no mask that can be read."""
         t, mask, room = self.tokenizer, cast(int, self.tokenizer.mask), self.context - 2
         if MASK not in line:
             return []
-        (ids,) = self.reader.encode([line], {MASK: mask})
+        (ids,) = self.sentence_encoder.encode([line], {MASK: mask})
         if len(ids) > room:
             first, last = ids.index(mask), len(ids) - ids[::-1].index(mask)
             if last - first > room:
@@ -63,19 +63,19 @@ class Filler(Embedder):
             ids = ids[begin : begin + room]
         return [t.bos, *ids, t.eos]
 
-    def _guesses(self, rows: list[list[int]], top: int) -> Iterator[list[list[Guess]]]:
+    def _predict(self, rows: list[list[int]], top: int) -> Iterator[list[list[MaskPrediction]]]:
         batch = collate_texts(rows, self.tokenizer.pad)
-        places = batch.ids.eq(cast(int, self.tokenizer.mask)).flatten().nonzero()[:, 0]
-        model, moved = cast(MaskedLM, self.model), batch.to(self.device)
+        masks = batch.ids.eq(cast(int, self.tokenizer.mask)).flatten().nonzero()[:, 0]
+        model = cast(MaskedLM, self.model)
         with torch.inference_mode():
-            hidden = model.body(moved)
-            chances = model.words(hidden.flatten(0, 1)[places.to(self.device)]).float().softmax(-1)
-            marks = sorted({*self.tokenizer.special.values()})
-            chances[:, marks] = -1.0  # no words: they are never listed
-            likeliest = chances.topk(min(top, chances.shape[1] - len(marks)))
-        said = iter(
-            [Guess(word, chance) for word, chance in zip(self.tokenizer.tokens(ids), values, strict=True)]
-            for ids, values in zip(likeliest.indices.tolist(), likeliest.values.tolist(), strict=True)
+            hidden = model.body(batch.to(self.device))
+            probabilities = model.words(hidden.flatten(0, 1)[masks.to(self.device)]).float().softmax(-1)
+            special = sorted({*self.tokenizer.special.values()})
+            probabilities[:, special] = -1.0  # no words: they are never listed
+            best = probabilities.topk(min(top, probabilities.shape[1] - len(special)))
+        predictions = iter(
+            [MaskPrediction(word, p) for word, p in zip(self.tokenizer.tokens(ids), values, strict=True)]
+            for ids, values in zip(best.indices.tolist(), best.values.tolist(), strict=True)
         )
         for row in rows:
-            yield [next(said) for i in row if i == self.tokenizer.mask]
+            yield [next(predictions) for i in row if i == self.tokenizer.mask]

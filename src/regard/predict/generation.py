@@ -1,18 +1,18 @@
-"""A language model that writes: continues a prompt, as a stream or at once, and says how likely given texts are."""
+"""Text generation: a language model continues a prompt, as a stream or at once, and scores given texts."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from regard.data.documents import with_newline
 from regard.decoding import (
     Beam,
     DecodingConfig,
-    Engine,
     Generator,
     RequestQueue,
     Sample,
@@ -22,49 +22,49 @@ from regard.decoding import (
     greedy_token,
 )
 from regard.errors import RegardError, require_list
-from regard.examples.document_encoder import Running
-from regard.examples.windows import Reach
-from regard.models.batch import collate_texts
-from regard.predict.arguments import checked, warn_caller
-from regard.predict.detokenizer import Speech
-from regard.predict.likelihood import negative_log_likelihoods
-from regard.predict.options import SearchOptions, asked
-from regard.reporting import Progress, Warn
+from regard.examples.document_encoder import DocumentEncoder
+from regard.examples.recipe_like import RecipeLike
+from regard.examples.windows import SlidingWindow, TokenWindow
+from regard.models.batch import RaggedRows, TextBatch, collate_texts
+from regard.predict.base import Predictor
+from regard.predict.options import GenerationOptions, checked, warn_caller
+from regard.reporting import Progress
 
 if TYPE_CHECKING:
-    from regard.recipe import Recipe
     from regard.tasks.language_modelling import LanguageModellingConfig
+
+LOGITS = {"cpu": 1 << 25, "cuda": 1 << 28}  # logits in memory at once when texts are scored
+DECODED, KEPT = 512, 64  # tokens that are decoded again with every new one; so many stay when they become too many
+Ended = Literal["end", "stop", "limit"]
 
 
 @dataclass(frozen=True)
 class Continuation:
-    """What was written after a prompt."""
+    """The text after a prompt."""
 
     text: str
     log_probability: float  # of its tokens, and of the end where it came to one
-    ended: Literal["end", "stop", "limit"]  # by the model, by a stop string, or by the number of tokens
+    ended: Ended  # by the model, by a stop string, or by the number of tokens
     tokens: list[int] = field(default_factory=list, repr=False)
 
 
-class Piece(NamedTuple):
+class TextDelta(NamedTuple):
+    """A piece of a stream."""
+
     sample: int
     text: str  # what is new
     whole: Continuation | None = None  # with the last piece of a sample
 
 
-class Writer:
-    """`regard.load(folder)` gives one of these for a language model."""
+class TextGenerator(Predictor):
+    """`regard.load(folder)` returns this for a model of the task lm."""
 
-    def __init__(self, model: nn.Module, running: Running, recipe: "Recipe") -> None:
-        self.model, self.running, self.recipe = model, running, recipe
-        self.tokenizer = running.tokenizer
-        t, end = running.tokenizer, running.end
-        silent = {t.pad, t.bos} - {end} if t.bos != t.eos else set()
-        self.symbols = Symbols(t.bos, end, tuple(sorted(silent)))
-
-    @property
-    def device(self) -> torch.device:
-        return next(self.model.parameters()).device
+    def __init__(self, model: nn.Module, document_encoder: DocumentEncoder, recipe: RecipeLike) -> None:
+        super().__init__(model, recipe)
+        self.document_encoder, self.tokenizer = document_encoder, document_encoder.tokenizer
+        t, end = self.tokenizer, document_encoder.end
+        never = {t.pad, t.bos} - {end} if t.bos != t.eos else set()
+        self.symbols = Symbols(t.bos, end, tuple(sorted(never)))
 
     @property
     def task(self) -> "LanguageModellingConfig":
@@ -72,172 +72,246 @@ class Writer:
 
     @property
     def context(self) -> int:
-        """How many tokens it has learned to see."""
+        """Tokens of the context that the model was trained with."""
         return min(self.task.length, getattr(self.model, "longest", None) or self.task.length)
 
-    # --- writing -----------------------------------------------------------------------------------------------
+    # --- generation --------------------------------------------------------------------------------------------
 
-    @checked
     def generate(
-        self,
-        prompt: str = "",
-        count: int = 1,
-        decoding: DecodingConfig | None = None,
-        max_tokens: int = 256,
-        stop: Sequence[str] = (),
-        strict: bool = False,
-        warn: Warn | None = None,
-        **search: Unpack[SearchOptions],
+        self, prompt: str = "", count: int = 1, decoding: DecodingConfig | None = None, **options: object
     ) -> list[Continuation]:
         """So many continuations of a prompt, those of a beam best first; the options are those of `stream`."""
-        decoding = self.search(decoding, **search)
-        if isinstance(decoding, Beam):
-            return self._beam(prompt, count, decoding, max_tokens, stop, strict, warn)
-        pieces = self.stream(prompt, count, decoding, max_tokens, stop, strict, warn)
-        found = {piece.sample: piece.whole for piece in pieces if piece.whole}
-        return [found[n] for n in range(count)]
+        options |= {"prompt": prompt, "count": count, "decoding": decoding}
+        own = GenerationOptions.from_kwargs("generate", options)
+        search = own.decoding_config(self.recipe.decoding)
+        if isinstance(search, Beam):
+            return self._beam(own, search)
+        continuations = {delta.sample: delta.whole for delta in self._stream(own, search) if delta.whole}
+        return [continuations[n] for n in range(count)]
 
-    @checked
     def stream(
-        self,
-        prompt: str = "",
-        count: int = 1,
-        decoding: DecodingConfig | None = None,
-        max_tokens: int = 256,
-        stop: Sequence[str] = (),
-        strict: bool = False,
-        warn: Warn | None = None,
-        **search: Unpack[SearchOptions],
-    ) -> Iterator[Piece]:
-        """The same, piece by piece as they are written. What follows a stop string, and the string, is not written.
+        self, prompt: str = "", count: int = 1, decoding: DecodingConfig | None = None, **options: object
+    ) -> Iterator[TextDelta]:
+        """The same, piece by piece as they are generated. A stop string, and what follows it, is left out.
 
-        A prompt longer than the context keeps its last tokens, and `warn` is told; `strict` refuses it. `search`:
-        temperature, top_k, top_p, min_p, repetition_penalty, seed; greedy (True) or beam (a size). What is not said is
-        as in `decoding`, or in the recipe.
+        Options (`GenerationOptions`): max_tokens, stop; temperature, top_k, top_p, min_p, repetition_penalty, seed;
+        greedy (True) or beam (a size); without them `decoding`, or the recipe, says how. A prompt longer than the
+        context keeps its last tokens, and `warn` gets a sentence; `strict` refuses it.
         """
-        decoding = self.search(decoding, **search)
-        self._check(count, max_tokens)
+        options |= {"prompt": prompt, "count": count, "decoding": decoding}
+        own = GenerationOptions.from_kwargs("stream", options)
+        return self._stream(own, own.decoding_config(self.recipe.decoding))
+
+    def _stream(self, options: GenerationOptions, decoding: DecodingConfig) -> Iterator[TextDelta]:
+        """Checks at once, then generates while the stream is read."""
+        self._check(options)
         if isinstance(decoding, Beam):
             raise RegardError("a beam knows what it says only at its end; use generate, or sample or greedy search")
-        if count > 1 and not isinstance(decoding, Sample):
-            raise RegardError(f"greedy search writes one text, not {count}; draw them (a temperature), or use a beam")
-        ids = self._prompt(prompt, strict, warn)
-        return self._stream(ids, count, decoding, max_tokens, stop)
+        if options.count > 1 and not isinstance(decoding, Sample):
+            raise RegardError(
+                f"greedy search writes one text, not {options.count}; draw them (a temperature), or use a beam"
+            )
+        return self._deltas(self._prompt(options, self.context), options, decoding)
 
-    def search(
-        self, decoding: DecodingConfig | None = None, greedy: bool = False, beam: int | None = None, **drawn: Any
-    ) -> DecodingConfig:
-        """The recipe's search, with what is said of it; one key of sampling is enough to sample."""
-        return asked(decoding or self.recipe.decoding, drawn, greedy, beam)
-
-    def _stream(
-        self, ids: list[int], count: int, decoding: DecodingConfig, limit: int, stop: Sequence[str]
-    ) -> Iterator[Piece]:
-        prompts, choose = [ids] * count, greedy_token
+    def _deltas(self, ids: list[int], options: GenerationOptions, decoding: DecodingConfig) -> Iterator[TextDelta]:
+        prompts, choose = [ids] * options.count, greedy_token
         if isinstance(decoding, Sample):
-            read = torch.tensor(prompts, device=self.device)
-            choose = TokenSampler.of(decoding, self.symbols, range(count), limit, read)  # type: ignore[assignment]
+            read, keys = torch.tensor(prompts, device=self.device), range(options.count)
+            choose = TokenSampler.of(decoding, self.symbols, keys, options.max_tokens, read)  # type: ignore[assignment]
         self.model.eval()
         model, end = cast(Generator, self.model), self.symbols.eos
-        stream = TokenStream(model, self._read, prompts, limit, self.context, self.symbols, choose)
-        speeches, totals = [Speech(self.running.text, ids, stop) for _ in prompts], [0.0] * count
+        stream = TokenStream(model, self._batch, prompts, options.max_tokens, self.context, self.symbols, choose)
+        detokenizers = [IncrementalDetokenizer(self.document_encoder.decode, ids, options.stop) for _ in prompts]
+        totals = [0.0] * options.count
 
-        def whole(row: int, how: Literal["end", "stop", "limit"]) -> Continuation:
-            return Continuation(speeches[row].text, totals[row], how, stream.histories[row][len(ids) :])
+        def whole(row: int, how: Ended) -> Continuation:
+            return Continuation(detokenizers[row].text, totals[row], how, stream.histories[row][len(ids) :])
 
-        for row, token, chance in stream:
-            totals[row] += chance
-            new = speeches[row].add(token) if token != end else speeches[row].rest()
+        for row, token, log_probability in stream:
+            totals[row] += log_probability
+            new = detokenizers[row].add(token) if token != end else detokenizers[row].rest()
             if token == end:
                 stream.histories[row].pop()
-                yield Piece(row, new, whole(row, "end"))
-            elif speeches[row].stopped:
+                yield TextDelta(row, new, whole(row, "end"))
+            elif detokenizers[row].stopped:
                 stream.stop(row)
-                yield Piece(row, new, whole(row, "stop"))
+                yield TextDelta(row, new, whole(row, "stop"))
             elif new:
-                yield Piece(row, new)
+                yield TextDelta(row, new)
         for row in stream.active:
-            yield Piece(row, speeches[row].rest(), whole(row, "limit"))
+            yield TextDelta(row, detokenizers[row].rest(), whole(row, "limit"))
 
-    def _beam(
-        self,
-        prompt: str,
-        count: int,
-        decoding: Beam,
-        max_tokens: int,
-        stop: Sequence[str],
-        strict: bool,
-        warn: Warn | None,
-    ) -> list[Continuation]:
-        self._check(count, max_tokens)
-        if count > decoding.size:
-            raise RegardError(f"a beam of {decoding.size} has no {count} best; raise the beam to {count}")
-        kept = max(1, self.context // 2, self.context - max_tokens)  # a beam does not go past the context
-        ids = self._prompt(prompt, strict, warn, kept)
-        limit = min(max_tokens, max(1, self.context - len(ids)))
+    def _beam(self, options: GenerationOptions, decoding: Beam) -> list[Continuation]:
+        self._check(options)
+        if options.count > decoding.size:
+            raise RegardError(
+                f"a beam of {decoding.size} has no {options.count} best; raise the beam to {options.count}"
+            )
+        # a beam does not go past the context
+        ids = self._prompt(options, max(1, self.context // 2, self.context - options.max_tokens))
+        limit = min(options.max_tokens, max(1, self.context - len(ids)))
         self.model.eval()
-        engine, queue = Engine(cast(Generator, self.model)), RequestQueue.of(self._read([ids]), [limit])
-        (found,) = engine.decode(queue, self.symbols, decoding, count)
-        made = []
-        for hypothesis in found:
-            speech = Speech(self.running.text, ids, stop)
+        queue = RequestQueue.of(self._batch([ids]), [limit])
+        (hypotheses,) = self.engine.decode(queue, self.symbols, decoding, options.count)
+        continuations = []
+        for hypothesis in hypotheses:
+            detokenizer = IncrementalDetokenizer(self.document_encoder.decode, ids, options.stop)
             for token in hypothesis.tokens:
-                if not speech.stopped:
-                    speech.add(token)
-            how: Any = "stop" if speech.stopped else "limit" if len(hypothesis.tokens) >= limit else "end"
-            made.append(Continuation(speech.text, hypothesis.log_probability, how, hypothesis.tokens))
-        return made
+                if not detokenizer.stopped:
+                    detokenizer.add(token)
+            how: Ended = "stop" if detokenizer.stopped else "limit" if len(hypothesis.tokens) >= limit else "end"
+            continuations.append(Continuation(detokenizer.text, hypothesis.log_probability, how, hypothesis.tokens))
+        return continuations
 
     @staticmethod
-    def _check(count: int, max_tokens: int) -> None:
-        if count < 1 or max_tokens < 1:
+    def _check(options: GenerationOptions) -> None:
+        if options.count < 1 or options.max_tokens < 1:
             raise RegardError("the number of texts, and that of tokens, must be at least 1")
 
-    def _read(self, rows: list[list[int]]) -> Any:
+    def _batch(self, rows: list[list[int]]) -> TextBatch:
         return collate_texts(rows, self.tokenizer.pad).to(self.device)
 
-    def _prompt(self, prompt: str, strict: bool, warn: Warn | None, kept: int | None = None) -> list[int]:
-        """Its tokens, of which the last are kept where there are more than the context, or than `kept`."""
-        ids, most = self.running.prompt(prompt), kept or self.context
-        warn = warn or warn_caller
-        t = self.tokenizer
-        if t.unk != t.eos and (strange := ids.count(t.unk)):  # GPT-2 has one mark for all
-            warn(f"unknown to this model: {strange:,} of the prompt's {len(ids):,} tokens")
+    def _prompt(self, options: GenerationOptions, most: int) -> list[int]:
+        """The prompt's tokens; the last `most` where there are more."""
+        ids, t, warn = self.document_encoder.prompt(options.prompt), self.tokenizer, options.warn or warn_caller
+        if t.unk != t.eos and (unknown := ids.count(t.unk)):  # GPT-2 has one mark for all
+            warn(f"unknown to this model: {unknown:,} of the prompt's {len(ids):,} tokens")
         if len(ids) <= most:
             return ids
         room = "" if most == self.context else f" less the room for what a beam says, {most:,}"
-        said = f"the prompt has {len(ids):,} tokens, more than the context of {self.context:,}{room}"
-        if strict:
-            raise RegardError(f"{said}; shorten it, or let its last tokens be kept")
-        warn(f"{said}: its last ones are kept")
+        problem = f"the prompt has {len(ids):,} tokens, more than the context of {self.context:,}{room}"
+        if options.strict:
+            raise RegardError(f"{problem}; shorten it, or let its last tokens be kept")
+        warn(f"{problem}: its last ones are kept")
         return ids[-most:]
 
-    # --- scoring -----------------------------------------------------------------------------------------------
+    # --- scores ------------------------------------------------------------------------------------------------
 
     @checked
-    def score(self, given: Sequence[str], reach: Reach | None = None) -> list[tuple[float, int]]:
+    def score(self, documents: Sequence[str], window: SlidingWindow | None = None) -> list[tuple[float, int]]:
         """For each text, as a document of its own: its log-probability and its tokens, ends of lines included."""
-        require_list(given, "score([text])")
-        rows = self.running.encode_batch([with_newline(text) for text in given])
-        found = negative_log_likelihoods(self.model, rows, reach or self.task.reach(), self._never())
-        return [(-nll, count) for nll, count in found]
+        require_list(documents, "score([text])")
+        rows = self.document_encoder.encode_batch([with_newline(text) for text in documents])
+        scores = negative_log_likelihoods(self.model, rows, window or self.task.sliding_window(), self._ignored())
+        return [(-nll, count) for nll, count in scores]
 
     def rows(self, documents: Sequence[str]) -> list[np.ndarray]:
         """Documents as tokens; where only a mark stands between them, as one row."""
-        rows = [np.array(row, dtype=np.int64) for row in self.running.encode_batch(documents)]
+        rows = [np.array(row, dtype=np.int64) for row in self.document_encoder.encode_batch(documents)]
         return [np.concatenate(rows)] if self.task.boundaries == "marked" else rows
 
-    def total(self, rows: Sequence[np.ndarray], reach: Reach, progress: Progress | None = None) -> tuple[float, int]:
+    def total(
+        self, rows: Sequence[np.ndarray], window: SlidingWindow, progress: Progress | None = None
+    ) -> tuple[float, int]:
         """The negative log-likelihood of rows of tokens, and how many they are, what opens a document aside."""
         size = sum(map(len, rows))
 
-        def told(done: int) -> None:
+        def report(done: int) -> None:
             if progress:
                 progress("Measuring", done, size)
 
-        found = negative_log_likelihoods(self.model, rows, reach, self._never(), told)
-        return sum(nll for nll, _ in found), sum(count for _, count in found)
+        scores = negative_log_likelihoods(self.model, rows, window, self._ignored(), report)
+        return sum(nll for nll, _ in scores), sum(count for _, count in scores)
 
-    def _never(self) -> int | None:
-        """What opens a document is not said by anyone."""
-        return self.tokenizer.bos if self.running.opens else None
+    def _ignored(self) -> int | None:
+        """The token that opens a document, which is not predicted."""
+        return self.tokenizer.bos if self.document_encoder.opens else None
+
+
+class IncrementalDetokenizer:
+    """Text of one row of tokens, piece by piece.
+
+    A piece is held back while it may be half a character or the beginning of a stop string. `text` has all of it.
+    """
+
+    def __init__(
+        self, decode: Callable[[Sequence[int]], str], prompt: Sequence[int], stops: Sequence[str] = ()
+    ) -> None:
+        stops = [stops] if isinstance(stops, str) else stops
+        self.decode, self.tokens, self.stops = decode, list(prompt), [stop for stop in stops if stop]
+        self.before = len(decode(self.tokens))  # characters of the prompt, or that were returned before
+        self.past, self.text, self.returned, self.stopped = "", "", 0, False
+
+    def add(self, token: int) -> str:
+        """The text that is certain after one more token."""
+        if len(self.tokens) > DECODED and self.returned == len(self.text):
+            self.past, self.tokens = self.text, self.tokens[-KEPT:]
+            self.before = len(self.decode(self.tokens))
+        self.tokens.append(token)
+        self.text = self.past + self.decode(self.tokens)[self.before :]
+        stops = [index for stop in self.stops if (index := self.text.find(stop)) >= 0]
+        if stops:
+            self.text, self.stopped = self.text[: min(stops)], True
+            return self.rest()
+        certain = self.text.rstrip("\ufffd")  # a character of which only some bytes have come
+        return self._upto(len(certain) - max((_overlap(certain, stop) for stop in self.stops), default=0))
+
+    def rest(self) -> str:
+        """What is left at the end."""
+        return self._upto(len(self.text))
+
+    def _upto(self, end: int) -> str:
+        piece, self.returned = self.text[self.returned : end], max(self.returned, end)
+        return piece
+
+
+def _overlap(text: str, stop: str) -> int:
+    """How many of the last characters may be the beginning of a stop string."""
+    sizes = range(min(len(stop) - 1, len(text)), 0, -1)
+    return next((size for size in sizes if text.endswith(stop[:size])), 0)
+
+
+@torch.inference_mode()
+def negative_log_likelihoods(
+    model: nn.Module,
+    rows: Sequence[Sequence[int] | np.ndarray],
+    window: SlidingWindow,
+    ignored: int | None = None,
+    report: Callable[[int], None] | None = None,
+) -> list[tuple[float, int]]:
+    """For each row the sum over its tokens but the first, and how many they are; the `ignored` one does not count.
+
+    Every token counts once, in windows that may overlap. `report` receives the number of tokens that are done.
+    """
+    weight = next(model.parameters())
+    windows = [w for n, row in enumerate(rows) for w in window.windows(n, len(row))]
+    windows.sort(key=lambda w: w.begin - w.end)  # like lengths together: only the last batch of each has padding
+    entries = len(cast(Any, model).output.weight)
+    budget = max(window.context, LOGITS.get(weight.device.type, 1 << 25) // entries)
+    totals, counts, done = np.zeros(len(rows)), np.zeros(len(rows), dtype=np.int64), 0
+    was_training = model.training
+    model.eval()
+    start = 0
+    while start < len(windows):
+        length = windows[start].end - windows[start].begin
+        taken = windows[start : start + max(1, budget // length)]
+        batch, owners = _windows_batch(taken, rows, ignored)
+        if len(owners):
+            logits = model(batch.to(weight.device))
+            logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+            nll = F.cross_entropy(logits, batch.labels.to(weight.device), reduction="none")  # type: ignore[union-attr]
+            np.add.at(totals, owners, nll.double().cpu().numpy())
+            np.add.at(counts, owners, 1)
+        start, done = start + len(taken), done + len(owners)
+        if report:
+            report(done)
+    model.train(was_training)
+    return list(zip(totals.tolist(), counts.tolist(), strict=True))
+
+
+def _windows_batch(
+    windows: Sequence[TokenWindow], rows: Sequence[Sequence[int] | np.ndarray], ignored: int | None
+) -> tuple[TextBatch, np.ndarray]:
+    """The windows as a batch, and the row that each of its labels belongs to."""
+    ids, real = RaggedRows.of([rows[w.row][w.begin : w.end] for w in windows]).padded(0)
+    labels = RaggedRows.of([rows[w.row][w.begin + 1 : w.end + 1] for w in windows]).padded(0)[0]
+    counts = real & (np.arange(ids.shape[1]) >= np.array([w.skip for w in windows])[:, None])
+    if ignored is not None:
+        counts &= labels != ignored
+    owners = np.repeat([w.row for w in windows], counts.sum(1))
+    return TextBatch(
+        torch.from_numpy(ids),
+        None if real.all() else torch.from_numpy(real),
+        labels=torch.from_numpy(labels[counts]),
+        label_positions=torch.from_numpy(np.flatnonzero(counts)),
+    ), owners

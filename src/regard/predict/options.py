@@ -1,54 +1,178 @@
-"""What commands change of a recipe: the search, and which of its data are measured on. Knows no task."""
+"""Options of predictions, one set for commands, Python calls and server requests; and their checks.
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypedDict
+A wrong name or value in a Python call is one sentence, with the nearest option that exists. Knows no model.
+"""
 
+import functools
+import inspect
+import sys
+import typing
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from numbers import Integral, Real
+from types import NoneType, UnionType
+from typing import Any, Literal, Self, TypeVar, Union, cast, get_args, get_origin
+
+from regard.config import nearest
 from regard.data.config import Corpus
 from regard.decoding import Beam, DecodingConfig, Greedy, Sample
 from regard.errors import RegardError
+from regard.examples.recipe_like import RecipeLike
+from regard.reporting import Progress, Warn
 
-if TYPE_CHECKING:
-    from regard.recipe import Recipe
-
+F = TypeVar("F", bound=Callable[..., object])
 SPLITS = ("test", "valid")
-DRAWN = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")  # what may be said of drawing words
+SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")  # options of sampling
+RENAMED = {"heads": "trees"}  # options of Python calls that have another name today
+
+# Text for people, or as the tokenizer's own stage left it (Moses tokens, lower case).
+Form = Literal["plain", "prepared"]
+Long = Literal["truncate", "refuse", "translate", "segment"]
+AttentionKind = Literal["encoder", "decoder", "cross"]
+Pooling = Literal["mean", "cls", "max", "pooler"]
 
 
-class SearchOptions(TypedDict, total=False):
-    """What a call in Python may say of how text is written; what is not said, or None, is as in the recipe."""
-
-    greedy: bool
-    beam: int | None
-    temperature: float | None
-    top_k: int | None
-    top_p: float | None
-    min_p: float | None
-    repetition_penalty: float | None
-    seed: int | None
+# --- option sets ---------------------------------------------------------------------------------------------------
 
 
-class TranslationSearch(TypedDict, total=False):
-    """How translations are searched for, as the command, a call in Python and a request say it; None: not said."""
+@dataclass(frozen=True, kw_only=True)
+class CallOptions:
+    """Options of one kind of call."""
 
-    beam: int | None  # 1 is greedy
-    sample: bool  # draw words at random
-    temperature: float | None
-    top_k: int | None
-    top_p: float | None
-    seed: int | None
-
-
-def split_of(recipe: "Recipe", split: str | None, instead: str) -> list[Corpus]:
-    """The corpora of a split, by default test if there is one; `instead` says what to do where there is none."""
-    corpora: list[Corpus] = getattr(recipe.data, split) if split else recipe.data.test or recipe.data.valid
-    if not corpora:
-        raise RegardError(f"the recipe names no {split or 'test or valid'} data; {instead}")
-    return corpora
+    @classmethod
+    def from_kwargs(cls, call: str, kwargs: Mapping[str, object]) -> Self:
+        """From the keywords of a Python call, checked by the type hints of the fields; `call` is its name."""
+        hints = _hints(cast(Callable[..., object], cls))
+        kwargs = current_names(call, kwargs, hints)
+        check_arguments(call, kwargs.items(), hints)
+        return cls(**kwargs)
 
 
-def texts_of(recipe: "Recipe", split: str | None, text: object) -> list[Corpus]:
-    """A text that is given, else the corpora of a split."""
-    return [Corpus(path=str(text))] if text else split_of(recipe, split, "give --text FILE")
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions(CallOptions):
+    """How text is generated; what is None is as in the recipe. One option of sampling is enough to sample."""
+
+    decoding: DecodingConfig | None = None  # a whole search, instead of the recipe's
+    greedy: bool = False
+    beam: int | None = None  # 1 is greedy
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    seed: int | None = None
+
+    def decoding_config(self, base: DecodingConfig, cli: bool = False) -> DecodingConfig:
+        """The recipe's search with these options; messages name options as the command line does where `cli`."""
+        base = self.decoding or base
+        beam, greedy = option_name("beam", cli), option_name("greedy", cli)
+        if self.greedy and self.beam not in (None, 1):
+            raise RegardError(f"{greedy} takes the likeliest word and {beam} searches; give one of them")
+        size, sampling = 1 if self.greedy else self.beam, _sampling(self)
+        if size is not None:
+            if sampling:
+                name = option_name(next(iter(sampling)), cli)
+                raise RegardError(f"{name} is about drawing words, not about searching")
+            return with_beam(base, size)
+        kept = {key: getattr(base, key) for key in SAMPLING} if isinstance(base, Sample) else {}
+        return with_sampling(base, kept | sampling) if sampling else base
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationOptions(SearchOptions):
+    """Options of `generate` and `stream` of a language model."""
+
+    prompt: str = ""
+    count: int = 1  # continuations
+    max_tokens: int = 256
+    stop: Sequence[str] = ()  # strings that end the text, and are left out
+    strict: bool = False  # refuse a prompt longer than the context, instead of keeping its last tokens
+    warn: Warn | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplyOptions(SearchOptions):
+    """Options of `reply` and `stream` of a chat model."""
+
+    max_tokens: int | None = None
+
+    def decoding_config(self, base: DecodingConfig, cli: bool = False) -> DecodingConfig:
+        base = self.decoding or base
+        if self.max_tokens is not None:
+            if self.max_tokens < 1:
+                raise RegardError(f"max_tokens must be at least 1, not {self.max_tokens}")
+            base = replace(base, max_ratio=0.0, max_extra=self.max_tokens)
+        return SearchOptions.decoding_config(replace(self, decoding=None), base, cli)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslationSearch(CallOptions):
+    """How translations are searched for; what is None is as in the recipe."""
+
+    beam: int | None = None  # 1 is greedy
+    sample: bool = False  # draw words at random
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    seed: int | None = None
+
+    def decoding_config(self, base: DecodingConfig, phrases: bool, nbest: int, cli: bool = False) -> DecodingConfig:
+        """The recipe's search with these options; a beam where a greedy one cannot give phrases, or so many outputs."""
+        sampling = _sampling(self)
+        if self.sample:
+            if self.beam is not None:
+                sample, beam = option_name("sample", cli), option_name("beam", cli)
+                raise RegardError(f"{sample} draws words and {beam} searches; give one of them")
+            return with_sampling(base, sampling)
+        if sampling:
+            name, sample = option_name(next(iter(sampling)), cli), "--sample" if cli else "sample=True"
+            raise RegardError(f"{name} is for drawing words at random; add {sample}")
+        if self.beam is not None:
+            return with_beam(base, self.beam)
+        size = max(Beam().size if phrases else 1, nbest)
+        return with_beam(base, size) if isinstance(base, Greedy) and size > 1 else base
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslationOptions(TranslationSearch):
+    """Options of `translate` and `nbest` of a translation model."""
+
+    decoding: DecodingConfig | None = None  # a whole search, instead of the recipe's
+    nbest: int = 1
+    prefixes: Sequence[str] | None = None  # for each line how its output must begin; empty: anyhow
+    phrases: Sequence[Sequence[str]] | None = None  # for each line what must appear in its output; needs a beam
+    files: Mapping[str, str] | None = None  # where prefixes and phrases were read, for messages
+    trees: Sequence[Sequence[int]] | None = None  # for each line the parent of each word, for structural positions
+    form: Form = "plain"
+    batch_tokens: int = 4096  # padded tokens computed at once
+    long: Long = "truncate"  # what becomes of a line longer than the model knows
+    warn: Warn | None = None  # gets sentences about lines that were cut; None: Python warnings
+    progress: Progress | None = None
+    before: int = 0  # lines that came earlier: messages count them, samples are drawn as if all came at once
+    scores: bool = True  # whether scores are used; else an engine may leave them out, as NaN
+    attention: Sequence[AttentionKind] = ()  # the attentions whose weights are recorded
+    unknown: list[int] | None = None  # receives the numbers of lines that are mostly unknown; None: a warning
+
+    def search(self, base: DecodingConfig) -> DecodingConfig:
+        """The search that is asked for, by `decoding` or by single options."""
+        if self.decoding is None:
+            return self.decoding_config(base, bool(self.phrases), self.nbest)
+        for name in ("beam", "sample", *SAMPLING):
+            if getattr(self, name, None) not in (None, False):
+                raise RegardError(f"decoding is a whole search; leave out {name}, or decoding")
+        return self.decoding
+
+
+def option_name(name: str, cli: bool) -> str:
+    """An option as messages write it: top_k in Python, --top-k on the command line."""
+    return f"--{name.replace('_', '-')}" if cli else name
+
+
+def _sampling(options: CallOptions) -> dict[str, float]:
+    """The options of sampling that are given."""
+    return {key: value for key in SAMPLING if (value := getattr(options, key, None)) is not None}
 
 
 def with_beam(base: DecodingConfig, size: int | None) -> DecodingConfig:
@@ -58,73 +182,124 @@ def with_beam(base: DecodingConfig, size: int | None) -> DecodingConfig:
     if size < 1:
         raise RegardError(f"a beam has a size of at least 1, not {size}")
     if size == 1:
-        return Greedy(**_limits(base))
-    kept: dict[str, Any] = {}
+        return Greedy(max_ratio=base.max_ratio, max_extra=base.max_extra)
     if isinstance(base, Beam):
-        kept = {"length_penalty": base.length_penalty, "penalty": base.penalty}
-    return Beam(size=size, **kept, **_limits(base))
+        return replace(base, size=size)
+    return Beam(size=size, max_ratio=base.max_ratio, max_extra=base.max_extra)
 
 
-def searching(base: DecodingConfig, phrases: bool, outputs: int = 1) -> DecodingConfig:
-    """The recipe's search, or a beam where a greedy one cannot give what is asked: phrases, or several outputs."""
-    size = max(Beam().size if phrases else 1, outputs)
-    return with_beam(base, size) if isinstance(base, Greedy) and size > 1 else base
-
-
-def translating(
-    base: DecodingConfig, asked: TranslationSearch, phrases: bool, outputs: int, dashes: str = ""
-) -> DecodingConfig:
-    """The search that is asked for, else the recipe's, where that gives phrases or so many outputs."""
-    beam = asked.get("beam")
-    drawn = {key: asked[key] for key in DRAWN if asked.get(key) is not None}  # type: ignore[literal-required]
-    if not asked.get("sample"):
-        if drawn:
-            name, add = next(iter(drawn)), "--sample" if dashes else "sample=True"
-            shown = f"{dashes}{name.replace('_', '-') if dashes else name}"
-            raise RegardError(f"{shown} is for drawing words at random; add {add}")
-        return searching(base, phrases, outputs) if beam is None else with_beam(base, beam)
-    if beam is not None:
-        raise RegardError(f"{dashes}sample draws words and {dashes}beam searches; give one of them")
-    return drawing(base, **drawn)
-
-
-def drawing(base: DecodingConfig, **choices: Any) -> DecodingConfig:
-    """Words drawn at random, as chosen, at a temperature of 0 the likeliest; what cannot be is told in one sentence."""
-    temperature = choices.get("temperature", 1.0)
+def with_sampling(base: DecodingConfig, sampling: Mapping[str, Any]) -> DecodingConfig:
+    """Words drawn at random by these options; at a temperature of 0 the likeliest."""
+    temperature = sampling.get("temperature", 1.0)
     if temperature == 0:
-        return Greedy(**_limits(base))
+        return with_beam(base, 1)
     if not 0 < temperature < 1e6:  # a recipe has no 0: it says greedy
         raise RegardError(f"temperature must be 0 or more, and less than a million, not {temperature}")
     try:
-        return Sample(**choices, **_limits(base))
+        return Sample(**sampling, max_ratio=base.max_ratio, max_extra=base.max_extra)
     except ValueError as error:
         raise RegardError(str(error)) from None
 
 
-def chosen(
-    base: DecodingConfig, beam: int | None, drawn: Mapping[str, Any], named: Callable[[str], str] = str
-) -> DecodingConfig:
-    """The recipe's search, with what is said of it: a beam (1 is greedy), or keys of sampling; one is enough."""
-    drawn = {key: value for key, value in drawn.items() if value is not None}
-    if beam is not None:
-        if drawn:
-            raise RegardError(f"{named(next(iter(drawn)))} is about drawing words, not about searching")
-        return with_beam(base, beam)
-    kept = {key: getattr(base, key) for key in DRAWN} if isinstance(base, Sample) else {}
-    return drawing(base, **(kept | drawn)) if drawn else base
+# --- the data of an evaluation -------------------------------------------------------------------------------------
 
 
-def asked(base: DecodingConfig, drawn: Mapping[str, Any], greedy: bool, beam: int | None) -> DecodingConfig:
-    """The same, from the keywords of a call in Python."""
-    return chosen(base, either(greedy, beam), drawn)
+def split_corpora(recipe: RecipeLike, split: str | None, instead: str) -> list[Corpus]:
+    """The corpora of a split, by default test if there is one; `instead` says what to do where there is none."""
+    corpora: list[Corpus] = getattr(recipe.data, split) if split else recipe.data.test or recipe.data.valid
+    if not corpora:
+        raise RegardError(f"the recipe names no {split or 'test or valid'} data; {instead}")
+    return corpora
 
 
-def either(greedy: bool, beam: int | None, dashes: str = "") -> int | None:
-    """The beam that is meant; a greedy search is one of 1."""
-    if greedy and beam not in (None, 1):
-        raise RegardError(f"{dashes}greedy takes the likeliest word and {dashes}beam searches; give one of them")
-    return 1 if greedy else beam
+def text_corpora(recipe: RecipeLike, split: str | None, text: object) -> list[Corpus]:
+    """A text file where one is given, else the corpora of a split."""
+    return [Corpus(path=str(text))] if text else split_corpora(recipe, split, "give --text FILE")
 
 
-def _limits(base: DecodingConfig) -> dict[str, Any]:
-    return {"max_ratio": base.max_ratio, "max_extra": base.max_extra}
+# --- checks of Python calls ----------------------------------------------------------------------------------------
+
+
+UNIONS = (Union, UnionType)
+TYPE_NAMES: dict[Any, str] = {int: "a whole number", float: "a number", bool: "True or False", str: "a string"}
+
+
+def checked(method: F) -> F:
+    """The method, which refuses arguments that it does not have, and values that its type hints do not allow.
+
+    Its first argument, where that is a list, the method checks itself.
+    """
+    call, names = method.__name__, list(inspect.signature(method).parameters)[1:]
+
+    @functools.wraps(method)
+    def check(self: object, *values: object, **options: object) -> object:
+        hints = _hints(method)
+        options = current_names(call, options, hints)
+        arguments = chain(zip(names, values, strict=False), options.items())
+        is_list = get_origin(hints[names[0]]) is Sequence
+        check_arguments(call, ((n, v) for n, v in arguments if not (is_list and n == names[0])), hints)
+        return method(self, *values, **options)
+
+    return cast(F, check)
+
+
+def check_arguments(call: str, arguments: Iterable[tuple[str, object]], hints: Mapping[str, Any]) -> None:
+    for name, value in arguments:
+        if name not in hints:
+            raise RegardError(f"{call} has no option {name}; {nearest(name, hints)}")
+        if not _allowed(hints[name], value):
+            raise RegardError(f"{call}: {name} is {value!r}; {_instead(hints[name], value)}")
+
+
+def current_names(call: str, options: Mapping[str, Any], hints: Mapping[str, object]) -> dict[str, Any]:
+    """The options by their names of today; a warning names those that were renamed."""
+    names = {old: new for old, new in RENAMED.items() if old in options and old not in hints and new in hints}
+    for old, new in names.items():
+        warn_caller(f"{call}: {old} is now called {new}")
+    return {names.get(name, name): value for name, value in options.items()}
+
+
+@functools.cache
+def _hints(owner: Callable[..., object]) -> dict[str, Any]:
+    """By name the types of a class's fields, or of a method's arguments."""
+    hints = typing.get_type_hints(owner)
+    hints.pop("return", None)
+    return hints
+
+
+def _allowed(hint: Any, value: object) -> bool:
+    """Whether a value is of a type; what cannot be seen from outside (functions, items of lists) is allowed."""
+    origin, args = get_origin(hint), get_args(hint)
+    if origin in UNIONS:
+        return any(_allowed(each, value) for each in args)
+    if origin is Literal:
+        return isinstance(value, str) and value in args
+    if origin is Sequence:
+        if isinstance(value, str) or not isinstance(value, Iterable):
+            return False
+        return get_origin(args[0]) is not Literal or all(_allowed(args[0], each) for each in value)
+    if hint in (int, float):
+        return isinstance(value, Integral if hint is int else Real) and not isinstance(value, bool)
+    return not isinstance(hint, type) or isinstance(value, hint)
+
+
+def _instead(hint: Any, value: Any) -> str:
+    """What to write: a list, the nearest of the words that are known, or what the type is called."""
+    kinds = [kind for kind in (get_args(hint) if get_origin(hint) in UNIONS else (hint,)) if kind is not NoneType]
+    for kind in kinds:
+        words, wrong = kind, cast(Iterable[object], [value])
+        if get_origin(kind) is Sequence:
+            if isinstance(value, str) or not isinstance(value, Iterable):
+                return f"write a list: [{value!r}]"
+            words, wrong = get_args(kind)[0], value
+        if get_origin(words) is Literal:
+            return nearest(str(next(each for each in wrong if each not in get_args(words))), get_args(words))
+    return f"write {' or '.join(TYPE_NAMES.get(kind, getattr(kind, '__name__', str(kind))) for kind in kinds)}"
+
+
+def warn_caller(sentence: str) -> None:
+    """A Python warning that names the line outside of this package that made the call."""
+    level = 1
+    while sys._getframe(level).f_globals.get("__name__", "").split(".")[0] == "regard" and sys._getframe(level).f_back:
+        level += 1
+    warnings.warn(sentence, stacklevel=level + 1)

@@ -1,48 +1,39 @@
-"""A model that translates: text in, text out, in batches by length with the order restored. Also scores given pairs."""
+"""Translation: text in, text out, in batches by length with the order restored; and the scores of given pairs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Unpack, cast, overload
+from typing import TYPE_CHECKING, cast, overload
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.accel.inference_weights import inference_weights
-from regard.decoding import Beam, DecodingConfig, Engine, Generator, Greedy, Hypothesis, RequestQueue, Sample, Symbols
+from regard.decoding import Beam, DecodingConfig, Greedy, Hypothesis, RequestQueue, Sample, Symbols
 from regard.decoding.contract import GenerationRequest
 from regard.decoding.engine import no_callback
 from regard.errors import RegardError, require_list
 from regard.evaluation import Metric, text_metrics
 from regard.evaluation.metrics import perplexity
-from regard.examples.batching import batches, by_length, lanes
-from regard.examples.trees import Heads, check, trees
+from regard.examples.batching import batches, by_length, slot_groups
+from regard.examples.pairs import Heads, check_trees, piece_trees
+from regard.examples.recipe_like import RecipeLike
 from regard.examples.vocabulary import Vocabulary
 from regard.models.batch import PairBatch, RaggedRows, collate_pairs, collate_sources
-from regard.nn.dispatch import autocast_dtype
 from regard.nn.layout import Tree
 from regard.nn.record import AttentionRecorder
-from regard.predict.alignment import align, chosen
-from regard.predict.arguments import checked, warn_caller
-from regard.predict.constraints import Asking, Constraints
-from regard.predict.ensemble import Joint, check_alike, shortest
-from regard.predict.long_text import Segments
-from regard.predict.options import TranslationSearch, translating
-from regard.predict.unknown import sentence as unknown_sentence
-from regard.predict.unknown import unknown_lines
-from regard.reporting import Progress, Warn
+from regard.predict.alignment import align, select_heads
+from regard.predict.base import Predictor
+from regard.predict.constraints import Constraints
+from regard.predict.ensemble import EnsembleModel, check_same_vocabularies, ensemble_recipe
+from regard.predict.long_text import LineSegments
+from regard.predict.options import Form, TranslationOptions, check_arguments, checked, warn_caller
+from regard.text.coverage import unknown_lines, unknown_lines_warning
 
 if TYPE_CHECKING:
-    from regard.recipe import Recipe
     from regard.tasks.translation import TranslationConfig
-
-# Text for people, or as the tokenizer's own stage left it (Moses tokens, lower case).
-Form = Literal["plain", "prepared"]
-Long = Literal["truncate", "refuse", "translate", "segment"]
-Place = Literal["encoder", "decoder", "cross"]
-PRECISIONS: dict[str, torch.dtype | None] = {"float32": None, "bf16": torch.bfloat16}  # None: as the weights are
 
 
 @dataclass(slots=True)  # not frozen: such are made five times as fast, and there is one for each line
@@ -51,230 +42,217 @@ class Translation:
     score: float  # under the length penalty
     log_probability: float
     tokens: list[int] = field(default_factory=list, repr=False)  # the pieces of the text
-    attention: dict[str, Tensor] | None = field(default=None, repr=False)  # by place [layers, H, T, K], where asked for
+    attention: dict[str, Tensor] | None = field(default=None, repr=False)  # by kind [layers, H, T, K], if recorded
 
 
-class Options(Asking, TranslationSearch, total=False):
-    """What `translate` and `nbest` may be told besides the lines."""
+class Translator(Predictor):
+    """`regard.load(folder)` returns this for a model of the task translation.
 
-    form: Form
-    batch_tokens: int  # padded tokens computed at once
-    long: Long  # what becomes of a line longer than the model knows
-    warn: Warn | None  # told how many lines were cut; by default a Python warning is given
-    progress: Progress | None
-    before: int  # lines of the text that came earlier: messages count them, samples are drawn as if all came at once
-    scores: bool  # whether they are looked at (true); else an engine to which they are work may leave them out, as NaN
-    attention: Sequence[Place]  # places whose weights are recorded: encoder, decoder, cross
-    unknown: list[int] | None  # takes the numbers of lines that are mostly unknown; without it, `warn` is told of them
-    heads: Heads | None  # for each line the head of each word in its dependency tree, for structural positions
+    Translations are decoded in `precision`; scores of given pairs are always computed as the weights are.
+    """
 
+    inference_weights = True
 
-class Translator:
-    """`regard.load(folder)` gives one of these."""
-
-    precision = "float32"  # of decoding; scores of given text are always computed as the weights are
-    run: Path | None = None  # where it was loaded from
-
-    def __init__(self, model: nn.Module, vocabulary: Vocabulary, recipe: "Recipe") -> None:
-        self.model, self.vocabulary, self.recipe = model, vocabulary, recipe
-        self._engine: tuple[object, Engine] | None = None
-        self.symbols = Symbols(
-            vocabulary.target.bos, vocabulary.target.eos, (vocabulary.target.pad, vocabulary.target.bos)
-        )
-
-    @property
-    def device(self) -> torch.device:
-        return next(self.model.parameters()).device
-
-    @property
-    def engine(self) -> Engine:
-        """What decodes; made anew when weights have changed, as they do between two validations."""
-        if self.precision not in PRECISIONS:
-            raise RegardError(f"precision is {self.precision!r}; write {' or '.join(PRECISIONS)}")
-        weights = ((p.data_ptr(), p._version) for p in self.model.parameters())
-        now = self.precision, autocast_dtype(self.device), *weights
-        if self._engine is None or self._engine[0] != now:
-            self._engine = None  # what it holds goes before more is made
-            model = inference_weights(self.model, PRECISIONS[self.precision])
-            self._engine = now, Engine(cast(Generator, model))
-        return self._engine[1]
+    def __init__(self, model: nn.Module, vocabulary: Vocabulary, recipe: RecipeLike) -> None:
+        super().__init__(model, recipe)
+        self.vocabulary = vocabulary
+        target = vocabulary.target
+        self.symbols = Symbols(target.bos, target.eos, (target.pad, target.bos))
 
     @property
     def languages(self) -> tuple[str, str]:
         """Of the source and the target."""
         return cast("TranslationConfig", self.recipe.task).languages
 
-    def together(self, others: Sequence["Translator"]) -> "Translator":
-        """This model and others of the same vocabularies as one: at every word the mean of what they think."""
-        check_alike(self, others)
-        every = [self, *others]
-        made = Translator(
-            Joint([each.model for each in every]), self.vocabulary, shortest([each.recipe for each in every])
-        )
-        made.precision, made.run = self.precision, self.run
-        return made
+    def ensemble(self, others: Sequence["Translator"]) -> "Translator":
+        """This model and others of the same vocabularies as one: the mean of their log-probabilities at every word."""
+        check_same_vocabularies(self, others)
+        members = [self, *others]
+        model = EnsembleModel([member.model for member in members])
+        translator = Translator(model, self.vocabulary, ensemble_recipe([member.recipe for member in members]))
+        translator.precision, translator.run = self.precision, self.run
+        return translator
 
-    # --- translating -------------------------------------------------------------------------------------------
+    # --- translation -------------------------------------------------------------------------------------------
 
     @overload
     def translate(
-        self, lines: Sequence[str], decoding: DecodingConfig | None = None, **options: Unpack[Options]
+        self, lines: Sequence[str], decoding: DecodingConfig | None = None, *, nbest: None = None, **options: object
     ) -> list[str]: ...
 
     @overload
     def translate(
-        self, lines: Sequence[str], decoding: DecodingConfig | None = None, *, nbest: int, **options: Unpack[Options]
+        self, lines: Sequence[str], decoding: DecodingConfig | None = None, *, nbest: int, **options: object
     ) -> list[list[str]]: ...
 
-    @checked
     def translate(
         self,
         lines: Sequence[str],
         decoding: DecodingConfig | None = None,
         *,
         nbest: int | None = None,
-        **options: Unpack[Options],
+        **options: object,
     ) -> list[str] | list[list[str]]:
         """One output for each line, in order; an empty line gives an empty line. With `nbest`, a list for each line.
 
-        `beam` is the size of the beam, 1 for greedy search; `sample=True` draws words. Else the recipe says how.
+        `beam` is the size of the beam, 1 for greedy search; `sample=True` draws words. Else the recipe says how. All
+        options: `TranslationOptions`.
         """
-        options["scores"] = False
-        found = self.nbest(lines, 1 if nbest is None else nbest, decoding, **options)
+        options |= {"decoding": decoding, "scores": False} | ({} if nbest is None else {"nbest": nbest})
+        translations = self.translations(lines, TranslationOptions.from_kwargs("translate", options))
         if nbest is not None:
-            return [[each.text for each in best] for best in found]
-        return [best[0].text if best else "" for best in found]
+            return [[each.text for each in best] for best in translations]
+        return [best[0].text if best else "" for best in translations]
 
-    @checked
     def nbest(
-        self, lines: Sequence[str], count: int, decoding: DecodingConfig | None = None, **options: Unpack[Options]
+        self, lines: Sequence[str], count: int, decoding: DecodingConfig | None = None, **options: object
     ) -> list[list[Translation]]:
-        """For each line its best translations, best first; none for an empty line. The recipe says how to search.
+        """For each line its best translations, best first; none for an empty line. The options are `translate`'s.
 
         Of a beam no text is given twice, so there may be fewer than asked for; a wider beam finds more.
         """
-        require_list(lines, "translate([text])", "sentences")
-        asked = [key for key in TranslationSearch.__annotations__ if options.get(key) not in (None, False)]
-        if decoding and asked:
-            raise RegardError(f"decoding is a whole search; leave out {asked[0]}, or decoding")
-        decoding = decoding or translating(self.recipe.decoding, options, bool(options.get("phrases")), count)
-        self._check(decoding, count, bool(options.get("phrases")))
-        options["warn"] = warn = options.get("warn") or warn_caller
-        before = options.get("before", 0)
-        searched, unknown = spare(decoding, count), options.get("unknown")
-        strange: list[int] = []
-        options["unknown"] = strange
-        if options.get("long") != "segment":
-            found = self._each(lines, searched, decoding, options, range(before, before + len(lines)))
-        else:
-            parts = self.segments(lines)
-            found = self._each(parts.lines, searched, decoding, parts.options(options), parts.keys(before))
-            found, strange = parts.joined(found, decoding), sorted({parts.order[n][0] for n in strange})
-        numbers = [before + n + 1 for n in strange]
-        if unknown is not None:
-            unknown += numbers
-        elif numbers:
-            warn(unknown_sentence(numbers))
-        return [different(each, decoding, count) for each in found]
+        check_arguments("nbest", [("count", count)], {"count": int})
+        options |= {"decoding": decoding, "nbest": count}
+        return self.translations(lines, TranslationOptions.from_kwargs("nbest", options))
 
-    def segments(self, lines: Sequence[str]) -> Segments:
+    def translations(self, lines: Sequence[str], options: TranslationOptions) -> list[list[Translation]]:
+        """What `nbest` returns, for options that are checked."""
+        require_list(lines, "translate([text])", "sentences")
+        decoding, before = options.search(self.recipe.decoding), options.before
+        self.check_search(decoding, options.nbest, bool(options.phrases))
+        unknown: list[int] = []
+        count, warn = hypotheses_per_line(decoding, options.nbest), options.warn or warn_caller
+        own = replace(options, unknown=unknown, warn=warn)
+        if options.long == "segment":
+            parts = self.segments(lines)
+            own, keys = parts.options(own), parts.keys(before)
+            translations = parts.join(self._decode(parts.texts, count, decoding, own, keys), decoding)
+            unknown = sorted({parts.order[n][0] for n in unknown})
+        else:
+            translations = self._decode(lines, count, decoding, own, range(before, before + len(lines)))
+        numbers = [before + n + 1 for n in unknown]
+        if options.unknown is not None:
+            options.unknown.extend(numbers)
+        elif numbers:
+            warn(unknown_lines_warning(numbers))
+        return [distinct_texts(each, decoding, options.nbest) for each in translations]
+
+    @staticmethod
+    def check_search(decoding: DecodingConfig, nbest: int, phrases: bool) -> None:
+        if nbest < 1:
+            raise RegardError(f"of the best translations at least 1 is given, not {nbest}")
+        if phrases and not isinstance(decoding, Beam):
+            raise RegardError("phrases that must appear need a beam search; use a beam of 5 or so (--beam 5)")
+        if isinstance(decoding, Beam) and nbest > decoding.size:
+            raise RegardError(f"a beam of {decoding.size} has no {nbest} best; raise the beam to {nbest}")
+        if isinstance(decoding, Greedy) and nbest > 1:
+            raise RegardError(
+                f"greedy search gives one output, not {nbest}; use a beam of at least {nbest} (--beam {nbest})"
+            )
+
+    def segments(self, lines: Sequence[str]) -> LineSegments:
         """Those lines, the long ones in parts that the model knows."""
         encode, limit = self.vocabulary.source.encode_batch, self.recipe.data.filters.max_length
-        return Segments(lines, limit, lambda texts: [len(row) for row in encode(list(texts))], self.languages[1])
+        return LineSegments(lines, limit, lambda texts: [len(row) for row in encode(list(texts))], self.languages[1])
 
-    def _each(
-        self, lines: Sequence[str], count: int, decoding: DecodingConfig, options: Options, keys: Sequence[int]
-    ) -> list[list[Translation]]:
-        """The same, each line by itself; keys name the lines, by which random draws are told apart."""
-        progress, heads = options.get("progress"), options.get("heads")
+    def _decode(
+        self, lines: Sequence[str], count: int, decoding: DecodingConfig, options: TranslationOptions,
+        keys: Sequence[int],
+    ) -> list[list[Translation]]:  # fmt: skip
+        """So many hypotheses of each line, as text; keys name the lines, by which random draws are told apart."""
         ids = self._encode(lines, options)
-        limits = [self._limit(decoding, len(row)) for row in ids]
-        asked = Constraints.of(options, options.get("before", 0), len(lines), self.vocabulary.target)
-        asked.check([limit if row else 0 for limit, row in zip(limits, ids, strict=True)], self.symbols)
-        found: list[list[Translation]] = [[] for _ in lines]
-        width = decoding.size if isinstance(decoding, Beam) else 1
-        budget, places = max(1, options.get("batch_tokens", 4096) // width), tuple(options.get("attention", ()))
+        limits = [self.output_limit(decoding, len(row)) for row in ids]
+        constraints = Constraints.of(options, len(lines), self.vocabulary.target)
+        constraints.check([limit if row else 0 for limit, row in zip(limits, ids, strict=True)], self.symbols)
+        translations: list[list[Translation]] = [[] for _ in lines]
+        budget = max(1, options.batch_tokens // (decoding.size if isinstance(decoding, Beam) else 1))
         done = 0
 
-        def told(more: int) -> None:
+        def report(finished: int) -> None:
             nonlocal done
-            done += more
-            if progress:
-                progress("Translating", done, len(lines))
+            done += finished
+            if options.progress:
+                options.progress("Translating", done, len(lines))
 
-        was_training = self.model.training
-        self.model.eval()
-        # what is recorded cannot be refilled: such lines go batch by batch
-        for rows, room in (batches if places else lanes)([len(row) for row in ids], budget):
-            queue = asked.added(self._feed(ids, rows, room, [limits[row] for row in rows], heads), rows)
-            searched = self._search(queue, [keys[row] for row in rows], decoding, count, places, told)
-            for row, hypotheses in zip(rows, searched, strict=True):
-                found[row] = [self._translation(h, len(ids[row]) + 1, options) for h in hypotheses]
-        self.model.train(was_training)
-        return found
+        with self.eval_mode():
+            # slots that record attention cannot be refilled: such lines go batch by batch
+            for rows, slots in (batches if options.attention else slot_groups)([len(row) for row in ids], budget):
+                own_trees = None if options.trees is None else [options.trees[row] for row in rows]
+                read = partial(self._sources, [ids[row] for row in rows], own_trees)
+                lengths = [len(ids[row]) + 1 for row in rows]
+                requests = [GenerationRequest(limits[row]) for row in rows]
+                queue = constraints.added(RequestQueue(read, requests, slots, self.blank, lengths), rows)
+                draws = []
+                for n in range(count if isinstance(decoding, Sample) else 1):
+                    requests = [
+                        replace(request, key=keys[row] * count + n)
+                        for request, row in zip(queue.requests, rows, strict=True)
+                    ]
+                    now = replace(queue, requests=requests, on_done=report if n == 0 else no_callback)
+                    record = AttentionRecorder(tuple(options.attention)) if options.attention else None
+                    draws.append(self.engine.decode(now, self.symbols, decoding, count, record))
+                for row, hypotheses in zip(rows, zip(*draws, strict=True), strict=True):
+                    best = sorted(chain(*hypotheses), key=lambda hypothesis: -hypothesis.score)
+                    translations[row] = [self.to_translation(h, len(ids[row]) + 1, options.form) for h in best]
+        return translations
 
-    def _limit(self, decoding: DecodingConfig, source: int) -> int:
+    def _encode(self, lines: Sequence[str], options: TranslationOptions) -> list[list[int]]:
+        """The pieces of each line, those of long lines cut or refused as the options say."""
+        limit, before, warn = self.recipe.data.filters.max_length, options.before, options.warn or warn_caller
+        ids = self.vocabulary.source.encode_batch(list(lines))
+        if options.trees is not None:
+            check_trees(options.trees, ids, self.vocabulary.source, before)
+        if options.unknown is not None:
+            options.unknown.extend(unknown_lines(lines, ids, self.vocabulary.source))
+        over = [n for n, row in enumerate(ids) if len(row) > limit]
+        if over and options.long == "refuse":
+            raise RegardError(
+                f"line {before + over[0] + 1} has {len(ids[over[0]])} pieces; the model was trained on at most {limit}"
+            )
+        if over and options.long == "truncate":
+            for n in over:
+                ids[n] = ids[n][:limit]
+            warn(f"{len(over)} line(s) longer than {limit} pieces were cut, first line {before + over[0] + 1}")
+        return ids
+
+    def output_limit(self, decoding: DecodingConfig, source: int) -> int:
         """How many pieces the output of so many may have."""
         limit, longest = decoding.limit(source), getattr(self.model, "longest", None)  # a table of positions ends there
         return limit if longest is None else min(limit, longest - 1)
 
-    def _feed(
-        self, ids: list[list[int]], rows: list[int], room: int, limits: list[int], heads: Heads | None
-    ) -> RequestQueue:
-        """Those lines, longest first, `room` at once."""
-        marks, device = self.vocabulary.source, self.device
-
-        def read(chosen: list[int]) -> PairBatch:
-            now = [rows[n] for n in chosen]
-            source, real = collate_sources(RaggedRows.of([ids[row] for row in now]), marks.pad, marks.eos)
-            return PairBatch(source, real, tree=self._tree(heads, ids, now)).to(device)
-
-        requests, lengths = [GenerationRequest(limit) for limit in limits], [len(ids[row]) + 1 for row in rows]
-        return RequestQueue(read, requests, room, self.blank, lengths)
+    def _sources(self, ids: list[list[int]], heads: Heads | None, rows: list[int]) -> PairBatch:
+        """The batch of those rows."""
+        tokenizer = self.vocabulary.source
+        source, real = collate_sources(RaggedRows.of([ids[row] for row in rows]), tokenizer.pad, tokenizer.eos)
+        return PairBatch(source, real, tree=self._tree(heads, ids, rows)).to(self.device)
 
     def blank(self, count: int, length: int) -> PairBatch:
-        """So many sources of so many words, of no meaning."""
+        """A batch of so many sources of so many pieces, of no meaning."""
         return PairBatch(torch.full((count, length), self.vocabulary.source.eos, device=self.device), None)
 
-    @staticmethod
-    def _check(decoding: DecodingConfig, count: int, phrases: bool) -> None:
-        if count < 1:
-            raise RegardError(f"of the best translations at least 1 is given, not {count}")
-        if phrases and not isinstance(decoding, Beam):
-            raise RegardError("phrases that must appear need a beam search; use a beam of 5 or so (--beam 5)")
-        if isinstance(decoding, Beam) and count > decoding.size:
-            raise RegardError(f"a beam of {decoding.size} has no {count} best; raise the beam to {count}")
-        if isinstance(decoding, Greedy) and count > 1:
-            raise RegardError(
-                f"greedy search gives one output, not {count}; use a beam of at least {count} (--beam {count})"
-            )
+    def _tree(self, heads: Heads | None, ids: list[list[int]], rows: list[int]) -> Tree | None:
+        if heads is None:
+            return None
+        return piece_trees([heads[row] for row in rows], [ids[row] for row in rows], self.vocabulary.source)
 
-    def _translation(self, h: Hypothesis, source: int, options: Options) -> Translation:
-        attention = h.attention and {
-            place: weights if place == "decoder" else weights[..., :source]  # without the batch's padding
-            for place, weights in h.attention.items()
+    def to_translation(self, hypothesis: Hypothesis, source: int = 0, form: Form = "plain") -> Translation:
+        """A hypothesis as text; attention is cut to `source` pieces, without the batch's padding."""
+        attention = hypothesis.attention and {
+            kind: weights if kind == "decoder" else weights[..., :source]
+            for kind, weights in hypothesis.attention.items()
         }
         if attention and "encoder" in attention:
             attention["encoder"] = attention["encoder"][..., :source, :]
-        (text,) = self._texts([h.tokens], options.get("form", "plain"))
-        return Translation(text, h.score, h.log_probability, h.tokens, attention)
+        (text,) = self.detokenize([hypothesis.tokens], form)
+        return Translation(text, hypothesis.score, hypothesis.log_probability, hypothesis.tokens, attention)
 
-    def _search(
-        self,
-        queue: RequestQueue,
-        keys: list[int],
-        decoding: DecodingConfig,
-        count: int,
-        places: tuple[str, ...],
-        told: Callable[[int], None],
-    ) -> list[list[Hypothesis]]:
-        draws = []
-        for n in range(count if isinstance(decoding, Sample) else 1):
-            requests = [replace(each, key=key * count + n) for each, key in zip(queue.requests, keys, strict=True)]
-            now = replace(queue, requests=requests, on_done=told if n == 0 else no_callback)
-            record = AttentionRecorder(places) if places else None
-            draws.append(self.engine.decode(now, self.symbols, decoding, count, record))
-        return [sorted(chain(*found), key=lambda h: -h.score) for found in zip(*draws, strict=True)]
+    def detokenize(self, rows: Sequence[Sequence[int]], form: Form) -> list[str]:
+        """Rows of pieces as text."""
+        target, language = self.vocabulary.target, self.languages[1]
+        texts = target.decode_batch(rows)
+        return [target.detokenise(text, language) for text in texts] if form == "plain" else texts
+
+    # --- alignment ---------------------------------------------------------------------------------------------
 
     def alignment(
         self, line: str, translation: Translation, layer: int | None = None, heads: Sequence[int] | None = None
@@ -286,121 +264,97 @@ class Translator:
         if not translation.attention or "cross" not in translation.attention:
             raise RegardError("no attention to the source was recorded; a model without it gives no alignments")
         v = self.vocabulary
-        weights = chosen(translation.attention["cross"], layer, heads)
+        weights = select_heads(translation.attention["cross"], layer, heads)
         source = v.source.encode(line)[: weights.shape[1] - 1]  # the end stands last
         return align(weights, v.source.words(source), v.target.words(translation.tokens))
 
     @torch.inference_mode()
     def check_alignment(self, layer: int | None = None, heads: Sequence[int] | None = None) -> None:
-        """Raise RegardError unless the model attends to the source there: asked of an empty pair, before others."""
+        """Raise RegardError unless the model has such attention to the source: seen with an empty pair."""
         v, record = self.vocabulary, AttentionRecorder(("cross",))
         empty = collate_pairs(RaggedRows.of([[]]), RaggedRows.of([[]]), v.source, v.target)
         self.model(replace(empty, tree=self._tree([[]], [[]], [0])).to(self.device), record)
-        found = record.layers("cross")
-        if not found:
+        layers = record.layers("cross")
+        if not layers:
             raise RegardError(f"the model {self.recipe.model.kind} has no attention to the source to align by")
-        chosen(torch.stack(found)[:, 0], layer, heads)
+        select_heads(torch.stack(layers)[:, 0], layer, heads)
 
-    def _encode(self, lines: Sequence[str], options: Options) -> list[list[int]]:
-        limit, before = self.recipe.data.filters.max_length, options.get("before", 0)
-        long, heads, warn = options.get("long", "truncate"), options.get("heads"), options.get("warn") or warn_caller
-        ids = self.vocabulary.source.encode_batch(list(lines))
-        if heads is not None:
-            check(heads, ids, self.vocabulary.source, before)
-        if (unknown := options.get("unknown")) is not None:
-            unknown += unknown_lines(lines, ids, self.vocabulary.source)
-        over = [n for n, row in enumerate(ids) if len(row) > limit]
-        if over and long == "refuse":
-            raise RegardError(
-                f"line {before + over[0] + 1} has {len(ids[over[0]])} pieces; the model was trained on at most {limit}"
-            )
-        if over and long == "truncate":
-            for n in over:
-                ids[n] = ids[n][:limit]
-            warn(f"{len(over)} line(s) longer than {limit} pieces were cut, first line {before + over[0] + 1}")
-        return ids
-
-    def _tree(self, heads: Heads | None, ids: list[list[int]], rows: list[int]) -> Tree | None:
-        if heads is None:
-            return None
-        return trees([heads[row] for row in rows], [ids[row] for row in rows], self.vocabulary.source)
-
-    def _texts(self, rows: Sequence[Sequence[int]], form: Form) -> list[str]:
-        target, language = self.vocabulary.target, self.languages[1]
-        texts = target.decode_batch(rows)
-        return [target.detokenise(text, language) for text in texts] if form == "plain" else texts
-
-    # --- scoring -----------------------------------------------------------------------------------------------
+    # --- scores and metrics ------------------------------------------------------------------------------------
 
     @checked
     @torch.inference_mode()
     def score(
-        self, given: Sequence[tuple[str, str]], batch_tokens: int = 8192, heads: Heads | None = None, before: int = 0
+        self,
+        examples: Sequence[tuple[str, str]],
+        batch_tokens: int = 8192,
+        trees: Sequence[Sequence[int]] | None = None,
+        before: int = 0,
     ) -> list[tuple[float, int]]:
-        """For each (source, target): the log-probability of saying exactly that, and its tokens, the end included."""
-        require_list(given, "score([(source, target)])", "pairs", nested=True)
-        for n, pair in enumerate(given, before + 1):
+        """For each (source, target): the log-probability of that target, and its tokens, the end included."""
+        require_list(examples, "score([(source, target)])", "pairs", nested=True)
+        for n, pair in enumerate(examples, before + 1):
             if isinstance(pair, str) or len(pair) != 2:
                 raise RegardError(f"pair {n} is not a source and a target; write score([(source, target)])")
         v = self.vocabulary
-        source = v.source.encode_batch([s for s, _ in given])
-        target = v.target.encode_batch([t for _, t in given])
-        if heads is not None:
-            check(heads, source, v.source, before)
-        result: list[tuple[float, int]] = [(0.0, 0)] * len(given)
-        was_training = self.model.training
-        self.model.eval()
-        for rows in by_length([max(len(s), len(t)) + 1 for s, t in zip(source, target, strict=True)], batch_tokens):
-            sides = RaggedRows.of([source[r] for r in rows]), RaggedRows.of([target[r] for r in rows])
-            batch = replace(collate_pairs(*sides, v.source, v.target), tree=self._tree(heads, source, rows))
-            batch = batch.to(self.device)
-            assert batch.labels is not None
-            logits = self.model(batch)
-            logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-            nll = F.cross_entropy(logits, batch.labels, reduction="none")
-            counts = [len(target[r]) + 1 for r in rows]
-            for row, part, count in zip(rows, nll.double().split(counts), counts, strict=True):
-                result[row] = (-float(part.sum()), count)
-        self.model.train(was_training)
-        return result
+        source = v.source.encode_batch([s for s, _ in examples])
+        target = v.target.encode_batch([t for _, t in examples])
+        if trees is not None:
+            check_trees(trees, source, v.source, before)
+        scores: list[tuple[float, int]] = [(0.0, 0)] * len(examples)
+        with self.eval_mode():
+            for rows in by_length([max(len(s), len(t)) + 1 for s, t in zip(source, target, strict=True)], batch_tokens):
+                sides = RaggedRows.of([source[r] for r in rows]), RaggedRows.of([target[r] for r in rows])
+                batch = replace(collate_pairs(*sides, v.source, v.target), tree=self._tree(trees, source, rows)).to(
+                    self.device
+                )
+                assert batch.labels is not None
+                logits = self.model(batch)
+                logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+                nll = F.cross_entropy(logits, batch.labels, reduction="none")
+                counts = [len(target[r]) + 1 for r in rows]
+                for row, part, count in zip(rows, nll.double().split(counts), counts, strict=True):
+                    scores[row] = (-float(part.sum()), count)
+        return scores
 
-    def forced(self, given: Sequence[tuple[str, str]], heads: Heads | None = None) -> dict[str, float]:
-        """Mean loss of a token, and perplexity, with the right words before it given; empty pairs do not count."""
-        full = [n for n, (s, t) in enumerate(given) if s.strip() and t.strip()]
-        scored = self.score([given[n] for n in full], heads=heads and [heads[n] for n in full])
+    def loss(
+        self, examples: Sequence[tuple[str, str]], trees: Sequence[Sequence[int]] | None = None
+    ) -> dict[str, float]:
+        """Mean loss of a token, and perplexity, under teacher forcing; empty pairs do not count."""
+        full = [n for n, (s, t) in enumerate(examples) if s.strip() and t.strip()]
+        scored = self.score([examples[n] for n in full], trees=trees and [trees[n] for n in full])
         nll, count = -sum(s for s, _ in scored), sum(n for _, n in scored)
         return {"loss": nll / max(count, 1), "perplexity": perplexity(nll, count)}
 
-    # --- measuring ---------------------------------------------------------------------------------------------
-
-    def measure(self, outputs: Sequence[str], given: Sequence[tuple[str, str]], full: bool = True) -> dict[str, Metric]:
+    def metrics(
+        self, outputs: Sequence[str], examples: Sequence[tuple[str, str]], full: bool = True
+    ) -> dict[str, Metric]:
         """Text metrics of outputs in prepared form, as `evaluation` says: on that form, or on plain text."""
         settings, target = self.recipe.evaluation, self.vocabulary.target
         if settings.form == "prepared":
-            references = [target.normalise(t) for _, t in given]
+            references = [target.normalise(t) for _, t in examples]
         else:
-            references = [t for _, t in given]
+            references = [t for _, t in examples]
             outputs = [target.detokenise(o, self.languages[1]) for o in outputs]
         return text_metrics(outputs, references, self.languages[1], settings.tokenise, full)
 
 
-def spare(decoding: DecodingConfig, count: int) -> int:
-    """How many hypotheses to ask for: of a beam all where several are wanted, since two may be the same text."""
-    return decoding.size if isinstance(decoding, Beam) and count > 1 else count
+def hypotheses_per_line(decoding: DecodingConfig, nbest: int) -> int:
+    """How many hypotheses to search for: all of a beam where several are wanted, since two may be the same text."""
+    return decoding.size if isinstance(decoding, Beam) and nbest > 1 else nbest
 
 
-def different(found: list[Translation], decoding: DecodingConfig, count: int) -> list[Translation]:
-    """The best of a beam whose texts differ: of one text in two ways of cutting, the likelier. Draws are kept."""
-    if not isinstance(decoding, Beam) or count == 1:
-        return found
+def distinct_texts(translations: list[Translation], decoding: DecodingConfig, nbest: int) -> list[Translation]:
+    """The best of a beam whose texts differ: of two segmentations of one text the likelier. Samples are kept."""
+    if not isinstance(decoding, Beam) or nbest == 1:
+        return translations
     best: dict[str, Translation] = {}
-    for each in found:
+    for each in translations:
         best.setdefault(each.text, each)
-    return list(best.values())[:count]
+    return list(best.values())[:nbest]
 
 
-def languages_of(recipe: "Recipe", run: Path) -> tuple[str, str]:
-    """Of a run that translates; others are refused."""
+def task_languages(recipe: RecipeLike, run: Path) -> tuple[str, str]:
+    """Source and target language of a run that translates; others are refused."""
     if recipe.task.kind != "translation":
         raise RegardError(f"{run}: a model of the task {recipe.task.kind}, not of translation")
     return cast("TranslationConfig", recipe.task).languages

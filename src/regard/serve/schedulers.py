@@ -18,10 +18,10 @@ from typing import Any, Protocol, Unpack
 from regard.decoding import Beam, DecodingConfig, Sample
 from regard.errors import RegardError
 from regard.look.attention import has_attention, look
-from regard.predict.continuous import OpenTranslator
-from regard.predict.long_text import Segments
-from regard.predict.options import DRAWN, chosen, translating
-from regard.predict.translation import Translation, Translator, different
+from regard.predict.continuous import ContinuousTranslator
+from regard.predict.long_text import LineSegments
+from regard.predict.options import SAMPLING, SearchOptions, TranslationSearch
+from regard.predict.translation import Translation, Translator, distinct_texts
 from regard.serve.messages import Capabilities, Item, RequestOptions, Result, WorkerReply, character_count
 
 MAX_BATCH_ITEMS = 64
@@ -114,14 +114,14 @@ class PendingTranslation:
     count: int  # of translations for each text
     parts: list[list[list[Translation]]]  # of each text, most of which have one: the translations
     missing: int  # parts
-    segments: dict[int, Segments] = field(default_factory=dict)  # of texts that were split
+    segments: dict[int, LineSegments] = field(default_factory=dict)  # of texts that were split
 
     def results(self) -> list[Result]:
         nbest = [
-            self.segments[n].joined(parts, self.decoding)[0] if n in self.segments else parts[0]
+            self.segments[n].join(parts, self.decoding)[0] if n in self.segments else parts[0]
             for n, parts in enumerate(self.parts)
         ]
-        return [translation_result(different(each, self.decoding, self.count)) for each in nbest]
+        return [translation_result(distinct_texts(each, self.decoding, self.count)) for each in nbest]
 
 
 class TranslationScheduler:
@@ -133,7 +133,7 @@ class TranslationScheduler:
     ops: tuple[str, ...] = ("translate",)
 
     def __init__(self, translator: Translator, send: Send, slots: int) -> None:
-        self.translator, self.send, self.batch = translator, send, OpenTranslator(translator, slots)
+        self.translator, self.send, self.batch = translator, send, ContinuousTranslator(translator, slots)
         self.pending: dict[int, PendingTranslation] = {}  # by request
         self.owners: dict[int, tuple[int, int, int]] = {}  # of each part: request, text, and number of the part
         self.long: deque[tuple[int, int]] = deque()  # texts to be split: request, and number of the text
@@ -173,7 +173,7 @@ class TranslationScheduler:
         pending = self.pending[id]
         try:
             segments = pending.segments[number] = self.translator.segments([str(pending.request.items[number])])
-            texts = segments.lines
+            texts = segments.texts
             pending.parts[number] = [[] for _ in texts]
             pending.missing += len(texts) - 1
             if self._enqueue(pending, texts, [(number, part) for part in range(len(texts))]):
@@ -213,7 +213,7 @@ class TranslationScheduler:
 def translation_search(base: DecodingConfig, options: RequestOptions) -> tuple[DecodingConfig, int]:
     """The search, and how many translations each text gets."""
     count = options.get("nbest") or 1
-    return translating(base, {"beam": options.get("beam")}, False, count), count
+    return TranslationSearch(beam=options.get("beam")).decoding_config(base, False, count), count
 
 
 def translation_result(nbest: list[Translation]) -> Result:
@@ -336,7 +336,8 @@ def batch_size(items: Sequence[Item]) -> int:
 
 def _generate(model: LoadedModel, prompt: Item, options: RequestOptions) -> Iterator[WorkerReply]:
     limits = {key: value for key, value in options.items() if key in ("max_tokens", "stop") and value}
-    decoding = chosen(model.recipe.decoding, None, {name: options.get(name) for name in DRAWN})
+    sampling = {name: options.get(name) for name in SAMPLING}
+    decoding = SearchOptions.from_kwargs("generate", sampling).decoding_config(model.recipe.decoding)
     if isinstance(decoding, Sample) and options.get("seed") is None:
         decoding = replace(decoding, seed=secrets.randbits(31))  # another text each time
     if isinstance(decoding, Beam):
@@ -352,7 +353,7 @@ def _generate(model: LoadedModel, prompt: Item, options: RequestOptions) -> Iter
 
 
 def _chat(model: LoadedModel, history: Item, options: RequestOptions) -> Iterator[WorkerReply]:
-    if "seed" not in options and (isinstance(model.recipe.decoding, Sample) or options.keys() & set(DRAWN)):
+    if "seed" not in options and (isinstance(model.recipe.decoding, Sample) or options.keys() & set(SAMPLING)):
         options = {**options, "seed": secrets.randbits(31)}
     pieces = model.stream(history, **options) if hasattr(model, "stream") else [model.reply(history, **options)]
     for piece in filter(None, pieces):

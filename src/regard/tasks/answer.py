@@ -7,88 +7,51 @@ keep the characters they come from, so that an answer is a substring of the text
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
-from torch import nn
 
 from regard.config import option
 from regard.data.config import Corpus
 from regard.data.questions import Question, read_questions
-from regard.errors import RegardError, require_list, utf8_errors
+from regard.errors import utf8_errors
 from regard.evaluation.squad import answer_metrics
-from regard.examples.codec import Notes, Reader, Reading
-from regard.examples.features import Unit, windows
-from regard.models.heads import SpanClassifier
-from regard.predict.arguments import checked
-from regard.reporting import Warn
-from regard.tasks.finetuning import Finetuning, defaults
+from regard.examples.codec import ExampleCodec, Notes
+from regard.examples.features import Feature
+from regard.examples.windows import word_windows
+from regard.models.bert import Bert
+from regard.models.heads import BodyWithHead, SpanClassifier
+from regard.predict.answering import Answer, QuestionAnswerer
+from regard.reporting import Json
+from regard.tasks.finetuning import FinetuningConfig, defaults
 from regard.text import Tokenizer
 
 BEST = 20  # begins and ends of a window that are considered, as usual
 _WORDS = re.compile(r"\w+|[^\w\s]")
 
 
-@dataclass(frozen=True)
-class Answer:
-    text: str  # empty: the context does not say it
-    start: int = 0  # context[start:end] is the text
-    end: int = 0
-    score: float = 0.0  # of its begin and its end, added
-    probability: float = 0.0  # among all spans that were considered
-
-    def json(self) -> dict[str, Any]:
-        return {
-            "answer": self.text,
-            "start": self.start,
-            "end": self.end,
-            "score": self.score,
-            "probability": self.probability,
-        }
-
-
-class SpanReader(Reader):
-    """`regard.load(folder)` gives one of these for the task answer."""
-
-    @checked
-    def answer(self, asked: Sequence[tuple[str, str]], warn: Warn | None = None, before: int = 0) -> list[Answer]:
-        """The answers to pairs of a question and a text; an empty question or text has an empty one.
-
-        Messages count the pairs from `before` + 1 on.
-        """
-        require_list(asked, "answer([(question, text)])", "pairs", nested=True)
-        for n, pair in enumerate(asked, 1):
-            if isinstance(pair, str) or len(pair) != 2:
-                raise RegardError(f"question {before + n}: not a pair of a question and a text")
-        full = [bool(question.strip() and context.strip()) for question, context in asked]
-        known = [
-            Question(f"question {before + n}", question, context, (), known=False)
-            for n, (question, context) in enumerate(asked, 1)
-            if full[n - 1]
-        ]
-        said = iter(self.say(known, warn))
-        return [next(said) if there else Answer("") for there in full]
-
-
-class Part(NamedTuple):
-    """The pieces of the context that a row has: the first stands at `place`; where each stood in the text."""
+class ContextWindow(NamedTuple):
+    """The pieces of the context in a row: the first is token `place` of it; the characters of each in the text."""
 
     place: int
     spans: list[tuple[int, int]]
 
 
+Codec = ExampleCodec[Question, Answer, ContextWindow]
+
+
 @dataclass(frozen=True)
-class AnswerConfig(Finetuning):
+class AnswerConfig(FinetuningConfig[Question, Answer, "ContextWindow"]):
     """A question is answered by a part of a text; where `empty`, also by nothing (SQuAD 2.0)."""
 
-    reads: ClassVar[type[Reader]] = SpanReader
+    predictor_class: ClassVar[type[QuestionAnswerer]] = QuestionAnswerer
     metrics: ClassVar[dict[str, bool]] = {"f1": True, "exact_match": True, "loss": False}
-    defaults: ClassVar[dict[str, Any]] = defaults("f1")
-    needs: ClassVar[tuple[str, ...]] = ()
-    counted: ClassVar[str] = "windows"
+    defaults: ClassVar[Json] = defaults("f1")
+    required_packages: ClassVar[tuple[str, ...]] = ()
+    target_unit: ClassVar[str] = "windows"
 
     kind: Literal["answer"] = "answer"
-    length: int = option(384, "pieces of a row, marks included; longer texts are read in windows")
+    length: int = option(384, "pieces of a row, special tokens included; longer texts are read in windows")
     overlap: int = option(128, "pieces that a window shares with the one before")
     question: int = option(64, "pieces of a question; longer ones are cut")
     longest: int = option(30, "pieces of an answer")
@@ -110,101 +73,111 @@ class AnswerConfig(Finetuning):
     def examples(self, corpus: Corpus) -> Iterator[Question]:
         return read_questions(corpus)
 
-    def words(self, example: Question) -> Iterator[str]:
-        return (" ".join(_WORDS.findall(text)) for text in (example.question, example.context))  # as `located` cuts
+    def vocabulary_texts(self, example: Question) -> Iterator[str]:
+        return (" ".join(_WORDS.findall(text)) for text in (example.question, example.context))  # as offsets are kept
 
-    def build(self, body: Any, labels: Sequence[str]) -> nn.Module:
+    def build(self, body: Bert, labels: Sequence[str]) -> BodyWithHead:
         return SpanClassifier(body, self.frozen)
 
-    # --- questions as windows ----------------------------------------------------------------------------------
+    # --- questions to windows ----------------------------------------------------------------------------------
 
-    def units(self, examples: Sequence[Question], reading: Reading, notes: Notes, learn: bool) -> list[Unit]:
+    def features(
+        self, examples: Sequence[Question], codec: Codec, notes: Notes, training: bool
+    ) -> list[Feature[ContextWindow]]:
         contexts = list(dict.fromkeys(example.context for example in examples))  # many questions have the same
-        placed = dict(zip(contexts, located(reading.tokenizer, contexts), strict=True))
-        asked = [found.ids for found in located(reading.tokenizer, [example.question for example in examples])]
-        units: list[Unit] = []
-        for owner, (example, pieces) in enumerate(zip(examples, asked, strict=True)):
-            self._note(example, pieces, notes, learn)
-            target = self._target(example, notes, learn)
-            if not learn or target is not None:
-                units += self._windows(owner, pieces[: self.question], placed[example.context], target, reading)
-        return units
+        encoded = dict(zip(contexts, encode_with_offsets(codec.tokenizer, contexts), strict=True))
+        questions = [
+            pieces.ids for pieces in encode_with_offsets(codec.tokenizer, [example.question for example in examples])
+        ]
+        features: list[Feature[ContextWindow]] = []
+        for example_index, (example, pieces) in enumerate(zip(examples, questions, strict=True)):
+            self._note(example, pieces, notes, training)
+            target = self._target(example, notes, training)
+            if not training or target is not None:
+                features += self._windows(
+                    example_index, pieces[: self.question], encoded[example.context], target, codec
+                )
+        return features
 
-    def _note(self, example: Question, pieces: list[int], notes: Notes, learn: bool) -> None:
+    def _note(self, example: Question, pieces: list[int], notes: Notes, training: bool) -> None:
         placed = example.located_answers()
-        if len(placed) < len(example.answers) and (placed or not learn):  # else it is dropped, which is noted then
-            notes.add("questions have answers that do not stand where answer_start says", example.where)
+        if len(placed) < len(example.answers) and (placed or not training):  # else it is dropped, which is noted then
+            notes.add("questions with answers that do not stand where answer_start says", example.where)
         if len(pieces) > self.question:
-            notes.add(f"questions are longer than task.question={self.question} pieces and are cut", example.where)
+            notes.add(f"questions longer than task.question={self.question} pieces, cut", example.where)
 
-    def _target(self, example: Question, notes: Notes, learn: bool) -> tuple[int, int] | None:
+    def _target(self, example: Question, notes: Notes, training: bool) -> tuple[int, int] | None:
         """The characters of the first answer; (0, 0) where there is none; None where that is not known, or no use."""
         if placed := example.located_answers():
             return placed[0].start, placed[0].start + len(placed[0].text)
         if not example.known:
             return None
-        if not example.answers and (self.empty or not learn):
+        if not example.answers and (self.empty or not training):
             return 0, 0
-        if learn and not example.answers:
-            notes.add("questions have no answer and are dropped; task.empty: true learns from them", example.where)
-        elif learn:
-            notes.add("questions have no answer that stands where answer_start says, and are dropped", example.where)
+        if training and not example.answers:
+            notes.add("questions without an answer, dropped (task.empty: true learns from them)", example.where)
+        elif training:
+            notes.add("questions without an answer where answer_start says, dropped", example.where)
         return None
 
     def _windows(
-        self, owner: int, asked: list[int], pieces: "Located", target: tuple[int, int] | None, reading: Reading
-    ) -> Iterator[Unit]:
-        room = self.length - 3 - len(asked)
-        place = len(asked) + 2
-        for begin, end in windows([1] * len(pieces.ids), room, self.overlap):
-            spans = pieces.spans[begin:end]
-            row = reading.marks.row(asked, pieces.ids[begin:end])
-            yield Unit((row,), owner, None if target is None else within(spans, target, place), Part(place, spans))
+        self, example_index: int, question: list[int], context: "Offsets", target: tuple[int, int] | None, codec: Codec
+    ) -> Iterator[Feature[ContextWindow]]:
+        room = self.length - 3 - len(question)
+        place = len(question) + 2
+        for begin, end in word_windows([1] * len(context.ids), room, self.overlap):
+            spans = context.spans[begin:end]
+            row = codec.special_tokens.row(question, context.ids[begin:end])
+            answer = None if target is None else answer_tokens(spans, target, place)
+            yield Feature((row,), example_index, answer, ContextWindow(place, spans))
 
-    # --- windows as answers ------------------------------------------------------------------------------------
+    # --- windows to answers ------------------------------------------------------------------------------------
 
-    def merge(self, example: Question, units: Sequence[Unit], scores: Sequence[np.ndarray], reading: Reading) -> Answer:
-        found = [
+    def merge(
+        self, example: Question, features: Sequence[Feature[ContextWindow]], scores: Sequence[np.ndarray], codec: Codec
+    ) -> Answer:
+        answers = [
             answer
-            for unit, own in zip(units, scores, strict=True)
-            for answer in candidates(example.context, unit.part, own, self.longest)
+            for feature, own in zip(features, scores, strict=True)
+            if feature.window is not None
+            for answer in candidates(example.context, feature.window, own, self.longest)
         ]
         if self.empty:
             nothing = min((float(own[0].sum()) for own in scores), default=0.0)  # the window that is surest of a span
-            found.append(Answer("", score=nothing))
-        if not found:
+            answers.append(Answer("", score=nothing))
+        if not answers:
             return Answer("")
-        best = max(found, key=lambda answer: answer.score)
-        shares = np.exp(np.array([answer.score for answer in found]) - best.score)
+        best = max(answers, key=lambda answer: answer.score)
+        shares = np.exp(np.array([answer.score for answer in answers]) - best.score)
         return replace(best, probability=float(1 / shares.sum()))
 
-    def measure(self, examples: Sequence[Question], said: Sequence[Answer], reading: Reading) -> dict[str, Any]:
-        right = [[span.text for span in example.answers] for example in examples]
-        return answer_metrics([answer.text for answer in said], right)
+    def compute_metrics(self, examples: Sequence[Question], predictions: Sequence[Answer], codec: Codec) -> Json:
+        references = [[span.text for span in example.answers] for example in examples]
+        return answer_metrics([answer.text for answer in predictions], references)
 
 
-class Located(NamedTuple):
+class Offsets(NamedTuple):
     ids: list[int]
     spans: list[tuple[int, int]]  # the characters of the text that each piece comes from
 
 
-def located(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Located]:
-    """Pieces with their characters. BERT's rules keep them; others are given words and marks one by one."""
+def encode_with_offsets(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Offsets]:
+    """Pieces with their characters. BERT's tokenizer keeps these; others encode words and punctuation one by one."""
     if tokenizer.kind == "bert":
         with utf8_errors(texts):
-            found = tokenizer.inner.encode_batch(list(texts), add_special_tokens=False)
-        return [Located(encoding.ids, encoding.offsets) for encoding in found]
+            encodings = tokenizer.inner.encode_batch(list(texts), add_special_tokens=False)
+        return [Offsets(encoding.ids, encoding.offsets) for encoding in encodings]
     words = [list(_WORDS.finditer(text)) for text in texts]
     pieces = iter(tokenizer.encode_batch([word[0] for row in words for word in row]))
-    made = []
+    encoded = []
     for row in words:
         own = [(piece, word.span()) for word in row for piece in next(pieces)]
-        made.append(Located([piece for piece, _ in own], [span for _, span in own]))
-    return made
+        encoded.append(Offsets([piece for piece, _ in own], [span for _, span in own]))
+    return encoded
 
 
-def within(spans: Sequence[tuple[int, int]], target: tuple[int, int], place: int) -> tuple[int, int]:
-    """Where in a row the pieces of these characters begin and end; (0, 0), its first place, if some are not there."""
+def answer_tokens(spans: Sequence[tuple[int, int]], target: tuple[int, int], place: int) -> tuple[int, int]:
+    """The first and last token of a row that hold these characters; (0, 0), its [CLS], if some are not in it."""
     start, end = target
     if start == end or not spans or start < spans[0][0] or end > spans[-1][1]:
         return 0, 0
@@ -213,14 +186,14 @@ def within(spans: Sequence[tuple[int, int]], target: tuple[int, int], place: int
     return (0, 0) if first is None or last is None or last < first else (place + first, place + last)
 
 
-def candidates(context: str, part: Part, scores: np.ndarray, longest: int) -> list[Answer]:
+def candidates(context: str, window: ContextWindow, scores: np.ndarray, longest: int) -> list[Answer]:
     """The spans of a window that its likeliest begins and ends make, none longer than so many pieces."""
-    own = scores[part.place : part.place + len(part.spans)]  # [pieces, 2]
+    own = scores[window.place : window.place + len(window.spans)]  # [pieces, 2]
     begins, ends = (np.argsort(-own[:, side], kind="stable")[:BEST] for side in (0, 1))
-    found = []
+    answers = []
     for begin in begins.tolist():
         for end in ends.tolist():
             if begin <= end < begin + longest:
-                start, after = part.spans[begin][0], part.spans[end][1]
-                found.append(Answer(context[start:after], start, after, float(own[begin, 0] + own[end, 1])))
-    return found
+                start, after = window.spans[begin][0], window.spans[end][1]
+                answers.append(Answer(context[start:after], start, after, float(own[begin, 0] + own[end, 1])))
+    return answers

@@ -1,10 +1,10 @@
-"""Chat: dialogues in, a model that replies. The model is an encoder and a decoder, or a language model."""
+"""Chat: replies are learned from dialogues, by an encoder and a decoder or by a language model."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 import torch
@@ -14,35 +14,33 @@ from regard.config import at_least, option
 from regard.data.config import Corpus
 from regard.data.dialogues import EOU, DialogueReader, Spacing
 from regard.data.prepared import PreparedCorpus, epoch_rows
-from regard.examples.dialogues import Turns
-from regard.examples.preparing import TOKENIZER, prepared_from, tokenizer_for
-from regard.examples.vocabulary import single
-from regard.predict.chat import Talker, measure
-from regard.predict.options import texts_of, with_beam
-from regard.reporting import Progress
-from regard.tasks.contract import BaseTask
-from regard.tasks.recipe_checks import fits, refuse_sampling
+from regard.examples.dialogues import DialogueEncoder
+from regard.examples.preparing import TOKENIZER, prepare_corpora, tokenizer_for
+from regard.examples.recipe_like import RecipeLike
+from regard.examples.vocabulary import load_or_train_tokenizer
+from regard.predict.chat import ChatPredictor
+from regard.predict.options import text_corpora, with_beam
+from regard.reporting import Json, Progress
+from regard.tasks.contract import EncodedTask
+from regard.tasks.recipe_checks import check_lengths, check_no_sampling
 from regard.text import Tokenizer
-
-if TYPE_CHECKING:
-    from regard.recipe import Recipe
 
 
 @dataclass(frozen=True)
 class ChatConfig:
-    """Dialogues: each turn is said when those before it are read."""
+    """Dialogues: each turn is predicted from those before it."""
 
     models: ClassVar[tuple[str, ...]] = ("transformer", "rnn", "conv", "bytenet", "lm")
     metrics: ClassVar[dict[str, bool]] = {
         "perplexity": False, "loss": False, "bleu": True, "distinct_1": True, "distinct_2": True,
     }  # fmt: skip
-    defaults: ClassVar[dict[str, Any]] = {
+    defaults: ClassVar[Json] = {
         "data": {"filters": {"max_length": 1_000_000_000, "duplicates": False}},  # people say the same things
         "text": {"kind": "byte_bpe", "size": 8000},
         "training": {"goal": "perplexity", "validation": {"decode": False}},
         "decoding": {"kind": "sample", "top_p": 0.9, "repetition_penalty": 1.1, "max_ratio": 0.0, "max_extra": 64},
     }
-    asks: ClassVar[tuple[str, ...]] = ("text", "beam")
+    evaluate_options: ClassVar[tuple[str, ...]] = ("text", "beam")
 
     kind: Literal["chat"] = "chat"
     language: str = option("en", "of the dialogues, as a code; it picks BLEU's tokeniser")
@@ -68,48 +66,48 @@ class ChatConfig:
     def reader(self) -> DialogueReader:
         return DialogueReader(self.separator, self.spacing)
 
-    def check(self, recipe: "Recipe") -> None:
-        refuse_sampling(recipe)
+    def check(self, recipe: RecipeLike) -> None:
+        check_no_sampling(recipe)
         if recipe.training.goal not in ("loss", "perplexity") and not recipe.training.validation.decode:
             raise ValueError(f"training.goal: {recipe.training.goal} needs training.validation.decode: true")
         alone = recipe.model.kind == "lm"
         if alone and self.history is not None:
             raise ValueError("task.history: a language model reads all turns that fit in task.length; leave it out")
-        fits(recipe, *[self.length] * (1 if alone else 2))
+        check_lengths(recipe, *[self.length] * (1 if alone else 2))
 
-    def build(self, recipe: "Recipe", entries: int) -> nn.Module:
-        return cast(Any, recipe.model).build(*[entries] * (1 if recipe.model.kind == "lm" else 2))  # type: ignore[no-any-return]
+    def build(self, recipe: RecipeLike, entries: int) -> nn.Module:
+        return recipe.model.build(*[entries] * (1 if recipe.model.kind == "lm" else 2))
 
-    def turns(self, tokenizer: Tokenizer) -> Turns:
-        return Turns(tokenizer, f"{self.separator} {self.spacing}")
+    def encoder(self, tokenizer: Tokenizer) -> DialogueEncoder:
+        return DialogueEncoder(tokenizer, f"{self.separator} {self.spacing}")
 
-    def open(self, recipe: "Recipe", home: Path) -> Talker:
-        turns = self.turns(Tokenizer.load(home / TOKENIZER))
-        return Talker(self.build(recipe, turns.size), turns, recipe)
+    def load_predictor(self, recipe: RecipeLike, home: Path) -> ChatPredictor:
+        encoder = self.encoder(Tokenizer.load(home / TOKENIZER))
+        return ChatPredictor(self.build(recipe, encoder.size), encoder, recipe)
 
-    def prepare(self, recipe: "Recipe", home: Path | None, progress: Progress) -> "ChatTask":
-        def learn() -> Tokenizer:
+    def prepare(self, recipe: RecipeLike, home: Path | None, progress: Progress) -> "ChatTask":
+        def train() -> Tokenizer:
             dialogues = chain.from_iterable(self.reader(corpus) for corpus in recipe.data.train)
             lines = lambda: (turn for record in dialogues for turn in record.fields[0].split("\n"))  # noqa: E731
-            return single(recipe, lines, self.language, f"chat {self.separator} {self.spacing}")
+            return load_or_train_tokenizer(recipe, lines, self.language, f"chat {self.separator} {self.spacing}")
 
-        turns = self.turns(tokenizer_for(recipe, home, learn))
-        prepared = prepared_from(recipe, {"dialogue": turns}, "dialogues", progress, reader=self.reader)
-        return ChatTask(recipe, turns, prepared)
+        encoder = self.encoder(tokenizer_for(recipe, home, train))
+        prepared = prepare_corpora(recipe, {"dialogue": encoder}, "dialogues", progress, reader=self.reader)
+        return ChatTask(recipe, encoder, prepared)
 
     def evaluate(
-        self, made: Talker, split: str | None, given: Mapping[str, Any], progress: Progress | None = None
-    ) -> dict[str, Any]:
-        corpora = texts_of(made.recipe, split, given.get("text"))
-        return report(made, corpora, progress, with_beam(made.recipe.decoding, given.get("beam")))
+        self, predictor: ChatPredictor, split: str | None, options: Mapping[str, Any], progress: Progress | None = None
+    ) -> Json:
+        corpora = text_corpora(predictor.recipe, split, options.get("text"))
+        return evaluate_chat(predictor, corpora, progress, with_beam(predictor.recipe.decoding, options.get("beam")))
 
 
-class ChatTask(BaseTask):
-    def __init__(self, recipe: "Recipe", turns: Turns, prepared: PreparedCorpus) -> None:
-        super().__init__(recipe)
-        self.turns, self.prepared, self.fingerprint = turns, prepared, prepared.fingerprint
+class ChatTask(EncodedTask):
+    def __init__(self, recipe: RecipeLike, encoder: DialogueEncoder, prepared: PreparedCorpus) -> None:
+        super().__init__(recipe, prepared, encoder)
+        self.encoder = encoder
         self.settings = cast(ChatConfig, recipe.task)
-        self.form = self.talker(nn.Identity()).form
+        self.form = self.predictor(nn.Identity()).form
         self.examples = self.form.examples(prepared.columns["dialogue"])
         self.valid = read_dialogues(self.settings, recipe.data.valid, recipe.training.validation.lines)
 
@@ -118,39 +116,34 @@ class ChatTask(BaseTask):
         view = self.form.view(self.examples, everything)
         kind = "windows" if self.recipe.model.kind == "lm" else "replies"
         learned = f"{len(everything):,} {kind}, {view.targets(everything):,} tokens to learn"
-        said = [f"{learned}, a vocabulary of {self.turns.size:,}"]
-        return [*self.prepared.report_lines(), *filter(None, [self.examples.left_out]), *said]
+        notices = [self.examples.notice] if self.examples.notice else []
+        return [*self.prepared.report_lines(), *notices, f"{learned}, a vocabulary of {self.encoder.size:,}"]
 
     def build_model(self) -> nn.Module:
-        return self.settings.build(self.recipe, self.turns.size)
+        return self.settings.build(self.recipe, self.encoder.size)
 
     def view(self, seed: int, epoch: int) -> Any:
-        return self.form.view(self.examples, self.examples.of(epoch_rows(self.prepared, seed, epoch)))
+        return self.form.view(self.examples, self.examples.of_dialogues(epoch_rows(self.prepared, seed, epoch)))
 
-    def fixed(self, model: nn.Module, batch: Any) -> Any | None:
-        return self.form.fixed(model, batch)
+    def static_batch(self, model: nn.Module, batch: Any) -> Any | None:
+        return self.form.static_batch(model, batch)
 
     def describe(self, batch: Any) -> str:
         row = int(self.examples.row[batch.rows[0]] if self.examples.source else batch.rows[0])
-        name = self.recipe.data.train[int(self.prepared.corpus[row])].name
-        return f"{len(batch.rows)} rows, first of the dialogue at line {self.prepared.number[row]} of {name}"
+        return f"{len(batch.rows)} rows, first of the dialogue at {self.origin(row)}"
 
-    def talker(self, model: nn.Module) -> Talker:
-        return Talker(model, self.turns, self.recipe)
+    def predictor(self, model: nn.Module) -> ChatPredictor:
+        return ChatPredictor(model, self.encoder, self.recipe)
 
     def validate(self, model: nn.Module, device: torch.device, progress: Progress | None = None) -> dict[str, float]:
         if not self.valid:
             return {}
         settings = self.recipe.training.validation
-        found = measure(self.talker(model), self.valid, settings.decoding if settings.decode else None, progress)
-        return {name: metric.value for name, metric in found.items()}
+        metrics = self.predictor(model).metrics(self.valid, settings.decoding if settings.decode else None, progress)
+        return {name: metric.value for name, metric in metrics.items()}
 
-    def measure(self, model: nn.Module, split: str, progress: Progress | None = None) -> dict[str, Any]:
-        corpora = getattr(self.recipe.data, split)
-        return report(self.talker(model), corpora, progress) if corpora else {}
-
-    def save(self, folder: Path) -> None:
-        self.turns.tokenizer.save(folder / TOKENIZER)
+    def evaluate_corpora(self, model: nn.Module, corpora: Sequence[Corpus], progress: Progress | None = None) -> Json:
+        return evaluate_chat(self.predictor(model), corpora, progress)
 
 
 def read_dialogues(settings: ChatConfig, corpora: Sequence[Corpus], most: int = 0) -> list[list[str]]:
@@ -159,16 +152,16 @@ def read_dialogues(settings: ChatConfig, corpora: Sequence[Corpus], most: int = 
     return [record.fields[0].split("\n") for record in islice(records, most or None)]
 
 
-def report(
-    talker: Talker, corpora: Sequence[Corpus], progress: Progress | None = None, decoding: Any = None
-) -> dict[str, Any]:
-    """Everything that is measured of a finished model, as JSON."""
-    dialogues = read_dialogues(cast(ChatConfig, talker.recipe.task), corpora)
-    found = measure(talker, dialogues, decoding or talker.recipe.decoding, progress)
+def evaluate_chat(
+    predictor: ChatPredictor, corpora: Sequence[Corpus], progress: Progress | None = None, decoding: Any = None
+) -> Json:
+    """The report of a finished model, as JSON."""
+    dialogues = read_dialogues(cast(ChatConfig, predictor.recipe.task), corpora)
+    metrics = predictor.metrics(dialogues, decoding or predictor.recipe.decoding, progress)
     return {
         "data": [corpus.name for corpus in corpora],
         "dialogues": len(dialogues),
         "replies": sum(len(turns) - 1 for turns in dialogues),
-        "metrics": {name: metric.json() for name, metric in found.items()},
+        "metrics": {name: metric.json() for name, metric in metrics.items()},
         "notes": [],
     }

@@ -6,64 +6,34 @@ is learned. What does not fit is cut from the end of the text, so that every opt
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
-from torch import nn
 
 from regard.config import option
 from regard.data.config import Corpus
 from regard.data.questions import ChoiceQuestion, read_multiple_choice
-from regard.errors import RegardError, require_list
 from regard.evaluation.labels import accuracy
-from regard.examples.codec import Notes, Reader, Reading
-from regard.examples.features import Unit, padded
+from regard.examples.codec import ExampleCodec, Notes
+from regard.examples.features import Feature, pad_features
 from regard.models.batch import TextBatch
-from regard.models.heads import MultipleChoice, MultipleChoiceBatch
-from regard.predict.arguments import checked
-from regard.reporting import Warn
-from regard.tasks.finetuning import Finetuning, defaults
+from regard.models.bert import Bert
+from regard.models.heads import BodyWithHead, MultipleChoice, MultipleChoiceBatch
+from regard.predict.choosing import ChosenOption, OptionChooser
+from regard.reporting import Json
+from regard.tasks.finetuning import FinetuningConfig, defaults
+
+Codec = ExampleCodec[ChoiceQuestion, ChosenOption, None]
 
 
 @dataclass(frozen=True)
-class Chosen:
-    index: int  # from 0
-    text: str
-    probabilities: list[float]  # of all options
-
-    def json(self) -> dict[str, Any]:
-        return {"index": self.index, "option": self.text, "probabilities": self.probabilities}
-
-
-Asked = tuple[str, str, Sequence[str]]
-
-
-class OptionChooser(Reader):
-    """`regard.load(folder)` gives one of these for the task choose."""
-
-    @checked
-    def choose(self, asked: Sequence[Asked], warn: Warn | None = None, before: int = 0) -> list[Chosen]:
-        """Which option is right, for each (text, question, options); messages count them from `before` + 1 on."""
-        require_list(asked, "choose([(text, question, options)])", "questions", nested=True)
-        for n, each in enumerate(asked, 1):
-            if isinstance(each, str) or len(each) != 3 or isinstance(each[2], str):
-                raise RegardError(f"question {before + n}: not a text, a question and a list of options")
-        examples = [ChoiceQuestion(f"question {n}", text, question, tuple(options)) for n, (text, question, options)
-                    in enumerate(asked, before + 1)]  # fmt: skip
-        for example in examples:
-            if len(example.options) < 2:
-                raise RegardError(f"{example.where}: {len(example.options)} options; there must be two to choose from")
-        return self.say(examples, warn)
-
-
-@dataclass(frozen=True)
-class ChooseConfig(Finetuning):
+class ChooseConfig(FinetuningConfig[ChoiceQuestion, ChosenOption, None]):
     """Of the options of a question the right one is chosen."""
 
-    reads: ClassVar[type[Reader]] = OptionChooser
+    predictor_class: ClassVar[type[OptionChooser]] = OptionChooser
     metrics: ClassVar[dict[str, bool]] = {"accuracy": True, "loss": False}
-    defaults: ClassVar[dict[str, Any]] = defaults("accuracy")
+    defaults: ClassVar[Json] = defaults("accuracy")
 
     kind: Literal["choose"] = "choose"
     batch: int = option(16, "questions of a micro-batch, with all their options")
@@ -72,44 +42,53 @@ class ChooseConfig(Finetuning):
     def examples(self, corpus: Corpus) -> Iterator[ChoiceQuestion]:
         return read_multiple_choice(corpus)
 
-    def words(self, example: ChoiceQuestion) -> Iterator[str]:
+    def vocabulary_texts(self, example: ChoiceQuestion) -> Iterator[str]:
         return iter((example.context, example.question, *example.options))
 
-    def build(self, body: Any, labels: Sequence[str]) -> nn.Module:
+    def build(self, body: Bert, labels: Sequence[str]) -> BodyWithHead:
         return MultipleChoice(body, self.frozen)
 
-    def units(self, examples: Sequence[ChoiceQuestion], reading: Reading, notes: Notes, learn: bool) -> list[Unit]:
-        encode = reading.tokenizer.encode_batch
+    def features(
+        self, examples: Sequence[ChoiceQuestion], codec: Codec, notes: Notes, training: bool
+    ) -> list[Feature[None]]:
+        encode = codec.tokenizer.encode_batch
         contexts = encode([example.context for example in examples])
         endings = iter(encode([f"{e.question} {o}".strip() for e in examples for o in e.options]))
-        room, units = self.length - 3, []
-        for owner, (example, context) in enumerate(zip(examples, contexts, strict=True)):
+        room, features = self.length - 3, list[Feature[None]]()
+        for example_index, (example, context) in enumerate(zip(examples, contexts, strict=True)):
             sides = [next(endings) for _ in example.options]
             longest = max(map(len, sides))
             if longest + len(context) > room:
-                notes.add(f"texts are longer than task.length={self.length} pieces and are cut", example.where)
+                notes.add(f"texts longer than task.length={self.length} pieces, cut", example.where)
             if longest > room:
-                notes.add("options are longer than a row and are cut", example.where)
-            rows = tuple(reading.marks.row(context[: max(0, room - len(s))], s[:room]) for s in sides)
-            units.append(Unit(rows, owner, example.answer))
-        return units
+                notes.add("options longer than a row, cut", example.where)
+            rows = tuple(codec.special_tokens.row(context[: max(0, room - len(s))], s[:room]) for s in sides)
+            features.append(Feature(rows, example_index, example.answer))
+        return features
 
-    def rows(self, units: Sequence[Unit], reading: Reading) -> TextBatch:
-        given = padded(units, reading.marks.pad)
-        groups = torch.full((len(units), max(len(unit.rows) for unit in units)), -1)  # [Q, O]
+    def inputs(self, features: Sequence[Feature[None]], codec: Codec) -> TextBatch:
+        inputs = pad_features(features, codec.special_tokens.pad)
+        groups = torch.full((len(features), max(len(feature.rows) for feature in features)), -1)  # [Q, O]
         first = 0
-        for n, unit in enumerate(units):
-            groups[n, : len(unit.rows)] = torch.arange(first, first + len(unit.rows))
-            first += len(unit.rows)
-        owners = tuple(unit.owner for unit in units)
-        return MultipleChoiceBatch(given.ids, given.real, segments=given.segments, rows=owners, groups=groups)
+        for n, feature in enumerate(features):
+            groups[n, : len(feature.rows)] = torch.arange(first, first + len(feature.rows))
+            first += len(feature.rows)
+        return MultipleChoiceBatch(
+            inputs.ids,
+            inputs.real,
+            segments=inputs.segments,
+            rows=tuple(feature.example for feature in features),
+            groups=groups,
+        )
 
     def merge(
-        self, example: ChoiceQuestion, units: Sequence[Unit], scores: Sequence[np.ndarray], reading: Reading
-    ) -> Chosen:
+        self, example: ChoiceQuestion, features: Sequence[Feature[None]], scores: Sequence[np.ndarray], codec: Codec
+    ) -> ChosenOption:
         shares = torch.from_numpy(scores[0][: len(example.options)]).softmax(-1).tolist()
         best = int(np.argmax(shares))
-        return Chosen(best, example.options[best], shares)
+        return ChosenOption(best, example.options[best], shares)
 
-    def measure(self, examples: Sequence[ChoiceQuestion], said: Sequence[Chosen], reading: Reading) -> dict[str, Any]:
-        return accuracy([int(example.answer or 0) for example in examples], [chosen.index for chosen in said])
+    def compute_metrics(
+        self, examples: Sequence[ChoiceQuestion], predictions: Sequence[ChosenOption], codec: Codec
+    ) -> Json:
+        return accuracy([int(example.answer or 0) for example in examples], [chosen.index for chosen in predictions])

@@ -1,55 +1,51 @@
-"""What a task must offer: its section of a recipe to the commands, and what that prepares to the one training loop."""
+"""The task contract: a task's section of a recipe, and the task that it prepares for the training loop."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from regard.data.config import Corpus
+from regard.data.prepared import PreparedCorpus
+from regard.examples.preparing import TOKENIZER, CorpusEncoder
+from regard.examples.recipe_like import RecipeLike, TaskSection
 from regard.nn.attention import slow_paths
-from regard.reporting import Progress
-
-if TYPE_CHECKING:
-    from regard.recipe import Recipe
+from regard.reporting import Json, Progress
 
 Carry = dict[str, Tensor] | None  # named, so that a checkpoint can hold it
 
 
-class Settings(Protocol):
-    """A task's section of a recipe: a frozen dataclass, told from the others by `kind`."""
+class TaskSettings(TaskSection, Protocol):
+    """A task's section of a recipe: a frozen dataclass with a `kind` of its own."""
 
-    kind: str
     models: ClassVar[tuple[str, ...]]  # kinds of models that can learn it
-    metrics: ClassVar[Mapping[str, bool]]  # what validation measures: whether more is better
-    defaults: ClassVar[Mapping[str, Any]]  # what other sections of a recipe say where it says nothing
-    asks: ClassVar[tuple[str, ...]]  # what `regard evaluate` may be told, besides the split
+    defaults: ClassVar[Mapping[str, Any]]  # of other sections of a recipe
+    evaluate_options: ClassVar[tuple[str, ...]]  # of `regard evaluate`, besides the split
 
-    @property
-    def title(self) -> str:
-        """What `regard info` calls it."""
-
-    def check(self, recipe: "Recipe") -> None:
+    def check(self, recipe: RecipeLike) -> None:
         """Raise ValueError, which names the key, where the sections do not go together; no file is read."""
 
-    def prepare(self, recipe: "Recipe", home: Path | None, progress: "Progress") -> "Task":
-        """Everything that training needs; `home` is a run that has the vocabulary (and labels) already."""
+    def prepare(self, recipe: RecipeLike, home: Path | None, progress: "Progress") -> "Task":
+        """The task with everything that training needs; `home` is a run that has the vocabulary and labels already."""
 
-    def open(self, recipe: "Recipe", home: Path) -> Any:
-        """What `regard.load` gives, with a `model` whose weights are still to be loaded, and the `recipe`."""
+    def load_predictor(self, recipe: RecipeLike, home: Path) -> Any:
+        """The predictor of a trained model, whose weights are still to be loaded."""
 
     def evaluate(
-        self, made: Any, split: str | None, given: Mapping[str, Any], progress: "Progress | None" = None
-    ) -> dict[str, Any]:
-        """What `regard evaluate` reports: `data`, how much (`lines`, `tokens` …), `metrics` and `notes`, as JSON.
+        self, predictor: Any, split: str | None, options: Mapping[str, Any], progress: "Progress | None" = None
+    ) -> Json:
+        """The report of `regard evaluate`: `data`, sizes (`lines`, `tokens` …), `metrics` and `notes`, as JSON.
 
-        `made` comes from `open`, `given` has some of what the task `asks`; without a split, test if there is one.
+        `predictor` comes from `load_predictor`, `options` are some of `evaluate_options`; without a split, test if
+        there is one.
         """
 
 
 class View(Protocol):
-    """An epoch's examples: masking, partners and sampled segmentation are done here, before batches are planned."""
+    """An epoch's examples: masking, random segments and sampled segmentation are done before batches are planned."""
 
     def plan(self, budget: int, seed: int, epoch: int) -> list[np.ndarray]:
         """The micro-batches in their global order, as indices of examples; `budget` is in padded target tokens."""
@@ -58,23 +54,26 @@ class View(Protocol):
         """The batch of these examples of the view."""
 
     def targets(self, indices: np.ndarray) -> int:
-        """How many places of these examples are learned from; the loss of a step is divided by their sum."""
+        """The number of targets in these examples; the loss of a step is divided by their sum."""
 
 
 class Task(Protocol):
     fingerprint: str  # of the prepared data: a run resumes only on the same
     goal: str  # the validation metric that decides which weights are best
     higher_is_better: bool
-    counted: str  # what a view's targets are: tokens, examples
+    target_unit: str  # what a view's targets are: tokens, examples
 
     def report(self) -> list[str]:
-        """What was read, kept and dropped, in sentences."""
+        """What was read, kept and dropped, as lines of the log."""
 
     def build_model(self) -> nn.Module:
         """With fresh weights."""
 
     def notes(self, model: nn.Module) -> list[str]:
-        """What is worth saying once the model has computed its first step, in sentences."""
+        """Lines of the log after the first step: attentions that run on a slow path."""
+
+    def initial_weights(self, model: nn.Module, tensors: Mapping[str, Tensor], origin: object) -> Mapping[str, Tensor]:
+        """The weights of a run that `training.init` names, as the model takes them; `origin` is for messages."""
 
     def view(self, seed: int, epoch: int) -> View:
         """The epoch's examples: a function of (seed, epoch) alone."""
@@ -82,34 +81,67 @@ class Task(Protocol):
     def loss(self, model: nn.Module, batch: Any, carry: Carry) -> tuple[Tensor, Carry]:
         """The loss summed over the batch's targets, and what passes on to the next batch, detached (None for most)."""
 
-    def fixed(self, model: nn.Module, batch: Any) -> Any | None:
-        """The batch with few tensors of shapes that come again, where the model can learn from it so; else None."""
+    def static_batch(self, model: nn.Module, batch: Any) -> Any | None:
+        """The batch with tensors of few, repeated shapes, for a CUDA graph; None where the model cannot use it so."""
 
     def describe(self, batch: Any) -> str:
-        """Where the batch's examples came from, for a person looking for a bad one."""
+        """The origin of the batch's examples, to find a bad one."""
 
     def validate(self, model: nn.Module, device: torch.device, progress: Progress | None = None) -> dict[str, float]:
-        """Measured on the validation data; windows and choices of one example are joined first (`merge`)."""
+        """The metrics of the validation data, while training."""
 
-    def measure(self, model: nn.Module, split: str, progress: Progress | None = None) -> dict[str, Any]:
-        """Everything that can be measured of a finished model on the recipe's `valid` or `test` data, as JSON."""
+    def evaluate(self, model: nn.Module, progress: Progress | None = None) -> Json:
+        """The report of a finished model on the validation data, as JSON; empty without such data."""
 
     def save(self, folder: Path) -> None:
-        """Write what a trained model needs besides its weights and config: tokenizers, labels."""
+        """Write the files of a trained model besides its weights and config: tokenizers, labels."""
 
 
 class BaseTask:
-    """What tasks do alike, unless they do it in their own way."""
+    """Defaults of the methods of a task."""
 
     fingerprint: str
-    counted = "tokens"
+    target_unit = "tokens"
 
-    def __init__(self, recipe: "Recipe") -> None:
+    def __init__(self, recipe: RecipeLike) -> None:
         self.recipe, self.goal, self.smoothing = recipe, recipe.training.goal, recipe.training.label_smoothing
         self.higher_is_better = recipe.task.metrics[self.goal]
 
     def notes(self, model: nn.Module) -> list[str]:
         return slow_paths(model)
 
+    def initial_weights(self, model: nn.Module, tensors: Mapping[str, Tensor], origin: object) -> Mapping[str, Tensor]:
+        return tensors
+
     def loss(self, model: nn.Module, batch: Any, carry: Carry) -> tuple[Tensor, Carry]:
         return model(batch, None, self.smoothing), carry
+
+    def evaluate(self, model: nn.Module, progress: Progress | None = None) -> Json:
+        corpora = self.recipe.data.valid
+        return self.evaluate_corpora(model, corpora, progress) if corpora else {}
+
+    def evaluate_corpora(self, model: nn.Module, corpora: Sequence[Corpus], progress: Progress | None = None) -> Json:
+        raise NotImplementedError
+
+
+class PreparedTask(BaseTask):
+    """A task whose training data is in prepared form."""
+
+    def __init__(self, recipe: RecipeLike, prepared: PreparedCorpus) -> None:
+        super().__init__(recipe)
+        self.prepared, self.fingerprint = prepared, prepared.fingerprint
+
+    def origin(self, row: int) -> str:
+        """The line and corpus of a prepared row."""
+        return f"line {self.prepared.number[row]} of {self.recipe.data.train[int(self.prepared.corpus[row])].name}"
+
+
+class EncodedTask(PreparedTask):
+    """A prepared task with one tokenizer, in an encoder with the task's own rules."""
+
+    def __init__(self, recipe: RecipeLike, prepared: PreparedCorpus, encoder: CorpusEncoder) -> None:
+        super().__init__(recipe, prepared)
+        self.tokenizer = encoder.tokenizer
+
+    def save(self, folder: Path) -> None:
+        self.tokenizer.save(folder / TOKENIZER)

@@ -1,22 +1,21 @@
-"""A BERT that was taught elsewhere and has no head for words: texts in, vectors out. Nothing is learned here."""
+"""Embedding: an imported encoder without a language-modelling head; it makes vectors of texts. Nothing is trained."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 from regard.config import option
 from regard.errors import RegardError
+from regard.examples.document_encoder import SentenceEncoder
 from regard.examples.preparing import TOKENIZER
-from regard.examples.sentences import Sentences
+from regard.examples.recipe_like import RecipeLike
 from regard.models.bert import BertConfig, BertEncoder
-from regard.predict.embedding import Embedder, Pooling
-from regard.reporting import Progress
+from regard.predict.embedding import TextEmbedder
+from regard.predict.options import Pooling
+from regard.reporting import Json, Progress
 from regard.tasks.contract import Task
 from regard.text import Tokenizer
-
-if TYPE_CHECKING:
-    from regard.recipe import Recipe
 
 
 @dataclass(frozen=True)
@@ -25,13 +24,13 @@ class EmbeddingConfig:
 
     models: ClassVar[tuple[str, ...]] = ("bert",)
     metrics: ClassVar[dict[str, bool]] = {"loss": False}
-    defaults: ClassVar[dict[str, Any]] = {
+    defaults: ClassVar[Json] = {
         "text": {"kind": "bert"},
         "model": {"kind": "bert"},
         "training": {"goal": "loss", "label_smoothing": 0.0},
         "decoding": {"kind": "greedy"},
     }
-    asks: ClassVar[tuple[str, ...]] = ()
+    evaluate_options: ClassVar[tuple[str, ...]] = ()
 
     kind: Literal["embedding"] = "embedding"
     length: int = option(512, "places of a text that are read, [CLS] and [SEP] included")
@@ -43,22 +42,24 @@ class EmbeddingConfig:
     def title(self) -> str:
         return self.kind
 
-    def check(self, recipe: "Recipe") -> None:
-        """Nothing is learned, so that nothing must go together."""
+    def check(self, recipe: RecipeLike) -> None:
+        """Nothing is trained, so that nothing must go together."""
 
-    def prepare(self, recipe: "Recipe", home: Path | None, progress: Progress) -> Task:
+    def prepare(self, recipe: RecipeLike, home: Path | None, progress: Progress) -> Task:
         raise RegardError("the task embedding learns nothing; pretrain with the task pretraining, or fine-tune")
 
-    def build(self, recipe: "Recipe", entries: int) -> BertEncoder:
+    def build(self, recipe: RecipeLike, entries: int) -> BertEncoder:
         return cast(BertConfig, recipe.model).encoder(entries, self.head == "pooler")
 
-    def open(self, recipe: "Recipe", home: Path) -> Embedder:
+    def load_predictor(self, recipe: RecipeLike, home: Path) -> TextEmbedder:
         tokenizer = Tokenizer.load(home / TOKENIZER)
-        made = Embedder(self.build(recipe, tokenizer.size), Sentences(tokenizer, "line", "lines", ""), recipe)
-        made.normalise = self.normalise
-        return made
+        predictor = TextEmbedder(
+            self.build(recipe, tokenizer.size), SentenceEncoder(tokenizer, "line", "lines", ""), recipe
+        )
+        predictor.normalise = self.normalise
+        return predictor
 
     def evaluate(
-        self, made: Embedder, split: str | None, given: Mapping[str, Any], progress: Progress | None = None
-    ) -> dict[str, Any]:
+        self, predictor: TextEmbedder, split: str | None, options: Mapping[str, Any], progress: Progress | None = None
+    ) -> Json:
         raise RegardError("a model of the task embedding has no measure of its own")

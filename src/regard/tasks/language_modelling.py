@@ -1,10 +1,10 @@
-"""Language modelling: running text in, a model that says what comes next."""
+"""Language modelling: the next token of a text is learned."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 import torch
@@ -16,32 +16,30 @@ from regard.data.documents import DocumentForm, TextSize
 from regard.data.prepared import PreparedCorpus
 from regard.errors import RegardError
 from regard.evaluation.metrics import Metric, perplexity
-from regard.examples.blocks import BlocksView, Streams, along
-from regard.examples.document_encoder import Running
-from regard.examples.preparing import TOKENIZER, lines_of, prepared_documents, read_documents, tokenizer_for
-from regard.examples.vocabulary import single
-from regard.examples.windows import Reach
+from regard.examples.blocks import BlockView, TokenStream, contiguous_view
+from regard.examples.document_encoder import DocumentEncoder
+from regard.examples.preparing import TOKENIZER, prepare_documents, read_documents, tokenizer_for, training_lines
+from regard.examples.recipe_like import RecipeLike
+from regard.examples.vocabulary import load_or_train_tokenizer
+from regard.examples.windows import SlidingWindow
 from regard.models.batch import TextBatch
-from regard.predict.generation import Writer
-from regard.predict.options import texts_of
-from regard.reporting import Progress
-from regard.tasks.contract import BaseTask, Carry
-from regard.tasks.recipe_checks import fits, refuse_sampling
+from regard.predict.generation import TextGenerator
+from regard.predict.options import text_corpora
+from regard.reporting import Json, Progress
+from regard.tasks.contract import Carry, EncodedTask
+from regard.tasks.recipe_checks import check_lengths, check_no_sampling
 from regard.text import Tokenizer
-
-if TYPE_CHECKING:
-    from regard.recipe import Recipe
 
 
 @dataclass(frozen=True)
 class LanguageModellingConfig:
-    """Running text: every next token is said when those before it are read."""
+    """Text: every next token is predicted from those before it."""
 
     models: ClassVar[tuple[str, ...]] = ("lm", "lstm_lm", "bilstm_lm")
     metrics: ClassVar[dict[str, bool]] = dict.fromkeys(
         ("perplexity", "loss", "word_perplexity", "bits_per_character"), False
     )
-    defaults: ClassVar[dict[str, Any]] = {
+    defaults: ClassVar[Json] = {
         # a document may be long, or come again
         "data": {"filters": {"max_length": 1_000_000_000, "duplicates": False}},
         "text": {"kind": "byte_bpe"},
@@ -49,7 +47,7 @@ class LanguageModellingConfig:
         "training": {"goal": "perplexity", "label_smoothing": 0.0},
         "decoding": {"kind": "sample"},
     }
-    asks: ClassVar[tuple[str, ...]] = ("text", "context", "stride")
+    evaluate_options: ClassVar[tuple[str, ...]] = ("text", "context", "stride")
 
     kind: Literal["lm"] = "lm"
     language: str = option("en", "of the text, as a code; it picks the Moses rules")
@@ -61,89 +59,89 @@ class LanguageModellingConfig:
         "between documents: none sees another, or only a mark stands between them, as always where an LSTM learns",
     )
     length: int = option(256, "tokens of a block, the context it learns with")
-    context: int | None = option(None, "tokens of a window when it is measured; none: as length")
+    context: int | None = option(None, "tokens of a window when it is held_out; none: as length")
     stride: int | None = option(
         None,
-        "tokens from window to window when a finished model is measured; less is slower and sees more; none: context",
+        "tokens from window to window when a finished model is held_out; less is slower and sees more; none: context",
     )
 
     def __post_init__(self) -> None:
         at_least(self, 1, "length", "context", "stride")
-        self.reach()
+        self.sliding_window()
 
     @property
     def title(self) -> str:
         return f"{self.kind} {self.language}"
 
-    def reach(self, context: int | None = None, stride: int | None = None) -> Reach:
-        """How a finished model is measured, or as asked for."""
+    def sliding_window(self, context: int | None = None, stride: int | None = None) -> SlidingWindow:
+        """The windows in which a finished model is evaluated: those of the settings, or of these sizes."""
         seen = context or self.context or self.length
-        return Reach(seen, stride or (seen if context or self.stride is None else self.stride))
+        return SlidingWindow(seen, stride or (seen if context or self.stride is None else self.stride))
 
-    def check(self, recipe: "Recipe") -> None:
-        refuse_sampling(recipe)
-        fits(recipe, max(self.length, self.context or 0))
+    def check(self, recipe: RecipeLike) -> None:
+        check_no_sampling(recipe)
+        check_lengths(recipe, max(self.length, self.context or 0))
 
     # --- from files to a task or a trained model ---------------------------------------------------------------
 
-    def open(self, recipe: "Recipe", home: Path) -> Writer:
-        running = Running(Tokenizer.load(home / TOKENIZER), self.documents)
-        return Writer(cast(Any, recipe.model).build(running.size), running, recipe)
+    def load_predictor(self, recipe: RecipeLike, home: Path) -> TextGenerator:
+        encoder = DocumentEncoder(Tokenizer.load(home / TOKENIZER), self.documents)
+        return TextGenerator(recipe.model.build(encoder.size), encoder, recipe)
 
-    def prepare(self, recipe: "Recipe", home: Path | None, progress: Progress) -> "LanguageModellingTask":
+    def prepare(self, recipe: RecipeLike, home: Path | None, progress: Progress) -> "LanguageModellingTask":
         end = "" if self.documents == "line" else "\n"  # ends of lines are text, unless they end documents
 
-        def learn() -> Tokenizer:
-            lines = lambda: (line + end for line in lines_of(recipe, progress))  # noqa: E731
-            return single(recipe, lines, self.language, f"lm {self.documents}")
+        def train() -> Tokenizer:
+            lines = lambda: (line + end for line in training_lines(recipe, progress))  # noqa: E731
+            return load_or_train_tokenizer(recipe, lines, self.language, f"lm {self.documents}")
 
-        running = Running(tokenizer_for(recipe, home, learn), self.documents)
-        return LanguageModellingTask(recipe, running, prepared_documents(recipe, running, self.documents, progress))
+        encoder = DocumentEncoder(tokenizer_for(recipe, home, train), self.documents)
+        return LanguageModellingTask(recipe, encoder, prepare_documents(recipe, encoder, self.documents, progress))
 
     def evaluate(
-        self, made: Writer, split: str | None, given: Mapping[str, Any], progress: Progress | None = None
-    ) -> dict[str, Any]:
-        corpora = texts_of(made.recipe, split, given.get("text"))
+        self, predictor: TextGenerator, split: str | None, options: Mapping[str, Any], progress: Progress | None = None
+    ) -> Json:
+        corpora = text_corpora(predictor.recipe, split, options.get("text"))
         try:
-            reach = self.reach(given.get("context"), given.get("stride"))
+            window = self.sliding_window(options.get("context"), options.get("stride"))
         except ValueError as error:
             raise RegardError(f"--{error}") from None
-        room = getattr(made.model, "longest", None)
-        if room is not None and reach.context > room:
-            raise RegardError(f"--context is {reach.context}, but the model can tell only {room} places apart")
-        return measure(made, corpora, reach, progress)
+        room = getattr(predictor.model, "longest", None)
+        if room is not None and window.context > room:
+            raise RegardError(f"--context is {window.context}, but the model can tell only {room} places apart")
+        return evaluate_language_model(predictor, corpora, window, progress)
 
 
-class LanguageModellingTask(BaseTask):
-    def __init__(self, recipe: "Recipe", running: Running, prepared: PreparedCorpus) -> None:
-        super().__init__(recipe)
-        self.running, self.prepared, self.fingerprint = running, prepared, prepared.fingerprint
+class LanguageModellingTask(EncodedTask):
+    def __init__(self, recipe: RecipeLike, encoder: DocumentEncoder, prepared: PreparedCorpus) -> None:
+        super().__init__(recipe, prepared, encoder)
+        self.encoder = encoder
         self.settings = cast(LanguageModellingConfig, recipe.task)
         texts = read_documents(recipe.data.valid, self.settings.documents, recipe.training.validation.lines)
-        self.valid = Measured.of(texts, self.writer(nn.Identity()))
-        self.streams = Streams(prepared, self.settings.length)
+        self.valid = HeldOutText.of(texts, self.generator(nn.Identity()))
+        self.stream = TokenStream(prepared, self.settings.length)
         self.carries = getattr(recipe.model, "carries", False)
 
     def report(self) -> list[str]:
-        tokens = len(self.streams.flat)
-        names = [self.recipe.data.train[n].name for n in self.streams.short]
+        tokens = len(self.stream.flat)
+        names = [self.recipe.data.train[n].name for n in self.stream.too_short]
         return [
             *self.prepared.report_lines(),
             *(
                 f"{name}: shorter than a block of task.length={self.settings.length}, and not learned from"
                 for name in names
             ),
-            f"{tokens:,} tokens, a vocabulary of {self.running.size:,}",
+            f"{tokens:,} tokens, a vocabulary of {self.encoder.size:,}",
         ]
 
     def build_model(self) -> nn.Module:
-        return cast(Any, self.recipe.model).build(self.running.size)  # type: ignore[no-any-return]
+        return self.recipe.model.build(self.encoder.size)
 
-    def view(self, seed: int, epoch: int) -> BlocksView:
+    def view(self, seed: int, epoch: int) -> BlockView:
         if self.carries:
-            return along(self.streams, self.recipe.training.tokens_per_batch, seed, epoch)
-        mark = self.running.tokenizer.bos if self.settings.boundaries == "kept" else None
-        return BlocksView(self.streams, self.streams.starts(seed, epoch), mark)
+            return contiguous_view(self.stream, self.recipe.training.tokens_per_batch, seed, epoch)
+        bos = self.encoder.tokenizer.bos if self.settings.boundaries == "kept" else None
+        return BlockView(self.stream, self.stream.block_starts(seed, epoch), bos)
 
     def loss(self, model: nn.Module, batch: TextBatch, carry: Carry) -> tuple[Tensor, Carry]:
         if not self.carries:
@@ -155,49 +153,46 @@ class LanguageModellingTask(BaseTask):
         loss, states = model(batch, None, self.smoothing, states)
         return loss, states | {"next": begin + self.settings.length}
 
-    def fixed(self, model: nn.Module, batch: TextBatch) -> TextBatch | None:
+    def static_batch(self, model: nn.Module, batch: TextBatch) -> TextBatch | None:
         return batch.fixed() if batch.document is None and self.recipe.model.kind == "lm" else None
 
     def describe(self, batch: TextBatch) -> str:
-        row = int(np.searchsorted(self.streams.offsets, batch.rows[0], side="right")) - 1
-        name = self.recipe.data.train[int(self.prepared.corpus[row])].name
-        return f"{len(batch.rows)} blocks, first from the document at line {self.prepared.number[row]} of {name}"
+        row = int(np.searchsorted(self.stream.offsets, batch.rows[0], side="right")) - 1
+        return f"{len(batch.rows)} blocks, first from the document at {self.origin(row)}"
 
-    def writer(self, model: nn.Module) -> Writer:
-        return Writer(model, self.running, self.recipe)
+    def generator(self, model: nn.Module) -> TextGenerator:
+        return TextGenerator(model, self.encoder, self.recipe)
 
     def validate(self, model: nn.Module, device: torch.device, progress: Progress | None = None) -> dict[str, float]:
-        """In windows side by side, which is quick; a finished model is measured with the task's stride."""
+        """In windows without overlap, which is quick; a finished model is evaluated with the task's stride."""
         if not self.valid.rows:
             return {}
-        context = self.settings.reach().context
-        return self.valid.metrics(self.writer(model), Reach(context, context), progress)[0]
+        context = self.settings.sliding_window().context
+        return self.valid.metrics(self.generator(model), SlidingWindow(context, context), progress)[0]
 
-    def measure(self, model: nn.Module, split: str, progress: Progress | None = None) -> dict[str, Any]:
-        corpora = getattr(self.recipe.data, split)
-        return measure(self.writer(model), corpora, self.settings.reach(), progress) if corpora else {}
-
-    def save(self, folder: Path) -> None:
-        self.running.tokenizer.save(folder / TOKENIZER)
+    def evaluate_corpora(self, model: nn.Module, corpora: Sequence[Corpus], progress: Progress | None = None) -> Json:
+        return evaluate_language_model(self.generator(model), corpora, self.settings.sliding_window(), progress)
 
 
-# --- measuring -----------------------------------------------------------------------------------------------------
+# --- evaluation -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Measured:
-    """Text that models are measured on: its tokens, and how much it is whatever they are."""
+class HeldOutText:
+    """Held-out text: its tokens, and its words and characters, which no tokenizer changes."""
 
     rows: list[np.ndarray]
     extent: TextSize
 
     @staticmethod
-    def of(texts: Sequence[str], writer: Writer) -> "Measured":
-        return Measured(writer.rows(texts) if texts else [], TextSize.count(texts))
+    def of(texts: Sequence[str], generator: TextGenerator) -> "HeldOutText":
+        return HeldOutText(generator.rows(texts) if texts else [], TextSize.count(texts))
 
-    def metrics(self, writer: Writer, reach: Reach, progress: Progress | None = None) -> tuple[dict[str, float], int]:
+    def metrics(
+        self, generator: TextGenerator, window: SlidingWindow, progress: Progress | None = None
+    ) -> tuple[dict[str, float], int]:
         """Loss and perplexity of a token, of a word and of a character; and how many tokens there were."""
-        nll, tokens = writer.total(self.rows, reach, progress)
+        nll, tokens = generator.total(self.rows, window, progress)
         return {
             "loss": nll / max(tokens, 1),
             "perplexity": perplexity(nll, tokens),
@@ -206,16 +201,16 @@ class Measured:
         }, tokens
 
 
-def measure(
-    writer: Writer, corpora: Sequence[Corpus], reach: Reach, progress: Progress | None = None
-) -> dict[str, Any]:
-    """The report of a finished model, which says how far it could see."""
-    task = cast(LanguageModellingConfig, writer.recipe.task)
+def evaluate_language_model(
+    generator: TextGenerator, corpora: Sequence[Corpus], window: SlidingWindow, progress: Progress | None = None
+) -> Json:
+    """The report of a finished model, with the windows in its signatures."""
+    task = cast(LanguageModellingConfig, generator.recipe.task)
     texts = read_documents(corpora, task.documents)
-    measured = Measured.of(texts, writer)
-    found, tokens = measured.metrics(writer, reach, progress)
-    extent = measured.extent
-    how = f"context:{reach.context}|stride:{reach.stride}|boundaries:{task.boundaries}"
+    held_out = HeldOutText.of(texts, generator)
+    values, tokens = held_out.metrics(generator, window, progress)
+    extent = held_out.extent
+    how = f"context:{window.context}|stride:{window.stride}|boundaries:{task.boundaries}"
     signatures = {
         "perplexity": f"{how}|tokens:{tokens}",
         "word_perplexity": f"{how}|words:{extent.words}, with ends of lines",
@@ -227,8 +222,8 @@ def measure(
         "words": extent.words,
         "characters": extent.characters,
         "documents": len(texts),
-        "context": reach.context,
-        "stride": reach.stride,
-        "metrics": {name: Metric(name, value, signatures.get(name, "")).json() for name, value in found.items()},
+        "context": window.context,
+        "stride": window.stride,
+        "metrics": {name: Metric(name, value, signatures.get(name, "")).json() for name, value in values.items()},
         "notes": [],
     }

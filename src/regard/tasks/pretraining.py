@@ -1,10 +1,10 @@
-"""BERT's pretraining: documents in, a model that fills gaps and tells whether two segments follow each other."""
+"""BERT's pretraining: masked language modelling, and whether two segments of a document follow each other."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 import torch
@@ -12,33 +12,30 @@ import torch.nn.functional as F
 from torch import nn
 
 from regard.config import at_least, option
+from regard.data.config import Corpus
 from regard.data.documents import DocumentForm
 from regard.data.prepared import PreparedCorpus, epoch_rows
-from regard.examples.masked_lm import ExamplesView
-from regard.examples.masking import Masking, Masks
-from regard.examples.preparing import TOKENIZER, lines_of, prepared_documents, tokenizer_for
-from regard.examples.segments import Book, ExamplesConfig, Pairs
-from regard.examples.sentences import Sentences
-from regard.examples.vocabulary import single
-from regard.models.batch import TextBatch
-from regard.models.bert import BertConfig, MaskedLM
+from regard.examples.document_encoder import SentenceEncoder
+from regard.examples.masked_lm import MaskedLMView
+from regard.examples.masking import Masker, Masking
+from regard.examples.preparing import TOKENIZER, prepare_documents, tokenizer_for, training_lines
+from regard.examples.recipe_like import RecipeLike
+from regard.examples.segments import SegmentExamples, SegmentPairs, SegmentsConfig, SentenceIndex
+from regard.examples.vocabulary import load_or_train_tokenizer
+from regard.models.bert import BertConfig, MaskedLM, TextBatch
 from regard.nn import dispatch
-from regard.predict.embedding import Pooling
-from regard.predict.filling import Filler
-from regard.predict.options import texts_of
-from regard.reporting import Progress
-from regard.tasks.contract import BaseTask
-from regard.tasks.mlm_metrics import HeldOut, guesses, measure
-from regard.tasks.recipe_checks import fits, refuse_sampling
+from regard.predict.filling import MaskFiller
+from regard.predict.options import Pooling, text_corpora
+from regard.reporting import Json, Progress
+from regard.tasks.contract import EncodedTask
+from regard.tasks.mlm_metrics import HeldOutDocuments, count_predictions, evaluate_masked_lm
+from regard.tasks.recipe_checks import check_lengths, check_no_sampling
 from regard.text import Tokenizer
-
-if TYPE_CHECKING:
-    from regard.recipe import Recipe
 
 
 @dataclass(frozen=True)
 class PretrainingConfig:
-    """Documents: masked words are guessed, and whether a segment follows another (Devlin 2019, 3.1)."""
+    """Documents: masked words are predicted, and whether a segment follows another (Devlin 2019, 3.1)."""
 
     models: ClassVar[tuple[str, ...]] = ("bert",)
     metrics: ClassVar[dict[str, bool]] = {
@@ -49,14 +46,14 @@ class PretrainingConfig:
         "next_loss": False,
         "next_accuracy": True,
     }
-    defaults: ClassVar[dict[str, Any]] = {
+    defaults: ClassVar[Json] = {
         "data": {"filters": {"max_length": 1_000_000_000, "duplicates": False}},  # a document may be long
         "text": {"kind": "bert"},
         "model": {"kind": "bert"},
         "training": {"goal": "loss", "label_smoothing": 0.0},
         "decoding": {"kind": "greedy"},
     }
-    asks: ClassVar[tuple[str, ...]] = ("text",)
+    evaluate_options: ClassVar[tuple[str, ...]] = ("text",)
 
     kind: Literal["pretraining"] = "pretraining"
     language: str = option("en", "of the text, as a code; it picks the Moses rules")
@@ -68,9 +65,11 @@ class PretrainingConfig:
     )
     unknown: str = option("<unk>", "a word of the text that stands for one that was left out; empty: none does")
     length: int = option(128, "places of an example, [CLS] and [SEP] included")
-    examples: ExamplesConfig = option(Pairs, "two segments that may follow each other, or one and masked words alone")
+    examples: SegmentsConfig = option(
+        SegmentPairs, "two segments that may follow each other, or one and masked words alone"
+    )
     masking: Masking = option(Masking, "which words are guessed")
-    pooling: Pooling = option("mean", "how `regard embed` makes one vector of a text, unless it is told")
+    pooling: Pooling = option("mean", "how `regard embed` makes one vector of a text, unless an option says otherwise")
 
     def __post_init__(self) -> None:
         at_least(self, 8, "length")
@@ -82,14 +81,14 @@ class PretrainingConfig:
     @property
     def room(self) -> int:
         """Tokens of an example that are text."""
-        return self.length - self.examples.marks
+        return self.length - self.examples.special_tokens
 
     @property
     def signature(self) -> str:
         """What a measure depends on."""
         return f"length:{self.length}|{self.examples.kind}|sentences:{self.sentences}|masks:{self.masking}"
 
-    def check(self, recipe: "Recipe") -> None:
+    def check(self, recipe: RecipeLike) -> None:
         if recipe.text.kind == "sentencepiece":
             raise ValueError(
                 "text.kind sentencepiece has no [MASK]; learn a vocabulary (text.kind=bert), or take BERT's own"
@@ -98,76 +97,94 @@ class PretrainingConfig:
             raise ValueError(
                 f"task.masking.unit words needs pieces that show where a word begins, not text.kind {recipe.text.kind}"
             )
-        refuse_sampling(recipe)
-        fits(recipe, self.length)
-        if self.examples.follows and cast(BertConfig, recipe.model).segments < 2:
+        check_no_sampling(recipe)
+        check_lengths(recipe, self.length)
+        if self.examples.next_sentence and cast(BertConfig, recipe.model).segments < 2:
             raise ValueError("model.segments must be 2 where a second segment is read (task.examples is pairs)")
-        if not self.examples.follows and recipe.training.goal.startswith("next_"):
+        if not self.examples.next_sentence and recipe.training.goal.startswith("next_"):
             raise ValueError(f"training.goal is {recipe.training.goal}, which task.examples=single does not learn")
 
     # --- from files to a task or a trained model ---------------------------------------------------------------
 
-    def build(self, recipe: "Recipe", entries: int) -> MaskedLM:
+    def build(self, recipe: RecipeLike, entries: int) -> MaskedLM:
         model = cast(BertConfig, recipe.model)
-        return model.pretraining(entries) if self.examples.follows else model.masked(entries)
+        return model.pretraining(entries) if self.examples.next_sentence else model.masked(entries)
 
-    def reader(self, tokenizer: Tokenizer) -> Sentences:
-        return Sentences(tokenizer, self.documents, self.sentences, self.unknown)
+    def view(
+        self,
+        index: SentenceIndex,
+        examples: SegmentExamples,
+        masker: Masker,
+        tokenizer: Tokenizer,
+        key: tuple[int, int],
+    ) -> MaskedLMView:
+        return MaskedLMView(index, examples, self.examples, masker, tokenizer, self.length, key)
 
-    def open(self, recipe: "Recipe", home: Path) -> Filler:
-        reader = self.reader(Tokenizer.load(home / TOKENIZER))
-        return Filler(self.build(recipe, reader.size), reader, recipe)
+    def encoder(self, tokenizer: Tokenizer) -> SentenceEncoder:
+        return SentenceEncoder(tokenizer, self.documents, self.sentences, self.unknown)
 
-    def prepare(self, recipe: "Recipe", home: Path | None, progress: Progress) -> "PretrainingTask":
-        def learn() -> Tokenizer:
+    def load_predictor(self, recipe: RecipeLike, home: Path) -> MaskFiller:
+        encoder = self.encoder(Tokenizer.load(home / TOKENIZER))
+        return MaskFiller(self.build(recipe, encoder.size), encoder, recipe)
+
+    def prepare(self, recipe: RecipeLike, home: Path | None, progress: Progress) -> "PretrainingTask":
+        def train() -> Tokenizer:
             specials = () if recipe.text.kind == "bert" else ("<mask>",)
-            given = lambda: (self._known(line) for line in lines_of(recipe, progress))  # noqa: E731
-            return single(recipe, given, self.language, f"pretraining {self.unknown}", specials)
+            lines = lambda: (self._known(line) for line in training_lines(recipe, progress))  # noqa: E731
+            return load_or_train_tokenizer(recipe, lines, self.language, f"pretraining {self.unknown}", specials)
 
-        reader = self.reader(tokenizer_for(recipe, home, learn))
-        return PretrainingTask(recipe, reader, prepared_documents(recipe, reader, self.documents, progress))
+        encoder = self.encoder(tokenizer_for(recipe, home, train))
+        return PretrainingTask(recipe, encoder, prepare_documents(recipe, encoder, self.documents, progress))
 
     def _known(self, line: str) -> str:
         return line.replace(self.unknown, " ") if self.unknown else line
 
     def evaluate(
-        self, made: Filler, split: str | None, given: Mapping[str, Any], progress: Progress | None = None
-    ) -> dict[str, Any]:
-        corpora = texts_of(made.recipe, split, given.get("text"))
-        return measure(cast(MaskedLM, made.model), HeldOut(made.recipe, made.reader, corpora), progress)
+        self, predictor: MaskFiller, split: str | None, options: Mapping[str, Any], progress: Progress | None = None
+    ) -> Json:
+        corpora = text_corpora(predictor.recipe, split, options.get("text"))
+        return evaluate_masked_lm(
+            cast(MaskedLM, predictor.model),
+            HeldOutDocuments(predictor.recipe, predictor.sentence_encoder, corpora),
+            progress,
+        )
 
 
-class PretrainingTask(BaseTask):
-    def __init__(self, recipe: "Recipe", reader: Sentences, prepared: PreparedCorpus) -> None:
-        super().__init__(recipe)
-        self.reader, self.prepared, self.fingerprint = reader, prepared, prepared.fingerprint
+class PretrainingTask(EncodedTask):
+    def __init__(self, recipe: RecipeLike, encoder: SentenceEncoder, prepared: PreparedCorpus) -> None:
+        super().__init__(recipe, prepared, encoder)
+        self.encoder = encoder
         self.settings = cast(PretrainingConfig, recipe.task)
-        tokenizer = reader.tokenizer
-        self.book = Book(prepared.columns["text"], tokenizer.eos, self.settings.room // 2)
-        self.settings.examples.check(self.book)
-        self.masks = Masks(self.settings.masking, tokenizer)
+        tokenizer = encoder.tokenizer
+        self.index = SentenceIndex(prepared.columns["text"], tokenizer.eos, self.settings.room // 2)
+        self.settings.examples.check(self.index)
+        self.masker = Masker(self.settings.masking, tokenizer)
         corpora, lines = recipe.data.valid, recipe.training.validation.lines
-        self.valid = HeldOut(recipe, reader, corpora, lines) if corpora else None
+        self.valid = HeldOutDocuments(recipe, encoder, corpora, lines) if corpora else None
 
     def report(self) -> list[str]:
-        sentences = f"{len(self.book):,} documents of {self.book.sentences:,} sentences ({self.settings.sentences})"
-        alone = f"; {self.book.alone:,} of one sentence, which nothing follows" if self.book.alone else ""
+        sentences = f"{len(self.index):,} documents of {self.index.sentences:,} sentences ({self.settings.sentences})"
+        alone = (
+            f"; {self.index.single_sentence_documents:,} of one sentence, which nothing follows"
+            if self.index.single_sentence_documents
+            else ""
+        )
         return [
             *self.prepared.report_lines(),
             f"{sentences}{alone}",
-            f"{len(self.book.flat) - self.book.sentences:,} tokens, a vocabulary of {self.reader.size:,}",
+            f"{len(self.index.flat) - self.index.sentences:,} tokens, a vocabulary of {self.encoder.size:,}",
         ]
 
     def build_model(self) -> nn.Module:
-        return self.settings.build(self.recipe, self.reader.size)
+        return self.settings.build(self.recipe, self.encoder.size)
 
-    def view(self, seed: int, epoch: int) -> "ExamplesView":
-        draw = Random(f"{seed} {epoch}")
-        chosen = epoch_rows(self.prepared, seed, epoch)
-        made = self.settings.examples.make(self.book, chosen, self.settings.room, draw)
-        return ExamplesView(self.book, made, self.masks, self.reader.tokenizer, self.settings, (seed, epoch))
+    def view(self, seed: int, epoch: int) -> "MaskedLMView":
+        rng, settings = Random(f"{seed} {epoch}"), self.settings
+        documents = epoch_rows(self.prepared, seed, epoch)
+        examples = settings.examples.make(self.index, documents, settings.room, rng)
+        return settings.view(self.index, examples, self.masker, self.encoder.tokenizer, (seed, epoch))
 
-    def fixed(self, model: nn.Module, batch: TextBatch) -> TextBatch | None:
+    def static_batch(self, model: nn.Module, batch: TextBatch) -> TextBatch | None:
         """Rows of one length, and room for all masks that they may have: shapes that come again."""
         assert batch.labels is not None
         assert batch.label_positions is not None
@@ -183,20 +200,14 @@ class PretrainingTask(BaseTask):
         )
 
     def describe(self, batch: TextBatch) -> str:
-        row = batch.rows[0]
-        name = self.recipe.data.train[int(self.prepared.corpus[row])].name
-        return f"{len(batch.rows)} examples, first from the document at line {self.prepared.number[row]} of {name}"
+        return f"{len(batch.rows)} examples, first from the document at {self.origin(batch.rows[0])}"
 
     def validate(self, model: nn.Module, device: torch.device, progress: Progress | None = None) -> dict[str, float]:
         if self.valid is None:
             return {}
-        return guesses(cast(MaskedLM, model), self.valid.batches, self.valid.mask, progress).metrics()
+        return count_predictions(cast(MaskedLM, model), self.valid.batches, self.valid.mask, progress).metrics()
 
-    def measure(self, model: nn.Module, split: str, progress: Progress | None = None) -> dict[str, Any]:
-        corpora = getattr(self.recipe.data, split)
-        if not corpora:
-            return {}
-        return measure(cast(MaskedLM, model), HeldOut(self.recipe, self.reader, corpora), progress)
-
-    def save(self, folder: Path) -> None:
-        self.reader.tokenizer.save(folder / TOKENIZER)
+    def evaluate_corpora(self, model: nn.Module, corpora: Sequence[Corpus], progress: Progress | None = None) -> Json:
+        return evaluate_masked_lm(
+            cast(MaskedLM, model), HeldOutDocuments(self.recipe, self.encoder, corpora), progress
+        )

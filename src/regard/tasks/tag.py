@@ -1,104 +1,59 @@
 """Tagging: the words of a sentence in, a tag for each out.
 
-A word's first piece carries its tag; the others are read, not asked. A sentence longer than a row is read in windows
+A word's first piece carries its tag; the others are input only. A sentence longer than a row is read in windows
 that overlap, and a word gets the tag of the window in which it sees most on both sides.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.config import option
 from regard.data.config import Corpus
 from regard.data.tagged import Scheme, TaggedSentence, tagged_sentences
-from regard.errors import require_list
 from regard.evaluation.labels import tag_metrics
-from regard.examples.codec import Notes, Reader, Reading
-from regard.examples.features import Unit, windows
-from regard.models.batch import TextBatch
-from regard.models.heads import IGNORE_INDEX, TokenClassifier
-from regard.predict.arguments import checked
-from regard.reporting import Warn
-from regard.tasks.finetuning import Finetuning, defaults
-
-if TYPE_CHECKING:
-    from regard.recipe import Recipe
-
-
-class Entity(NamedTuple):
-    type: str
-    text: str  # its words with spaces between them
-    begin: int  # first word, from 0
-    end: int  # after the last
+from regard.examples.codec import ExampleCodec, Notes
+from regard.examples.features import Feature
+from regard.examples.recipe_like import RecipeLike
+from regard.examples.windows import word_windows
+from regard.models.bert import Bert
+from regard.models.heads import IGNORE_INDEX, BodyWithHead, TextBatch, TokenClassifier
+from regard.predict.tagging import Tags, WordTagger
+from regard.reporting import Json
+from regard.tasks.finetuning import FinetuningConfig, defaults
 
 
-@dataclass(frozen=True)
-class Tags:
-    words: list[str]
-    tags: list[str]
-    probabilities: list[float]  # of each tag
-
-    @property
-    def entities(self) -> list[Entity]:
-        """What BIO tags mean; an I- that goes on with nothing begins an entity, as conlleval sees it."""
-        found: list[Entity] = []
-        for n, tag in enumerate(self.tags):
-            mark, _, kind = tag.partition("-")
-            goes_on = mark == "I" and n > 0 and self.tags[n - 1][2:] == kind
-            if goes_on and found:
-                begin = found.pop().begin
-                found.append(Entity(kind, " ".join(self.words[begin : n + 1]), begin, n + 1))
-            elif mark in ("B", "I") and kind:
-                found.append(Entity(kind, self.words[n], n, n + 1))
-        return found
-
-    def json(self) -> dict[str, Any]:
-        entities = [entity._asdict() for entity in self.entities]
-        return {"words": self.words, "tags": self.tags, "probabilities": self.probabilities, "entities": entities}
-
-
-class Part(NamedTuple):
-    """Which words of a sentence a row has, and where their first pieces stand in it."""
+class WordWindow(NamedTuple):
+    """The words of a sentence in a row: the number of the first, and the token of each word's first piece."""
 
     begin: int
     places: list[int]
 
 
-class WordTagger(Reader):
-    """`regard.load(folder)` gives one of these for the task tag."""
-
-    @checked
-    def tag(self, sentences: Sequence[str | Sequence[str]], warn: Warn | None = None, before: int = 0) -> list[Tags]:
-        """The tags of each sentence: a list of words, or a text whose words are what stands between spaces.
-
-        Messages count the sentences from `before` + 1 on.
-        """
-        require_list(sentences, "tag([sentence])", "sentences", nested=True)
-        cut = [text.split() if isinstance(text, str) else list(text) for text in sentences]
-        return self.say([TaggedSentence(f"sentence {n}", words, []) for n, words in enumerate(cut, before + 1)], warn)
+Codec = ExampleCodec[TaggedSentence, Tags, WordWindow]
 
 
 @dataclass(frozen=True)
-class TagConfig(Finetuning):
+class TagConfig(FinetuningConfig[TaggedSentence, Tags, WordWindow]):
     """Every word of a sentence gets a tag, such as the entity it begins or goes on with."""
 
     models: ClassVar[tuple[str, ...]] = ("bert", "elmo")
-    reads: ClassVar[type[Reader]] = WordTagger
+    predictor_class: ClassVar[type[WordTagger]] = WordTagger
     metrics: ClassVar[dict[str, bool]] = {
         "f1": True, "precision": True, "recall": True, "accuracy": True, "loss": False,
     }  # fmt: skip
-    defaults: ClassVar[dict[str, Any]] = defaults("f1")
-    needs: ClassVar[tuple[str, ...]] = ("seqeval",)
-    smooths: ClassVar[bool] = True
+    defaults: ClassVar[Json] = defaults("f1")
+    required_packages: ClassVar[tuple[str, ...]] = ("seqeval",)
+    supports_label_smoothing: ClassVar[bool] = True
 
-    counted: ClassVar[str] = "words"
+    target_unit: ClassVar[str] = "words"
 
     kind: Literal["tag"] = "tag"
-    length: int = option(256, "pieces of a row, marks included; longer sentences are read in windows")
+    length: int = option(256, "pieces of a row, special tokens included; longer sentences are read in windows")
     overlap: int = option(64, "pieces that a window shares with the one before")
     scheme: Scheme = option("bio", "bio; iob1, which becomes bio; or plain tags, such as parts of speech")
 
@@ -107,7 +62,7 @@ class TagConfig(Finetuning):
         if not 0 <= self.overlap < self.length - 2:
             raise ValueError(f"overlap must be from 0 to less than length - 2, not {self.overlap}")
 
-    def check(self, recipe: "Recipe") -> None:
+    def check(self, recipe: RecipeLike) -> None:
         super().check(recipe)
         if self.scheme == "plain" and recipe.training.goal not in ("accuracy", "loss"):
             raise ValueError(
@@ -117,64 +72,75 @@ class TagConfig(Finetuning):
     def examples(self, corpus: Corpus) -> Iterator[TaggedSentence]:
         return tagged_sentences(corpus, self.scheme)
 
-    def words(self, example: TaggedSentence) -> Iterator[str]:
+    def vocabulary_texts(self, example: TaggedSentence) -> Iterator[str]:
         return iter(example.words)
 
     def labels(self, examples: Sequence[TaggedSentence]) -> list[str]:
-        found = {tag for example in examples for tag in example.tags}
+        tags = {tag for example in examples for tag in example.tags}
         if self.scheme == "plain":
-            return sorted(found)
-        types = sorted({tag[2:] for tag in found - {"O"}})  # an entity that is one word in training may be two later
+            return sorted(tags)
+        types = sorted({tag[2:] for tag in tags - {"O"}})  # an entity that is one word in training may be two later
         return ["O", *(f"{mark}-{kind}" for kind in types for mark in "BI")]
 
-    def build(self, body: Any, labels: Sequence[str]) -> nn.Module:
+    def build(self, body: Bert, labels: Sequence[str]) -> BodyWithHead:
         return TokenClassifier(body, len(labels), self.frozen)
 
-    def units(self, examples: Sequence[TaggedSentence], reading: Reading, notes: Notes, learn: bool) -> list[Unit]:
-        pieces = iter(reading.tokenizer.encode_batch([word for example in examples for word in example.words]))
-        room, units = self.length - 2, []
-        for owner, example in enumerate(examples):
-            words = [next(pieces)[:room] or [reading.tokenizer.unk] for _ in example.words]  # all have a first piece
-            known = [reading.known(tag, example.location(n)) for n, tag in enumerate(example.tags)]
+    def features(
+        self, examples: Sequence[TaggedSentence], codec: Codec, notes: Notes, training: bool
+    ) -> list[Feature[WordWindow]]:
+        pieces = iter(codec.tokenizer.encode_batch([word for example in examples for word in example.words]))
+        room, features = self.length - 2, []
+        for example_index, example in enumerate(examples):
+            words = [next(pieces)[:room] or [codec.tokenizer.unk] for _ in example.words]  # all have a first piece
+            known = [codec.label_id(tag, example.location(n)) for n, tag in enumerate(example.tags)]
             if not words:
-                notes.add("sentences have no words and are left out", example.where)
+                notes.add("sentences without words, left out", example.where)
                 continue
-            cuts = list(windows([len(word) for word in words], room, self.overlap))
+            cuts = list(word_windows([len(word) for word in words], room, self.overlap))
             if len(cuts) > 1:
-                notes.add(f"sentences are longer than task.length={self.length} and are read in windows", example.where)
+                notes.add(f"sentences longer than task.length={self.length}, read in windows", example.where)
             for begin, end in cuts:
-                units.append(self._unit(owner, begin, words[begin:end], known[begin:end], reading))
-        return units
+                features.append(self._feature(example_index, begin, words[begin:end], known[begin:end], codec))
+        return features
 
-    def _unit(self, owner: int, begin: int, words: list[list[int]], known: list[int], reading: Reading) -> Unit:
+    def _feature(
+        self, example_index: int, begin: int, words: list[list[int]], known: list[int], codec: Codec
+    ) -> Feature[WordWindow]:
         places = (1 + np.cumsum([0, *map(len, words[:-1])])).tolist()
-        row = reading.marks.row([piece for word in words for piece in word])
-        return Unit((row,), owner, known or None, Part(begin, places))
+        row = codec.special_tokens.row([piece for word in words for piece in word])
+        return Feature((row,), example_index, known or None, WordWindow(begin, places))
 
-    def count(self, unit: Unit) -> int:
-        return len(unit.part.places)
+    def count_targets(self, feature: Feature[WordWindow]) -> int:
+        return len(feature.window.places) if feature.window else 0
 
-    def classes(self, units: Sequence[Unit], batch: TextBatch) -> Tensor:
+    def classes(self, features: Sequence[Feature[WordWindow]], batch: TextBatch) -> Tensor:
         classes = torch.full_like(batch.ids, IGNORE_INDEX)  # [B, T]
-        for n, unit in enumerate(units):
-            classes[n, unit.part.places] = torch.tensor(unit.target)
+        for n, feature in enumerate(features):
+            assert feature.window is not None
+            classes[n, feature.window.places] = torch.tensor(feature.target)
         return classes
 
     def merge(
-        self, example: TaggedSentence, units: Sequence[Unit], scores: Sequence[np.ndarray], reading: Reading
+        self,
+        example: TaggedSentence,
+        features: Sequence[Feature[WordWindow]],
+        scores: Sequence[np.ndarray],
+        codec: Codec,
     ) -> Tags:
         total = len(example.words)
         best, tags, shares = [-1.0] * total, [""] * total, [0.0] * total
-        for unit, own in zip(units, scores, strict=True):
-            begin, end = unit.part.begin, unit.part.begin + len(unit.part.places)
-            likely = torch.from_numpy(own[unit.part.places]).softmax(-1).max(-1)  # [words]
+        for feature, own in zip(features, scores, strict=True):
+            assert feature.window is not None
+            begin, places = feature.window
+            end = begin + len(places)
+            likely = torch.from_numpy(own[places]).softmax(-1).max(-1)  # [words]
             for n, (share, label) in enumerate(
                 zip(likely.values.tolist(), likely.indices.tolist(), strict=True), begin
             ):
                 seen = min(np.inf if begin == 0 else n - begin, np.inf if end == total else end - 1 - n)
                 if seen > best[n]:
-                    best[n], tags[n], shares[n] = float(seen), reading.labels[label], share
+                    best[n], tags[n], shares[n] = float(seen), codec.labels[label], share
         return Tags(example.words, tags, shares)
 
-    def measure(self, examples: Sequence[TaggedSentence], said: Sequence[Tags], reading: Reading) -> dict[str, Any]:
-        return tag_metrics([e.tags for e in examples], [s.tags for s in said], self.scheme != "plain")
+    def compute_metrics(self, examples: Sequence[TaggedSentence], predictions: Sequence[Tags], codec: Codec) -> Json:
+        return tag_metrics([e.tags for e in examples], [p.tags for p in predictions], self.scheme != "plain")

@@ -1,11 +1,10 @@
-"""Translation: pairs of sentences in, a model that says the second when it reads the first."""
+"""Translation: the target of a sentence pair is learned, given the source."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -16,37 +15,37 @@ from regard.data.ragged import RaggedArray
 from regard.data.readers import corpus_files
 from regard.decoding import DecodingConfig
 from regard.errors import RegardError
-from regard.examples.pairs import COLUMNS, PairsView, read_heads, read_pairs
-from regard.examples.preparing import prepared_from
+from regard.examples.pairs import COLUMNS, PairsView, packed_batch, read_heads, read_pairs
+from regard.examples.preparing import prepare_corpora
+from regard.examples.recipe_like import RecipeLike
 from regard.examples.vocabulary import Vocabulary
 from regard.models.batch import PairBatch
 from regard.nn.record import AttentionRecorder
-from regard.predict.options import split_of, with_beam
+from regard.predict.options import split_corpora, with_beam
 from regard.predict.translation import Translator
-from regard.reporting import Progress
-from regard.tasks.contract import BaseTask, Carry
-from regard.tasks.guided_alignment import Guide
-from regard.tasks.recipe_checks import check
-
-if TYPE_CHECKING:
-    from regard.recipe import Recipe
+from regard.reporting import Json, Progress
+from regard.tasks.contract import Carry, PreparedTask
+from regard.tasks.guided_alignment import GuidedAlignment
+from regard.tasks.recipe_checks import check_translation
 
 
 @dataclass(frozen=True)
 class TranslationConfig:
-    """Pairs of sentences: the second is said when the first is read."""
+    """Pairs of sentences: the second is predicted from the first."""
 
     models: ClassVar[tuple[str, ...]] = ("transformer", "rnn", "conv", "bytenet")
     metrics: ClassVar[dict[str, bool]] = {
         "bleu": True, "chrf": True, "ter": False, "exact_match": True, "loss": False, "perplexity": False,
     }  # fmt: skip
-    defaults: ClassVar[dict[str, Any]] = {}  # those of the sections themselves
-    asks: ClassVar[tuple[str, ...]] = ("source", "reference", "heads", "beam")
+    defaults: ClassVar[Json] = {}  # those of the sections themselves
+    evaluate_options: ClassVar[tuple[str, ...]] = ("source", "reference", "trees", "beam")
 
     kind: Literal["translation"] = "translation"
     source: str = option("en", "language of the source, as a code")
     target: str = option("de", "language of the target; it picks BLEU's tokeniser")
-    guide: Guide | None = option(None, "teach attention to the source by the alignments given with the corpora")
+    guide: GuidedAlignment | None = option(
+        None, "teach attention to the source by the alignments given with the corpora"
+    )
 
     @property
     def languages(self) -> tuple[str, str]:
@@ -56,18 +55,17 @@ class TranslationConfig:
     def title(self) -> str:
         return f"{self.kind} {self.source}→{self.target}"
 
-    def check(self, recipe: "Recipe") -> None:
-        check(recipe, self.guide)
+    def check(self, recipe: RecipeLike) -> None:
+        check_translation(recipe, self.guide)
 
-    def build(self, recipe: "Recipe", vocabulary: Vocabulary) -> nn.Module:
-        return cast(Any, recipe.model).build(vocabulary.source.size, vocabulary.target.size)  # type: ignore[no-any-return]
+    def build(self, recipe: RecipeLike, vocabulary: Vocabulary) -> nn.Module:
+        return recipe.model.build(vocabulary.source.size, vocabulary.target.size)
 
-    def open(self, recipe: "Recipe", home: Path) -> Translator:
-        """The trained model of a folder, with weights still to be loaded."""
+    def load_predictor(self, recipe: RecipeLike, home: Path) -> Translator:
         vocabulary = Vocabulary.load(home / "tokenizer", self.languages)
         return Translator(self.build(recipe, vocabulary), vocabulary, recipe)
 
-    def prepare(self, recipe: "Recipe", home: Path | None, progress: Progress) -> "TranslationTask":
+    def prepare(self, recipe: RecipeLike, home: Path | None, progress: Progress) -> "TranslationTask":
         """Tokenizers, those of `home` or else trained, and the training data in its prepared form."""
         for corpus in [*recipe.data.train, *recipe.data.valid, *recipe.data.test]:
             corpus_files(corpus, self.languages)  # all must be there before hours are spent on some
@@ -75,35 +73,38 @@ class TranslationConfig:
             vocabulary = Vocabulary.load(home / "tokenizer", self.languages)
         else:
             vocabulary = Vocabulary.train(recipe, self.languages, progress)
-        read_heads(recipe.data.test, self.languages, vocabulary.source)  # a mistake in it is told now, not in the end
+        read_heads(
+            recipe.data.test, self.languages, vocabulary.source
+        )  # a mistake in it is an error now, not in the end
         sides, keep_text = dict(zip(COLUMNS, vocabulary, strict=True)), vocabulary.samples
-        prepared = prepared_from(recipe, sides, "lines", progress, keep_text=keep_text, languages=self.languages)
+        prepared = prepare_corpora(recipe, sides, "lines", progress, keep_text=keep_text, languages=self.languages)
         return TranslationTask(recipe, vocabulary, prepared)
 
     def evaluate(
-        self, made: Translator, split: str | None, given: Mapping[str, Any], progress: Progress | None = None
-    ) -> dict[str, Any]:
-        corpora, source, reference, heads = [], *(given.get(key) for key in ("source", "reference", "heads"))
+        self, predictor: Translator, split: str | None, options: Mapping[str, Any], progress: Progress | None = None
+    ) -> Json:
+        corpora, source, reference, trees = [], *(options.get(key) for key in ("source", "reference", "trees"))
         if (source is None) != (reference is None):
             raise RegardError("--source and --reference belong together")
-        if heads is not None and source is None:
-            raise RegardError("--heads belongs to --source; the recipe names the CoNLL-U files of its own data")
+        if trees is not None and source is None:
+            raise RegardError("--trees belongs to --source; the recipe names the CoNLL-U files of its own data")
         if source is not None:
-            corpora = [Corpus(source=str(source), target=str(reference), heads=str(heads) if heads else None)]
+            corpora = [Corpus(source=str(source), target=str(reference), heads=str(trees) if trees else None)]
         else:
-            corpora = split_of(made.recipe, split, "give --source and --reference")
-        return evaluate(made, corpora, progress, with_beam(made.recipe.decoding, given.get("beam")))
+            corpora = split_corpora(predictor.recipe, split, "give --source and --reference")
+        return evaluate_translation(
+            predictor, corpora, progress, with_beam(predictor.recipe.decoding, options.get("beam"))
+        )
 
 
-class TranslationTask(BaseTask):
-    def __init__(self, recipe: "Recipe", vocabulary: Vocabulary, prepared: PreparedCorpus) -> None:
-        super().__init__(recipe)
-        self.vocabulary, self.prepared, self.fingerprint = vocabulary, prepared, prepared.fingerprint
-        self.settings = cast(TranslationConfig, recipe.task)
+class TranslationTask(PreparedTask):
+    def __init__(self, recipe: RecipeLike, vocabulary: Vocabulary, prepared: PreparedCorpus) -> None:
+        super().__init__(recipe, prepared)
+        self.vocabulary, self.settings = vocabulary, cast(TranslationConfig, recipe.task)
         self.valid = read_pairs(recipe.data.valid, self.languages)
         self.valid_heads = read_heads(recipe.data.valid, self.languages, vocabulary.source)
         longest = recipe.data.filters.max_length
-        self._segments = _Segments(vocabulary, prepared, longest) if vocabulary.samples else None
+        self._sampled = _SampledSegmentation(vocabulary, prepared, longest) if vocabulary.samples else None
 
     @property
     def languages(self) -> tuple[str, str]:
@@ -112,15 +113,15 @@ class TranslationTask(BaseTask):
     def report(self) -> list[str]:
         encoded = self.vocabulary.source.encode_batch([s for s, _ in self.valid])
         cut = sum(len(ids) > self.recipe.data.filters.max_length for ids in encoded)
-        said = [f"validation data: {cut:,} source lines are cut when translated"] if cut else []
-        return self.prepared.report_lines() + said
+        cut_lines = [f"validation data: {cut:,} source lines are cut when translated"] if cut else []
+        return self.prepared.report_lines() + cut_lines
 
     def build_model(self) -> nn.Module:
         return self.settings.build(self.recipe, self.vocabulary)
 
     def view(self, seed: int, epoch: int) -> "PairsView":
         rows = epoch_rows(self.prepared, seed, epoch)
-        columns: Any = self._segments.draw(seed, epoch) if self._segments else self.prepared.columns
+        columns: Any = self._sampled.draw(seed, epoch) if self._sampled else self.prepared.columns
         return PairsView(self.vocabulary, columns["source"], columns["target"], rows, self.prepared.annotations)
 
     def loss(self, model: nn.Module, batch: PairBatch, carry: Carry) -> tuple[Tensor, Carry]:
@@ -131,71 +132,62 @@ class TranslationTask(BaseTask):
             loss = loss + guide.weight * guide.loss(record, batch.links)
         return loss, carry
 
-    def fixed(self, model: nn.Module, batch: PairBatch) -> PairBatch | None:
-        takes = getattr(model, "takes_packed", None)
-        return batch.fixed() if takes and batch.links is None and takes(batch) else None
+    def static_batch(self, model: nn.Module, batch: PairBatch) -> PairBatch | None:
+        return packed_batch(model, batch) if batch.links is None else None
 
     def describe(self, batch: PairBatch) -> str:
-        rows = np.array(batch.rows[:3])
-        names = [corpus.name for corpus in self.recipe.data.train]
-        places = ", ".join(
-            f"line {number} of {names[corpus]}"
-            for corpus, number in zip(self.prepared.corpus[rows], self.prepared.number[rows], strict=True)
-        )
-        return f"{len(batch.rows)} pairs, first {places}"
+        return f"{len(batch.rows)} pairs, first {', '.join(map(self.origin, batch.rows[:3]))}"
 
     def translator(self, model: nn.Module) -> Translator:
         return Translator(model, self.vocabulary, self.recipe)
 
     def validate(self, model: nn.Module, device: torch.device, progress: Progress | None = None) -> dict[str, float]:
-        """Loss and perplexity under teacher forcing, then the text metrics of what the model says by itself."""
+        """Loss and perplexity under teacher forcing, then the text metrics of translations."""
         if not self.valid:
             return {}
         settings = self.recipe.training.validation
-        chosen, heads = self.valid[: settings.lines or None], self.valid_heads
+        pairs, heads = self.valid[: settings.lines or None], self.valid_heads
         heads = heads and heads[: settings.lines or None]
         translator = self.translator(model)
-        result = translator.forced(chosen, heads)
+        result = translator.loss(pairs, heads)
         if settings.decode:
-            sources, quiet = [s for s, _ in chosen], lambda sentence: None  # the report has said what is cut
+            sources, quiet = [s for s, _ in pairs], lambda message: None  # the report has said what is cut
             outputs = translator.translate(
-                sources, settings.decoding, form="prepared", progress=progress, warn=quiet, heads=heads
+                sources, settings.decoding, form="prepared", progress=progress, warn=quiet, trees=heads
             )
             full = self.goal not in ("bleu", "loss", "perplexity")
-            metrics = translator.measure(outputs, chosen, full)
+            metrics = translator.metrics(outputs, pairs, full)
             result |= {name: metric.value for name, metric in metrics.items()}
         return result
 
-    def measure(self, model: nn.Module, split: str, progress: Progress | None = None) -> dict[str, Any]:
-        """The full measure of a finished model, as JSON: text metrics with signatures, loss and perplexity."""
-        corpora = getattr(self.recipe.data, split)
-        return evaluate(self.translator(model), corpora, progress) if corpora else {}
+    def evaluate_corpora(self, model: nn.Module, corpora: Sequence[Corpus], progress: Progress | None = None) -> Json:
+        return evaluate_translation(self.translator(model), corpora, progress)
 
     def save(self, folder: Path) -> None:
         self.vocabulary.save(folder / "tokenizer")
 
 
-def evaluate(
+def evaluate_translation(
     translator: Translator,
-    corpora: list[Corpus],
+    corpora: Sequence[Corpus],
     progress: Progress | None = None,
     decoding: DecodingConfig | None = None,
-) -> dict[str, Any]:
-    """Every metric of translating these corpora, as JSON; for the embedded corpus, also how many pronouns are right."""
+) -> Json:
+    """Every metric of translating these corpora, as JSON; for the embedded corpus, also the accuracy of pronouns."""
     languages = translator.languages
-    given, heads = read_pairs(corpora, languages), read_heads(corpora, languages, translator.vocabulary.source)
+    pairs, heads = read_pairs(corpora, languages), read_heads(corpora, languages, translator.vocabulary.source)
     notes: list[str] = []
     outputs = translator.translate(
-        [s for s, _ in given], decoding, form="prepared", progress=progress, warn=notes.append, heads=heads
+        [s for s, _ in pairs], decoding, form="prepared", progress=progress, warn=notes.append, trees=heads
     )
-    result: dict[str, Any] = {name: metric.json() for name, metric in translator.measure(outputs, given).items()}
-    result |= {name: {"value": value} for name, value in translator.forced(given, heads).items()}
+    result: Json = {name: metric.json() for name, metric in translator.metrics(outputs, pairs).items()}
+    result |= {name: {"value": value} for name, value in translator.loss(pairs, heads).items()}
     if all((corpus.set or "").startswith("embedded:") for corpus in corpora):
         result["pronouns"] = {"value": _pronouns(corpora, outputs)}
-    return {"data": [corpus.name for corpus in corpora], "lines": len(given), "metrics": result, "notes": notes}
+    return {"data": [corpus.name for corpus in corpora], "lines": len(pairs), "metrics": result, "notes": notes}
 
 
-def _pronouns(corpora: list[Corpus], outputs: list[str]) -> float:
+def _pronouns(corpora: Sequence[Corpus], outputs: Sequence[str]) -> float:
     """Percentage of the recorded pronouns whose German form is right."""
     from regard.data.embedded import pairs, pronouns_right
 
@@ -204,8 +196,8 @@ def _pronouns(corpora: list[Corpus], outputs: list[str]) -> float:
     return round(100 * sum(right for right, _ in counts) / max(1, sum(total for _, total in counts)), 4)
 
 
-class _Segments:
-    """Text cut anew for every epoch (BPE-dropout, Unigram sampling): a function of (seed, epoch)."""
+class _SampledSegmentation:
+    """Segmentations sampled for every epoch (BPE-dropout, Unigram sampling): a function of (seed, epoch)."""
 
     def __init__(self, vocabulary: Vocabulary, prepared: PreparedCorpus, longest: int) -> None:
         self.parts, self.longest = {}, longest

@@ -4,7 +4,7 @@ from regard.text.config import Bpe, ByteBpe, Char, SentencePiece, TextConfig, Un
 from regard.text.pretrained import from_bert, from_gpt2, from_sentencepiece
 from regard.text.sampling import Sampler, WordCorpus
 from regard.text.tokenizer import Tokenizer
-from regard.text.training import train
+from regard.text.training import train_tokenizer
 
 __all__ = [
     "Bpe",
@@ -21,5 +21,5 @@ __all__ = [
     "from_bert",
     "from_gpt2",
     "from_sentencepiece",
-    "train",
+    "train_tokenizer",
 ]

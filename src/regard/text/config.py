@@ -1,4 +1,4 @@
-"""What a recipe's `text:` may say: one dataclass for each kind of vocabulary. Nothing is trained here."""
+"""The section `text:` of a recipe: one dataclass for each kind of vocabulary. Nothing is trained here."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +9,7 @@ from regard.config import at_least, option
 
 @dataclass(frozen=True)
 class Text:
-    """What every kind has in common."""
+    """The settings that every kind has."""
 
     one_tokenizer: ClassVar[bool] = True  # a shared vocabulary is one tokenizer; else two that number pieces alike
 
@@ -23,17 +23,23 @@ class Text:
     sample_bytes: int = option(50_000_000, "train the vocabulary on at most this many bytes of text")
 
     def files(self) -> list[str]:
-        """What is read instead of being learned."""
+        """Files that are read instead of training a vocabulary."""
         return []
+
+    @property
+    def sampling(self) -> dict[str, float]:
+        """How training samples segmentations; empty: it does not."""
+        return {}
 
     def __post_init__(self) -> None:
         at_least(self, 1, "min_frequency", "sample_lines", "sample_bytes")
         size = getattr(self, "size", None)
         if size is not None and size < 5:
             raise ValueError(f"size must be at least 5 (four special tokens and a piece), not {size}")
-        for name, top in (("dropout", 1.0), ("alpha", 100.0)):
-            if not 0 <= getattr(self, name, 0.0) < top:
-                raise ValueError(f"{name} must be at least 0 and below {top:g}, not {getattr(self, name)}")
+        for name, value in self.sampling.items():
+            top = {"dropout": 1.0, "alpha": 100.0}[name]
+            if not 0 <= value < top:
+                raise ValueError(f"{name} must be at least 0 and below {top:g}, not {value}")
 
 
 @dataclass(frozen=True)
@@ -64,6 +70,10 @@ class Bpe(Text):
     size: int = option(10_000, "vocabulary size, special tokens included")
     dropout: float = option(0.0, "BPE-dropout while training (arXiv:1910.13267); 0 is off")
 
+    @property
+    def sampling(self) -> dict[str, float]:
+        return {"dropout": self.dropout} if self.dropout else {}
+
 
 @dataclass(frozen=True)
 class ByteBpe(Text):
@@ -72,6 +82,10 @@ class ByteBpe(Text):
     kind: Literal["byte_bpe"] = "byte_bpe"
     size: int = option(10_000, "vocabulary size, special tokens and the 256 bytes included")
     dropout: float = option(0.0, "BPE-dropout while training (arXiv:1910.13267); 0 is off")
+
+    @property
+    def sampling(self) -> dict[str, float]:
+        return {"dropout": self.dropout} if self.dropout else {}
 
 
 @dataclass(frozen=True)
@@ -89,6 +103,10 @@ class Unigram(Text):
     kind: Literal["unigram"] = "unigram"
     size: int = option(8_000, "vocabulary size, special tokens included")
     alpha: float = option(0.0, "while training, sample segmentations by p(x)^alpha; 0 is off")
+
+    @property
+    def sampling(self) -> dict[str, float]:
+        return {"alpha": self.alpha} if self.alpha else {}
 
 
 @dataclass(frozen=True)
@@ -142,8 +160,8 @@ class BertPieces(Text):
 
     @property
     def vocabulary(self) -> Path:
-        given = Path(self.path)
-        return given if given.suffix == ".txt" else given / "vocab.txt"
+        path = Path(self.path)
+        return path if path.suffix == ".txt" else path / "vocab.txt"
 
     def __post_init__(self) -> None:
         super().__post_init__()

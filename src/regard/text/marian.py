@@ -14,18 +14,17 @@ from tokenizers import Tokenizer as Inner
 
 from regard.errors import RegardError
 from regard.io.files import os_errors_for
-from regard.text.forms import hidden
+from regard.text.piece_formats import special_piece
 from regard.text.pretrained import from_sentencepiece
 from regard.text.spm import CODE
-from regard.text.table import Table
-from regard.text.tokenizer import Tokenizer
+from regard.text.tokenizer import IdTable, Tokenizer
 
 SPM = {"source": "source.spm", "target": "target.spm"}
 
 
 @dataclass(frozen=True)
-class Marks:
-    """The ids with a meaning; the decoder of a Marian model begins with padding."""
+class MarianSpecials:
+    """The special token ids; the decoder of a Marian model begins with padding."""
 
     pad: int
     eos: int
@@ -33,7 +32,7 @@ class Marks:
     unk: str = "<unk>"
 
 
-def read_table(path: Path) -> dict[str, int]:
+def read_id_table(path: Path) -> dict[str, int]:
     """{piece: id}; the ids are 0, 1, 2 … without a gap."""
     try:
         with os_errors_for(path):
@@ -47,11 +46,11 @@ def read_table(path: Path) -> dict[str, int]:
     return table
 
 
-def from_marian(path: Path, table: dict[str, int], marks: Marks, language: str = "en") -> Tokenizer:
+def from_marian(path: Path, table: dict[str, int], specials: MarianSpecials, language: str = "en") -> Tokenizer:
     """The tokenizer of one side: a `.spm` file and the table of ids."""
-    if marks.unk not in table:
-        raise RegardError(f"{path.parent}: the table of ids has no {marks.unk}, which unknown pieces become")
-    if not all(0 <= i < len(table) for i in (marks.pad, marks.eos, marks.start)):
+    if specials.unk not in table:
+        raise RegardError(f"{path.parent}: the table of ids has no {specials.unk}, which unknown pieces become")
+    if not all(0 <= i < len(table) for i in (specials.pad, specials.eos, specials.start)):
         raise RegardError(f"{path.parent}: the ids of padding, end and start lie outside the table of {len(table):,}")
     pieces = from_sentencepiece(path).in_language(language)
     if pieces.byte_ids:
@@ -59,31 +58,35 @@ def from_marian(path: Path, table: dict[str, int], marks: Marks, language: str =
     codes = [piece for piece in table if CODE.fullmatch(piece)]
     inner = Inner.from_str(json.dumps(pieces.document))
     unknown = inner.id_to_token(pieces.unk)
-    inner.add_tokens([AddedToken(text, normalized=False) for text in (unknown, *map(hidden, codes))])
-    unk = table[marks.unk]
-    ids = [table.get(_bare(inner.id_to_token(i)), unk) for i in range(inner.get_vocab_size())]
+    inner.add_tokens([AddedToken(text, normalized=False) for text in (unknown, *map(special_piece, codes))])
+    unk = table[specials.unk]
+    ids = [table.get(_name(inner.id_to_token(i)), unk) for i in range(inner.get_vocab_size())]
     ids[pieces.unk] = unk
-    never = {marks.pad, marks.eos, marks.start, unk}
-    names = [hidden(piece) if i in never else piece for piece, i in sorted(table.items(), key=lambda item: item[1])]
-    special = {"pad": marks.pad, "unk": unk, "bos": marks.start, "eos": marks.eos}
-    form = pieces.options | {"codes": codes, "unknown": unknown}
+    never = {specials.pad, specials.eos, specials.start, unk}
+    names = [
+        special_piece(piece) if i in never else piece for piece, i in sorted(table.items(), key=lambda item: item[1])
+    ]
+    special = {"pad": specials.pad, "unk": unk, "bos": specials.start, "eos": specials.eos}
+    format_options = pieces.options | {"codes": codes, "unknown": unknown}
     document = json.loads(inner.to_str())
-    return Tokenizer(document, "marian", pieces.stages, special, form, table=Table(names, ids, pieces.unk))
+    return Tokenizer(
+        document, "marian", pieces.normaliser, special, format_options, table=IdTable(names, ids, pieces.unk)
+    )
 
 
 def from_folder(folder: str | Path, side: str, language: str) -> Tokenizer:
     """The tokenizer of a side as OPUS-MT's own files describe it; the end is `</s>`, and `<pad>` begins."""
     folder = Path(folder)
     vocabulary = folder / "vocab.json"
-    table = read_table(vocabulary)
-    lacks = [name for name in ("<pad>", "</s>") if name not in table]
-    if lacks:
-        raise RegardError(f"{vocabulary}: it lacks {' and '.join(lacks)}")
-    marks = Marks(table["<pad>"], table["</s>"], table["<pad>"])
-    return from_marian(folder / SPM[side], table, marks, language)
+    table = read_id_table(vocabulary)
+    missing = [name for name in ("<pad>", "</s>") if name not in table]
+    if missing:
+        raise RegardError(f"{vocabulary}: it lacks {' and '.join(missing)}")
+    specials = MarianSpecials(table["<pad>"], table["</s>"], table["<pad>"])
+    return from_marian(folder / SPM[side], table, specials, language)
 
 
-def _bare(name: Any) -> str:
+def _name(name: Any) -> str:
     """The name of a piece without the spaces that keep it from being found in text."""
     text = str(name)
     return text[1:-1] if len(text) > 2 and text[0] == text[-1] == " " else text

@@ -60,7 +60,7 @@ _QUOTE_POINT = re.compile(r'"([,.]+)')
 _POINT_QUOTE = re.compile(r'(\.{1,99})"(\s*[^<])')
 
 
-def normalise(text: str, language: str = "en") -> str:
+def normalise_punctuation(text: str, language: str = "en") -> str:
     """Typographic quotes, dashes and spaces as plain ones; points at quotes by the language's habit."""
     if "\r" in text:
         text = text.replace("\r", "")

@@ -11,12 +11,12 @@ from tokenizers import Tokenizer as Inner
 from regard.errors import RegardError
 from regard.io.files import read_text
 from regard.text import spm
-from regard.text.forms import hidden
-from regard.text.stages import Stages
+from regard.text.normaliser import TextNormaliser
+from regard.text.piece_formats import special_piece
 from regard.text.tokenizer import Tokenizer
 
-_AS_IT_IS = Stages(fold=False)
-BERT_MARKS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+_AS_IT_IS = TextNormaliser(fold=False)
+BERT_SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 def from_gpt2(vocab_json: str | Path, merges_txt: str | Path) -> Tokenizer:
@@ -40,20 +40,20 @@ def from_gpt2(vocab_json: str | Path, merges_txt: str | Path) -> Tokenizer:
 
 def from_bert(vocab_txt: str | Path, lower: bool = True) -> Tokenizer:
     """BERT's WordPiece. [CLS] is `bos` and `cls`, [SEP] is `eos` and `sep`; `mask` is there too."""
-    return bert_pieces(bert_lines(vocab_txt), lower, str(vocab_txt))
+    return bert_tokenizer(read_bert_vocabulary(vocab_txt), lower, str(vocab_txt))
 
 
-def bert_lines(vocab_txt: str | Path) -> list[str]:
+def read_bert_vocabulary(vocab_txt: str | Path) -> list[str]:
     """The pieces in the order of their ids: a line each, whose last may have no end."""
     lines = read_text(vocab_txt).split("\n")
     return [line.rstrip("\r") for line in (lines[:-1] if lines[-1] == "" else lines)]
 
 
-def bert_pieces(pieces: Sequence[str], lower: bool, origin: str, sample: dict[str, int] | None = None) -> Tokenizer:
-    """BERT's way to cut text, with these pieces in the order of their ids."""
+def bert_tokenizer(pieces: Sequence[str], lower: bool, origin: str, sample: dict[str, int] | None = None) -> Tokenizer:
+    """BERT's tokenizer with these pieces, in the order of their ids."""
     vocabulary = {piece: i for i, piece in enumerate(pieces)}
     try:
-        pad, unk, cls, sep, mask = (vocabulary[name] for name in BERT_MARKS)
+        pad, unk, cls, sep, mask = (vocabulary[name] for name in BERT_SPECIALS)
     except KeyError as error:
         raise RegardError(f"{origin}: not a BERT vocab.txt; it lacks {error.args[0]}") from None
     inner = Inner(models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=100))
@@ -63,16 +63,16 @@ def bert_pieces(pieces: Sequence[str], lower: bool, origin: str, sample: dict[st
     return Tokenizer(json.loads(inner.to_str()), "bert", _AS_IT_IS, special, sample=sample)
 
 
-def from_sentencepiece(path: str | Path, stages: Stages = _AS_IT_IS) -> Tokenizer:
+def from_sentencepiece(path: str | Path, normaliser: TextNormaliser = _AS_IT_IS) -> Tokenizer:
     """A `.model`, Unigram or BPE: ids are SentencePiece's. A missing <pad>, <s> or </s> is added last."""
-    model = spm.read_model(str(path))
+    model = spm.read_sentencepiece(str(path))
     never = (spm.UNKNOWN, spm.CONTROL, spm.UNUSED, spm.BYTE)  # such a piece is not found in text
-    names = [hidden(text) if kind in never else text for text, _, kind in model.pieces]
+    names = [special_piece(text) if kind in never else text for text, _, kind in model.pieces]
     special = {"pad": model.pad, "unk": model.unk, "bos": model.bos, "eos": model.eos}
     for name, text in (("pad", "<pad>"), ("bos", "<s>"), ("eos", "</s>")):
         if special[name] < 0:
             special[name] = len(names)
-            names.append(hidden(text))
+            names.append(special_piece(text))
     scores = [score for _, score, _ in model.pieces] + [0.0] * (len(names) - len(model.pieces))
     if model.model_type == spm.UNIGRAM:
         inner = Inner(models.Unigram(list(zip(names, scores, strict=True)), unk_id=model.unk, byte_fallback=False))
@@ -80,7 +80,7 @@ def from_sentencepiece(path: str | Path, stages: Stages = _AS_IT_IS) -> Tokenize
         inner = Inner(_bpe(model, names, scores))
     user_defined = [text for text, _, kind in model.pieces if kind == spm.USER_DEFINED]
     inner.add_tokens([AddedToken(text, normalized=False) for text in user_defined])
-    form = {
+    format_options = {
         "charsmap": base64.b64encode(model.charsmap).decode("ascii"),
         "dummy_prefix": model.dummy_prefix,
         "remove_extra_spaces": model.remove_extra_spaces,
@@ -88,11 +88,13 @@ def from_sentencepiece(path: str | Path, stages: Stages = _AS_IT_IS) -> Tokenize
         "suffix": model.suffix,
         "user_defined": user_defined,
     }
-    byte_ids = [names.index(hidden(f"<0x{b:02X}>")) for b in range(256)] if model.byte_fallback else None
-    return Tokenizer(json.loads(inner.to_str()), "sentencepiece", stages, special, form, byte_ids=byte_ids)
+    byte_ids = [names.index(special_piece(f"<0x{b:02X}>")) for b in range(256)] if model.byte_fallback else None
+    return Tokenizer(
+        json.loads(inner.to_str()), "sentencepiece", normaliser, special, format_options, byte_ids=byte_ids
+    )
 
 
-def _bpe(model: spm.Model, names: list[str], scores: list[float]) -> models.BPE:
+def _bpe(model: spm.SentencePieceModel, names: list[str], scores: list[float]) -> models.BPE:
     """SentencePiece joins the neighbours whose union scores highest: each cut of a piece is a merge."""
     ids = {name: i for i, name in enumerate(names)}
     normal = [i for i, (_, _, kind) in enumerate(model.pieces) if kind == spm.NORMAL]

@@ -144,9 +144,9 @@ class Sampler:
         lattice: list[list[tuple[float, int, int]]] = [[]]
         for end in range(1, len(word) + 1):
             ways = [
-                (total[start] + found[1], start, found[0])
+                (total[start] + scored[1], start, scored[0])
                 for start in range(max(end - self.longest, 0), end)
-                if total[start] > -math.inf and (found := self.scores.get(word[start:end]))
+                if total[start] > -math.inf and (scored := self.scores.get(word[start:end]))
             ]
             cumulated: list[tuple[float, int, int]] = []
             if ways:
@@ -182,7 +182,7 @@ class _Merges:
         ids = vocabulary.__getitem__
         rows = [(ids(a) * self.size + ids(b), rank, ids(a + b)) for rank, (a, b) in enumerate(merges)]
         table = np.array(sorted(rows), dtype=np.int64).reshape(-1, 3)
-        self.keys, self.ranks, self.made = table[:, 0].copy(), table[:, 1].copy(), table[:, 2].copy()
+        self.keys, self.ranks, self.merged = table[:, 0].copy(), table[:, 1].copy(), table[:, 2].copy()
 
     def symbols(self, words: Sequence[str], unknown: int) -> list[list[int]]:
         return [[self.vocabulary.get(c, unknown) for c in word] for word in words]
@@ -205,11 +205,11 @@ class _Merges:
             going = rank[np.arange(len(live)), best] != NEVER
             done[live[~going], : state.shape[1]] = state[~going]
             state, live, best, at = state[going], live[going], best[going], at[going]
-            made = self.made[at[np.arange(len(live)), best]]
+            merged = self.merged[at[np.arange(len(live)), best]]
             # The merged piece takes the left place; every place right of it takes its right neighbour.
             place = np.arange(state.shape[1] - 1)
             state = np.where(place <= best[:, None], state[:, :-1], state[:, 1:])
-            state[np.arange(len(live)), best] = made
+            state[np.arange(len(live)), best] = merged
             step += np.uint64(1)
         done[live, : state.shape[1]] = state
         return done

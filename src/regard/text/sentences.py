@@ -1,4 +1,4 @@
-"""Sentences of a line of text, found by rules. Knows no vocabulary, no documents and no files.
+"""The sentence splitter: sentences of a line of text, by rules. Knows no vocabulary, no documents and no files.
 
 `rules-1` serves Latin script and Chinese, text as people write it and text whose tokens stand apart, as in WikiText. A
 mark of the end (. ! ? …) ends a sentence where white space follows and the next word does not begin in lower case; a
@@ -26,18 +26,18 @@ BEFORE_NUMBERS = frozenset(
 )
 
 
-def by_rules(line: str) -> list[str]:
+def split_sentences(line: str) -> list[str]:
     """The sentences of a line, none of them empty."""
-    found, begin = [], 0
+    sentences, begin = [], 0
     for mark in _END.finditer(line):
         if mark.start() < begin:
             continue
         end = _closed(line, mark.end(), mark[0])
         if _ends(line, begin, mark, end):
-            found.append(line[begin:end].strip())
+            sentences.append(line[begin:end].strip())
             begin = end
-    found.append(line[begin:].strip())
-    return [sentence for sentence in found if sentence]
+    sentences.append(line[begin:].strip())
+    return [sentence for sentence in sentences if sentence]
 
 
 def whole_line(line: str) -> list[str]:
@@ -45,7 +45,7 @@ def whole_line(line: str) -> list[str]:
     return [line.strip()] if line.strip() else []
 
 
-SPLITTERS: dict[str, Callable[[str], list[str]]] = {"rules-1": by_rules, "lines": whole_line}
+SPLITTERS: dict[str, Callable[[str], list[str]]] = {"rules-1": split_sentences, "lines": whole_line}
 
 
 def _closed(line: str, place: int, mark: str) -> int:

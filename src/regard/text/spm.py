@@ -15,7 +15,7 @@ import numpy as np
 
 from regard.errors import RegardError
 from regard.io.files import os_errors_for
-from regard.text.forms import Form, hidden
+from regard.text.piece_formats import PieceFormat, special_piece
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 UNIGRAM, BPE = 1, 2
@@ -24,7 +24,7 @@ _BYTE_PIECE = re.compile(r" <0x([0-9A-F]{2})> ")
 
 
 @dataclass
-class Model:
+class SentencePieceModel:
     """The fields of a `.model` that encoding depends on."""
 
     pieces: list[tuple[str, float, int]] = field(default_factory=list)  # text, score, type
@@ -41,10 +41,11 @@ class Model:
     escape: bool = True
 
 
-def read_model(path: str) -> Model:
+def read_sentencepiece(path: str) -> SentencePieceModel:
+    """A `.model` file, parsed."""
     with os_errors_for(path), open(path, "rb") as file:
         data = file.read()
-    model = Model()
+    model = SentencePieceModel()
     try:
         for number, value in _fields(data):
             if number == 1:
@@ -63,7 +64,7 @@ def read_model(path: str) -> Model:
     return model
 
 
-def _set(model: Model, data: bytes, names: dict[int, str]) -> None:
+def _set(model: SentencePieceModel, data: bytes, names: dict[int, str]) -> None:
     for number, value in _fields(data):
         if number in names:
             kind = type(getattr(model, names[number]))
@@ -158,10 +159,10 @@ class Replacer:
             return text
         parts: list[str] = []
         at = 0
-        while found := self.heads.search(text, at):
-            start, end = found.span()
+        while match := self.heads.search(text, at):
+            start, end = match.span()
             parts.append(text[at:start])
-            piece = found.group()
+            piece = match.group()
             if piece not in self.user_defined:
                 for end in range(min(start + self.longest, len(text)), start, -1):
                     if (piece := self.charsmap.get(text[start:end], "")) or text[start:end] in self.charsmap:
@@ -176,7 +177,7 @@ class Replacer:
 replacer = lru_cache(maxsize=4)(Replacer)  # source and target have the same map as a rule
 
 
-class Metaspace(Form):
+class SentencePieceFormat(PieceFormat):
     """SentencePiece's text form: characters replaced by the map, spaces trimmed, `▁` for a space."""
 
     def __init__(
@@ -211,8 +212,8 @@ class Metaspace(Form):
         parts: list[str] = []
         raw = bytearray()
         for piece in [*pieces, ""]:
-            if found := _BYTE_PIECE.fullmatch(piece):
-                raw.append(int(found[1], 16))
+            if match := _BYTE_PIECE.fullmatch(piece):
+                raw.append(int(match[1], 16))
                 continue
             if raw:
                 parts.append(raw.decode("utf-8", errors="replace"))
@@ -228,20 +229,20 @@ class Metaspace(Form):
     def show(self, piece: str) -> str:
         return piece.strip(" ")
 
-    def opens(self, piece: str, previous: str) -> bool:
+    def starts_word(self, piece: str, previous: str) -> bool:
         return previous.endswith(self.mark) if self.suffix else piece.startswith(self.mark)
 
 
-class Coded(Metaspace):
-    """Metaspace after the code of a language, `>>fra<<`, where a text begins with one."""
+class MarianFormat(SentencePieceFormat):
+    """SentencePiece text after the code of a language, `>>fra<<`, where a text begins with one."""
 
     def __init__(self, codes: list[str], unknown: str, **options: Any) -> None:
         super().__init__(**options)
         self.codes, self.unknown = frozenset(codes), unknown
 
     def prepare(self, text: str) -> str:
-        found = CODE.match(text)
-        if found is None:
+        match = CODE.match(text)
+        if match is None:
             return super().prepare(text)
-        code = found.group()
-        return (hidden(code) if code in self.codes else self.unknown) + super().prepare(text[found.end() :])
+        code = match.group()
+        return (special_piece(code) if code in self.codes else self.unknown) + super().prepare(text[match.end() :])

@@ -1,14 +1,15 @@
 """One class for every kind of vocabulary: text to ids and back, padding, and one JSON file on disk.
 
-Pieces are looked up by `tokenizers`; what comes before (stages) and after (forms) is Python. A Tokenizer
-knows no corpus, no model and no task, and adds no special tokens unless asked.
+Pieces are looked up by `tokenizers`; what comes before (normaliser) and after (piece formats) is Python. A Tokenizer
+knows no corpus, no model and no task, and adds no special tokens by default.
 """
 
 import copy
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,51 +19,79 @@ from tokenizers import Tokenizer as Inner
 from regard.errors import RegardError, utf8_errors
 from regard.io.atomic import atomic_write
 from regard.io.files import os_errors_for
-from regard.text import forms, moses, spm
-from regard.text.stages import Stages, join_words
-from regard.text.table import Table
+from regard.reporting import Json
+from regard.text import moses, piece_formats, spm
+from regard.text.normaliser import TextNormaliser, join_words
 
 if TYPE_CHECKING:
     from regard.text.sampling import Sampler
 
 VERSION = 1
-FORMS: dict[str, Any] = {
-    "word": forms.Words,
-    "char": forms.Form,
-    "bpe": forms.EndMarked,
-    "byte_bpe": forms.Bytes,
-    "wordpiece": forms.Continued,
-    "unigram": forms.StartMarked,
-    "sentencepiece": spm.Metaspace,
-    "marian": spm.Coded,
-    "gpt2": forms.Bytes,
-    "bert": forms.Bert,
+PIECE_FORMATS: dict[str, Callable[..., piece_formats.PieceFormat]] = {
+    "word": piece_formats.WordFormat,
+    "char": piece_formats.PieceFormat,
+    "bpe": piece_formats.EndOfWordFormat,
+    "byte_bpe": piece_formats.ByteFormat,
+    "wordpiece": piece_formats.ContinuationFormat,
+    "unigram": piece_formats.StartOfWordFormat,
+    "sentencepiece": spm.SentencePieceFormat,
+    "marian": spm.MarianFormat,
+    "gpt2": piece_formats.ByteFormat,
+    "bert": piece_formats.BertFormat,
 }
 
 
+@dataclass(frozen=True)
+class IdTable:
+    """Ids that are not the inner tokenizer's own: a table numbers the pieces, those of other tokenizers among them."""
+
+    pieces: list[str]  # of every id of the table
+    ids: list[int]  # the id in the table of every inner id
+    unk: int  # the inner id of what the tokenizer does not know; the table may know it
+
+    @cached_property
+    def _known(self) -> dict[str, int]:
+        return {piece: i for i, piece in enumerate(self.pieces)}
+
+    def renumber(self, inner: Inner, rows: Sequence[Sequence[int]], texts: Sequence[str]) -> list[list[int]]:
+        """Rows of inner ids, which are those of the texts, as ids of the table."""
+        return [
+            self._look_up(inner, text) if self.unk in row else [self.ids[i] for i in row]
+            for row, text in zip(rows, texts, strict=True)
+        ]
+
+    def _look_up(self, inner: Inner, text: str) -> list[int]:
+        """What is unknown may be a piece of the other language, which is found by its text."""
+        encoding = inner.encode(text, add_special_tokens=False)
+        return [
+            self._known.get(text[start:end], self.ids[i]) if i == self.unk else self.ids[i]
+            for i, (start, end) in zip(encoding.ids, encoding.offsets, strict=True)
+        ]
+
+
 class Tokenizer:
-    """A trained or loaded vocabulary. Make one with `regard.text.train` or `Tokenizer.load`."""
+    """A trained or loaded vocabulary. Make one with `regard.text.train_tokenizer` or `Tokenizer.load`."""
 
     def __init__(
         self,
-        document: dict[str, Any],
+        document: Json,
         kind: str,
-        stages: Stages,
+        normaliser: TextNormaliser,
         special: dict[str, int],
-        form: dict[str, Any] | None = None,
+        format_options: Json | None = None,
         sampling: dict[str, float] | None = None,
         sample: dict[str, int] | None = None,
         byte_ids: list[int] | None = None,
-        table: Table | None = None,
+        table: IdTable | None = None,
     ) -> None:
         # `document` is the JSON of `tokenizers`, whose parser does not read back every float that it writes.
         # Both a trained and a loaded tokenizer are built from the document, so they agree to the last bit.
         self.document, self.inner = document, Inner.from_str(json.dumps(document))
-        self.kind, self.stages, self.special = kind, stages, special
+        self.kind, self.normaliser, self.special = kind, normaliser, special
         self.sampling, self.sample = sampling or {}, sample or {}
         self.pad, self.unk, self.bos, self.eos = (special[name] for name in ("pad", "unk", "bos", "eos"))
-        self.form: forms.Form = FORMS[kind](**(form or {}))
-        self.options = form or {}
+        self.piece_format: piece_formats.PieceFormat = PIECE_FORMATS[kind](**(format_options or {}))
+        self.options = format_options or {}
         self.byte_ids = byte_ids or []  # where each byte of an unknown character goes, if anywhere
         self.table = table
         own = [self.inner.id_to_token(i) or "" for i in range(self.inner.get_vocab_size())]
@@ -75,7 +104,7 @@ class Tokenizer:
         return len(self.pieces)
 
     @property
-    def model(self) -> dict[str, Any]:
+    def model(self) -> Json:
         """The pieces with their merges or scores, as `tokenizers` writes them."""
         return self.document["model"]
 
@@ -85,23 +114,23 @@ class Tokenizer:
 
     @property
     def language(self) -> str:
-        return self.stages.language
+        return self.normaliser.language
 
     def in_language(self, language: str) -> "Tokenizer":
         """The same vocabulary with another language's Moses rules: when shared, each side has its view."""
         other = copy.copy(self)
-        other.stages = replace(self.stages, language=language)
+        other.normaliser = replace(self.normaliser, language=language)
         return other
 
     # --- text and ids
 
     def normalise(self, text: str) -> str:
         """The text form the vocabulary works on; what `decode` gives back."""
-        return self.stages.apply(text)
+        return self.normaliser.apply(text)
 
     def prepare(self, text: str) -> str:
-        """What the inner model is given for a text."""
-        return self.form.prepare(self.stages.apply(text))
+        """The input of the inner tokenizer for a text."""
+        return self.piece_format.prepare(self.normaliser.apply(text))
 
     def encode(self, text: str) -> list[int]:
         return self.encode_batch([text])[0]
@@ -131,24 +160,24 @@ class Tokenizer:
         return self.decode_batch([ids])[0]
 
     def decode_batch(self, rows: Sequence[Sequence[int]]) -> list[str]:
-        join, visible, silent = self.form.join, self._visible, self._silent
+        join, visible, silent = self.piece_format.join, self._visible, self._silent
         return [join([visible[i] for i in row if i not in silent]) for row in rows]
 
     def detokenise(self, text: str, language: str | None = None) -> str:
         """Decoded text as people write it: undoes the Moses form, if that is the form."""
-        if not self.stages.moses:
+        if not self.normaliser.moses:
             return text
         return join_words(moses.detokenise(text, language or self.language).split(" "))
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """The pieces as people like to see them."""
         special = set(self.special.values())
-        return [self.pieces[i].strip(" ") if i in special else self.form.show(self.pieces[i]) for i in ids]
+        return [self.pieces[i].strip(" ") if i in special else self.piece_format.show(self.pieces[i]) for i in ids]
 
     def shown(self, ids: Sequence[int]) -> list[str]:
         """The pieces as people read them: bytes as the text they are, a piece that a word goes on after as `pie@@`."""
         special = set(self.special.values())
-        return [self.pieces[i].strip(" ") if i in special else self.form.readable(self.pieces[i]) for i in ids]
+        return [self.pieces[i].strip(" ") if i in special else self.piece_format.readable(self.pieces[i]) for i in ids]
 
     def words(self, ids: Sequence[int]) -> list[int]:
         """For every piece the number of its word, from 0; -1 for special tokens."""
@@ -159,7 +188,7 @@ class Tokenizer:
                 numbers.append(-1)
                 continue
             piece = self._visible[i]
-            word += word < 0 or self.form.opens(piece, previous)
+            word += word < 0 or self.piece_format.starts_word(piece, previous)
             numbers.append(word)
             previous = piece
         return numbers
@@ -169,11 +198,13 @@ class Tokenizer:
 
         That is a space where a word begins or ends with the piece. Of an unknown piece nothing is known but a letter.
         """
-        join, within = self.form.join, self.form.within
-        alone = len(join([within]))
+        join, inner_piece = self.piece_format.join, self.piece_format.inner_piece
+        alone = len(join([inner_piece]))
         pieces = ["x" if i == self.unk else piece for i, piece in enumerate(self.pieces)]
         return [
-            ("", "") if i in self._silent else (join([within, piece])[alone:][:1], join([piece, within])[:-1][-1:])
+            ("", "")
+            if i in self._silent
+            else (join([inner_piece, piece])[alone:][:1], join([piece, inner_piece])[:-1][-1:])
             for i, piece in enumerate(pieces)
         ]
 
@@ -207,7 +238,7 @@ class Tokenizer:
         header = {
             "version": VERSION,
             "kind": self.kind,
-            "stages": asdict(self.stages),
+            "stages": asdict(self.normaliser),
             "special": self.special,
             "form": self.options,
             "sampling": self.sampling,
@@ -249,22 +280,22 @@ class Tokenizer:
         try:
             if header["sum"] != _sum(document["tokenizer"]):
                 raise ValueError("the vocabulary does not match its checksum")
-            made = cls(
+            tokenizer = cls(
                 document["tokenizer"],
                 header["kind"],
-                Stages(**header["stages"]),
+                TextNormaliser(**header["stages"]),
                 header["special"],
                 header["form"],
                 header["sampling"],
                 header["sample"],
                 header["byte_ids"],
-                Table(**header["table"]) if "table" in header else None,
+                IdTable(**header["table"]) if "table" in header else None,
             )
-            if not all(0 <= i < made.size for i in (*made.special.values(), *made.byte_ids)):
+            if not all(0 <= i < tokenizer.size for i in (*tokenizer.special.values(), *tokenizer.byte_ids)):
                 raise ValueError("a special token lies outside the vocabulary")
         except Exception as error:  # `tokenizers` raises plain Exception
             raise RegardError(f"{name}: a damaged tokenizer file ({type(error).__name__}: {error})") from None
-        return made
+        return tokenizer
 
 
 def _sum(document: Any) -> str:

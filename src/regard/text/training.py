@@ -19,16 +19,16 @@ from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 from regard.errors import RegardError
 from regard.text import config as kinds
-from regard.text.forms import SPECIALS, hidden
-from regard.text.stages import Stages
-from regard.text.tokenizer import FORMS, Tokenizer
+from regard.text.normaliser import TextNormaliser
+from regard.text.piece_formats import SPECIALS, special_piece
+from regard.text.tokenizer import PIECE_FORMATS, Tokenizer
 
-UNK = hidden("<unk>")
+UNK = special_piece("<unk>")
 LONGEST_WORD = 256  # longer ones are cut while training: a merge looks at the whole word
 _TOO_LONG = re.compile(rf"(\S{{{LONGEST_WORD}}})(?=\S)")
 
 
-def train(
+def train_tokenizer(
     config: kinds.TextConfig,
     lines: Iterable[str] | Mapping[str, Iterable[str]],
     language: str = "en",
@@ -42,8 +42,8 @@ def train(
     if isinstance(config, kinds.SentencePiece):
         from regard.text.pretrained import from_sentencepiece
 
-        stages = Stages(config.normalise, config.moses, config.lower, fold=config.moses, language=language)
-        return from_sentencepiece((side == "target" and config.target_path) or config.path, stages)
+        normaliser = TextNormaliser(config.normalise, config.moses, config.lower, fold=config.moses, language=language)
+        return from_sentencepiece((side == "target" and config.target_path) or config.path, normaliser)
     if isinstance(config, kinds.Marian):
         from regard.text.marian import from_folder
 
@@ -51,32 +51,33 @@ def train(
     if isinstance(config, kinds.BertPieces):
         return _bert(config, chain.from_iterable(lines.values()) if isinstance(lines, Mapping) else lines)
     fold = config.moses or not isinstance(config, kinds.Char | kinds.ByteBpe)
-    stages = Stages(config.normalise, config.moses, config.lower, fold, language)
+    normaliser = TextNormaliser(config.normalise, config.moses, config.lower, fold, language)
     cut: str = config.segmenter if isinstance(config, kinds.Word) else "none"
-    form_options = {cut: True} if cut != "none" else {}
-    form = FORMS[config.kind](**form_options)
+    format_options = {cut: True} if cut != "none" else {}
+    piece_format = PIECE_FORMATS[config.kind](**format_options)
     groups = lines if isinstance(lines, Mapping) else {language: lines}
 
     texts, record = [], Counter[str]()
     for name, group in groups.items():
         most_lines, most_bytes = config.sample_lines // len(groups), config.sample_bytes // len(groups)
-        kept, counts = sample(group, max(most_lines, 1), max(most_bytes, 1))
-        view = replace(stages, language=name)
-        texts += [text for line in kept if (text := form.prepare(view.apply(line)))]
+        kept, counts = sample_lines(group, max(most_lines, 1), max(most_bytes, 1))
+        view = replace(normaliser, language=name)
+        texts += [text for line in kept if (text := piece_format.prepare(view.apply(line)))]
         record.update(counts)
     if not texts:
         raise RegardError("there is no text to train a vocabulary on: every line is empty")
 
     names = [*SPECIALS, *specials]
-    inner = _TRAINERS[type(config)](config, texts, [hidden(name) for name in names])
+    inner = _TRAINERS[type(config)](config, texts, [special_piece(name) for name in names])
     special = {"pad": 0, "unk": 1, "bos": 2, "eos": 3}
     special |= {name.strip("<>[]|"): i for i, name in enumerate(names) if name in specials}
-    sampling = {k: v for k in ("dropout", "alpha") if (v := getattr(config, k, 0.0))}
     document = json.loads(inner.to_str())
-    return Tokenizer(document, config.kind, stages, special, form_options, sampling, dict(record))
+    return Tokenizer(document, config.kind, normaliser, special, format_options, config.sampling, dict(record))
 
 
-def sample(lines: Iterable[str], most_lines: int, most_bytes: int, seed: int = 0) -> tuple[list[str], dict[str, int]]:
+def sample_lines(
+    lines: Iterable[str], most_lines: int, most_bytes: int, seed: int = 0
+) -> tuple[list[str], dict[str, int]]:
     """A uniform sample of a stream within both limits, in the stream's order, and what was seen and used.
 
     Every line draws a number; the lines with the smallest numbers stay. Memory is bounded by what stays.
@@ -143,7 +144,7 @@ def _byte_bpe(config: kinds.ByteBpe, texts: list[str], specials: list[str]) -> I
 
 
 class _Continuations(dict[int, int]):
-    """Characters inside a word → private-use stand-ins, numbered as they are met."""
+    """Characters inside a word → private-use characters, numbered in the order of their first use."""
 
     def __missing__(self, character: int) -> int:
         self[character] = 0xF0000 + len(self)
@@ -164,26 +165,26 @@ def _wordpiece(config: kinds.WordPiece, texts: list[str], specials: list[str]) -
         ("##" if piece[0] >= "\U000f0000" else "") + piece.translate(back)
         for piece in sorted(vocabulary, key=vocabulary.__getitem__)
     ]
-    made = Inner(models.WordPiece(_numbered(pieces), unk_token=UNK, max_input_chars_per_word=100))
-    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return made
+    wordpiece = Inner(models.WordPiece(_numbered(pieces), unk_token=UNK, max_input_chars_per_word=100))
+    wordpiece.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return wordpiece
 
 
 def _bert(config: kinds.BertPieces, lines: Iterable[str]) -> Tokenizer:
     """A vocab.txt that is there, or one of the lines as BERT will cut them."""
-    from regard.text.pretrained import BERT_MARKS, bert_pieces, from_bert
+    from regard.text.pretrained import BERT_SPECIALS, bert_tokenizer, from_bert
 
     if config.path:
         return from_bert(config.vocabulary, config.lower)
     clean, cut = normalizers.BertNormalizer(lowercase=config.lower), pre_tokenizers.BertPreTokenizer()
-    kept, counts = sample(lines, config.sample_lines, config.sample_bytes)
+    kept, counts = sample_lines(lines, config.sample_lines, config.sample_bytes)
     words = (" ".join(word for word, _ in cut.pre_tokenize_str(clean.normalize_str(line))) for line in kept)
     texts = [text for text in words if text]
     if not texts:
         raise RegardError("there is no text to train a vocabulary on: every line is empty")
-    asked = kinds.WordPiece(size=config.size, min_frequency=config.min_frequency)
-    found = _wordpiece(asked, texts, list(BERT_MARKS)).get_vocab()
-    return bert_pieces(sorted(found, key=found.__getitem__), config.lower, "the vocabulary", counts)
+    wordpiece = kinds.WordPiece(size=config.size, min_frequency=config.min_frequency)
+    vocabulary = _wordpiece(wordpiece, texts, list(BERT_SPECIALS)).get_vocab()
+    return bert_tokenizer(sorted(vocabulary, key=vocabulary.__getitem__), config.lower, "the vocabulary", counts)
 
 
 def _unigram(config: kinds.Unigram, texts: list[str], specials: list[str]) -> Inner:
@@ -223,8 +224,8 @@ def _train(
     inner: Inner, texts: Iterable[str], trainer: Any, size: int, specials: list[str], least: int = 0, **options: Any
 ) -> Inner:
     """A vocabulary of exactly this size, or a refusal that names the size that the text allows."""
-    asked = trainer(vocab_size=size, special_tokens=specials, show_progress=False, **options)
-    inner.train_from_iterator(_short(texts), asked)
+    settings = trainer(vocab_size=size, special_tokens=specials, show_progress=False, **options)
+    inner.train_from_iterator(_short(texts), settings)
     document = json.loads(inner.to_str())
     document["added_tokens"] = []  # else the names of special tokens would be found in text
     trained = Inner.from_str(json.dumps(document))

@@ -194,7 +194,7 @@ class Trainer:
 
     def _forward_backward(self, batch: Any, scale: float) -> Tensor:
         """The loss of a micro-batch; its gradients are added to the parameters'."""
-        fixed = self.task.fixed(self.model, batch) if self.replay else None
+        fixed = self.task.static_batch(self.model, batch) if self.replay else None
         if self.replay and fixed is not None:
             self.loss_scale.fill_(scale)
             launch.step_seed(self.loss_scale).fill_(int(torch.randint(2**31 - 1, ())))
@@ -246,7 +246,7 @@ class Trainer:
 
     def _log(self, log: TrainingLog, meter: ThroughputMeter, rate: float) -> None:
         self.check_finite()
-        (loss, speed, waited), counted = meter.read(), self.task.counted
+        (loss, speed, waited), counted = meter.read(), self.task.target_unit
         log.log_step(self.state.step, self.settings.steps, loss, rate, f"{speed:,.0f} {counted}/s")
         log.write(
             "train",

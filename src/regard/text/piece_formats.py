@@ -1,27 +1,27 @@
-"""How the pieces of each kind of vocabulary spell text: what the model is given, and pieces as text again.
+"""Piece formats: how the pieces of each kind of vocabulary spell text, and how pieces become text again.
 
 A literal space never reaches a model as part of a word, so a space inside a piece is an unmistakable mark:
 `low ` is the end of a word in BPE, ` low` the beginning of one in Unigram, and the special tokens are named
-` <pad> `, with one at both ends. No text that a user writes can spell them. A form knows no ids.
+` <pad> `, with one at both ends. No text that a user writes can spell them. A format knows no ids.
 """
 
 from collections.abc import Callable, Sequence
 from functools import cache
 
-from regard.text.stages import join_words, segment, space_cjk
+from regard.text.normaliser import join_words, segment_chinese, space_cjk
 
 SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")  # ids 0, 1, 2, 3
 
 
-def hidden(name: str) -> str:
+def special_piece(name: str) -> str:
     """The name of a special token inside a vocabulary."""
     return f" {name} "
 
 
-class Form:
-    """The characters themselves (kind `char`); also what the others change."""
+class PieceFormat:
+    """The characters themselves (kind `char`); the base class of the others."""
 
-    within = "x"  # a piece inside a word
+    inner_piece = "x"  # a piece inside a word
 
     def prepare(self, text: str) -> str:
         return text
@@ -36,14 +36,16 @@ class Form:
         """The same for a reader who knows nothing of how pieces are marked."""
         return self.show(piece)
 
-    def opens(self, piece: str, previous: str) -> bool:
+    def starts_word(self, piece: str, previous: str) -> bool:
         """Does a new word begin with this piece? `previous` is the piece before it."""
         return previous.endswith(" ") and piece != " "
 
 
-class Words(Form):
+class WordFormat(PieceFormat):
+    """Whole words with spaces between them."""
+
     def __init__(self, jieba: bool = False, spaces: bool = False) -> None:
-        self._cut: Callable[[str], str] = segment if jieba else str if spaces else space_cjk
+        self._cut: Callable[[str], str] = segment_chinese if jieba else str if spaces else space_cjk
         self._join: Callable[[Sequence[str]], str] = " ".join if spaces else join_words
 
     def prepare(self, text: str) -> str:
@@ -52,12 +54,12 @@ class Words(Form):
     def join(self, pieces: Sequence[str]) -> str:
         return self._join(pieces)
 
-    def opens(self, piece: str, previous: str) -> bool:
+    def starts_word(self, piece: str, previous: str) -> bool:
         return True
 
 
-class EndMarked(Form):
-    """BPE: every word ends with a space, which people see as `</w>`."""
+class EndOfWordFormat(PieceFormat):
+    """BPE: every word ends with a space, shown as `</w>`."""
 
     def prepare(self, text: str) -> str:
         return text + " " if text else ""
@@ -71,12 +73,12 @@ class EndMarked(Form):
     def readable(self, piece: str) -> str:
         return (piece[:-1] or "▁") if piece.endswith(" ") else f"{piece}@@"
 
-    def opens(self, piece: str, previous: str) -> bool:
+    def starts_word(self, piece: str, previous: str) -> bool:
         return previous.endswith(" ")
 
 
-class StartMarked(Form):
-    """Unigram: every word begins with a space, which people see as `▁`."""
+class StartOfWordFormat(PieceFormat):
+    """Unigram: every word begins with a space, shown as `▁`."""
 
     def prepare(self, text: str) -> str:
         return " " + text if text else ""
@@ -84,14 +86,14 @@ class StartMarked(Form):
     def join(self, pieces: Sequence[str]) -> str:
         return "".join(pieces).strip(" ")
 
-    def opens(self, piece: str, previous: str) -> bool:
+    def starts_word(self, piece: str, previous: str) -> bool:
         return piece.startswith(" ")
 
 
-class Continued(Form):
+class ContinuationFormat(PieceFormat):
     """WordPiece: `##` joins a piece to the one before it."""
 
-    within = "##x"
+    inner_piece = "##x"
 
     def prepare(self, text: str) -> str:
         return space_cjk(text)
@@ -108,11 +110,11 @@ class Continued(Form):
     def show(self, piece: str) -> str:
         return piece
 
-    def opens(self, piece: str, previous: str) -> bool:
+    def starts_word(self, piece: str, previous: str) -> bool:
         return not (len(piece) > 2 and piece.startswith("##"))
 
 
-class Bert(Continued):
+class BertFormat(ContinuationFormat):
     """WordPiece that cleans and cuts text by BERT's own rules, inside `tokenizers`."""
 
     def prepare(self, text: str) -> str:
@@ -121,13 +123,15 @@ class Bert(Continued):
 
 @cache
 def byte_of_symbol() -> dict[str, int]:
-    """GPT-2's stand-ins for the 256 bytes: printable Latin-1 is itself, the rest follow from U+0100."""
+    """GPT-2's symbols for the 256 bytes: printable Latin-1 is itself, the rest follow from U+0100."""
     printable = [b for b in range(256) if 33 <= b <= 126 or 161 <= b <= 172 or b >= 174]
     others = [b for b in range(256) if b not in printable]
     return {chr(b): b for b in printable} | {chr(256 + i): b for i, b in enumerate(others)}
 
 
-class Bytes(Form):
+class ByteFormat(PieceFormat):
+    """UTF-8 bytes as printable symbols (byte-level BPE)."""
+
     def join(self, pieces: Sequence[str]) -> str:
         table = byte_of_symbol()
         raw = bytes(table[c] for piece in pieces for c in piece)  # "<unk>" and the like are ASCII, which is itself
@@ -142,5 +146,5 @@ class Bytes(Form):
             return " ".join(f"{byte_of_symbol()[symbol]:02x}" for symbol in piece)
         return text.replace(" ", "▁").replace("\n", "↵")
 
-    def opens(self, piece: str, previous: str) -> bool:
+    def starts_word(self, piece: str, previous: str) -> bool:
         return piece[:1] in ("Ġ", "Ċ", "ĉ", "č")  # space, newline, tab, carriage return

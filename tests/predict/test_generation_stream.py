@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.predict import detokenizer as module
-from regard.predict.detokenizer import Speech
+from regard.predict import generation as module
+from regard.predict.generation import IncrementalDetokenizer
 
 
 def spell(tokens: Sequence[int]) -> str:
@@ -14,8 +14,8 @@ def spell(tokens: Sequence[int]) -> str:
     return bytes(tokens).decode("utf-8", errors="replace")
 
 
-def say(said: str, stops: Sequence[str] = (), prompt: str = "") -> tuple[list[str], Speech]:
-    speech = Speech(spell, list(prompt.encode()), stops)
+def say(said: str, stops: Sequence[str] = (), prompt: str = "") -> tuple[list[str], IncrementalDetokenizer]:
+    speech = IncrementalDetokenizer(spell, list(prompt.encode()), stops)
     pieces = []
     for byte in said.encode():
         pieces.append(speech.add(byte))
@@ -46,12 +46,12 @@ def test_a_stop_string_in_the_prompt_does_not_count() -> None:
 
 @given(st.text(max_size=60), st.lists(st.text(min_size=1, max_size=3), max_size=3), st.text(max_size=5))
 def test_pieces_are_the_text_up_to_the_first_stop(said: str, stops: list[str], prompt: str) -> None:
-    before = module.MOST, module.KEPT
-    module.MOST, module.KEPT = 8, 4  # long texts forget what they have shown
+    before = module.DECODED, module.KEPT
+    module.DECODED, module.KEPT = 8, 4  # long texts forget what they have shown
     try:
         pieces, speech = say(said.replace("\ufffd", ""), stops, prompt)
     finally:
-        module.MOST, module.KEPT = before
+        module.DECODED, module.KEPT = before
     said = said.replace("\ufffd", "")
     found = [said.find(stop) for stop in stops if stop in said]
     # as bytes come one by one, the stop string that ends first wins

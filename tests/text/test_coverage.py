@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 import regard
 from regard import text
 from regard.cli import main as cli
-from regard.predict.unknown import unknown_ids, unknown_lines
-from regard.text import train
+from regard.text import train_tokenizer
+from regard.text.coverage import unknown_ids, unknown_lines
 
 ENGLISH = ["the cat sat on the mat .", "a dog ran to the old house !", "what a fine day it is , isn't it ?"] * 20
 CHINESE = ["我喜欢喝咖啡。", "他昨天去了北京。", "你好吗？我很好。", "今天天气很好。"] * 20
@@ -25,27 +25,27 @@ KINDS = {  # with sizes for the English and the Chinese above
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_another_script_is_noticed_and_a_few_characters_are_not(kind: str) -> None:
-    tokenizer = train(KINDS[kind][0](size=KINDS[kind][1]), iter(ENGLISH), "en")
+    tokenizer = train_tokenizer(KINDS[kind][0](size=KINDS[kind][1]), iter(ENGLISH), "en")
     lines = [*ORDINARY, *CHINESE[:3], "да, я люблю кофе.", *ENGLISH[:3]]
     found = unknown_lines(lines, tokenizer.encode_batch(lines), tokenizer)
     assert found == [len(ORDINARY) + n for n in range(4)]
 
 
 def test_one_long_word_is_not_most_of_a_line() -> None:
-    tokenizer = train(text.Word(size=30), iter(ENGLISH), "en")
+    tokenizer = train_tokenizer(text.Word(size=30), iter(ENGLISH), "en")
     lines = ["a incomprehensibilities it", "what a newfangled contraption", "some other words"]
     assert unknown_lines(lines, tokenizer.encode_batch(lines), tokenizer) == [2]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_vocabulary_of_that_script_knows_it(kind: str) -> None:
-    tokenizer = train(KINDS[kind][0](size=KINDS[kind][2]), iter(CHINESE), "zh")
+    tokenizer = train_tokenizer(KINDS[kind][0](size=KINDS[kind][2]), iter(CHINESE), "zh")
     lines = [*CHINESE[:4], "我很好。"]
     assert unknown_lines(lines, tokenizer.encode_batch(lines), tokenizer) == []
 
 
 def test_bytes_alone_know_everything() -> None:
-    tokenizer = train(text.ByteBpe(size=260), iter(["a b"]), "en")
+    tokenizer = train_tokenizer(text.ByteBpe(size=260), iter(["a b"]), "en")
     assert all(len(piece) == 1 for n, piece in enumerate(tokenizer.pieces) if n not in tokenizer.special.values())
     assert unknown_ids(tokenizer) == {tokenizer.unk}
 
@@ -71,7 +71,7 @@ def test_a_call_warns_of_them(toy_run: Path) -> None:
 
 
 def test_a_command_warns_once(toy_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("regard.cli.streams.CHUNK", 2)
+    monkeypatch.setattr("regard.cli.streams.BATCH_LINES", 2)
     given = "w1 w2\nw2\nw3\n我喜欢\nw4\n北京\n今天 天气\n"
     found = CliRunner().invoke(cli.app, ["translate", str(toy_run), "--device", "cpu"], input=given.encode())
     assert found.stdout.count("\n") == 7

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from functools import lru_cache
 
-from regard.text import Tokenizer
-from regard.text.forms import Bytes, byte_of_symbol
+from regard.text.piece_formats import ByteFormat, byte_of_symbol
+from regard.text.tokenizer import Tokenizer
 
 FEW = 0.15  # a share of unknown pieces below which a line is not looked at more closely
 WORDS = ("word", "wordpiece", "bert")  # vocabularies in which a whole word is known or not
@@ -15,7 +15,7 @@ def unknown_lines(lines: Sequence[str], rows: Sequence[Sequence[int]], tokenizer
 
     Of words as wholes, more than half must be unknown too: one long word is not enough.
     """
-    found, unknown = [], unknown_ids(tokenizer)
+    indices, unknown = [], unknown_ids(tokenizer)
     few = 0.5 if tokenizer.kind in WORDS else FEW
     for n, row in enumerate(rows):
         if unknown.isdisjoint(row):
@@ -24,8 +24,8 @@ def unknown_lines(lines: Sequence[str], rows: Sequence[Sequence[int]], tokenizer
         if len(known) < (1 - few) * len(row):
             covered = len(tokenizer.decode(known).replace(" ", ""))
             if 2 * covered < len(lines[n]) - lines[n].count(" "):
-                found.append(n)
-    return found
+                indices.append(n)
+    return indices
 
 
 @lru_cache(maxsize=8)
@@ -37,7 +37,7 @@ def unknown_ids(tokenizer: Tokenizer) -> frozenset[int]:
     unknown = set(tokenizer.byte_ids)
     if tokenizer.unk != tokenizer.eos:  # GPT-2 has one mark for all
         unknown.add(tokenizer.unk)
-    if isinstance(tokenizer.form, Bytes):
+    if isinstance(tokenizer.piece_format, ByteFormat):
         special, table = set(tokenizer.special.values()), byte_of_symbol()
         pieces = {i: piece for i, piece in enumerate(tokenizer.pieces) if i not in special}
         if any(len(piece) > 1 for piece in pieces.values()):
@@ -45,8 +45,8 @@ def unknown_ids(tokenizer: Tokenizer) -> frozenset[int]:
     return frozenset(unknown)
 
 
-def sentence(numbers: Sequence[int]) -> str:
-    """What is said of such lines, by their numbers."""
+def unknown_lines_warning(numbers: Sequence[int]) -> str:
+    """A sentence about such lines, by their numbers."""
     return (
         f"{len(numbers)} line(s) are mostly unknown to the model's vocabulary, first line {numbers[0]}; "
         "is it the right model? Their translations mean little"

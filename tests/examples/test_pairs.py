@@ -16,9 +16,9 @@ from regard import text
 from regard.cli.main import app
 from regard.data.annotations import tree_positions
 from regard.errors import RegardError
-from regard.examples.trees import check, trees
+from regard.examples.pairs import check_trees, piece_trees
 from regard.predict.translation import Translator
-from regard.tasks.translation import evaluate
+from regard.tasks.translation import evaluate_translation
 from regard.text.config import Bpe
 from tests.training import toy
 
@@ -81,9 +81,9 @@ LINES = ["w3 w1 w4 w1 w5", "", "w2", "w2 w7 w1"]
 
 
 def test_pieces_take_the_place_of_their_word() -> None:
-    tokenizer = text.train(Bpe(size=16), ["low lower lowest new newer newest"] * 9, "en")
+    tokenizer = text.train_tokenizer(Bpe(size=16), ["low lower lowest new newer newest"] * 9, "en")
     rows = [tokenizer.encode(line) for line in ("lowest new", "newest")]
-    made = trees([[2, 0], [0]], rows, tokenizer)
+    made = piece_trees([[2, 0], [0]], rows, tokenizer)
     for row, heads in enumerate(([2, 0], [0])):
         words = tokenizer.words(rows[row])
         assert len(words) > len(heads)  # or the test says nothing
@@ -119,29 +119,29 @@ def test_batches_of_training_have_the_trees_of_their_rows(run: Path) -> None:
 def test_it_is_measured_with_its_trees(run: Path, translator: Translator) -> None:
     """Validation while training, and `evaluate` of both splits, an empty line included."""
     results = json.loads((run / "results.json").read_text(encoding="utf-8"))
-    measured = evaluate(regard.load(run, device="cpu"), translator.recipe.data.test)
+    measured = evaluate_translation(regard.load(run, device="cpu"), translator.recipe.data.test)
     assert measured["lines"] == 33
     assert measured["metrics"]["loss"]["value"] == pytest.approx(results["valid"]["metrics"]["loss"]["value"], abs=1e-6)
     lines = (run.parent / "valid.en").read_text(encoding="utf-8").splitlines()
     said = (run.parent / "valid.de").read_text(encoding="utf-8").splitlines()
-    scored = translator.score(list(zip(lines, said, strict=True))[1:], heads=[heads_of(line) for line in lines[1:]])
+    scored = translator.score(list(zip(lines, said, strict=True))[1:], trees=[heads_of(line) for line in lines[1:]])
     by_hand = -sum(score for score, _ in scored) / sum(count for _, count in scored)
     assert measured["metrics"]["loss"]["value"] == pytest.approx(by_hand, abs=1e-5)
 
 
 def test_together_as_alone(translator: Translator) -> None:
     heads = [heads_of(line) for line in LINES]
-    together = translator.nbest(LINES, 1, heads=heads)
+    together = translator.nbest(LINES, 1, trees=heads)
     assert together[1] == []
     for line, given, found in zip(LINES, heads, together, strict=True):
-        alone = translator.nbest([line], 1, heads=[given])[0]
+        alone = translator.nbest([line], 1, trees=[given])[0]
         assert [t.text for t in alone] == [t.text for t in found]
         assert [t.log_probability for t in alone] == pytest.approx([t.log_probability for t in found], abs=1e-9)
 
 
 def test_another_tree_is_another_input(translator: Translator) -> None:
     pairs = [("w3 w1 w4", "W4 W1 W3")]
-    one, other = (translator.score(pairs, heads=[heads])[0][0] for heads in ([0, 1, 2], [2, 0, 2]))
+    one, other = (translator.score(pairs, trees=[heads])[0][0] for heads in ([0, 1, 2], [2, 0, 2]))
     assert abs(one - other) > 1e-6
 
 
@@ -150,19 +150,19 @@ def test_commands_take_heads(run: Path, translator: Translator, tmp_path: Path) 
     source.write_text("\n".join(LINES) + "\n", encoding="utf-8")
     target.write_text("\n".join(line.upper() for line in LINES) + "\n", encoding="utf-8")
     heads = parse(source)
-    found = toy.regard("translate", run, "-i", source, "--heads", heads, "--device", "cpu")
+    found = toy.regard("translate", run, "-i", source, "--trees", heads, "--device", "cpu")
     assert found.returncode == 0, found.stderr
     expected = regard.load(run, device="cpu")
     given = [heads_of(line) for line in LINES]
-    assert found.stdout.split("\n") == [*expected.translate(LINES, heads=given), ""]
-    piped = toy.regard("translate", run, "--heads", heads, "--device", "cpu", stdin=source.read_text())
+    assert found.stdout.split("\n") == [*expected.translate(LINES, trees=given), ""]
+    piped = toy.regard("translate", run, "--trees", heads, "--device", "cpu", stdin=source.read_text())
     assert piped.stdout == found.stdout
-    scored = toy.regard("score", run, "--source", source, "--target", target, "--heads", heads, "--device", "cpu")
+    scored = toy.regard("score", run, "--source", source, "--target", target, "--trees", heads, "--device", "cpu")
     pairs = [(line, line.upper()) for line in LINES]
     assert [float(n) for n in scored.stdout.split()] == pytest.approx(
-        [n for n, _ in expected.score(pairs, heads=given)], abs=1e-4
+        [n for n, _ in expected.score(pairs, trees=given)], abs=1e-4
     )
-    measured = toy.regard("evaluate", run, "--source", source, "--reference", target, "--heads", heads, "--json")
+    measured = toy.regard("evaluate", run, "--source", source, "--reference", target, "--trees", heads, "--json")
     assert json.loads(measured.stdout)["lines"] == 4
 
 
@@ -184,7 +184,7 @@ def test_translating_with_the_wrong_file(
     (tmp_path / "heads.en").write_text("".join(f"{line}\n" for line in parsed), encoding="utf-8")
     heads = parse(tmp_path / "heads.en")
     with pytest.raises(RegardError, match=says):
-        command("translate", run, "-i", tmp_path / "in.en", "-o", tmp_path / "out", "--heads", heads)
+        command("translate", run, "-i", tmp_path / "in.en", "-o", tmp_path / "out", "--trees", heads)
     assert not (tmp_path / "out").exists()
 
 
@@ -198,7 +198,7 @@ def test_without_heads(run: Path, tmp_path: Path) -> None:
     for given in (["translate", run, "-i"], ["score", run, "--target", tmp_path / "in.en", "--source"]):
         with pytest.raises(RegardError, match="structural positions need a dependency tree for every sentence: give h"):
             command(*given, tmp_path / "in.en")
-    with pytest.raises(RegardError, match="--heads belongs to --source"):
+    with pytest.raises(RegardError, match="--trees belongs to --source"):
         command("evaluate", run, "--heads", tmp_path / "in.conllu")
 
 
@@ -211,7 +211,7 @@ def test_alignments_are_checked_without_heads(translator: Translator) -> None:
 def test_heads_that_are_given_by_hand(translator: Translator) -> None:
     tokenizer = translator.vocabulary.source
     rows = [tokenizer.encode(line) for line in LINES]
-    check([heads_of(line) for line in LINES], rows, tokenizer)
+    check_trees([heads_of(line) for line in LINES], rows, tokenizer)
     for heads, says in (
         ([[0]], "4 lines, but heads for 1"),
         ([[0, 1, 2, 3, 4], [0], [0], [0, 1, 1]], "line 12: 0 words in the text, but heads for 1"),
@@ -220,7 +220,7 @@ def test_heads_that_are_given_by_hand(translator: Translator) -> None:
         ([[0, 1, 2, 3, 7], [], [0], [0, 1, 1]], "line 11: the head 7 is outside"),
     ):
         with pytest.raises(RegardError, match=says):
-            check(heads, rows, tokenizer, before=10)
+            check_trees(heads, rows, tokenizer, before=10)
 
 
 @pytest.mark.parametrize("split", ["train", "valid", "test"])

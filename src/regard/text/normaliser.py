@@ -1,6 +1,6 @@
-"""What happens to text before its pieces are looked up: Unicode form, Moses, case, spaces, Chinese words.
+"""Normalisation of text before its pieces are looked up: Unicode form, Moses, case, spaces, Chinese words.
 
-The stages know no vocabulary and no files.
+Knows no vocabulary and no files.
 """
 
 import functools
@@ -21,7 +21,7 @@ _CJK_GAP = re.compile(f"(?<=[{CJK}]) (?=[{CJK}])")
 
 
 @dataclass(frozen=True)
-class Stages:
+class TextNormaliser:
     """The text form that a vocabulary is trained on, and that metrics "on that form" compare."""
 
     unicode: str = "none"  # none, nfc, nfkc
@@ -34,7 +34,7 @@ class Stages:
         if self.unicode != "none":
             text = unicodedata.normalize("NFC" if self.unicode == "nfc" else "NFKC", text)
         if self.moses:
-            text = moses.tokenise(moses.normalise(text, self.language), self.language)
+            text = moses.tokenise(moses.normalise_punctuation(text, self.language), self.language)
         if self.lower:  # after Moses, whose abbreviations are cased
             text = text.lower()
         return " ".join(text.split()) if self.fold else text
@@ -62,6 +62,6 @@ def _jieba() -> Any:
     return jieba
 
 
-def segment(text: str) -> str:
+def segment_chinese(text: str) -> str:
     """我爱中国 → 我 爱 中国, by jieba's dictionary."""
     return text if text.isascii() else " ".join(" ".join(_jieba().cut(text)).split())

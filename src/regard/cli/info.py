@@ -1,0 +1,94 @@
+"""`regard info`: what this installation has, or what a trained model is and how well it did."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from regard import __version__, config
+from regard.console import Console
+from regard.errors import RegardError
+from regard.io.run_folder import RESULTS
+from regard.recipe import read_recipe
+from regard.training.checkpoint import CheckpointManager, read_state
+
+
+def info(run: Path | None, as_json: bool) -> None:
+    facts = _installation_facts() if run is None else _model_facts(run)
+    if as_json:
+        print(json.dumps(facts, indent=1, ensure_ascii=False))
+        return
+    if "of" in facts:
+        facts["step"] = f"{facts['step']:,} of {facts.pop('of'):,}"
+    table = Table(show_header=False, title=f"regard {__version__}" if run is None else str(run), title_justify="left")
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for key, value in facts.items():
+        table.add_row(key, _text(value))
+    Console().print(table)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_text(item)}" for key, item in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def _installation_facts() -> dict[str, Any]:
+    import platform
+
+    import torch
+
+    from regard.data.catalog import cache_root, data_folders
+    from regard.device import device_name
+    from regard.recipe import shipped_recipes
+
+    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return {
+        "version": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "devices": gpus or [device_name(torch.device("cpu"))],
+        "recipes": list(shipped_recipes()),
+        "data": [str(folder) for folder in data_folders()],
+        "cache": str(cache_root()),
+    }
+
+
+def _non_default(section: Any) -> dict[str, Any]:
+    """The keys of a section that differ from their defaults; `config.yaml` has all."""
+    plain = config.to_plain(section)
+    for field in dataclasses.fields(section):
+        usual = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        if field.name == "preset" or (field.name != "kind" and plain[field.name] == config.to_plain(usual)):
+            del plain[field.name]
+    return plain
+
+
+def _model_facts(run: Path) -> dict[str, Any]:
+    recipe = read_recipe(run)
+    facts: dict[str, Any] = {
+        "task": recipe.task.title,
+        "model": _non_default(recipe.model),
+        "text": _non_default(recipe.text),
+        "data": [corpus.name for corpus in recipe.data.train],
+    }
+    checkpoints = CheckpointManager(run)
+    if checkpoints.exists():
+        progress = read_state(checkpoints.last.resolve())
+        facts |= {"step": progress.step, "of": recipe.training.steps, "checkpoints": checkpoints.steps()}
+    path = run / RESULTS
+    if path.exists():
+        try:
+            results = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise RegardError(f"{path}: damaged ({error})") from None
+        known = ("parameters", "weights", "seconds", "device", "seed", "commit")
+        facts |= {key: results[key] for key in known if key in results}
+        measured = (results.get("valid") or {}).get("metrics", {})
+        facts["valid"] = {name: round(entry["value"], 2) for name, entry in measured.items()}
+    return facts

@@ -1,0 +1,58 @@
+"""What all predictors share: a trained model with its recipe, its device, its precision and its decoding engine."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import cast
+
+import torch
+from torch import nn
+
+from regard.accel.inference_weights import inference_weights
+from regard.decoding import Engine, Generator
+from regard.errors import RegardError
+from regard.examples.recipe_like import RecipeLike
+from regard.nn.dispatch import autocast_dtype
+
+PRECISIONS: dict[str, torch.dtype | None] = {"float32": None, "bf16": torch.bfloat16}  # None: as the weights are
+
+
+class Predictor:
+    """A trained model and its recipe. `regard.load(folder)` returns a subclass, which adds what users do with it."""
+
+    precision = "float32"  # of decoding
+    run: Path | None = None  # the folder that it was loaded from
+    inference_weights = False  # whether the engine decodes with weights in that precision, packed for inference
+
+    def __init__(self, model: nn.Module, recipe: RecipeLike) -> None:
+        self.model, self.recipe = model, recipe
+        self._engine: tuple[object, Engine] | None = None
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    @property
+    def engine(self) -> Engine:
+        """The decoding engine; built again when weights have changed, as they do between two validations."""
+        if self.precision not in PRECISIONS:
+            raise RegardError(f"precision is {self.precision!r}; write {' or '.join(PRECISIONS)}")
+        weights = ((p.data_ptr(), p._version) for p in self.model.parameters())
+        key = self.precision, autocast_dtype(self.device), *weights
+        if self._engine is None or self._engine[0] != key:
+            self._engine = None  # free the old weights before more are allocated
+            model = self.model
+            if self.inference_weights:
+                model = inference_weights(model, PRECISIONS[self.precision])
+            self._engine = key, Engine(cast(Generator, model))
+        return self._engine[1]
+
+    @contextmanager
+    def eval_mode(self) -> Iterator[None]:
+        """No dropout inside; afterwards the model is as it was."""
+        was_training = self.model.training
+        self.model.eval()
+        try:
+            yield
+        finally:
+            self.model.train(was_training)
