@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from regard import config
 from regard.decoding import Beam, Engine, Greedy, RequestQueue, Symbols
 from regard.decoding.contract import GenerationRequest
-from regard.models.batch import RaggedRows, PairBatch, sources
+from regard.models.batch import PairBatch, RaggedRows, collate_sources
 from regard.models.transformer import TransformerConfig
 from regard.accel.inference_weights import inference_weights
 
@@ -92,7 +92,7 @@ def by_regard(model: nn.Module, device: torch.device, dtype: torch.dtype | None,
         order = sorted(range(len(rows)), key=lambda n: -len(rows[n]))
         ranked = [rows[n] for n in order]
         queue = RequestQueue(
-            lambda chosen: PairBatch(*sources(RaggedRows.of([ranked[n] for n in chosen]), PAD, EOS)).to(device),
+            lambda chosen: PairBatch(*collate_sources(RaggedRows.of([ranked[n] for n in chosen]), PAD, EOS)).to(device),
             [GenerationRequest(len(row)) for row in ranked],  # and the end is one more, as it is in the source
             batch,
             dummy_batch=lambda count, length: PairBatch(torch.full((count, length), EOS, device=device), None),
@@ -121,7 +121,7 @@ def by_hugging_face(model: nn.Module, device: torch.device, dtype: torch.dtype |
 
     @torch.inference_mode()
     def some(rows: Rows, beam: int) -> Rows:
-        source, real = sources(RaggedRows.of(rows), PAD, EOS)
+        source, real = collate_sources(RaggedRows.of(rows), PAD, EOS)
         real = torch.ones_like(source) if real is None else real.long()
         limits = [len(row) + 1 for row in rows]
         out = model.generate(

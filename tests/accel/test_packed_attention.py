@@ -268,9 +268,9 @@ def test_what_is_refused(device: torch.device) -> None:
     assert reason(Layout.of(8, device=device), packed) == reason(packed, Layout.of(8, device=device)) == ""
     assert reason(packed, packed, torch.float64) == ""
     assert reason(long, packed) == reason(packed, long) == "sequences have more than 128 positions"
-    with dispatch.plain():
+    with dispatch.disabled():
         assert reason(packed, packed) == ""
-    with dispatch.plain(False):
+    with dispatch.disabled(False):
         assert reason(packed, packed) is None
     with torch.no_grad():  # a search is faster without
         assert reason(packed, packed) == ""

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from regard.models.collate_texts import TextBatch, collate_texts
 
 from regard import config
 from regard.decoding import Greedy, Sample, Symbols, TokenSampler, TokenStream, greedy_token
 from regard.decoding.logits_processors import RepetitionPenalty, filtered_distribution
 from regard.decoding.scores import log_probabilities
+from regard.models.batch import TextBatch, collate_texts
 from regard.models.lm import LanguageModel, LanguageModelConfig
 from tests.searches import greedy_search, sample
 

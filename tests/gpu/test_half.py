@@ -13,7 +13,7 @@ from regard.nn.layout import AttentionContext
 from regard.nn.linear import Linear, activated
 from regard.nn.loss import vocabulary_loss
 from regard.nn.norm import LayerNorm, add_norm
-from tests.nn import test_packed_attention
+from tests.accel import test_packed_attention
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.cli.streams import separate
+from regard.cli.streams import check_distinct_files
 from regard.errors import RegardError
 from regard.io.atomic import atomic_write
 
@@ -103,13 +103,13 @@ def test_output_must_not_be_an_input(tmp_path: Path, monkeypatch: pytest.MonkeyP
     soft.symlink_to("text")
     for output in (text, hard, soft, tmp_path / ".." / tmp_path.name / "text"):
         with pytest.raises(RegardError, match=f"{output} would overwrite .*text.*; give another name"):
-            separate([None, output], [None, text])
+            check_distinct_files([None, output], [None, text])
     with pytest.raises(RegardError, match=r"would overwrite the output .*new; give another name"):
-        separate([tmp_path / "new", tmp_path / ".." / tmp_path.name / "new"], [text])
-    separate([tmp_path / "new", None], [text, tmp_path / "missing", None])
+        check_distinct_files([tmp_path / "new", tmp_path / ".." / tmp_path.name / "new"], [text])
+    check_distinct_files([tmp_path / "new", None], [text, tmp_path / "missing", None])
     os.mkfifo(tmp_path / "fifo")
-    separate([Path("/dev/null"), Path("/dev/null"), tmp_path / "fifo"], [Path("/dev/null"), tmp_path / "fifo"])
+    check_distinct_files([Path("/dev/null"), Path("/dev/null"), tmp_path / "fifo"], [Path("/dev/null"), tmp_path / "fifo"])
     with open(text) as stdin:
         monkeypatch.setattr("sys.stdin", stdin)
         with pytest.raises(RegardError, match="would overwrite standard input"):
-            separate([soft], [None])
+            check_distinct_files([soft], [None])

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from regard.models.texts import TextBatch
 
 import regard
 from regard import recipe as recipes
 from regard.cli.embed import save_array
 from regard.errors import RegardError
+from regard.models.batch import TextBatch
 from regard.predict.filling import MaskFiller
 from regard.run import train_recipe
 from tests.tasks import bert_toy
@@ -25,7 +25,7 @@ TEXTS = ["The cat sat on the mat .", "", "A king .", "   ", "the wind and the se
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("embed")
     bert_toy.write_text(folder)
-    train_recipe(recipes.load(bert_toy.recipe(folder, steps=30)), folder / "run", "cpu")
+    train_recipe(recipes.load_recipe(bert_toy.recipe(folder, steps=30)), folder / "run", "cpu")
     return folder / "run"
 
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from regard.models.texts import Texts
 
 from regard import config
 from regard.examples.windows import SlidingWindow
+from regard.models.batch import TextBatch
 from regard.models.lm import LanguageModelConfig
 from regard.predict import generation as module
 from regard.predict.generation import negative_log_likelihoods
@@ -62,7 +62,7 @@ def test_against_one_token_at_a_time(context: int, stride: int, monkeypatch: pyt
             end = context if place <= context else context + stride * math.ceil((place - context) / stride)
             end = min(end, len(row) - 1)
             read = torch.tensor([row[max(0, end - context) : place]])
-            logits = net(Texts(read, places=torch.tensor([read.shape[1] - 1])))
+            logits = net(TextBatch(read, label_positions=torch.tensor([read.shape[1] - 1])))
             expected -= torch.log_softmax(logits, -1)[0, row[place]].item()
         assert nll == pytest.approx(expected, rel=1e-9)
         assert count == sum(token != 3 for token in row[1:])

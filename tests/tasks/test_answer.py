@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from regard.data.read_questions import AnswerSpan, Question, read_questions
 
 import regard
 from regard import recipe as recipes
 from regard.data.config import Corpus
+from regard.data.questions import AnswerSpan, Question, read_questions
 from regard.errors import RegardError
 from regard.examples.codec import ExampleCodec, Notes
 from regard.tasks.answer import AnswerConfig, encode_with_offsets

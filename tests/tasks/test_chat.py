@@ -27,7 +27,7 @@ from regard.io.tensors import read_tensors
 from regard.nn.record import AttentionRecorder
 from regard.predict.chat import ChatPredictor
 from regard.predict.options import ReplyOptions
-from regard.run import train
+from regard.run import train_recipe
 from regard.tasks.chat import ChatTask, read_dialogues
 from tests.tasks import chat_toy
 
@@ -48,7 +48,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def runs(folder: Path) -> dict[str, Path]:
     for kind in KINDS:
-        train(
+        train_recipe(
             recipes.load_recipe(chat_toy.recipe(folder, kind, steps=250, training={"validation": {"every": 50}})),
             folder / kind,
             "cpu",
@@ -240,10 +240,10 @@ def test_corpora_have_weights(folder: Path) -> None:
 @pytest.mark.parametrize("model", KINDS)
 def test_a_resumed_run_ends_with_the_same_weights(folder: Path, tmp_path: Path, model: str) -> None:
     recipe = recipes.load_recipe(chat_toy.recipe(folder, model, steps=12))
-    train(recipe, tmp_path / "one", "cpu")
-    stopped = train(recipe, tmp_path / "two", "cpu", minutes=1e-9)
+    train_recipe(recipe, tmp_path / "one", "cpu")
+    stopped = train_recipe(recipe, tmp_path / "two", "cpu", minutes=1e-9)
     assert not stopped.finished
-    assert train(recipe, tmp_path / "two", "cpu").finished
+    assert train_recipe(recipe, tmp_path / "two", "cpu").finished
     one, two = (read_tensors(tmp_path / name / "model.safetensors") for name in ("one", "two"))
     assert all(torch.equal(one[name], two[name]) for name in one)
 
@@ -363,7 +363,7 @@ def test_chinese(tmp_path: Path) -> None:
             tmp_path, model, steps=100, language="zh", text={"kind": "byte_bpe", "size": 290}, length=96
         )
         given["data"] |= {name: str(tmp_path / f"{name}.jsonl") for name in ("train", "valid")}
-        train(recipes.load_recipe(given), tmp_path / model, "cpu")
+        train_recipe(recipes.load_recipe(given), tmp_path / model, "cpu")
         talker = regard.load_recipe(tmp_path / model, device="cpu")
         assert talker.reply(["你喜欢雨吗？"], greedy=True, max_tokens=40) == "我喜欢雨。"
         assert "".join(talker.stream(["你喜欢茶吗？"], greedy=True, max_tokens=40)) == "我喜欢茶。"

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from regard.data.read_multiple_choice import ChoiceQuestion, read_multiple_choice
 
 import regard
 from regard import recipe as recipes
 from regard.data.config import Corpus
+from regard.data.questions import ChoiceQuestion, read_multiple_choice
 from regard.errors import RegardError
 from regard.examples.codec import ExampleCodec, Notes
 from regard.tasks.choose import ChooseConfig
@@ -154,7 +154,7 @@ def test_bad_files(tmp_path: Path, row: dict[str, Any], said: str) -> None:
 def test_the_budget_counts_all_rows_of_a_question(tmp_path: Path) -> None:
     rows = [{"context": "a", "options": ["b", "c", "d"], "answer": 0}] * 20
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    loaded = recipes.load(toys.recipe(tmp_path, {"kind": "choose"}, ("a.jsonl", "a.jsonl")))
+    loaded = recipes.load_recipe(toys.recipe(tmp_path, {"kind": "choose"}, ("a.jsonl", "a.jsonl")))
     made = loaded.task.prepare(loaded, None, lambda *_: None)
     view = made.view(1, 0)
     assert {len(batch) for batch in view.plan(45, 1, 0)} <= {2, 3}  # a question has 3 rows of 5 places

@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from regard.data.labelled_texts import labelled_texts
 
 import regard
 from regard import recipe as recipes
 from regard.data.config import Corpus
+from regard.data.labelled import labelled_texts
 from regard.errors import RegardError
 from regard.io.tensors import read_tensors
-from regard.run import train
+from regard.run import train_recipe
 from regard.tasks.classify import sort_labels
 from regard.tasks.finetuning import FinetuningTask
 from tests.tasks import toys
@@ -100,7 +100,9 @@ def test_pairs_and_numbers(tmp_path: Path) -> None:
     outcome = toys.trained(made, tmp_path / "run")
     assert toys.value(outcome, "pearson") > 90
     assert toys.value(outcome, "spearman") > 90
-    said = regard.load_recipe(tmp_path / "run", "cpu").classify([("good bad", "w1 w2"), ("good bad", "good bad"), ("", "")])
+    said = regard.load_recipe(tmp_path / "run", "cpu").classify(
+        [("good bad", "w1 w2"), ("good bad", "good bad"), ("", "")]
+    )
     assert said[2].value is None
     assert said[0].value < said[1].value
 
@@ -135,7 +137,7 @@ def test_a_stopped_run_ends_with_the_same_weights(run: Path) -> None:
     made["training"] |= {"init": str(run)}
     made["model"] = toys.MODEL | {"dropout": 0.1}
     toys.trained(made, folder / "whole")
-    stopped = train(recipes.load_recipe(made), folder / "stopped", "cpu", minutes=1e-6)
+    stopped = train_recipe(recipes.load_recipe(made), folder / "stopped", "cpu", minutes=1e-6)
     assert not stopped.finished
     assert 0 < stopped.state.step < 9
     toys.trained(made, folder / "stopped")
@@ -205,7 +207,9 @@ def test_smoothing_is_for_labels(tmp_path: Path) -> None:
 def test_pieces_are_not_drawn_anew(tmp_path: Path) -> None:
     (tmp_path / "train.tsv").write_text(GIVEN)
     made = toys.recipe(tmp_path, {"kind": "classify"}, ("train.tsv", "train.tsv"))
-    recipe = recipes.load_recipe(made, ["text={kind: bpe, size: 30, dropout: 0.1}"])  # a model that has it can be opened
+    recipe = recipes.load_recipe(
+        made, ["text={kind: bpe, size: 30, dropout: 0.1}"]
+    )  # a model that has it can be opened
     with pytest.raises(RegardError, match=r"text\.dropout draws pieces anew .* the task classify does not; write 0"):
         recipe.task.prepare(recipe, None, lambda *_: None)
 

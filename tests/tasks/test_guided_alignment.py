@@ -10,10 +10,10 @@ import torch
 
 import regard
 from regard.data import annotations
-from regard.data.readers import AttentionRecorder as TextRecord
+from regard.data.readers import TextRecord
 from regard.errors import RegardError
 from regard.examples.pairs import piece_links
-from regard.models.batch import RaggedRows, pairs
+from regard.models.batch import RaggedRows, collate_pairs
 from regard.nn.record import AttentionRecorder, LayerRecord
 from regard.predict.alignment import align, select_heads
 from regard.predict.translation import Translator
@@ -71,7 +71,7 @@ def right(translator: Translator, folder: Path) -> float:
     for source, target in zip(*rows, strict=True):
         s, t = v.source.encode(source), v.target.encode(target)
         record = AttentionRecorder(("cross",))
-        translator.model.eval()(pairs(RaggedRows.of([s]), RaggedRows.of([t]), v.source, v.target), record)
+        translator.model.eval()(collate_pairs(RaggedRows.of([s]), RaggedRows.of([t]), v.source, v.target), record)
         links = align(select_heads(record.path([0])["cross"], None, None), v.source.words(s), v.target.words(t))
         hits += sum(source == target for source, target in links)
         total += len(links)
@@ -115,7 +115,7 @@ def test_mistaken_files_are_named_by_line(tmp_path: Path, text: str, message: st
     (tmp_path / "links").write_text(text)
     rows = [TextRecord(1, ("a", "b")), TextRecord(2, ("c", "d"))]
     with pytest.raises(RegardError, match=message):
-        list(annotations.beside(iter(rows), str(tmp_path / "links"), "text"))
+        list(annotations.with_alignments(iter(rows), str(tmp_path / "links"), "text"))
 
 
 def test_links_outside_the_words_are_named_by_line(tmp_path: Path) -> None:

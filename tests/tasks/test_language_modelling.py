@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from regard.models.texts import TextBatch
 
 import regard
 from regard import recipe as recipes
@@ -18,9 +17,10 @@ from regard.decoding import Beam, Greedy, Sample
 from regard.errors import RegardError
 from regard.examples.preparing import read_documents
 from regard.examples.windows import SlidingWindow
+from regard.models.batch import TextBatch
 from regard.predict.generation import TextGenerator
 from regard.predict.options import SearchOptions
-from regard.run import train
+from regard.run import train_recipe
 from regard.tasks.language_modelling import LanguageModellingTask
 from tests.tasks import lm_toy
 
@@ -34,7 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(folder: Path) -> Path:
-    train(recipes.load_recipe(lm_toy.recipe(folder, steps=60)), folder / "run", "cpu")
+    train_recipe(recipes.load_recipe(lm_toy.recipe(folder, steps=60)), folder / "run", "cpu")
     return folder / "run"
 
 

@@ -142,7 +142,10 @@ def test_the_fixed_form_has_one_shape_and_the_same_loss(folder: Path, monkeypatc
     fixed = [task.static_batch(model, b) for b in full]
     monkeypatch.undo()
     shapes = {
-        tuple(None if v is None else tuple(v.shape) for v in (f.ids, f.real, f.labels, f.label_positions, f.segments, f.classes))
+        tuple(
+            None if v is None else tuple(v.shape)
+            for v in (f.ids, f.real, f.labels, f.label_positions, f.segments, f.classes)
+        )
         for f in fixed
         if f is not None
     }

@@ -13,12 +13,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from regard.data.tagged_sentences import Scheme, TaggedSentence, tagged_sentences
 from safetensors.torch import load_file
 
 import regard
 from regard import recipe as recipes
 from regard.data.config import Corpus
+from regard.data.tagged import Scheme, TaggedSentence, tagged_sentences
 from regard.errors import RegardError
 from regard.examples.codec import ExampleCodec, Notes
 from regard.examples.windows import word_windows
@@ -200,7 +200,7 @@ def test_bad_sequences_are_told_with_their_line(tmp_path: Path, rows: list[str],
 def test_a_tag_that_training_never_saw(tmp_path: Path) -> None:
     (tmp_path / "train.conll").write_text("a B-X\nb O\n")
     (tmp_path / "valid.conll").write_text("a B-X\nb I-X\n\nc O\nd B-Y\n")
-    made = recipes.load(toys.recipe(tmp_path, {"kind": "tag", "overlap": 0}, ("train.conll", "valid.conll")))
+    made = recipes.load_recipe(toys.recipe(tmp_path, {"kind": "tag", "overlap": 0}, ("train.conll", "valid.conll")))
     with pytest.raises(RegardError, match=r"valid\.conll, line 5: the label 'B-Y' was never seen in training"):
         made.task.prepare(made, None, lambda *_: None)
 
@@ -223,8 +223,8 @@ def test_lines_of_json(tmp_path: Path) -> None:
 def test_plain_tags_have_no_entities(tmp_path: Path) -> None:
     made = toys.recipe(tmp_path, {"kind": "tag", "scheme": "plain", "overlap": 0}, ("a", "b"))
     with pytest.raises(RegardError, match=r"training\.goal: f1 counts entities"):
-        recipes.load(made)
-    assert recipes.load(made, ["training.goal=accuracy"]).training.goal == "accuracy"
+        recipes.load_recipe(made)
+    assert recipes.load_recipe(made, ["training.goal=accuracy"]).training.goal == "accuracy"
 
 
 def test_features_of_a_language_model_go_with_the_tagger(tmp_path: Path) -> None:

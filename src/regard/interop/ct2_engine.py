@@ -128,7 +128,7 @@ class CT2Translator(Translator):
         if options.attention:
             raise RegardError(NO_ATTENTION)
         if options.trees is not None:
-            raise RegardError("--engine ct2 reads no dependency trees; for --heads, use the own engine")
+            raise RegardError("--engine ct2 reads no dependency trees; for --trees, use the own engine")
         if options.phrases:
             raise RegardError("--engine ct2 cannot be given phrases; for --phrases, use the own engine")
 
