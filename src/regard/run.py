@@ -188,10 +188,9 @@ def _train(
     model = task.build_model().to(device)
     if recipe.training.init and not group.broadcast((run / "last").exists()):
         origin = Path(recipe.training.init) / WEIGHTS
-        inherit = getattr(task, "inherit", None)  # a task may begin with a part of another model
         tensors = read_tensors(origin)
         try:
-            load_weights(model, inherit(model, tensors, origin) if inherit else tensors, origin)
+            load_weights(model, task.initial_weights(model, tensors, origin), origin)
         except RegardError:
             _check_same_model(recipe)
             raise

@@ -108,7 +108,9 @@ def test_output_must_not_be_an_input(tmp_path: Path, monkeypatch: pytest.MonkeyP
         check_distinct_files([tmp_path / "new", tmp_path / ".." / tmp_path.name / "new"], [text])
     check_distinct_files([tmp_path / "new", None], [text, tmp_path / "missing", None])
     os.mkfifo(tmp_path / "fifo")
-    check_distinct_files([Path("/dev/null"), Path("/dev/null"), tmp_path / "fifo"], [Path("/dev/null"), tmp_path / "fifo"])
+    check_distinct_files(
+        [Path("/dev/null"), Path("/dev/null"), tmp_path / "fifo"], [Path("/dev/null"), tmp_path / "fifo"]
+    )
     with open(text) as stdin:
         monkeypatch.setattr("sys.stdin", stdin)
         with pytest.raises(RegardError, match="would overwrite standard input"):

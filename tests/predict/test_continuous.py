@@ -55,7 +55,7 @@ def test_compiled_steps_say_the_same(translator: Translator, monkeypatch: pytest
     compiled = Engine(translator.engine.model, FixedStorageRunner)
     monkeypatch.setattr(Translator, "engine", property(lambda self: compiled))
     found = arriving(made, lines, Greedy())
-    assert {lane.lane.compiled is None for lane in made.batches.values()} == {False}
+    assert {lane.batch.runner is None for lane in made.batches.values()} == {False}
     monkeypatch.undo()
     assert [each[0].text for each in found] == translator.translate(lines, Greedy())
 
@@ -83,9 +83,9 @@ def test_a_dropped_text_gives_its_place_to_another(translator: Translator) -> No
     made.add(range(4), lines, Greedy())
     made.step()
     (lane,) = made.batches.values()
-    assert (lane.rows, len(lane.waiting)) == (2, 2)
+    assert (lane.batch.active, len(lane.waiting)) == (2, 2)
     made.drop({0, 3})
-    assert (lane.rows, len(lane.waiting)) == (1, 1)
+    assert (lane.batch.active, len(lane.waiting)) == (1, 1)
     found: dict[int, list[Translation]] = {}
     while made.busy:
         found |= dict(made.step())

@@ -76,7 +76,7 @@ def test_gaps_are_filled_by_the_scores_of_their_places(filler: MaskFiller) -> No
         ids = ids or [t.bos, *sea, t.mask, *t.encode("cat mat"), t.mask, *t.encode("."), t.eos]
         places = torch.tensor([n for n, i in enumerate(ids) if i == t.mask])
         with torch.inference_mode():
-            words, _ = filler.model.scores(TextBatch(torch.tensor([ids]), places=places))  # type: ignore[operator]
+            words, _ = filler.model.scores(TextBatch(torch.tensor([ids]), label_positions=places))  # type: ignore[operator]
         for gap, scores in zip(found[line], words.softmax(-1), strict=True):
             order = [i for i in scores.argsort(descending=True).tolist() if i not in t.special.values()][:4]
             assert [guess.word for guess in gap] == t.tokens(order)

@@ -26,7 +26,7 @@ def model() -> torch.nn.Module:
         "init": "xavier",
         "position": {"kind": "learned", "length": 12},
     }
-    made = config.parse(LanguageModelConfig, keys).build(20).double()
+    made = config.parse_config(LanguageModelConfig, keys).build(20).double()
     with torch.no_grad():
         for p in made.parameters():
             p.add_(torch.randn_like(p) * 0.3)

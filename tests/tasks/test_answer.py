@@ -61,7 +61,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_it_learns_and_is_used(run: Path) -> None:
-    model = regard.load_recipe(run, "cpu")
+    model = regard.load(run, "cpu")
     context = "w1\tw2  cat w3 \n blue. w4"
     asked = [("colour colour colour", context), ("", context), ("thing thing thing", context), ("which", " ")]
     found, empty, thing, none = model.answer(asked)
@@ -211,9 +211,9 @@ def test_misplaced_and_missing_answers_are_counted_and_listed(tmp_path: Path) ->
     where = f"{tmp_path}/a.json, question"
     said = task(tmp_path).report()
     assert said[0] == "3 examples in 1 rows"
-    dropped = f"read_questions without an answer where answer_start says, dropped: 1 ({where} bad)"
+    dropped = f"questions without an answer where answer_start says, dropped: 1 ({where} bad)"
     assert [sentence for sentence in said if "bad" in sentence and "validation" not in sentence] == [dropped]
-    assert f"read_questions without an answer, dropped (task.empty: true learns from them): 1 ({where} none)" in said
+    assert f"questions without an answer, dropped (task.empty: true learns from them): 1 ({where} none)" in said
     with_none = task(tmp_path, empty=True)
     assert [feature.target for feature in with_none.features][1] == (0, 0)
     assert len(with_none.features) == 2
@@ -263,7 +263,7 @@ def test_long_questions_are_cut_and_counted(tmp_path: Path) -> None:
     long = question("a b", known=False)._replace(question="a b c d e f")
     (feature,) = made.features([long], notes)
     assert feature.window.place == 6
-    assert notes.messages() == ["read_questions longer than task.question=4 pieces, cut: 1 (here)"]
+    assert notes.messages() == ["questions longer than task.question=4 pieces, cut: 1 (here)"]
     with pytest.raises(ValueError, match="overlap must be from 0 to less than length - 3 - question, which is 9"):
         AnswerConfig(length=16, question=4, overlap=9)
     with pytest.raises(ValueError, match=r"length must be at least question \+ 4, which is 68, not 64"):
@@ -278,11 +278,11 @@ def test_answers_in_other_places_are_counted_and_named(tmp_path: Path) -> None:
     found, made = list(read_questions(Corpus(path=str(path)))), codec(tmp_path, length=16, question=4, overlap=3)
     learned, measured = Notes(), Notes()
     assert len(made.features(found, learned, training=True)) == 1
-    heading = "read_questions without an answer where answer_start says, dropped"
+    heading = "questions without an answer where answer_start says, dropped"
     numbers = [n for n in range(1, 51) if n != 4]
     shown = ", ".join(map(str, numbers[:20]))
     assert learned.messages()[0] == f"{heading}: 49 ({path}, line {shown}; and 29 more)"
-    other = "read_questions with answers that do not stand where answer_start says"
+    other = "questions with answers that do not stand where answer_start says"
     assert learned.messages()[1] == f"{other}: 1 ({path}, line 4)"
     made.features(found[:3], measured)
     assert measured.messages() == [f"{other}: 3 ({path}, line 1, 2, 3)"]

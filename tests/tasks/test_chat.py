@@ -58,7 +58,7 @@ def runs(folder: Path) -> dict[str, Path]:
 
 @pytest.fixture(params=KINDS)
 def talker(runs: dict[str, Path], request: pytest.FixtureRequest) -> ChatPredictor:
-    return regard.load_recipe(runs[request.param], device="cpu")
+    return regard.load(runs[request.param], device="cpu")
 
 
 def prepared(folder: Path, model: str, **keys: Any) -> ChatTask:
@@ -215,7 +215,7 @@ def test_the_loss_is_that_of_replies_given_what_came_before(tmp_path: Path, mode
     for n in range(1, len(ONE)):
         prompt, _ = talker.encode_history(ONE[:n], Greedy(max_ratio=0.0, max_extra=10))
         read = talker.form.collate_prompts([prompt])
-        state, last = network.start(read, 10), read.first(ids["<s>"])
+        state, last = network.start(read, 10), read.first_tokens(ids["<s>"])
         for word in [*ONE[n].split(), "</s>"]:
             logits, state = network.step(last, state)
             last = torch.tensor([[ids[word]]])
@@ -364,7 +364,7 @@ def test_chinese(tmp_path: Path) -> None:
         )
         given["data"] |= {name: str(tmp_path / f"{name}.jsonl") for name in ("train", "valid")}
         train_recipe(recipes.load_recipe(given), tmp_path / model, "cpu")
-        talker = regard.load_recipe(tmp_path / model, device="cpu")
+        talker = regard.load(tmp_path / model, device="cpu")
         assert talker.reply(["你喜欢雨吗？"], greedy=True, max_tokens=40) == "我喜欢雨。"
         assert "".join(talker.stream(["你喜欢茶吗？"], greedy=True, max_tokens=40)) == "我喜欢茶。"
         results = json.loads((tmp_path / model / "results.json").read_text())["valid"]["metrics"]

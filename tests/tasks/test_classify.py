@@ -49,7 +49,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_it_learns_and_is_used(run: Path) -> None:
     assert json.loads((run / "labels.json").read_text()) == {"labels": ["no", "yes"], "texts": 1}
-    model = regard.load_recipe(run, "cpu")
+    model = regard.load(run, "cpu")
     said = model.classify(["w1 great w2", "", "w3 awful", "  "])
     assert [s.label for s in said] == ["yes", "", "no", ""]
     assert said[0].probabilities.keys() == {"no", "yes"}
@@ -100,7 +100,7 @@ def test_pairs_and_numbers(tmp_path: Path) -> None:
     outcome = toys.trained(made, tmp_path / "run")
     assert toys.value(outcome, "pearson") > 90
     assert toys.value(outcome, "spearman") > 90
-    said = regard.load_recipe(tmp_path / "run", "cpu").classify(
+    said = regard.load(tmp_path / "run", "cpu").classify(
         [("good bad", "w1 w2"), ("good bad", "good bad"), ("", "")]
     )
     assert said[2].value is None
@@ -118,7 +118,7 @@ def test_from_another_run_the_body_is_taken_and_the_head_is_new(run: Path) -> No
     before, after = (read_tensors(path / "model.safetensors") for path in (run, folder / "frozen"))
     for name, tensor in after.items():
         assert torch.equal(tensor, before[name]) == name.startswith("body."), name
-    frozen = regard.load_recipe(folder / "frozen", "cpu").model.train()
+    frozen = regard.load(folder / "frozen", "cpu").model.train()
     assert (frozen.training, frozen.body.training) == (True, False)  # it drops nothing
     assert not any(p.requires_grad for p in frozen.body.parameters())
     task = recipes.load_recipe(made).task.prepare(recipes.load_recipe(made), run, lambda *_: None)

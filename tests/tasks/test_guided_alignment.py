@@ -72,7 +72,7 @@ def right(translator: Translator, folder: Path) -> float:
         s, t = v.source.encode(source), v.target.encode(target)
         record = AttentionRecorder(("cross",))
         translator.model.eval()(collate_pairs(RaggedRows.of([s]), RaggedRows.of([t]), v.source, v.target), record)
-        links = align(select_heads(record.path([0])["cross"], None, None), v.source.words(s), v.target.words(t))
+        links = align(select_heads(record.trace([0])["cross"], None, None), v.source.words(s), v.target.words(t))
         hits += sum(source == target for source, target in links)
         total += len(links)
     return hits / total

@@ -40,7 +40,7 @@ def run(folder: Path) -> Path:
 
 @pytest.fixture
 def writer(run: Path) -> TextGenerator:
-    return regard.load_recipe(run, device="cpu")
+    return regard.load(run, device="cpu")
 
 
 def prepared(folder: Path, **keys: Any) -> LanguageModellingTask:
@@ -188,7 +188,7 @@ def test_the_command_measures_as_it_is_told(run: Path, writer: TextGenerator) ->
     reports = [task.evaluate(writer, None, given) for given in ({}, {"stride": 4}, {"context": 32, "stride": 8})]
     assert [(r["context"], r["stride"]) for r in reports] == [(16, 16), (16, 4), (32, 8)]
     assert len({r["metrics"]["loss"]["value"] for r in reports}) == 3
-    with pytest.raises(RegardError, match="--context is 40, but the model can tell only 32 label_positions apart"):
+    with pytest.raises(RegardError, match="--context is 40, but the model can tell only 32 places apart"):
         task.evaluate(writer, None, {"context": 40})
     with pytest.raises(RegardError, match="--stride must be from 1 to the context of 16, not 17"):
         task.evaluate(writer, None, {"stride": 17})

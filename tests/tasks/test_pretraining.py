@@ -107,7 +107,7 @@ def test_half_of_the_pairs_follow(folder: Path) -> None:
 
 def test_words_that_were_left_out_are_unknown_and_headings_are_gone(tmp_path: Path) -> None:
     article = "\n = Cats = \n\n The <unk> cat sat . It purrs . \n\n = = Milk = = \n\n A cat . \n"
-    for name in ("train_recipe", "valid"):
+    for name in ("train", "valid"):
         (tmp_path / f"{name}.txt").write_text(article * 3, encoding="utf-8")
     recipe = recipes.load_recipe(bert_toy.recipe(tmp_path, documents="article"), ["text.size=27"])
     task = recipe.task.prepare(recipe, None, lambda *a: None)
@@ -173,7 +173,7 @@ def test_it_learns_both(tmp_path: Path) -> None:
     assert values["masked_loss"] < np.log(13) - 0.8  # of twelve words and a full stop
     assert values["next_accuracy"] > 75
     assert "sentences:rules-1" in found["metrics"]["masked_accuracy"]["signature"]
-    again = regard.load_recipe(tmp_path / "run", device="cpu")
+    again = regard.load(tmp_path / "run", device="cpu")
     assert again.recipe.task.evaluate(again, None, {})["metrics"] == found["metrics"]  # the masks are the seed's
 
 
@@ -258,7 +258,7 @@ def test_misfits_are_refused_before_any_file_is_read(folder: Path, overrides: li
 
 
 def test_documents_of_one_sentence(tmp_path: Path) -> None:
-    for name in ("train_recipe", "valid"):
+    for name in ("train", "valid"):
         (tmp_path / f"{name}.txt").write_text("A cat sat .\n\nA king sails .\n\n" * 9, encoding="utf-8")
     with pytest.raises(RegardError, match=r"every document is one sentence, .*task\.examples=single"):
         prepared_small(tmp_path)

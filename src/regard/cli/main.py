@@ -479,8 +479,8 @@ def serve(
     from regard.serve.settings import ServerSettings
 
     limits = {"max_length": max_length, "max_texts": max_texts, "max_body": max_body, "max_tokens": max_tokens}
-    times = {"timeout": timeout, "patience": patience, "drain": drain}
-    work = {"engine": engine, "precision": precision, "workers": workers, "threads": threads, "places": places}
+    times = {"timeout": timeout, "client_timeout": patience, "drain": drain}
+    work = {"engine": engine, "precision": precision, "workers": workers, "threads": threads, "slots": places}
     keys = api_keys(api_key, api_key_file)
     body(ServerSettings(named_runs(runs), host, port, device=device, keys=keys, queue=queue, log_text=log_text,
                   **limits, **times, **work))  # type: ignore[arg-type]  # fmt: skip
