@@ -481,8 +481,8 @@ def test_a_signal_while_the_data_is_read(folder: Path, monkeypatch: pytest.Monke
 def test_a_signal_during_the_last_measure(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from regard.tasks.translation import TranslationTask
 
-    real = TranslationTask.measure
-    monkeypatch.setattr(TranslationTask, "measure", lambda *a: (os.kill(os.getpid(), signal.SIGINT), real(*a))[1])
+    real = TranslationTask.evaluate
+    monkeypatch.setattr(TranslationTask, "evaluate", lambda *a: (os.kill(os.getpid(), signal.SIGINT), real(*a))[1])
     outcome = train_recipe(recipes.load_recipe(toy.recipe(folder, steps=2)), folder / "run", "cpu")
     assert (outcome.finished, outcome.exit_code, outcome.state.step) == (False, 130, 2)
     monkeypatch.undo()

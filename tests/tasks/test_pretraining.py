@@ -215,7 +215,7 @@ class Known(torch.nn.Module):
 
 
 def test_measures_by_hand() -> None:
-    """Of five label_positions two are right; word 1 is the most frequent, three of five; of two rows one is judged rightly."""
+    """Of five places two are right; word 1 is the most frequent, three of five; of two rows one is judged rightly."""
     words = [[0.0, 2, 0, 0], [0, 0, 0, 3], [0, 0, 0, 0.5], [1, 0, 0, 0], [0, 0, 9, 0]]
     labels, classes = torch.tensor([1, 3, 1, 1, 3]), torch.tensor([0, 1])
     read = torch.tensor([[4, 4, 1, 4], [3, 0, 0, 0]])  # three gaps, of which two are right
