@@ -65,3 +65,38 @@ def test_no_command_waits_for_the_compiler() -> None:
     code = "import sys, regard.api, regard.interop.engines, regard.look.attention, regard.run\n"
     found = subprocess.run([sys.executable, "-c", code + "sys.exit('torch._dynamo' in sys.modules)"], check=False)
     assert found.returncode == 0
+
+
+# --- names ---------------------------------------------------------------------------------------------------------
+
+TWINS = {"activated", "add_dropout", "add_norm", "dropout", "linear", "norm_beside", "register"}  # of nn, in accel
+SAME_WORD = {"train", "look"}  # the function, its command and the command's body
+
+
+def public_names() -> dict[str, list[str]]:
+    """Every public function and class at the top of a module, with the modules that define it."""
+    names: dict[str, list[str]] = {}
+    for path in sorted(ROOT.rglob("*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
+                names.setdefault(node.name, []).append(path.relative_to(ROOT).as_posix())
+    return names
+
+
+def test_one_name_has_one_meaning() -> None:
+    """But for fast twins of plain functions, and commands, which are named like their bodies in cli."""
+    twice = {name: homes for name, homes in public_names().items() if len(homes) > 1}
+    commands = {name for name, homes in twice.items() if all(home.startswith("cli/") for home in homes)}
+    assert set(twice) - commands == TWINS | SAME_WORD, twice
+
+
+def test_folders_are_one_idea() -> None:
+    sizes = {folder.name: len(list(folder.glob("*.py"))) for folder in ROOT.rglob("*") if folder.is_dir()}
+    assert {name for name, size in sizes.items() if size > 18} <= {"nn"}
+
+
+def test_the_picture_is_drawn_from_the_imports() -> None:
+    from tools import draw_architecture
+
+    text = draw_architecture.PAGE.read_text(encoding="utf-8")
+    assert draw_architecture.page(text) == text, "python tools/draw_architecture.py draws it anew"

@@ -84,7 +84,7 @@ def picture() -> str:
         head = f"{level(edges, name):2}  {label:14} "
         lines.append(head + textwrap.shorten(purpose(homes[name]), WIDTH - len(head), placeholder=" …"))
         lines += [f"{'':19}↓ {below}"] if below else []
-    lines.append(f"\n    {', '.join(f'{name}.py' for name in COMMON)}: known to all; they know no room")
+    lines.append(f"\n    {', '.join(COMMON)}: known to all; they know no room")
     return "\n".join(lines)
 
 

@@ -5,16 +5,16 @@ from typing import Any
 
 import numpy as np
 
-from regard.examples.blocks import TokenStream, contiguous_view
+from regard.examples.blocks import CorpusTokens, contiguous_view
 
 
-def stream(length: int, *weights: float) -> TokenStream:
+def stream(length: int, *weights: float) -> CorpusTokens:
     """Two corpora, of 100 and 53 tokens, which are numbered through."""
     column = SimpleNamespace(flat=np.arange(153), offsets=np.array([0, 40, 100, 153]))
     prepared: Any = SimpleNamespace(
         columns={"text": column}, weights=list(weights), corpus=np.array([0, 0, 1]), number=np.arange(3)
     )
-    return TokenStream(prepared, length)
+    return CorpusTokens(prepared, length)
 
 
 def test_rows_go_on_where_they_stopped() -> None:

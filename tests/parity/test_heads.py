@@ -10,7 +10,7 @@ from torch import nn
 
 from regard.config import parse_config
 from regard.data.loader import StepBatches
-from regard.examples.features import SpecialTokens
+from regard.examples.features import RowBuilder
 from regard.interop import bert
 from regard.interop.key_map import KeyMap
 from regard.io.tensors import load_weights, unique_state_dict
@@ -174,7 +174,7 @@ def test_rows_are_cut_as_theirs_are(tmp_path: Path) -> None:
         a, b = (" ".join(draw.choice([*"abcdefg", "cats", "ab"], draw.integers(1, 12))) for _ in range(2))
         length = int(draw.integers(8, 20))
         wanted = theirs(a, b, truncation="longest_first", max_length=length)
-        row, cut = SpecialTokens(ours).truncated_row(ours.encode_batch([a, b]), length)
+        row, cut = RowBuilder(ours).truncated_row(ours.encode_batch([a, b]), length)
         assert (row.ids, row.segments) == (wanted["input_ids"], wanted["token_type_ids"])
         assert cut == (len(theirs(a, b)["input_ids"]) > length)
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard import config
-from regard.examples.windows import SlidingWindow
+from regard.examples.windows import StridedWindows
 from regard.models.batch import TextBatch
 from regard.models.lm import LanguageModelConfig
 from regard.predict import generation as module
@@ -35,7 +35,7 @@ def model() -> torch.nn.Module:
 
 @given(st.integers(1, 40), st.integers(1, 12), st.integers(1, 12))
 def test_every_token_is_scored_once_and_sees_enough(tokens: int, context: int, stride: int) -> None:
-    reach = SlidingWindow(max(context, stride), stride)
+    reach = StridedWindows(max(context, stride), stride)
     scored = []
     for _, begin, end, skip in reach.windows(0, tokens):
         assert 0 <= begin < end <= tokens - 1
@@ -52,7 +52,7 @@ def test_against_one_token_at_a_time(context: int, stride: int, monkeypatch: pyt
     net, draw = model().eval(), np.random.default_rng(0)
     rows = [draw.integers(4, 20, n).tolist() for n in (31, 1, 2, 12, 13, 30)]
     rows[0][7] = rows[3][4] = 3  # never said: neither counts, but what follows sees it
-    found = negative_log_likelihoods(net, rows, SlidingWindow(context, stride), ignored=3)
+    found = negative_log_likelihoods(net, rows, StridedWindows(context, stride), ignored=3)
     for row, (nll, count) in zip(rows, found, strict=True):
         expected = 0.0
         for place in range(1, len(row)):
@@ -70,11 +70,11 @@ def test_against_one_token_at_a_time(context: int, stride: int, monkeypatch: pyt
 
 def test_the_model_comes_back_as_it_was() -> None:
     net = model().train()
-    one, other = (negative_log_likelihoods(net, [[2, 5, 6, 7]], SlidingWindow(4, 4)) for _ in range(2))
+    one, other = (negative_log_likelihoods(net, [[2, 5, 6, 7]], StridedWindows(4, 4)) for _ in range(2))
     assert one == other  # without dropout
     assert net.training
 
 
 def test_a_stride_past_the_context_would_leave_tokens_out() -> None:
     with pytest.raises(ValueError, match="stride must be from 1 to the context of 8, not 9"):
-        SlidingWindow(8, 9)
+        StridedWindows(8, 9)

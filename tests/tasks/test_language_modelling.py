@@ -16,7 +16,7 @@ from regard import recipe as recipes
 from regard.decoding import Beam, Greedy, Sample
 from regard.errors import RegardError
 from regard.examples.preparing import read_documents
-from regard.examples.windows import SlidingWindow
+from regard.examples.windows import StridedWindows
 from regard.models.batch import TextBatch
 from regard.predict.generation import TextGenerator
 from regard.predict.options import SearchOptions
@@ -308,4 +308,4 @@ def test_scores_of_texts(writer: TextGenerator) -> None:
         assert score == pytest.approx(alone, rel=1e-5)
         assert tokens == count
     assert [n for _, n in together] == [7, 22, 2]  # characters, the end of the last line, and of the document
-    assert writer.score(["a cat"], SlidingWindow(16, 2))[0][0] == pytest.approx(together[0][0], rel=1e-5)
+    assert writer.score(["a cat"], StridedWindows(16, 2))[0][0] == pytest.approx(together[0][0], rel=1e-5)

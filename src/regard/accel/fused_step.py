@@ -175,7 +175,7 @@ class _FusedAttention:
 
 
 class FusedSelfAttention(_FusedAttention):
-    """Self-attention of the next_layout token, over its row's cache."""
+    """Self-attention of the next token, over its row's cache."""
 
     def __init__(self, layer: MultiHeadAttention) -> None:
         super().__init__(layer)
@@ -192,7 +192,7 @@ class FusedSelfAttention(_FusedAttention):
 
 
 class FusedCrossAttention(_FusedAttention):
-    """Cross-attention of the next_layout token, over the keys and values of its source."""
+    """Cross-attention of the next token, over the keys and values of its source."""
 
     def __init__(self, layer: MultiHeadAttention) -> None:
         super().__init__(layer)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from regard.api import load
 from regard.cli.streams import LineStream, batched_lines, input_lines
-from regard.cli.translate import with_trees
+from regard.cli.translate import records_with_trees
 from regard.data.config import Corpus
 from regard.data.readers import read_corpus
 from regard.errors import RegardError
@@ -45,7 +45,7 @@ def _score_pairs(translator: Translator, source: Path | None, target: Path | Non
     else:
         fields = (_split(line, number) for number, line in enumerate(lines, 1))
     number = 0
-    for batch in batched_lines(with_trees(fields, trees, str(source or "standard input")), lines.ready):
+    for batch in batched_lines(records_with_trees(fields, trees, str(source or "standard input")), lines.ready):
         pairs = [(record.fields[0], record.fields[1]) for record in batch]
         parents = [record.parents or [] for record in batch] if trees else None
         yield translator.score(pairs, trees=parents, before=number)

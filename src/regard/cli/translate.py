@@ -139,13 +139,13 @@ class InputRow(NamedTuple):
 
 
 def _rows_beside(source: Iterator[str], options: TranslateCommand) -> Iterator[InputRow]:
-    records = with_trees(((line,) for line in source), options.trees, options.name)
+    records = records_with_trees(((line,) for line in source), options.trees, options.name)
     prefixed = _lines_beside(records, options.prefixes, options.name)
     for (record, prefix), phrases in _lines_beside(prefixed, options.phrases, options.name):
         yield InputRow(record.fields[0], record.parents or [], prefix, phrases)
 
 
-def with_trees(fields: Iterator[tuple[str, ...]], trees: Path | None, name: str) -> Iterator[TextRecord]:
+def records_with_trees(fields: Iterator[tuple[str, ...]], trees: Path | None, name: str) -> Iterator[TextRecord]:
     """Lines as records, with the dependency trees of a CoNLL-U file if one is given."""
     records = (TextRecord(number, texts) for number, texts in enumerate(fields, 1))
     return annotations.with_trees(records, str(trees) if trees else None, name)

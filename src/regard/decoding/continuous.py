@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 
 from regard.accel.decoding_graph import bucket
-from regard.decoding.contract import GenerationRequest, Hypothesis, ModelInput
+from regard.decoding.contract import GenerationRequest, Hypothesis, InputBatch
 from regard.decoding.engine import Engine, SearchSpec
 
 INTERVAL = 6  # steps between two times that requests join, unless …
@@ -30,8 +30,8 @@ class ContinuousBatch:
         self,
         engine: Engine,
         spec: SearchSpec,
-        collate: Callable[[list[list[int]]], ModelInput],
-        dummy_batch: Callable[[int, int], ModelInput],
+        collate: Callable[[list[list[int]]], InputBatch],
+        dummy_batch: Callable[[int, int], InputBatch],
         source_length: int,
         longest: int,
         slots: int,

@@ -11,7 +11,7 @@ from regard.accel.decoding_graph import StepPositions
 TokenIds = tuple[int, ...]
 
 
-class ModelInput(Protocol):
+class InputBatch(Protocol):
     """A batch that a model reads before it generates."""
 
     @property
@@ -56,7 +56,7 @@ class Generator(Protocol):
     """A model that generates. Rows of the state stay independent of each other."""
 
     def start(self, batch: Any, length: int, record: Any = None) -> DecodingState:
-        """Read the input (a `ModelInput`), and give a state with room for `length` tokens a row.
+        """Read the input (a `InputBatch`), and give a state with room for `length` tokens a row.
 
         `record` (an `AttentionRecord`) receives attention weights.
         """

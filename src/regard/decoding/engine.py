@@ -26,7 +26,7 @@ from regard.decoding.contract import (
     GenerationRequest,
     Generator,
     Hypothesis,
-    ModelInput,
+    InputBatch,
     Search,
     Symbols,
     WordBoundaries,
@@ -50,16 +50,16 @@ def no_callback(count: int) -> None:
 class RequestQueue:
     """Requests that wait, longest first; `collate` makes a batch of some, by their numbers in the queue."""
 
-    collate: Callable[[list[int]], ModelInput]
+    collate: Callable[[list[int]], InputBatch]
     requests: list[GenerationRequest]
     slots: int  # how many are decoded at once
-    dummy_batch: Callable[[int, int], ModelInput] | None = None  # a batch of a given number and length
+    dummy_batch: Callable[[int, int], InputBatch] | None = None  # a batch of a given number and length
     source_lengths: list[int] = field(default_factory=list)  # of each, where `dummy_batch` is given
     on_done: Callable[[int], None] = no_callback  # receives how many more are done
     boundaries: WordBoundaries = WHOLE_WORDS  # phrases are not met inside a word
 
     @staticmethod
-    def of(batch: ModelInput, limits: list[int], keys: list[int] | None = None) -> "RequestQueue":
+    def of(batch: InputBatch, limits: list[int], keys: list[int] | None = None) -> "RequestQueue":
         """One batch, all of it at once."""
         requests = [GenerationRequest(limit, keys[n] if keys else n) for n, limit in enumerate(limits)]
         return RequestQueue(lambda rows: batch, requests, len(requests))
@@ -165,7 +165,7 @@ class Engine:
         return batch, waiting
 
     def _new_batch(
-        self, inputs: ModelInput, size: int, longest: int, spec: SearchSpec, record: AttentionRecord | None = None
+        self, inputs: InputBatch, size: int, longest: int, spec: SearchSpec, record: AttentionRecord | None = None
     ) -> SlotBatch:
         """Slots with the state of these inputs."""
         state = self.model.start(inputs, longest + 1, record)
@@ -180,7 +180,7 @@ class Engine:
         return self.runner or decoding_graph.RUNNERS.get(device.type)
 
     def empty_batch(
-        self, inputs: ModelInput, size: int, longest: int, spec: SearchSpec, runner: MakeRunner | None
+        self, inputs: InputBatch, size: int, longest: int, spec: SearchSpec, runner: MakeRunner | None
     ) -> SlotBatch:
         """Free slots of the shape of these inputs, for outputs of at most `longest` tokens."""
         batch = self._new_batch(inputs, size, longest, spec)
@@ -220,7 +220,7 @@ class Engine:
         return waiting[free:]
 
     def _admit(
-        self, batch: SlotBatch, inputs: ModelInput, ids: list[int], queue: RequestQueue, symbols: Symbols
+        self, batch: SlotBatch, inputs: InputBatch, ids: list[int], queue: RequestQueue, symbols: Symbols
     ) -> None:
         requests = [queue.requests[n] for n in ids]
         self.admit(batch, inputs, max(request.limit for request in requests) + 1, symbols, ids, requests)
@@ -228,7 +228,7 @@ class Engine:
     def admit(
         self,
         batch: SlotBatch,
-        inputs: ModelInput,
+        inputs: InputBatch,
         room: int,
         symbols: Symbols,
         ids: list[int],

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from regard.decoding.contract import Generator, ModelInput, Symbols
+from regard.decoding.contract import Generator, InputBatch, Symbols
 from regard.decoding.scores import log_probabilities
 
 PickTokens = Callable[[Tensor, Tensor, Tensor, int], Tensor]  # (logits [B, V], logp [B, V], rows [B], step): tokens [B]
@@ -26,7 +26,7 @@ class TokenStream:
     def __init__(
         self,
         model: Generator,
-        collate: Callable[[list[list[int]]], ModelInput],
+        collate: Callable[[list[list[int]]], InputBatch],
         prompts: Sequence[Sequence[int]],
         limit: int,
         context: int,

@@ -11,7 +11,7 @@ from regard.errors import RegardError
 from regard.models.batch import TextBatch, collate_blocks
 
 
-class TokenStream:
+class CorpusTokens:
     """All prepared documents end to end, corpus after corpus: blocks are slices of it."""
 
     def __init__(self, prepared: PreparedCorpus, length: int) -> None:
@@ -52,7 +52,7 @@ class TokenStream:
 class BlockView:
     """The blocks of one epoch. Every token is a target, so that all batches have one shape."""
 
-    def __init__(self, stream: TokenStream, starts: np.ndarray, bos: int | None) -> None:
+    def __init__(self, stream: CorpusTokens, starts: np.ndarray, bos: int | None) -> None:
         self.stream, self.block_starts, self.bos = stream, starts, bos
 
     def plan(self, budget: int, seed: int, epoch: int) -> list[np.ndarray]:
@@ -76,7 +76,7 @@ class BlockView:
 class ContiguousView(BlockView):
     """Blocks [R, N] whose rows are contiguous text: batch n is the nth column, so that every row continues."""
 
-    def __init__(self, stream: TokenStream, starts: np.ndarray) -> None:
+    def __init__(self, stream: CorpusTokens, starts: np.ndarray) -> None:
         super().__init__(stream, starts.ravel(), None)
         self.columns = np.arange(starts.size).reshape(starts.shape).T
 
@@ -84,7 +84,7 @@ class ContiguousView(BlockView):
         return list(self.columns)
 
 
-def contiguous_view(stream: TokenStream, budget: int, seed: int, epoch: int) -> ContiguousView:
+def contiguous_view(stream: CorpusTokens, budget: int, seed: int, epoch: int) -> ContiguousView:
     """All the text, from a random offset on, in as many rows of equal length as the budget has room for."""
     starts = stream.block_starts(seed, epoch, in_order=True)
     rows = min(max(1, budget // stream.length), len(starts))

@@ -13,7 +13,7 @@ from torch import nn
 
 from regard.data.config import Corpus
 from regard.errors import RegardError
-from regard.examples.features import Feature, SpecialTokens, W, score_features
+from regard.examples.features import Feature, RowBuilder, W, score_features
 from regard.examples.preparing import TOKENIZER
 from regard.models.batch import TextBatch
 from regard.models.heads import BodyWithHead
@@ -84,7 +84,7 @@ class ExampleCodec(Generic[E, P, W]):
         self, settings: FeatureSettings[E, P, W], tokenizer: Tokenizer, labels: list[str], texts_per_example: int = 0
     ) -> None:
         self.settings, self.tokenizer, self.labels = settings, tokenizer, labels
-        self.special_tokens = SpecialTokens(tokenizer)
+        self.special_tokens = RowBuilder(tokenizer)
         self.texts_per_example = texts_per_example  # 0: unknown, or it differs
         self.label_ids = {label: n for n, label in enumerate(labels)}
 

@@ -19,7 +19,7 @@ from regard.data.ragged import RaggedArray, RaggedSpans
 from regard.examples.pairs import PairsView, packed_batch
 from regard.examples.preparing import CorpusEncoder
 from regard.examples.vocabulary import Vocabulary
-from regard.examples.windows import SlidingWindow
+from regard.examples.windows import StridedWindows
 from regard.models.batch import PairBatch, RaggedRows, TextBatch, collate_sources, collate_texts
 from regard.text import Tokenizer
 
@@ -125,7 +125,7 @@ class CausalLMDialogues:
             first_target = first_target.copy()
             first_target[s.row[s.is_first]] = s.end[s.is_first]
         windows = np.stack([np.arange(len(rows)), rows.offsets[:-1], rows.offsets[1:], first_target], 1)
-        long, window = np.flatnonzero(rows.lengths > length + 1), SlidingWindow(length, max(1, length // 2))
+        long, window = np.flatnonzero(rows.lengths > length + 1), StridedWindows(length, max(1, length // 2))
         more = [
             (n, first + w.begin, first + w.end + 1, max(first_target[n], first + w.begin + w.skip + 1))
             for n, first in zip(long.tolist(), rows.offsets[long].tolist(), strict=True)

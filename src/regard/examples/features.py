@@ -40,7 +40,7 @@ class Feature(NamedTuple, Generic[W]):
 Collate = Callable[[Sequence[Feature[W]]], TextBatch]
 
 
-class SpecialTokens:
+class RowBuilder:
     """The tokens around texts: [CLS] a [SEP], or [CLS] a [SEP] b [SEP]. A vocabulary without them has <s> and </s>."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:

@@ -69,7 +69,7 @@ def read_documents(corpora: Sequence[Corpus], form: DocumentForm, lines: int = 0
     return texts
 
 
-def prepare_corpora(
+def prepare_training_data(
     recipe: RecipeLike, encoders: Mapping[str, TextEncoder], rows: str, progress: Progress, **options: Any
 ) -> PreparedCorpus:
     """The training data with each column encoded; `rows` names what its rows are, for the progress."""
@@ -85,4 +85,4 @@ def prepare_documents(
 ) -> PreparedCorpus:
     """The training documents, encoded."""
     reader = lambda corpus, names, languages, counts: iter_documents(corpus, form, languages, counts)  # noqa: E731
-    return prepare_corpora(recipe, {"text": encoder}, "documents", progress, reader=reader)
+    return prepare_training_data(recipe, {"text": encoder}, "documents", progress, reader=reader)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 @dataclass(frozen=True)
-class SlidingWindow:
+class StridedWindows:
     """Windows of `context` tokens, each `stride` tokens after the one before; every token is scored once.
 
     A token is scored in the first window that holds it: it sees at least context − stride tokens, if so many are there.

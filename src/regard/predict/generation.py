@@ -24,7 +24,7 @@ from regard.decoding import (
 from regard.errors import RegardError, require_list
 from regard.examples.document_encoder import DocumentEncoder
 from regard.examples.recipe_like import RecipeLike
-from regard.examples.windows import SlidingWindow, TokenWindow
+from regard.examples.windows import StridedWindows, TokenWindow
 from regard.models.batch import RaggedRows, TextBatch, collate_texts
 from regard.predict.base import Predictor
 from regard.predict.options import GenerationOptions, checked, warn_caller
@@ -188,7 +188,7 @@ class TextGenerator(Predictor):
     # --- scores ------------------------------------------------------------------------------------------------
 
     @checked
-    def score(self, documents: Sequence[str], window: SlidingWindow | None = None) -> list[tuple[float, int]]:
+    def score(self, documents: Sequence[str], window: StridedWindows | None = None) -> list[tuple[float, int]]:
         """For each text, as a document of its own: its log-probability and its tokens, ends of lines included."""
         require_list(documents, "score([text])")
         rows = self.document_encoder.encode_batch([with_newline(text) for text in documents])
@@ -201,7 +201,7 @@ class TextGenerator(Predictor):
         return [np.concatenate(rows)] if self.task.boundaries == "marked" else rows
 
     def total(
-        self, rows: Sequence[np.ndarray], window: SlidingWindow, progress: Progress | None = None
+        self, rows: Sequence[np.ndarray], window: StridedWindows, progress: Progress | None = None
     ) -> tuple[float, int]:
         """The negative log-likelihood of rows of tokens, and how many they are, what opens a document aside."""
         size = sum(map(len, rows))
@@ -265,7 +265,7 @@ def _overlap(text: str, stop: str) -> int:
 def negative_log_likelihoods(
     model: nn.Module,
     rows: Sequence[Sequence[int] | np.ndarray],
-    window: SlidingWindow,
+    window: StridedWindows,
     ignored: int | None = None,
     report: Callable[[int], None] | None = None,
 ) -> list[tuple[float, int]]:

@@ -15,7 +15,7 @@ from regard.data.config import Corpus
 from regard.data.dialogues import EOU, DialogueReader, Spacing
 from regard.data.prepared import PreparedCorpus, epoch_rows
 from regard.examples.dialogues import DialogueEncoder
-from regard.examples.preparing import TOKENIZER, prepare_corpora, tokenizer_for
+from regard.examples.preparing import TOKENIZER, prepare_training_data, tokenizer_for
 from regard.examples.recipe_like import RecipeLike
 from regard.examples.vocabulary import load_or_train_tokenizer
 from regard.predict.chat import ChatPredictor
@@ -92,7 +92,7 @@ class ChatConfig:
             return load_or_train_tokenizer(recipe, lines, self.language, f"chat {self.separator} {self.spacing}")
 
         encoder = self.encoder(tokenizer_for(recipe, home, train))
-        prepared = prepare_corpora(recipe, {"dialogue": encoder}, "dialogues", progress, reader=self.reader)
+        prepared = prepare_training_data(recipe, {"dialogue": encoder}, "dialogues", progress, reader=self.reader)
         return ChatTask(recipe, encoder, prepared)
 
     def evaluate(

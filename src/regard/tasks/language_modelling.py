@@ -16,12 +16,12 @@ from regard.data.documents import DocumentForm, TextSize
 from regard.data.prepared import PreparedCorpus
 from regard.errors import RegardError
 from regard.evaluation.metrics import Metric, perplexity
-from regard.examples.blocks import BlockView, TokenStream, contiguous_view
+from regard.examples.blocks import BlockView, CorpusTokens, contiguous_view
 from regard.examples.document_encoder import DocumentEncoder
 from regard.examples.preparing import TOKENIZER, prepare_documents, read_documents, tokenizer_for, training_lines
 from regard.examples.recipe_like import RecipeLike
 from regard.examples.vocabulary import load_or_train_tokenizer
-from regard.examples.windows import SlidingWindow
+from regard.examples.windows import StridedWindows
 from regard.models.batch import TextBatch
 from regard.predict.generation import TextGenerator
 from regard.predict.options import text_corpora
@@ -59,10 +59,10 @@ class LanguageModellingConfig:
         "between documents: none sees another, or only a mark stands between them, as always where an LSTM learns",
     )
     length: int = option(256, "tokens of a block, the context it learns with")
-    context: int | None = option(None, "tokens of a window when it is held_out; none: as length")
+    context: int | None = option(None, "tokens of a window when it is measured; none: as length")
     stride: int | None = option(
         None,
-        "tokens from window to window when a finished model is held_out; less is slower and sees more; none: context",
+        "tokens from window to window when a finished model is measured; less is slower and sees more; none: context",
     )
 
     def __post_init__(self) -> None:
@@ -73,10 +73,10 @@ class LanguageModellingConfig:
     def title(self) -> str:
         return f"{self.kind} {self.language}"
 
-    def sliding_window(self, context: int | None = None, stride: int | None = None) -> SlidingWindow:
+    def sliding_window(self, context: int | None = None, stride: int | None = None) -> StridedWindows:
         """The windows in which a finished model is evaluated: those of the settings, or of these sizes."""
         seen = context or self.context or self.length
-        return SlidingWindow(seen, stride or (seen if context or self.stride is None else self.stride))
+        return StridedWindows(seen, stride or (seen if context or self.stride is None else self.stride))
 
     def check(self, recipe: RecipeLike) -> None:
         check_no_sampling(recipe)
@@ -119,7 +119,7 @@ class LanguageModellingTask(EncodedTask):
         self.settings = cast(LanguageModellingConfig, recipe.task)
         texts = read_documents(recipe.data.valid, self.settings.documents, recipe.training.validation.lines)
         self.valid = HeldOutText.of(texts, self.generator(nn.Identity()))
-        self.stream = TokenStream(prepared, self.settings.length)
+        self.stream = CorpusTokens(prepared, self.settings.length)
         self.carries = getattr(recipe.model, "carries", False)
 
     def report(self) -> list[str]:
@@ -168,7 +168,7 @@ class LanguageModellingTask(EncodedTask):
         if not self.valid.rows:
             return {}
         context = self.settings.sliding_window().context
-        return self.valid.metrics(self.generator(model), SlidingWindow(context, context), progress)[0]
+        return self.valid.metrics(self.generator(model), StridedWindows(context, context), progress)[0]
 
     def evaluate_corpora(self, model: nn.Module, corpora: Sequence[Corpus], progress: Progress | None = None) -> Json:
         return evaluate_language_model(self.generator(model), corpora, self.settings.sliding_window(), progress)
@@ -189,7 +189,7 @@ class HeldOutText:
         return HeldOutText(generator.rows(texts) if texts else [], TextSize.count(texts))
 
     def metrics(
-        self, generator: TextGenerator, window: SlidingWindow, progress: Progress | None = None
+        self, generator: TextGenerator, window: StridedWindows, progress: Progress | None = None
     ) -> tuple[dict[str, float], int]:
         """Loss and perplexity of a token, of a word and of a character; and how many tokens there were."""
         nll, tokens = generator.total(self.rows, window, progress)
@@ -202,7 +202,7 @@ class HeldOutText:
 
 
 def evaluate_language_model(
-    generator: TextGenerator, corpora: Sequence[Corpus], window: SlidingWindow, progress: Progress | None = None
+    generator: TextGenerator, corpora: Sequence[Corpus], window: StridedWindows, progress: Progress | None = None
 ) -> Json:
     """The report of a finished model, with the windows in its signatures."""
     task = cast(LanguageModellingConfig, generator.recipe.task)

@@ -16,7 +16,7 @@ from regard.data.readers import corpus_files
 from regard.decoding import DecodingConfig
 from regard.errors import RegardError
 from regard.examples.pairs import COLUMNS, PairsView, packed_batch, read_heads, read_pairs
-from regard.examples.preparing import prepare_corpora
+from regard.examples.preparing import prepare_training_data
 from regard.examples.recipe_like import RecipeLike
 from regard.examples.vocabulary import Vocabulary
 from regard.models.batch import PairBatch
@@ -77,7 +77,9 @@ class TranslationConfig:
             recipe.data.test, self.languages, vocabulary.source
         )  # a mistake in it is an error now, not in the end
         sides, keep_text = dict(zip(COLUMNS, vocabulary, strict=True)), vocabulary.samples
-        prepared = prepare_corpora(recipe, sides, "lines", progress, keep_text=keep_text, languages=self.languages)
+        prepared = prepare_training_data(
+            recipe, sides, "lines", progress, keep_text=keep_text, languages=self.languages
+        )
         return TranslationTask(recipe, vocabulary, prepared)
 
     def evaluate(
