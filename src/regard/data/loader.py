@@ -36,7 +36,7 @@ class StepBatches(NamedTuple):
 
 
 class Loader:
-    """Yields `Step`s without end, from `start` on.
+    """Yields `StepBatches` without end, from `start` on.
 
     An optimiser step takes `accumulate` micro-batches of the global sequence, the last of an epoch the rest. Where they
     cannot be divided evenly among the ranks, each is cut into so many parts that they can: the examples of a step do

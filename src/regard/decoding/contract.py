@@ -56,7 +56,7 @@ class Generator(Protocol):
     """A model that generates. Rows of the state stay independent of each other."""
 
     def start(self, batch: Any, length: int, record: Any = None) -> DecodingState:
-        """Read the input (a `InputBatch`), and give a state with room for `length` tokens a row.
+        """Read the input (an `InputBatch`), and give a state with room for `length` tokens a row.
 
         `record` (an `AttentionRecord`) receives attention weights.
         """

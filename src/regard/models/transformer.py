@@ -245,7 +245,7 @@ class Transformer(nn.Module):
 
     @cached_property
     def packing_refusal(self) -> str | None:
-        """Why no batch is, or None."""
+        """Why no batch is computed as packed sequences, or None."""
         if self.config.norm == "batch":
             return "BatchNorm would count padding"
         layers = [layer for layer in self.modules() if isinstance(layer, MultiHeadAttention)]

@@ -2,7 +2,8 @@
 
 score, position, pattern, compress and normalise are objects; a hook that a choice does not need is identity, so the
 layer always calls all of them. The attention mask is the pattern (`nn/pattern/masks.py`): `Attention.attend` binds it
-to the queries, `Attention.reference` makes it a dense mask, and the plain function takes that as `allow`.
+to the queries, `Attention.reference` makes it a dense mask, and the plain function takes that as `allow`. Decoding
+fuses the same for one token at a time (`accel/fused_step.py`), where the choices allow it.
 """
 
 from collections.abc import Callable

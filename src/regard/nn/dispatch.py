@@ -26,7 +26,7 @@ def on_gpu(device: torch.device) -> bool:
 
 
 def on_cpu(device: torch.device) -> bool:
-    """Whether the code written for CPUs does."""
+    """Whether the code written for CPUs serves this device."""
     return device.type == "cpu" and not on_gpu(device)
 
 

@@ -68,7 +68,7 @@ class Constraints:
         return constraints
 
     def added(self, queue: RequestQueue, rows: Sequence[int]) -> RequestQueue:
-        """The feed of these rows, with the constraints of each."""
+        """The queue of these rows, with the constraints of each."""
         own = [self.lines[row] for row in rows]
         requests = [
             replace(request, prefix=line.prefix_ids, phrases=line.phrase_ids, variants=line.ways)

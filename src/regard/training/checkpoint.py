@@ -30,7 +30,7 @@ from regard.training.distributed import ProcessGroup
 class TrainingState:
     """What state.json holds: where a run stands, besides its tensors.
 
-    Dropout needs no state: it is seeded anew by (seed, step).
+    Dropout needs no state: it is seeded anew by (seed, rank, step).
     """
 
     step: int = 0  # optimiser steps done
