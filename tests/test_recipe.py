@@ -138,3 +138,24 @@ def test_overrides_are_a_list() -> None:
 def test_a_time_limit_leaves_some_time(minutes: float) -> None:
     with pytest.raises(RegardError, match="minutes must be more than 0, not"):
         regard.train({"data": {"train": ["a", "b"]}}, minutes=minutes)
+
+
+@pytest.mark.parametrize(
+    "override, wanted",
+    [
+        ("model.attention.dropout=0.25", lambda model: model.attention.cross.dropout == 0.25),
+        ("model.attention.score=additive", lambda model: model.attention.decoder.score.kind == "additive"),
+        ("model.position.kind=rotary", lambda model: model.position.encoder.kind == "rotary"),
+    ],
+)
+def test_an_override_for_all_roles_wins_over_a_complete_config(tmp_path: Path, override: str, wanted: Any) -> None:
+    """A run's config.yaml names encoder, decoder and cross apart, each with all keys."""
+    (tmp_path / "config.yaml").write_text(recipe.dump_recipe(recipe.load_recipe("quickstart")), encoding="utf-8")
+    assert wanted(recipe.load_recipe(tmp_path / "config.yaml", [override]).model)
+
+
+def test_an_override_for_one_role_stays_beside_one_for_all(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(recipe.dump_recipe(recipe.load_recipe("quickstart")), encoding="utf-8")
+    both = ["model.attention.encoder.dropout=0.5", "model.attention.dropout=0.25"]
+    attention = recipe.load_recipe(tmp_path / "config.yaml", both).model.attention  # type: ignore[union-attr]
+    assert (attention.encoder.dropout, attention.decoder.dropout, attention.cross.dropout) == (0.5, 0.25, 0.25)

@@ -29,6 +29,9 @@ class Node:
         return self.value
 
 
+ROLES = ("encoder", "decoder", "cross")  # for which a section may be given apart; beside them, a key is for all
+
+
 def to_node(value: Any, where: str) -> Node:
     if isinstance(value, Node):
         return value
@@ -101,8 +104,21 @@ def apply_overrides(root: Node, assignments: Sequence[str]) -> Node:
         keys = _as_mapping(node)
         if last == "kind" and "kind" in keys and keys["kind"].raw != value.strip():
             _drop_file_keys(keys)
+        _override_roles(keys, last)
         keys[last] = _scalar(value, where)
     return root
+
+
+def _override_roles(keys: dict[str, Node], name: str) -> None:
+    """A key given for all roles wins over those of the file for each, which a run's complete config always has."""
+    for role in ROLES:
+        child = keys.get(role)
+        if child is None or child.where.startswith(COMMAND_LINE):
+            continue
+        if name == "kind":
+            del keys[role]
+        elif isinstance(child.value, dict) and not child.value.get(name, child).where.startswith(COMMAND_LINE):
+            child.value.pop(name, None)
 
 
 def _drop_file_keys(keys: dict[str, Node]) -> None:
