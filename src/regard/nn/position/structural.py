@@ -49,7 +49,7 @@ def tree_distance(context: AttentionContext, b: Tensor, i: Tensor, j: Tensor) ->
 def tree_of(layout: Layout) -> Tree:
     if layout.tree is None:
         raise RegardError(
-            "structural positions need a dependency tree for every sentence: give one (`heads` of a corpus, "
+            "structural positions need a dependency tree for every sentence: give heads (`heads` of a corpus, "
             "--trees of a command, trees= of translate), and do not shorten the encoder's keys (compress)"
         )
     return layout.tree
