@@ -43,6 +43,7 @@ ONE_TYPE = {
     "mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "_addmm_activation", "convolution",
     "native_layer_norm", "_fused_rms_norm", "_scaled_dot_product_flash_attention_for_cpu",
 }  # fmt: skip
+READS = {"_local_scalar_dense", "nonzero", "masked_select", "_unique2", "unique_consecutive", "is_nonzero"}  # wait for the GPU
 PRODUCTS_TO_FLOAT32 = {"mm.dtype": torch.mm, "addmm.dtype": torch.addmm, "bmm.dtype": torch.bmm}
 
 
@@ -128,4 +129,16 @@ class _OneType(TorchDispatchMode):
             kinds = {str(x.dtype) for x in args if isinstance(x, Tensor) and x.is_floating_point()}
             if len(kinds) > 1:
                 raise RuntimeError(f"{func}: operands must have the same dtype, but are {' and '.join(sorted(kinds))}")
+        return func(*args, **(kwargs or {}))
+
+
+class NoHostReads(TorchDispatchMode):
+    """What a CUDA graph that is being captured refuses: operations whose result the host must see to go on."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func._schema.name.removeprefix("aten::")
+        indices = args[1] if name in ("index", "index_put", "index_put_", "_index_put_impl_") else []
+        by_mask = any(isinstance(i, Tensor) and i.dtype in (torch.bool, torch.uint8) for i in indices)
+        if name in READS or by_mask:
+            raise RuntimeError(f"{func}: operation not permitted when stream is capturing")
         return func(*args, **(kwargs or {}))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from regard import config
 from regard.data.loader import StepBatches
-from regard.examples.features import FeatureRow, pad_features
+from regard.examples.features import Feature, FeatureRow, pad_features
 from regard.models.batch import TextBatch
 from regard.models.bert import BertConfig
 from regard.models.heads import (
@@ -54,7 +54,7 @@ class Learned:
     def loss(self, model: nn.Module, batch: TextBatch, carry: None) -> tuple[Tensor, None]:
         return model(batch, None, 0.0), carry
 
-    def fixed(self, model: nn.Module, batch: TextBatch) -> TextBatch:
+    def static_batch(self, model: nn.Module, batch: TextBatch) -> TextBatch:
         return batch.fixed()
 
 
@@ -63,7 +63,7 @@ def batches(kind: str, count: int = 3) -> list[TextBatch]:
     made = []
     for n in range(count):
         rows = [FeatureRow(draw.integers(4, 90, m).tolist(), [0] * m) for m in draw.integers(3, 15 + 8 * n, 24)]
-        batch = pad_features([FeatureRow((row,), 0) for row in rows], 0)
+        batch = pad_features([Feature((row,), 0) for row in rows], 0)
         classes = {
             "classify": torch.from_numpy(draw.integers(0, 3, 24)),
             "regress": torch.from_numpy(draw.normal(size=24).astype(np.float32)),

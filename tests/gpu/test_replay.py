@@ -40,7 +40,7 @@ class Reverse:
     def loss(self, model: nn.Module, batch: PairBatch, carry: None) -> tuple[Tensor, None]:
         return model(batch, None, 0.1), carry
 
-    def fixed(self, model: Any, batch: PairBatch) -> PairBatch | None:
+    def static_batch(self, model: Any, batch: PairBatch) -> PairBatch | None:
         return batch.fixed() if model.takes_packed(batch) else None
 
 

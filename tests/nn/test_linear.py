@@ -40,7 +40,7 @@ ACTIVATIONS = [nn.Identity(), nn.ReLU(), nn.GELU(), nn.GELU(approximate="tanh"),
 
 def close(ours: list[Tensor], theirs: list[Tensor]) -> None:
     for a, b in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(a, b, atol=3e-5, rtol=1e-5)  # sums of up to 150 products, in float32
 
 
 @pytest.mark.parametrize("shape, width", SHAPES, ids=str)

@@ -5,8 +5,10 @@ types follow CUDA's rules (`tests/cuda_types.py`), in every precision and with e
 What only a real GPU can show is listed in tests/gpu/README.md.
 """
 
+import contextlib
 import itertools
 import json
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,11 +20,13 @@ import regard
 from regard import recipe as recipes
 from regard.accel import decoding_graph as graph
 from regard.accel import inference_weights as frozen
-from regard.accel import linear, norm
+from regard.accel import launch, linear, norm
 from regard.accel import packed_attention as short
+from regard.accel.training_graph import batch_leaves
 from regard.nn import dispatch
 from regard.run import train_recipe
-from tests.cuda_types import cuda_types
+from regard.training.loop import Trainer
+from tests.cuda_types import NoHostReads, cuda_types
 from tests.tasks import bert_toy, chat_toy, lm_toy, test_answer, test_classify, test_tag
 from tests.training import toy
 
@@ -37,6 +41,40 @@ def as_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(linear, "SPLITS", 2)
     with cuda_types():
         yield
+
+
+class CheckedMicroBatch:
+    """A micro-batch whose shape was seen before, where a GPU would capture it: the host must not read a value."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self.trainer = trainer
+        self.seen: set[Any] = set()
+        self.checked = 0
+
+    def __call__(self, batch: Any) -> torch.Tensor:
+        leaves = batch_leaves(batch)
+        key = tuple(tuple(value.shape) if isinstance(value, torch.Tensor) else value for value in leaves)
+        with NoHostReads() if key in self.seen else contextlib.nullcontext():
+            self.checked += key in self.seen
+            self.seen.add(key)
+            return self.trainer._backward(batch, self.trainer.loss_scale)
+
+
+@pytest.fixture
+def capturing(monkeypatch: pytest.MonkeyPatch) -> list[CheckedMicroBatch]:
+    """All trainers work as on a GPU that captures steps; the stand-ins of their graphs."""
+    made: list[CheckedMicroBatch] = []
+    init = Trainer.__init__
+
+    def build(self: Trainer, *arguments: Any, **options: Any) -> None:
+        init(self, *arguments, **options)
+        made.append(CheckedMicroBatch(self))
+        self.replay = made[-1]  # type: ignore[assignment]
+
+    monkeypatch.setattr(Trainer, "__init__", build)
+    monkeypatch.setattr(Trainer, "stream", lambda self: contextlib.nullcontext())
+    monkeypatch.setattr(launch, "call_seed", lambda dropout: random.getrandbits(31) if dropout else 0)  # of the host
+    return made
 
 
 # --- choices -------------------------------------------------------------------------------------------------------
@@ -283,6 +321,27 @@ def test_a_bert_that_answers(as_gpu: None, tmp_path: Path) -> None:
         },
         tmp_path,
     )
+
+
+CAPTURED: dict[str, dict[str, Any]] = {  # in a BERT, whose batches are padded
+    "plain": {},
+    "batch norm": {"norm": "batch"},
+    "random blocks": {"attention": {"pattern": "random(1, block=4)"}},
+    "bigbird": {"attention": {"pattern": "bigbird(4, global=1, random=1)"}},
+    "window": {"attention": {"pattern": "window(3)"}},
+    "relative": {"position": "relative"},
+    "linformer": {"attention": {"compress": {"kind": "linformer", "length": 257, "size": 8}}},
+}
+
+
+@pytest.mark.parametrize("name", CAPTURED)
+def test_captured_steps_read_nothing(
+    as_gpu: None, capturing: list[CheckedMicroBatch], tmp_path: Path, name: str
+) -> None:
+    made = pretraining(tmp_path, ROWS[0] | CAPTURED[name])
+    made["training"] |= {"steps": 8, "checkpoints": {"every": 8}}
+    train_recipe(recipes.load_recipe(made), tmp_path / "run", "cpu")
+    assert bool(capturing[0].checked) == (name not in ("batch norm", "random blocks", "bigbird"))
 
 
 def test_few_rows_cover_every_pair() -> None:

@@ -83,10 +83,12 @@ def plan_of(inputs: AttentionInputs) -> SparsePlan | None:
 
 
 def _by_position(pattern: Pattern) -> bool:
-    """Whether the mask follows from positions alone."""
+    """Whether the mask follows from positions alone, so that a plan serves other batches: not from rows' lengths."""
     if isinstance(pattern, And | Or):
         return _by_position(pattern.left) and _by_position(pattern.right)
-    return isinstance(pattern, Band | Causal | SampledBlocks | Full | Global)
+    if isinstance(pattern, SampledBlocks):
+        return len(pattern.table) == 1
+    return isinstance(pattern, Band | Causal | Full | Global)
 
 
 @lru_cache(maxsize=64)

@@ -20,6 +20,7 @@ from regard.nn.feed_forward import ACTIVATIONS, Activation
 from regard.nn.init import INITS
 from regard.nn.layout import AttentionContext
 from regard.nn.module_list import ModuleList
+from regard.nn.norm import BatchNorm
 from regard.nn.pattern import Document, Padding
 from regard.nn.position import LearnedConfig
 from regard.nn.record import AttentionRecorder
@@ -109,6 +110,15 @@ class Bert(nn.Module):
     def longest(self) -> int | None:
         """How many positions the model can tell apart, where there is a limit."""
         return stack.max_length(self.position)
+
+    @property
+    def capturable(self) -> bool:
+        """Whether padded batches of one shape take the same operations, as a CUDA graph needs.
+
+        BatchNorm counts real positions, and random blocks follow each row's length: the host reads both.
+        """
+        patterns = [part for layer in self.layers for part in layer.attention.pattern.parts()]
+        return not any(part.by_head for part in patterns) and not any(isinstance(m, BatchNorm) for m in self.modules())
 
     def pooler(self) -> "Pooler":
         pooler = Pooler(self.config.size)

@@ -46,6 +46,7 @@ class _VocabularyLoss(torch.autograd.Function):
             if learns:
                 torch.mm(change, table, out=to_x[start : start + rows])
                 to_weight.addmm_(change.T, part) if to_weight.dtype == x.dtype else to_weight.add_(change.T @ part)
+            del change  # before the next chunk's scores are there
         ctx.save_for_backward(to_x, to_weight)
         ctx.kind, ctx.entries = weight.dtype, len(weight)
         return total

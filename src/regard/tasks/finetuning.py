@@ -264,7 +264,8 @@ class FinetuningTask(BaseTask, Generic[E, P, W]):
         return FeatureView(self.features, order, self.settings.batch, self.codec.collate, self.settings.count_targets)
 
     def static_batch(self, model: nn.Module, batch: TextBatch) -> TextBatch | None:
-        return batch.fixed() if self.recipe.model.kind == "bert" else None  # recurrent layers are not recorded
+        known = self.recipe.model.kind == "bert"  # recurrent layers are not captured
+        return batch.fixed() if known and cast(BodyWithHead, model).body.capturable else None
 
     def describe(self, batch: TextBatch) -> str:
         shown = [cast(Any, self.train[n]).where for n in batch.rows[:3]]

@@ -188,7 +188,8 @@ class PretrainingTask(EncodedTask):
         """Rows of one length, and room for all masks that they may have: shapes that come again."""
         assert batch.labels is not None
         assert batch.label_positions is not None
-        if not dispatch.usable(next(model.parameters())):  # labels that fill a shape are known to our kernels alone
+        usable = dispatch.usable(next(model.parameters()))  # labels that fill a shape are known to our kernels alone
+        if not (usable and cast(MaskedLM, model).body.capturable):
             return None
         most = int(self.settings.masking.count(np.array([self.settings.room]))[0]) * len(batch.ids)
         spare = most - len(batch.label_positions)
