@@ -43,7 +43,7 @@ ONE_TYPE = {
     "mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "_addmm_activation", "convolution",
     "native_layer_norm", "_fused_rms_norm", "_scaled_dot_product_flash_attention_for_cpu",
 }  # fmt: skip
-READS = {"_local_scalar_dense", "nonzero", "masked_select", "_unique2", "unique_consecutive", "is_nonzero"}  # wait for the GPU
+READS = {"_local_scalar_dense", "nonzero", "masked_select", "_unique2", "unique_consecutive"}  # the host waits for it
 PRODUCTS_TO_FLOAT32 = {"mm.dtype": torch.mm, "addmm.dtype": torch.addmm, "bmm.dtype": torch.bmm}
 
 
