@@ -28,7 +28,7 @@ def main() -> None:
     training, length = recipe.training, cast(Any, recipe.task).length
     rows, entries = training.tokens_per_batch // length, getattr(recipe.text, "size", 40_000)
     model = cast(Any, recipe.model).build(entries).to(device).train()
-    optimiser = build_optimiser(model, training, device, recorded=True)
+    optimiser = build_optimiser(model, training, device, capturable=True)
     ids = np.random.default_rng(0).integers(0, entries, (rows, length + 1))
     batch = collate_blocks(ids, names=tuple(range(rows)))
     batch = (batch.fixed() or batch).to(device)

@@ -55,9 +55,9 @@ class MarianTask(TranslationTask):
     def validate(self, model, device, progress=None):
         return self.translator(model).loss(self.valid) | {"bleu": 0.0}
 
-    def measure(self, model, split, progress=None):
+    def evaluate_corpora(self, model, corpora, progress=None):
         translator = self.translator(model)
-        given = read_pairs(self.recipe.data.valid, self.languages)
+        given = read_pairs(corpora, self.languages)
         beam = self.recipe.decoding
         ids = self.vocabulary.source.encode_batch([s for s, _ in given])
         outputs = [""] * len(given)

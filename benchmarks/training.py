@@ -136,7 +136,7 @@ class Loop:
     def loss(self, model: nn.Module, batch: Any, carry: None) -> tuple[Tensor, None]:
         return model(batch, None, self.smoothing), carry
 
-    def fixed(self, model: nn.Module, batch: Any) -> Any:
+    def static_batch(self, model: nn.Module, batch: Any) -> Any:
         return batch.fixed() if getattr(model, "takes_packed", lambda _: True)(batch) else None
 
     def step(self, batch: Any) -> None:

@@ -80,7 +80,7 @@ def both(given: list[list[PairBatch]], steps: int, **training: Any) -> tuple[Ten
     fast, slow = build(True, {}, **training), build(False, {}, **training)
     ours, plain = learn(fast, given, steps), learn(slow, given, steps)
     assert fast.replay is not None
-    assert 0 < len(fast.replay.recorded) <= sum(map(len, given))
+    assert 0 < len(fast.replay.graphs) <= sum(map(len, given))
     assert slow.replay is None
     return ours, plain
 
@@ -136,7 +136,7 @@ def test_a_recording_leaves_what_it_was_given_alone() -> None:
     trainer = build(True, {})
     learn(trainer, [[made[0]], [made[0]], [made[0]], [made[1]]], 8)
     assert trainer.replay is not None
-    assert len(trainer.replay.recorded) == 1
+    assert len(trainer.replay.graphs) == 1
     assert all(torch.equal(b.packed[0].ids, ids) for b, ids in zip(made, before, strict=True))  # type: ignore[index]
 
 
@@ -153,7 +153,7 @@ def test_dropout_clipping_and_accumulation_learn(precision: str) -> None:
     given = batches(8)
     losses = learn(trainer, [given[n : n + 2] for n in range(0, 8, 2)], 200)
     assert trainer.replay is not None
-    assert len(trainer.replay.recorded) > 0
+    assert len(trainer.replay.graphs) > 0
     assert losses.isfinite().all()
     assert float(losses[-20:].mean()) < 0.9 * float(losses[:20].mean())
 
