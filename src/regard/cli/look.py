@@ -1,4 +1,4 @@
-"""`regard look`: what a model's attention does with one text, as a page, a picture or JSON."""
+"""`regard look` and `figures`: what attention does with one text, as a page, a picture or JSON; the docs' figures."""
 
 import json
 import sys
@@ -52,3 +52,14 @@ def _json_data(data: dict[str, Any]) -> dict[str, Any]:
     places = [{**place, "weights": unpack_weights(place["weights"])} for place in data["places"]]
     rollout = {place: unpack_weights(weights) for place, weights in data["rollout"].items()}
     return {**{key: value for key, value in data.items() if key != "walk"}, "places": places, "rollout": rollout}
+
+
+def figures(names: list[str], output: Path, form: str, language: str) -> None:
+    from regard.look.figures import FIGURES, draw
+
+    output.mkdir(parents=True, exist_ok=True)
+    suffix = "" if language == "en" else f".{language}"
+    for name in names or FIGURES:
+        path = output / f"{name}{suffix}.{form}"
+        draw(name, path, language)
+        warn(f"{path} is written")
