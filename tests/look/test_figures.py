@@ -47,7 +47,7 @@ def test_masks_are_the_patterns(text: str) -> None:
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_the_command_draws_all(tmp_path: Path, language: str) -> None:
-    CliRunner().invoke(app, ["figures", "--output", str(tmp_path), "--language", language], catch_exceptions=False)
+    CliRunner().invoke(app, ["figures", "--out", str(tmp_path), "--language", language], catch_exceptions=False)
     drawn = {path.name.split(".")[0]: path.read_text(encoding="utf-8") for path in tmp_path.glob("*.svg")}
     assert set(drawn) == set(FIGURES)
     assert ("查询" if language == "zh" else "queries") in drawn["masks"]

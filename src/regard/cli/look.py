@@ -54,12 +54,12 @@ def _json_data(data: dict[str, Any]) -> dict[str, Any]:
     return {**{key: value for key, value in data.items() if key != "walk"}, "places": places, "rollout": rollout}
 
 
-def figures(names: list[str], output: Path, form: str, language: str) -> None:
+def figures(names: list[str], out: Path, form: str, language: str) -> None:
     from regard.look.figures import FIGURES, draw
 
-    output.mkdir(parents=True, exist_ok=True)
+    out.mkdir(parents=True, exist_ok=True)
     suffix = "" if language == "en" else f".{language}"
     for name in names or FIGURES:
-        path = output / f"{name}{suffix}.{form}"
+        path = out / f"{name}{suffix}.{form}"
         draw(name, path, language)
         warn(f"{path} is written")

@@ -397,14 +397,14 @@ def score(
 @app.command()
 def figures(
     names: Annotated[list[str] | None, Argument(help="positions, masks, paths, softmax …; none: all of them.")] = None,
-    output: Annotated[Path, Option("--output", "-o", help="The folder for them.")] = Path("figures"),
+    out: Annotated[Path, Option(help="The folder for them.")] = Path("figures"),
     form: Annotated[str, Option("--format", help="svg, png or pdf.")] = "svg",
     language: Annotated[str, Option(help="en or zh.")] = "en",
 ) -> None:
     """Draw the figures of the docs: positions, masks, paths, softmax, schedules, norms, a timeline."""
     from regard.cli.look import figures as body
 
-    body(names or [], output, form, language)
+    body(names or [], out, form, language)
 
 
 @app.command()

@@ -16,7 +16,13 @@ from regard.look.plot import pyplot_for, save_figure
 from regard.nn.layout import AttentionContext, Layout
 from regard.nn.pattern import PATTERNS, Causal, Document, Padding, Pattern, parse_pattern
 from regard.nn.position import sinusoids
-from regard.training.schedule import CosineSchedule, LinearSchedule, NoamSchedule, ScheduleConfig, SlantedTriangleSchedule
+from regard.training.schedule import (
+    CosineSchedule,
+    LinearSchedule,
+    NoamSchedule,
+    ScheduleConfig,
+    SlantedTriangleSchedule,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
