@@ -12,36 +12,15 @@ from regard.data.config import DataConfig
 from regard.decoding.config import Beam, DecodingConfig
 from regard.errors import RegardError, require_list
 from regard.io.run_folder import CONFIG
-from regard.models.bert import BertConfig
-from regard.models.bytenet import ByteNetConfig
-from regard.models.conv import ConvConfig
-from regard.models.elmo import ElmoConfig
-from regard.models.lm import LanguageModelConfig
-from regard.models.lstm import BiLstmConfig, LstmConfig
-from regard.models.rnn import RnnConfig
-from regard.models.transformer import TransformerConfig
-from regard.tasks.answer import AnswerConfig
-from regard.tasks.chat import ChatConfig
-from regard.tasks.choose import ChooseConfig
-from regard.tasks.classify import ClassifyConfig, RegressConfig
-from regard.tasks.embedding import EmbeddingConfig
-from regard.tasks.language_modelling import LanguageModellingConfig
-from regard.tasks.pretraining import PretrainingConfig
-from regard.tasks.tag import TagConfig
-from regard.tasks.translation import TranslationConfig
+from regard.models import ModelConfig, TransformerConfig
+from regard.tasks import TaskConfig, TranslationConfig
 from regard.text import TextConfig
 from regard.text.config import Bpe
 from regard.training.config import TrainingConfig
 
-AttentionModelConfig = TransformerConfig | RnnConfig | ConvConfig | ByteNetConfig | LanguageModelConfig | BertConfig
-ModelConfig = AttentionModelConfig | LstmConfig | BiLstmConfig | ElmoConfig
-FinetuningConfig = ClassifyConfig | RegressConfig | TagConfig | AnswerConfig | ChooseConfig
 FORMAT = 1  # of the config.yaml in a run folder; raised where a version before could misread what is written
 RENAMED_KEYS: dict[str, str] = {}  # keys that had another name, dotted: old → new
 MAX_LAYERS = 2000  # a thousand have been trained (arXiv:2203.00555)
-TaskConfig = (
-    TranslationConfig | LanguageModellingConfig | ChatConfig | PretrainingConfig | EmbeddingConfig | FinetuningConfig
-)
 
 
 @dataclass(frozen=True)
@@ -87,8 +66,8 @@ class Recipe:
         """Keys that the recipe lacks have the task's defaults."""
         task = mapping.get("task")
         kind = task.get("kind") if isinstance(task, dict) else task
-        known = {task.kind: task.defaults for task in config.kinds(TaskConfig)}
-        return config.with_defaults(mapping, known[kind]) if isinstance(kind, str) and kind in known else mapping
+        known = config.choices(TaskConfig).get(str(kind))
+        return config.with_defaults(mapping, known.defaults) if known else mapping
 
 
 def find_recipe(name: str | Path) -> Path:

@@ -1,7 +1,8 @@
 """Typed configuration: YAML and dotted overrides become nested dataclasses, and back. Knows no component."""
 
-from regard.config.options import Presets, at_least, below_one, describe_options, kinds, mechanism, option
-from regard.config.parse import changed_keys, describe_changes, dump_yaml, nearest, parse_config, to_plain
+from regard.config.options import Presets, at_least, below_one, describe_options, option
+from regard.config.parse import changed_keys, describe_changes, dump_yaml, nearest, parse_config, to_choice, to_plain
+from regard.config.registry import Choice, choice, choices, is_slot
 from regard.config.tree import (
     COMMAND_LINE,
     Node,

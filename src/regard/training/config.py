@@ -3,16 +3,15 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from regard.config import at_least, below_one, option
+from regard.config import Choice, at_least, below_one, choice, option
 from regard.decoding.config import DecodingConfig, Greedy
 from regard.training.schedule import NoamSchedule, ScheduleConfig
 
 
-@dataclass(frozen=True)
-class AdamConfig:
+@choice("adam")
+class AdamConfig(Choice, slot="optimiser"):
     """The paper's optimiser and its numbers (Vaswani 2017, 5.3)."""
 
-    kind: Literal["adam"] = "adam"
     beta1: float = option(0.9, "decay rate of the mean gradient")
     beta2: float = option(0.98, "decay rate of the squared gradient")
     epsilon: float = option(1e-9, "added to the root of the squared gradient")
