@@ -1,7 +1,7 @@
 """A recipe: everything a run depends on, in one typed tree, read from YAML and dotted overrides."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -43,6 +43,7 @@ class Recipe:
     decoding: DecodingConfig = option(Beam, "how output is generated")
     evaluation: EvaluationConfig = option(EvaluationConfig, "how output is measured")
     seed: int = option(1, "of the weights, the order of batches and dropout")
+    plugins: list[str] = option([], "modules that register choices of your own, as my_package.parts")
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**31:
@@ -106,8 +107,10 @@ def load_recipe(source: str | Path | dict, overrides: Sequence[str] = (), run: P
         config.apply_overrides(root, [renamed])
     for sentence in notices:
         Console(stderr=True).print(sentence, highlight=False, markup=False, soft_wrap=True)
+    _load_plugins(root)
     _inherit(root, run)
     recipe = parse_recipe(root)
+    recipe = replace(recipe, plugins=list(dict.fromkeys([*recipe.plugins, *config.plugins_of(recipe)])))
     if not recipe.data.train:
         raise RegardError(f"{root.where}: data.train names no corpus; name what is to be learned from")
     for corpus in recipe.data.train:
@@ -125,6 +128,8 @@ def parse_recipe(root: Node) -> Recipe:
         raise RegardError(f"{written.where}: format is a number from 1 to {FORMAT}, not {written.raw!r}")
     number = FORMAT if written is None else written.value
     config.rename_keys(root, RENAMED_KEYS)
+    config.load_allowed_plugins()
+    config.require_plugins(*_plugins(root))
     try:
         return config.parse_config(Recipe, root)
     except RegardError as error:
@@ -132,6 +137,20 @@ def parse_recipe(root: Node) -> Recipe:
             raise
         newer = f"written by a newer regard, format {number}, and this one reads up to {FORMAT}; update regard"
         raise RegardError(f"{error} ({newer})") from None
+
+
+def _plugins(root: Node) -> tuple[list[Any], str]:
+    """The plugins that a recipe names, and where."""
+    section = root.value.get("plugins") if isinstance(root.value, dict) else None
+    names = section.plain() if section is not None else []
+    return names if isinstance(names, list) else [names], section.where if section is not None else root.where
+
+
+def _load_plugins(root: Node) -> None:
+    """Those of a user's own recipe. The config.yaml of a run, which has a format, may be somebody else's."""
+    names, where = _plugins(root)
+    if "format" not in root.value or where.startswith(config.COMMAND_LINE):
+        config.load_plugins(names, where)
 
 
 def dump_recipe(recipe: Recipe) -> str:

@@ -217,7 +217,7 @@ def _train(
                 return TrainingResult(run, state, results, True, None, group.is_main)
         number = group.all_reduce_max(interrupt.signal or 0) or None  # it may have come to one process only
         why = signal.Signals(number).name if number else "out of time"
-        log.info(f"{why} at step {state.step:,}; saved. To go on: {_resume_command(run, group)}")
+        log.info(f"{why} at step {state.step:,}; saved. To go on: {_resume_command(recipe, run, group)}")
         return TrainingResult(run, state, {}, False, number, group.is_main)
     finally:
         log.close()
@@ -423,7 +423,8 @@ def _commit() -> str | None:
     return git.stdout.strip() or None
 
 
-def _resume_command(run: Path, group: ProcessGroup) -> str:
+def _resume_command(recipe: Recipe, run: Path, group: ProcessGroup) -> str:
     if group.size > 1:
         return "the same command, with any number of processes"
-    return f"regard train {shlex.quote(str(run / CONFIG))} --out {shlex.quote(str(run))}"
+    plugins = "".join(f" --plugin {name}" for name in recipe.plugins)
+    return f"regard train {shlex.quote(str(run / CONFIG))} --out {shlex.quote(str(run))}{plugins}"

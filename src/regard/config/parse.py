@@ -236,6 +236,22 @@ def to_plain(value: Any) -> Any:
     return value
 
 
+def plugins_of(value: Any) -> Iterator[str]:
+    """The plugins that the choices in a config come from; a text may name choices, where it is a slot's own form."""
+    if isinstance(value, Choice) and value.plugin:
+        yield value.plugin
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            child = getattr(value, field.name)
+            texts = [child] if isinstance(child, str) else child if isinstance(child, list) else []
+            words = re.findall(r"\w+", " ".join(map(str, texts))) if field.name in SLOTS else []
+            yield from (c.plugin for word in words if (c := choices(field.name).get(word)) and c.plugin)
+            yield from plugins_of(child)
+    elif isinstance(value, list | tuple):
+        for child in value:
+            yield from plugins_of(child)
+
+
 def dump_yaml(value: Any) -> str:
     return yaml.safe_dump(to_plain(value), sort_keys=False, allow_unicode=True, width=110)
 

@@ -43,7 +43,9 @@ def choice(kind: str, id: str = "—", formula: str = "—", paper: str = "—")
     def register(cls: Any) -> Any:
         if not (isinstance(cls, type) and issubclass(cls, Choice) and cls.slot):
             raise RegardError(f"{cls.__module__}.{cls.__qualname__}: @choice is for subclasses of {_bases()}")
-        cls.kind, cls.id, cls.formula, cls.paper, cls.plugin = kind, id, formula, paper, _plugin
+        ours = cls.__module__.split(".")[0] in ("regard", "__main__")
+        cls.kind, cls.id, cls.formula, cls.paper = kind, id, formula, paper
+        cls.plugin = _plugin or ("" if ours else cls.__module__)
         cls = dataclass(frozen=True)(cls)
         if kind:
             known = _CHOICES[cls.slot].get(kind)
