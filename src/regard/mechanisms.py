@@ -17,7 +17,8 @@ import torch
 from rich.padding import Padding as Indented
 from rich.text import Text
 
-from regard.config import choices
+from regard.config import Choice, choices
+from regard.config.registry import SLOTS
 from regard.console import Console
 from regard.models.transformer import AttentionsConfig, PositionsConfig, TransformerConfig
 from regard.nn.attention import AttentionConfig
@@ -79,6 +80,13 @@ BLOCKS = [  # choices of the Transformer that are no classes with a `kind`
 
 FIRST_TASKS = ("translation", "lm", "pretraining")  # by which models are learned from nothing
 ATTENTION_SLOTS = ("score", "position", "pattern", "compress", "normalise")
+KEYS = {  # of slots that docs/recipes.md describes: here are only what plugins add
+    "task": "task.kind",
+    "text": "text.kind",
+    "decoding": "decoding.kind",
+    "optimiser": "training.optimiser.kind",
+    "schedule": "training.schedule.kind",
+}
 
 
 def all_mechanisms() -> list[Mechanism]:
@@ -93,7 +101,9 @@ def all_mechanisms() -> list[Mechanism]:
     mechanisms += [Mechanism(*row) for row in BLOCKS]
     mechanisms += [_mechanism("model", kind, cls, _model_assignment(kind)) for kind, cls in by_id("model")]
     key = "model.kind=conv model.encoder"
-    return mechanisms + [_mechanism("encoder", kind, cls, f"{key}={kind}") for kind, cls in by_id("encoder")]
+    mechanisms += [_mechanism("encoder", kind, cls, f"{key}={kind}") for kind, cls in by_id("encoder")]
+    plugins = [(slot, kind, cls) for slot in KEYS if slot in SLOTS for kind, cls in choices(slot).items() if cls.plugin]
+    return mechanisms + [_mechanism(slot, kind, cls, f"{KEYS[slot]}={kind}") for slot, kind, cls in plugins]
 
 
 def by_id(slot: str) -> list[tuple[str, Any]]:
@@ -113,17 +123,27 @@ def slot_choices(slot: str) -> Iterator[tuple[str, Any, Any]]:
     if slot == "pattern":
         yield from ((name, cls, example_pattern(name)) for name, cls in by_id(slot))
     else:
-        yield from ((kind, cls, cls()) for kind, cls in by_id(slot))
+        yield from ((kind, cls, _default(cls)) for kind, cls in by_id(slot))
+
+
+def _default(cls: Any) -> Any:
+    """The choice with its defaults; the class itself where an option has none."""
+    needed = any(f.init and f.default is MISSING and f.default_factory is MISSING for f in fields(cls))
+    return cls if needed else cls()
 
 
 def _mechanism(slot: str, name: str, cls: Any, config: str) -> Mechanism:
     meaning = (inspect.getdoc(cls) or "").partition("\n")[0]
-    home = Path(inspect.getfile(cls)).as_posix().rpartition("/regard/")[2]
+    home = cls.plugin or Path(inspect.getfile(cls)).as_posix().rpartition("/regard/")[2]
     return Mechanism(cls.id, slot, name, meaning, cls.formula, cls.paper, config, home)
 
 
 def _assignment(slot: str, choice: Any) -> str:
     """The assignment that chooses it: everywhere, or in the one place that can have it."""
+    if isinstance(choice, type) and issubclass(choice, Choice):  # it needs options
+        return (
+            f"model.position.kind={choice.kind}" if slot == "position" else f"model.attention.{slot}.kind={choice.kind}"
+        )
     key, places = ("model.position", ROLES[:2]) if slot == "position" else ("model.attention", ROLES)
     fitting = [place for place in places if placement_error(slot, choice, place) is None]
     parts = [key] if len(fitting) == len(places) else [key, fitting[0]]

@@ -83,11 +83,11 @@ TopP = Annotated[float | None, Option(help="Draw from the likeliest with this mu
 MinP = Annotated[float | None, Option(help="Draw from those with this share of the likeliest's.")]
 
 
-def _allow_plugins(names: list[str] | None) -> None:
+def _allow_plugins(context: typer.Context, names: list[str] | None) -> None:
     if names:
         from regard.config import allow_plugins
 
-        allow_plugins(names, "--plugin")
+        allow_plugins(names, "--plugin", load=context.info_name != "serve")  # whose workers load them
 
 
 Plugins = Annotated[

@@ -44,13 +44,11 @@ def describe_options(cls: Any, path: str = "", known: set[Any] | None = None) ->
         members = [a for a in (get_args(hint) or (hint,)) for a in (get_args(a) or (a,))]
         slots = [choices(a).values() if is_slot(a) else [a] for a in members]
         classes: list[Any] = list(dict.fromkeys(a for slot in slots for a in slot if dataclasses.is_dataclass(a)))
-        if field.default is not MISSING:
-            shown = str(field.default)
-        elif field.default_factory is not MISSING:
-            value = field.default_factory()
-            shown = str(getattr(value, "kind", "")) if dataclasses.is_dataclass(value) else str(value)
-        else:
-            shown = "required"
+        value = field.default if field.default_factory is MISSING else field.default_factory()
+        classes = [c for c in classes if c is type(value)] + [c for c in classes if c is not type(value)]
+        shown = "required" if value is MISSING else str(value)
+        if dataclasses.is_dataclass(value) and field.default is MISSING:
+            shown = getattr(value, "kind", "")
         kinds = [k for c in classes if (k := getattr(c, "kind", ""))]
         yield name, " | ".join(kinds) or _type_name(hint), shown, field.metadata.get("help", "")
         for c in [c for c in classes if c not in known]:

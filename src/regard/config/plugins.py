@@ -34,10 +34,10 @@ def load_plugins(names: Iterable[str], where: str) -> None:
             _load(name, where)
 
 
-def allow_plugins(names: Iterable[str], where: str) -> None:
-    """Load plugins that the user gives, for this process and those that it starts."""
+def allow_plugins(names: Iterable[str], where: str, load: bool = True) -> None:
+    """Plugins that the user gives, for the processes that this one starts and, if they are loaded, for this one."""
     names = list(names)
-    load_plugins(names, where)
+    load_plugins(names if load else [], where)
     os.environ[VARIABLE] = ",".join(dict.fromkeys([*_named_in_environment(), *names]))
 
 
