@@ -124,6 +124,7 @@ def test_a_plugin_is_a_module(tmp_path: Path, name: object) -> None:
 def test_a_model_folder_has_nothing_imported(parts: Path, tmp_path: Path) -> None:
     """By loading, by resuming, by another recipe that begins with it: until the user says so."""
     text = recipe.dump_recipe(load(tmp_path)).replace("near_parts", "strange_parts")
+    text = text.replace("kind: near", "kind: near2").replace("kind: steady", "kind: steady2")
     write_plugin(parts, "strange_parts", SOURCE.replace('"near"', '"near2"').replace('"steady"', '"steady2"'))
     run = tmp_path / "run"
     run.mkdir()

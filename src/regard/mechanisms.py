@@ -86,6 +86,7 @@ KEYS = {  # of slots that docs/recipes.md describes: here are only what plugins 
     "decoding": "decoding.kind",
     "optimiser": "training.optimiser.kind",
     "schedule": "training.schedule.kind",
+    "callback": "training.callbacks.0.kind",
 }
 
 

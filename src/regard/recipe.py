@@ -129,10 +129,10 @@ def parse_recipe(root: Node) -> Recipe:
     number = FORMAT if written is None else written.value
     config.rename_keys(root, RENAMED_KEYS)
     config.load_allowed_plugins()
-    config.require_plugins(*_plugins(root))
     try:
         return config.parse_config(Recipe, root)
     except RegardError as error:
+        config.require_plugins(*_plugins(root))  # where one is missing, what it registers is a mistake
         if number <= FORMAT:
             raise
         newer = f"written by a newer regard, format {number}, and this one reads up to {FORMAT}; update regard"
@@ -183,4 +183,8 @@ def read_recipe(folder: Path) -> Recipe:
         raise RegardError(f"{folder}: there is no such folder")
     if not (folder / CONFIG).exists():
         raise RegardError(f"{folder}: not a trained model ({CONFIG} is missing)")
-    return parse_recipe(config.read_yaml(folder / CONFIG))
+    root = config.read_yaml(folder / CONFIG)
+    training = root.value.get("training") if isinstance(root.value, dict) else None
+    if training is not None and isinstance(training.value, dict):
+        training.value.pop("callbacks", None)  # no part of what was trained, and their plugins are not needed for it
+    return parse_recipe(root)

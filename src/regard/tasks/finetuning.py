@@ -37,7 +37,7 @@ from regard.text import Tokenizer
 TRAINING: Json = {  # as BERT is fine-tuned (Devlin 2019, A.3)
     "label_smoothing": 0.0,
     "clip": 1.0,
-    "optimiser": {"beta2": 0.999, "epsilon": 1e-8, "weight_decay": 0.01},
+    "optimiser": {"kind": "adamw", "beta2": 0.999, "epsilon": 1e-8, "weight_decay": 0.01},
     "schedule": {"kind": "linear", "peak": 5e-5, "warmup": 100},
     "tokens_per_batch": 65536,
 }
