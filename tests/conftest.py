@@ -2,6 +2,7 @@
 
 import contextlib
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,14 +10,17 @@ import pytest
 import torch
 from hypothesis import settings
 
+from regard import config
 from regard import recipe as recipes
 from regard.accel import linear, norm
 from regard.accel import packed_attention as short
+from regard.config.registry import SLOTS
 from regard.nn import dispatch
 from regard.run import train_recipe
 from tests.cuda_types import products_to_float32
 from tests.training import toy
 
+ROOT = Path(__file__).parent.parent
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell leaves it to what it starts in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile("ours", deadline=None)  # a busy machine is slow, not wrong
@@ -31,6 +35,26 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory):
     torch.set_num_threads(1)
     yield
     patch.undo()
+
+
+@pytest.fixture
+def own_choices() -> Iterator[None]:
+    """What a test registers, and the plugins that it loads, are forgotten after it."""
+    before = {slot: dict(config.choices(slot)) for slot in SLOTS}
+    modules = set(sys.modules)
+    patch = pytest.MonkeyPatch()
+    patch.setenv("REGARD_PLUGINS", "")
+    patch.setattr(sys, "path", list(sys.path))
+    yield
+    patch.undo()
+    for slot, known in before.items():
+        config.choices(slot).clear()
+        config.choices(slot).update(known)
+    for name in set(sys.modules) - modules:
+        if not (getattr(sys.modules[name], "__file__", None) or "").startswith(
+            (sys.prefix, sys.base_prefix, str(ROOT))
+        ):
+            del sys.modules[name]
 
 
 @pytest.fixture(scope="session")

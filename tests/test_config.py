@@ -9,20 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard import config, recipe
-from regard.config import option
+from regard.config import Choice, choice, option
 from regard.config import parse as parse_module
 from regard.errors import RegardError
 
 
-@dataclass(frozen=True)
-class Warm:
-    kind: Literal["warm"] = "warm"
+class Temperature(Choice, slot="temperature"):
+    pass
+
+
+@choice("warm")
+class Warm(Temperature):
     steps: int = 10
 
 
-@dataclass(frozen=True)
-class Cold:
-    kind: Literal["cold"] = "cold"
+@choice("cold")
+class Cold(Temperature):
     rate: float = 0.5
 
 
@@ -42,7 +44,7 @@ class Inner:
 @dataclass(frozen=True)
 class Root:
     inner: Inner = option(Inner)
-    choice: Warm | Cold = option(Warm)
+    choice: Temperature = option(Warm)
     many: list[Cold] = option([])
     mode: Literal["a", "b"] = "a"
     maybe: int | None = None

@@ -203,6 +203,7 @@ def test_the_python_example_runs(toy_run: Path, capsys: pytest.CaptureFixture[st
     assert float(printed[-1].split()[0]) == pytest.approx(names["log_probability"], abs=0.01)
 
 
+@pytest.mark.usefixtures("own_choices")
 def test_the_example_of_adding_a_choice_works() -> None:
     """Its own test passes, and a model with it learns it."""
     choice, test = (block.text for block in blocks(ROOT / "CONTRIBUTING.md", "python"))

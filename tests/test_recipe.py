@@ -7,9 +7,8 @@ import pytest
 
 import regard
 from regard import config, recipe
-from regard.config import kinds
+from regard.config import choices
 from regard.errors import RegardError
-from regard.recipe import ModelConfig, TaskConfig
 
 LM: dict[str, Any] = {"task": "lm", "data": {"train": "a.txt"}}
 
@@ -69,10 +68,10 @@ def test_text_that_yaml_takes_for_something_else_stays_text(tmp_path: Path) -> N
 
 
 def test_every_model_has_a_task_and_every_task_a_model() -> None:
-    models = {cls.kind for cls in kinds(ModelConfig)}
-    served = {model for cls in kinds(TaskConfig) for model in cls.models}
+    models = {cls.kind for cls in choices("model").values()}
+    served = {model for cls in choices("task").values() for model in cls.models}
     assert models == served
-    for cls in kinds(TaskConfig):
+    for cls in choices("task").values():
         defaults = cls.defaults.get("training", {})
         assert defaults.get("goal", "bleu") in cls.metrics
 

@@ -17,19 +17,15 @@ import torch
 from rich.padding import Padding as Indented
 from rich.text import Text
 
-from regard.config import kinds
+from regard.config import Choice, choices
+from regard.config.registry import SLOTS
 from regard.console import Console
-from regard.models.conv import ConvEncoderConfig
 from regard.models.transformer import AttentionsConfig, PositionsConfig, TransformerConfig
 from regard.nn.attention import AttentionConfig
-from regard.nn.compress import CompressConfig
 from regard.nn.layout import AttentionContext, Layout, Tree
-from regard.nn.normalise import NormaliseConfig
-from regard.nn.pattern import PATTERNS, Document, Padding
-from regard.nn.position import PositionConfig
+from regard.nn.pattern import Document, Padding
 from regard.nn.record import ROLES
-from regard.nn.score import ScoreConfig
-from regard.recipe import ModelConfig, TaskConfig
+from regard.tasks import TaskConfig
 
 
 @dataclass(frozen=True)
@@ -82,53 +78,73 @@ BLOCKS = [  # choices of the Transformer that are no classes with a `kind`
 ]  # fmt: skip
 
 
-SLOTS: dict[str, Any] = {
-    "score": ScoreConfig,
-    "position": PositionConfig,
-    "pattern": None,  # an expression, not a class with a `kind`
-    "compress": CompressConfig,
-    "normalise": NormaliseConfig,
+FIRST_TASKS = ("translation", "lm", "pretraining")  # by which models are learned from nothing
+ATTENTION_SLOTS = ("score", "position", "pattern", "compress", "normalise")
+KEYS = {  # of slots that docs/recipes.md describes: here are only what plugins add
+    "task": "task.kind",
+    "text": "text.kind",
+    "decoding": "decoding.kind",
+    "optimiser": "training.optimiser.kind",
+    "schedule": "training.schedule.kind",
+    "callback": "training.callbacks.0.kind",
 }
 
 
 def all_mechanisms() -> list[Mechanism]:
     """All choices, by slot."""
     mechanisms = []
-    for slot in SLOTS:
+    for slot in ATTENTION_SLOTS:
         always = (Padding, Document) if slot == "pattern" else ()
         mechanisms += [_mechanism(slot, cls.__name__.lower(), cls, "always") for cls in always]
         mechanisms += [
             _mechanism(slot, name, cls, _assignment(slot, choice)) for name, cls, choice in slot_choices(slot)
         ]
     mechanisms += [Mechanism(*row) for row in BLOCKS]
-    mechanisms += [_mechanism("model", cls.kind, cls, _model_assignment(cls.kind)) for cls in kinds(ModelConfig)]
+    mechanisms += [_mechanism("model", kind, cls, _model_assignment(kind)) for kind, cls in by_id("model")]
     key = "model.kind=conv model.encoder"
-    encoders = [_mechanism("encoder", cls.kind, cls, f"{key}={cls.kind}") for cls in kinds(ConvEncoderConfig)]
-    return mechanisms + encoders
+    mechanisms += [_mechanism("encoder", kind, cls, f"{key}={kind}") for kind, cls in by_id("encoder")]
+    plugins = [(slot, kind, cls) for slot in KEYS if slot in SLOTS for kind, cls in choices(slot).items() if cls.plugin]
+    return mechanisms + [_mechanism(slot, kind, cls, f"{KEYS[slot]}={kind}") for slot, kind, cls in plugins]
+
+
+def by_id(slot: str) -> list[tuple[str, Any]]:
+    """The choices of a slot in the order of their numbers, and those without one at the end."""
+    return sorted(choices(slot).items(), key=lambda item: [int(n) for n in re.findall(r"\d+", item[1].id)] or [1000])
 
 
 def _model_assignment(model: str) -> str:
-    """A model that does not translate comes with its task."""
-    tasks = [cls.kind for cls in kinds(TaskConfig) if model in cls.models]
-    return f"model.kind={model}" if "translation" in tasks else f"task.kind={tasks[0]} model.kind={model}"
+    """A model that does not translate comes with its task: what it learns first, if it has no other use."""
+    tasks = [kind for kind, cls in choices(TaskConfig).items() if model in cls.models]
+    first = next((kind for kind in (*FIRST_TASKS, *tasks) if kind in tasks), "")
+    return f"model.kind={model}" if first in ("translation", "") else f"task.kind={first} model.kind={model}"
 
 
 def slot_choices(slot: str) -> Iterator[tuple[str, Any, Any]]:
     """The choices of a slot of attention: name, class and value in a config."""
     if slot == "pattern":
-        yield from ((name, cls, example_pattern(name)) for name, cls in PATTERNS.items())
+        yield from ((name, cls, example_pattern(name)) for name, cls in by_id(slot))
     else:
-        yield from ((cls.kind, cls, cls()) for cls in kinds(SLOTS[slot]))
+        yield from ((kind, cls, _default(cls)) for kind, cls in by_id(slot))
+
+
+def _default(cls: Any) -> Any:
+    """The choice with its defaults; the class itself where an option has none."""
+    needed = any(f.init and f.default is MISSING and f.default_factory is MISSING for f in fields(cls))
+    return cls if needed else cls()
 
 
 def _mechanism(slot: str, name: str, cls: Any, config: str) -> Mechanism:
     meaning = (inspect.getdoc(cls) or "").partition("\n")[0]
-    home = Path(inspect.getfile(cls)).as_posix().rpartition("/regard/")[2]
+    home = cls.plugin or Path(inspect.getfile(cls)).as_posix().rpartition("/regard/")[2]
     return Mechanism(cls.id, slot, name, meaning, cls.formula, cls.paper, config, home)
 
 
 def _assignment(slot: str, choice: Any) -> str:
     """The assignment that chooses it: everywhere, or in the one place that can have it."""
+    if isinstance(choice, type) and issubclass(choice, Choice):  # it needs options
+        return (
+            f"model.position.kind={choice.kind}" if slot == "position" else f"model.attention.{slot}.kind={choice.kind}"
+        )
     key, places = ("model.position", ROLES[:2]) if slot == "position" else ("model.attention", ROLES)
     fitting = [place for place in places if placement_error(slot, choice, place) is None]
     parts = [key] if len(fitting) == len(places) else [key, fitting[0]]
@@ -139,7 +155,7 @@ def _assignment(slot: str, choice: Any) -> str:
 
 def example_pattern(name: str) -> str:
     """A pattern as one would write it: the numbers that it needs, at 2."""
-    needed = [f for f in fields(PATTERNS[name]) if f.init and f.default is MISSING]  # type: ignore[arg-type]
+    needed = [f for f in fields(choices("pattern")[name]) if f.init and f.default is MISSING]  # type: ignore[arg-type]
     return f"{name}({', '.join('2' for _ in needed)})" if needed else name
 
 
@@ -215,7 +231,7 @@ def combination_table() -> str:
             return f"no ({reasons.setdefault(_short(why), len(reasons) + 1)})"
         return _kernel(_with(slot, choice, place), place, LENGTHS.get(slot, 5))
 
-    for slot in SLOTS:
+    for slot in ATTENTION_SLOTS:
         for name, _, choice in slot_choices(slot):
             shown = choice if slot == "pattern" else name
             lines.append(f"| {slot} | `{shown}` | {' | '.join(cell(slot, choice, place) for place in ROLES)} |")

@@ -1,7 +1,7 @@
 """A recipe: everything a run depends on, in one typed tree, read from YAML and dotted overrides."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,36 +12,15 @@ from regard.data.config import DataConfig
 from regard.decoding.config import Beam, DecodingConfig
 from regard.errors import RegardError, require_list
 from regard.io.run_folder import CONFIG
-from regard.models.bert import BertConfig
-from regard.models.bytenet import ByteNetConfig
-from regard.models.conv import ConvConfig
-from regard.models.elmo import ElmoConfig
-from regard.models.lm import LanguageModelConfig
-from regard.models.lstm import BiLstmConfig, LstmConfig
-from regard.models.rnn import RnnConfig
-from regard.models.transformer import TransformerConfig
-from regard.tasks.answer import AnswerConfig
-from regard.tasks.chat import ChatConfig
-from regard.tasks.choose import ChooseConfig
-from regard.tasks.classify import ClassifyConfig, RegressConfig
-from regard.tasks.embedding import EmbeddingConfig
-from regard.tasks.language_modelling import LanguageModellingConfig
-from regard.tasks.pretraining import PretrainingConfig
-from regard.tasks.tag import TagConfig
-from regard.tasks.translation import TranslationConfig
+from regard.models import ModelConfig, TransformerConfig
+from regard.tasks import TaskConfig, TranslationConfig
 from regard.text import TextConfig
 from regard.text.config import Bpe
 from regard.training.config import TrainingConfig
 
-AttentionModelConfig = TransformerConfig | RnnConfig | ConvConfig | ByteNetConfig | LanguageModelConfig | BertConfig
-ModelConfig = AttentionModelConfig | LstmConfig | BiLstmConfig | ElmoConfig
-FinetuningConfig = ClassifyConfig | RegressConfig | TagConfig | AnswerConfig | ChooseConfig
 FORMAT = 1  # of the config.yaml in a run folder; raised where a version before could misread what is written
 RENAMED_KEYS: dict[str, str] = {}  # keys that had another name, dotted: old → new
 MAX_LAYERS = 2000  # a thousand have been trained (arXiv:2203.00555)
-TaskConfig = (
-    TranslationConfig | LanguageModellingConfig | ChatConfig | PretrainingConfig | EmbeddingConfig | FinetuningConfig
-)
 
 
 @dataclass(frozen=True)
@@ -64,6 +43,7 @@ class Recipe:
     decoding: DecodingConfig = option(Beam, "how output is generated")
     evaluation: EvaluationConfig = option(EvaluationConfig, "how output is measured")
     seed: int = option(1, "of the weights, the order of batches and dropout")
+    plugins: list[str] = option([], "modules that register choices of your own, as my_package.parts")
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**31:
@@ -87,8 +67,8 @@ class Recipe:
         """Keys that the recipe lacks have the task's defaults."""
         task = mapping.get("task")
         kind = task.get("kind") if isinstance(task, dict) else task
-        known = {task.kind: task.defaults for task in config.kinds(TaskConfig)}
-        return config.with_defaults(mapping, known[kind]) if isinstance(kind, str) and kind in known else mapping
+        known = config.choices(TaskConfig).get(str(kind))
+        return config.with_defaults(mapping, known.defaults) if known else mapping
 
 
 def find_recipe(name: str | Path) -> Path:
@@ -127,8 +107,10 @@ def load_recipe(source: str | Path | dict, overrides: Sequence[str] = (), run: P
         config.apply_overrides(root, [renamed])
     for sentence in notices:
         Console(stderr=True).print(sentence, highlight=False, markup=False, soft_wrap=True)
+    _load_plugins(root)
     _inherit(root, run)
     recipe = parse_recipe(root)
+    recipe = replace(recipe, plugins=list(dict.fromkeys([*recipe.plugins, *config.plugins_of(recipe)])))
     if not recipe.data.train:
         raise RegardError(f"{root.where}: data.train names no corpus; name what is to be learned from")
     for corpus in recipe.data.train:
@@ -146,13 +128,29 @@ def parse_recipe(root: Node) -> Recipe:
         raise RegardError(f"{written.where}: format is a number from 1 to {FORMAT}, not {written.raw!r}")
     number = FORMAT if written is None else written.value
     config.rename_keys(root, RENAMED_KEYS)
+    config.load_allowed_plugins()
     try:
         return config.parse_config(Recipe, root)
     except RegardError as error:
+        config.require_plugins(*_plugins(root))  # where one is missing, what it registers is a mistake
         if number <= FORMAT:
             raise
         newer = f"written by a newer regard, format {number}, and this one reads up to {FORMAT}; update regard"
         raise RegardError(f"{error} ({newer})") from None
+
+
+def _plugins(root: Node) -> tuple[list[Any], str]:
+    """The plugins that a recipe names, and where."""
+    section = root.value.get("plugins") if isinstance(root.value, dict) else None
+    names = section.plain() if section is not None else []
+    return names if isinstance(names, list) else [names], section.where if section is not None else root.where
+
+
+def _load_plugins(root: Node) -> None:
+    """Those of a user's own recipe. The config.yaml of a run, which has a format, may be somebody else's."""
+    names, where = _plugins(root)
+    if "format" not in root.value or where.startswith(config.COMMAND_LINE):
+        config.load_plugins(names, where)
 
 
 def dump_recipe(recipe: Recipe) -> str:
@@ -185,4 +183,8 @@ def read_recipe(folder: Path) -> Recipe:
         raise RegardError(f"{folder}: there is no such folder")
     if not (folder / CONFIG).exists():
         raise RegardError(f"{folder}: not a trained model ({CONFIG} is missing)")
-    return parse_recipe(config.read_yaml(folder / CONFIG))
+    root = config.read_yaml(folder / CONFIG)
+    training = root.value.get("training") if isinstance(root.value, dict) else None
+    if training is not None and isinstance(training.value, dict):
+        training.value.pop("callbacks", None)  # no part of what was trained, and their plugins are not needed for it
+    return parse_recipe(root)

@@ -31,6 +31,7 @@ from regard.io.tensors import average_checkpoints, load_weights, read_sharded, r
 from regard.recipe import Recipe, dump_recipe, read_recipe
 from regard.reporting import Progress
 from regard.tasks.contract import Task
+from regard.training.callbacks import CallbackList
 from regard.training.checkpoint import TrainingState
 from regard.training.config import TrainingConfig
 from regard.training.distributed import ProcessGroup, process_group
@@ -86,8 +87,8 @@ def _memory_advice(recipe: Recipe) -> str:
     return f"lower {key} (it is {value}) and raise training.accumulate as much, or choose a smaller model"
 
 
-def _check_memory(task: Task, device: torch.device, parts: int) -> None:
-    """Raise RegardError where the device cannot hold the weights, their gradients and Adam's two means of each."""
+def _check_memory(task: Task, device: torch.device, parts: int, state_bytes: int = 8) -> None:
+    """Raise RegardError where the device cannot hold the weights, their gradients and the optimiser's state of each."""
     try:
         with torch.device("meta"):  # shapes without memory
             count = sum(p.numel() for p in task.build_model().parameters())
@@ -95,7 +96,7 @@ def _check_memory(task: Task, device: torch.device, parts: int) -> None:
         if "overflow" not in str(error).lower():  # a model that looks at its numbers while it is built
             return
         raise RegardError("the model has more parameters than can be counted; lower model.size") from None
-    have, need = total_memory(device), 16 * count // parts
+    have, need = total_memory(device), (8 + state_bytes) * count // parts
     if have is not None and need > have:
         raise RegardError(
             f"the model has {count:,} parameters, which take {need / 2**30:,.0f} GiB to learn, and {device} has "
@@ -145,9 +146,10 @@ def _check_same_recipe(run: Path, recipe: Recipe, console: Console) -> None:
     if (run / CONFIG).exists():
         old = read_recipe(run)
         before, steps = old.training.steps, recipe.training.steps
-        free = replace(
-            recipe, training=replace(recipe.training, parallel=old.training.parallel, steps=min(steps, before))
-        )  # neither changes the examples
+        training = replace(
+            recipe.training, parallel=old.training.parallel, callbacks=old.training.callbacks, steps=min(steps, before)
+        )  # none of them changes the examples
+        free = replace(recipe, training=training, plugins=old.plugins)
         changed = list(config.describe_changes(config.to_plain(old), config.to_plain(free)))
         if steps > before and not changed:
             notice = f"training.steps: {before:,} → {steps:,}; from now on rates are those of a run of {steps:,} steps"
@@ -183,7 +185,8 @@ def _train(
         return TrainingResult(
             run, TrainingState(), {}, False, group.all_reduce_max(interrupt.signal or 0) or None, group.is_main
         )
-    _check_memory(task, device, group.size if recipe.training.parallel == "fsdp" else 1)
+    state_bytes = recipe.training.optimiser.state_bytes
+    _check_memory(task, device, group.size if recipe.training.parallel == "fsdp" else 1, state_bytes)
     torch.manual_seed(recipe.seed)
     model = task.build_model().to(device)
     if recipe.training.init and not group.broadcast((run / "last").exists()):
@@ -202,6 +205,8 @@ def _train(
         return TrainingResult(run, trainer.state, done, True, None, group.is_main)
     log = TrainingLog(run, first_step, recipe.training.steps, console) if group.is_main else NullLog()
     try:
+        if group.is_main:
+            trainer.callbacks = CallbackList(recipe.training.callbacks, run, config.to_plain(recipe))
         _log_start(log, task, model, device, first_step)
         for sentence in device_warnings(recipe.training, device):
             log.info(sentence)
@@ -217,7 +222,7 @@ def _train(
                 return TrainingResult(run, state, results, True, None, group.is_main)
         number = group.all_reduce_max(interrupt.signal or 0) or None  # it may have come to one process only
         why = signal.Signals(number).name if number else "out of time"
-        log.info(f"{why} at step {state.step:,}; saved. To go on: {_resume_command(run, group)}")
+        log.info(f"{why} at step {state.step:,}; saved. To go on: {_resume_command(recipe, run, group)}")
         return TrainingResult(run, state, {}, False, number, group.is_main)
     finally:
         log.close()
@@ -280,7 +285,12 @@ def device_warnings(settings: TrainingConfig, device: torch.device) -> list[str]
         sentences.append(
             "Triton is not installed: torch's own operations are used instead of our kernels, which are faster"
         )
-    elif device.type == "cuda" and settings.fast and torch.cuda.get_device_capability(device) < (8, 0):
+    if device.type == "cuda" and settings.fast and not settings.optimiser.capturable:
+        sentences.append(
+            f"training.optimiser: torch's {settings.optimiser.kind} cannot be part of a CUDA graph: its updates "
+            "are launched one by one; forward and backward passes are captured"
+        )
+    if device.type == "cuda" and settings.fast and accel.TRITON and torch.cuda.get_device_capability(device) < (8, 0):
         sentences.append(f"{device_name(device)} is older than our kernels: torch's own operations are used")
     return sentences
 
@@ -423,7 +433,8 @@ def _commit() -> str | None:
     return git.stdout.strip() or None
 
 
-def _resume_command(run: Path, group: ProcessGroup) -> str:
+def _resume_command(recipe: Recipe, run: Path, group: ProcessGroup) -> str:
     if group.size > 1:
         return "the same command, with any number of processes"
-    return f"regard train {shlex.quote(str(run / CONFIG))} --out {shlex.quote(str(run))}"
+    plugins = "".join(f" --plugin {name}" for name in recipe.plugins)
+    return f"regard train {shlex.quote(str(run / CONFIG))} --out {shlex.quote(str(run))}{plugins}"

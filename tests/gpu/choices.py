@@ -3,7 +3,7 @@
     python3 -m tests.gpu.choices --part 0 --of 8 --work FOLDER --device cuda
 
 The choices are read off the package's own config classes, so that a new one is tried without a word here: every
-kind of a union, every value of a literal, both of a boolean, for each kind of model, one at a time on top of a
+kind of a slot, every value of a literal, both of a boolean, for each kind of model, one at a time on top of a
 small model; patterns from their table; every dropout on; and every task with every model that can learn it. What a
 recipe refuses is told as refused.
 """
@@ -24,7 +24,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from regard import config, recipe
 from regard.errors import RegardError
-from regard.mechanisms import example_pattern
+from regard.mechanisms import FIRST_TASKS, example_pattern
 from regard.nn.pattern import PATTERNS
 from regard.training.config import TrainingConfig
 from tests.gpu.report import Refused, step
@@ -129,18 +129,18 @@ def accepted(choice: Choice) -> Choice | None:
 def listed() -> Iterator[Choice]:
     """All there are, defaults too."""
     first: dict[str, str] = {}  # the task that a model's choices are tried on
-    for task in config.kinds(recipe.TaskConfig):
+    for task in sorted(config.choices("task").values(), key=lambda task: task.kind not in FIRST_TASKS):
         if task.kind not in NOT_LEARNED:
             for model in task.models:
                 first.setdefault(model, task.kind)
                 yield Choice("task and model", task.kind, model, ())
-    for model in config.kinds(recipe.ModelConfig):
+    for model in config.choices("model").values():
         for slot, overrides in _slots(model, "model"):
             yield Choice(slot, first[model.kind], model.kind, overrides)
     for slot, overrides in _slots(TrainingConfig, "training"):
         for model in ("transformer", "lm"):
             yield Choice(slot, first[model], model, overrides)
-    for slot, overrides in _union("decoding", recipe.DecodingConfig):
+    for slot, overrides in _kinds("decoding", recipe.DecodingConfig):
         for model in ("transformer", "lm"):
             yield Choice(slot, first[model], model, overrides)
 
@@ -149,7 +149,7 @@ def _slots(cls: Any, path: str, before: tuple[str, ...] = ()) -> Iterator[tuple[
     """(slot, overrides) of every choice below a config class, whose own choice took `before`."""
     hints = typing.get_type_hints(cls)
     for field in dataclasses.fields(cls):
-        if field.name in ("kind", "preset", *NO_SLOTS):
+        if field.name in ("preset", *NO_SLOTS):
             continue
         key, members = f"{path}.{field.name}", _members(hints[field.name])
         literal = [value for m in members if get_origin(m) is Literal for value in get_args(m)]
@@ -157,8 +157,8 @@ def _slots(cls: Any, path: str, before: tuple[str, ...] = ()) -> Iterator[tuple[
         if field.name == "pattern":
             values = [example_pattern(name) for name in PATTERNS]
             yield from (("pattern", (*before, f"{key}={value}")) for value in values)
-        elif classes and any("kind" in typing.get_type_hints(c) for c in classes):
-            yield from ((slot, (*before, *rest)) for slot, rest in _union(key, hints[field.name]))
+        elif classes and any(issubclass(c, config.Choice) for c in classes):
+            yield from ((slot, (*before, *rest)) for slot, rest in _kinds(key, hints[field.name]))
         elif classes:
             yield from _slots(classes[0], key, before)
         elif literal or bool in members:
@@ -168,20 +168,20 @@ def _slots(cls: Any, path: str, before: tuple[str, ...] = ()) -> Iterator[tuple[
             yield field.name, (*before, f"{key}={NUMBERS.get(field.name, '0.1')}")
 
 
-def _union(key: str, union: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _kinds(key: str, union: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
     *_, name = key.split(".")
     slot = key.split(".")[-2] if name in ("encoder", "decoder", "cross") and key.count(".") > 1 else name
     for cls in (m for m in _members(union) if dataclasses.is_dataclass(m)):
-        chosen = (f"{key}.kind={cls.kind}", *(f"{key}.{each}" for each in ROOMY.get(cls.kind, [])))  # type: ignore[attr-defined]
+        chosen = (f"{key}.kind={cls.kind}", *(f"{key}.{each}" for each in ROOMY.get(cls.kind, [])))
         yield slot, chosen
         yield from ((slot, each) for _, each in _slots(cls, key, chosen))
 
 
 def _members(hint: Any) -> list[Any]:
-    """The types of a union, and of unions in it; lists of choices are left out: one choice is a list of one."""
+    """The choices of a slot, the types of a union; lists of choices are left out: one choice is a list of one."""
     if get_origin(hint) in (typing.Union, types.UnionType):
         return [m for each in get_args(hint) for m in _members(each)]
-    return [hint]
+    return list(config.choices(hint).values()) if config.is_slot(hint) else [hint]
 
 
 def plan(work: Path, device: str, parts: int, few: int | None = None) -> list[Item]:

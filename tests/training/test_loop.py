@@ -24,9 +24,9 @@ from regard.nn.loss import vocabulary_loss
 from regard.run import train_recipe
 from regard.tasks.translation import TranslationTask
 from regard.training.checkpoint import CheckpointManager
-from regard.training.config import AdamConfig, TrainingConfig
+from regard.training.config import TrainingConfig
 from regard.training.loop import Trainer
-from regard.training.optimiser import build_optimiser
+from regard.training.optimiser import AdamWConfig, build_optimiser
 from tests.training import toy
 
 
@@ -466,7 +466,7 @@ def test_biases_and_norms_are_not_decayed(name: str) -> None:
     build = recipes.load_recipe(name, ["model.layers=1"]).model.build
     model = build(20, 20) if name == "quickstart" else build(20)
     names = {id(p): name for name, p in model.named_parameters()}
-    made = build_optimiser(model, TrainingConfig(optimiser=AdamConfig(weight_decay=0.1)), torch.device("cpu"))
+    made = build_optimiser(model, TrainingConfig(optimiser=AdamWConfig(weight_decay=0.1)), torch.device("cpu"))
     spared = {
         name: group["weight_decay"] == 0
         for group in made.param_groups

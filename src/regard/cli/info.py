@@ -64,7 +64,7 @@ def _non_default(section: Any) -> dict[str, Any]:
     plain = config.to_plain(section)
     for field in dataclasses.fields(section):
         usual = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-        if field.name == "preset" or (field.name != "kind" and plain[field.name] == config.to_plain(usual)):
+        if field.name == "preset" or plain[field.name] == config.to_plain(usual):
             del plain[field.name]
     return plain
 

@@ -1,7 +1,10 @@
 """The command line: the table of commands and their options. Bodies stand in this folder, imported when they run."""
 
+import functools
+import inspect
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -80,6 +83,37 @@ TopP = Annotated[float | None, Option(help="Draw from the likeliest with this mu
 MinP = Annotated[float | None, Option(help="Draw from those with this share of the likeliest's.")]
 
 
+def _allow_plugins(context: typer.Context, names: list[str] | None) -> None:
+    if names:
+        from regard.config import allow_plugins
+
+        allow_plugins(names, "--plugin", load=context.info_name != "serve")  # whose workers load them
+
+
+Plugins = Annotated[
+    list[str] | None,
+    Option(
+        "--plugin", metavar="MODULE", callback=_allow_plugins, is_eager=True,
+        help="Load choices of your own from this module (docs/plugins.md); may be repeated.",
+    ),
+]  # fmt: skip
+
+
+def with_plugins(command: Callable[..., None]) -> Callable[..., None]:
+    """A command on a recipe or a trained model, with the option --plugin."""
+    own = inspect.signature(command)
+    plugin = inspect.Parameter("plugin", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Plugins)
+
+    @functools.wraps(command)
+    def run(**options: Any) -> None:
+        del options["plugin"]  # which its callback has loaded
+        command(**options)
+
+    run.__signature__ = own.replace(parameters=[*own.parameters.values(), plugin])  # type: ignore[attr-defined]
+    run.__annotations__ = command.__annotations__ | {"plugin": Plugins}
+    return run
+
+
 RENAMED = {"translate --heads": "--trees", "score --heads": "--trees", "evaluate --heads": "--trees"}
 RENAMED |= {"look --out": "--output"}
 
@@ -119,6 +153,7 @@ def quickstart(
 
 
 @app.command(cls=TrainCommand)
+@with_plugins
 def train(
     recipe: Annotated[str, Argument(help="A YAML file, or the name of a shipped recipe (see `regard info`).")],
     overrides: Annotated[list[str] | None, Argument(help="Keys to change, as model.layers=4.")] = None,
@@ -134,6 +169,7 @@ def train(
 
 
 @app.command(cls=RenamedOptions)
+@with_plugins
 def evaluate(
     run: Run,
     split: Annotated[str | None, Option(help="test or valid of the recipe. Default: test if there is one.")] = None,
@@ -162,6 +198,7 @@ def evaluate(
 
 
 @app.command()
+@with_plugins
 def generate(
     run: Run,
     prompt: Annotated[str | None, Argument(help="What the text begins with. Default: all of stdin.")] = None,
@@ -197,6 +234,7 @@ def generate(
 
 
 @app.command()
+@with_plugins
 def chat(
     run: Run,
     max_tokens: Annotated[int | None, Option(help="A reply has at most so many tokens.")] = None,
@@ -225,6 +263,7 @@ def chat(
 
 
 @app.command()
+@with_plugins
 def fill(
     run: Run,
     input: Input = None,
@@ -245,6 +284,7 @@ def fill(
 
 
 @app.command()
+@with_plugins
 def embed(
     run: Run,
     input: Input = None,
@@ -268,6 +308,7 @@ def embed(
 
 
 @app.command(cls=RenamedOptions)
+@with_plugins
 def translate(
     run: Run,
     input: Input = None,
@@ -318,6 +359,7 @@ def translate(
 
 
 @app.command(cls=RenamedOptions)
+@with_plugins
 def look(
     run: Run,
     text: Annotated[str | None, Argument(help="What the model reads. Default: all of stdin.")] = None,
@@ -340,6 +382,7 @@ def look(
 
 
 @app.command()
+@with_plugins
 def classify(
     run: Run, input: Input = None, output: Output = None, device: Device = "auto", as_json: Json = False
 ) -> None:
@@ -350,6 +393,7 @@ def classify(
 
 
 @app.command()
+@with_plugins
 def tag(run: Run, input: Input = None, output: Output = None, device: Device = "auto", as_json: Json = False) -> None:
     """Tag words, a sentence a line, with spaces between words: the tags of a line, with spaces between them."""
     from regard.cli.finetuned import tag as body
@@ -358,6 +402,7 @@ def tag(run: Run, input: Input = None, output: Output = None, device: Device = "
 
 
 @app.command()
+@with_plugins
 def answer(
     run: Run, input: Input = None, output: Output = None, device: Device = "auto", as_json: Json = False
 ) -> None:
@@ -368,6 +413,7 @@ def answer(
 
 
 @app.command()
+@with_plugins
 def choose(
     run: Run, input: Input = None, output: Output = None, device: Device = "auto", as_json: Json = False
 ) -> None:
@@ -378,6 +424,7 @@ def choose(
 
 
 @app.command(cls=RenamedOptions)
+@with_plugins
 def score(
     run: Run,
     source: Annotated[
@@ -408,6 +455,7 @@ def figures(
 
 
 @app.command()
+@with_plugins
 def average(
     runs: Annotated[list[Path], Argument(help="One run with --last, or several models or checkpoints.")],
     out: Annotated[Path, Option(help="Where the averaged model goes.")],
@@ -432,6 +480,7 @@ def import_model(
 
 
 @app.command("export")
+@with_plugins
 def export_model(
     form: Annotated[str, Argument(metavar="hf|ct2|safetensors", help="Whose form; see docs/interop.md.")],
     run: Run,
@@ -445,6 +494,7 @@ def export_model(
 
 
 @app.command()
+@with_plugins
 def info(
     run: Annotated[Path | None, Argument(help="A trained model. Without it: this installation.")] = None,
     mechanisms: Annotated[
@@ -454,8 +504,10 @@ def info(
 ) -> None:
     """What this installation has, or what a trained model is and how well it did."""
     if mechanisms:
+        from regard.config import load_allowed_plugins
         from regard.mechanisms import print_mechanisms
 
+        load_allowed_plugins()
         print_mechanisms(as_json)
     else:
         from regard.cli.info import info as body
@@ -464,6 +516,7 @@ def info(
 
 
 @app.command()
+@with_plugins
 def serve(
     runs: Annotated[list[str], Argument(metavar="RUN…", help="Trained models, each as RUN or NAME=RUN.")],
     host: Annotated[str, Option(help="Where to listen; 0.0.0.0 is everywhere.")] = "127.0.0.1",

@@ -42,6 +42,7 @@ def recipe_help() -> str:
     """Every key of a recipe with its type, default and meaning."""
     from regard.recipe import Recipe, shipped_recipes
 
+    config.load_allowed_plugins()
     lines = [
         "",
         f"Shipped recipes: {', '.join(shipped_recipes())}",

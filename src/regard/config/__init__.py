@@ -1,7 +1,18 @@
 """Typed configuration: YAML and dotted overrides become nested dataclasses, and back. Knows no component."""
 
-from regard.config.options import Presets, at_least, below_one, describe_options, kinds, mechanism, option
-from regard.config.parse import changed_keys, describe_changes, dump_yaml, nearest, parse_config, to_plain
+from regard.config.options import Presets, at_least, below_one, describe_options, option
+from regard.config.parse import (
+    changed_keys,
+    describe_changes,
+    dump_yaml,
+    nearest,
+    parse_config,
+    plugins_of,
+    to_choice,
+    to_plain,
+)
+from regard.config.plugins import allow_plugins, load_allowed_plugins, load_plugins, require_plugins
+from regard.config.registry import Choice, choice, choices, is_slot
 from regard.config.tree import (
     COMMAND_LINE,
     Node,

@@ -1,7 +1,7 @@
 """Strict parsing: a tree of Nodes becomes nested dataclasses, and back.
 
-Every mistake is one sentence that names the file, the line, the key and the nearest valid key. A choice is a union of
-dataclasses that differ in their `kind`.
+Every mistake is one sentence that names the file, the line, the key and the nearest valid key. Where a type is the base
+class of a slot, `kind` names one of its choices.
 """
 
 import contextlib
@@ -16,7 +16,8 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 import yaml
 
-from regard.config.options import join_key, kind_of
+from regard.config.options import join_key
+from regard.config.registry import SLOTS, Choice, choices, is_slot
 from regard.config.tree import COMMAND_LINE, Node, descendants, find_key, to_node
 from regard.errors import RegardError
 
@@ -26,6 +27,17 @@ T = TypeVar("T")
 def parse_config(cls: type[T], node: Node | dict[str, Any], path: str = "") -> T:
     """The Node as an instance of the dataclass `cls`; strict about keys, types and impossible values."""
     return _dataclass(cls, to_node(node, "config"), path)
+
+
+def to_choice(slot: str, value: Any) -> Any:
+    """What a kind, a mapping with its kind, or a choice itself means in a slot: `to_choice("position", "rotary")`."""
+    known = choices(slot)
+    base: Any = SLOTS[slot]
+    if isinstance(value, base):
+        return value
+    if isinstance(value, str) and hasattr(base, "from_text"):
+        return base.from_text(value)
+    return _choose(known, to_node(value, slot), "")
 
 
 def _fail(node: Node, path: str, problem: str) -> RegardError:
@@ -40,7 +52,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def _dataclass(cls: type[T], node: Node, path: str) -> T:
-    node = _long_form(cls, node, path)
+    node = _without_kind(cls, _long_form(cls, node, path), path)
     known = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
     for key, child in node.value.items():
         if key not in known:
@@ -57,6 +69,16 @@ def _dataclass(cls: type[T], node: Node, path: str) -> T:
         return cls(**values)
     except ValueError as error:
         raise _fail(_cause(node, str(error)), path, f"is impossible: {error}") from None
+
+
+def _without_kind(cls: Any, node: Node, path: str) -> Node:
+    """A mapping without the `kind` that chose its class."""
+    if not issubclass(cls, Choice) or not cls.kind or "kind" not in node.value:
+        return node
+    chosen = node.value["kind"]
+    if chosen.value != cls.kind:
+        raise _fail(chosen, join_key(path, "kind"), f"is {_show(chosen)}; known: {cls.kind}")
+    return Node({key: child for key, child in node.value.items() if key != "kind"}, node.where)
 
 
 def _cause(node: Node, problem: str) -> Node:
@@ -76,16 +98,16 @@ def _cause(node: Node, problem: str) -> Node:
 
 def _default_kind(field: dataclasses.Field, node: Node) -> Node:
     """`schedule: {warmup: 30}` without a kind means the kind that the field has by default."""
-    factory = field.default_factory
+    factory: Any = field.default_factory
     if not isinstance(node.value, dict) or "kind" in node.value or factory is MISSING:
         return node
-    kind = kind_of(factory) if isinstance(factory, type) and dataclasses.is_dataclass(factory) else None
+    kind = getattr(factory, "kind", None)
     return Node({"kind": to_node(kind, node.where), **node.value}, node.where) if kind else node
 
 
-def _long_form(cls: type, node: Node, path: str) -> Node:
+def _long_form(cls: Any, node: Node, path: str) -> Node:
     """Undo short forms: `shorthand` for a scalar or list, `expand` for a mapping, `preset` for named defaults."""
-    if isinstance(node.value, str) and kind_of(cls) and not hasattr(cls, "shorthand"):
+    if isinstance(node.value, str) and issubclass(cls, Choice) and not hasattr(cls, "shorthand"):
         node = Node({"kind": Node(node.value, node.where, node.raw)}, node.where)
     if not isinstance(node.value, dict):
         if not hasattr(cls, "shorthand") or node.value is None:
@@ -136,6 +158,8 @@ def _value(hint: Any, node: Node, path: str) -> Any:
         if not isinstance(node.value, dict):
             raise _fail(node, path, f"must be a mapping, not {_show(node)}")
         return {k: _value(args[1] if args else Any, child, join_key(path, k)) for k, child in node.value.items()}
+    if is_slot(hint):
+        return _choose(choices(hint), node, path)
     if dataclasses.is_dataclass(hint):
         return _dataclass(hint, node, path)  # type: ignore[arg-type]
     if hint is Any:
@@ -165,12 +189,6 @@ def _union(args: tuple[Any, ...], node: Node, path: str) -> Any:
     if node.value is None and type(None) in args:
         return None
     args = tuple(a for a in args if a is not type(None))
-    kinds = {kind_of(a): a for a in args if dataclasses.is_dataclass(a)}
-    if len(kinds) > 1 or (kinds and None not in kinds):
-        if isinstance(node.value, str) and not any(a is str for a in args):
-            node = Node({"kind": Node(node.value, node.where, node.raw)}, node.where)
-        if isinstance(node.value, dict):
-            return _choose(kinds, node, path)
     problem: RegardError | None = None
     for arg in args:
         if isinstance(node.value, list) != (get_origin(arg) in (list, tuple)) and len(args) > 1:
@@ -182,14 +200,17 @@ def _union(args: tuple[Any, ...], node: Node, path: str) -> Any:
     raise problem or _fail(node, path, f"cannot be {_show(node)}")
 
 
-def _choose(kinds: dict[str | None, Any], node: Node, path: str) -> Any:
-    names = [k for k in kinds if k]
+def _choose(known: dict[str, Any], node: Node, path: str) -> Any:
+    if isinstance(node.value, str):  # `position: rotary`
+        node = Node({"kind": Node(node.value, node.where, node.raw)}, node.where)
+    if not isinstance(node.value, dict):
+        raise _fail(node, path, f"must be a mapping of keys, not {_show(node)}")
     chosen = node.value.get("kind")
     if chosen is None:
-        raise _fail(node, path, f"needs a kind; known: {', '.join(names)}")
-    if chosen.value not in kinds:
-        raise _fail(chosen, join_key(path, "kind"), f"is {chosen.raw!r}; {nearest(chosen.raw, names)}")
-    return _dataclass(kinds[chosen.value], node, path)
+        raise _fail(node, path, f"needs a kind; known: {', '.join(known)}")
+    if chosen.value not in known:
+        raise _fail(chosen, join_key(path, "kind"), f"is {chosen.raw!r}; {nearest(chosen.raw, known)}")
+    return _dataclass(known[chosen.value], node, path)
 
 
 def _show(node: Node) -> str:
@@ -206,12 +227,29 @@ def _show(node: Node) -> str:
 def to_plain(value: Any) -> Any:
     """A config instance as dicts, lists and scalars, which `parse_config` reads back to an equal instance."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        kind = {"kind": value.kind} if isinstance(value, Choice) and value.kind else {}
+        return kind | {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, list | tuple):
         return [to_plain(v) for v in value]
     if isinstance(value, dict):
         return {k: to_plain(v) for k, v in value.items()}
     return value
+
+
+def plugins_of(value: Any) -> Iterator[str]:
+    """The plugins that the choices in a config come from; a text may name choices, where it is a slot's own form."""
+    if isinstance(value, Choice) and value.plugin:
+        yield value.plugin
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            child = getattr(value, field.name)
+            texts = [child] if isinstance(child, str) else child if isinstance(child, list) else []
+            words = re.findall(r"\w+", " ".join(map(str, texts))) if field.name in SLOTS else []
+            yield from (c.plugin for word in words if (c := choices(field.name).get(word)) and c.plugin)
+            yield from plugins_of(child)
+    elif isinstance(value, list | tuple):
+        for child in value:
+            yield from plugins_of(child)
 
 
 def dump_yaml(value: Any) -> str:

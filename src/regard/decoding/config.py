@@ -3,11 +3,13 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from regard.config import at_least, below_one, option
+from regard.config import Choice, at_least, below_one, choice, option
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Limits:
+class DecodingConfig(Choice, slot="decoding"):
+    """The limits of an output's length, which every search has."""
+
     max_ratio: float = option(2.0, "an output has at most max_ratio · source length + max_extra tokens")
     max_extra: int = option(20, "see max_ratio")
 
@@ -19,18 +21,15 @@ class _Limits:
         return max(1, int(self.max_ratio * source_length) + self.max_extra)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Greedy(_Limits):
+@choice("greedy")
+class Greedy(DecodingConfig):
     """The most likely token at each step."""
 
-    kind: Literal["greedy"] = "greedy"
 
-
-@dataclass(frozen=True, kw_only=True)
-class Beam(_Limits):
+@choice("beam")
+class Beam(DecodingConfig):
     """The `size` best hypotheses at each step; ends when `size` of them have ended."""
 
-    kind: Literal["beam"] = "beam"
     size: int = option(5, "how many hypotheses are kept")
     length_penalty: float = option(1.0, "α; 0: none, larger favours longer output")
     penalty: Literal["power", "gnmt"] = option("power", "log p / nᵅ, or Wu 2016's log p / ((5+n)/6)ᵅ")
@@ -40,11 +39,10 @@ class Beam(_Limits):
         at_least(self, 1, "size")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sample(_Limits):
+@choice("sample")
+class Sample(DecodingConfig):
     """Tokens sampled by their probability."""
 
-    kind: Literal["sample"] = "sample"
     temperature: float = option(1.0, "below 1 sharpens, above 1 flattens")
     top_k: int = option(0, "draw from the k likeliest only; 0: from all")
     top_p: float = option(1.0, "draw from the likeliest that together have this probability")
@@ -69,6 +67,3 @@ class Sample(_Limits):
             raise ValueError(
                 f"repetition_penalty must be above 0, and less than a million, not {self.repetition_penalty}"
             )
-
-
-DecodingConfig = Greedy | Beam | Sample

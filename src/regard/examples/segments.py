@@ -6,11 +6,11 @@ Works on spans of ids: knows no tokenizer and no model.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
-from regard.config import option
+from regard.config import Choice, choice, option
 from regard.data.ragged import RaggedArray
 from regard.errors import RegardError
 
@@ -63,24 +63,33 @@ class SegmentExamples:
         return SegmentExamples(table[:, :4].reshape(-1, 2, 2), table[:, 4:6], table[:, 6:8], table[:, 8], table[:, 9])
 
 
-@dataclass(frozen=True)
-class SingleSegments:
+class SegmentsConfig(Choice, slot="segments"):
+    """How examples are made of sentences."""
+
+    special_tokens: ClassVar[int]
+    next_sentence: ClassVar[bool]  # whether it is learned which segment follows
+
+    def check(self, index: SentenceIndex) -> None:
+        """Refuse documents from which no examples can be made."""
+
+    def make(self, index: SentenceIndex, documents: np.ndarray, room: int, rng: Random) -> SegmentExamples:
+        """The examples of these documents, of at most `room` tokens."""
+        raise NotImplementedError
+
+
+@choice("single")
+class SingleSegments(SegmentsConfig):
     """Sentences of one document up to the length: masked words alone."""
 
     special_tokens: ClassVar[int] = 2  # [CLS] … [SEP]
     next_sentence: ClassVar[bool] = False
 
-    kind: Literal["single"] = "single"
     short: float = option(0.1, "how many of the examples are shorter, by a length drawn at random")
 
     def __post_init__(self) -> None:
         _check(self.short)
 
-    def check(self, index: SentenceIndex) -> None:
-        """Any documents will do."""
-
     def make(self, index: SentenceIndex, documents: np.ndarray, room: int, rng: Random) -> SegmentExamples:
-        """The examples of these documents, of at most `room` tokens."""
         rows = []
         for document in documents.tolist():
             for first, last, _ in SentenceChunks(index, document, room, self.short, rng):
@@ -91,8 +100,8 @@ class SingleSegments:
         return SegmentExamples.of(rows)
 
 
-@dataclass(frozen=True)
-class SegmentPairs:
+@choice("pairs")
+class SegmentPairs(SegmentsConfig):
     """Two segments: in half of the examples the second follows the first, else it is from another document.
 
     A chunk of one sentence has nothing that follows, so another document follows it; for each such chunk another one
@@ -102,7 +111,6 @@ class SegmentPairs:
     special_tokens: ClassVar[int] = 3  # [CLS] … [SEP] … [SEP]
     next_sentence: ClassVar[bool] = True
 
-    kind: Literal["pairs"] = "pairs"
     short: float = option(0.1, "how many of the examples are shorter, by a length drawn at random")
 
     def __post_init__(self) -> None:
@@ -117,7 +125,6 @@ class SegmentPairs:
             raise RegardError(f"every document is one sentence, so that none has a next one; {advice}")
 
     def make(self, index: SentenceIndex, documents: np.ndarray, room: int, rng: Random) -> SegmentExamples:
-        """The examples of these documents, of at most `room` tokens."""
         rows: list[tuple[int, ...]] = []
         owed = 0  # pairs that should have had their next segment, but had none
         for document in documents.tolist():
@@ -149,9 +156,6 @@ class SegmentPairs:
             room -= int(index.end[last] - index.begin[last])
             last += 1
         return first, last
-
-
-SegmentsConfig = SegmentPairs | SingleSegments
 
 
 def _check(short: float) -> None:

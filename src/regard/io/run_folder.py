@@ -6,6 +6,13 @@ CONFIG, WEIGHTS, RESULTS, LOG = "config.yaml", "model.safetensors", "results.jso
 TASK_FILES = ("tokenizer", "labels.json")  # written by tasks that have them
 
 
+def is_model_folder(folder: Path) -> bool:
+    """Whether a folder is a trained model, a run or a checkpoint."""
+    return any((folder / name).is_file() for name in (WEIGHTS, "state.json")) or (
+        (folder / CONFIG).is_file() and any((folder / name).exists() for name in ("last", LOG, *TASK_FILES))
+    )
+
+
 def run_folder_of(folder: Path) -> Path:
     """The folder that holds config and tokenizer: the model folder itself, or the run of a checkpoint."""
     is_checkpoint = not (folder / CONFIG).exists() and (folder / "state.json").exists()

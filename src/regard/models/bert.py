@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.config import Presets, mechanism, option
+from regard.config import Presets, choice, option
 from regard.models import stack
 from regard.models.batch import TextBatch
 from regard.models.stack import EncoderLayer, Positions, StackConfig
@@ -40,15 +40,17 @@ PRESETS: Presets = {
 }
 
 
-@mechanism(
-    "A8", "x = norm(E[w] + S[segment] + P[place]); x ← norm(x + f(x)), f: attention, feed-forward", "Devlin 2019"
+@choice(
+    "bert",
+    "A8",
+    "x = norm(E[w] + S[segment] + P[place]); x ← norm(x + f(x)), f: attention, feed-forward",
+    "Devlin 2019",
 )
 class BertConfig(StackConfig):
     """An encoder alone, pretrained by masked language modelling and next-sentence prediction."""
 
     presets: ClassVar[Presets] = PRESETS
 
-    kind: Literal["bert"] = "bert"
     preset: str | None = option(None, f"named sizes: {', '.join(PRESETS)}; any key given beside it wins")
     layers: int = option(12, "how many of them")
     size: int = option(768, "D, the width of the model")

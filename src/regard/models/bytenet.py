@@ -9,8 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.config import Presets, at_least, below_one, mechanism, option
+from regard.config import Presets, at_least, below_one, choice, option
 from regard.models.batch import PairBatch
+from regard.models.contract import ModelConfig
 from regard.models.state import DecoderState, StateTensors
 from regard.nn.convolution import Convolution
 from regard.nn.dropout import Dropout
@@ -23,17 +24,17 @@ from regard.nn.record import AttentionRecorder
 PRESETS: Presets = {"bytenet": {"sets": 1, "size": 256, "kernel": 3, "dropout": 0.1}}
 
 
-@mechanism(
+@choice(
+    "bytenet",
     "A6",
     "x ← x + W₃ r(conv_r(r(W₁ r(x)))), r(x) = max(0, norm(x)), dilations 1, 2, 4, 8, 16, 1, …",
     "Kalchbrenner 2016",
 )
-class ByteNetConfig:
+class ByteNetConfig(ModelConfig):
     """Two stacks of dilated convolutions, the target's on top of the source's; no attention."""
 
     presets: ClassVar[Presets] = PRESETS
 
-    kind: Literal["bytenet"] = "bytenet"
     preset: str | None = option(None, f"named sizes: {', '.join(PRESETS)}; any key given beside it wins")
     sets: int = option(1, "how often the row of dilations comes, in the source network and in the target network")
     dilations: list[int] = option([1, 2, 4, 8, 16], "how far apart the words of a window stand, block by block")

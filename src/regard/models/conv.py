@@ -10,8 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.config import Presets, at_least, below_one, mechanism, option
+from regard.config import Choice, Presets, at_least, below_one, choice, choices, option
 from regard.models.batch import PairBatch
+from regard.models.contract import ModelConfig
 from regard.models.stack import check_max_length
 from regard.models.state import DecoderState, StateTensors
 from regard.nn.attention import Attention, AttentionConfig
@@ -24,7 +25,7 @@ from regard.nn.init import INITS
 from regard.nn.layout import AttentionContext, Layout
 from regard.nn.module_list import ModuleList
 from regard.nn.pattern import Document, Padding
-from regard.nn.position import LearnedConfig, NoPositionConfig, Position, SinusoidalConfig
+from regard.nn.position import LearnedConfig, Position, PositionConfig
 from regard.nn.record import AttentionRecorder, LayerRecord
 from regard.nn.score import DotConfig, ScoreConfig
 from regard.nn.sizes import Sizes
@@ -63,28 +64,29 @@ class WindowConvolution(nn.Module):
         return self.activation(self.convolution.centred(self.dropout(x), real))  # [B, S, D]
 
 
-@mechanism("A5", "x_i ← (a ⊙ σ(b) + x_i) · √½, [a; b] = W [x_{i−k/2}; …; x_{i+k/2}] + c", "Gehring 2017, 3.2")
-class GatedConfig:
-    """Gated convolutions inside residuals."""
+class ConvEncoderConfig(Choice, slot="encoder"):
+    """The layers of a convolutional encoder."""
 
-    kind: Literal["gated"] = "gated"
+    def build(self, size: int, kernel: int, dropout: float) -> nn.Module:
+        raise NotImplementedError
+
+
+@choice("gated", "A5", "x_i ← (a ⊙ σ(b) + x_i) · √½, [a; b] = W [x_{i−k/2}; …; x_{i+k/2}] + c", "Gehring 2017, 3.2")
+class GatedConfig(ConvEncoderConfig):
+    """Gated convolutions inside residuals."""
 
     def build(self, size: int, kernel: int, dropout: float) -> nn.Module:
         return GatedConvolution(size, kernel, dropout)
 
 
-@mechanism("A4", "x_i ← f(W [x_{i−k/2}; …; x_{i+k/2}] + b)", "Collobert 2011, 3.3")
-class WindowConfig:
+@choice("window", "A4", "x_i ← f(W [x_{i−k/2}; …; x_{i+k/2}] + b)", "Collobert 2011, 3.3")
+class WindowConfig(ConvEncoderConfig):
     """Plain windows of words; each layer lets a word see (kernel−1)/2 words further on both sides."""
 
-    kind: Literal["window"] = "window"
     activation: Literal["relu", "gelu", "gelu_tanh", "swish"] = option("relu", "f, after every window")
 
     def build(self, size: int, kernel: int, dropout: float) -> nn.Module:
         return WindowConvolution(size, kernel, dropout, self.activation)
-
-
-ConvEncoderConfig = GatedConfig | WindowConfig
 
 
 class ConvDecoderLayer(nn.Module):
@@ -147,13 +149,12 @@ class DotAttentionConfig(AttentionConfig):
             raise ValueError("compress must be none: the encoder's states are not shortened")
 
 
-@mechanism("A5", "h ← (v(conv h) + h) · √½, then h ← (h + √m · Σ_j a_ij (z_j + e_j)) · √½", "Gehring 2017")
-class ConvConfig:
+@choice("conv", "A5", "h ← (v(conv h) + h) · √½, then h ← (h + √m · Σ_j a_ij (z_j + e_j)) · √½", "Gehring 2017")
+class ConvConfig(ModelConfig):
     """Encoder and decoder of convolutions, with attention to the source in every decoder layer."""
 
     presets: ClassVar[Presets] = PRESETS
 
-    kind: Literal["conv"] = "conv"
     preset: str | None = option(None, f"named sizes: {', '.join(PRESETS)}; any key given beside it wins")
     layers: int = option(4, "of the encoder, and of the decoder unless decoder_layers says otherwise")
     decoder_layers: int | None = option(None, "of the decoder; none: as many as the encoder has")
@@ -166,9 +167,7 @@ class ConvConfig:
         "paper", "how weights begin: so that variance is kept, by fan-in and fan-out, or N(0, 0.02²)"
     )
     scale_embedding: bool = option(False, "multiply embeddings by √size: sinusoidal positions are that large")
-    position: NoPositionConfig | SinusoidalConfig | LearnedConfig = option(
-        LearnedConfig, "how order enters, on both sides"
-    )
+    position: PositionConfig = option(LearnedConfig, "how order enters, on both sides; added to the words")
     attention: DotAttentionConfig = option(DotAttentionConfig, "the choices of attention to the source")
 
     def __post_init__(self) -> None:
@@ -176,6 +175,9 @@ class ConvConfig:
         if self.kernel % 2 == 0:
             raise ValueError(f"kernel must be odd, so that a window has a middle, not {self.kernel}")
         below_one(self, "dropout")
+        if not self.position.embeds:
+            known = ", ".join(kind for kind, cls in choices(PositionConfig).items() if cls.embeds)
+            raise ValueError(f"position is {self.position.kind}, which acts within self-attention; known: {known}")
         self.position.check(self.sizes)
 
     @property

@@ -3,13 +3,14 @@
 The biLM's weights come from the run that `training.init` names, and go with the tagger's own.
 """
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from regard.config import at_least, below_one, mechanism, option
+from regard.config import at_least, below_one, choice, option
 from regard.models.batch import TextBatch
+from regard.models.contract import ModelConfig
 from regard.models.lstm import BiLstmConfig
 from regard.models.recurrent import Recurrent
 from regard.nn.dropout import RowDropout
@@ -17,11 +18,12 @@ from regard.nn.embedding import Embedding
 from regard.nn.record import AttentionRecorder
 
 
-@mechanism("A12", "[E[w_t]; γ Σ_j softmax(s)_j h_t,j] → biLSTM; h_t,j: layer j of a frozen biLM", "Peters 2018, eq. 1")
-class ElmoConfig:
+@choice(
+    "elmo", "A12", "[E[w_t]; γ Σ_j softmax(s)_j h_t,j] → biLSTM; h_t,j: layer j of a frozen biLM", "Peters 2018, eq. 1"
+)
+class ElmoConfig(ModelConfig):
     """A biLSTM over words and, beside them, a learned mix of the layers of a frozen language model."""
 
-    kind: Literal["elmo"] = "elmo"
     embedding: int = option(128, "the width of its own words")
     size: int = option(512, "D, the width of its states, half of it in each direction")
     layers: int = option(1, "of its own biLSTM")

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from regard.config import Presets, below_one, mechanism, option
+from regard.config import Presets, below_one, choice, option
 from regard.models import stack
 from regard.models.batch import TextBatch
 from regard.models.stack import EncoderLayer, Positions, StackConfig
@@ -39,15 +39,14 @@ PRESETS: Presets = {
 }
 
 
-@mechanism(
-    "A7", "p(w_t | w_<t) = softmax(E x_t); x ← x + f(norm(x)), f: causal attention, feed-forward", "Radford 2019"
+@choice(
+    "lm", "A7", "p(w_t | w_<t) = softmax(E x_t); x ← x + f(norm(x)), f: causal attention, feed-forward", "Radford 2019"
 )
 class LanguageModelConfig(StackConfig):
     """A decoder alone, which predicts the next token of a text."""
 
     presets: ClassVar[Presets] = PRESETS
 
-    kind: Literal["lm"] = "lm"
     preset: str | None = option(None, f"named sizes: {', '.join(PRESETS)}; any key given beside it wins")
     layers: int = option(12, "how many of them")
     size: int = option(768, "D, the width of the model")

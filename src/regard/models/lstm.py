@@ -4,14 +4,15 @@
 """
 
 from itertools import pairwise
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.config import at_least, below_one, mechanism, option
+from regard.config import at_least, below_one, choice, option
 from regard.models.batch import TextBatch
+from regard.models.contract import ModelConfig
 from regard.models.recurrent import Recurrent
 from regard.models.state import DecoderState, StateTensors
 from regard.nn.dropout import RowDropout
@@ -22,15 +23,17 @@ from regard.nn.record import AttentionRecorder
 LstmStates = dict[str, Tensor]  # of each layer [B, 1, 2, D]: its h and c
 
 
-@mechanism(
-    "A13", "h_t = LSTM(x_t, h_t−1); p(w_t+1) = softmax(E h_t + b); a class from [h_T; max h; mean h]", "Howard 2018"
+@choice(
+    "lstm_lm",
+    "A13",
+    "h_t = LSTM(x_t, h_t−1); p(w_t+1) = softmax(E h_t + b); a class from [h_T; max h; mean h]",
+    "Howard 2018",
 )
-class LstmConfig:
+class LstmConfig(ModelConfig):
     """A language model of LSTM layers, whose states pass from batch to batch; a head on its body classifies."""
 
     carries: ClassVar[bool] = True
 
-    kind: Literal["lstm_lm"] = "lstm_lm"
     layers: int = option(3, "how many of them")
     size: int = option(400, "D, the width of words and of the last layer")
     hidden: int = option(1150, "the width of the layers before the last")
@@ -55,15 +58,17 @@ class LstmConfig:
         return LstmLanguageModel(self.body(entries))
 
 
-@mechanism(
-    "A12", "p(w_t | w_<t) · p(w_t | w_>t); h ← h + LSTM(h) after the first layer, in each direction", "Peters 2018, 3.1"
+@choice(
+    "bilstm_lm",
+    "A12",
+    "p(w_t | w_<t) · p(w_t | w_>t); h ← h + LSTM(h) after the first layer, in each direction",
+    "Peters 2018, 3.1",
 )
 class BiLstmConfig(LstmConfig):
     """A language model in both directions, with shared words: what ELMo's features are made of."""
 
     carries: ClassVar[bool] = False  # the backward direction has no state to continue
 
-    kind: Literal["bilstm_lm"] = "bilstm_lm"  # type: ignore[assignment]
     layers: int = option(2, "how many of them, in each direction")
     size: int = option(512, "D, the width of words and of each direction")
     hidden: int | None = option(None, "as size: layers are added to what they read")  # type: ignore[assignment]

@@ -9,8 +9,9 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from regard.config import Presets, at_least, below_one, mechanism, option
+from regard.config import Presets, at_least, below_one, choice, option
 from regard.models.batch import PairBatch
+from regard.models.contract import ModelConfig
 from regard.models.recurrent import Recurrent
 from regard.models.rnn_decoder import BahdanauDecoder, InputFeedingDecoder, LuongDecoder, RnnDecoder
 from regard.models.state import DecoderState, StateTensors
@@ -30,13 +31,12 @@ PRESETS: Presets = {
 }
 
 
-@mechanism("A2, A3", "s_i = f(s_{i−1}, y_{i−1}, c_i), c_i = Σ_j α_ij h_j", "Bahdanau 2014; Luong 2015")
-class RnnConfig:
+@choice("rnn", "A2, A3", "s_i = f(s_{i−1}, y_{i−1}, c_i), c_i = Σ_j α_ij h_j", "Bahdanau 2014; Luong 2015")
+class RnnConfig(ModelConfig):
     """A recurrent encoder and decoder, with one attention to the source."""
 
     presets: ClassVar[Presets] = PRESETS
 
-    kind: Literal["rnn"] = "rnn"
     preset: str | None = option(None, f"named choices: {', '.join(PRESETS)}; any key given beside it wins")
     attends: Literal["previous", "current"] = option(
         "previous", "which decoder state asks: before its step (Bahdanau), or after it (Luong)"

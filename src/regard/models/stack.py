@@ -9,6 +9,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from regard.config import at_least, below_one, option
+from regard.models.contract import ModelConfig
 from regard.nn.attention import AttentionConfig, MultiHeadAttention
 from regard.nn.cache import KVCache
 from regard.nn.compress import CompressConfig, Compressor
@@ -27,10 +28,9 @@ Positions = PositionConfig | list[PositionConfig]
 
 
 @dataclass(frozen=True)
-class StackConfig:
+class StackConfig(ModelConfig):
     """The config of a stack of layers; each model has its own defaults."""
 
-    kind: str = ""
     preset: str | None = option(None, "named sizes; any key given beside it wins")
     layers: int = option(6, "how many of them")
     size: int = option(512, "D, the width of the model")

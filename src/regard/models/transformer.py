@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from regard.config import Presets, at_least, mechanism, option
+from regard.config import Presets, at_least, choice, option
 from regard.models import stack
 from regard.models.batch import PairBatch
 from regard.models.stack import EncoderLayer, Positions, StackConfig
@@ -77,13 +77,12 @@ class PositionsConfig:
         return stack.as_list(self.encoder if role == "encoder" else self.decoder)
 
 
-@mechanism("A1", "x ← norm(x + f(x)), f: attention, attention to the source, feed-forward", "Vaswani 2017")
+@choice("transformer", "A1", "x ← norm(x + f(x)), f: attention, attention to the source, feed-forward", "Vaswani 2017")
 class TransformerConfig(StackConfig):
     """Encoder and decoder of self-attention and feed-forward layers."""
 
     presets: ClassVar[Presets] = PRESETS
 
-    kind: Literal["transformer"] = "transformer"
     preset: str | None = option(None, f"named sizes: {', '.join(PRESETS)}; any key given beside it wins")
     layers: int = option(6, "of the encoder, and of the decoder unless decoder_layers says otherwise")
     decoder_layers: int | None = option(None, "of the decoder; none: as many as the encoder has")

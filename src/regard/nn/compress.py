@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.config import at_least, mechanism, option
+from regard.config import Choice, at_least, choice, option
 from regard.errors import RegardError
 from regard.nn.layout import Layout
 from regard.nn.sizes import Sizes
@@ -108,29 +108,34 @@ def _one_document(kind: str, layout: Layout) -> None:
 # --- the choices -------------------------------------------------------------------------------------------------
 
 
-@mechanism("—", "—", "—")
-class NoCompressionConfig:
-    """Every key and value stays."""
-
-    shared_by_layers: ClassVar[bool] = False
+class CompressConfig(Choice, slot="compress"):
     keeps_order: ClassVar[bool] = True  # so that patterns can tell what a key covers
 
-    kind: Literal["none"] = "none"
+    @property
+    def shared_by_layers(self) -> bool:
+        return False
 
     def check(self, role: str, longest: int) -> None:
         """Raise ValueError where an attention in this role, over at most `longest` keys, cannot have it."""
 
     def build(self, sizes: Sizes) -> Compressor:
+        raise NotImplementedError
+
+
+@choice("none", "—", "—", "—")
+class NoCompressionConfig(CompressConfig):
+    """Every key and value stays."""
+
+    def build(self, sizes: Sizes) -> Compressor:
         return Compressor()
 
 
-@mechanism("M6", "k' = Ek, v' = Fv; E, F [size × length]", "Wang 2020, eq. 7")
-class LinformerConfig:
+@choice("linformer", "M6", "k' = Ek, v' = Fv; E, F [size × length]", "Wang 2020, eq. 7")
+class LinformerConfig(CompressConfig):
     """Keys and values are projected along the length to a fixed number; for encoders."""
 
     keeps_order: ClassVar[bool] = False
 
-    kind: Literal["linformer"] = "linformer"
     length: int = option(512, "n, the longest input")
     size: int = option(128, "k, how many keys and values are left")
     sharing: Literal["none", "heads", "key_value", "layers"] = option(
@@ -162,24 +167,17 @@ class LinformerConfig:
         return Linformer(heads, self.size, self.length, self.sharing in ("key_value", "layers"))
 
 
-@mechanism("M7", "k'_c = Σ_r W_r k_{c·factor + r} + b, v' alike", "Liu 2018, 4.2.3")
-class StridedConvolutionConfig:
-    """A convolution makes one key and value of every few neighbours (memory-compressed attention)."""
+@choice("strided_conv", "M7", "k'_c = Σ_r W_r k_{c·factor + r} + b, v' alike", "Liu 2018, 4.2.3")
+class StridedConvolutionConfig(CompressConfig):
+    """A convolution makes one key and value of every few neighbours (memory-compressed attention).
 
-    shared_by_layers: ClassVar[bool] = False
-    keeps_order: ClassVar[bool] = True
+    It may stand anywhere: no block is visible before its last position is.
+    """
 
-    kind: Literal["strided_conv"] = "strided_conv"
     factor: int = option(3, "how many neighbours become one: the kernel's size and its stride")
 
     def __post_init__(self) -> None:
         at_least(self, 2, "factor")
 
-    def check(self, role: str, longest: int) -> None:
-        """It may stand anywhere: no block is visible before its last position is."""
-
     def build(self, sizes: Sizes) -> Compressor:
         return StridedConvolution(sizes, self.factor)
-
-
-CompressConfig = NoCompressionConfig | LinformerConfig | StridedConvolutionConfig

@@ -1,6 +1,6 @@
 """How do scores become weights? Masked keys get exactly zero; a query with all keys masked gives zeros, not NaN."""
 
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -8,7 +8,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from regard.config import mechanism
+from regard.config import Choice, choice
 
 
 class Normaliser(nn.Module):
@@ -135,44 +135,40 @@ THRESHOLDS = {2.0: _threshold_2, 1.5: _threshold_15}
 # --- the choices -------------------------------------------------------------------------------------------------
 
 
-@mechanism("N1", "exp(s_j) / Σ exp(s)", "Bahdanau 2014, eq. 6")
-class SoftmaxConfig:
-    """Every visible key gets some weight."""
+class NormaliseConfig(Choice, slot="normalise"):
+    def build(self) -> Normaliser:
+        raise NotImplementedError
 
-    kind: Literal["softmax"] = "softmax"
+
+@choice("softmax", "N1", "exp(s_j) / Σ exp(s)", "Bahdanau 2014, eq. 6")
+class SoftmaxConfig(NormaliseConfig):
+    """Every visible key gets some weight."""
 
     def build(self) -> Normaliser:
         return Softmax()
 
 
-@mechanism("N2", "1 at argmax s; training: 1 at j ~ softmax(s)", "Xu 2015, 4.1; learning signal: Liu 2023 (ReinMax)")
-class HardConfig:
+@choice(
+    "hard", "N2", "1 at argmax s; training: 1 at j ~ softmax(s)", "Xu 2015, 4.1; learning signal: Liu 2023 (ReinMax)"
+)
+class HardConfig(NormaliseConfig):
     """One key gets all the weight: the best, or one sampled from the softmax while training."""
-
-    kind: Literal["hard"] = "hard"
 
     def build(self) -> Normaliser:
         return Hard()
 
 
-@mechanism("N3", "argmin_p ‖p − s‖²", "Martins 2016")
-class SparsemaxConfig:
+@choice("sparsemax", "N3", "argmin_p ‖p − s‖²", "Martins 2016")
+class SparsemaxConfig(NormaliseConfig):
     """Low scores get exactly nothing: the nearest distribution to the scores themselves."""
-
-    kind: Literal["sparsemax"] = "sparsemax"
 
     def build(self) -> Normaliser:
         return Sparsemax()
 
 
-@mechanism("N3", "relu(s/2 − τ)², Σ = 1", "Peters 2019")
-class EntmaxConfig:
+@choice("entmax", "N3", "relu(s/2 − τ)², Σ = 1", "Peters 2019")
+class EntmaxConfig(NormaliseConfig):
     """Low scores get exactly nothing, less abruptly than by sparsemax (α = 1.5)."""
-
-    kind: Literal["entmax"] = "entmax"
 
     def build(self) -> Normaliser:
         return Entmax15()
-
-
-NormaliseConfig = SoftmaxConfig | HardConfig | SparsemaxConfig | EntmaxConfig

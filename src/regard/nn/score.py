@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from regard.config import at_least, mechanism, option
+from regard.config import Choice, at_least, choice, option
 from regard.nn.sizes import Sizes
 
 
@@ -136,11 +136,16 @@ def _unit(x: Tensor) -> Tensor:
 # --- the choices -------------------------------------------------------------------------------------------------
 
 
-@mechanism("S1, S7", "qᵀk", "Luong 2015, eq. 8; compensated: Raffel 2020 (T5)")
-class DotConfig:
+class ScoreConfig(Choice, slot="score"):
+    def build(self, sizes: Sizes, d_q: int | None = None) -> Score:
+        """The score of queries of the size `d_q`, where that is not the keys'."""
+        raise NotImplementedError
+
+
+@choice("dot", "S1, S7", "qᵀk", "Luong 2015, eq. 8; compensated: Raffel 2020 (T5)")
+class DotConfig(ScoreConfig):
     """The dot product as it is; its variance grows with the size of a head unless weights begin smaller."""
 
-    kind: Literal["dot"] = "dot"
     init: Literal["plain", "compensated"] = option(
         "plain", "compensated: the query projection begins divided by √d_k, as in T5"
     )
@@ -150,32 +155,27 @@ class DotConfig:
         return DotScore(sizes.d_k, query_gain=sizes.d_k**-0.5 if self.init == "compensated" else 1.0)
 
 
-@mechanism("S2", "qᵀk / √d_k", "Vaswani 2017, eq. 1")
-class ScaledDotConfig:
+@choice("scaled_dot", "S2", "qᵀk / √d_k", "Vaswani 2017, eq. 1")
+class ScaledDotConfig(ScoreConfig):
     """The dot product by √d_k: keeps the variance of scores at 1 whatever the size of a head."""
-
-    kind: Literal["scaled_dot"] = "scaled_dot"
 
     def build(self, sizes: Sizes, d_q: int | None = None) -> Score:
         _same_size(self.kind, sizes, d_q)
         return ScaledDotScore(sizes.d_k)
 
 
-@mechanism("S3", "qᵀWk", "Luong 2015, eq. 8")
-class GeneralConfig:
+@choice("general", "S3", "qᵀWk", "Luong 2015, eq. 8")
+class GeneralConfig(ScoreConfig):
     """A learned matrix between query and key, one for each head."""
-
-    kind: Literal["general"] = "general"
 
     def build(self, sizes: Sizes, d_q: int | None = None) -> Score:
         return GeneralScore(sizes.heads, d_q or sizes.d_k, sizes.d_k)
 
 
-@mechanism("S4", "vᵀtanh(W₁q + W₂k)", "Bahdanau 2014, A.1.2")
-class AdditiveConfig:
+@choice("additive", "S4", "vᵀtanh(W₁q + W₂k)", "Bahdanau 2014, A.1.2")
+class AdditiveConfig(ScoreConfig):
     """A small network with one hidden layer, a matrix for queries and one for keys."""
 
-    kind: Literal["additive"] = "additive"
     size: int | None = option(None, "of the hidden layer; none: d_k")
 
     def __post_init__(self) -> None:
@@ -185,11 +185,10 @@ class AdditiveConfig:
         return AdditiveScore(sizes.heads, d_q or sizes.d_k, sizes.d_k, self.size or sizes.d_k)
 
 
-@mechanism("S5", "vᵀtanh(W[q;k])", "Luong 2015, eq. 8")
-class ConcatConfig:
+@choice("concat", "S5", "vᵀtanh(W[q;k])", "Luong 2015, eq. 8")
+class ConcatConfig(ScoreConfig):
     """A small network with one hidden layer, one matrix over query and key end to end."""
 
-    kind: Literal["concat"] = "concat"
     size: int | None = option(None, "of the hidden layer; none: d_k")
 
     def __post_init__(self) -> None:
@@ -199,11 +198,10 @@ class ConcatConfig:
         return ConcatScore(sizes.heads, d_q or sizes.d_k, sizes.d_k, self.size or sizes.d_k)
 
 
-@mechanism("S6", "scale · qᵀk / (‖q‖‖k‖)", "Graves 2014 (NTM), eq. 6")
-class CosineConfig:
+@choice("cosine", "S6", "scale · qᵀk / (‖q‖‖k‖)", "Graves 2014 (NTM), eq. 6")
+class CosineConfig(ScoreConfig):
     """The angle alone; within ±1 a softmax over n keys gives none more than e²/(e² + n − 1), so there is a factor."""
 
-    kind: Literal["cosine"] = "cosine"
     scale: float = option(1.0, "a factor on the cosine, β in the paper; above 1 weights can be sharper")
 
     def __post_init__(self) -> None:
@@ -221,6 +219,3 @@ def _same_size(kind: str, sizes: Sizes, d_q: int | None) -> None:
             f"the score {kind} needs queries and keys of one size, not {d_q} and {sizes.d_k}; "
             "general, additive and concat do not"
         )
-
-
-ScoreConfig = DotConfig | ScaledDotConfig | GeneralConfig | AdditiveConfig | ConcatConfig | CosineConfig

@@ -15,7 +15,7 @@ from numbers import Integral, Real
 from types import NoneType, UnionType
 from typing import Any, Literal, Self, TypeVar, Union, cast, get_args, get_origin
 
-from regard.config import nearest
+from regard.config import choices, is_slot, nearest
 from regard.data.config import Corpus
 from regard.decoding import Beam, DecodingConfig, Greedy, Sample
 from regard.errors import RegardError
@@ -285,7 +285,8 @@ def _allowed(hint: Any, value: object) -> bool:
 
 def _instead(hint: Any, value: Any) -> str:
     """What to write: a list, the nearest of the words that are known, or what the type is called."""
-    kinds = [kind for kind in (get_args(hint) if get_origin(hint) in UNIONS else (hint,)) if kind is not NoneType]
+    members = [kind for kind in (get_args(hint) if get_origin(hint) in UNIONS else (hint,)) if kind is not NoneType]
+    kinds = [kind for each in members for kind in (choices(each).values() if is_slot(each) else [each])]
     for kind in kinds:
         words, wrong = kind, cast(Iterable[object], [value])
         if get_origin(kind) is Sequence:

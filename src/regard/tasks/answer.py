@@ -6,12 +6,12 @@ keep the characters they come from, so that an answer is a substring of the text
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, NamedTuple
+from dataclasses import replace
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from regard.config import option
+from regard.config import choice, option
 from regard.data.config import Corpus
 from regard.data.questions import Question, read_questions
 from regard.errors import utf8_errors
@@ -40,7 +40,7 @@ class ContextWindow(NamedTuple):
 Codec = ExampleCodec[Question, Answer, ContextWindow]
 
 
-@dataclass(frozen=True)
+@choice("answer")
 class AnswerConfig(FinetuningConfig[Question, Answer, "ContextWindow"]):
     """A question is answered by a part of a text; where `empty`, also by nothing (SQuAD 2.0)."""
 
@@ -50,7 +50,6 @@ class AnswerConfig(FinetuningConfig[Question, Answer, "ContextWindow"]):
     required_packages: ClassVar[tuple[str, ...]] = ()
     target_unit: ClassVar[str] = "windows"
 
-    kind: Literal["answer"] = "answer"
     length: int = option(384, "pieces of a row, special tokens included; longer texts are read in windows")
     overlap: int = option(128, "pieces that a window shares with the one before")
     question: int = option(64, "pieces of a question; longer ones are cut")

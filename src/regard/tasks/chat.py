@@ -1,7 +1,6 @@
 """Chat: replies are learned from dialogues, by an encoder and a decoder or by a language model."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, ClassVar, Literal, cast
@@ -10,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from regard.config import at_least, option
+from regard.config import at_least, choice, option
 from regard.data.config import Corpus
 from regard.data.dialogues import EOU, DialogueReader, Spacing
 from regard.data.prepared import PreparedCorpus, epoch_rows
@@ -21,13 +20,13 @@ from regard.examples.vocabulary import load_or_train_tokenizer
 from regard.predict.chat import ChatPredictor
 from regard.predict.options import text_corpora, with_beam
 from regard.reporting import Json, Progress
-from regard.tasks.contract import EncodedTask
+from regard.tasks.contract import EncodedTask, TaskConfig
 from regard.tasks.recipe_checks import check_lengths, check_no_sampling
 from regard.text import Tokenizer
 
 
-@dataclass(frozen=True)
-class ChatConfig:
+@choice("chat")
+class ChatConfig(TaskConfig):
     """Dialogues: each turn is predicted from those before it."""
 
     models: ClassVar[tuple[str, ...]] = ("transformer", "rnn", "conv", "bytenet", "lm")
@@ -42,7 +41,6 @@ class ChatConfig:
     }
     evaluate_options: ClassVar[tuple[str, ...]] = ("text", "beam")
 
-    kind: Literal["chat"] = "chat"
     language: str = option("en", "of the dialogues, as a code; it picks BLEU's tokeniser")
     separator: str = option(EOU, "what stands between the turns of a dialogue in plain text; .tsv has tabs")
     spacing: Spacing = option(

@@ -5,13 +5,12 @@ is learned. What does not fit is cut from the end of the text, so that every opt
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 import torch
 
-from regard.config import option
+from regard.config import choice, option
 from regard.data.config import Corpus
 from regard.data.questions import ChoiceQuestion, read_multiple_choice
 from regard.evaluation.labels import accuracy
@@ -27,7 +26,7 @@ from regard.tasks.finetuning import FinetuningConfig, defaults
 Codec = ExampleCodec[ChoiceQuestion, ChosenOption, None]
 
 
-@dataclass(frozen=True)
+@choice("choose")
 class ChooseConfig(FinetuningConfig[ChoiceQuestion, ChosenOption, None]):
     """Of the options of a question the right one is chosen."""
 
@@ -35,7 +34,6 @@ class ChooseConfig(FinetuningConfig[ChoiceQuestion, ChosenOption, None]):
     metrics: ClassVar[dict[str, bool]] = {"accuracy": True, "loss": False}
     defaults: ClassVar[Json] = defaults("accuracy")
 
-    kind: Literal["choose"] = "choose"
     batch: int = option(16, "questions of a micro-batch, with all their options")
     length: int = option(256, "pieces of a row, marks included; of a longer text the end is cut")
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 import torch
 
-from regard.config import option
+from regard.config import choice, option
 from regard.data.config import Corpus
 from regard.data.labelled import LabelledText, labelled_texts
 from regard.errors import RegardError
@@ -66,15 +66,13 @@ class _TextRows(FinetuningConfig[LabelledText, P, None]):
         return features
 
 
-@dataclass(frozen=True)
+@choice("classify")
 class ClassifyConfig(_TextRows[Label]):
     """A text or a pair of texts gets one of the labels that training has seen."""
 
     metrics: ClassVar[dict[str, bool]] = {"accuracy": True, "f1": True, "matthews": True, "loss": False}
     defaults: ClassVar[Json] = defaults("accuracy")
     supports_label_smoothing: ClassVar[bool] = True
-
-    kind: Literal["classify"] = "classify"
 
     def labels(self, examples: Sequence[LabelledText]) -> list[str]:
         labels = sort_labels({example.label for example in examples})
@@ -111,14 +109,12 @@ class ClassifyConfig(_TextRows[Label]):
         return class_metrics([e.label for e in examples], [p.label for p in predictions], codec.labels)
 
 
-@dataclass(frozen=True)
+@choice("regress")
 class RegressConfig(_TextRows[Number]):
     """A text or a pair of texts gets a number, such as how alike the two are."""
 
     metrics: ClassVar[dict[str, bool]] = {"pearson": True, "spearman": True, "loss": False}
     defaults: ClassVar[Json] = defaults("spearman")
-
-    kind: Literal["regress"] = "regress"
 
     def build(self, body: Bert, labels: Sequence[str]) -> BodyWithHead:
         return SequenceRegressor(body, 1, self.frozen)

@@ -8,40 +8,50 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from regard.config import Choice
 from regard.data.config import Corpus
 from regard.data.prepared import PreparedCorpus
 from regard.examples.preparing import TOKENIZER, CorpusEncoder
-from regard.examples.recipe_like import RecipeLike, TaskSection
+from regard.examples.recipe_like import RecipeLike
 from regard.nn.attention import slow_paths
 from regard.reporting import Json, Progress
 
 Carry = dict[str, Tensor] | None  # named, so that a checkpoint can hold it
 
 
-class TaskSettings(TaskSection, Protocol):
-    """A task's section of a recipe: a frozen dataclass with a `kind` of its own."""
+class TaskConfig(Choice, slot="task"):
+    """A task's section of a recipe."""
 
     models: ClassVar[tuple[str, ...]]  # kinds of models that can learn it
-    defaults: ClassVar[Mapping[str, Any]]  # of other sections of a recipe
-    evaluate_options: ClassVar[tuple[str, ...]]  # of `regard evaluate`, besides the split
+    metrics: ClassVar[Mapping[str, bool]] = {}  # what validation measures, and whether more is better
+    defaults: ClassVar[Mapping[str, Any]] = {}  # of other sections of a recipe
+    evaluate_options: ClassVar[tuple[str, ...]] = ()  # of `regard evaluate`, besides the split
+
+    @property
+    def title(self) -> str:
+        """Its name for people."""
+        return self.kind
 
     def check(self, recipe: RecipeLike) -> None:
         """Raise ValueError, which names the key, where the sections do not go together; no file is read."""
 
-    def prepare(self, recipe: RecipeLike, home: Path | None, progress: "Progress") -> "Task":
+    def prepare(self, recipe: RecipeLike, home: Path | None, progress: Progress) -> "Task":
         """The task with everything that training needs; `home` is a run that has the vocabulary and labels already."""
+        raise NotImplementedError
 
     def load_predictor(self, recipe: RecipeLike, home: Path) -> Any:
         """The predictor of a trained model, whose weights are still to be loaded."""
+        raise NotImplementedError
 
     def evaluate(
-        self, predictor: Any, split: str | None, options: Mapping[str, Any], progress: "Progress | None" = None
+        self, predictor: Any, split: str | None, options: Mapping[str, Any], progress: Progress | None = None
     ) -> Json:
         """The report of `regard evaluate`: `data`, sizes (`lines`, `tokens` …), `metrics` and `notes`, as JSON.
 
         `predictor` comes from `load_predictor`, `options` are some of `evaluate_options`; without a split, test if
         there is one.
         """
+        raise NotImplementedError
 
 
 class View(Protocol):

@@ -1,11 +1,10 @@
 """Embedding: an imported encoder without a language-modelling head; it makes vectors of texts. Nothing is trained."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, cast
 
-from regard.config import option
+from regard.config import choice, option
 from regard.errors import RegardError
 from regard.examples.document_encoder import SentenceEncoder
 from regard.examples.preparing import TOKENIZER
@@ -14,12 +13,12 @@ from regard.models.bert import BertConfig, BertEncoder
 from regard.predict.embedding import TextEmbedder
 from regard.predict.options import Pooling
 from regard.reporting import Json, Progress
-from regard.tasks.contract import Task
+from regard.tasks.contract import Task, TaskConfig
 from regard.text import Tokenizer
 
 
-@dataclass(frozen=True)
-class EmbeddingConfig:
+@choice("embedding")
+class EmbeddingConfig(TaskConfig):
     """An imported encoder: it makes vectors of texts."""
 
     models: ClassVar[tuple[str, ...]] = ("bert",)
@@ -32,15 +31,10 @@ class EmbeddingConfig:
     }
     evaluate_options: ClassVar[tuple[str, ...]] = ()
 
-    kind: Literal["embedding"] = "embedding"
     length: int = option(512, "places of a text that are read, [CLS] and [SEP] included")
     pooling: Pooling = option("mean", "how one vector is made of a text, unless a command says otherwise")
     normalise: bool = option(False, "vectors have the length 1, unless a command says otherwise")
     head: Literal["pooler", "none"] = option("pooler", "what stands on the encoder")
-
-    @property
-    def title(self) -> str:
-        return self.kind
 
     def check(self, recipe: RecipeLike) -> None:
         """Nothing is trained, so that nothing must go together."""

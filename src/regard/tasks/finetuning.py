@@ -30,14 +30,14 @@ from regard.models.heads import BodyWithHead
 from regard.predict.finetuned import FinetunedPredictor
 from regard.predict.options import text_corpora
 from regard.reporting import Json, Progress
-from regard.tasks.contract import BaseTask
+from regard.tasks.contract import BaseTask, TaskConfig
 from regard.tasks.recipe_checks import check_lengths, check_no_sampling
 from regard.text import Tokenizer
 
 TRAINING: Json = {  # as BERT is fine-tuned (Devlin 2019, A.3)
     "label_smoothing": 0.0,
     "clip": 1.0,
-    "optimiser": {"beta2": 0.999, "epsilon": 1e-8, "weight_decay": 0.01},
+    "optimiser": {"kind": "adamw", "beta2": 0.999, "epsilon": 1e-8, "weight_decay": 0.01},
     "schedule": {"kind": "linear", "peak": 5e-5, "warmup": 100},
     "tokens_per_batch": 65536,
 }
@@ -48,7 +48,7 @@ def defaults(goal: str) -> Json:
 
 
 @dataclass(frozen=True)
-class FinetuningConfig(Generic[E, P, W]):
+class FinetuningConfig(TaskConfig, Generic[E, P, W]):
     """The settings that all have. A subclass has `kind`, `metrics`, `defaults`, and the methods that raise here."""
 
     models: ClassVar[tuple[str, ...]] = ("bert",)
@@ -60,7 +60,6 @@ class FinetuningConfig(Generic[E, P, W]):
     supports_label_smoothing: ClassVar[bool] = False
     target_unit: ClassVar[str] = "examples"
 
-    kind: str = "?"
     batch: int = option(32, "examples of a micro-batch; training.tokens_per_batch bounds it too")
     length: int = option(128, "pieces of a row, special tokens included")
     limit: int = option(0, "learn from the first so many training examples alone; 0: all")
@@ -71,10 +70,6 @@ class FinetuningConfig(Generic[E, P, W]):
         if self.limit < 0:
             raise ValueError(f"limit must be 0 or more, not {self.limit}")
         at_least(self, 8, "length")
-
-    @property
-    def title(self) -> str:
-        return self.kind
 
     def check(self, recipe: RecipeLike) -> None:
         if self.frozen and not recipe.training.init:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.config import at_least, option
+from regard.config import at_least, choice, option
 from regard.data.config import Corpus
 from regard.data.documents import DocumentForm, TextSize
 from regard.data.prepared import PreparedCorpus
@@ -26,13 +26,13 @@ from regard.models.batch import TextBatch
 from regard.predict.generation import TextGenerator
 from regard.predict.options import text_corpora
 from regard.reporting import Json, Progress
-from regard.tasks.contract import Carry, EncodedTask
+from regard.tasks.contract import Carry, EncodedTask, TaskConfig
 from regard.tasks.recipe_checks import check_lengths, check_no_sampling
 from regard.text import Tokenizer
 
 
-@dataclass(frozen=True)
-class LanguageModellingConfig:
+@choice("lm")
+class LanguageModellingConfig(TaskConfig):
     """Text: every next token is predicted from those before it."""
 
     models: ClassVar[tuple[str, ...]] = ("lm", "lstm_lm", "bilstm_lm")
@@ -49,7 +49,6 @@ class LanguageModellingConfig:
     }
     evaluate_options: ClassVar[tuple[str, ...]] = ("text", "context", "stride")
 
-    kind: Literal["lm"] = "lm"
     language: str = option("en", "of the text, as a code; it picks the Moses rules")
     documents: DocumentForm = option(
         "blank", "what a document is: each line, what stands between blank lines, or a whole file"

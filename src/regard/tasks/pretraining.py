@@ -1,7 +1,7 @@
 """BERT's pretraining: masked language modelling, and whether two segments of a document follow each other."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any, ClassVar, Literal, cast
@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from regard.config import at_least, option
+from regard.config import at_least, choice, option
 from regard.data.config import Corpus
 from regard.data.documents import DocumentForm
 from regard.data.prepared import PreparedCorpus, epoch_rows
@@ -27,14 +27,14 @@ from regard.nn import dispatch
 from regard.predict.filling import MaskFiller
 from regard.predict.options import Pooling, text_corpora
 from regard.reporting import Json, Progress
-from regard.tasks.contract import EncodedTask
+from regard.tasks.contract import EncodedTask, TaskConfig
 from regard.tasks.mlm_metrics import HeldOutDocuments, count_predictions, evaluate_masked_lm
 from regard.tasks.recipe_checks import check_lengths, check_no_sampling
 from regard.text import Tokenizer
 
 
-@dataclass(frozen=True)
-class PretrainingConfig:
+@choice("pretraining")
+class PretrainingConfig(TaskConfig):
     """Documents: masked words are predicted, and whether a segment follows another (Devlin 2019, 3.1)."""
 
     models: ClassVar[tuple[str, ...]] = ("bert",)
@@ -55,7 +55,6 @@ class PretrainingConfig:
     }
     evaluate_options: ClassVar[tuple[str, ...]] = ("text",)
 
-    kind: Literal["pretraining"] = "pretraining"
     language: str = option("en", "of the text, as a code; it picks the Moses rules")
     documents: DocumentForm = option(
         "blank", "what a document is: each line, what stands between blank lines, a Wikipedia article, or a whole file"

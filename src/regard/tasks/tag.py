@@ -5,14 +5,13 @@ that overlap, and a word gets the tag of the window in which it sees most on bot
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from regard.config import option
+from regard.config import choice, option
 from regard.data.config import Corpus
 from regard.data.tagged import Scheme, TaggedSentence, tagged_sentences
 from regard.evaluation.labels import tag_metrics
@@ -37,7 +36,7 @@ class WordWindow(NamedTuple):
 Codec = ExampleCodec[TaggedSentence, Tags, WordWindow]
 
 
-@dataclass(frozen=True)
+@choice("tag")
 class TagConfig(FinetuningConfig[TaggedSentence, Tags, WordWindow]):
     """Every word of a sentence gets a tag, such as the entity it begins or goes on with."""
 
@@ -52,7 +51,6 @@ class TagConfig(FinetuningConfig[TaggedSentence, Tags, WordWindow]):
 
     target_unit: ClassVar[str] = "words"
 
-    kind: Literal["tag"] = "tag"
     length: int = option(256, "pieces of a row, special tokens included; longer sentences are read in windows")
     overlap: int = option(64, "pieces that a window shares with the one before")
     scheme: Scheme = option("bio", "bio; iob1, which becomes bio; or plain tags, such as parts of speech")

@@ -1,14 +1,13 @@
 """Translation: the target of a sentence pair is learned, given the source."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
 
-from regard.config import option
+from regard.config import choice, option
 from regard.data.config import Corpus
 from regard.data.prepared import PreparedCorpus, epoch_rows
 from regard.data.ragged import RaggedArray
@@ -24,13 +23,13 @@ from regard.nn.record import AttentionRecorder
 from regard.predict.options import split_corpora, with_beam
 from regard.predict.translation import Translator
 from regard.reporting import Json, Progress
-from regard.tasks.contract import Carry, PreparedTask
+from regard.tasks.contract import Carry, PreparedTask, TaskConfig
 from regard.tasks.guided_alignment import GuidedAlignment
 from regard.tasks.recipe_checks import check_translation
 
 
-@dataclass(frozen=True)
-class TranslationConfig:
+@choice("translation")
+class TranslationConfig(TaskConfig):
     """Pairs of sentences: the second is predicted from the first."""
 
     models: ClassVar[tuple[str, ...]] = ("transformer", "rnn", "conv", "bytenet")
@@ -40,7 +39,6 @@ class TranslationConfig:
     defaults: ClassVar[Json] = {}  # those of the sections themselves
     evaluate_options: ClassVar[tuple[str, ...]] = ("source", "reference", "trees", "beam")
 
-    kind: Literal["translation"] = "translation"
     source: str = option("en", "language of the source, as a code")
     target: str = option("de", "language of the target; it picks BLEU's tokeniser")
     guide: GuidedAlignment | None = option(

@@ -4,16 +4,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from regard.config import at_least, option
+from regard.config import Choice, at_least, choice, option
 
 
 @dataclass(frozen=True)
-class Text:
+class TextConfig(Choice, slot="text"):
     """The settings that every kind has."""
 
     one_tokenizer: ClassVar[bool] = True  # a shared vocabulary is one tokenizer; else two that number pieces alike
 
-    kind: str = "?"
     shared: bool = option(True, "one vocabulary for source and target")
     normalise: Literal["none", "nfc", "nfkc"] = option("none", "Unicode normal form")
     lower: bool = option(False, "lower-case the text")
@@ -42,11 +41,10 @@ class Text:
                 raise ValueError(f"{name} must be at least 0 and below {top:g}, not {value}")
 
 
-@dataclass(frozen=True)
-class Word(Text):
+@choice("word")
+class Word(TextConfig):
     """Whole words; a Chinese or Japanese character is a word unless a segmenter finds longer ones."""
 
-    kind: Literal["word"] = "word"
     min_frequency: int = option(1, "leave out words seen fewer times than this")
     size: int = option(30_000, "largest vocabulary, special tokens included; rarer words become <unk>")
     segmenter: Literal["none", "jieba", "spaces"] = option(
@@ -54,19 +52,17 @@ class Word(Text):
     )
 
 
-@dataclass(frozen=True)
-class Char(Text):
+@choice("char")
+class Char(TextConfig):
     """Single characters, spaces included."""
 
-    kind: Literal["char"] = "char"
     min_frequency: int = option(1, "leave out characters seen fewer times than this")
 
 
-@dataclass(frozen=True)
-class Bpe(Text):
+@choice("bpe")
+class Bpe(TextConfig):
     """Byte-pair encoding of characters (Sennrich 2016, arXiv:1508.07909), with an end-of-word mark."""
 
-    kind: Literal["bpe"] = "bpe"
     size: int = option(10_000, "vocabulary size, special tokens included")
     dropout: float = option(0.0, "BPE-dropout while training (arXiv:1910.13267); 0 is off")
 
@@ -75,11 +71,10 @@ class Bpe(Text):
         return {"dropout": self.dropout} if self.dropout else {}
 
 
-@dataclass(frozen=True)
-class ByteBpe(Text):
+@choice("byte_bpe")
+class ByteBpe(TextConfig):
     """Byte-pair encoding of UTF-8 bytes as in GPT-2: nothing is unknown, every space is kept."""
 
-    kind: Literal["byte_bpe"] = "byte_bpe"
     size: int = option(10_000, "vocabulary size, special tokens and the 256 bytes included")
     dropout: float = option(0.0, "BPE-dropout while training (arXiv:1910.13267); 0 is off")
 
@@ -88,19 +83,17 @@ class ByteBpe(Text):
         return {"dropout": self.dropout} if self.dropout else {}
 
 
-@dataclass(frozen=True)
-class WordPiece(Text):
+@choice("wordpiece")
+class WordPiece(TextConfig):
     """Greedy longest match with `##` continuations, as in BERT; trained by frequency, not likelihood."""
 
-    kind: Literal["wordpiece"] = "wordpiece"
     size: int = option(10_000, "vocabulary size, special tokens included")
 
 
-@dataclass(frozen=True)
-class Unigram(Text):
+@choice("unigram")
+class Unigram(TextConfig):
     """The most probable segmentation under a unigram model of pieces (Kudo 2018, arXiv:1804.10959)."""
 
-    kind: Literal["unigram"] = "unigram"
     size: int = option(8_000, "vocabulary size, special tokens included")
     alpha: float = option(0.0, "while training, sample segmentations by p(x)^alpha; 0 is off")
 
@@ -109,11 +102,10 @@ class Unigram(Text):
         return {"alpha": self.alpha} if self.alpha else {}
 
 
-@dataclass(frozen=True)
-class SentencePiece(Text):
+@choice("sentencepiece")
+class SentencePiece(TextConfig):
     """An existing SentencePiece `.model` (Unigram or BPE); nothing is trained."""
 
-    kind: Literal["sentencepiece"] = "sentencepiece"
     path: str = option("", "the .model file (the source's, when target_path is given)")
     target_path: str = option("", "the target's .model file, if it has its own; needs shared: false")
 
@@ -128,13 +120,12 @@ class SentencePiece(Text):
             raise ValueError("target_path and shared: false belong together")
 
 
-@dataclass(frozen=True)
-class Marian(Text):
+@choice("marian")
+class Marian(TextConfig):
     """OPUS-MT's two SentencePiece models with one table of ids; nothing is trained."""
 
     one_tokenizer: ClassVar[bool] = False
 
-    kind: Literal["marian"] = "marian"
     path: str = option("", "the folder of source.spm, target.spm and vocab.json")
 
     def files(self) -> list[str]:
@@ -146,11 +137,10 @@ class Marian(Text):
             raise ValueError("path must name the folder of source.spm, target.spm and vocab.json")
 
 
-@dataclass(frozen=True)
-class BertPieces(Text):
+@choice("bert")
+class BertPieces(TextConfig):
     """WordPiece with BERT's own cleaning, which sets punctuation apart, and its [CLS] [SEP] [MASK]."""
 
-    kind: Literal["bert"] = "bert"
     path: str = option("", "an existing vocab.txt, or the folder that holds it; empty: one is learned")
     size: int = option(10_000, "vocabulary size, special tokens included, where it is learned")
     lower: bool = option(True, "lower-case the text and drop its accents")
@@ -167,6 +157,3 @@ class BertPieces(Text):
         super().__post_init__()
         if self.moses or self.normalise != "none":
             raise ValueError("kind bert cleans text by rules of its own; leave out moses and normalise")
-
-
-TextConfig = Word | Char | Bpe | ByteBpe | WordPiece | Unigram | SentencePiece | Marian | BertPieces

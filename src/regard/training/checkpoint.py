@@ -86,7 +86,7 @@ class CheckpointManager:
         keep: int,
         stop: bool = False,
         trained: dict[str, Tensor] | None = None,
-    ) -> None:
+    ) -> Path:
         """All processes write their shards; the main one makes the folder, and publishes it.
 
         `trained` are the trained weights, where the model has their average.
@@ -119,6 +119,7 @@ class CheckpointManager:
                 if other != final:
                     shutil.rmtree(other, ignore_errors=True)
         group.barrier()
+        return final
 
     def _make_temporary(self, temporary: Path) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -203,5 +204,6 @@ def load_optimiser(
             own = torch.zeros_like(parameter, requires_grad=False)
             copy_into(own, value)
         else:
-            own = value.to(parameter.device if optimiser.defaults.get("fused") else "cpu")  # where steps are counted
+            counts = value.dim() == 0 and not optimiser.defaults.get("fused")  # steps, which are counted on the host
+            own = value.to("cpu" if counts else parameter.device)
         optimiser.state[parameter][slot] = own

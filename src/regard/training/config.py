@@ -1,27 +1,13 @@
-"""The section `training` of a recipe: one option a key, with its help; the schedules are in schedule.py."""
+"""The section `training` of a recipe: one option a key, with its help; its slots have files of their own."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from regard.config import at_least, below_one, option
 from regard.decoding.config import DecodingConfig, Greedy
+from regard.training.callbacks import CallbackConfig
+from regard.training.optimiser import AdamWConfig, OptimiserConfig
 from regard.training.schedule import NoamSchedule, ScheduleConfig
-
-
-@dataclass(frozen=True)
-class AdamConfig:
-    """The paper's optimiser and its numbers (Vaswani 2017, 5.3)."""
-
-    kind: Literal["adam"] = "adam"
-    beta1: float = option(0.9, "decay rate of the mean gradient")
-    beta2: float = option(0.98, "decay rate of the squared gradient")
-    epsilon: float = option(1e-9, "added to the root of the squared gradient")
-    weight_decay: float = option(0.0, "weight decay of matrices; biases and norms have none")
-    decoupled: bool = option(True, "it acts beside the gradient, as in AdamW; false: it is added to it (L2)")
-
-    def __post_init__(self) -> None:
-        below_one(self, "beta1", "beta2")
-        at_least(self, 0, "epsilon", "weight_decay")
 
 
 @dataclass(frozen=True)
@@ -70,7 +56,7 @@ class TrainingConfig:
     steps: int = option(100_000, "optimiser steps")
     tokens_per_batch: int = option(4096, "padded target tokens of a micro-batch")
     accumulate: int = option(1, "micro-batches an optimiser step takes")
-    optimiser: AdamConfig = option(AdamConfig, "the optimiser")
+    optimiser: OptimiserConfig = option(AdamWConfig, "the optimiser")
     schedule: ScheduleConfig = option(NoamSchedule, "the learning rate over the steps")
     layerwise: LayerwiseConfig | None = option(None, "smaller rates for lower layers, and when they are unfrozen")
     label_smoothing: float = option(0.1, "probability spread over all words instead of the right one")
@@ -80,6 +66,7 @@ class TrainingConfig:
     goal: str = option("bleu", "validation metric that decides what is best; other tasks have others by default")
     validation: ValidationConfig = option(ValidationConfig, "measuring while training")
     checkpoints: CheckpointConfig = option(CheckpointConfig, "what is kept of the run")
+    callbacks: list[CallbackConfig] = option([], "what happens beside it, such as sending its numbers to a tracker")
     log_every: int = option(50, "steps between lines of the log")
     parallel: Literal["ddp", "fsdp"] = option(
         "ddp", "under torchrun: a copy of the model in each process, or each a part of it"
@@ -93,7 +80,20 @@ class TrainingConfig:
         if not 0 <= self.clip < float("inf"):
             raise ValueError(f"clip must be 0 or more, and finite, not {self.clip}")
         below_one(self, "label_smoothing", "ema")
+        if self.parallel == "fsdp" and not self.optimiser.sharded:
+            raise ValueError(f"parallel is fsdp, and {self.optimiser.kind} needs whole matrices; choose ddp, or adamw")
         if self.checkpoints.average > self.checkpoints.keep:
             raise ValueError(
                 f"checkpoints.average is {self.checkpoints.average} but only {self.checkpoints.keep} are kept"
             )
+
+    @classmethod
+    def expand(cls, mapping: dict[str, Any]) -> dict[str, Any]:
+        """`decoupled` told AdamW from Adam before each had a kind: runs and recipes of then mean the same."""
+        optimiser = mapping.get("optimiser")
+        if not isinstance(optimiser, dict) or optimiser.get("kind", "adam") not in ("adam", "adamw"):
+            return mapping
+        if not isinstance(decoupled := optimiser.get("decoupled"), bool):
+            return mapping
+        rest = {key: value for key, value in optimiser.items() if key not in ("kind", "decoupled")}
+        return {**mapping, "optimiser": {"kind": "adamw" if decoupled else "adam", **rest}}

@@ -20,6 +20,7 @@ from regard.errors import RegardError
 from regard.io.tensors import is_sharded, unique_state_dict
 from regard.nn import dispatch
 from regard.tasks.contract import Task, View
+from regard.training.callbacks import CallbackList
 from regard.training.checkpoint import CheckpointManager, TrainingState
 from regard.training.config import TrainingConfig
 from regard.training.distributed import ProcessGroup, full_tensor, no_sync, parallelize
@@ -50,7 +51,9 @@ class Trainer:
         run: Path,
         device: torch.device,
         group: ProcessGroup | None = None,
+        callbacks: CallbackList | None = None,
     ) -> None:
+        self.callbacks = callbacks or CallbackList((), run, {})
         self.task, self.model, self.settings, self.seed, self.device = task, model, settings, seed, device
         self.group = group or ProcessGroup()
         self.parallel_model = parallelize(model, self.group, settings.parallel)  # the same weights, as all train them
@@ -62,10 +65,11 @@ class Trainer:
         self.recent: dict[int, StepBatches] = {}  # the steps since `bad_step` was last read
         self.loss_scale = torch.zeros((), device=device)  # what a loss is multiplied with before its backward pass
         self.replay = self._replay()
-        self.optimiser = build_optimiser(model, settings, device, capturable=self.replay is not None)
+        captured = self.replay is not None and settings.optimiser.capturable
+        self.optimiser = build_optimiser(model, settings, device, captured)
         self.ema = EMA(model, settings.ema) if settings.ema else None
         self.update: Callable[[], Tensor] = self._update
-        if self.replay:
+        if self.replay and captured:
             self.update = CapturedUpdate(self._update, self.replay.stream)
 
     def _replay(self) -> CapturedMicroBatch | None:
@@ -115,6 +119,7 @@ class Trainer:
                 state.step, state.tokens = state.step + 1, state.tokens + targets
                 state.epoch, state.epoch_step = batches.resume_at
                 log.advance(state.step)
+                self.callbacks.call("on_step", state.step)
                 if state.step == first:
                     for sentence in self.task.notes(self.model):
                         log.info(sentence)
@@ -127,6 +132,7 @@ class Trainer:
                     self._save(meter, stop=state.step % s.checkpoints.every != 0)
                 if stopping or state.unmeasured:
                     break
+        self.callbacks.call("on_end", state.step, state.done or state.step >= s.steps)
         return state
 
     def step(self, batches: StepBatches) -> tuple[Tensor, int, float]:
@@ -248,15 +254,10 @@ class Trainer:
         self.check_finite()
         (loss, speed, waited), counted = meter.read(), self.task.target_unit
         log.log_step(self.state.step, self.settings.steps, loss, rate, f"{speed:,.0f} {counted}/s")
-        log.write(
-            "train",
-            self.state.step,
-            epoch=self.state.epoch,
-            loss=round(loss, 5),
-            rate=rate,
-            waiting=round(waited, 4),
-            **{f"{counted}_per_second": round(speed), counted: self.state.tokens},
-        )
+        values = {"epoch": self.state.epoch, "loss": round(loss, 5), "rate": rate, "waiting": round(waited, 4)}
+        values |= {f"{counted}_per_second": round(speed), counted: self.state.tokens}
+        log.write("train", self.state.step, **values)
+        self.callbacks.call("on_log", self.state.step, values)
 
     def _validate(self, log: TrainingLog, meter: ThroughputMeter, interrupt: Interrupt) -> None:
         self.check_finite()
@@ -278,6 +279,7 @@ class Trainer:
             log.write("valid", state.step, **{k: round(v, 5) for k, v in metrics.items()}, best=better)
             values = "  ".join(f"{name} {value:.2f}" for name, value in metrics.items())
             log.info(f"step {state.step:,}: {values}{'  (best so far)' if better else ''}")
+            self.callbacks.call("on_validation", state.step, metrics, better)
             patience = self.settings.validation.patience
             if patience and state.since_best >= patience:
                 state.done = True
@@ -320,4 +322,5 @@ class Trainer:
         self.state.seconds += meter.lap()
         keep, trained = self.settings.checkpoints.keep, self.ema.shadow if self.ema else None
         with self._averaged_weights():
-            self.checkpoints.save(self.model, self.optimiser, self.state, self.carry, keep, stop, trained)
+            folder = self.checkpoints.save(self.model, self.optimiser, self.state, self.carry, keep, stop, trained)
+        self.callbacks.call("on_checkpoint", self.state.step, folder)

@@ -2,19 +2,23 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
-from regard.config import at_least, option
+from regard.config import Choice, at_least, choice, option
 
 
-@dataclass(frozen=True)
-class NoamSchedule:
+class ScheduleConfig(Choice, slot="schedule"):
+    def rate(self, step: int, size: int, steps: int) -> float:
+        """The learning rate of a step, counted from 1, of `steps`; `size` is the width of the model."""
+        raise NotImplementedError
+
+
+@choice("noam")
+class NoamSchedule(ScheduleConfig):
     """peak · min(√(warmup/step), step/warmup): rises linearly, then falls as 1/√step (Vaswani 2017, eq. 3).
 
     Without a peak it is the paper's: factor · size^-0.5 · warmup^-0.5 at the top.
     """
 
-    kind: Literal["noam"] = "noam"
     warmup: int = option(4000, "steps of linear warmup")
     peak: float | None = option(None, "the highest rate, reached at warmup; none: the paper's, from the model's size")
     factor: float = option(1.0, "multiplies the paper's rate")
@@ -29,7 +33,7 @@ class NoamSchedule:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Warmup:
+class _Warmup(ScheduleConfig):
     """Linear warmup to the peak, then `decay`, a function of the share of the remaining steps that is done."""
 
     peak: float = option(1e-3, "the highest rate")
@@ -48,48 +52,44 @@ class _Warmup:
         raise NotImplementedError
 
 
-@dataclass(frozen=True, kw_only=True)
+@choice("cosine")
 class CosineSchedule(_Warmup):
     """Rises linearly, then falls along half a cosine to `final` times the peak at the last step."""
 
-    kind: Literal["cosine"] = "cosine"
     final: float = option(0.0, "share of the peak at the end")
 
     def decay(self, done: float) -> float:
         return self.final + (1 - self.final) * 0.5 * (1 + math.cos(math.pi * done))
 
 
-@dataclass(frozen=True, kw_only=True)
+@choice("linear")
 class LinearSchedule(_Warmup):
     """Rises linearly, then falls linearly to `final` times the peak at the last step."""
 
-    kind: Literal["linear"] = "linear"
     final: float = option(0.0, "share of the peak at the end")
 
     def decay(self, done: float) -> float:
         return 1 - (1 - self.final) * done
 
 
-@dataclass(frozen=True, kw_only=True)
+@choice("constant")
 class ConstantSchedule(_Warmup):
     """The same rate, after rising linearly."""
 
-    kind: Literal["constant"] = "constant"
     warmup: int = option(0, "steps of linear warmup")
 
     def decay(self, done: float) -> float:
         return 1.0
 
 
-@dataclass(frozen=True)
-class SlantedTriangleSchedule:
+@choice("slanted_triangle")
+class SlantedTriangleSchedule(ScheduleConfig):
     """Rises linearly for a short while, then falls linearly for the rest, to peak / ratio (Howard 2018, eq. 3).
 
     With cut = ⌊T · cut_frac⌋: p = t/cut before it, then 1 − (t − cut)/(cut · (1/cut_frac − 1));
     rate = peak · (1 + p · (ratio − 1)) / ratio.
     """
 
-    kind: Literal["slanted_triangle"] = "slanted_triangle"
     peak: float = option(1e-3, "the highest rate")
     cut_frac: float = option(0.1, "share of the steps in which it rises")
     ratio: float = option(32.0, "how much smaller the lowest rate is")
@@ -110,6 +110,3 @@ class SlantedTriangleSchedule:
 def _check_rates(*rates: float | None) -> None:
     if not all(rate is None or 0 <= rate < math.inf for rate in rates):
         raise ValueError("a rate must be 0 or more, and finite")
-
-
-ScheduleConfig = NoamSchedule | CosineSchedule | LinearSchedule | ConstantSchedule | SlantedTriangleSchedule

@@ -1,22 +1,31 @@
 """Attention masks by name, written as expressions such as `window(256) | global(2)`.
 
-Adding one is its class and its line in PATTERNS.
+A new one is a class under `@choice`, in a file that is imported here.
 """
 
+from regard.config import choices
 from regard.nn.pattern.expression import parse_pattern
 from regard.nn.pattern.local import LocalM, LocalP
 from regard.nn.pattern.masks import And, Blocks, Causal, Document, Full, Or, Padding, Pattern
 from regard.nn.pattern.sparse import BigBird, Global, Random, SlidingWindow
 
-PATTERNS: dict[str, type[Pattern]] = {
-    "full": Full,
-    "causal": Causal,
-    "window": SlidingWindow,
-    "global": Global,
-    "random": Random,
-    "bigbird": BigBird,
-    "local_m": LocalM,
-    "local_p": LocalP,
-}
+PATTERNS: dict[str, type[Pattern]] = choices(Pattern)
 
-__all__ = ["PATTERNS", "And", "Blocks", "Causal", "Document", "Full", "Or", "Padding", "Pattern", "parse_pattern"]
+__all__ = [
+    "PATTERNS",
+    "And",
+    "BigBird",
+    "Blocks",
+    "Causal",
+    "Document",
+    "Full",
+    "Global",
+    "LocalM",
+    "LocalP",
+    "Or",
+    "Padding",
+    "Pattern",
+    "Random",
+    "SlidingWindow",
+    "parse_pattern",
+]

@@ -7,13 +7,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from regard.config import mechanism
+from regard.config import choice
 from regard.nn.layout import AttentionContext, at, distance
 from regard.nn.pattern.masks import Pattern, require_at_least
 from regard.nn.sizes import Sizes
 
 
-@mechanism("M4", "|j − t| ≤ d", "Luong 2015, 3.2")
+@choice("local_m", "M4", "|j − t| ≤ d", "Luong 2015, 3.2")
 class LocalM(Pattern):
     """Source positions at most d away from the target's own position, as if both went in step."""
 
@@ -28,7 +28,8 @@ class LocalM(Pattern):
         return distance(context, b, i, j).abs() <= self.d
 
 
-@mechanism(
+@choice(
+    "local_p",
     "M4",
     "|j − p| ≤ d, weights · exp(−(j − p)² / 2σ²); p = S · sigmoid(vᵀtanh(W q)), σ = d/2",
     "Luong 2015, eq. 9 and 10",

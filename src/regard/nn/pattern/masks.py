@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from regard.config import mechanism
+from regard.config import Choice, choice, choices
 from regard.nn.layout import AttentionContext, at, distance
 from regard.nn.sizes import Sizes
 
@@ -33,8 +33,15 @@ def require_at_least(pattern: str, name: str, value: int, least: int) -> None:
         raise ValueError(f"{pattern} is impossible: {name} must be a whole number of at least {least}, not {value}")
 
 
-class Pattern:
+class Pattern(Choice, slot="pattern"):
     roles: ClassVar[tuple[str, ...]] = ("encoder", "decoder", "cross")  # of the attentions that it may mask
+
+    @staticmethod
+    def from_text(text: str) -> "Pattern":
+        """The pattern that an expression such as `window(64) | global(2)` describes."""
+        from regard.nn.pattern.expression import parse_pattern  # which knows patterns
+
+        return parse_pattern(text, choices(Pattern))
 
     @property
     def by_head(self) -> bool:
@@ -106,7 +113,7 @@ class Pattern:
 # --- masks that follow from the layout -----------------------------------------------------------------------------
 
 
-@mechanism("M0", "all (i, j)", "Vaswani 2017, 3.2")
+@choice("full", "M0", "all (i, j)", "Vaswani 2017, 3.2")
 class Full(Pattern):
     """Every query sees every key."""
 
@@ -117,7 +124,7 @@ class Full(Pattern):
         return "full"
 
 
-@mechanism("M2", "position(j) ≤ position(i)", "Vaswani 2017, 3.2.3")
+@choice("causal", "M2", "position(j) ≤ position(i)", "Vaswani 2017, 3.2.3")
 class Causal(Pattern):
     """No query sees a later key; a decoder always has it."""
 
@@ -133,7 +140,7 @@ class Causal(Pattern):
         return "causal" if q.right_padded and k.right_padded and q.length == k.length else "mask"
 
 
-@mechanism("M1", "j is real", "—")
+@choice("", "M1", "j is real", "—")
 class Padding(Pattern):
     """Padded keys are invisible; every attention has it."""
 
@@ -146,7 +153,7 @@ class Padding(Pattern):
         return "full" if context.keys.real is None else "mask"
 
 
-@mechanism("M8", "document(i) = document(j)", "—")
+@choice("", "M8", "document(i) = document(j)", "—")
 class Document(Pattern):
     """Sequences packed in one row never see each other, nor do beams; every attention has it."""
 

@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from regard.config import mechanism
+from regard.config import choice
 from regard.nn.layout import AttentionContext, at, distance
 from regard.nn.pattern.masks import Blocks, Pattern, require_at_least
 
@@ -52,7 +52,7 @@ class Band(Pattern):
         return Blocks(keys.masked_fill(~seen, -1)[None, None], whole=whole[None, None])
 
 
-@mechanism("M3", "|position(j) − position(i)| ≤ r", "Vaswani 2017, 4")
+@choice("window", "M3", "|position(j) − position(i)| ≤ r", "Vaswani 2017, 4")
 class SlidingWindow(Pattern):
     """A position sees those at most r away."""
 
@@ -67,7 +67,7 @@ class SlidingWindow(Pattern):
         return Band(1, self.r, 0 if past else self.r)
 
 
-@mechanism("M5", "position(i) < g or position(j) < g", "Zaheer 2020, 2")
+@choice("global", "M5", "position(i) < g or position(j) < g", "Zaheer 2020, 2")
 class Global(Pattern):
     """The first g positions see all, and are seen by all."""
 
@@ -87,8 +87,11 @@ class Global(Pattern):
         return Blocks(none, min(self.g, context.keys.length), none.bool()) if count else None
 
 
-@mechanism(
-    "M5", "⌊position(j) / block⌋ ∈ count blocks drawn for (seed, layer, head, ⌊position(i) / block⌋)", "Zaheer 2020, 2"
+@choice(
+    "random",
+    "M5",
+    "⌊position(j) / block⌋ ∈ count blocks drawn for (seed, layer, head, ⌊position(i) / block⌋)",
+    "Zaheer 2020, 2",
 )
 class Random(Pattern):
     """Every block of positions sees some blocks drawn at random; under a causal pattern, earlier ones."""
@@ -111,7 +114,7 @@ class Random(Pattern):
         return _sampled(BlockSampler(self.count, self.block, self.seed, layer, q.shape[1], past), context)
 
 
-@mechanism("M5", "window | global | random, all in blocks", "Zaheer 2020, 2")
+@choice("bigbird", "M5", "window | global | random, all in blocks", "Zaheer 2020, 2")
 class BigBird(Pattern):
     """In blocks: a window around one's own, the first ones, and some drawn at random from the rest."""
 

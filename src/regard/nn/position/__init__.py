@@ -1,7 +1,7 @@
-"""How does order enter? One file a choice; adding one is its file and its line here."""
+"""How does order enter? One file a choice; a new one is a file that is imported here."""
 
 from regard.nn.position.alibi import AlibiConfig
-from regard.nn.position.contract import Bias, Position
+from regard.nn.position.contract import Bias, Position, PositionConfig
 from regard.nn.position.learned import LearnedConfig
 from regard.nn.position.none import NoPositionConfig
 from regard.nn.position.relative import RelativeConfig
@@ -9,17 +9,6 @@ from regard.nn.position.rotary import RotaryConfig
 from regard.nn.position.sinusoidal import SinusoidalConfig, sinusoids
 from regard.nn.position.structural import StructuralConfig
 from regard.nn.position.t5 import T5Config
-
-PositionConfig = (
-    NoPositionConfig
-    | SinusoidalConfig
-    | LearnedConfig
-    | RelativeConfig
-    | RotaryConfig
-    | StructuralConfig
-    | AlibiConfig
-    | T5Config
-)
 
 __all__ = [
     "AlibiConfig",

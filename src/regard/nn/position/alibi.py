@@ -1,13 +1,11 @@
 """A penalty on the scores that grows with the distance, at a slope of its own for every head."""
 
-from typing import Literal
-
 import torch
 from torch import Tensor
 
-from regard.config import mechanism
+from regard.config import choice
 from regard.nn.layout import AttentionContext
-from regard.nn.position.contract import Bias, Position, PositionChoice
+from regard.nn.position.contract import Bias, Position, PositionConfig
 from regard.nn.sizes import Sizes
 
 
@@ -39,15 +37,13 @@ class Alibi(Position):
         return table[None].to(torch.promote_types(q.dtype, torch.float32))
 
 
-@mechanism("P6", "−m_h · |j − i|, m_h = 2^(−8h/H)", "Press 2022, 3")
-class AlibiConfig(PositionChoice):
+@choice("alibi", "P6", "−m_h · |j − i|, m_h = 2^(−8h/H)", "Press 2022, 3")
+class AlibiConfig(PositionConfig):
     """Scores fall with the distance, faster in some heads than in others; nothing is learned.
 
     The paper has a causal model; where both sides are seen, both are penalised alike, so that an encoder without other
     positions cannot tell a sentence from its mirror image.
     """
-
-    kind: Literal["alibi"] = "alibi"
 
     def build(self, sizes: Sizes, role: str = "encoder") -> Position:
         return Alibi(sizes.heads)

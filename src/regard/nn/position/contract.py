@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
+from regard.config import Choice
 from regard.nn.layout import AttentionContext, Grid, Layout, distance
 from regard.nn.sizes import Sizes
 
@@ -74,10 +75,15 @@ class Position(nn.Module):
         return None
 
 
-class PositionChoice:
+class PositionConfig(Choice, slot="position"):
     """The base of all position configs."""
 
     roles: ClassVar[tuple[str, ...]] = ("encoder", "decoder")  # of the attentions that can have it
+    embeds: ClassVar[bool] = False  # whether `embed` is its only hook, so that a model without attention can have it
 
     def check(self, sizes: Sizes) -> None:
         """Raise ValueError where a model of these sizes cannot have these positions."""
+
+    def build(self, sizes: Sizes, role: str = "encoder") -> Position:
+        """The module of the encoder or of the decoder, by `role`."""
+        raise NotImplementedError

@@ -1,15 +1,15 @@
 """A learned vector for every position, joined to the word vectors."""
 
-from typing import Literal
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.config import at_least, mechanism, option
+from regard.config import at_least, choice, option
 from regard.errors import RegardError
 from regard.nn.layout import Layout
-from regard.nn.position.contract import Position, PositionChoice
+from regard.nn.position.contract import Position, PositionConfig
 from regard.nn.position.join import JOINS, Join
 from regard.nn.sizes import Sizes
 
@@ -31,11 +31,12 @@ class Learned(Position):
         return self.join(x, vectors)
 
 
-@mechanism("P2", "x_p + E[p]", "Gehring 2017, 3.1; Vaswani 2017, table 3 (E)")
-class LearnedConfig(PositionChoice):
+@choice("learned", "P2", "x_p + E[p]", "Gehring 2017, 3.1; Vaswani 2017, table 3 (E)")
+class LearnedConfig(PositionConfig):
     """A table with a vector for each position; there is nothing past its end."""
 
-    kind: Literal["learned"] = "learned"
+    embeds: ClassVar[bool] = True
+
     length: int = option(512, "positions in the table; longer input is refused")
     join: Join = option("add", "add to the word vector, or concat and project back to its size")
 

@@ -6,9 +6,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from regard.config import at_least, mechanism, option
+from regard.config import at_least, choice, option
 from regard.nn.layout import AttentionContext, Grid
-from regard.nn.position.contract import Bias, Position, PositionChoice, clipped_distance
+from regard.nn.position.contract import Bias, Position, PositionConfig, clipped_distance
 from regard.nn.sizes import Sizes
 
 
@@ -53,15 +53,19 @@ def _table(distance: int, size: int) -> nn.Parameter:
 TERMS: dict[str, type[RelativeKeys]] = {"keys": RelativeKeys, "keys_values": RelativeKeysValues}
 
 
-@mechanism("P3", "q_iᵀ(k_j + aᴷ_{j−i}) / √d_k; Σ_j w_ij (v_j + aⱽ_{j−i}); j−i clipped to ±distance", "Shaw 2018, 3.2")
-class RelativeConfig(PositionChoice):
+@choice(
+    "relative",
+    "P3",
+    "q_iᵀ(k_j + aᴷ_{j−i}) / √d_k; Σ_j w_ij (v_j + aⱽ_{j−i}); j−i clipped to ±distance",
+    "Shaw 2018, 3.2",
+)
+class RelativeConfig(PositionConfig):
     """Learned vectors for the distance from query to key, clipped, on keys and values.
 
     All heads share them, and so do all layers: one object serves the stack. The paper's layers have their own;
     a list that names the choice once for each layer gives that.
     """
 
-    kind: Literal["relative"] = "relative"
     distance: int = option(16, "positions farther than this count as this far")
     terms: Literal["keys", "keys_values"] = option("keys_values", "on the keys alone, which is faster, or on both")
 

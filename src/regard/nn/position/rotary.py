@@ -5,10 +5,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from regard.config import mechanism, option
+from regard.config import choice, option
 from regard.nn import dispatch
 from regard.nn.layout import Layout
-from regard.nn.position.contract import Position, PositionChoice
+from regard.nn.position.contract import Position, PositionConfig
 from regard.nn.position.sinusoidal import SinusoidTable
 from regard.nn.sizes import Sizes
 
@@ -31,11 +31,10 @@ class Rotary(Position):
         return torch.stack([a * cos - b * sin, a * sin + b * cos], self.axis).flatten(-2).to(x.dtype)
 
 
-@mechanism("P4", "(R_i q)ᵀ(R_j k) = qᵀ R_{j−i} k, R_p turns pair n by p · base^(−2n/d_k)", "Su 2021, 3.2")
-class RotaryConfig(PositionChoice):
+@choice("rotary", "P4", "(R_i q)ᵀ(R_j k) = qᵀ R_{j−i} k, R_p turns pair n by p · base^(−2n/d_k)", "Su 2021, 3.2")
+class RotaryConfig(PositionConfig):
     """Queries and keys are rotated by their position; nothing is learned."""
 
-    kind: Literal["rotary"] = "rotary"
     layout: Literal["interleaved", "halves"] = option("interleaved", "pairs of neighbours, or one of each half")
     base: float = option(10000.0, "wavelengths go from 2π to about 2π · base")
 

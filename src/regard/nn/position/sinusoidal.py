@@ -1,13 +1,13 @@
 """Fixed waves, added to the word vectors."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from regard.config import mechanism, option
+from regard.config import choice, option
 from regard.nn.layout import Layout
-from regard.nn.position.contract import Position, PositionChoice
+from regard.nn.position.contract import Position, PositionConfig
 from regard.nn.position.join import JOINS, Join
 from regard.nn.sizes import Sizes
 
@@ -62,11 +62,14 @@ class Sinusoidal(Position):
         return self.join(x, self.waves(layout, x.dtype))
 
 
-@mechanism("P1", "PE(p, 2i) = sin(p / 10000^(2i/D)), PE(p, 2i+1) = cos(p / 10000^(2i/D))", "Vaswani 2017, 3.5")
-class SinusoidalConfig(PositionChoice):
+@choice(
+    "sinusoidal", "P1", "PE(p, 2i) = sin(p / 10000^(2i/D)), PE(p, 2i+1) = cos(p / 10000^(2i/D))", "Vaswani 2017, 3.5"
+)
+class SinusoidalConfig(PositionConfig):
     """Waves of geometric wavelengths, added to the word vectors; nothing is learned."""
 
-    kind: Literal["sinusoidal"] = "sinusoidal"
+    embeds: ClassVar[bool] = True
+
     layout: Literal["interleaved", "halves"] = option("interleaved", "sine beside cosine, or all sines first")
     join: Join = option("add", "add to the word vector, or concat and project back to its size")
 

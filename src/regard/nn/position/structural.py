@@ -6,10 +6,10 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from regard.config import at_least, mechanism, option
+from regard.config import at_least, choice, option
 from regard.errors import RegardError
 from regard.nn.layout import AttentionContext, Grid, Layout, Tree, at, distance
-from regard.nn.position.contract import Bias, Position, PositionChoice
+from regard.nn.position.contract import Bias, Position, PositionConfig
 from regard.nn.position.join import ConcatJoin
 from regard.nn.position.relative import RelativeKeysValues
 from regard.nn.position.sinusoidal import SinusoidalConfig, SinusoidTable
@@ -97,13 +97,14 @@ class Both(Relative):
         return self.depth.embed(x, layout)
 
 
-@mechanism(
+@choice(
+    "structural",
     "P5",
     "x_i + tanh(W [PE(i); PE(depth_i)]); k_j + aᴷ_{j−i} + bᴷ_{t(i,j)}, v_j alike; t = depth_j − depth_i "
     "on one path, else sign(j−i)(depth_i + depth_j)",
     "Wang, Tu, Wang, Shi 2019",
 )
-class StructuralConfig(PositionChoice):
+class StructuralConfig(PositionConfig):
     """Depth in the dependency tree and distance in it, each beside its sequential counterpart; heads are given.
 
     The paper: abs(x) is the distance to the main verb in the tree, its depth; rel is the difference of depths on one
@@ -114,7 +115,6 @@ class StructuralConfig(PositionChoice):
 
     roles: ClassVar[tuple[str, ...]] = ("encoder",)
 
-    kind: Literal["structural"] = "structural"
     terms: Literal["absolute", "relative", "both"] = option(
         "both", "on the word vectors, on keys and values as in relative, or both"
     )

@@ -1,15 +1,14 @@
 """A learned number for every head and bucket of distances, added to the scores."""
 
 import math
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.config import at_least, mechanism, option
+from regard.config import at_least, choice, option
 from regard.nn.layout import AttentionContext
-from regard.nn.position.contract import Bias, Position, PositionChoice
+from regard.nn.position.contract import Bias, Position, PositionConfig
 from regard.nn.sizes import Sizes
 
 
@@ -52,11 +51,10 @@ class T5(Position):
         return F.embedding(self.bucket, self.numbers).T[None, :, None]  # [1, H, 1, 2·far + 1]
 
 
-@mechanism("P6", "b[h, bucket(j − i)]", "Raffel 2020, 2.1")
-class T5Config(PositionChoice):
+@choice("t5", "P6", "b[h, bucket(j − i)]", "Raffel 2020, 2.1")
+class T5Config(PositionConfig):
     """Learned numbers on the scores by bucket of distance: near ones exactly, far ones ever more coarsely."""
 
-    kind: Literal["t5"] = "t5"
     buckets: int = option(32, "how many; in the encoder half of them for each side")
     distance: int = option(128, "from here on all positions share the last bucket")
 

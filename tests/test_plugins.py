@@ -1,0 +1,198 @@
+"""Plugins: what a module of somebody else registers is a choice like ours, and no folder has it imported."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import regard
+from regard import config, recipe
+from regard.config import plugins
+from regard.errors import RegardError
+from regard.mechanisms import all_mechanisms
+from regard.run import train_recipe
+from tests.plugin import SOURCE, on_path, with_plugin, write_plugin
+from tests.training import toy
+
+pytestmark = pytest.mark.usefixtures("own_choices")
+
+
+@pytest.fixture
+def parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that modules are imported from."""
+    monkeypatch.syspath_prepend(tmp_path / "parts")
+    return write_plugin(tmp_path / "parts", "near_parts")
+
+
+def load(folder: Path, **keys: object) -> recipe.Recipe:
+    return recipe.load_recipe({**with_plugin(toy.recipe(folder, steps=4), "near_parts"), **keys})
+
+
+def test_a_recipe_names_them(parts: Path, tmp_path: Path) -> None:
+    loaded = load(tmp_path)
+    position = loaded.model.position.encoder
+    assert (type(position).__module__, position.kind, position.reach) == ("near_parts", "near", 2)
+    assert recipe.parse_recipe(config.parse_yaml(recipe.dump_recipe(loaded), "c.yaml")) == loaded
+    listed = {(m.slot, m.name): m for m in all_mechanisms()}
+    assert listed["position", "near"].config == "model.position=near"
+    assert listed["position", "near"].meaning == "Neighbours have a learned bonus."
+    assert listed["position", "near"].file == "near_parts"
+    assert listed["schedule", "steady"].config == "training.schedule.kind=steady"
+    helped = {row[0]: row for row in config.describe_options(recipe.Recipe)}
+    assert helped["model(transformer).position.encoder(near).reach"][3] == "how far neighbours are"
+
+
+def test_mistakes_in_them_are_explained_as_in_ours(parts: Path, tmp_path: Path) -> None:
+    keys = toy.recipe(tmp_path)
+    for value, said in (
+        ({"kind": "neer"}, "model.position.encoder.kind is 'neer'; did you mean near?"),
+        ({"kind": "near", "reech": 3}, "model.position.encoder.reech is not a known key; did you mean reach?"),
+        ({"kind": "near", "reach": 0}, "model.position.encoder is impossible: reach must be at least 1, not 0"),
+    ):
+        with pytest.raises(RegardError) as caught:
+            recipe.load_recipe({**keys, "plugins": "near_parts", "model": {"position": value}})
+        assert str(caught.value) == f"config: {said}"
+
+
+def test_a_run_remembers_what_it_took_from_them(parts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However they were loaded; what it did not use is not named."""
+    write_plugin(parts, "unused_parts", SOURCE.replace('"near"', '"far"').replace('"steady"', '"other"'))
+    monkeypatch.setenv("REGARD_PLUGINS", "near_parts, unused_parts")
+    keys = with_plugin(toy.recipe(tmp_path), "near_parts")
+    del keys["plugins"]
+    assert recipe.load_recipe(keys).plugins == ["near_parts"]
+
+
+def test_a_pattern_in_an_expression_is_remembered_too(parts: Path, tmp_path: Path) -> None:
+    source = """
+from regard.config import choice
+from regard.nn.pattern import Pattern
+
+@choice("even")
+class Even(Pattern):
+    def allow(self, context, b, h, i, j):
+        return j % 2 == 0
+"""
+    write_plugin(parts, "even_parts", source)
+    config.load_plugins(["even_parts"], "here")
+    keys = toy.recipe(tmp_path)
+    keys["model"]["attention"] = {"encoder": {"pattern": "even | window(2)"}}
+    assert recipe.load_recipe(keys).plugins == ["even_parts"]
+
+
+@pytest.mark.parametrize(
+    "source, said",
+    [
+        (None, "there is no plugin bad_parts; install it, put it on PYTHONPATH, or run where it stands"),
+        ("import no_such_library", "the plugin bad_parts needs no_such_library, which is not installed"),
+        ("x = 1\nraise OSError('no disk')", "OSError: no disk (%s, line 2)"),
+        ("def (", "SyntaxError"),
+        ("import sys; sys.exit(3)", "SystemExit: 3"),
+        (
+            SOURCE.replace('"near"', '"rotary"'),
+            "the plugin bad_parts cannot be loaded: the position 'rotary' is registered twice, by "
+            "regard.nn.position.rotary.RotaryConfig and bad_parts.NearConfig; give one of them another name",
+        ),
+        (
+            SOURCE + '\n\n@choice("near")\nclass Again(NearConfig):\n    pass\n',
+            "the position 'near' is registered twice, by bad_parts.NearConfig and bad_parts.Again",
+        ),
+        (SOURCE.replace("(PositionConfig)", ""), "bad_parts.NearConfig: @choice is for subclasses of"),
+    ],
+)
+def test_what_cannot_be_loaded_is_a_sentence(parts: Path, tmp_path: Path, source: str | None, said: str) -> None:
+    if source is not None:
+        write_plugin(parts, "bad_parts", source)
+    before = dict(config.choices("position"))
+    path = tmp_path / "r.yaml"
+    path.write_text("data: {train: [a.en, a.de]}\nplugins: [bad_parts]\n", encoding="utf-8")
+    with pytest.raises(RegardError) as caught:
+        recipe.load_recipe(path)
+    assert str(caught.value).startswith(f"{path}, line 2: ")
+    assert (said % (parts / "bad_parts.py") if "%s" in said else said) in str(caught.value)
+    assert config.choices("position") == before  # half a plugin is none
+
+
+@pytest.mark.parametrize("name", ["./near_parts.py", "near-parts", "a..b", 3, ""])
+def test_a_plugin_is_a_module(tmp_path: Path, name: object) -> None:
+    with pytest.raises(RegardError, match="is no module's name; write it as one imports it"):
+        recipe.load_recipe({**toy.recipe(tmp_path), "plugins": [name]})
+
+
+def test_a_model_folder_has_nothing_imported(parts: Path, tmp_path: Path) -> None:
+    """By loading, by resuming, by another recipe that begins with it: until the user says so."""
+    text = recipe.dump_recipe(load(tmp_path)).replace("near_parts", "strange_parts")
+    text = text.replace("kind: near", "kind: near2").replace("kind: steady", "kind: steady2")
+    write_plugin(parts, "strange_parts", SOURCE.replace('"near"', '"near2"').replace('"steady"', '"steady2"'))
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "config.yaml").write_text(text, encoding="utf-8")
+    why = "the model needs the plugin strange_parts, code which is not run unasked; .* add --plugin strange_parts"
+    for attempt in (
+        lambda: regard.load(run),
+        lambda: recipe.load_recipe(run / "config.yaml"),
+        lambda: recipe.load_recipe({**toy.recipe(tmp_path, init=str(run)), "model": {}}),
+    ):
+        with pytest.raises(RegardError, match=why):
+            attempt()
+        assert "strange_parts" not in sys.modules
+
+
+def test_nothing_is_imported_from_inside_a_model_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even where the user names it: a model's folder is data."""
+    write_plugin(tmp_path / "model" / "deep", "inside_parts", "raise SystemError('it was run')")
+    (tmp_path / "model" / "model.safetensors").touch()
+    monkeypatch.syspath_prepend(tmp_path / "model" / "deep")
+    with pytest.raises(RegardError, match="the plugin inside_parts stands inside the model folder"):
+        config.load_plugins(["inside_parts"], "--plugin")
+    monkeypatch.syspath_prepend(tmp_path / "model")
+    (tmp_path / "model" / "deep" / "__init__.py").write_text("raise SystemError('it was run')")
+    with pytest.raises(RegardError, match="stands inside the model folder"):
+        config.load_plugins(["deep.inside_parts"], "--plugin")
+
+
+def test_installed_packages_are_allowed(parts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package in the form in which pip leaves it, with an entry point of the group."""
+    about = parts / "near_package-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: near-package\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[regard.plugins]\nnear = near_parts\n")
+    plugins._installed.cache_clear()
+    keys = with_plugin(toy.recipe(tmp_path), "near_parts")
+    del keys["plugins"]
+    try:
+        assert recipe.load_recipe(keys).plugins == ["near_parts"]
+        (about / "entry_points.txt").write_text("[regard.plugins]\nnear = gone_parts\n")
+        plugins._installed.cache_clear()
+        with pytest.raises(RegardError, match=r"^the installed package near-package: there is no plugin gone_parts"):
+            recipe.load_recipe(keys)
+    finally:
+        shutil.rmtree(about)
+        plugins._installed.cache_clear()
+
+
+def test_it_learns_and_is_loaded_once_allowed(parts: Path, tmp_path: Path) -> None:
+    toy.write_corpus(tmp_path)
+    train_recipe(load(tmp_path), tmp_path / "run", "cpu")
+    learned = regard.load(tmp_path / "run").model.encoder_position[0].numbers
+    assert learned.shape == (2, 5)
+    assert learned.abs().min() > 0
+    refused = toy.regard("info", tmp_path / "run")
+    assert refused.returncode == 2
+    assert "add --plugin near_parts" in refused.stderr
+    assert not refused.stdout
+    shown = toy.regard("info", tmp_path / "run", "--plugin", "near_parts", env=on_path(parts))
+    assert shown.returncode == 0
+    assert "near" in shown.stdout
+
+
+def test_the_command_line_finds_them_in_the_current_folder(parts: Path) -> None:
+    """As the installed command starts, whose own path is not the current folder."""
+    code = "import sys; sys.path = [p for p in sys.path if p]; from regard.cli.main import main; main()"
+    shown = subprocess.run(
+        [sys.executable, "-c", code, "info", "--mechanisms", "--plugin", "near_parts"],
+        cwd=parts, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert "Neighbours have a learned bonus." in shown.stdout
