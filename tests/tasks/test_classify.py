@@ -100,9 +100,7 @@ def test_pairs_and_numbers(tmp_path: Path) -> None:
     outcome = toys.trained(made, tmp_path / "run")
     assert toys.value(outcome, "pearson") > 90
     assert toys.value(outcome, "spearman") > 90
-    said = regard.load(tmp_path / "run", "cpu").classify(
-        [("good bad", "w1 w2"), ("good bad", "good bad"), ("", "")]
-    )
+    said = regard.load(tmp_path / "run", "cpu").classify([("good bad", "w1 w2"), ("good bad", "good bad"), ("", "")])
     assert said[2].value is None
     assert said[0].value < said[1].value
 

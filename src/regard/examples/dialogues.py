@@ -107,7 +107,7 @@ class Seq2SeqDialogues:
         """The source of a dialogue, and how many tokens its reply may have, at most `limit`."""
         return ids[1:-1][-(self.task.length - 1) :], min(limit, self.task.length - 1)
 
-    def collate_prompts(self, prompts: list[list[int]]) -> PairBatch:
+    def collate_prompts(self, prompts: Sequence[Sequence[int]]) -> PairBatch:
         return PairBatch(*collate_sources(RaggedRows.of(prompts), self.tokenizer.pad, self.tokenizer.eos))
 
 
@@ -146,7 +146,7 @@ class CausalLMDialogues:
         kept = max(self.task.length // 2, self.task.length - limit)
         return ids[-kept:], min(limit, self.task.length - kept)  # the same for all rows: prompt and reply fit together
 
-    def collate_prompts(self, prompts: list[list[int]]) -> TextBatch:
+    def collate_prompts(self, prompts: Sequence[Sequence[int]]) -> TextBatch:
         return collate_texts(prompts, self.tokenizer.pad)
 
 
