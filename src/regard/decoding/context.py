@@ -17,18 +17,19 @@ class ContextWindows:
         self.histories: dict[int, list[int]] = {}  # by request
         self.full_at: dict[int, int] = {}
 
-    def begin(self, id_: int, request: GenerationRequest, step: int) -> None:
-        self.histories[id_] = list(request.prompt)
-        self._read(id_, len(request.prompt), step)
+    def begin(self, ids: list[int], requests: list[GenerationRequest], step: int) -> None:
+        for id_, request in zip(ids, requests, strict=True):
+            self.histories[id_] = list(request.prompt)
+            self._read(id_, len(request.prompt), step)
 
     def _read(self, id_: int, count: int, step: int) -> None:
         """So many tokens have been read, of which the last is the first that a step reads."""
         self.full_at[id_] = step + self.size - max(1, count) + 1
 
-    def add(self, token: StreamedToken) -> None:
-        self.histories[token.id].append(token.token)
-        if token.ended:
-            self.drop({token.id})
+    def add(self, tokens: list[StreamedToken]) -> None:
+        for each in tokens:
+            self.histories[each.id].append(each.token)
+        self.drop({each.id for each in tokens if each.ended})
 
     def drop(self, ids: set[int]) -> None:
         for id_ in ids & self.histories.keys():

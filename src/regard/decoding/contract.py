@@ -116,11 +116,11 @@ class GenerationRequest:
 
     limit: int  # at most so many tokens
     key: int = 0  # with the seed, determines its random numbers
-    seed: int | None = None  # None: the search's
-    prompt: TokenIds = ()  # tokens before it: a repetition penalty counts them, and a full context is cut from them
     prefix: TokenIds = ()  # it must begin with these tokens
     phrases: tuple[TokenIds, ...] = ()  # they must appear in it, in any order
     variants: tuple[tuple[TokenIds, ...], ...] = ()  # for each phrase others that count as it, none shorter
+    seed: int | None = None  # None: the search's
+    prompt: TokenIds = ()  # tokens before it: a repetition penalty counts them, and a full context is cut from them
 
     def phrase_variants(self) -> list[tuple[TokenIds, ...]]:
         """For each phrase all its variants, itself first."""

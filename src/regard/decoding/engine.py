@@ -1,4 +1,4 @@
-"""The engine: the one decoding loop, for whole results and streams of tokens, of requests that are known or still arrive.
+"""The engine: the one decoding loop, for whole results and for streams, of requests that are known or still arrive.
 
 Requests wait until there is room, take slots, and give way to others when they are done: a batch never waits for its
 longest request. The host only reads from the device now and then. Knows no kind of model.
@@ -178,16 +178,17 @@ class Engine:
         dummy_batch: Callable[[int], InputBatch],
         longest: int,
         capacity: int,
+        room: int = 0,
         context: ContextWindows | None = None,
     ) -> "ContinuousBatch":
-        """A batch that requests join as they arrive.
+        """A batch that requests of at most `longest` tokens join as they arrive.
 
-        `dummy_batch` makes one of a given number, of the shape of the longest inputs; after these, or with a context
-        beside them, there is room for `longest` tokens.
+        `dummy_batch` makes one of a given number, of the shape of the longest inputs. After these the state has room
+        for `room` tokens: by default for the output; a language model's prompts are to have room there, too.
         """
         runner = self._runner_for(dummy_batch(1).device)
         size = bucket(capacity, 1) if runner else 1
-        slots = self._free_slots(dummy_batch(size), size, longest, spec, runner)
+        slots = self._free_slots(dummy_batch(size), size, longest, room or longest + 1, spec, runner)
         batch = ContinuousBatch(self.model, spec, collate, capacity, longest, slots, arriving=True)
         batch.context = context
         return batch
@@ -196,10 +197,10 @@ class Engine:
         return self.runner or decoding_graph.RUNNERS.get(device.type)
 
     def _free_slots(
-        self, inputs: InputBatch, size: int, longest: int, spec: SearchSpec, runner: MakeRunner | None
+        self, inputs: InputBatch, size: int, longest: int, room: int, spec: SearchSpec, runner: MakeRunner | None
     ) -> SlotBatch:
         """Free slots of the shape of these inputs, for outputs of at most `longest` tokens."""
-        slots = new_slots(self.model, inputs, size, longest, longest + 1, spec)
+        slots = new_slots(self.model, inputs, size, longest, room, spec)
         slots.step.state.release(slots.free_slots())
         slots.runner = runner() if runner else None
         return slots
@@ -215,7 +216,7 @@ class Engine:
         slots = self.batches.pop(key, None)
         if slots is None or slots.active:  # a call that was interrupted left requests there
             try:
-                slots = self._free_slots(queue.dummy_batch(size, source_length), size, room - 1, spec, runner)
+                slots = self._free_slots(queue.dummy_batch(size, source_length), size, room - 1, room, spec, runner)
             except RegardError:  # the model has no room for so many tokens
                 return None
         self.batches[key] = slots  # the last to be given up
@@ -310,8 +311,8 @@ class ContinuousBatch:
                 self._write([slots.requests.index(id_) for id_ in full], self.context.last_half(full, slots.steps))
             slots.advance()
             tokens = slots.newest_tokens()
-            for each in tokens if self.context else ():
-                self.context.add(each)
+            if self.context:
+                self.context.add(tokens)
             if any(each.ended for each in tokens):
                 self._shrink(slots)
         return tokens
@@ -335,8 +336,8 @@ class ContinuousBatch:
             slots = self.slots.free_slots()[:count]
             self._write(slots, inputs)
         self.slots.admit(slots, ids, requests)
-        for id_, request in zip(ids, requests, strict=True) if self.context else ():
-            self.context.begin(id_, request, self.slots.steps)
+        if self.context:
+            self.context.begin(ids, requests, self.slots.steps)
         self.since = 0
         return self.slots
 

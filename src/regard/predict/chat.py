@@ -35,6 +35,8 @@ class Reply:
 class ChatPredictor(Predictor):
     """`regard.load(folder)` returns this for a model of the task chat."""
 
+    context = 0  # prompts are cut so that a reply fits behind them
+
     def __init__(self, model: nn.Module, dialogue_encoder: DialogueEncoder, recipe: RecipeLike) -> None:
         super().__init__(model, recipe)
         self.task = cast("ChatConfig", recipe.task)
@@ -107,6 +109,14 @@ class ChatPredictor(Predictor):
 
     def collate_prompts(self, prompts: Sequence[Sequence[int]]) -> PairBatch | TextBatch:
         return self.form.collate_prompts(prompts).to(self.device)
+
+    def blank_prompts(self, count: int, length: int) -> PairBatch | TextBatch:
+        """So many prompts of the shape in which others can take their slots."""
+        return self.collate_prompts([self.form.blank_prompt(length)] * count)
+
+    def room(self, prompt: int, limit: int) -> int:
+        """Positions after such a blank prompt, for replies of so many tokens."""
+        return self.form.room(prompt, limit)
 
     # --- attention ---------------------------------------------------------------------------------------------
 

@@ -136,8 +136,16 @@ class TextGenerator(Predictor):
         if options.count < 1 or options.max_tokens < 1:
             raise RegardError("the number of texts, and that of tokens, must be at least 1")
 
-    def collate_prompts(self, rows: list[list[int]]) -> TextBatch:
+    def collate_prompts(self, rows: Sequence[Sequence[int]]) -> TextBatch:
         return collate_texts(rows, self.tokenizer.pad).to(self.device)
+
+    def blank_prompts(self, count: int, length: int) -> TextBatch:
+        """So many empty prompts; what is read later has its room beside the output's."""
+        return self.collate_prompts([[self.tokenizer.bos]] * count)
+
+    def room(self, prompt: int, limit: int) -> int:
+        """Positions of a prompt and its continuation."""
+        return min(self.context, prompt + limit)
 
     def _prompt(self, options: GenerationOptions, most: int) -> list[int]:
         """The prompt's tokens; the last `most` where there are more."""
