@@ -9,7 +9,7 @@ import torch
 
 from regard.decoding import Beam, Hypothesis, RequestQueue, Symbols, length_penalty
 from regard.decoding.contract import WHOLE_WORDS, GenerationRequest
-from regard.decoding.scores import log_probabilities
+from regard.decoding.logits_processors import log_probabilities
 from regard.models.batch import PairBatch, RaggedRows, collate_sources
 from tests.models import test_bytenet, test_conv, test_rnn, test_transformer
 

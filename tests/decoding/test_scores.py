@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from regard.decoding import Symbols
-from regard.decoding.scores import top_tokens
+from regard.decoding.logits_processors import top_tokens
 from regard.nn.topk import topk
 
 

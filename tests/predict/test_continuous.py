@@ -55,12 +55,12 @@ def test_compiled_steps_say_the_same(translator: Translator, monkeypatch: pytest
     compiled = Engine(translator.engine.model, FixedStorageRunner)
     monkeypatch.setattr(Translator, "engine", property(lambda self: compiled))
     found = arriving(made, lines, Greedy())
-    assert {lane.batch.runner is None for lane in made.batches.values()} == {False}
+    assert {batch.slots.runner is None for batch in made.batches.values()} == {False}
     monkeypatch.undo()
     assert [each[0].text for each in found] == translator.translate(lines, Greedy())
 
 
-def test_lengths_have_lanes_of_their_own(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lengths_have_batchs_of_their_own(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(open_module, "SMALLEST", 4)
     monkeypatch.setattr(open_module, "KEPT", 2)
     made, lines = ContinuousTranslator(translator, slots=8), [" ".join(WORDS[:n]) for n in (1, 3, 4, 7, 9, 15, 2)]
@@ -82,10 +82,10 @@ def test_a_dropped_text_gives_its_place_to_another(translator: Translator) -> No
     made, lines = ContinuousTranslator(translator, slots=2), texts(4)
     made.add(range(4), lines, Greedy())
     made.step()
-    (lane,) = made.batches.values()
-    assert (lane.batch.active, len(lane.waiting)) == (2, 2)
+    (batch,) = made.batches.values()
+    assert (batch.active, len(batch.waiting)) == (2, 2)
     made.drop({0, 3})
-    assert (lane.batch.active, len(lane.waiting)) == (1, 1)
+    assert (batch.active, len(batch.waiting)) == (1, 1)
     found: dict[int, list[Translation]] = {}
     while made.busy:
         found |= dict(made.step())

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -126,6 +127,54 @@ def test_streams_take_turns() -> None:
     assert len(ear.of(4)) == 1
     finish(scheduler)
     assert len(ear.of(1)) == 101
+
+
+def test_generated_texts_run_side_by_side(lm_run: Path, chat_run: Path) -> None:
+    """Prompts of several lengths and searches, one beyond the context; one leaves, and a bad one fails alone."""
+    model, ear = regard.load(lm_run, "cpu"), Ear()
+    scheduler = next(s for s in build_schedulers(model, ear, 8) if isinstance(s, StreamScheduler))
+    prompts = ["the", "a cat sat on a", "", "the dog"]
+    options = [{"seed": n, "temperature": 0.9, "max_tokens": 40 + n} for n in range(4)]
+    for id, (prompt, own) in enumerate(zip(prompts, options, strict=True)):
+        scheduler.add(WorkRequest(id, "generate", [prompt], own))
+    scheduler.add(WorkRequest(4, "generate", ["the"], {"temperature": 0, "max_tokens": 9}))
+    scheduler.add(WorkRequest(6, "generate", ["the"], {"temperature": -1.0}))
+    scheduler.add(WorkRequest(7, "generate", ["the"], {"temperature": 0.9}))
+    scheduler.step()
+    scheduler.cancel(7)
+    assert len(scheduler.batch.batches) < 4  # those of one search and size are in one batch
+    finish(scheduler)
+    for id, (prompt, own) in enumerate(zip(prompts, options, strict=True)):
+        (whole,) = model.generate(prompt, **own)
+        assert "".join(message.get("piece", "") for message in ear.of(id)) == whole.text
+        assert ear.of(id)[-1] == {"id": id, "done": whole.ended}
+    assert "".join(m.get("piece", "") for m in ear.of(4)) == model.generate("the", greedy=True, max_tokens=9)[0].text
+    assert ear.of(6) == [
+        {"id": 6, "error": "temperature must be 0 or more, and less than a million, not -1.0", "code": "impossible"}
+    ]
+    assert len(ear.of(7)) <= 1
+    assert not scheduler.batch.requests
+
+
+def test_replies_run_side_by_side(chat_run: Path) -> None:
+    model, ear = regard.load(chat_run, "cpu"), Ear()
+    scheduler = next(s for s in build_schedulers(model, ear, 8) if isinstance(s, StreamScheduler))
+    histories = [["do you like tea"], ["do you like snow", "yes I like snow", "will you have snow now"], ["tea"]]
+    for id, history in enumerate(histories):
+        scheduler.add(WorkRequest(id, "chat", [history], {"seed": id, "repetition_penalty": 1.5}))
+    scheduler.add(WorkRequest(3, "chat", [[]]))
+    finish(scheduler)
+    for id, history in enumerate(histories):
+        reply = "".join(message.get("piece", "") for message in ear.of(id)).strip()
+        assert reply == model.reply(history, seed=id, repetition_penalty=1.5)
+        assert ear.of(id)[-1] == {"id": id, "done": "end"}
+    assert "nothing was said yet" in ear.of(3)[0]["error"]
+    model.recipe = replace(
+        model.recipe, decoding=regard.decoding.Beam(size=2, max_extra=9)
+    )
+    scheduler.add(WorkRequest(4, "chat", [histories[0]]))
+    finish(scheduler)
+    assert ear.of(4) == [{"id": 4, "piece": model.reply(histories[0])}, {"id": 4, "done": "end"}]
 
 
 @pytest.fixture(scope="module")

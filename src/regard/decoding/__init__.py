@@ -2,25 +2,24 @@
 
 from regard.decoding.beam import length_penalty
 from regard.decoding.config import Beam, DecodingConfig, Greedy, Sample
-from regard.decoding.contract import Generator, Hypothesis, Symbols
-from regard.decoding.engine import Engine, RequestQueue
+from regard.decoding.contract import GenerationRequest, Generator, Hypothesis, StreamedToken, Symbols
+from regard.decoding.engine import ContinuousBatch, Engine, RequestQueue, SearchSpec
 from regard.decoding.ensemble import Ensemble
-from regard.decoding.sampling import TokenSampler, greedy_token
-from regard.decoding.token_stream import TokenStream
 
 __all__ = [
     "Beam",
+    "ContinuousBatch",
     "DecodingConfig",
     "Engine",
     "Ensemble",
+    "GenerationRequest",
     "Generator",
     "Greedy",
     "Hypothesis",
     "RequestQueue",
     "Sample",
+    "SearchSpec",
+    "StreamedToken",
     "Symbols",
-    "TokenSampler",
-    "TokenStream",
-    "greedy_token",
     "length_penalty",
 ]

@@ -5,8 +5,7 @@ from torch import Tensor
 
 from regard.decoding.config import Beam
 from regard.decoding.contract import AttentionRecord, GenerationRequest, Hypothesis, Symbols
-from regard.decoding.forced_tokens import ForcedEos
-from regard.decoding.scores import rows_to_host, top_tokens
+from regard.decoding.logits_processors import ForcedEos, rows_to_host, top_tokens
 
 
 def length_penalty(length: int, config: Beam) -> float:

@@ -13,8 +13,7 @@ from torch import Tensor
 from regard.decoding.beam import BeamSearch
 from regard.decoding.config import Beam
 from regard.decoding.contract import GenerationRequest, Symbols, WordBoundaries
-from regard.decoding.forced_tokens import ForcedEos
-from regard.decoding.scores import top_tokens
+from regard.decoding.logits_processors import ForcedEos, top_tokens
 
 REQUEST_FIELDS = ("phrases", "length", "extra", "same", "border", "needs_boundary", "may_wait")
 

@@ -1,7 +1,7 @@
 """The step contract: what a model must offer to generate, what a search must, and the requests and results of both."""
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -55,6 +55,10 @@ class DecodingState(Protocol):
 class Generator(Protocol):
     """A model that generates. Rows of the state stay independent of each other."""
 
+    @property
+    def longest(self) -> int | None:
+        """The most positions that it knows, where there is a limit."""
+
     def start(self, batch: Any, length: int, record: Any = None) -> DecodingState:
         """Read the input (an `InputBatch`), and give a state with room for `length` tokens a row.
 
@@ -97,6 +101,15 @@ class Hypothesis:
     attention: dict[str, Tensor] | None = None  # by place [layers, H, T, K], where recorded; the last row is the end's
 
 
+class StreamedToken(NamedTuple):
+    """The newest token of a request."""
+
+    id: int
+    token: int
+    log_probability: float  # of all its tokens so far
+    ended: Literal["end", "limit"] | None  # by the model's end, which is this token, or by the number of tokens
+
+
 @dataclass(frozen=True)
 class GenerationRequest:
     """One sequence to generate, and its constraints."""
@@ -106,6 +119,8 @@ class GenerationRequest:
     prefix: TokenIds = ()  # it must begin with these tokens
     phrases: tuple[TokenIds, ...] = ()  # they must appear in it, in any order
     variants: tuple[tuple[TokenIds, ...], ...] = ()  # for each phrase others that count as it, none shorter
+    seed: int | None = None  # None: the search's
+    prompt: TokenIds = ()  # tokens before it: a repetition penalty counts them, and a full context is cut from them
 
     def phrase_variants(self) -> list[tuple[TokenIds, ...]]:
         """For each phrase all its variants, itself first."""

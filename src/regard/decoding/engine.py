@@ -1,9 +1,10 @@
-"""The decoding loop: requests take slots, every row generates a token, finished requests give way to waiting ones.
+"""The engine: the one decoding loop, for whole results and for streams, of requests that are known or still arrive.
 
-A batch never waits for its longest request: slots of finished ones are refilled, and given up when none waits. The host
-only reads from the device now and then. Knows no kind of model.
+Requests wait until there is room, take slots, and give way to others when they are done: a batch never waits for its
+longest request. The host only reads from the device now and then. Knows no kind of model.
 """
 
+from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from itertools import chain
@@ -20,6 +21,7 @@ from regard.accel.inference_weights import inference_weights
 from regard.decoding.beam import BeamSearch
 from regard.decoding.config import Beam, DecodingConfig, Sample
 from regard.decoding.constrained_beam import ConstrainedBeamSearch, unsatisfiable
+from regard.decoding.context import ContextWindows
 from regard.decoding.contract import (
     WHOLE_WORDS,
     AttentionRecord,
@@ -28,10 +30,11 @@ from regard.decoding.contract import (
     Hypothesis,
     InputBatch,
     Search,
+    StreamedToken,
     Symbols,
     WordBoundaries,
 )
-from regard.decoding.forced_tokens import ForcedEos, ForcedPrefix
+from regard.decoding.logits_processors import ForcedEos, ForcedPrefix
 from regard.decoding.sampling import GreedyPicker, SamplingPicker, SingleSequenceSearch
 from regard.decoding.slots import REFILL, DecodingStep, SlotBatch
 from regard.errors import RegardError
@@ -39,7 +42,11 @@ from regard.nn.dispatch import autocast_dtype, no_autocast
 
 accel.register()
 KEPT = 8  # shapes whose batches in fixed storage are kept
+INTERVAL = 6  # steps between two times that arriving requests join, unless …
+SHARE = 2  # … half as many wait as are in progress
 MakeRunner = Callable[[], FixedStorageRunner]
+Collate = Callable[[list[int]], InputBatch]  # a batch of requests, by their ids
+Finished = list[tuple[int, list[Hypothesis]]]  # ids of requests, and their results
 
 
 def no_callback(count: int) -> None:
@@ -48,9 +55,9 @@ def no_callback(count: int) -> None:
 
 @dataclass
 class RequestQueue:
-    """Requests that wait, longest first; `collate` makes a batch of some, by their numbers in the queue."""
+    """Requests that wait, longest first; their ids are their numbers in the queue."""
 
-    collate: Callable[[list[int]], InputBatch]
+    collate: Collate
     requests: list[GenerationRequest]
     slots: int  # how many are decoded at once
     dummy_batch: Callable[[int, int], InputBatch] | None = None  # a batch of a given number and length
@@ -76,9 +83,10 @@ class SearchSpec:
     phrases: int = 0  # the most that a request has, all variants counted
     longest_phrase: int = 0
     boundaries: WordBoundaries = WHOLE_WORDS
+    longest_prompt: int = 0  # of those that a repetition penalty counts
 
     @staticmethod
-    def of(queue: RequestQueue, symbols: Symbols, config: DecodingConfig, nbest: int) -> "SearchSpec":
+    def of(queue: RequestQueue, symbols: Symbols, config: DecodingConfig, nbest: int = 1) -> "SearchSpec":
         """For these requests; an error names what cannot be done."""
         for n, request in enumerate(queue.requests):
             prefix = request.prefix
@@ -95,7 +103,10 @@ class SearchSpec:
             raise RegardError("phrases that must appear need a beam search")
         longest_prefix, count = max(len(request.prefix) for request in queue.requests), max(map(len, phrases))
         longest_phrase = max(map(len, chain.from_iterable(phrases)), default=0)
-        return SearchSpec(symbols, config, nbest, longest_prefix, count, longest_phrase, queue.boundaries)
+        longest_prompt = max(len(request.prompt) for request in queue.requests)
+        return SearchSpec(
+            symbols, config, nbest, longest_prefix, count, longest_phrase, queue.boundaries, longest_prompt
+        )
 
     def build(self, batch_size: int, longest: int, device: torch.device) -> Search:
         config, symbols = self.config, self.symbols
@@ -109,7 +120,7 @@ class SearchSpec:
             return ConstrainedBeamSearch(config, symbols, forced, batch_size, longest, self.nbest, *constraints)
         picker = GreedyPicker(symbols)
         if isinstance(config, Sample):
-            picker = SamplingPicker(config, symbols, batch_size, longest, device)
+            picker = SamplingPicker(config, symbols, batch_size, longest, self.longest_prompt, device)
         return SingleSequenceSearch(picker, forced, batch_size, longest)
 
 
@@ -124,7 +135,6 @@ class Engine:
         self.runner = runner
         self.batches: dict[Hashable, SlotBatch] = {}
 
-    @torch.inference_mode()
     def decode(
         self,
         queue: RequestQueue,
@@ -137,106 +147,221 @@ class Engine:
         results: list[list[Hypothesis]] = [[] for _ in queue.requests]
         if not queue.requests:
             return results
-        with no_autocast():
-            batch, waiting = self._begin(queue, SearchSpec.of(queue, symbols, config, nbest), record)
-            while batch.active:
-                batch.advance()
-                if done := batch.evict_finished():
-                    for n, hypotheses in done:
-                        results[n] = hypotheses
-                    queue.on_done(len(done))
-                    waiting = self._refill(batch, queue, symbols, waiting)
+        batch = self.begin(queue, SearchSpec.of(queue, symbols, config, nbest), record)
+        while batch.busy:
+            if done := batch.step():
+                for n, hypotheses in done:
+                    results[n] = hypotheses
+                queue.on_done(len(done))
         return results
 
-    def _begin(
-        self, queue: RequestQueue, spec: SearchSpec, record: AttentionRecord | None
-    ) -> tuple[SlotBatch, list[int]]:
-        """A batch with the first requests, and those that wait."""
-        order = list(range(len(queue.requests)))
-        first, waiting = order[: queue.slots], order[queue.slots :]
-        inputs = queue.collate(first)
-        batch = None if record is not None else self._fixed_batch(queue, spec, inputs.device)
-        if batch is not None:
-            self._admit(batch, inputs, first, queue, spec.symbols)
-        else:
-            limit = max(request.limit for request in queue.requests)
-            batch = self._new_batch(inputs, len(first), limit, spec, record)
-            batch.admit(batch.free_slots(), first, queue.requests[: len(first)])
-        return batch, waiting
+    @torch.inference_mode()
+    def begin(
+        self,
+        queue: RequestQueue,
+        spec: SearchSpec,
+        record: AttentionRecord | None = None,
+        context: ContextWindows | None = None,
+    ) -> "ContinuousBatch":
+        """A batch in which all requests of a queue wait."""
+        longest = max(request.limit for request in queue.requests)
+        slots = None if record is not None else self._fixed_slots(queue, spec, longest)
+        batch = ContinuousBatch(self.model, spec, queue.collate, slots.size if slots else queue.slots, longest, slots)
+        batch.record, batch.context, batch.waiting = record, context, deque(enumerate(queue.requests))
+        return batch
 
-    def _new_batch(
-        self, inputs: InputBatch, size: int, longest: int, spec: SearchSpec, record: AttentionRecord | None = None
-    ) -> SlotBatch:
-        """Slots with the state of these inputs."""
-        state = self.model.start(inputs, longest + 1, record)
-        search = spec.build(size, longest, inputs.device)
-        state.expand_beams(search.beams)
-        if record is not None:
-            record.mark_prefill()
-        first = inputs.first_tokens(spec.symbols.bos).repeat_interleave(search.beams, 0)  # [B·K, 1]
-        return SlotBatch(DecodingStep(self.model, state, search, first), record)
+    @torch.inference_mode()
+    def open_batch(
+        self,
+        spec: SearchSpec,
+        collate: Collate,
+        dummy_batch: Callable[[int], InputBatch],
+        longest: int,
+        capacity: int,
+        room: int = 0,
+        context: ContextWindows | None = None,
+    ) -> "ContinuousBatch":
+        """A batch that requests of at most `longest` tokens join as they arrive.
 
-    def runner_for(self, device: torch.device) -> MakeRunner | None:
+        `dummy_batch` makes one of a given number, of the shape of the longest inputs. After these the state has room
+        for `room` tokens: by default for the output; a language model's prompts are to have room there, too.
+        """
+        runner = self._runner_for(dummy_batch(1).device)
+        size = bucket(capacity, 1) if runner else 1
+        slots = self._free_slots(dummy_batch(size), size, longest, room or longest + 1, spec, runner)
+        batch = ContinuousBatch(self.model, spec, collate, capacity, longest, slots, arriving=True)
+        batch.context = context
+        return batch
+
+    def _runner_for(self, device: torch.device) -> MakeRunner | None:
         return self.runner or decoding_graph.RUNNERS.get(device.type)
 
-    def empty_batch(
-        self, inputs: InputBatch, size: int, longest: int, spec: SearchSpec, runner: MakeRunner | None
+    def _free_slots(
+        self, inputs: InputBatch, size: int, longest: int, room: int, spec: SearchSpec, runner: MakeRunner | None
     ) -> SlotBatch:
         """Free slots of the shape of these inputs, for outputs of at most `longest` tokens."""
-        batch = self._new_batch(inputs, size, longest, spec)
-        batch.step.state.release(batch.free_slots())
-        batch.runner = runner() if runner else None
-        return batch
+        slots = new_slots(self.model, inputs, size, longest, room, spec)
+        slots.step.state.release(slots.free_slots())
+        slots.runner = runner() if runner else None
+        return slots
 
-    def _fixed_batch(self, queue: RequestQueue, spec: SearchSpec, device: torch.device) -> SlotBatch | None:
-        """A batch in fixed storage, of this shape or a little more room; that of an earlier call if there is one."""
-        runner = self.runner_for(device)
-        if runner is None or queue.dummy_batch is None:
+    def _fixed_slots(self, queue: RequestQueue, spec: SearchSpec, longest: int) -> SlotBatch | None:
+        """Slots in fixed storage, of this shape or a little more room; those of an earlier call if there are any."""
+        if queue.dummy_batch is None or (runner := self._runner_for(queue.dummy_batch(1, 1).device)) is None:
             return None
         size, source_length = bucket(queue.slots, 1), bucket(max(queue.source_lengths))
-        room = bucket(max(request.limit for request in queue.requests) + 1)
-        room = min(room, getattr(self.model, "longest", None) or room)  # a table of positions ends there
+        room = bucket(longest + 1)
+        room = min(room, self.model.longest or room)  # a table of positions ends there
         key = size, source_length, room, spec
-        batch = self.batches.pop(key, None)
-        if batch is None:
+        slots = self.batches.pop(key, None)
+        if slots is None or slots.active:  # a call that was interrupted left requests there
             try:
-                batch = self.empty_batch(queue.dummy_batch(size, source_length), size, room - 1, spec, runner)
+                slots = self._free_slots(queue.dummy_batch(size, source_length), size, room - 1, room, spec, runner)
             except RegardError:  # the model has no room for so many tokens
                 return None
-        self.batches[key] = batch  # the last to be given up
+        self.batches[key] = slots  # the last to be given up
         while len(self.batches) > KEPT:
             del self.batches[next(iter(self.batches))]
-        return batch
+        return slots
 
-    def _refill(self, batch: SlotBatch, queue: RequestQueue, symbols: Symbols, waiting: list[int]) -> list[int]:
-        """Admit waiting requests to free slots, or, if none waits, give up the slots; those that still wait."""
-        free = len(batch.free_slots())
-        if free * REFILL < batch.size:
-            return waiting
-        if waiting:
-            self._admit(batch, queue.collate(waiting[:free]), waiting[:free], queue, symbols)
-        else:
-            batch.shrink()
-        return waiting[free:]
 
-    def _admit(
-        self, batch: SlotBatch, inputs: InputBatch, ids: list[int], queue: RequestQueue, symbols: Symbols
-    ) -> None:
-        requests = [queue.requests[n] for n in ids]
-        self.admit(batch, inputs, max(request.limit for request in requests) + 1, symbols, ids, requests)
+def new_slots(
+    model: Generator,
+    inputs: InputBatch,
+    size: int,
+    longest: int,
+    room: int,
+    spec: SearchSpec,
+    record: AttentionRecord | None = None,
+) -> SlotBatch:
+    """Slots with the state of these inputs, which has room for so many tokens after them."""
+    state = model.start(inputs, room, record)
+    search = spec.build(size, longest, inputs.device)
+    state.expand_beams(search.beams)
+    if record is not None:
+        record.mark_prefill()
+    first = inputs.first_tokens(spec.symbols.bos).repeat_interleave(search.beams, 0)  # [B·K, 1]
+    return SlotBatch(DecodingStep(model, state, search, first), record)
 
-    def admit(
+
+class ContinuousBatch:
+    """Requests that are decoded side by side, a token of each at every step; those without a slot wait.
+
+    `step` gives whole results, `stream_step` each token as it comes. Requests join and leave at any time, and what is
+    beside them changes nothing. Reading their inputs is a pass of its own, so waiting requests join together.
+    """
+
+    def __init__(
         self,
-        batch: SlotBatch,
-        inputs: InputBatch,
-        room: int,
-        symbols: Symbols,
-        ids: list[int],
-        requests: list[GenerationRequest],
+        model: Generator,
+        spec: SearchSpec,
+        collate: Collate,
+        capacity: int,
+        longest: int,
+        slots: SlotBatch | None = None,
+        arriving: bool = False,
     ) -> None:
-        """Read the inputs of requests, and begin them in free slots."""
-        state = self.model.start(inputs, room)
-        state.expand_beams(batch.step.search.beams)
-        slots = batch.free_slots()[: len(ids)]
-        batch.write(slots, state, inputs.first_tokens(symbols.bos))
-        batch.admit(slots, ids, requests)
+        """At most `capacity` requests of at most `longest` tokens; without `slots` the first requests make them."""
+        self.model, self.spec, self.collate, self.capacity, self.longest = model, spec, collate, capacity, longest
+        self.slots, self.arriving = slots, arriving
+        self.record: AttentionRecord | None = None
+        self.context: ContextWindows | None = None
+        self.waiting: deque[tuple[int, GenerationRequest]] = deque()
+        self.since = 0  # steps since requests joined
+
+    @property
+    def active(self) -> int:
+        """How many requests have a slot."""
+        return self.slots.active if self.slots else 0
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.waiting) or self.active > 0
+
+    def add(self, id_: int, request: GenerationRequest) -> None:
+        self.waiting.append((id_, request))
+
+    def cancel(self, ids: set[int]) -> None:
+        if self.slots:
+            self.slots.free([slot for slot, id_ in enumerate(self.slots.requests) if id_ in ids])
+        if self.context:
+            self.context.drop(ids)
+        self.waiting = deque(each for each in self.waiting if each[0] not in ids)
+
+    @torch.inference_mode()
+    def step(self) -> Finished:
+        """One more token of every request; ids and results of those that are done."""
+        with no_autocast():
+            slots = self._admit()
+            if not slots or not slots.active:
+                return []
+            slots.advance()
+            if done := slots.evict_finished():
+                self._shrink(slots)
+        return done
+
+    @torch.inference_mode()
+    def stream_step(self) -> list[StreamedToken]:
+        """One more token of every request. For searches of one sequence: a beam knows its tokens at its end."""
+        with no_autocast():
+            slots = self._admit()
+            if not slots or not slots.active:
+                return []
+            if self.context and (full := self.context.full(slots.steps)):
+                self._write([slots.requests.index(id_) for id_ in full], self.context.last_half(full, slots.steps))
+            slots.advance()
+            tokens = slots.newest_tokens()
+            if self.context:
+                self.context.add(tokens)
+            if any(each.ended for each in tokens):
+                self._shrink(slots)
+        return tokens
+
+    def _admit(self) -> SlotBatch | None:
+        """Begin waiting requests, where it is time; the slots, if there are any yet."""
+        self.since += 1
+        free = self.capacity - self.active
+        count = min(len(self.waiting), free)
+        if not count or not self._ready(free):
+            return self.slots
+        ids, requests = map(list, zip(*(self.waiting.popleft() for _ in range(count)), strict=True))
+        inputs = self.collate(ids)
+        if self.slots is None:
+            room = self._room([len(request.prompt) for request in requests])
+            self.slots = new_slots(self.model, inputs, count, self.longest, room, self.spec, self.record)
+            slots = self.slots.free_slots()
+        else:
+            if len(self.slots.free_slots()) < count:
+                self.slots.resize(self.active + count)
+            slots = self.slots.free_slots()[:count]
+            self._write(slots, inputs)
+        self.slots.admit(slots, ids, requests)
+        if self.context:
+            self.context.begin(ids, requests, self.slots.steps)
+        self.since = 0
+        return self.slots
+
+    def _room(self, prompts: list[int]) -> int:
+        """For how many tokens after these prompts."""
+        if self.context is None:
+            return self.longest + 1
+        longest = max(1, *prompts)
+        return min(self.context.size, longest + self.longest) - longest + 1
+
+    def _write(self, slots: list[int], inputs: InputBatch) -> None:
+        """Read inputs into the state of those slots."""
+        assert self.slots is not None
+        state = self.model.start(inputs, 1)  # room for the output is in the slots
+        state.expand_beams(self.slots.step.search.beams)
+        self.slots.write(slots, state, inputs.first_tokens(self.spec.symbols.bos))
+
+    def _ready(self, free: int) -> bool:
+        """Whether it is worth a pass to read the inputs of waiting requests."""
+        if not self.arriving:  # all are there, and the slots are to be full
+            return free * REFILL >= self.capacity
+        return not self.active or self.since >= INTERVAL or len(self.waiting) * SHARE >= self.active
+
+    def _shrink(self, slots: SlotBatch) -> None:
+        """Give up slots where an eighth of them is free, and more than waiting requests will take."""
+        if slots.active and (len(slots.free_slots()) - len(self.waiting)) * REFILL >= slots.size:
+            slots.resize(slots.active + len(self.waiting))

@@ -1,46 +1,19 @@
 """Greedy search and sampling: one sequence a request, all of it in tensors. Knows no model: `select` takes logits."""
 
-from collections.abc import Iterable
-
 import torch
 from torch import Tensor
 
 from regard.decoding.config import Sample
 from regard.decoding.contract import AttentionRecord, GenerationRequest, Hypothesis, Symbols
-from regard.decoding.forced_tokens import ForcedEos
-from regard.decoding.logits_processors import RepetitionPenalty, random_numbers, sample_tokens
-from regard.decoding.scores import log_probabilities, rows_to_host, top_tokens
-
-
-def greedy_token(logits: Tensor, logp: Tensor, rows: Tensor, step: int) -> Tensor:
-    """The most likely token of each row [B]."""
-    return logp.argmax(-1)
-
-
-class TokenSampler:
-    """Samples tokens. Row r has random numbers of its own [B, steps], keyed by (seed, keys[r])."""
-
-    def __init__(self, config: Sample, symbols: Symbols, numbers: Tensor, prompts: Tensor) -> None:
-        """`prompts` [B, T] are the tokens that the rows have read; the repetition penalty counts them."""
-        self.config, self.symbols, self.numbers, self.prompts = config, symbols, numbers, prompts
-        self.penalty: RepetitionPenalty | None = None  # made by the first step, which knows the vocabulary
-
-    @staticmethod
-    def of(config: Sample, symbols: Symbols, keys: Iterable[int], longest: int, prompts: Tensor) -> "TokenSampler":
-        """For at most `longest` tokens a row, and the end."""
-        numbers = random_numbers(config.seed, keys, longest + 1).to(prompts.device)
-        return TokenSampler(config, symbols, numbers, prompts)
-
-    def __call__(self, logits: Tensor, logp: Tensor, rows: Tensor, step: int | Tensor) -> Tensor:
-        """The tokens [B] of these rows at a step, or each at its own, by logits [B, V] and log-probabilities."""
-        if self.config.repetition_penalty != 1 and self.penalty is None:
-            self.penalty = RepetitionPenalty(self.config.repetition_penalty, self.prompts, logits.shape[-1])
-        if self.penalty is not None:
-            logp = log_probabilities(self.penalty.apply(logits, rows), self.symbols)
-        tokens = sample_tokens(logp, self.config, self.numbers[rows, step])
-        if self.penalty is not None:
-            self.penalty.add(rows, tokens)
-        return tokens
+from regard.decoding.logits_processors import (
+    ForcedEos,
+    log_probabilities,
+    penalise_repetition,
+    random_numbers,
+    rows_to_host,
+    sample_tokens,
+    top_tokens,
+)
 
 
 class GreedyPicker:
@@ -62,29 +35,34 @@ class GreedyPicker:
 class SamplingPicker(GreedyPicker):
     """Samples a token of each slot; the random numbers depend on the request, not on the slot."""
 
-    def __init__(self, config: Sample, symbols: Symbols, batch_size: int, longest: int, device: torch.device) -> None:
+    def __init__(
+        self, config: Sample, symbols: Symbols, batch_size: int, longest: int, longest_prompt: int, device: torch.device
+    ) -> None:
         super().__init__(symbols)
-        numbers = torch.zeros(batch_size, longest + 1, dtype=torch.float64, device=device)
-        self.sampler = TokenSampler(
-            config, symbols, numbers, torch.zeros(batch_size, 0, dtype=torch.long, device=device)
-        )
+        self.config, self.longest_prompt = config, longest_prompt
+        self.numbers = torch.zeros(batch_size, longest + 1, dtype=torch.float64, device=device)
+        width = 0 if config.repetition_penalty == 1 else longest_prompt + longest + 1
+        self.seen = torch.full((batch_size, width), -1, device=device)  # the prompt, then what was sampled; -1: none
 
     def begin(self, slots: Tensor, requests: list[GenerationRequest]) -> None:
-        sampler = self.sampler
-        numbers = random_numbers(sampler.config.seed, (each.key for each in requests), sampler.numbers.shape[1])
-        sampler.numbers[slots] = numbers.to(slots.device)
-        if sampler.penalty is not None:
-            sampler.penalty.reset(slots)
+        keys = [(self.config.seed if each.seed is None else each.seed, each.key) for each in requests]
+        self.numbers[slots] = random_numbers(keys, self.numbers.shape[1]).to(slots.device)
+        if width := self.seen.shape[1]:
+            seen = [[*each.prompt, *[-1] * (width - len(each.prompt))] for each in requests]
+            self.seen[slots] = torch.tensor(seen, device=slots.device)
 
     def reorder(self, index: Tensor) -> None:
-        sampler = self.sampler
-        sampler.numbers, sampler.prompts = sampler.numbers[index], sampler.prompts[index]
-        if sampler.penalty is not None:
-            sampler.penalty.reorder(index)
+        self.numbers, self.seen = self.numbers[index], self.seen[index]
 
     def pick(self, logits: Tensor, generated: Tensor, other: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        logp = log_probabilities(logits, self.symbols)
-        tokens = self.sampler(logits, logp, torch.arange(len(logits), device=logits.device), generated)
+        logp = penalised = log_probabilities(logits, self.symbols)
+        place = generated[:, None]
+        if self.seen.shape[1]:
+            logits = penalise_repetition(logits, self.seen, self.config.repetition_penalty)
+            penalised = log_probabilities(logits, self.symbols)
+        tokens = sample_tokens(penalised, self.config, self.numbers.gather(1, place)[:, 0])
+        if self.seen.shape[1]:
+            self.seen.scatter_(1, self.longest_prompt + place, tokens[:, None])
         both = logp.gather(-1, torch.stack([tokens, other], -1))
         return tokens, both[:, 0], both[:, 1]
 

@@ -3,12 +3,22 @@
 from bisect import bisect_left
 from collections import deque
 from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from regard.accel.decoding_graph import FixedStorageRunner
-from regard.decoding.contract import AttentionRecord, DecodingState, GenerationRequest, Generator, Hypothesis, Search
+from regard.decoding.contract import (
+    AttentionRecord,
+    DecodingState,
+    GenerationRequest,
+    Generator,
+    Hypothesis,
+    Search,
+    StreamedToken,
+)
+from regard.decoding.sampling import SingleSequenceSearch
 
 DELAY = 2  # steps that a device may be ahead of the host's knowledge of it
 PATIENCE = 8  # finished requests wait at most so many steps for others, to be fetched together: that stops a device
@@ -124,22 +134,33 @@ class SlotBatch:
         for slot, hypotheses in zip(slots, self.step.search.hypotheses(slots, self.record), strict=True):
             if (request := self.requests[slot]) is not None:
                 results.append((request, hypotheses))
-            self.requests[slot] = None
-        self.finished.clear()
-        self.step.state.release(slots)
+        self.free(slots)
         return results
 
-    def evict(self, request: int) -> None:
-        """Free the slot of a cancelled request."""
-        slot = self.requests.index(request)
-        self.requests[slot] = None
-        self.finished.pop(slot, None)
-        self.step.state.release([slot])
+    def newest_tokens(self) -> list[StreamedToken]:
+        """The newest token of every request; the slots of those that end with it are freed."""
+        search = self.step.search
+        if not isinstance(search, SingleSequenceSearch):
+            raise TypeError("a beam has no tokens before its end")
+        newest = torch.stack([self.step.tokens[:, 0].double(), search.log_probability], 1)  # [B, 2]
+        tokens, ended = [], []
+        for slot, (token, log_probability) in enumerate(newest.tolist()):
+            if (request := self.requests[slot]) is not None:
+                at_end, at_limit = token == search.picker.symbols.eos, self.steps + 1 >= self.last_step[slot]
+                how: Literal["end", "limit"] | None = "end" if at_end else "limit" if at_limit else None
+                tokens.append(StreamedToken(request, int(token), log_probability, how))
+                if how:
+                    ended.append(slot)
+        self.free(ended)
+        return tokens
 
-    def shrink(self, spare: int = 0) -> None:
-        """Keep the slots in use and so many more, unless none is in use or storage is fixed."""
-        if self.active:
-            self.resize(self.active + spare)
+    def free(self, slots: list[int]) -> None:
+        """Give up the requests in those slots."""
+        for slot in slots:
+            self.requests[slot] = None
+            self.finished.pop(slot, None)
+        if slots:
+            self.step.state.release(slots)
 
     def resize(self, size: int) -> None:
         """Change to so many slots, to those in use at least, unless storage is fixed."""

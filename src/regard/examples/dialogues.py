@@ -107,7 +107,15 @@ class Seq2SeqDialogues:
         """The source of a dialogue, and how many tokens its reply may have, at most `limit`."""
         return ids[1:-1][-(self.task.length - 1) :], min(limit, self.task.length - 1)
 
-    def collate_prompts(self, prompts: list[list[int]]) -> PairBatch:
+    def blank_prompt(self, length: int) -> list[int]:
+        """The source of a dialogue of so many tokens, the end included, of no meaning."""
+        return [self.tokenizer.eos] * (min(length, self.task.length) - 1)
+
+    def room(self, prompt: int, limit: int) -> int:
+        """Positions of a reply of so many tokens."""
+        return min(limit + 1, self.task.length)
+
+    def collate_prompts(self, prompts: Sequence[Sequence[int]]) -> PairBatch:
         return PairBatch(*collate_sources(RaggedRows.of(prompts), self.tokenizer.pad, self.tokenizer.eos))
 
 
@@ -146,7 +154,15 @@ class CausalLMDialogues:
         kept = max(self.task.length // 2, self.task.length - limit)
         return ids[-kept:], min(limit, self.task.length - kept)  # the same for all rows: prompt and reply fit together
 
-    def collate_prompts(self, prompts: list[list[int]]) -> TextBatch:
+    def blank_prompt(self, length: int) -> list[int]:
+        """A dialogue that has not begun: what is read later has its room beside the reply's."""
+        return [self.tokenizer.bos]
+
+    def room(self, prompt: int, limit: int) -> int:
+        """Positions of a prompt of so many tokens and its reply."""
+        return min(prompt + limit, self.task.length)
+
+    def collate_prompts(self, prompts: Sequence[Sequence[int]]) -> TextBatch:
         return collate_texts(prompts, self.tokenizer.pad)
 
 

@@ -1,6 +1,6 @@
 """Chat: the reply to a history of turns, at once or as a stream; and the metrics of replies."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
@@ -8,27 +8,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.decoding import (
-    Beam,
-    DecodingConfig,
-    Generator,
-    Greedy,
-    RequestQueue,
-    Sample,
-    Symbols,
-    TokenSampler,
-    TokenStream,
-    greedy_token,
-)
+from regard.decoding import Beam, DecodingConfig, GenerationRequest, Generator, Greedy, RequestQueue, Symbols
 from regard.errors import RegardError, require_list
 from regard.evaluation.metrics import Metric, distinct, perplexity, text_metrics
 from regard.examples.batching import by_length
 from regard.examples.dialogues import DialogueEncoder, dialogue_format
 from regard.examples.recipe_like import RecipeLike
+from regard.models.batch import PairBatch, TextBatch
 from regard.nn.record import AttentionRecorder
 from regard.predict.base import Predictor
-from regard.predict.generation import IncrementalDetokenizer
 from regard.predict.options import ReplyOptions
+from regard.predict.text_stream import IncrementalDetokenizer, StreamRequest, stream_texts
 from regard.reporting import Progress
 
 if TYPE_CHECKING:
@@ -44,6 +34,8 @@ class Reply:
 
 class ChatPredictor(Predictor):
     """`regard.load(folder)` returns this for a model of the task chat."""
+
+    context = 0  # prompts are cut so that a reply fits behind them
 
     def __init__(self, model: nn.Module, dialogue_encoder: DialogueEncoder, recipe: RecipeLike) -> None:
         super().__init__(model, recipe)
@@ -69,22 +61,16 @@ class ChatPredictor(Predictor):
         decoding = ReplyOptions.from_kwargs("stream", options).decoding_config(self.recipe.decoding)
         if isinstance(decoding, Beam):
             return iter([self.replies([history], decoding)[0].text])
-        return self._stream(*self.encode_history(history, decoding), decoding, len(history))
-
-    def _stream(self, prompt: list[int], limit: int, decoding: DecodingConfig, key: int) -> Iterator[str]:
-        choose: Callable[..., Any] = greedy_token
-        if isinstance(decoding, Sample):  # as in `replies`, only the reply's own words become less likely
-            nothing = torch.zeros(1, 0, dtype=torch.long, device=self.device)
-            choose = TokenSampler.of(decoding, self.symbols, [key], limit, nothing)
+        request = self.stream_request(history, decoding)
         self.model.eval()
-        context = len(prompt) + limit + 1  # it is read once
-        model = cast(Generator, self.model)
-        stream = TokenStream(model, self._batch, [prompt], limit, context, self.symbols, choose)
+        deltas = stream_texts(self.engine, self.symbols, [request], self.collate_prompts)
+        return (delta.text for delta in deltas if delta.text)
+
+    def stream_request(self, history: Sequence[str], decoding: DecodingConfig) -> StreamRequest:
+        """The reply as a request that joins others (`ContinuousStreams`); only its own tokens are penalised."""
+        prompt, limit = self.encode_history(history, decoding)
         detokenizer = IncrementalDetokenizer(self.dialogue_encoder.decode, [])
-        for _, token, _ in stream:
-            if piece := detokenizer.add(token) if token != self.symbols.eos else "":
-                yield piece
-        yield detokenizer.rest()
+        return StreamRequest(prompt, GenerationRequest(limit, len(history)), decoding, detokenizer)
 
     def replies(
         self,
@@ -102,7 +88,7 @@ class ChatPredictor(Predictor):
         done, beams = 0, decoding.size if isinstance(decoding, Beam) else 1
         with self.eval_mode():
             for rows in by_length([len(ids) + limit for ids, limit in prompts], batch_tokens // beams):
-                batch = self._batch([prompts[n][0] for n in rows])
+                batch = self.collate_prompts([prompts[n][0] for n in rows])
                 queue = RequestQueue.of(batch, [prompts[n][1] for n in rows], [keys[n] for n in rows])
                 for n, (best, *_) in zip(rows, self.engine.decode(queue, self.symbols, decoding), strict=True):
                     text = self.dialogue_encoder.decode(best.tokens).strip()
@@ -121,8 +107,16 @@ class ChatPredictor(Predictor):
         ids = self.dialogue_encoder.encode_batch(["\n".join(turns[-(self.task.history or len(turns)) :])])[0]
         return self.form.prompt(ids, decoding.limit(self.task.length))
 
-    def _batch(self, prompts: list[list[int]]) -> Any:
+    def collate_prompts(self, prompts: Sequence[Sequence[int]]) -> PairBatch | TextBatch:
         return self.form.collate_prompts(prompts).to(self.device)
+
+    def blank_prompts(self, count: int, length: int) -> PairBatch | TextBatch:
+        """So many prompts of the shape in which others can take their slots."""
+        return self.collate_prompts([self.form.blank_prompt(length)] * count)
+
+    def room(self, prompt: int, limit: int) -> int:
+        """Positions after such a blank prompt, for replies of so many tokens."""
+        return self.form.room(prompt, limit)
 
     # --- attention ---------------------------------------------------------------------------------------------
 
@@ -136,7 +130,7 @@ class ChatPredictor(Predictor):
         prompt, _ = self.encode_history(history, Greedy(max_ratio=0.0, max_extra=len(target) + 1))
         record, model = AttentionRecorder(("cross", "decoder")), cast(Generator, self.model)
         with self.eval_mode():
-            batch = self._batch([prompt])
+            batch = self.collate_prompts([prompt])
             state = model.start(batch, len(target) + 1, record)
             record.mark_prefill()
             tokens = torch.cat(

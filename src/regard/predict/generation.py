@@ -1,8 +1,7 @@
 """Text generation: a language model continues a prompt, as a stream or at once, and scores given texts."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -10,17 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from regard.data.documents import with_newline
-from regard.decoding import (
-    Beam,
-    DecodingConfig,
-    Generator,
-    RequestQueue,
-    Sample,
-    Symbols,
-    TokenSampler,
-    TokenStream,
-    greedy_token,
-)
+from regard.decoding import Beam, DecodingConfig, GenerationRequest, RequestQueue, Sample, Symbols
 from regard.errors import RegardError, require_list
 from regard.examples.document_encoder import DocumentEncoder
 from regard.examples.recipe_like import RecipeLike
@@ -28,32 +17,20 @@ from regard.examples.windows import StridedWindows, TokenWindow
 from regard.models.batch import RaggedRows, TextBatch, collate_texts
 from regard.predict.base import Predictor
 from regard.predict.options import GenerationOptions, checked, warn_caller
+from regard.predict.text_stream import (
+    Continuation,
+    Ended,
+    IncrementalDetokenizer,
+    StreamRequest,
+    TextDelta,
+    stream_texts,
+)
 from regard.reporting import Progress
 
 if TYPE_CHECKING:
     from regard.tasks.language_modelling import LanguageModellingConfig
 
 LOGITS = {"cpu": 1 << 25, "cuda": 1 << 28}  # logits in memory at once when texts are scored
-DECODED, KEPT = 512, 64  # tokens that are decoded again with every new one; so many stay when they become too many
-Ended = Literal["end", "stop", "limit"]
-
-
-@dataclass(frozen=True)
-class Continuation:
-    """The text after a prompt."""
-
-    text: str
-    log_probability: float  # of its tokens, and of the end where it came to one
-    ended: Ended  # by the model, by a stop string, or by the number of tokens
-    tokens: list[int] = field(default_factory=list, repr=False)
-
-
-class TextDelta(NamedTuple):
-    """A piece of a stream."""
-
-    sample: int
-    text: str  # what is new
-    whole: Continuation | None = None  # with the last piece of a sample
 
 
 class TextGenerator(Predictor):
@@ -111,35 +88,26 @@ class TextGenerator(Predictor):
             raise RegardError(
                 f"greedy search writes one text, not {options.count}; draw them (a temperature), or use a beam"
             )
-        return self._deltas(self._prompt(options, self.context), options, decoding)
-
-    def _deltas(self, ids: list[int], options: GenerationOptions, decoding: DecodingConfig) -> Iterator[TextDelta]:
-        prompts, choose = [ids] * options.count, greedy_token
-        if isinstance(decoding, Sample):
-            read, keys = torch.tensor(prompts, device=self.device), range(options.count)
-            choose = TokenSampler.of(decoding, self.symbols, keys, options.max_tokens, read)  # type: ignore[assignment]
         self.model.eval()
-        model, end = cast(Generator, self.model), self.symbols.eos
-        stream = TokenStream(model, self._batch, prompts, options.max_tokens, self.context, self.symbols, choose)
-        detokenizers = [IncrementalDetokenizer(self.document_encoder.decode, ids, options.stop) for _ in prompts]
-        totals = [0.0] * options.count
+        return stream_texts(
+            self.engine, self.symbols, self._stream_requests(options, decoding), self.collate_prompts, self.context
+        )
 
-        def whole(row: int, how: Ended) -> Continuation:
-            return Continuation(detokenizers[row].text, totals[row], how, stream.histories[row][len(ids) :])
+    def stream_request(self, prompt: str, decoding: DecodingConfig, **options: object) -> StreamRequest:
+        """One text as a request that joins others (`ContinuousStreams`); options are those of `stream`."""
+        own = GenerationOptions.from_kwargs("stream", options | {"prompt": prompt})
+        self._check(own)
+        return self._stream_requests(own, decoding)[0]
 
-        for row, token, log_probability in stream:
-            totals[row] += log_probability
-            new = detokenizers[row].add(token) if token != end else detokenizers[row].rest()
-            if token == end:
-                stream.histories[row].pop()
-                yield TextDelta(row, new, whole(row, "end"))
-            elif detokenizers[row].stopped:
-                stream.stop(row)
-                yield TextDelta(row, new, whole(row, "stop"))
-            elif new:
-                yield TextDelta(row, new)
-        for row in stream.active:
-            yield TextDelta(row, detokenizers[row].rest(), whole(row, "limit"))
+    def _stream_requests(self, options: GenerationOptions, decoding: DecodingConfig) -> list[StreamRequest]:
+        ids = self._prompt(options, self.context)
+        return [
+            StreamRequest(
+                ids, GenerationRequest(options.max_tokens, n, prompt=tuple(ids)), decoding,
+                IncrementalDetokenizer(self.document_encoder.decode, ids, options.stop),
+            )
+            for n in range(options.count)
+        ]  # fmt: skip
 
     def _beam(self, options: GenerationOptions, decoding: Beam) -> list[Continuation]:
         self._check(options)
@@ -151,7 +119,7 @@ class TextGenerator(Predictor):
         ids = self._prompt(options, max(1, self.context // 2, self.context - options.max_tokens))
         limit = min(options.max_tokens, max(1, self.context - len(ids)))
         self.model.eval()
-        queue = RequestQueue.of(self._batch([ids]), [limit])
+        queue = RequestQueue.of(self.collate_prompts([ids]), [limit])
         (hypotheses,) = self.engine.decode(queue, self.symbols, decoding, options.count)
         continuations = []
         for hypothesis in hypotheses:
@@ -168,8 +136,16 @@ class TextGenerator(Predictor):
         if options.count < 1 or options.max_tokens < 1:
             raise RegardError("the number of texts, and that of tokens, must be at least 1")
 
-    def _batch(self, rows: list[list[int]]) -> TextBatch:
+    def collate_prompts(self, rows: Sequence[Sequence[int]]) -> TextBatch:
         return collate_texts(rows, self.tokenizer.pad).to(self.device)
+
+    def blank_prompts(self, count: int, length: int) -> TextBatch:
+        """So many empty prompts; what is read later has its room beside the output's."""
+        return self.collate_prompts([[self.tokenizer.bos]] * count)
+
+    def room(self, prompt: int, limit: int) -> int:
+        """Positions of a prompt and its continuation."""
+        return min(self.context, prompt + limit)
 
     def _prompt(self, options: GenerationOptions, most: int) -> list[int]:
         """The prompt's tokens; the last `most` where there are more."""
@@ -216,49 +192,6 @@ class TextGenerator(Predictor):
     def _ignored(self) -> int | None:
         """The token that opens a document, which is not predicted."""
         return self.tokenizer.bos if self.document_encoder.opens else None
-
-
-class IncrementalDetokenizer:
-    """Text of one row of tokens, piece by piece.
-
-    A piece is held back while it may be half a character or the beginning of a stop string. `text` has all of it.
-    """
-
-    def __init__(
-        self, decode: Callable[[Sequence[int]], str], prompt: Sequence[int], stops: Sequence[str] = ()
-    ) -> None:
-        stops = [stops] if isinstance(stops, str) else stops
-        self.decode, self.tokens, self.stops = decode, list(prompt), [stop for stop in stops if stop]
-        self.before = len(decode(self.tokens))  # characters of the prompt, or that were returned before
-        self.past, self.text, self.returned, self.stopped = "", "", 0, False
-
-    def add(self, token: int) -> str:
-        """The text that is certain after one more token."""
-        if len(self.tokens) > DECODED and self.returned == len(self.text):
-            self.past, self.tokens = self.text, self.tokens[-KEPT:]
-            self.before = len(self.decode(self.tokens))
-        self.tokens.append(token)
-        self.text = self.past + self.decode(self.tokens)[self.before :]
-        stops = [index for stop in self.stops if (index := self.text.find(stop)) >= 0]
-        if stops:
-            self.text, self.stopped = self.text[: min(stops)], True
-            return self.rest()
-        certain = self.text.rstrip("\ufffd")  # a character of which only some bytes have come
-        return self._upto(len(certain) - max((_overlap(certain, stop) for stop in self.stops), default=0))
-
-    def rest(self) -> str:
-        """What is left at the end."""
-        return self._upto(len(self.text))
-
-    def _upto(self, end: int) -> str:
-        piece, self.returned = self.text[self.returned : end], max(self.returned, end)
-        return piece
-
-
-def _overlap(text: str, stop: str) -> int:
-    """How many of the last characters may be the beginning of a stop string."""
-    sizes = range(min(len(stop) - 1, len(text)), 0, -1)
-    return next((size for size in sizes if text.endswith(stop[:size])), 0)
 
 
 @torch.inference_mode()

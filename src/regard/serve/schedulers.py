@@ -1,7 +1,7 @@
 """Schedulers of a worker: each holds the requests of some operations and computes a little at every step, in turn.
 
-Texts to translate join a running batch; other requests that wait together are computed together; generated texts are
-streamed a piece at a time, so that a long one delays nobody. Knows no sockets and no HTTP.
+Texts to translate join a running batch, and so do texts that are generated, a token of each at a time; other requests
+that wait together are computed together. Knows no sockets and no HTTP.
 """
 
 import json
@@ -18,9 +18,10 @@ from typing import Any, Protocol, Unpack
 from regard.decoding import Beam, DecodingConfig, Sample
 from regard.errors import RegardError
 from regard.look.attention import has_attention, look
-from regard.predict.continuous import ContinuousTranslator
+from regard.predict.continuous import ContinuousStreams, ContinuousTranslator
 from regard.predict.long_text import LineSegments
-from regard.predict.options import SAMPLING, SearchOptions, TranslationSearch
+from regard.predict.options import SAMPLING, ReplyOptions, SearchOptions, TranslationSearch
+from regard.predict.text_stream import StreamRequest
 from regard.predict.translation import Translation, Translator, distinct_texts
 from regard.serve.messages import Capabilities, Item, RequestOptions, Result, WorkerReply, character_count
 
@@ -69,7 +70,7 @@ def build_schedulers(model: LoadedModel, send: Send, slots: int) -> list[Schedul
     if type(model) is Translator:
         schedulers.append(TranslationScheduler(model, send, slots))
     if streams := {op: stream for op, (method, stream) in STREAMS.items() if hasattr(model, method)}:
-        schedulers.append(StreamScheduler(model, send, streams))
+        schedulers.append(StreamScheduler(model, send, streams, slots))
     taken = {op for scheduler in schedulers for op in scheduler.ops}
     batched = {op: compute for op, compute in BATCHED.items() if hasattr(model, op) and op not in taken}
     if has_attention(model):
@@ -334,63 +335,102 @@ def batch_size(items: Sequence[Item]) -> int:
 # --- streams of generated text -------------------------------------------------------------------------------------
 
 
-def _generate(model: LoadedModel, prompt: Item, options: RequestOptions) -> Iterator[WorkerReply]:
+Replies = Iterator[WorkerReply]
+
+
+def _whole(text: Callable[[], tuple[str, str]]) -> Replies:
+    """A text that is known at its end, and why it ended; computed when its turn comes."""
+    piece, ended = text()
+    yield {"piece": piece}
+    yield {"done": ended}
+
+
+def _generate(model: LoadedModel, prompt: Item, options: RequestOptions) -> StreamRequest | Replies:
     limits = {key: value for key, value in options.items() if key in ("max_tokens", "stop") and value}
     sampling = {name: options.get(name) for name in SAMPLING}
     decoding = SearchOptions.from_kwargs("generate", sampling).decoding_config(model.recipe.decoding)
     if isinstance(decoding, Sample) and options.get("seed") is None:
         decoding = replace(decoding, seed=secrets.randbits(31))  # another text each time
-    if isinstance(decoding, Beam):
+    if not isinstance(decoding, Beam):
+        return model.stream_request(str(prompt), decoding, **limits, warn=_ignore)
+
+    def text() -> tuple[str, str]:
         (continuation,) = model.generate(prompt, 1, decoding, **limits, warn=_ignore)
-        yield {"piece": continuation.text}
-        yield {"done": continuation.ended}
-        return
-    for piece in model.stream(prompt, 1, decoding, **limits, warn=_ignore):
-        if piece.text:
-            yield {"piece": piece.text}
-        if piece.whole:
-            yield {"done": piece.whole.ended}
+        return continuation.text, continuation.ended
+
+    return _whole(text)
 
 
-def _chat(model: LoadedModel, history: Item, options: RequestOptions) -> Iterator[WorkerReply]:
+def _chat(model: LoadedModel, history: Item, options: RequestOptions) -> StreamRequest | Replies:
     if "seed" not in options and (isinstance(model.recipe.decoding, Sample) or options.keys() & set(SAMPLING)):
         options = {**options, "seed": secrets.randbits(31)}
-    pieces = model.stream(history, **options) if hasattr(model, "stream") else [model.reply(history, **options)]
-    for piece in filter(None, pieces):
-        yield {"piece": piece}
-    yield {"done": "end"}
+    decoding = ReplyOptions.from_kwargs("stream", options).decoding_config(model.recipe.decoding)
+    if not isinstance(decoding, Beam):
+        return model.stream_request(history, decoding)
+    return _whole(lambda: (model.replies([history], decoding)[0].text, "end"))
 
 
-Stream = Callable[[LoadedModel, Item, RequestOptions], Iterator[WorkerReply]]
+Stream = Callable[[LoadedModel, Item, RequestOptions], StreamRequest | Replies]
 STREAMS: dict[str, tuple[str, Stream]] = {"generate": ("generate", _generate), "chat": ("reply", _chat)}  # by method
 
 
 class StreamScheduler:
-    """Texts that are generated a piece at a time, each in its turn."""
+    """Texts that are generated as streams: those of a search side by side in a running batch, a token at a time.
 
-    def __init__(self, model: LoadedModel, send: Send, operations: dict[str, Stream]) -> None:
+    A search that knows its text only at its end gives it whole, each such request in its turn.
+    """
+
+    def __init__(self, model: LoadedModel, send: Send, operations: dict[str, Stream], slots: int = 64) -> None:
         self.model, self.send, self.operations, self.ops = model, send, operations, tuple(operations)
-        self.streams: dict[int, Iterator[WorkerReply]] = {}  # by request
+        self.batch = ContinuousStreams(model, slots)
+        self.whole: dict[int, Replies] = {}  # by request
+        self.chats: set[int] = set()  # requests whose clients learn only that the reply has ended
 
     @property
     def busy(self) -> bool:
-        return bool(self.streams)
+        return bool(self.whole) or self.batch.busy
 
     def add(self, request: WorkRequest) -> None:
-        self.streams[request.id] = self.operations[request.op](self.model, request.items[0], request.options)
+        try:
+            stream = self.operations[request.op](self.model, request.items[0], request.options)
+            if isinstance(stream, StreamRequest):
+                self.batch.add(request.id, stream)
+                self.chats |= {request.id} if request.op == "chat" else set()
+            else:
+                self.whole[request.id] = stream
+        except Exception as error:
+            send_error(self.send, request.id, error)
 
     def cancel(self, id: int) -> None:
-        self.streams.pop(id, None)
+        self.whole.pop(id, None)
+        self.batch.drop({id})
+        self.chats.discard(id)
 
     def step(self) -> None:
-        """One piece of every stream."""
-        for id, stream in list(self.streams.items()):
+        """A token of every text, and what is next of each that comes whole."""
+        for id, replies in list(self.whole.items()):
             try:
-                reply = next(stream)
-                message: WorkerReply = {"id": id, **reply}
-                self.send(**message)
+                reply = next(replies)
+                self._send(id, reply)
                 if "done" in reply:
-                    del self.streams[id]
+                    del self.whole[id]
             except Exception as error:
-                del self.streams[id]
+                del self.whole[id]
                 send_error(self.send, id, error)
+        try:
+            deltas = self.batch.step()
+        except Exception as error:
+            for id in list(self.batch.requests):
+                self.cancel(id)
+                send_error(self.send, id, error)
+            return
+        for delta in deltas:
+            if delta.text:
+                self._send(delta.sample, {"piece": delta.text})
+            if delta.whole:
+                self._send(delta.sample, {"done": "end" if delta.sample in self.chats else delta.whole.ended})
+                self.chats.discard(delta.sample)
+
+    def _send(self, id: int, reply: WorkerReply) -> None:
+        message: WorkerReply = {"id": id, **reply}
+        self.send(**message)

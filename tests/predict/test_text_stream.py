@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.predict import generation as module
-from regard.predict.generation import IncrementalDetokenizer
+from regard.predict import text_stream as module
+from regard.predict.text_stream import IncrementalDetokenizer
 
 
 def spell(tokens: Sequence[int]) -> str:
