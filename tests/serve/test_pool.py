@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from regard.errors import RegardError
-from regard.serve.pool import Replies, WorkerDied, WorkerPool
+from regard.serve.pool import WorkerPool
 from regard.serve.settings import RequestError, ServerSettings
+from regard.serve.worker_process import Replies, WorkerDied
 
 
 class Mortal:
@@ -17,6 +18,7 @@ class Mortal:
 
     def __init__(self, deaths: int, said: int = 0) -> None:
         self.deaths, self.said, self.ready, self.texts, self.asked = deaths, said, True, 0, 0
+        self.silent, self.digest = 0, ""
 
     async def submit(self, id: int, op: str, items: list[Any], options: Any, deadline: float) -> Replies:
         self.asked += 1
@@ -116,7 +118,9 @@ def test_a_worker_that_cannot_be_started_again_says_why(monkeypatch: pytest.Monk
     monkeypatch.setattr("regard.serve.pool.RESTART_DELAY", (0.001, 0.002))
 
     async def keep() -> None:
-        task = asyncio.create_task(made.models["m"]._supervise(Slow(0)))  # type: ignore[arg-type]
+        worker: Any = Slow(0)
+        made.models["m"].workers = [worker]
+        task = asyncio.create_task(made.models["m"]._supervise(worker))
         await made.models["m"].worker_ready.wait()
         task.cancel()
 
