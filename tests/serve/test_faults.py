@@ -15,7 +15,6 @@ import pytest
 
 from tests.serve.live import WAIT, Server, signal_to, until
 
-
 BUSY = ("--heartbeat-timeout", 600)  # a stopped worker is not taken for a hung one
 
 

@@ -41,9 +41,10 @@ class Worker:
     async def start(self) -> Capabilities:
         """The capabilities of the model; RegardError where it cannot be loaded."""
         ours, theirs = socket.socketpair()
+        arguments = (json.dumps(self.config), str(theirs.fileno()))
         with theirs:
             self.process = await asyncio.create_subprocess_exec(
-                *self.command, json.dumps(self.config), str(theirs.fileno()), pass_fds=[theirs.fileno()], env=os.environ | self.environment(),
+                *self.command, *arguments, pass_fds=[theirs.fileno()], env=os.environ | self.environment(),
                 stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE, limit=MAX_LOG_LINE,
             )  # fmt: skip
         self.reader, self.writer = await asyncio.open_connection(sock=ours, limit=MAX_REPLY_BYTES)
