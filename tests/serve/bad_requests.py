@@ -97,7 +97,8 @@ def broken_body(draw: random.Random) -> bytes:
     deep = draw.choice([10, 1000, 100_000])
     body = draw.choice([
         b"[" * deep, b'{"a":' * deep, b'{"text": ' + b"9" * deep + b"}", b'{"text": "' + b"\\u0000" * deep + b'"}',
-        b"\xff\xfe", b"", b"null", b"1e999", b'{"text": "w1", "text": 3}', b'"text"', b"{" + b" " * deep + b"}", draw.randbytes(200),
+        b"\xff\xfe", b"", b"null", b"1e999", b'{"text": "w1", "text": 3}', b'"text"', b"{" + b" " * deep + b"}",
+        draw.randbytes(200),
     ])  # fmt: skip
     return request(draw.choice(list(BODIES)), body)
 
