@@ -213,7 +213,8 @@ def main() -> None:
     server = subprocess.Popen([*command, *sys.argv[cut + 1 :]], stderr=subprocess.PIPE, text=True)
     try:
         assert server.stderr
-        address = json.loads(server.stderr.readline())["address"]
+        ready = next(event for event in map(json.loads, server.stderr) if event["event"] == "ready")
+        address = ready["address"]
         log = subprocess.Popen(["cat"], stdin=server.stderr, stdout=subprocess.DEVNULL)  # nobody reads on
         process, port = psutil.Process(server.pid), int(address.rpartition(":")[2])
         if given.soak:

@@ -88,7 +88,7 @@ class Worker:
                 data = self.sock.recv(1 << 16)
                 assert data, f"the worker has ended, with {self.process.wait(10)}"
                 *lines, self.rest = (self.rest + data).split(b"\n")
-                self.messages += map(json.loads, lines)
+                self.messages += [message for message in map(json.loads, lines) if "beat" not in message]
 
     def answer(self, id: int) -> list[dict[str, Any]]:
         """All messages of a request."""

@@ -58,6 +58,9 @@ class Server:
         self.end()
         if self.process.poll() is None:
             self.process.kill()
+        self.close()
+
+    def close(self) -> None:
         self.process.wait()
         self.reading.join(WAIT)
         assert self.process.stderr

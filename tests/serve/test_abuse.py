@@ -49,10 +49,19 @@ def test_wrong_bodies(server: Server, content: bytes, status: int) -> None:
     assert "Traceback" not in answer.text
 
 
-@pytest.mark.parametrize("number", ["NaN", "Infinity", "-1", '"x"'])
-def test_wrong_numbers(server: Server, number: str) -> None:
-    answer = post(server, f'{{"prompt": "a", "temperature": {number}}}'.encode(), "generate")
-    assert answer.status_code == 422
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-1", '"x"', "5e-324", "1e308"])
+@pytest.mark.parametrize("name", ["temperature", "top_p", "repetition_penalty", "max_tokens", "seed"])
+def test_wrong_numbers(server: Server, name: str, number: str) -> None:
+    answer = post(server, f'{{"prompt": "a", "{name}": {number}}}'.encode(), "generate")
+    assert answer.status_code == 422, answer.text
+
+
+@pytest.mark.parametrize(
+    "numbers", [{"temperature": 0.001, "top_p": 1e-6}, {"repetition_penalty": 0.01, "top_k": 10**6}]
+)
+def test_numbers_at_their_bounds(server: Server, numbers: dict[str, float]) -> None:
+    answer = server.ask("generate", model="lm", prompt="the", max_tokens=3, **numbers)
+    assert answer.status_code == 200, answer.text
 
 
 def test_too_much(server: Server) -> None:
@@ -147,6 +156,49 @@ def closed(sock: socket.socket) -> bytes:
 )
 def test_slow_and_strange_clients_are_let_go(server: Server, begun: bytes, told: bytes) -> None:
     assert told in closed(server.raw(begun))[:40]
+
+
+def test_two_ways_to_say_a_length_close_the_connection(server: Server) -> None:
+    both = b"POST /v1/translate HTTP/1.1\r\nhost: x\r\ncontent-length: 6\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n"
+    answered = closed(server.raw(both + b"XGET /healthz HTTP/1.1\r\nhost: x\r\n\r\n"))
+    assert answered.startswith(b"HTTP/1.1 400")
+    assert b"connection: close" in answered.lower()
+    assert answered.count(b"HTTP/1.1") == 1
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_a_half_closed_client_is_answered(server: Server, version: str) -> None:
+    body = b'{"text": "w1 w2", "model": "toy"}'
+    head = (
+        f"POST /v1/translate HTTP/{version}\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(body)}"
+    )
+    client = server.raw(head.encode() + b"\r\n\r\n" + body)
+    client.shutdown(socket.SHUT_WR)
+    answered = closed(client).removeprefix(b"HTTP/1.1 100 Continue\r\n\r\n")
+    assert answered.startswith(b"HTTP/1.1 200")
+    assert b'"results"' in answered
+
+
+def test_a_half_closed_client_that_sent_half_is_let_go(server: Server) -> None:
+    client = server.raw(b"POST /v1/translate HTTP/1.1\r\nhost: x\r\ncontent-length: 20\r\n\r\n{")
+    client.shutdown(socket.SHUT_WR)
+    assert closed(client) == b""
+
+
+def test_connections_beyond_the_limit_are_refused_with_a_reason(toy_run: Path) -> None:
+    with Server(f"toy={toy_run}", "--connections", 8, "--patience", 600) as server:
+        idle = [server.raw(b"") for _ in range(8)]
+        answer = httpx.post(f"{server.url}/v1/translate", json={"text": "w1"}, timeout=60)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "connections")
+        assert (answer.headers["connection"], answer.headers["retry-after"]) == ("close", "1")
+        assert httpx.get(f"{server.url}/healthz").status_code == 200
+        more = [server.raw(b"") for _ in range(20)]
+        fewer = [idle.pop() for _ in range(4)]
+        for client in fewer + more:
+            client.close()
+        until(lambda: httpx.post(f"{server.url}/v1/translate", json={"text": "w1"}).status_code == 200, "there is room")
+        for client in idle:
+            client.close()
 
 
 def running(server: Server) -> float:

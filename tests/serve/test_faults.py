@@ -1,14 +1,21 @@
 """Processes that die, queues that are full, and an end in good order. A stopped worker stands for one that is busy."""
 
+import http.client
 import json
 import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
+import httpx
+import psutil
 import pytest
 
 from tests.serve.live import WAIT, Server, signal_to, until
+
+BUSY = ("--heartbeat-timeout", 600)  # a stopped worker is not taken for a hung one
 
 
 def given(server: Server, count: int) -> None:
@@ -17,7 +24,7 @@ def given(server: Server, count: int) -> None:
 
 
 def test_a_killed_worker_is_started_again_and_its_request_answered(toy_run: Path, lm_run: Path) -> None:
-    with Server(f"toy={toy_run}", f"lm={lm_run}") as server:
+    with Server(f"toy={toy_run}", f"lm={lm_run}", *BUSY) as server:
         wanted = server.ask("translate", text="w1 w2").json()
         (worker,) = server.workers(toy_run)
         signal_to(worker, signal.SIGSTOP)
@@ -32,6 +39,108 @@ def test_a_killed_worker_is_started_again_and_its_request_answered(toy_run: Path
         until(lambda: server.client.get("/readyz").status_code == 200, "it is ready again")
 
 
+def test_a_worker_that_does_not_answer_is_replaced(toy_run: Path) -> None:
+    with Server(f"toy={toy_run}", "--heartbeat-timeout", 2) as server:
+        wanted = server.ask("translate", text="w1 w2").json()
+        (worker,) = server.workers()
+        signal_to(worker, signal.SIGSTOP)
+        waiting = server.later("translate", text="w1 w2")
+        until(lambda: server.events("worker_hung"), "it is noticed")
+        assert server.client.get("/readyz").json()["error"]["code"] == "not_ready"
+        assert server.client.get("/healthz").status_code == 200
+        assert waiting.answer().json() == wanted
+        assert not worker.is_running()
+        assert "no sign of life for 2 seconds" in server.events("worker_hung")[0]["why"]
+        assert server.metric('regard_workers_ready{model="toy"}') == 1
+
+
+def test_a_server_that_stood_still_kills_no_worker(toy_run: Path) -> None:
+    with Server(f"toy={toy_run}", "--heartbeat-timeout", 2) as server:
+        for seconds in (1, 4):
+            server.process.send_signal(signal.SIGSTOP)
+            time.sleep(seconds)
+            server.process.send_signal(signal.SIGCONT)
+            assert server.ask("translate", text="w1").status_code == 200
+        time.sleep(1)
+        assert server.events("worker_hung") == []
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_no_worker_outlives_its_server(toy_run: Path, stopped: bool) -> None:
+    with Server(f"toy={toy_run}", "--workers", 2) as server:
+        workers = server.workers()
+        assert len(workers) == 2
+        for worker in workers if stopped else ():
+            signal_to(worker, signal.SIGSTOP)
+        server.process.kill()
+        server.process.wait(WAIT)
+        for worker in workers:
+            until(lambda w=worker: not w.is_running() or w.status() == psutil.STATUS_ZOMBIE, "it has ended")
+
+
+def test_it_lives_but_is_not_ready_while_models_load(toy_run: Path) -> None:
+    server = Server(f"toy={toy_run}")
+    try:
+        url = until(lambda: server.events("listening"), "it listens")[0]["address"]
+        assert httpx.get(f"{url}/healthz").status_code == 200
+        for answer in (httpx.get(f"{url}/readyz"), httpx.post(f"{url}/v1/translate", json={"text": "w1"})):
+            assert (answer.status_code, answer.json()["error"]["code"]) == (503, "loading")
+        server.end()  # in the middle of it
+        assert server.process.wait(WAIT) == 0
+        assert not any("Traceback" in line for line in server.log)
+    finally:
+        server.process.kill()
+        server.close()
+
+
+class KeepAlive(threading.Thread):
+    """A client that keeps its connection until a response ends it, and opens no other while a server is ending."""
+
+    def __init__(self, port: int, stop: threading.Event) -> None:
+        super().__init__(daemon=True)
+        self.port, self.stop, self.statuses, self.lost = port, stop, list[int](), list[str]()
+
+    def run(self) -> None:
+        body, headers = json.dumps({"text": "w1 w2"}), {"content-type": "application/json"}
+        while not self.stop.is_set():
+            client = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT)
+            try:
+                client.connect()
+            except ConnectionRefusedError:  # a load balancer would have asked another server
+                return
+            try:
+                while True:
+                    client.request("POST", "/v1/translate", body, headers)
+                    answer = client.getresponse()
+                    answer.read()
+                    self.statuses.append(answer.status)
+                    if answer.getheader("connection") == "close":
+                        break
+                    time.sleep(0.01)
+            except (OSError, http.client.HTTPException) as error:
+                self.lost.append(repr(error))
+                return
+            finally:
+                client.close()
+
+
+@pytest.mark.parametrize("delay", [0, 1])
+def test_the_end_loses_no_request_of_clients_that_keep_their_connections(toy_run: Path, delay: float) -> None:
+    stop = threading.Event()
+    with Server(f"toy={toy_run}", "--drain-delay", delay) as server:
+        clients = [KeepAlive(server.port, stop) for _ in range(32)]
+        for client in clients:
+            client.start()
+        until(lambda: all(client.statuses for client in clients), "all are answered")
+        time.sleep(0.5)
+        assert server.end() == 0
+        stop.set()
+        for client in clients:
+            client.join(WAIT)
+        assert [client.lost for client in clients] == [[]] * 32
+        assert {status for client in clients for status in client.statuses} == {200}
+
+
 def test_one_of_two_workers_is_enough(toy_run: Path) -> None:
     with Server(f"toy={toy_run}", "--workers", 2) as server:
         first, second = server.workers()
@@ -43,7 +152,7 @@ def test_one_of_two_workers_is_enough(toy_run: Path) -> None:
 
 
 def test_a_full_queue_says_so(toy_run: Path) -> None:
-    with Server(f"toy={toy_run}", "--queue", 3) as server:
+    with Server(f"toy={toy_run}", "--queue", 3, *BUSY) as server:
         (worker,) = server.workers()
         signal_to(worker, signal.SIGSTOP)
         waiting = [server.later("translate", text=["w1", "w2"]), server.later("translate", text="w3")]
@@ -59,7 +168,9 @@ def test_a_full_queue_says_so(toy_run: Path) -> None:
 
 
 def test_what_takes_too_long_is_given_up_and_frees_its_place(toy_run: Path, lm_run: Path) -> None:
-    with Server(f"toy={toy_run}", f"lm={lm_run}", "--timeout", 1, "--queue", 1, "--max-tokens", 1_000_000) as server:
+    with Server(
+        f"toy={toy_run}", f"lm={lm_run}", "--timeout", 1, "--queue", 1, "--max-tokens", 1_000_000, *BUSY
+    ) as server:
         endless = {"prompt": "the", "max_tokens": 1_000_000, "temperature": 0}
         last = server.ask("generate", **endless, stream=True).text.split("data: ")[-1]
         assert json.loads(last)["reason"] == "timeout"
@@ -75,7 +186,7 @@ def test_what_takes_too_long_is_given_up_and_frees_its_place(toy_run: Path, lm_r
 
 
 def test_the_end_waits_no_longer_than_it_was_told(toy_run: Path) -> None:
-    with Server(f"toy={toy_run}", "--timeout", 10_000, "--drain", 0.1) as server:
+    with Server(f"toy={toy_run}", "--timeout", 10_000, "--drain", 0.1, *BUSY) as server:
         (worker,) = server.workers()
         signal_to(worker, signal.SIGSTOP)
         waiting = server.later("translate", text="w1")
@@ -88,18 +199,20 @@ def test_the_end_waits_no_longer_than_it_was_told(toy_run: Path) -> None:
 
 
 def test_the_end_waits_for_what_is_running(toy_run: Path) -> None:
-    with Server(f"toy={toy_run}") as server:
+    with Server(f"toy={toy_run}", *BUSY, "--drain-delay", 600) as server:
         (worker,) = server.workers()
         signal_to(worker, signal.SIGSTOP)
         waiting = server.later("translate", text="w1")
         given(server, 1)
         server.process.send_signal(signal.SIGTERM)
         until(lambda: server.client.get("/readyz").status_code == 503, "it is not ready any more")
-        late = server.ask("translate", text="w1")
-        assert (late.status_code, late.json()["error"]["code"]) == (503, "ending")
-        assert server.client.get("/healthz").status_code == 200
+        late = server.later("translate", text="w1")
+        alive = server.client.get("/healthz")
+        assert (alive.status_code, alive.headers["connection"]) == (200, "close")
+        given(server, 2)
+        server.process.send_signal(signal.SIGTERM)  # for the second time: no more waiting for load balancers
         signal_to(worker, signal.SIGCONT)
-        assert waiting.answer().status_code == 200
+        assert [waiting.answer().status_code, late.answer().status_code] == [200, 200]
         assert server.process.wait(WAIT) == 0
         until(lambda: not worker.is_running(), "the worker has ended")
 
@@ -116,6 +229,9 @@ def test_what_cannot_start_says_why(toy_run: Path, tmp_path: Path) -> None:
         ([f"x={toy_run}", f"x={toy_run}"], "two models are called x"),
         ([toy_run, "--engine", "steam"], "--engine is 'steam'"),
         ([toy_run, "--host", "no.such.host.invalid"], "cannot listen there"),
+        ([toy_run, "--host", "0.0.0.0"], "others could call it without a key; give --api-key-file, or --open"),
+        ([toy_run, "--start-timeout", "0.2"], "its worker did not load the model in time"),
+        ([toy_run, "--connections", "999999999"], "raise `ulimit -n`"),
     ):
         command = [sys.executable, "-m", "regard", "serve", *map(str, arguments), "--port", "0"]
         found = subprocess.run(command, capture_output=True, text=True, timeout=WAIT, check=False)

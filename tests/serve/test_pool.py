@@ -1,6 +1,7 @@
 """Who is asked, how often, and what is told when nobody answers."""
 
 import asyncio
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -8,8 +9,9 @@ from typing import Any
 import pytest
 
 from regard.errors import RegardError
-from regard.serve.pool import Replies, WorkerDied, WorkerPool
+from regard.serve.pool import WorkerPool
 from regard.serve.settings import RequestError, ServerSettings
+from regard.serve.worker_process import Replies, Worker, WorkerDied
 
 
 class Mortal:
@@ -17,6 +19,7 @@ class Mortal:
 
     def __init__(self, deaths: int, said: int = 0) -> None:
         self.deaths, self.said, self.ready, self.texts, self.asked = deaths, said, True, 0, 0
+        self.silent, self.digest = 0, ""
 
     async def submit(self, id: int, op: str, items: list[Any], options: Any, deadline: float) -> Replies:
         self.asked += 1
@@ -116,10 +119,47 @@ def test_a_worker_that_cannot_be_started_again_says_why(monkeypatch: pytest.Monk
     monkeypatch.setattr("regard.serve.pool.RESTART_DELAY", (0.001, 0.002))
 
     async def keep() -> None:
-        task = asyncio.create_task(made.models["m"]._supervise(Slow(0)))  # type: ignore[arg-type]
+        worker: Any = Slow(0)
+        made.models["m"].workers = [worker]
+        task = asyncio.create_task(made.models["m"]._supervise(worker))
         await made.models["m"].worker_ready.wait()
         task.cancel()
 
     asyncio.run(keep())
     assert told == [("worker_died", None), ("worker_failed", "the folder is gone"), ("worker_failed", "half a line"),
                     ("worker_started", None)]  # fmt: skip
+
+
+ENDLESS = """
+import runpy, sys
+from regard.serve.schedulers import BatchScheduler
+def endless(scheduler):
+    while True:
+        pass
+BatchScheduler.step = endless
+sys.argv = sys.argv[1:]
+runpy.run_module("regard.serve.worker", run_name="__main__", alter_sys=True)
+"""
+
+
+def test_an_endless_computation_is_ended(bert_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its process gives signs of life all the while."""
+    (tmp_path / "endless.py").write_text(ENDLESS)
+    endless = (sys.executable, str(tmp_path / "endless.py"), "regard.serve.worker")
+    told: list[tuple[str, dict[str, Any]]] = []
+    settings = ServerSettings({"m": bert_run}, device="cpu", step_timeout=0.5, timeout=120)
+
+    async def run() -> Any:
+        made = WorkerPool(settings, lambda event, **facts: told.append((event, facts)))
+        monkeypatch.setattr(Worker, "command", endless)
+        await made.load()
+        monkeypatch.undo()  # the next one computes
+        try:
+            return await made.request(made.find_model(None, "fill"), "fill", ["the [MASK]"], {"top": 1})
+        finally:
+            await made.stop()
+
+    answer = asyncio.run(run())
+    assert len(answer["results"]) == 1
+    assert [event for event, _ in told] == ["model_loaded", "worker_hung", "worker_died", "worker_started"]
+    assert told[1][1]["why"] == "one step took longer than 0.5 seconds"

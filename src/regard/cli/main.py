@@ -528,28 +528,38 @@ def serve(
     places: Annotated[int, Option(min=1, help="Sentences that a process translates at once.")] = 256,
     api_key: Annotated[str | None, Option(help="Callers must show it; better in a file, or in REGARD_API_KEY.")] = None,
     api_key_file: Annotated[Path | None, Option(help="Keys, one a line.")] = None,
+    admin_key_file: Annotated[Path | None, Option(help="Keys for /admin/, one a line; or REGARD_ADMIN_KEY.")] = None,
+    open_to_all: Annotated[bool, Option("--open", help="Let others call a server that has no key.")] = False,
     max_length: Annotated[int, Option(min=1, help="Characters of a text.")] = 5_000,
     max_texts: Annotated[int, Option(min=1, help="Texts of a request.")] = 256,
     max_body: Annotated[int, Option(min=1, help="Bytes of a request.")] = 1 << 20,
     max_tokens: Annotated[int, Option(min=1, help="Tokens of a text that is written.")] = 1_024,
     queue: Annotated[int, Option(min=1, help="Texts of a model that may wait or be worked on.")] = 1_024,
+    connections: Annotated[int, Option(min=1, help="Open at once; others are told to come again.")] = 1_024,
     timeout: Annotated[float, Option(min=0.01, help="Seconds that a request may take.")] = 60.0,
+    start_timeout: Annotated[float, Option(min=0.01, help="Seconds that a worker may take to load its model.")] = 300.0,
+    heartbeat_timeout: Annotated[float, Option(min=2, help="Seconds of silence until a worker is replaced.")] = 5.0,
+    step_timeout: Annotated[float, Option(min=0.01, help="Seconds of one computation, then it is replaced.")] = 30.0,
     patience: Annotated[float, Option(min=0.01, help="Seconds for a client to send a request.")] = 10.0,
+    drain_delay: Annotated[float, Option(min=0, help="Seconds from SIGTERM until it stops listening.")] = 0.0,
     drain: Annotated[float, Option(min=0, help="Seconds for requests that run when the server ends.")] = 30.0,
     log_text: Annotated[bool, Option("--log-text", help="Write what users send into the log.")] = False,
     device: Device = "auto",
 ) -> None:
     """Put trained models behind an HTTP API and a page; see docs/serving.md."""
-    from regard.cli.serve import api_keys, named_runs
+    from regard.cli.serve import named_runs, read_keys
     from regard.cli.serve import serve as body
     from regard.serve.settings import ServerSettings
 
     limits = {"max_length": max_length, "max_texts": max_texts, "max_body": max_body, "max_tokens": max_tokens}
-    times = {"timeout": timeout, "client_timeout": patience, "drain": drain}
+    limits |= {"queue": queue, "connections": connections}
+    times = {"timeout": timeout, "client_timeout": patience, "drain": drain, "drain_delay": drain_delay}
+    times |= {"start_timeout": start_timeout, "heartbeat_timeout": heartbeat_timeout, "step_timeout": step_timeout}
     work = {"engine": engine, "precision": precision, "workers": workers, "threads": threads, "slots": places}
-    keys = api_keys(api_key, api_key_file)
-    body(ServerSettings(named_runs(runs), host, port, device=device, keys=keys, queue=queue, log_text=log_text,
-                  **limits, **times, **work))  # type: ignore[arg-type]  # fmt: skip
+    keys = read_keys(api_key, "REGARD_API_KEY", api_key_file)
+    admin_keys = read_keys(None, "REGARD_ADMIN_KEY", admin_key_file)
+    body(ServerSettings(named_runs(runs), host, port, device=device, keys=keys, admin_keys=admin_keys,
+                  open=open_to_all, log_text=log_text, **limits, **times, **work))  # type: ignore[arg-type]  # fmt: skip
 
 
 @data.command("list")

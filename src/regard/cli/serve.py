@@ -1,11 +1,8 @@
-"""`regard serve`: start the workers, listen, and end in good order."""
+"""`regard serve`: names, keys and settings of a server from the command line."""
 
 import asyncio
-import contextlib
-import logging
 import os
 import re
-import signal
 from pathlib import Path
 
 from regard.errors import RegardError
@@ -31,9 +28,9 @@ def named_runs(runs: list[str]) -> dict[str, Path]:
     return paths
 
 
-def api_keys(option: str | None, file: Path | None) -> tuple[str, ...]:
-    """From the option, the environment, and a file with one a line."""
-    keys = [option or os.environ.get("REGARD_API_KEY", "")]
+def read_keys(option: str | None, variable: str, file: Path | None) -> tuple[str, ...]:
+    """From the option or the environment, and a file with one a line."""
+    keys = [option or os.environ.get(variable, "")]
     if file is not None:
         try:
             keys += [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
@@ -53,56 +50,6 @@ def serve(settings: ServerSettings) -> None:
         raise RegardError(
             f"{error.name} is not installed; `pip install regard[serve]` has all that is needed"
         ) from None
-    asyncio.run(_serve(settings))
+    from regard.serve.server import run_server
 
-
-async def _serve(settings: ServerSettings) -> None:
-    import uvicorn
-
-    from regard.serve.app import build_app
-    from regard.serve.http import LimitsMiddleware, ServerLog, http_protocol, listening_socket
-    from regard.serve.pool import WorkerPool
-
-    class Server(uvicorn.Server):
-        @contextlib.contextmanager
-        def capture_signals(self):  # type: ignore[no-untyped-def]
-            yield  # they are ours
-
-    sock = listening_socket(settings.host, settings.port)  # an address that is taken is told before models are loaded
-    log = ServerLog()
-    logging.basicConfig(handlers=[log])
-    pool = WorkerPool(settings, log.log_event)
-    limits = LimitsMiddleware(settings, log)
-    limits.app = build_app(pool, settings, log, lambda: limits.draining)
-    config = uvicorn.Config(
-        limits, http=http_protocol(settings.client_timeout), ws="none", lifespan="off", log_config=None,
-        access_log=False, proxy_headers=False, server_header=False, timeout_keep_alive=60, timeout_graceful_shutdown=1,
-        backlog=2048,
-    )  # fmt: skip
-    server = Server(config)
-    loop, stop = asyncio.get_running_loop(), asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    try:
-        starting = asyncio.create_task(pool.start())
-        await asyncio.wait([starting, asyncio.create_task(stop.wait())], return_when=asyncio.FIRST_COMPLETED)
-        if not starting.done():
-            return
-        starting.result()
-        running = asyncio.create_task(server.serve(sockets=[sock]))
-        while not server.started and not running.done():
-            await asyncio.sleep(0.01)
-        host, port = sock.getsockname()[:2]
-        log.log_event("ready", address=f"http://{host}:{port}", models=list(pool.models))
-        await asyncio.wait([running, asyncio.create_task(stop.wait())], return_when=asyncio.FIRST_COMPLETED)
-        limits.draining = True
-        log.log_event("ending", running=limits.running)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(settings.drain):
-                while limits.running:
-                    await asyncio.sleep(0.02)
-        server.should_exit = True
-        await running
-    finally:
-        await pool.stop()
-        log.log_event("ended")
+    asyncio.run(run_server(settings))

@@ -14,15 +14,19 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.exceptions import HTTPException
 
 import regard
+from regard.errors import RegardError
 from regard.serve import schemas
-from regard.serve.http import ServerLog, shutting_down
+from regard.serve.log import ServerLog
 from regard.serve.messages import Item, RequestOptions, Result, WorkerReply, character_count
-from regard.serve.pool import Replies, ServedModel, WorkerPool
-from regard.serve.settings import RequestError, ServerSettings
+from regard.serve.pool import ServedModel, WorkerPool
+from regard.serve.settings import RequestError, ServerSettings, loading, shutting_down
+from regard.serve.worker_process import Replies
 
 PAGE = Path(__file__).parent / "page"
 LOOK_PAGE = Path(regard.__file__).parent / "look" / "page"  # the view of attention, which the page opens
 MAX_LENGTH = {"look": 1_000}  # characters; attention weights grow with their square
+Headers = dict[str, str]
+Reload = Callable[[], Awaitable[dict[str, str]]]  # the models' digests
 UNION_TYPES = ("str", "list[str]")  # pydantic adds these to the location of an error in a union
 
 
@@ -31,11 +35,12 @@ ERROR_DESCRIPTIONS = {
     401: "no valid key",
     404: "no such model",
     408: "the request came too slowly",
+    409: "the new files cannot be loaded; the old model goes on",
     413: "too large, too long or too many",
     422: "not what is asked for here",
     429: "too many are waiting; see Retry-After",
     500: "the model failed",
-    503: "the model's process ended, or the server is ending",
+    503: "models are being loaded, the model's process ended, too many connections, or the server is ending",
     504: "it took too long",
 }
 ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
@@ -78,12 +83,12 @@ class Api:
         if self.settings.log_text:
             fields["given"], fields["said"] = items, output
 
-    async def compute(self, request: Request, body: schemas.Request) -> tuple[str, list[Result]]:
-        """The name of the model, and a result for each item."""
+    async def compute(self, request: Request, body: schemas.Request) -> tuple[str, list[Result], Headers]:
+        """The name of the model, a result for each item, and which files gave it."""
         model, items, options = self.check(body)
         reply = await self.pool.request(model, body.op, items, options)
         self.record(request, model, body.op, items, reply["results"], reply.get("rows", 1))
-        return model.name, reply["results"]
+        return model.name, reply["results"], digest_header(reply)
 
     async def generate(self, request: Request, body: schemas.StreamRequest) -> Response:
         """Generated text, whole or as server-sent events."""
@@ -92,12 +97,14 @@ class Api:
         if body.stream:
             first = await anext(replies)  # an error that comes before the stream begins is a plain response
             self.record(request, model, body.op, items, None)
-            return StreamingResponse(sse_events(first, replies), media_type="text/event-stream")
+            headers = digest_header(first)
+            return StreamingResponse(sse_events(first, replies), headers=headers, media_type="text/event-stream")
         async with aclosing(replies):
             received = [reply async for reply in replies]
         text = "".join(reply.get("piece", "") for reply in received)
         self.record(request, model, body.op, items, text)
-        return json_response({"model": model.name, "text": text, "reason": received[-1]["done"]})
+        result = {"model": model.name, "text": text, "reason": received[-1]["done"]}
+        return json_response(result, digest_header(received[-1]))
 
 
 def _is_unicode(value: object) -> bool:
@@ -108,8 +115,14 @@ def _is_unicode(value: object) -> bool:
         return False
 
 
-def json_response(body: object) -> Response:
-    return Response(json.dumps(body, ensure_ascii=False).encode(errors="replace"), media_type="application/json")
+def json_response(body: object, headers: Headers | None = None) -> Response:
+    content = json.dumps(body, ensure_ascii=False).encode(errors="replace")
+    return Response(content, headers=headers, media_type="application/json")
+
+
+def digest_header(reply: WorkerReply) -> Headers:
+    """The digest of the model that gave the reply: after a reload another one."""
+    return {"X-Model-Digest": reply.get("digest", "")}
 
 
 def sse_event(data: Mapping[str, object]) -> bytes:
@@ -129,7 +142,9 @@ async def sse_events(first: WorkerReply, rest: Replies) -> AsyncGenerator[bytes,
         yield sse_event({"done": True, "reason": error.code, **error.body()})
 
 
-def build_app(pool: WorkerPool, settings: ServerSettings, log: ServerLog, draining: Callable[[], bool]) -> FastAPI:
+def build_app(
+    pool: WorkerPool, settings: ServerSettings, log: ServerLog, reload: Reload, draining: Callable[[], bool]
+) -> FastAPI:
     about = "Trained attention models over HTTP."
     app = FastAPI(title="regard", version=regard.__version__, docs_url=None, redoc_url=None, description=about)
     api = Api(pool, settings, log)
@@ -143,8 +158,8 @@ def build_app(pool: WorkerPool, settings: ServerSettings, log: ServerLog, draini
     for schema in schemas.BATCHED:
 
         async def batched(request: Request, body: Any) -> Response:
-            name, results = await api.compute(request, body)
-            return json_response({"model": name, "results": results})
+            name, results, headers = await api.compute(request, body)
+            return json_response({"model": name, "results": results}, headers)
 
         post(schema, schemas.ResultsResponse, batched)
     for schema in schemas.STREAMED:
@@ -155,11 +170,12 @@ def build_app(pool: WorkerPool, settings: ServerSettings, log: ServerLog, draini
         post(schema, schemas.TextResponse, streamed)
 
     async def look(request: Request, body: Any) -> Response:
-        _, (attention,) = await api.compute(request, body)
-        return json_response(attention)
+        _, (attention,), headers = await api.compute(request, body)
+        return json_response(attention, headers)
 
     post(schemas.LookRequest, Result, look)
     _add_info_routes(app, pool, log, draining)
+    _add_admin_route(app, reload)
     _add_page(app)
     _add_error_handlers(app)
     return app
@@ -169,9 +185,13 @@ def _add_info_routes(app: FastAPI, pool: WorkerPool, log: ServerLog, draining: C
     """Models, health, metrics and documentation."""
 
     @app.get(
-        "/v1/models", summary="The models that are loaded, and what they can do.", responses={401: ERROR_RESPONSES[401]}
+        "/v1/models",
+        summary="The models that are loaded, what they can do, and the sha256 of their files.",
+        responses={status: ERROR_RESPONSES[status] for status in (401, 503)},
     )
     async def models() -> Response:
+        if not pool.loaded:
+            raise loading()
         return json_response({"models": [model.capabilities for model in pool.models.values()]})
 
     @app.get("/healthz", summary="200 as long as the server lives.")
@@ -182,8 +202,10 @@ def _add_info_routes(app: FastAPI, pool: WorkerPool, log: ServerLog, draining: C
     async def readyz() -> Response:
         if draining():
             raise shutting_down()
+        if not pool.loaded:
+            raise loading()
         if not pool.ready:
-            raise RequestError(503, "not_ready", "a model is being loaded")
+            raise RequestError(503, "not_ready", "a model has no worker; one is being started")
         return json_response({"status": "ready"})
 
     @app.get("/metrics", summary="Numbers for Prometheus.", responses={401: ERROR_RESPONSES[401]})
@@ -193,6 +215,17 @@ def _add_info_routes(app: FastAPI, pool: WorkerPool, log: ServerLog, draining: C
     @app.get("/docs", include_in_schema=False)
     async def docs() -> Response:
         return HTMLResponse(docs_page(app.openapi()))
+
+
+def _add_admin_route(app: FastAPI, reload: Reload) -> None:
+    errors: dict[int | str, dict[str, Any]] = {status: ERROR_RESPONSES[status] for status in (401, 409)}
+
+    @app.post("/admin/reload", summary="Read the models' files anew, without losing a request.", responses=errors)
+    async def reload_models() -> Response:
+        try:
+            return json_response({"models": await reload()})
+        except RegardError as error:
+            raise RequestError(409, "not_reloaded", f"{error}; the models of before go on") from None
 
 
 def _add_page(app: FastAPI) -> None:

@@ -5,28 +5,25 @@ The body is read here, within its limits, before anything else is done.
 
 import asyncio
 import hmac
-import json
-import logging
-import socket
-import sys
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
-from datetime import UTC, datetime
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from starlette.responses import JSONResponse
-from uvicorn.protocols.http.auto import AutoHTTPProtocol
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 
-from regard.errors import RegardError
-from regard.serve.settings import RequestError, ServerSettings
+from regard.serve.log import ServerLog
+from regard.serve.settings import RequestError, ServerSettings, shutting_down
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 ASGIApp = Callable[[Message, Receive, Send], Awaitable[None]]
 PROTECTED = ("/v1/", "/metrics")
+ADMIN = "/admin/"
+HEALTH = ("/healthz", "/readyz")
+CLOSE = (b"connection", b"close")
+CLOSING_CODES = ("framing", "connections")
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -39,35 +36,6 @@ HEADERS = [
 ]
 
 
-def shutting_down() -> RequestError:
-    return RequestError(503, "ending", "the server is ending; ask another", retry=1)
-
-
-class ServerLog(logging.Handler):
-    """The log of a server, a line of JSON for each event, and its metrics for Prometheus."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.registry = CollectorRegistry()
-        options: dict[str, Any] = {"registry": self.registry}
-        self.requests = Counter("regard_requests", "Requests.", ["path", "status"], **options)
-        self.seconds = Histogram("regard_request_seconds", "Time from request to answer.", ["path"], **options)
-        self.requests_running = Gauge("regard_requests_running", "Requests that are being worked on.", **options)
-        self.events = Counter("regard_events", "queue_full, worker_died, worker_started …", ["event"], **options)
-        self.texts = Counter("regard_texts", "Texts that were answered.", ["model", "op"], **options)
-        options["buckets"] = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-        self.batch_rows = Histogram("regard_batch_rows", "Texts computed together.", ["model"], **options)
-
-    def log_event(self, event: str, **fields: object) -> None:
-        if event != "request":
-            self.events.labels(event).inc()
-        now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        sys.stderr.write(json.dumps({"time": now, "event": event, **fields}, ensure_ascii=False) + "\n")
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.log_event("log", message=self.format(record))
-
-
 class LimitsMiddleware:
     """The ASGI application with its limits around it."""
 
@@ -76,6 +44,7 @@ class LimitsMiddleware:
     def __init__(self, settings: ServerSettings, log: ServerLog) -> None:
         self.settings, self.log = settings, log
         self.keys = [key.encode() for key in settings.keys]
+        self.admin_keys = [key.encode() for key in settings.admin_keys]
         self.draining, self.running = False, 0
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -98,6 +67,8 @@ class LimitsMiddleware:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"] = [*message.get("headers", ()), *HEADERS]
+                if (self.draining or scope.get("over_limit")) and CLOSE not in message["headers"]:
+                    message["headers"].append(CLOSE)
             await send(message)
 
         try:
@@ -123,15 +94,20 @@ class LimitsMiddleware:
             self.log.requests_running.dec()
             self._log_request(routed, status, time.perf_counter() - begin, fields)
 
+    async def refuse(self, scope: Message, receive: Receive, send: Send) -> None:
+        """The same on a connection beyond the limit: health is answered, all else is not."""
+        await self({**scope, "over_limit": scope["path"] not in HEALTH}, receive, send)
+
     def _check_access(self, scope: Message) -> None:
         headers, path = dict(scope["headers"]), scope["path"]
-        if self.draining and path.startswith("/v1/"):
-            raise shutting_down()
-        if self.keys and path.startswith(PROTECTED):
-            scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
-            key_shown = headers.get(b"x-api-key") or (token if scheme.lower() == b"bearer" else b"")
-            if not sum(hmac.compare_digest(key_shown, key) for key in self.keys):  # all are compared
-                raise RequestError(401, "key", "this needs a valid key, as Authorization: Bearer KEY or X-API-Key: KEY")
+        if scope.get("over_limit"):
+            raise RequestError(503, "connections", "too many connections are open; try again soon", retry=1)
+        if b"transfer-encoding" in headers and b"content-length" in headers:
+            raise RequestError(400, "framing", "a request has Content-Length or Transfer-Encoding, not both")
+        if path.startswith(ADMIN):
+            _check_key(headers, self.admin_keys, "this needs an admin key, and the server must have been given one")
+        elif self.keys and path.startswith(PROTECTED):
+            _check_key(headers, self.keys, "this needs a valid key, as Authorization: Bearer KEY or X-API-Key: KEY")
         length = headers.get(b"content-length", b"0")
         if length.isdigit() and int(length) > self.settings.max_body:
             raise self._too_large()
@@ -167,6 +143,13 @@ class LimitsMiddleware:
             self.log.log_event("request", method=scope["method"], path=path, status=status, ms=milliseconds, **fields)
 
 
+def _check_key(headers: dict[bytes, bytes], keys: Sequence[bytes], sentence: str) -> None:
+    scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
+    key_shown = headers.get(b"x-api-key") or (token if scheme.lower() == b"bearer" else b"")
+    if not sum(hmac.compare_digest(key_shown, key) for key in keys):  # all are compared
+        raise RequestError(401, "key", sentence)
+
+
 def _route_path(scope: Message) -> str:
     """The path as the API names it: paths that clients invent are no labels of metrics."""
     return getattr(scope.get("route"), "path", "other")
@@ -188,64 +171,5 @@ def _replay_body(body: bytes, receive: Receive) -> Receive:
 
 def error_response(error: RequestError) -> JSONResponse:
     """Where the body was not read, the connection cannot serve another request."""
-    close = {"Connection": "close"} if error.status in (408, 413) else {}
+    close = {"Connection": "close"} if error.status in (408, 413) or error.code in CLOSING_CODES else {}
     return JSONResponse(error.body(), error.status, error.headers | close)
-
-
-def http_protocol(client_timeout: float) -> type[asyncio.Protocol]:
-    """uvicorn's HTTP with timeouts for headers that do not come and responses that are not read; a client that
-    disconnects cancels its request."""
-
-    class TimeoutProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
-        header_timer: asyncio.TimerHandle | None = None
-        write_timer: asyncio.TimerHandle | None = None
-
-        def connection_made(self, transport: asyncio.BaseTransport) -> None:
-            super().connection_made(transport)
-            self._start_header_timer()
-
-        def data_received(self, data: bytes) -> None:
-            before = self.cycle
-            super().data_received(data)
-            if self.cycle is not before and self.header_timer:
-                self.header_timer.cancel()
-                self.header_timer = None
-            elif self.header_timer is None and (self.cycle is None or self.cycle.response_complete):
-                self._start_header_timer()
-
-        def _start_header_timer(self) -> None:
-            self.header_timer = self.loop.call_later(client_timeout, self.transport.close)
-
-        def pause_writing(self) -> None:
-            super().pause_writing()
-            abort = self.transport.abort  # a close would wait for the reader
-            self.write_timer = self.loop.call_later(client_timeout, abort)
-
-        def resume_writing(self) -> None:
-            super().resume_writing()
-            if self.write_timer:
-                self.write_timer.cancel()
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            for timer in filter(None, (self.header_timer, self.write_timer)):
-                timer.cancel()
-            running = self.cycle is not None and not self.cycle.response_complete
-            super().connection_lost(exc)
-            if running and (task := self.scope.get("regard")):
-                self.scope["client_gone"] = True
-                task.cancel()
-
-    return TimeoutProtocol
-
-
-def listening_socket(host: str, port: int) -> socket.socket:
-    """A bound socket. asyncio turns Nagle's delay off only where the protocol is named, as it is here."""
-    try:
-        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
-        family, kind, proto, _, address = addresses[0]
-        sock = socket.socket(family, kind, proto)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind(address)
-    except OSError as error:
-        raise RegardError(f"{host}:{port}: cannot listen there ({error.strerror})") from None
-    return sock

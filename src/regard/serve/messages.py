@@ -35,6 +35,7 @@ class WorkerConfig(TypedDict):
     device: str
     threads: int
     slots: int  # sentences that it translates at once
+    server: int  # the process whose end is the worker's end
 
 
 class Capabilities(TypedDict, total=False):
@@ -45,6 +46,7 @@ class Capabilities(TypedDict, total=False):
     title: str
     can: list[str]  # operations
     languages: list[str]
+    digest: str  # of the model's files
 
 
 class WorkerReply(TypedDict, total=False):
@@ -59,6 +61,9 @@ class WorkerReply(TypedDict, total=False):
     code: str
     hello: Capabilities  # the first message of a worker whose model is loaded …
     failed: str  # … or is not
+    beat: int  # sign of life: how many steps it has computed
+    busy: bool  # whether it is computing one
+    digest: str  # of the model that gave the reply
 
 
 def character_count(item: Item) -> int:

@@ -1,159 +1,130 @@
-"""The worker processes of a server and their pending requests. Knows no HTTP and no model.
+"""The models of a server: their worker processes, and which of them computes a request. Knows no HTTP.
 
-A worker that dies is started again; its pending requests are sent once more to another, or to the new one.
+A worker that dies or hangs is started again; its pending requests are sent once more to another, or to the new one. All
+workers of a model have the same files, until `reload` puts new workers in the place of all.
 """
 
 import asyncio
 import contextlib
 import itertools
-import json
-import os
-import socket
-import sys
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from regard.errors import RegardError
-from regard.serve.messages import Capabilities, Item, RequestOptions, WorkerConfig, WorkerReply
-from regard.serve.settings import RequestError, ServerSettings
+from regard.serve.messages import Capabilities, Item, RequestOptions, WorkerReply
+from regard.serve.settings import RequestError, ServerSettings, loading
+from regard.serve.worker_process import LogEvent, Replies, Worker, WorkerDied
 
-MAX_REPLY_BYTES = 1 << 27
 RESTART_DELAY = (0.1, 30.0)  # seconds: at first, and at most
-Replies = AsyncGenerator[WorkerReply, None]
-LogEvent = Callable[..., None]  # (event, **fields)
-
-
-class WorkerDied(Exception):
-    """The worker ended before its reply."""
-
-
-class Worker:
-    """One process and its pending requests."""
-
-    def __init__(self, config: WorkerConfig) -> None:
-        self.config, self.ready = config, False
-        self.pending: dict[int | None, asyncio.Queue[WorkerReply | None]] = {}  # by request; None: the worker has died
-        self.texts = 0  # of pending requests
-
-    async def start(self) -> Capabilities:
-        """The capabilities of the model; RegardError where it cannot be loaded."""
-        ours, theirs = socket.socketpair()
-        arguments = ("-m", "regard.serve.worker", json.dumps(self.config), str(theirs.fileno()))
-        self.process = await asyncio.create_subprocess_exec(
-            sys.executable, *arguments, pass_fds=[theirs.fileno()], env=os.environ | self.environment()
-        )
-        theirs.close()
-        self.reader, self.writer = await asyncio.open_connection(sock=ours, limit=MAX_REPLY_BYTES)
-        first: WorkerReply = json.loads(await self.reader.readline() or b"{}")
-        if "hello" not in first:
-            await self.stop()
-            raise RegardError(first.get("failed") or f"{self.config['run']}: its worker ended before it was ready")
-        self.ready = True
-        return first["hello"]
-
-    def environment(self) -> dict[str, str]:
-        """Threads of libraries: those of tokenizers, woken up for one sentence, cost more than they gain."""
-        return {"OMP_NUM_THREADS": str(self.config["threads"]), "TOKENIZERS_PARALLELISM": "false"}
-
-    async def listen(self) -> None:
-        """Hand replies to the requests that wait for them, until the process ends."""
-        with contextlib.suppress(ConnectionError, ValueError):
-            while line := await self.reader.readline():
-                reply: WorkerReply = json.loads(line)
-                if queue := self.pending.get(reply.get("id")):
-                    queue.put_nowait(reply)
-        self.ready = False
-        for queue in self.pending.values():
-            queue.put_nowait(None)
-        await self.stop()
-
-    async def stop(self) -> None:
-        """Close the socket, which ends the worker; one that does not see it is killed."""
-        self.ready = False
-        self.writer.close()
-        try:
-            await asyncio.wait_for(self.process.wait(), 5)
-        except TimeoutError:
-            self.process.kill()
-            await self.process.wait()
-
-    async def submit(
-        self, id: int, op: str, items: Sequence[Item], options: RequestOptions, deadline: float
-    ) -> Replies:
-        """Replies to a request, until the last; closing the generator earlier cancels it."""
-        queue: asyncio.Queue[WorkerReply | None] = asyncio.Queue()
-        self.pending[id], last = queue, False
-        self.texts += len(items)
-        self._send({"id": id, "op": op, "items": items, "options": options})
-        try:
-            while not last:
-                async with asyncio.timeout_at(deadline):  # a stream may be read in another task than it began in
-                    reply = await queue.get()
-                if reply is None:
-                    raise WorkerDied
-                last = "piece" not in reply
-                yield reply
-        finally:
-            del self.pending[id]
-            self.texts -= len(items)
-            if not last and self.ready:
-                self._send({"cancel": id})
-
-    def _send(self, message: Mapping[str, object]) -> None:
-        if not self.writer.is_closing():
-            self.writer.write(json.dumps(message, ensure_ascii=False).encode(errors="replace") + b"\n")
 
 
 class ServedModel:
     """A trained model, and the workers that have it."""
 
     def __init__(self, name: str, run: Path, settings: ServerSettings, log_event: LogEvent) -> None:
-        self.name, self.settings, self.log_event = name, settings, log_event
-        self.workers = [Worker(settings.worker_config(run)) for _ in range(settings.workers)]
+        self.name, self.run, self.settings, self.log_event = name, run, settings, log_event
+        self.workers: list[Worker] = []
         self.capabilities: Capabilities = {}
         self.texts = 0  # that wait or are computed
         self.worker_ready = asyncio.Event()
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    def count_ready(self) -> int:
+        return sum(worker.ready for worker in self.workers)
 
     @property
     def ready(self) -> bool:
-        return any(worker.ready for worker in self.workers)
+        return self.count_ready() > 0
 
     @property
     def ops(self) -> list[str]:
         return self.capabilities.get("can", [])
 
-    async def start(self) -> list["asyncio.Task[None]"]:
-        """Load the model in all workers; gives the tasks that keep them alive."""
-        first, *_ = await asyncio.gather(*(worker.start() for worker in self.workers))
-        self.capabilities = {"name": self.name, **first}
-        return [asyncio.create_task(self._supervise(worker)) for worker in self.workers]
+    @property
+    def digest(self) -> str:
+        return self.capabilities.get("digest", "")
+
+    async def load(self) -> None:
+        """Put new workers in the place of all, once each of them has the model; until then, and after an error, the
+        old ones answer. These finish what they have begun."""
+        workers = [self._new_worker() for _ in range(self.settings.workers)]
+        started = await asyncio.gather(*(worker.start() for worker in workers), return_exceptions=True)
+        errors = [result for result in started if isinstance(result, BaseException)]
+        if not errors and len({worker.digest for worker in workers}) > 1:
+            errors = [RegardError(f"{self.run}: its files were changed while workers loaded them")]
+        if errors:
+            await asyncio.gather(*(worker.stop() for worker in workers if worker.ready))
+            raise errors[0]
+        old, self.workers = self.workers, workers
+        first = next(result for result in started if isinstance(result, dict))
+        self.capabilities = {"name": self.name, **first}  # type: ignore[typeddict-item]
+        self.log_event("model_loaded", model=self.name, digest=self.digest)
+        self.worker_ready.set()
+        for worker in workers:
+            self._keep(asyncio.create_task(self._supervise(worker)))
+        for worker in old:
+            self._keep(asyncio.create_task(self._retire(worker)))
+
+    def _new_worker(self) -> Worker:
+        return Worker(self.settings.worker_config(self.run), self.settings, self.log_event)
+
+    def _keep(self, task: "asyncio.Task[None]") -> None:
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
 
     async def _supervise(self, worker: Worker) -> None:
         """Start a worker again whenever it ends, with growing delays while it cannot be started."""
         delay = RESTART_DELAY[0]
         while True:
             await worker.listen()
+            if worker not in self.workers:
+                return
             self.log_event("worker_died", model=self.name, exit=worker.process.returncode)
             while not worker.ready:
                 await asyncio.sleep(delay)
                 delay = min(2 * delay, RESTART_DELAY[1])
-                try:
-                    await worker.start()
-                except Exception as error:  # the folder is being replaced, memory is short …
-                    self.log_event("worker_failed", model=self.name, why=str(error))
-            self.log_event("worker_started", model=self.name, pid=worker.process.pid)
+                if worker not in self.workers:
+                    return
+                await self._restart(worker)
             self.worker_ready.set()
             delay = RESTART_DELAY[0]
 
+    async def _restart(self, worker: Worker) -> None:
+        """One try; a worker that finds other files than the model had is no worker of it."""
+        try:
+            await worker.start()
+            if worker not in self.workers:  # others took its place meanwhile
+                await worker.stop()
+                return
+            if worker.digest != self.digest:
+                await worker.stop()
+                raise RegardError(f"{self.run}: its files have changed; SIGHUP or /admin/reload takes the new ones")
+        except Exception as error:  # the folder is being replaced, memory is short …
+            self.log_event("worker_failed", model=self.name, why=str(error))
+        else:
+            self.log_event("worker_started", model=self.name, pid=worker.process.pid)
+
+    async def _retire(self, worker: Worker) -> None:
+        """Stop a worker that gets no more requests when those that it has are answered."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.settings.timeout):
+                while worker.pending and worker.ready:
+                    await asyncio.sleep(0.02)
+        if worker.ready:
+            await worker.stop()
+
     async def stop(self) -> None:
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
         await asyncio.gather(*(worker.stop() for worker in self.workers if worker.ready))
 
     async def least_busy(self) -> Worker:
-        """The ready worker with the fewest texts; waits for one where none is ready."""
+        """The ready worker with the fewest texts, rather one that was heard of lately; waits where none is ready."""
         while not self.ready:
             self.worker_ready.clear()
             await self.worker_ready.wait()
-        return min((worker for worker in self.workers if worker.ready), key=lambda worker: worker.texts)
+        return min((worker for worker in self.workers if worker.ready), key=lambda each: (each.silent, each.texts))
 
 
 class WorkerPool:
@@ -162,20 +133,32 @@ class WorkerPool:
     def __init__(self, settings: ServerSettings, log_event: LogEvent) -> None:
         self.settings, self.log_event, self.request_ids = settings, log_event, itertools.count(1)
         self.models = {name: ServedModel(name, run, settings, log_event) for name, run in settings.runs.items()}
-        self.tasks: list[asyncio.Task[None]] = []
+        self.loading = asyncio.Lock()
 
-    async def start(self) -> None:
-        try:
-            for tasks in await asyncio.gather(*(model.start() for model in self.models.values())):
-                self.tasks += tasks
-        except BaseException:
-            await self.stop()
-            raise
+    async def load(self) -> None:
+        """Load all models, at first or anew, one after the other where they are served already."""
+        if self.loading.locked():
+            raise RegardError("the models are being loaded already")
+        async with self.loading:
+            if self.loaded:
+                for model in self.models.values():
+                    await model.load()
+                return
+            loads = [asyncio.create_task(model.load()) for model in self.models.values()]
+            try:
+                await asyncio.gather(*loads)
+            finally:
+                for load in loads:
+                    load.cancel()
+                await asyncio.gather(*loads, return_exceptions=True)
 
     async def stop(self) -> None:
-        for task in self.tasks:
-            task.cancel()
         await asyncio.gather(*(model.stop() for model in self.models.values()))
+
+    @property
+    def loaded(self) -> bool:
+        """Whether every model has been loaded once."""
+        return all(model.capabilities for model in self.models.values())
 
     @property
     def ready(self) -> bool:
@@ -183,6 +166,8 @@ class WorkerPool:
 
     def find_model(self, name: str | None, op: str) -> ServedModel:
         """The model of this name, or the only one that has the operation."""
+        if not self.loaded:
+            raise loading()
         able = [model for model in self.models.values() if op in model.ops]
         names = ", ".join(model.name for model in able)
         if name is not None:
@@ -219,7 +204,7 @@ class WorkerPool:
                                 status = 422 if reply["code"] == "impossible" else 500
                                 raise RequestError(status, reply["code"], reply["error"])
                             begun = True
-                            yield reply
+                            yield {**reply, "digest": worker.digest}
                     return
                 except WorkerDied:
                     if begun or attempt == 2:

@@ -3,13 +3,21 @@
 from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal, cast
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from regard.serve.messages import Item, RequestOptions, Result
 from regard.serve.settings import RequestError
 
 Texts = Annotated[str | list[str], Field(description="A text, or several.")]
+MIN_TEMPERATURE = 0.001  # scores divided by less are not finite
+MAX_INT = (1 << 31) - 1
 Count = Annotated[int, Field(ge=1, le=16, strict=True)]  # true is no number
+
+
+def _no_tiny_temperature(value: float | None) -> float | None:
+    if value is not None and 0 < value < MIN_TEMPERATURE:
+        raise ValueError(f"it is 0, or at least {MIN_TEMPERATURE}")
+    return value
 
 
 def one_line(text: str) -> str:
@@ -123,17 +131,17 @@ class LookRequest(Request):
 class StreamRequest(Request):
     """A request for generated text."""
 
-    temperature: float | None = Field(
+    temperature: Annotated[float | None, AfterValidator(_no_tiny_temperature)] = Field(
         None, ge=0, le=100, strict=True, description="Below 1 sharpens; 0: always the likeliest word."
     )
     top_k: int | None = Field(
         None, ge=0, le=1_000_000, strict=True, description="Draw from the k likeliest words only."
     )
     top_p: float | None = Field(
-        None, gt=0, le=1, strict=True, description="Draw from the likeliest with this much probability."
+        None, ge=1e-6, le=1, strict=True, description="Draw from the likeliest with this much probability."
     )
     repetition_penalty: float | None = Field(
-        None, gt=0, le=100, strict=True, description="Above 1: known words are less likely."
+        None, ge=0.01, le=100, strict=True, description="Above 1: known words are less likely."
     )
     seed: int | None = Field(None, ge=0, lt=1 << 63, strict=True, description="The same seed writes the same text.")
     stream: bool = Field(False, description="Answer by server-sent events, as the text is written.")
@@ -144,7 +152,7 @@ class GenerateRequest(StreamRequest):
     not_options: ClassVar[set[str]] = {"model", "prompt", "stream"}
 
     prompt: str
-    max_tokens: int = Field(256, ge=1, strict=True, description="The server may allow less.")
+    max_tokens: int = Field(256, ge=1, le=MAX_INT, strict=True, description="The server may allow less.")
     stop: list[Annotated[str, Field(min_length=1, max_length=200)]] = Field(
         [], max_length=8, description="End before one of these."
     )
@@ -164,7 +172,7 @@ class ChatRequest(StreamRequest):
     not_options: ClassVar[set[str]] = {"model", "messages", "stream"}
 
     max_tokens: int | None = Field(
-        None, ge=1, strict=True, description="Default: as the recipe says; the server may allow less."
+        None, ge=1, le=MAX_INT, strict=True, description="Default: as the recipe says; the server may allow less."
     )
     messages: list[ChatMessage] = Field(min_length=1, max_length=256, description="Oldest first.")
 

@@ -1,4 +1,4 @@
-"""The protocol: what a client that does not read its answer costs."""
+"""Connections: what a client that does not read its answer costs."""
 
 import asyncio
 import socket
@@ -6,7 +6,9 @@ from typing import Any
 
 import uvicorn
 
-from regard.serve.http import LimitsMiddleware, ServerLog, http_protocol, listening_socket
+from regard.serve.connections import http_protocol, listening_socket
+from regard.serve.http import LimitsMiddleware
+from regard.serve.log import ServerLog
 from regard.serve.settings import ServerSettings
 
 
@@ -19,12 +21,15 @@ async def endless(scope: Any, receive: Any, send: Any) -> None:
 def test_an_answer_that_nobody_reads_is_given_up() -> None:
     """The connection too: one that is closed in good order would wait for its reader for ever."""
     log = ServerLog()
-    limits = LimitsMiddleware(ServerSettings(client_timeout=0.2), log)
+    settings = ServerSettings(client_timeout=0.2)
+    limits = LimitsMiddleware(settings, log)
     limits.app = endless
 
     async def ask() -> bytes:
         sock = listening_socket("127.0.0.1", 0)
-        config = uvicorn.Config(limits, http=http_protocol(0.2), ws="none", lifespan="off", log_config=None)
+        config = uvicorn.Config(
+            limits, http=http_protocol(settings, limits.refuse), ws="none", lifespan="off", log_config=None
+        )
         server = uvicorn.Server(config)
         running = asyncio.create_task(server._serve([sock]))
         while not server.started:

@@ -1,0 +1,140 @@
+"""How `regard serve` bears faults: at half of its load a worker is killed or stopped every 30 seconds.
+
+Starts a server of its own on the loopback, finds what it can do, then asks at random (Poisson) at half of that: first
+in quiet, then with faults. Every request must be answered, or refused with a reason; the 99th percentile outside the
+ten seconds after a fault is compared with that in quiet. It ends with 1 where a request was lost or got another status.
+
+    python benchmarks/chaos.py RUN [--minutes 10] [--every 30] [--workers 2] [-- options of serve]
+"""
+
+import argparse
+import asyncio
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from typing import NamedTuple
+
+import psutil
+from common import arguments, write_json
+from serving import Client, closed, part
+
+from regard.data.config import Corpus
+from regard.data.readers import read_corpus
+
+REASONS = (429, 503, 504)  # refusals that say why
+RECOVERY = 10.0  # seconds after a fault that the percentile leaves out
+PATIENCE = 90.0  # of a client: more than --timeout
+
+
+class Answer(NamedTuple):
+    sent: float
+    seconds: float
+    status: int  # 0: none came
+
+
+async def load(port: int, rate: float, seconds: float, lines: list[str], seed: int) -> list[Answer]:
+    """Answers to requests that come at random, so many a second, whoever is still waiting."""
+    draw, idle, answers, tasks = random.Random(seed), list[Client](), list[Answer](), list[asyncio.Task[None]]()
+
+    async def ask(due: float) -> None:
+        client = idle.pop() if idle else Client(port)
+        try:
+            status = await asyncio.wait_for(client.ask([draw.choice(lines)]), PATIENCE)
+            idle.append(client)
+        except (OSError, EOFError, TimeoutError):
+            status = 0
+        answers.append(Answer(due, time.perf_counter() - due, status))
+
+    due = begin = time.perf_counter()
+    while due < begin + seconds:
+        due += draw.expovariate(rate)
+        await asyncio.sleep(max(0.0, due - time.perf_counter()))
+        tasks.append(asyncio.create_task(ask(due)))
+    await asyncio.gather(*tasks)
+    return answers
+
+
+async def make_faults(server: psutil.Process, seconds: float, every: float) -> list[tuple[float, str]]:
+    """Kill and stop workers in turn; times and names of the faults."""
+    draw, faults = random.Random(1), list[tuple[float, str]]()
+    for _ in range(int(seconds / every)):
+        await asyncio.sleep(every / 2)
+        number = (signal.SIGKILL, signal.SIGSTOP)[len(faults) % 2]
+        draw.choice(server.children()).send_signal(number)
+        faults.append((time.perf_counter(), signal.Signals(number).name))
+        await asyncio.sleep(every / 2)
+    return faults
+
+
+async def measure(port: int, options: argparse.Namespace, lines: list[str], server: psutil.Process) -> dict:
+    await closed(port, 32, 1, 3, lines)  # warm
+    most, _, _ = await closed(port, 32, 1, options.seconds, lines)
+    quiet = await load(port, most / 2, max(options.seconds, 6 * options.minutes), lines, seed=1)
+    seconds = 60 * options.minutes
+    faults, answers = await asyncio.gather(
+        make_faults(server, seconds, options.every), load(port, most / 2, seconds, lines, seed=2)
+    )
+    settled = [each for each in answers if not any(0 <= each.sent - at <= RECOVERY for at, _ in faults)]
+    statuses = Counter(each.status for each in answers)
+    p99 = {name: part([each.seconds for each in taken if each.status == 200], 0.99)
+           for name, taken in (("quiet", quiet), ("settled", settled), ("all", answers))}  # fmt: skip
+    return {
+        "requests": len(answers), "rate": most / 2, "faults": dict(Counter(name for _, name in faults)),
+        "statuses": {str(status): count for status, count in sorted(statuses.items())},
+        "lost": sum(count for status, count in statuses.items() if status != 200 and status not in REASONS),
+        "p99_quiet": p99["quiet"], "p99": p99["settled"], "p99_with_faults": p99["all"],
+        "times": p99["settled"] / p99["quiet"], "slowest": max(each.seconds for each in answers),
+    }  # fmt: skip
+
+
+def table(figures: dict) -> str:
+    ms = {name: f"{1000 * figures[name]:.0f} ms" for name in ("p99_quiet", "p99", "p99_with_faults", "slowest")}
+    statuses = ", ".join(f"{count:,} × {status}" for status, count in figures["statuses"].items())
+    faults = ", ".join(f"{count} × {name}" for name, count in figures["faults"].items())
+    return "\n".join((
+        "| what | |\n|---|---|",
+        f"| requests, {figures['rate']:.0f} a second | {figures['requests']:,}: {statuses}; {figures['lost']} lost |",
+        f"| faults | {faults} |",
+        f"| p99 in quiet | {ms['p99_quiet']} |",
+        f"| p99 outside the {RECOVERY:.0f} s after a fault | {ms['p99']}: {figures['times']:.1f} × quiet |",
+        f"| p99 of all, the slowest | {ms['p99_with_faults']}, {ms['slowest']} |",
+    ))  # fmt: skip
+
+
+def parser() -> argparse.ArgumentParser:
+    parser = arguments(__doc__)
+    parser.add_argument("run")
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--every", type=float, default=30, help="seconds from fault to fault")
+    parser.add_argument("--seconds", type=float, default=10, help="for finding the load")
+    parser.add_argument("--workers", type=int, default=2)
+    return parser
+
+
+def main() -> None:
+    cut = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)  # what follows is for `regard serve`
+    options = parser().parse_args(sys.argv[1:cut])
+    lines = [record.fields[0] for record in read_corpus(Corpus(set="embedded:test"), languages=("en", "de"))]
+    command = [sys.executable, "-m", "regard", "serve", options.run, "--port", "0", "--workers", str(options.workers)]
+    server = subprocess.Popen([*command, *sys.argv[cut + 1 :]], stderr=subprocess.PIPE, text=True)
+    try:
+        assert server.stderr
+        ready = next(event for event in map(json.loads, server.stderr) if event["event"] == "ready")
+        log = subprocess.Popen(["grep", "-v", '"request"'], stdin=server.stderr, stdout=sys.stderr)
+        port = int(ready["address"].rpartition(":")[2])
+        figures = asyncio.run(measure(port, options, lines, psutil.Process(server.pid)))
+    finally:
+        server.terminate()
+        server.wait(60)
+    log.wait(10)
+    print(table(figures))
+    write_json(options.json, figures)
+    sys.exit(figures["lost"] > 0)
+
+
+if __name__ == "__main__":
+    main()

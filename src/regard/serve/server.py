@@ -1,0 +1,174 @@
+"""A server from its start to its end: it listens while models load, loads them anew on SIGHUP, and drains on SIGTERM.
+
+Knows no routes and no limits; uvicorn speaks HTTP.
+"""
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import signal
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import uvicorn
+
+from regard.errors import RegardError
+from regard.serve.app import build_app
+from regard.serve.connections import Listener, allow_descriptors, http_protocol, listening_socket
+from regard.serve.http import LimitsMiddleware
+from regard.serve.log import ServerLog
+from regard.serve.pool import WorkerPool
+from regard.serve.settings import ServerSettings
+
+POLL_SECONDS = 0.02
+
+
+class HTTPServer(uvicorn.Server):
+    """uvicorn without its listening and its signals, which are ours."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:  # type: ignore[override]
+        yield
+
+    def listen(self, sock: socket.socket, most: int, log: ServerLog) -> Listener:
+        def protocol() -> asyncio.Protocol:
+            return self.config.http_protocol_class(  # type: ignore[call-arg]
+                config=self.config, server_state=self.server_state, app_state={}, _loop=asyncio.get_running_loop()
+            )
+
+        return Listener(sock, protocol, self.server_state.connections, most, log)
+
+
+class Server:
+    """One server; `run` ends when a signal has ended it."""
+
+    def __init__(self, settings: ServerSettings, sock: socket.socket, log: ServerLog) -> None:
+        self.settings, self.sock, self.log = settings, sock, log
+        self.pool = WorkerPool(settings, log.log_event)
+        self.limits = limits = LimitsMiddleware(settings, log)
+        limits.app = build_app(self.pool, settings, log, self.reload, lambda: limits.draining)
+        protocol = http_protocol(settings, limits.refuse)
+        self.http = HTTPServer(uvicorn.Config(
+            limits, http=protocol, ws="none", lifespan="off", log_config=None, access_log=False, proxy_headers=False,
+            server_header=False, timeout_keep_alive=60, timeout_graceful_shutdown=1,
+        ))  # fmt: skip
+        log.connections.set_function(lambda: len(self.http.server_state.connections))
+        for name, model in self.pool.models.items():
+            log.workers.labels(name).set_function(model.count_ready)
+        self.patient, self.hurried = asyncio.Event(), asyncio.Event()  # the first and the second signal to end
+        self.reloading: asyncio.Task[None] | None = None
+
+    def _handle_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._end, number)
+        loop.add_signal_handler(signal.SIGHUP, self._reload_by_signal)
+
+    def _end(self, number: int) -> None:
+        if number == signal.SIGINT or self.patient.is_set():  # somebody at a terminal, or for the second time
+            self.hurried.set()
+        self.patient.set()
+
+    async def run(self) -> None:
+        self._handle_signals()
+        loading = asyncio.create_task(self.load())
+        serving = asyncio.create_task(self.http.serve(sockets=[]))
+        ending = asyncio.create_task(self.patient.wait())
+        try:
+            while not self.http.started and not serving.done():
+                await asyncio.sleep(0.001)
+            listener = self.http.listen(self.sock, self.settings.connections, self.log)
+            host, port = self.sock.getsockname()[:2]
+            address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+            self.log.log_event("listening", address=address)
+            await asyncio.wait([loading, serving, ending], return_when=asyncio.FIRST_COMPLETED)
+            if loading.done():
+                loading.result()
+                self.log.log_event("ready", address=address, models=list(self.pool.models))
+                await asyncio.wait([serving, ending], return_when=asyncio.FIRST_COMPLETED)
+            await self._drain(listener)
+        finally:
+            for task in (loading, ending, *([self.reloading] if self.reloading else ())):
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError, RegardError):
+                    await task
+            self.http.should_exit = True
+            await serving
+            await self.pool.stop()
+            self.log.log_event("ended")
+
+    async def load(self) -> None:
+        await self.pool.load()
+        self.log.models.clear()
+        for model in self.pool.models.values():
+            self.log.models.labels(model.name, model.digest).set(1)
+
+    async def reload(self) -> dict[str, str]:
+        """The digests after new workers have taken the place of all; RegardError where the old ones go on."""
+        if not self.pool.loaded:
+            raise RegardError("the models are being loaded already")
+        try:
+            await self.load()
+        except RegardError as error:
+            self.log.log_event("reload_failed", why=str(error))
+            raise
+        digests = {model.name: model.digest for model in self.pool.models.values()}
+        self.log.log_event("reloaded", models=digests)
+        return digests
+
+    def _reload_by_signal(self) -> None:
+        async def reload() -> None:
+            with contextlib.suppress(RegardError):  # it is in the log
+                await self.reload()
+
+        if self.reloading is None or self.reloading.done():
+            self.reloading = asyncio.create_task(reload())
+
+    async def _drain(self, listener: Listener) -> None:
+        """Not ready, but still answering: new connections for a while, those that are kept until they are closed.
+
+        Every response closes its connection, so that clients go elsewhere. A connection without a request is closed
+        after as long as a client may take to send one; at once where somebody at a terminal waits.
+        """
+        self.limits.draining = True
+        self.log.log_event("ending", running=self.limits.running)
+        await self._pause(self.settings.drain_delay)
+        await listener.close()
+        connections, loop = self.http.server_state.connections, asyncio.get_running_loop()
+        end, idle_end = loop.time() + self.settings.drain, loop.time() + self.settings.client_timeout
+        while connections and loop.time() < end:
+            if loop.time() > idle_end or self.hurried.is_set():
+                for connection in [each for each in connections if each.idle]:  # type: ignore[union-attr]
+                    connection.shutdown()
+                if not self.limits.running:
+                    return
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def _pause(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.hurried.wait()
+
+
+def check_address(address: Any, settings: ServerSettings) -> None:
+    """Others may call only with a key, or where the operator says so."""
+    if settings.keys or settings.open or ipaddress.ip_address(address.partition("%")[0]).is_loopback:
+        return
+    raise RegardError(
+        f"--host {settings.host}: others could call it without a key; give --api-key-file, or --open to let them"
+    )
+
+
+async def run_server(settings: ServerSettings) -> None:
+    sock = listening_socket(settings.host, settings.port)  # an address that is taken is told before models are loaded
+    with sock:
+        check_address(sock.getsockname()[0], settings)
+        allow_descriptors(settings)
+        log = ServerLog()
+        logging.basicConfig(handlers=[log])
+        try:
+            await Server(settings, sock, log).run()
+        finally:
+            log.writer.close()
