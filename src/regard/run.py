@@ -191,6 +191,8 @@ def _train(
         _load_initial_weights(recipe, task, model)
     trainer = Trainer(task, model, recipe.training, recipe.seed, run, device, group)
     notices = trainer.resume()
+    if not trainer.state.step and (run / LOG).exists():
+        notices = ["no checkpoint is left of what log.jsonl tells: training begins at step 0"]
     first_step, done = trainer.state.step, group.on_main(lambda: _read_results(run, trainer.state, recipe, notices))
     if done is not None:
         console.print(f"{run} is trained already, to step {first_step:,}", highlight=False, markup=False, emoji=False)

@@ -1,5 +1,6 @@
 """Manifests: every changed, cut or missing file is named, and what is measured later breaks nothing."""
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import regard
+from regard.cli.info import info
 from regard.errors import RegardError
 from regard.io.files import DamagedFile
 from regard.io.manifest import find_damage, model_digest, read_manifest, replacing, verified, write_manifest
@@ -103,3 +105,22 @@ def test_damage_takes_the_place_of_the_errors_it_causes(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("b")
     with pytest.raises(DamagedFile, match=r"config.yaml: damaged"), verified(tmp_path):
         raise KeyError("what the damaged file led to")
+
+
+def test_info_verifies_a_run(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    info(model, as_json=True, verify=True)
+    found = json.loads(capsys.readouterr().out)
+    assert found.pop("digest") == model_digest(model)
+    assert found.pop("files") == "4 files whole"
+    assert len(found) == len(list(model.glob("checkpoints/step-*"))) > 1
+    assert set(found.values()) == {"3 files whole"}
+    flip(model / "results.json", 99)
+    flip(model / "last" / "optimiser.safetensors", 4000)
+    with pytest.raises(DamagedFile, match=r"results.json: damaged.*; .*optimiser.safetensors: damaged"):
+        info(model, as_json=True, verify=True)
+    for path in model.rglob("manifest.json"):
+        path.unlink()
+    info(model, as_json=True, verify=True)
+    assert "whole" not in capsys.readouterr().out
+    info(model, as_json=True)
+    assert json.loads(capsys.readouterr().out)["files"] == "unverified (no manifest.json)"

@@ -74,14 +74,14 @@ class CheckpointManager:
 
     def exists(self) -> bool:
         """Whether there is anything of a checkpoint, be it damaged: such a run must not begin anew in silence."""
-        return os.path.lexists(self.last) or bool(self._folders())
+        return os.path.lexists(self.last) or bool(self.all_folders())
 
     def describe_last(self) -> str:
         if not self.exists():
             return "there is no earlier checkpoint"
         return f"the checkpoint of step {self.last.resolve().name.rpartition('-')[2]} is whole"
 
-    def _folders(self) -> list[Path]:
+    def all_folders(self) -> list[Path]:
         """What a run may resume from: the folder that `last` names, then the others, the newest first."""
         last = self.folder / self.last.resolve().name
         if _backup(last).exists() and not last.exists():  # killed between two renames
@@ -168,7 +168,7 @@ class CheckpointManager:
         Returns its state and carry; `notices` has sentences about what is damaged.
         """
         # As one process sees it: a shared file system may be slow.
-        names = self.group.on_main(lambda: [path.name for path in self._folders()])
+        names = self.group.on_main(lambda: [path.name for path in self.all_folders()])
         notices = self.notices = self.group.on_main(lambda: self._describe_missing(names[:1]))
         for name in names:
             damage = None
