@@ -1,12 +1,13 @@
 """The public API: `regard.train` trains what a recipe says, `regard.load` opens what was trained."""
 
+import contextlib
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from regard.errors import RegardError
-from regard.io.run_folder import WEIGHTS, run_folder_of
+from regard.io.run_folder import CONFIG, WEIGHTS, run_folder_of
 
 if TYPE_CHECKING:
     from regard.predict.base import Predictor
@@ -49,24 +50,30 @@ def train(
 def load(folder: str | Path, device: str = "auto", precision: str = "float32") -> Any:
     """A trained model as a `Predictor` of its task, such as a Translator.
 
-    Reads YAML, JSON and safetensors; runs no code from the folder. A checkpoint of a run (RUN/checkpoints/step-N,
-    RUN/last) can be loaded too. `precision` is that of decoding: float32, or bf16, which is faster.
+    Reads YAML, JSON and safetensors, compared with the folder's manifest; runs no code from the folder. A checkpoint of
+    a run (RUN/checkpoints/step-N, RUN/last) can be loaded too. `precision` is that of decoding: float32, or bf16,
+    which is faster.
     """
     from regard.device import check_bf16, pick_device
+    from regard.io.building import building_for
+    from regard.io.manifest import SETUP, verified
     from regard.io.tensors import load_weights, read_sharded
     from regard.recipe import read_recipe
 
-    weights = Path(folder)
-    home = run_folder_of(weights)
-    recipe, torch_device = read_recipe(home), pick_device(device)
+    weights, torch_device = Path(folder), pick_device(device)
     if precision == "bf16":
         check_bf16(torch_device, "precision")
+    home = run_folder_of(weights)
     if home == weights and not (weights / WEIGHTS).exists() and (home / "last").exists():
         raise RegardError(
             f"{folder}: training has not finished; resume it, or give {home / 'last'}, its last checkpoint"
         )
-    predictor: Predictor = recipe.task.load_predictor(recipe, home)
-    load_weights(predictor.model, read_sharded(weights, "model"), weights / WEIGHTS)
+    parts = SETUP if home != weights else (*SETUP, WEIGHTS)
+    with verified(home, parts), verified(weights) if home != weights else contextlib.nullcontext():
+        recipe = read_recipe(home)
+        with building_for(weights, home / CONFIG):
+            predictor: Predictor = recipe.task.load_predictor(recipe, home)
+        load_weights(predictor.model, read_sharded(weights, "model"), weights / WEIGHTS)
     predictor.model.to(torch_device).eval()
     predictor.precision, predictor.run = precision, weights
     return predictor

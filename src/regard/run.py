@@ -24,22 +24,23 @@ from regard.data.loader import parts_per_batch
 from regard.device import check_bf16, device_name, has_bf16, pick_device, total_memory
 from regard.errors import RegardError
 from regard.io.atomic import atomic_write
-from regard.io.files import json_safe
-from regard.io.lock import lock_file
-from regard.io.run_folder import CONFIG, LOG, RESULTS, TASK_FILES, WEIGHTS
+from regard.io.files import DamagedFile, json_safe, read_json
+from regard.io.lock import lock_folder
+from regard.io.manifest import SETUP, find_damage, replacing, verified
+from regard.io.run_folder import CONFIG, LOG, MANIFEST, RESULTS, TASK_FILES, WEIGHTS
 from regard.io.tensors import average_checkpoints, load_weights, read_sharded, read_tensors, write_tensors
 from regard.recipe import Recipe, dump_recipe, read_recipe
 from regard.reporting import Progress
 from regard.tasks.contract import Task
 from regard.training.callbacks import CallbackList
-from regard.training.checkpoint import TrainingState
+from regard.training.checkpoint import CheckpointManager, TrainingState
 from regard.training.config import TrainingConfig
 from regard.training.distributed import ProcessGroup, process_group
 from regard.training.interrupt import Interrupt, Interrupted
 from regard.training.log import PLAIN_INTERVAL, NullLog, TrainingLog
 from regard.training.loop import Trainer
 
-WRITTEN_FILES = "|".join(map(re.escape, (CONFIG, LOG, RESULTS, WEIGHTS)))
+WRITTEN_FILES = "|".join(map(re.escape, (CONFIG, LOG, MANIFEST, RESULTS, WEIGHTS)))
 STALE = re.compile(rf"\.({WRITTEN_FILES})\.\d+")  # temporary files of a killed process
 
 
@@ -125,8 +126,8 @@ def _lock_run(run: Path, recipe: Recipe, console: Console) -> Iterator[None]:
     run.mkdir(parents=True, exist_ok=True)
     lock = run / ".lock"
     try:
-        with open(lock, "w") as file:
-            if lock_file(file, wait=False) is False:
+        with lock_folder(run, lock) as free:
+            if not free:
                 raise RegardError(f"{run}: another process is training here")
             _check_same_recipe(run, recipe, console)
             for left in filter(lambda path: STALE.fullmatch(path.name), list(run.iterdir())):
@@ -141,10 +142,11 @@ def _lock_run(run: Path, recipe: Recipe, console: Console) -> Iterator[None]:
 
 def _check_same_recipe(run: Path, recipe: Recipe, console: Console) -> None:
     """An existing run resumes under its own recipe only, except for more steps."""
-    setup = (".lock", *TASK_FILES, CONFIG)  # all there is before the first step
+    setup = (".lock", MANIFEST, *SETUP)  # all there is before the first step
     others = [p.name for p in run.iterdir() if p.name not in setup and not STALE.fullmatch(p.name)]
     if (run / CONFIG).exists():
-        old = read_recipe(run)
+        with verified(run, SETUP):
+            old = read_recipe(run)
         before, steps = old.training.steps, recipe.training.steps
         training = replace(
             recipe.training, parallel=old.training.parallel, callbacks=old.training.callbacks, steps=min(steps, before)
@@ -167,8 +169,7 @@ def _check_same_recipe(run: Path, recipe: Recipe, console: Console) -> None:
 
 
 def _remove_setup(run: Path) -> None:
-    (run / CONFIG).unlink()
-    for part in (run / name for name in TASK_FILES):
+    for part in (run / name for name in (MANIFEST, *SETUP)):
         if part.is_dir():
             shutil.rmtree(part)
         else:
@@ -189,17 +190,13 @@ def _train(
     _check_memory(task, device, group.size if recipe.training.parallel == "fsdp" else 1, state_bytes)
     torch.manual_seed(recipe.seed)
     model = task.build_model().to(device)
-    if recipe.training.init and not group.broadcast((run / "last").exists()):
-        origin = Path(recipe.training.init) / WEIGHTS
-        tensors = read_tensors(origin)
-        try:
-            load_weights(model, task.initial_weights(model, tensors, origin), origin)
-        except RegardError:
-            _check_same_model(recipe)
-            raise
+    if recipe.training.init and not group.broadcast(CheckpointManager(run).exists()):
+        _load_initial_weights(recipe, task, model)
     trainer = Trainer(task, model, recipe.training, recipe.seed, run, device, group)
-    trainer.resume()
-    first_step, done = trainer.state.step, group.broadcast(_read_results(run, trainer.state, recipe))
+    notices = trainer.resume()
+    if not trainer.state.step and (run / LOG).exists():
+        notices = ["no checkpoint is left of what log.jsonl tells: training begins at step 0"]
+    first_step, done = trainer.state.step, group.on_main(lambda: _read_results(run, trainer.state, recipe, notices))
     if done is not None:
         console.print(f"{run} is trained already, to step {first_step:,}", highlight=False, markup=False, emoji=False)
         return TrainingResult(run, trainer.state, done, True, None, group.is_main)
@@ -207,6 +204,8 @@ def _train(
     try:
         if group.is_main:
             trainer.callbacks = CallbackList(recipe.training.callbacks, run, config.to_plain(recipe))
+        for sentence in notices:
+            log.info(sentence)
         _log_start(log, task, model, device, first_step)
         for sentence in device_warnings(recipe.training, device):
             log.info(sentence)
@@ -228,15 +227,29 @@ def _train(
         log.close()
 
 
+def _load_initial_weights(recipe: Recipe, task: Task, model: nn.Module) -> None:
+    origin = Path(str(recipe.training.init))
+    try:
+        with verified(origin, (WEIGHTS,)):
+            tensors = read_tensors(origin / WEIGHTS)
+            load_weights(model, task.initial_weights(model, tensors, origin / WEIGHTS), origin / WEIGHTS)
+    except DamagedFile:
+        raise
+    except RegardError:
+        _check_same_model(recipe)
+        raise
+
+
 def _prepare_task(recipe: Recipe, run: Path, interrupt: Interrupt, console: Console, group: ProcessGroup) -> Task:
     """The main process trains the tokenizer and sets up the run; then each machine prepares the data for itself."""
     prepared: list[Task] = []
 
     def begin() -> None:
         prepared.append(_prepare(recipe, _artifacts_folder(recipe, run), console, interrupt.wrap))
-        prepared[0].save(run)
-        with atomic_write(run / CONFIG) as file:  # last: with it the folder is a run
-            file.write(dump_recipe(recipe))
+        with replacing(run, SETUP):
+            prepared[0].save(run)
+            with atomic_write(run / CONFIG) as file:  # last: with it the folder is a run
+                file.write(dump_recipe(recipe))
 
     group.on_main(begin)
     if not (run / CONFIG).exists():
@@ -352,14 +365,19 @@ def _describe_differences(there: Any, here: Any, path: str, ignored: tuple[str, 
     return ", ".join(sentences[:4]) + (f", and {len(sentences) - 4} more" if len(sentences) > 4 else "")
 
 
-def _read_results(run: Path, state: TrainingState, recipe: Recipe) -> dict[str, Any] | None:
-    """The results of a finished run; None if it is not finished, or was killed before it had written all."""
+def _read_results(run: Path, state: TrainingState, recipe: Recipe, notices: list[str]) -> dict[str, Any] | None:
+    """The results of a finished run; None if it is not finished, or was killed or damaged since: they are made anew."""
     if not (state.done or state.step >= recipe.training.steps) or not (run / WEIGHTS).exists():
         return None
-    try:
-        return json.loads((run / RESULTS).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    damage = find_damage(run, (WEIGHTS, RESULTS))
+    notices += damage + ["the weights and results are written anew, from the checkpoints"] * bool(damage)
+    if damage or not (run / RESULTS).exists():
         return None
+    try:
+        results = read_json(run / RESULTS)
+    except DamagedFile:
+        return None
+    return results if results.get("steps") == state.step else None  # else of a shorter run, which went on
 
 
 def _log_start(log: TrainingLog, task: Task, model: nn.Module, device: torch.device, first_step: int) -> None:
@@ -376,18 +394,10 @@ def _finish(
     recipe: Recipe, run: Path, task: Task, trainer: Trainer, log: TrainingLog, interrupt: Interrupt
 ) -> dict[str, Any]:
     """Write the final weights and results.json: their metrics, and what is needed to reproduce them."""
-    checkpoints, state = trainer.checkpoints, trainer.state
+    state = trainer.state
     model = task.build_model().to(trainer.device)  # unsharded, unlike what was trained
-    count = recipe.training.checkpoints.average
-    if count:
-        files = checkpoints.last_folders(count)
-        chosen, tensors = f"average of the last {len(files)} checkpoints", average_checkpoints(files)
-    else:
-        step = state.best_step or state.step
-        mean = "running mean of the weights at " if recipe.training.ema else ""
-        chosen, tensors = f"{mean}step {step}", read_sharded(checkpoints.step_folder(step), "model")
+    chosen, tensors = _final_weights(recipe, trainer)
     load_weights(model, tensors, run / WEIGHTS)
-    write_tensors(run / WEIGHTS, tensors)
     torch.set_float32_matmul_precision("highest")  # as `regard evaluate` will measure it again
     metrics = task.evaluate(model, interrupt.wrap(log.show_progress))
     results = {
@@ -407,11 +417,27 @@ def _finish(
         "processes": trainer.group.size,
         "commit": _commit(),
     }
-    with atomic_write(run / RESULTS) as file:
-        file.write(json.dumps(json_safe(results), indent=1, ensure_ascii=False) + "\n")
+    with replacing(run, (WEIGHTS, RESULTS)):
+        write_tensors(run / WEIGHTS, tensors)
+        with atomic_write(run / RESULTS) as file:
+            file.write(json.dumps(json_safe(results), indent=1, ensure_ascii=False) + "\n")
     log.write("done", state.step, **{k: v for k, v in results.items() if not isinstance(v, dict)})
     log.info(f"done: {chosen} is in {run / WEIGHTS}")
     return results
+
+
+def _final_weights(recipe: Recipe, trainer: Trainer) -> tuple[str, dict[str, torch.Tensor]]:
+    """What a run ends with, in words and as tensors: of its best checkpoint, or the average of its last ones."""
+    checkpoints, state, count = trainer.checkpoints, trainer.state, recipe.training.checkpoints.average
+    step = state.best_step or state.step
+    folders = checkpoints.last_folders(count) if count else [checkpoints.step_folder(step)]
+    with contextlib.ExitStack() as stack:
+        for folder in folders:
+            stack.enter_context(verified(folder))
+        if count:
+            return f"average of the last {len(folders)} checkpoints", average_checkpoints(folders)
+        mean = "running mean of the weights at " if recipe.training.ema else ""
+        return f"{mean}step {step}", read_sharded(folders[0], "model")
 
 
 def _commit() -> str | None:

@@ -70,7 +70,7 @@ def test_bare_safetensors(tmp_path: Path) -> None:
     (tmp_path / "ours" / "log.jsonl").write_text("{}")
     (tmp_path / "ours" / "checkpoints").mkdir()
     export_model("safetensors", tmp_path / "ours", tmp_path / "bare", "float32")
-    assert sorted(os.listdir(tmp_path / "bare")) == ["config.yaml", "model.safetensors", "tokenizer"]
+    assert sorted(os.listdir(tmp_path / "bare")) == ["config.yaml", "manifest.json", "model.safetensors", "tokenizer"]
     lines = [line for line, _ in LINES[:6]]
     assert regard.load(tmp_path / "bare", "cpu").translate(lines) == ours.translate(lines)
 

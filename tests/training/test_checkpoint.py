@@ -1,7 +1,9 @@
 """Checkpoints and weight files: what is written is read back, appears by one rename, and what is foreign is named."""
 
+import io
 import json
 import pickle
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,8 +12,11 @@ from safetensors.torch import load_file, save_file
 
 from regard import config
 from regard import recipe as recipes
+from regard.console import Console
 from regard.errors import RegardError
 from regard.io import tensors as weights
+from regard.io.lock import lock_folder
+from regard.io.manifest import find_damage
 from regard.io.tensors import average_checkpoints, load_weights, read_tensors, unique_state_dict, write_tensors
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.run import train_recipe
@@ -221,3 +226,134 @@ def test_damaged_state_is_named(tmp_path: Path) -> None:
         (tmp_path / "state.json").write_text(content)
         with pytest.raises(RegardError, match=r"state.json: damaged"):
             checkpoint.read_state(tmp_path)
+
+
+# --- damage --------------------------------------------------------------------------------------------------------
+
+
+def saved_at(run: Path, steps: tuple[int, ...]) -> dict[int, dict[str, torch.Tensor]]:
+    """Checkpoints of these steps, and the weights in each."""
+    model = build()
+    optimiser = learned(model)
+    weights_of = {}
+    for step in steps:
+        CheckpointManager(run).save(model, optimiser, TrainingState(step=step), None, keep=9)
+        weights_of[step] = {name: value.clone() for name, value in unique_state_dict(model).items()}
+        with torch.no_grad():
+            next(model.parameters()).add_(1)
+    return weights_of
+
+
+def resumed(run: Path) -> tuple[int, dict[str, torch.Tensor], list[str]]:
+    model, checkpoints = build(1), CheckpointManager(run)
+    state, _ = checkpoints.load(model, learned(model))
+    return state.step, unique_state_dict(model), checkpoints.notices
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "optimiser.safetensors", "state.json", "manifest.json"])
+def test_a_damaged_checkpoint_is_named_and_the_one_before_taken(tmp_path: Path, name: str) -> None:
+    weights_of = saved_at(tmp_path, (2, 4, 6))
+    assert resumed(tmp_path)[2] == []
+    for step, before in ((6, 4), (4, 2)):
+        path = tmp_path / "checkpoints" / f"step-{step}" / name
+        content = path.read_bytes()
+        path.write_bytes(content[:-9] + bytes([content[-9] ^ 4]) + content[-8:])
+        found, tensors, notices = resumed(tmp_path)
+        assert found == before
+        assert same(tensors, weights_of[before])
+        assert any(f"{path}: damaged" in sentence for sentence in notices)
+        assert notices[-1] == f"going on from {tmp_path / 'checkpoints' / f'step-{before}'}"
+    shutil.rmtree(tmp_path / "checkpoints" / "step-2")
+    with pytest.raises(RegardError, match=r"step-6/.*step-4/.*no checkpoint is whole: restore one"):
+        resumed(tmp_path)
+
+
+def test_without_last_the_newest_checkpoint_is_taken(tmp_path: Path) -> None:
+    saved_at(tmp_path, (2, 10))
+    (tmp_path / "last").unlink()
+    step, _, notices = resumed(tmp_path)
+    assert (step, notices) == (
+        10,
+        [f"{tmp_path / 'last'} is missing", f"going on from {tmp_path / 'checkpoints' / 'step-10'}"],
+    )
+    (tmp_path / "last").symlink_to("checkpoints/step-11")
+    assert resumed(tmp_path)[0] == 10
+    shutil.rmtree(tmp_path / "checkpoints")
+    assert CheckpointManager(tmp_path).exists()
+    with pytest.raises(RegardError, match=r"last names no checkpoint that is there; no checkpoint is whole"):
+        resumed(tmp_path)
+
+
+def test_a_checkpoint_without_a_manifest_is_read_unverified(tmp_path: Path) -> None:
+    saved_at(tmp_path, (2, 4))
+    for path in tmp_path.glob("checkpoints/*/manifest.json"):
+        path.unlink()
+    assert resumed(tmp_path)[::2] == (4, [])
+    (tmp_path / "last" / "optimiser.safetensors").write_bytes(b"cut")
+    step, _, notices = resumed(tmp_path)
+    assert step == 2
+    assert "optimiser.safetensors: truncated, or not a safetensors file" in notices[0]
+
+
+def test_weights_that_are_not_finite_are_refused(tmp_path: Path) -> None:
+    tensors = unique_state_dict(build())
+    name = next(iter(tensors))
+    tensors[name] = tensors[name].clone().fill_(torch.nan)
+    with pytest.raises(RegardError, match=f"w.safetensors: {name} holds numbers that are not finite"):
+        load_weights(build(), tensors, tmp_path / "w.safetensors")
+    half = {n: torch.full_like(t, 60000, dtype=torch.float16) for n, t in unique_state_dict(build()).items()}
+    load_weights(build(), half, tmp_path / "w.safetensors")  # whose sum overflows
+
+
+def finish(keys: dict, run: Path) -> tuple[dict, str]:
+    said = io.StringIO()
+    outcome = train_recipe(recipes.load_recipe(keys), run, "cpu", console=Console(file=said, width=500))
+    assert outcome.finished
+    weights = load_file(run / "model.safetensors")  # mapped: what a test writes into the file would change it
+    return {name: value.clone() for name, value in weights.items()}, said.getvalue()
+
+
+def test_a_run_resumed_past_damage_ends_with_the_same_bits(tmp_path: Path) -> None:
+    toy.write_corpus(tmp_path)
+    keys = toy.recipe(tmp_path, steps=12, validation={"every": 100}, checkpoints={"every": 2, "keep": 5})
+    whole, _ = finish(keys, tmp_path / "whole")
+    while not train_recipe(recipes.load_recipe(keys), tmp_path / "run", "cpu", minutes=0.0).finished:
+        if not (tmp_path / "run" / "last" / "state.json").exists():
+            continue
+        path = (tmp_path / "run" / "last").resolve() / "optimiser.safetensors"
+        if path.parent.name == "step-8":
+            break
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    resumed_weights, said = finish(keys, tmp_path / "run")
+    assert f"{path}: damaged" in said
+    assert f"going on from {path.parent.with_name('step-6')}" in said
+    assert same(whole, resumed_weights)
+    assert find_damage(path.parent) == []  # it was written again
+
+
+def test_damaged_weights_of_a_finished_run_are_made_anew(tmp_path: Path) -> None:
+    toy.write_corpus(tmp_path)
+    keys = toy.recipe(tmp_path, steps=4)
+    before, _ = finish(keys, tmp_path / "run")
+    for name in ("model.safetensors", "results.json"):
+        content = bytearray((tmp_path / "run" / name).read_bytes())
+        content[len(content) // 2] ^= 1
+        (tmp_path / "run" / name).write_bytes(content)
+        after, said = finish(keys, tmp_path / "run")
+        assert f"{name}: damaged" in said
+        assert same(before, after)
+        assert find_damage(tmp_path / "run") == []
+
+
+def test_removing_the_lock_lets_no_second_trainer_in(tmp_path: Path) -> None:
+    toy.write_corpus(tmp_path)
+    recipe, run = recipes.load_recipe(toy.recipe(tmp_path, steps=2)), tmp_path / "run"
+    run.mkdir()
+    with lock_folder(run, run / ".lock") as free:
+        assert free
+        (run / ".lock").unlink()
+        with pytest.raises(RegardError, match="another process is training here"):
+            train_recipe(recipe, run, "cpu")
+    assert train_recipe(recipe, run, "cpu").finished

@@ -9,14 +9,19 @@ from rich.table import Table
 
 from regard import __version__, config
 from regard.console import Console
-from regard.errors import RegardError
-from regard.io.run_folder import RESULTS
+from regard.errors import RegardError, plural
+from regard.io.files import DamagedFile, read_json
+from regard.io.manifest import SETUP, check_links, find_damage, model_digest, read_manifest, verified
+from regard.io.run_folder import RESULTS, WEIGHTS
 from regard.recipe import read_recipe
 from regard.training.checkpoint import CheckpointManager, read_state
 
 
-def info(run: Path | None, as_json: bool) -> None:
-    facts = _installation_facts() if run is None else _model_facts(run)
+def info(run: Path | None, as_json: bool, verify: bool = False) -> None:
+    if verify:
+        facts = _verify(run)
+    else:
+        facts = _installation_facts() if run is None else _model_facts(run)
     if as_json:
         print(json.dumps(facts, indent=1, ensure_ascii=False))
         return
@@ -69,24 +74,49 @@ def _non_default(section: Any) -> dict[str, Any]:
     return plain
 
 
+def _verify(run: Path | None) -> dict[str, Any]:
+    """What is whole in a run or model folder and its checkpoints; raises DamagedFile with all that is not."""
+    if run is None or not run.is_dir():
+        raise RegardError(
+            f"{run}: there is no such folder" if run else "--verify takes a run: regard info RUN --verify"
+        )
+    damage: list[str] = []
+    facts: dict[str, Any] = {}
+    for folder in (run, *CheckpointManager(run).all_folders()):
+        try:
+            check_links(folder, (*SETUP, WEIGHTS, RESULTS) if folder == run else None)
+            records = read_manifest(folder)
+            damage += find_damage(folder)
+        except RegardError as error:
+            damage.append(str(error))
+            continue
+        name = folder.name if folder != run else "files"
+        facts[name] = "unverified (no manifest.json)" if records is None else f"{plural(len(records), 'file')} whole"
+    if damage:
+        raise DamagedFile("; ".join(damage))
+    return facts | {"digest": model_digest(run)}
+
+
 def _model_facts(run: Path) -> dict[str, Any]:
-    recipe = read_recipe(run)
+    with verified(run, SETUP):
+        recipe = read_recipe(run)
     facts: dict[str, Any] = {
         "task": recipe.task.title,
         "model": _non_default(recipe.model),
         "text": _non_default(recipe.text),
         "data": [corpus.name for corpus in recipe.data.train],
     }
+    if read_manifest(run) is None:
+        facts["files"] = "unverified (no manifest.json)"
     checkpoints = CheckpointManager(run)
-    if checkpoints.exists():
-        progress = read_state(checkpoints.last.resolve())
+    if folders := checkpoints.all_folders():
+        with verified(folders[0], ("state.json",)):
+            progress = read_state(folders[0])
         facts |= {"step": progress.step, "of": recipe.training.steps, "checkpoints": checkpoints.steps()}
     path = run / RESULTS
     if path.exists():
-        try:
-            results = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise RegardError(f"{path}: damaged ({error})") from None
+        with verified(run, (RESULTS,)):
+            results = read_json(path)
         known = ("parameters", "weights", "seconds", "device", "seed", "commit")
         facts |= {key: results[key] for key in known if key in results}
         measured = (results.get("valid") or {}).get("metrics", {})

@@ -500,6 +500,9 @@ def info(
     mechanisms: Annotated[
         bool, Option("--mechanisms", help="List every attention, position, block and model: meaning, formula, paper.")
     ] = False,
+    verify: Annotated[
+        bool, Option("--verify", help="Compare every file of the model and its checkpoints with manifest.json.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """What this installation has, or what a trained model is and how well it did."""
@@ -512,7 +515,7 @@ def info(
     else:
         from regard.cli.info import info as body
 
-        body(run, as_json)
+        body(run, as_json, verify)
 
 
 @app.command()

@@ -1,5 +1,6 @@
 """`regard train` and `regard average`, and the list of every key of a recipe that `regard train --help` prints."""
 
+import contextlib
 import json
 import shutil
 from pathlib import Path
@@ -8,8 +9,9 @@ from regard import config
 from regard.console import Console
 from regard.errors import RegardError, plural
 from regard.io.files import os_errors_for
+from regard.io.manifest import SETUP, verified, write_manifest
 from regard.io.run_folder import CONFIG, TASK_FILES, WEIGHTS, run_folder_of
-from regard.io.tensors import average_checkpoints, write_tensors
+from regard.io.tensors import average_checkpoints, sharded_files, write_tensors
 from regard.recipe import read_recipe
 from regard.training.checkpoint import CheckpointManager
 
@@ -67,7 +69,13 @@ def average(runs: list[Path], out: Path, last: int) -> None:
     _check_same_shape(homes)
     if out.exists() and any(out.iterdir()):
         raise RegardError(f"{out} is not empty; give another --out")
-    tensors, home = average_checkpoints(files), homes[0]
+    home = homes[0]
+    with contextlib.ExitStack() as checks:
+        for folder in files:
+            checks.enter_context(verified(folder, [path.name for path in sharded_files(folder, "model")]))
+        for folder in homes:
+            checks.enter_context(verified(folder, SETUP))
+        tensors = average_checkpoints(files)
     with os_errors_for(out, "written"):
         out.mkdir(parents=True, exist_ok=True)
         shutil.copy(home / CONFIG, out / CONFIG)
@@ -77,6 +85,7 @@ def average(runs: list[Path], out: Path, last: int) -> None:
             elif (home / part).exists():
                 shutil.copy(home / part, out / part)
         write_tensors(out / WEIGHTS, tensors)
+        write_manifest(out)
     Console(stderr=True).print(f"the average of {len(files)} is in {out}", highlight=False)
 
 

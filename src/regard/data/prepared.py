@@ -16,13 +16,15 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from regard.console import Console
 from regard.data import annotations, embedded
 from regard.data.config import Corpus, Filters
 from regard.data.ragged import RaggedFile, RaggedTexts, RaggedWriter, id_dtype
 from regard.data.readers import TextRecord, corpus_files, read_corpus, suffix
 from regard.errors import RegardError
-from regard.io.files import os_errors_for
+from regard.io.files import DamagedFile, os_errors_for, read_json
 from regard.io.lock import lock_file
+from regard.io.manifest import file_records, find_damage, write_manifest
 
 FORMAT = 2
 CHUNK = 20_000  # lines
@@ -49,7 +51,7 @@ class PreparedCorpus:
 
     def __init__(self, folder: Path, weights: Sequence[float] | None = None) -> None:
         self.folder = Path(folder)
-        self.report: dict[str, Any] = json.loads((self.folder / "report.json").read_text("utf-8"))
+        self.report: dict[str, Any] = read_json(self.folder / "report.json")
         self.fingerprint: str = self.report["fingerprint"]
         self.columns = {name: RaggedFile(self.folder / "ids" / name) for name in self.report["columns"]}
         self.text = {name: RaggedTexts(self.folder / "text" / name) for name in self.report["text"]}
@@ -132,9 +134,16 @@ def prepare_corpora(
 
 def _reopen(folder: Path, weights: Sequence[float]) -> PreparedCorpus | None:
     """The form that an earlier run wrote; None if there is none, or it is damaged and must be written again."""
+    if not folder.exists():
+        return None
     try:
+        if damage := find_damage(folder):
+            raise DamagedFile(damage[0])
         return PreparedCorpus(folder, weights)
-    except (OSError, RegardError, ValueError, KeyError):
+    except (OSError, RegardError, ValueError, KeyError) as error:
+        Console(stderr=True).print(
+            f"{folder}: damaged ({error}); prepared anew", highlight=False, markup=False, soft_wrap=True
+        )
         return None
 
 
@@ -264,6 +273,8 @@ def _build(
         json.dump(report, file, ensure_ascii=False, indent=1)
         file.flush()
         os.fsync(file.fileno())
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.stat().st_size <= FULL_HASH_LIMIT]
+    write_manifest(folder, file_records(folder, [path.relative_to(folder).as_posix() for path in paths]))
 
 
 def _chunks(records: Iterator[TextRecord]) -> Iterator[list[TextRecord]]:

@@ -19,6 +19,7 @@ from regard.examples.vocabulary import Vocabulary
 from regard.interop.ct2 import cached_export, check_precision, ctranslate2_module, position_limits
 from regard.interop.tokenizers_file import token_strings
 from regard.io import run_folder as folder
+from regard.io.manifest import SETUP, verified
 from regard.predict.constraints import Constraints
 from regard.predict.options import TranslationOptions
 from regard.predict.translation import Translation, Translator, task_languages
@@ -37,8 +38,10 @@ def load_ct2(run: Path, device: str = "auto", precision: str = "int8") -> "CT2Tr
     ctranslate2 = ctranslate2_module()
     check_precision(precision)
     home = folder.run_folder_of(run)
-    recipe = read_recipe(home)
-    languages = task_languages(recipe, run)
+    with verified(home, SETUP):
+        recipe = read_recipe(home)
+        languages = task_languages(recipe, run)
+        vocabulary = Vocabulary.load(home / "tokenizer", languages)
     export = cached_export(run, precision)
     torch_device = pick_device(device)
     try:
@@ -53,7 +56,7 @@ def load_ct2(run: Path, device: str = "auto", precision: str = "int8") -> "CT2Tr
         )
     except (RuntimeError, ValueError) as error:  # a device it does not have, a library of the GPU that is absent
         raise RegardError(f"CTranslate2 cannot open {export}: {str(error).splitlines()[0]}") from None
-    return CT2Translator(Vocabulary.load(home / "tokenizer", languages), recipe, engine, run)
+    return CT2Translator(vocabulary, recipe, engine, run)
 
 
 def worker_count() -> int:

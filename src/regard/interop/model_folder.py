@@ -9,6 +9,7 @@ from typing import Protocol
 from torch import Tensor, nn
 
 from regard.io import run_folder as folder
+from regard.io.manifest import write_manifest
 from regard.io.tensors import unique_state_dict, write_tensors
 from regard.recipe import Recipe, dump_recipe
 from regard.tasks.finetuning import FinetuningConfig
@@ -26,6 +27,7 @@ class ImportedModel:
         self.save_tokenizer(out)
         (out / folder.CONFIG).write_text(dump_recipe(self.recipe), encoding="utf-8")
         write_tensors(out / folder.WEIGHTS, self.weights)
+        write_manifest(out)
 
 
 class LoadedModel(Protocol):
@@ -46,6 +48,7 @@ def export_safetensors(loaded: LoadedModel, run: Path, out: Path) -> str:
         shutil.copy(home / "labels.json", out / "labels.json")
     weights = unique_state_dict(loaded.model)
     write_tensors(out / folder.WEIGHTS, weights)
+    write_manifest(out)
     return f"{len(weights)} tensors, with config and tokenizer"
 
 

@@ -1,12 +1,22 @@
 """Text and JSON files; an error of the operating system becomes a sentence that names the path."""
 
 import contextlib
+import errno
 import json
 import math
+import os
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import IO, Any
 
 from regard.errors import RegardError
+
+MAX_BYTES = 64 << 20  # of a file that is read whole and parsed; vocabularies have at most some 20 MB
+
+
+class DamagedFile(RegardError):
+    """A file that is not what was written: missing, cut short or changed."""
 
 
 @contextlib.contextmanager
@@ -20,12 +30,46 @@ def os_errors_for(path: object, action: str = "read") -> Iterator[None]:
         raise RegardError(f"{path}: cannot be {action} ({error.strerror or error})") from None
 
 
-def read_text(path: str | Path, encoding: str = "utf-8") -> str:
+def open_regular(path: str | Path) -> IO[bytes]:
+    """A regular file, opened to be read: a FIFO might never be written to, and a device never end."""
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    raise RegardError(f"{path}: not a regular file (a FIFO, a socket or a device), which is not read")
+
+
+def read_bytes(path: str | Path, limit: int = MAX_BYTES) -> bytes:
+    """All bytes of a regular file of at most `limit`."""
+    with os_errors_for(path), open_regular(path) as file:
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise RegardError(f"{path}: larger than the {limit >> 10:,} KiB that such a file can have")
+    return content
+
+
+def read_text(path: str | Path, encoding: str = "utf-8", limit: int = MAX_BYTES) -> str:
     try:
-        with os_errors_for(path):
-            return Path(path).read_text(encoding=encoding)
+        return read_bytes(path, limit).decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
         raise RegardError(f"{path}: not UTF-8 text (byte {error.start})") from None
+
+
+def read_json(path: str | Path, expected: type | tuple[type, ...] = dict) -> Any:
+    """The content of a JSON file, which must be of the expected type; no message repeats what is in it."""
+    content = read_bytes(path)
+    try:
+        value = json.loads(content)
+    except RecursionError:
+        raise RegardError(f"{path}: nested too deeply") from None
+    except ValueError:  # not UTF-8, too
+        raise DamagedFile(f"{path}: damaged: not JSON, or cut short") from None
+    if not isinstance(value, expected):
+        raise DamagedFile(f"{path}: damaged: it holds another kind of JSON than is expected there")
+    return value
 
 
 def write_json(path: Path, content: Mapping[str, object]) -> None:

@@ -1,8 +1,9 @@
-"""A trained model is a folder that needs nothing else: config.yaml, model.safetensors, tokenizer/, results.json."""
+"""A trained model is a folder that needs nothing else: config.yaml, model.safetensors, tokenizer/, results.json, manifest.json."""
 
 from pathlib import Path
 
 CONFIG, WEIGHTS, RESULTS, LOG = "config.yaml", "model.safetensors", "results.json", "log.jsonl"
+MANIFEST = "manifest.json"  # sizes and hashes of the other files
 TASK_FILES = ("tokenizer", "labels.json")  # written by tasks that have them
 
 

@@ -1,17 +1,19 @@
 """Tensors in safetensors files: written atomically, whole or in shards, and read with a sentence for what is wrong."""
 
+import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeGuard
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from regard.errors import RegardError
 from regard.io.atomic import fsync
+from regard.io.files import DamagedFile, open_regular
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
@@ -45,22 +47,35 @@ def _umask() -> int:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """All tensors of a safetensors file. Nothing else is read: pickles can run code when they are loaded."""
+    """All tensors of a safetensors file, mapped into memory. Nothing else is read: pickles can run code."""
+    with _reading(path):
+        return load_file(path)
+
+
+def tensor_shapes(path: Path) -> dict[str, list[int]]:
+    """The shapes of a safetensors file, from its header alone."""
+    with _reading(path), safe_open(path, "pt") as file:
+        return {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
+
+
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Errors of a safetensors file as sentences."""
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             head = file.read(9)
         # A safetensors file is a length in 8 bytes and then JSON; a zip or a bare pickle is how torch.save writes.
         if head[8:] != b"{" and (head[:2] == b"PK" or head[:1] == b"\x80"):
             raise RegardError(
                 f"{path}: a pickled checkpoint, which can run code when it is loaded; only safetensors files are read"
             )
-        return load_file(path)
+        yield
     except FileNotFoundError:
-        raise RegardError(f"{path}: there are no weights here") from None
+        raise DamagedFile(f"{path}: there are no weights here") from None
     except OSError as error:
         raise RegardError(f"{path}: cannot be read ({error.strerror or error})") from None
-    except SafetensorError as error:
-        raise RegardError(f"{path}: truncated, or not a safetensors file ({error})") from None
+    except (SafetensorError, ValueError, RuntimeError, KeyError):  # a header of impossible shapes or types, too
+        raise DamagedFile(f"{path}: truncated, or not a safetensors file") from None
 
 
 # --- shards: the rows of every tensor that one of several processes holds (FSDP2) -----------------------------------
@@ -76,27 +91,37 @@ def local_shard(tensor: Tensor) -> Tensor:
     return tensor.to_local() if is_sharded(tensor) else tensor
 
 
-def write_sharded(folder: Path, kind: str, tensors: Mapping[str, Tensor], rank: int, size: int) -> None:
-    """This process's file of `kind`: all tensors from the first process, or its rows where tensors are sharded."""
-    if not any(map(is_sharded, tensors.values())):
-        if rank == 0:
-            write_tensors(folder / f"{kind}.safetensors", tensors)
-        return
-    shards = {name: local_shard(t) for name, t in tensors.items() if is_sharded(t) or rank == 0}
-    file = f"{kind}-{rank + 1:05}-of-{size:05}.safetensors"
-    write_tensors(folder / file, {name: t for name, t in shards.items() if t.dim() == 0 or len(t)})
+def write_sharded(folder: Path, kind: str, tensors: Mapping[str, Tensor], rank: int, size: int) -> list[str]:
+    """This process's file of `kind`: all tensors from the first process, or its rows where tensors are sharded.
+
+    Returns the name of the file, if there is one.
+    """
+    file = f"{kind}.safetensors"
+    if any(map(is_sharded, tensors.values())):
+        shards = {name: local_shard(t) for name, t in tensors.items() if is_sharded(t) or rank == 0}
+        file = f"{kind}-{rank + 1:05}-of-{size:05}.safetensors"
+        tensors = {name: t for name, t in shards.items() if t.dim() == 0 or len(t)}
+    elif rank:
+        return []
+    write_tensors(folder / file, tensors)
+    return [file]
+
+
+def sharded_files(folder: Path, kind: str) -> list[Path]:
+    """The files of `kind` in a folder, whatever number of processes wrote them."""
+    files = sorted(folder.glob(f"{kind}-*-of-*.safetensors"))
+    if not files:
+        return [folder / f"{kind}.safetensors"]
+    count = files[0].stem.rpartition("-")[2]
+    if not count.isdigit() or len(files) != int(count):
+        raise DamagedFile(f"{folder}: {len(files)} of {count} files of {kind} are there")
+    return files
 
 
 def read_sharded(folder: Path, kind: str) -> dict[str, Tensor]:
-    """All tensors of `kind` in a folder, in full, whatever number of processes wrote them."""
-    files = sorted(folder.glob(f"{kind}-*-of-*.safetensors"))
-    if not files:
-        return read_tensors(folder / f"{kind}.safetensors")
-    count = int(files[0].stem.rpartition("-")[2])
-    if len(files) != count:
-        raise RegardError(f"{folder}: {len(files)} of {count} files of {kind} are there")
+    """All tensors of `kind` in a folder, in full."""
     rows: dict[str, list[Tensor]] = {}
-    for path in files:
+    for path in sharded_files(folder, kind):
         for name, tensor in read_tensors(path).items():
             rows.setdefault(name, []).append(tensor)
     return {name: torch.cat(tensors) if len(tensors) > 1 else tensors[0] for name, tensors in rows.items()}
@@ -129,7 +154,14 @@ def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], origin: Path) 
                 raise RegardError(
                     f"{origin}: {name} is {list(tensors[name].shape)} in the file, {list(value.shape)} in the model"
                 )
+            if not _all_finite(tensors[name]):
+                raise RegardError(f"{origin}: {name} holds numbers that are not finite; these weights cannot be used")
             copy_into(value, tensors[name])
+
+
+def _all_finite(tensor: Tensor) -> bool:
+    """A sum shows NaN and infinity, and is quick; one that overflows says nothing."""
+    return bool(torch.isfinite(tensor.sum())) or bool(torch.isfinite(tensor).all())
 
 
 def average_checkpoints(paths: list[Path]) -> dict[str, Tensor]:

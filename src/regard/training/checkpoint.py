@@ -1,12 +1,14 @@
 """Checkpoints of a run: folders of safetensors and JSON, each published by one rename, so that a kill harms none.
 
-Resuming needs `last` and the `TrainingState` beside its tensors; the loop's `resume` reads both.
+Resuming needs the checkpoint that `last` names, or else the newest whole one; the loop's `resume` reads it.
 """
 
 import json
+import math
 import os
 import shutil
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
+from itertools import chain
 from pathlib import Path
 
 import torch
@@ -14,6 +16,8 @@ from torch import Tensor, nn
 
 from regard.errors import RegardError
 from regard.io.atomic import fsync
+from regard.io.files import DamagedFile, read_json
+from regard.io.manifest import file_records, verified, write_manifest
 from regard.io.tensors import (
     copy_into,
     load_weights,
@@ -57,6 +61,7 @@ class CheckpointManager:
 
     def __init__(self, run: Path, group: ProcessGroup | None = None) -> None:
         self.folder, self.last, self.group = run / "checkpoints", run / "last", group or ProcessGroup()
+        self.notices: list[str] = []  # of the last `load`
 
     def step_folder(self, step: int) -> Path:
         return self.folder / f"step-{step}"
@@ -68,12 +73,21 @@ class CheckpointManager:
         return [self.step_folder(step) for step in self.steps()[-count:]]
 
     def exists(self) -> bool:
-        return self.last.is_symlink() or self.last.exists()
+        """Whether there is anything of a checkpoint, be it damaged: such a run must not begin anew in silence."""
+        return os.path.lexists(self.last) or bool(self.all_folders())
 
     def describe_last(self) -> str:
         if not self.exists():
             return "there is no earlier checkpoint"
         return f"the checkpoint of step {self.last.resolve().name.rpartition('-')[2]} is whole"
+
+    def all_folders(self) -> list[Path]:
+        """What a run may resume from: the folder that `last` names, then the others, the newest first."""
+        last = self.folder / self.last.resolve().name
+        if _backup(last).exists() and not last.exists():  # killed between two renames
+            os.rename(_backup(last), last)
+        found = {path: int(path.name[5:]) for path in self.folder.glob("st[eo]p-*") if path.name[5:].isdigit()}
+        return sorted(found, key=lambda path: (path == last and self.last.is_symlink(), found[path]), reverse=True)
 
     # --- saving ---
 
@@ -98,15 +112,18 @@ class CheckpointManager:
             if group.is_main:
                 self._make_temporary(temporary)
             group.barrier()
-            write_sharded(temporary, "model", unique_state_dict(model), group.rank, group.size)
-            write_sharded(temporary, "optimiser", optimiser_state_dict(model, optimiser), group.rank, group.size)
-            if trained:
-                write_sharded(temporary, "trained", trained, group.rank, group.size)
-            group.barrier()
+            parts = {"model": unique_state_dict(model), "optimiser": optimiser_state_dict(model, optimiser)}
+            parts |= {"trained": trained} if trained else {}
+            written = [write_sharded(temporary, kind, part, group.rank, group.size) for kind, part in parts.items()]
+            records = group.all_gather(file_records(temporary, chain.from_iterable(written)))  # by who wrote them
             if group.is_main:
                 if carry:
                     write_tensors(temporary / "carry.safetensors", carry)
-                self._publish(temporary, final, state)
+                (temporary / "state.json").write_text(json.dumps(asdict(state), indent=1), encoding="utf-8")
+                fsync(temporary / "state.json")
+                own = file_records(temporary, ("carry.safetensors", "state.json"))
+                write_manifest(temporary, {name: r for part in (*records, own) for name, r in part.items()})
+                self._publish(temporary, final)
         except OSError as error:
             shutil.rmtree(temporary, ignore_errors=True)
             raise RegardError(
@@ -127,10 +144,7 @@ class CheckpointManager:
             shutil.rmtree(stale, ignore_errors=True)
         temporary.mkdir()
 
-    def _publish(self, temporary: Path, final: Path, state: TrainingState) -> None:
-        (temporary / "state.json").write_text(json.dumps(asdict(state), indent=1), encoding="utf-8")
-        fsync(temporary / "state.json")
-        fsync(temporary)
+    def _publish(self, temporary: Path, final: Path) -> None:
         if final.exists():  # written before a kill, or before a validation that was interrupted
             os.rename(final, _backup(final))
         os.rename(temporary, final)
@@ -150,8 +164,37 @@ class CheckpointManager:
     def load(
         self, model: nn.Module, optimiser: torch.optim.Optimizer, trained: dict[str, Tensor] | None = None
     ) -> tuple[TrainingState, dict[str, Tensor] | None]:
-        """The checkpoint that `last` names, into the model, the optimiser and `trained`; its state and carry."""
-        folder = self.folder / self.group.on_main(self._last_name)  # as one sees it: a shared file system may be slow
+        """The checkpoint that `last` names, or else the newest whole one, into the model, the optimiser and `trained`.
+
+        Returns its state and carry; `notices` has sentences about what is damaged.
+        """
+        # As one process sees it: a shared file system may be slow.
+        names = self.group.on_main(lambda: [path.name for path in self.all_folders()])
+        notices = self.notices = self.group.on_main(lambda: self._describe_missing(names[:1]))
+        for name in names:
+            damage = None
+            try:
+                with verified(self.folder / name):
+                    loaded = self._read(self.folder / name, model, optimiser, trained)
+            except DamagedFile as error:
+                damage = str(error)
+            if not self.group.any_rank(damage is not None):
+                notices += [f"going on from {self.folder / name}"] * bool(notices)
+                return loaded
+            notices.append(damage or f"{self.folder / name}: another process finds it damaged")
+        raise RegardError(
+            f"{'; '.join(notices)}; no checkpoint is whole: restore one, or give another --out to begin again"
+        )
+
+    def _describe_missing(self, first: list[str]) -> list[str]:
+        """Sentences about a link `last` that names no checkpoint."""
+        if self.last.is_symlink() and [self.last.resolve().name] == first:
+            return []
+        return [f"{self.last} {'names no checkpoint that is there' if self.last.is_symlink() else 'is missing'}"]
+
+    def _read(
+        self, folder: Path, model: nn.Module, optimiser: torch.optim.Optimizer, trained: dict[str, Tensor] | None
+    ) -> tuple[TrainingState, dict[str, Tensor] | None]:
         state = read_state(folder)
         load_weights(model, read_sharded(folder, "model"), folder / "model.safetensors")
         load_optimiser(model, optimiser, read_sharded(folder, "optimiser"), folder / "optimiser.safetensors")
@@ -161,24 +204,29 @@ class CheckpointManager:
         carry = folder / "carry.safetensors"
         return state, read_tensors(carry) if carry.exists() else None
 
-    def _last_name(self) -> str:
-        folder = self.last.resolve()
-        if not folder.exists() and _backup(folder).exists():  # killed between two renames
-            os.rename(_backup(folder), folder)
-        return folder.name
-
 
 def _backup(folder: Path) -> Path:
     return folder.with_name(f".old-{folder.name}")
 
 
 def read_state(folder: Path) -> TrainingState:
-    try:
-        return TrainingState(**json.loads((folder / "state.json").read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        raise RegardError(f"{folder}: not a checkpoint (state.json is missing)") from None
-    except (ValueError, TypeError) as error:
-        raise RegardError(f"{folder / 'state.json'}: damaged ({error})") from None
+    path = folder / "state.json"
+    if not path.exists():
+        raise DamagedFile(f"{folder}: not a checkpoint (state.json is missing)")
+    content = read_json(path)
+    known = {f.name: getattr(TrainingState(), f.name) for f in fields(TrainingState)}
+    if any(key not in known or not _is_like(value, known[key]) for key, value in content.items()):
+        raise DamagedFile(f"{path}: damaged: not the state of a run")
+    return TrainingState(**content)
+
+
+def _is_like(value: object, default: object) -> bool:
+    """Whether a value of state.json has the type of its default; numbers count from 0."""
+    if isinstance(default, bool | str | dict):
+        return type(value) is type(default)
+    if isinstance(default, int):
+        return type(value) is int and 0 <= value < 1 << 62
+    return value is None or (type(value) in (int, float) and math.isfinite(value))
 
 
 def optimiser_state_dict(model: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:

@@ -73,6 +73,14 @@ class ProcessGroup:
         dist.broadcast_object_list(objects, 0, group=self.host_group, device=torch.device("cpu"))
         return cast(T, objects[0])
 
+    def all_gather(self, value: T) -> list[T]:
+        """The values of all processes, in all of them."""
+        if self.size == 1:
+            return [value]
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value, group=self.host_group)
+        return cast(list[T], values)
+
     def on_main(self, function: Callable[[], T]) -> T:
         """Calls the function in the main process alone; all processes get its result, or learn that it failed."""
         result: T | None = None

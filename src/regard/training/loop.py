@@ -79,11 +79,12 @@ class Trainer:
             return None
         return CapturedMicroBatch(lambda batch: self._backward(batch, self.loss_scale), torch.cuda.Stream(self.device))
 
-    def resume(self) -> None:
-        """Load the last checkpoint, if there is one."""
+    def resume(self) -> list[str]:
+        """Load the last checkpoint, if there is one; sentences about those that are damaged."""
         if not self.group.broadcast(self.checkpoints.exists()):
-            return
-        self.state, carry = self.checkpoints.load(self.model, self.optimiser, self.ema.shadow if self.ema else None)
+            return []
+        shadow = self.ema.shadow if self.ema else None
+        self.state, carry = self.checkpoints.load(self.model, self.optimiser, shadow)
         if self.ema:
             self.ema.swap()  # a checkpoint's model is the average
         self.carry = {name: value.to(self.device) for name, value in carry.items()} if carry else None
@@ -91,6 +92,7 @@ class Trainer:
             raise RegardError(
                 f"{self.checkpoints.last}: the training data has changed since this run began; start a new one"
             )
+        return self.checkpoints.notices
 
     def run(self, log: TrainingLog, interrupt: Interrupt) -> TrainingState:
         """Train until the last step, an early stop or an interruption."""

@@ -1,0 +1,77 @@
+"""A model built for weights that are in files: no more memory than these have, and no initial values."""
+
+import contextlib
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from regard.errors import RegardError
+from regard.io.tensors import sharded_files, tensor_shapes
+
+TABLES = 1 << 26  # numbers that a model may allocate beside its weights: position vectors, masks
+TENSORS = 2_000  # and how many tensors
+DRAWING = {"normal_", "uniform_", "trunc_normal_", "xavier_uniform_", "xavier_normal_"}
+ALLOCATING = {torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn, torch.arange, torch.eye}
+
+
+@contextlib.contextmanager
+def building_for(folder: Path, config: Path) -> Iterator[None]:
+    """The block builds the model whose weights are in a folder.
+
+    Raises RegardError where the config describes a larger model than that of the weights, before it takes memory.
+    Parameters keep what is in their memory, since all of them will be loaded.
+    """
+    shapes = [shape for path in sharded_files(folder, "model") for shape in tensor_shapes(path).values()]
+    numbers = sum(map(math.prod, shapes))
+    try:
+        with _Building(2 * numbers + TABLES, 4 * len(shapes) + TENSORS):
+            yield
+    except (_TooLarge, MemoryError, OverflowError):
+        raise RegardError(
+            f"{config}: it describes a larger model than its weights, which are {len(shapes):,} tensors with "
+            f"{numbers:,} numbers in all"
+        ) from None
+
+
+class _TooLarge(Exception):
+    pass
+
+
+class _Building(TorchFunctionMode):
+    """Counts what is allocated, and draws no values for parameters."""
+
+    def __init__(self, numbers: int, tensors: int) -> None:
+        super().__init__()
+        self.numbers, self.tensors = numbers, tensors
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        kwargs = kwargs or {}
+        if func in ALLOCATING:
+            self.numbers -= _requested(func, args, kwargs)
+            self.tensors -= 1
+            if self.numbers < 0 or self.tensors < 0:
+                raise _TooLarge
+        elif getattr(func, "__name__", "") in DRAWING and args and _is_parameter(args[0]):
+            return args[0]
+        return func(*args, **kwargs)
+
+
+def _is_parameter(tensor: Any) -> bool:
+    """A parameter or a part of one."""
+    return isinstance(tensor, nn.Parameter) or isinstance(getattr(tensor, "_base", None), nn.Parameter)
+
+
+def _requested(func: Any, args: tuple, kwargs: dict) -> int:
+    """How many numbers a call of a factory function asks for."""
+    sizes = [kwargs[name] for name in ("size", "end", "n") if name in kwargs] or list(args)
+    if sizes and isinstance(sizes[0], list | tuple):
+        sizes = list(sizes[0])
+    elif func is torch.arange:
+        sizes = sizes[:2][-1:]
+    counts = [abs(int(size)) for size in sizes if isinstance(size, int | float)]
+    return math.prod(counts) if counts else 0

@@ -1,0 +1,166 @@
+"""The manifest of a folder: size and sha256 of its files, written last, and checked while they are read.
+
+It finds damage, not forgery: who can change a file can change its manifest too. A folder without one is unverified.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from regard.errors import RegardError
+from regard.io.atomic import atomic_write, fsync
+from regard.io.files import DamagedFile, open_regular, os_errors_for, read_json
+from regard.io.run_folder import CONFIG, MANIFEST, RESULTS, TASK_FILES, WEIGHTS, run_folder_of
+
+FORMAT = 1
+SETUP = (CONFIG, *TASK_FILES)  # what a run has before its first step
+CHANGE = f"if the change is yours, delete {MANIFEST}, and the folder is read unverified"
+Record = tuple[int, str]  # bytes, sha256
+
+
+def file_sha256(path: Path) -> str:
+    with os_errors_for(path), open_regular(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def file_records(folder: Path, names: Iterable[str]) -> dict[str, Record]:
+    """The records of those files that are there; a folder's name means all files in it."""
+    paths = [path for name in names for path in _files(folder / name)]
+    return {path.relative_to(folder).as_posix(): (path.stat().st_size, file_sha256(path)) for path in paths}
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_dir():
+        return sorted(inner for inner in path.rglob("*") if inner.is_file() and not inner.name.startswith("."))
+    return [path] if path.exists() else []
+
+
+def write_manifest(folder: Path, records: Mapping[str, Record] | None = None) -> None:
+    """Writes manifest.json, by default of the files that make a model."""
+    if records is None:
+        records = file_records(folder, (*SETUP, WEIGHTS, RESULTS))
+    files = {name: {"size": size, "sha256": sha256} for name, (size, sha256) in sorted(records.items())}
+    content = {"format": FORMAT, "files": files, "sha256": _records_sha256(records)}
+    with atomic_write(folder / MANIFEST) as file:
+        file.write(json.dumps(content, indent=1) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    fsync(folder)
+
+
+@contextlib.contextmanager
+def replacing(folder: Path, names: Iterable[str]) -> Iterator[None]:
+    """The block writes these files anew. They have no records meanwhile, so that a kill leaves no wrong ones."""
+    names = tuple(names)
+    others = {name: record for name, record in (read_manifest(folder) or {}).items() if not _is_part(name, names)}
+    if (folder / MANIFEST).exists():
+        write_manifest(folder, others)
+    yield
+    write_manifest(folder, others | file_records(folder, names))
+
+
+def _is_part(name: str, parts: Iterable[str]) -> bool:
+    return any(name == part or name.startswith(f"{part}/") for part in parts)
+
+
+def read_manifest(folder: Path) -> dict[str, Record] | None:
+    """The records in a folder's manifest.json; None if it has none."""
+    path = folder / MANIFEST
+    if not os.path.lexists(path):
+        return None
+    content = read_json(path)
+    if content.get("format") != FORMAT:
+        raise RegardError(f"{path}: not of format {FORMAT}, which this regard reads; update regard")
+    try:
+        records = {str(name): (int(file["size"]), str(file["sha256"])) for name, file in content["files"].items()}
+        whole = _records_sha256(records) == content["sha256"]
+    except (KeyError, TypeError, ValueError, AttributeError):
+        whole = False
+    if not whole:
+        raise DamagedFile(f"{path}: damaged; restore it, or delete it, and the folder is read unverified")
+    if any(Path(name).is_absolute() or ".." in Path(name).parts for name in records):
+        raise RegardError(f"{path}: it names a file outside the folder")
+    return records
+
+
+def _records_sha256(records: Mapping[str, Record]) -> str:
+    text = "".join(f"{name} {size} {sha256}\n" for name, (size, sha256) in sorted(records.items()))
+    return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
+
+
+def model_digest(folder: Path) -> str:
+    """A sha256 of the model in a folder (config, tokenizer, weights), by which the server tells models apart.
+
+    Files have the hashes of the manifest, which loading checks; those that it lacks are hashed now. What is measured or
+    logged later does not change it.
+    """
+    home = run_folder_of(folder)
+    records: dict[str, Record] = {}
+    for place, names in ((home, SETUP), (folder, [path.name for path in sorted(folder.glob("model*.safetensors"))])):
+        known = read_manifest(place) or {}
+        listed = {path.relative_to(place).as_posix() for name in names for path in _files(place / name)}
+        records |= {name: known[name] for name in listed & set(known)}
+        records |= file_records(place, listed - set(known))
+    return _records_sha256(records)
+
+
+# --- checking ------------------------------------------------------------------------------------------------------
+
+
+def find_damage(folder: Path, parts: Iterable[str] | None = None) -> list[str]:
+    """A sentence for each file that is not what the manifest says, of all files or of some parts of the folder."""
+    records = read_manifest(folder) or {}
+    chosen = records if parts is None else {name: r for name, r in records.items() if _is_part(name, parts)}
+    return list(_damage(folder, chosen))
+
+
+def _damage(folder: Path, records: Mapping[str, Record]) -> Iterator[str]:
+    for name, (size, sha256) in records.items():
+        path = folder / name
+        if not path.is_file():
+            yield f"{path}: missing; {MANIFEST} lists it"
+        elif path.stat().st_size != size:
+            yield f"{path}: damaged: {path.stat().st_size:,} bytes, where {size:,} were written; {CHANGE}"
+        elif file_sha256(path) != sha256:
+            yield f"{path}: damaged: not what was written, by its sha256 in {MANIFEST}; {CHANGE}"
+
+
+@contextlib.contextmanager
+def verified(folder: Path, parts: Iterable[str] | None = None) -> Iterator[None]:
+    """Raises DamagedFile for files of a folder that are not what was written; they are hashed while the block runs.
+
+    `parts` names those that the block reads. Its own error, which damage may have caused, gives way to the damage.
+    """
+    check_links(folder, parts)
+    records = read_manifest(folder) or {}
+    chosen = records if parts is None else {name: r for name, r in records.items() if _is_part(name, tuple(parts))}
+    with ThreadPoolExecutor(1) as pool:
+        damage = pool.submit(lambda: next(_damage(folder, chosen), None))
+        try:
+            yield
+        except Exception:
+            if found := damage.result():
+                raise DamagedFile(found) from None
+            raise
+        if found := damage.result():
+            raise DamagedFile(found)
+
+
+def check_links(folder: Path, parts: Iterable[str] | None = None, within: Path | None = None) -> None:
+    """Raises RegardError where a file that is to be read lies outside the folder, or is no regular file.
+
+    `within` is a folder around it, inside which links may lead.
+    """
+    root = (within or folder).resolve()
+    tops = folder.iterdir() if parts is None else [folder / part for part in (*parts, MANIFEST)]
+    for path in (inner for top in tops for inner in (top, *(sorted(top.rglob("*")) if top.is_dir() else ()))):
+        if not path.exists():
+            continue
+        if not path.resolve().is_relative_to(root):
+            raise RegardError(f"{path}: a link that leads out of the folder, which is not followed; copy the file here")
+        if not path.is_dir() and not path.is_file():
+            raise RegardError(f"{path}: not a regular file (a FIFO, a socket or a device), which is not read")
