@@ -170,7 +170,7 @@ class PretrainingTask(EncodedTask):
             else ""
         )
         return [
-            *self.prepared.report_lines(),
+            *self.report_lines(),
             f"{sentences}{alone}",
             f"{len(self.index.flat) - self.index.sentences:,} tokens, a vocabulary of {self.encoder.size:,}",
         ]
@@ -208,6 +208,4 @@ class PretrainingTask(EncodedTask):
         return count_predictions(cast(MaskedLM, model), self.valid.batches, self.valid.mask, progress).metrics()
 
     def evaluate_corpora(self, model: nn.Module, corpora: Sequence[Corpus], progress: Progress | None = None) -> Json:
-        return evaluate_masked_lm(
-            cast(MaskedLM, model), HeldOutDocuments(self.recipe, self.encoder, corpora), progress
-        )
+        return evaluate_masked_lm(cast(MaskedLM, model), HeldOutDocuments(self.recipe, self.encoder, corpora), progress)
