@@ -228,6 +228,11 @@ PARTS = [
          lambda found: {"target": found["target"], "both": found["both"]}, 1, gpu=False, data=("multi30k",)),
     Part("preparing", "Preparing 2,000,000 pairs", "{seconds:.0f} s, {peak_gib:.2f} GiB at most", "preparing.py", "",
          lambda found: {"seconds": found["seconds"], "peak_gib": found["peak_gib"]}, 4, gpu=False),
+    Part("vocabulary", "Unigram vocabularies of en, de and zh, held-out text",
+         "at most {more:.2%} more tokens than sentencepiece's own", "vocabulary.py", "",
+         lambda found: {"more": max(row["more"] for row in found["rows"])}, 4, gpu=False,
+         data=("multi30k", "wikitext-2", "classical-modern-zh"), libraries=("sentencepiece",),
+         targets=(Target("more", "<=", 0.03),)),
     Part("look", "The page of `regard look`, 60 × 60 tokens, 6 layers, 8 heads",
          "slowest interaction: median {median_ms:.0f} ms, p95 {p95_ms:.0f} ms, of which the page computes "
          "{busy_ms:.0f}; page {page_mb:.1f} MB", "look.py", "", _look, 2, gpu=False, libraries=("playwright",),

@@ -67,11 +67,13 @@ def test_trainer_equals_the_obvious_one(seed):
     assert merges(train_tokenizer(Bpe(size=size), words)) == expected
 
 
-def test_stops_at_frequency_one_and_says_how_many_fit():
+def test_stops_at_frequency_one_and_says_the_size():
     words = ["abab", "ab", "cd"]  # (a, b) is seen three times, ("ab", " ") twice, everything else once
-    with pytest.raises(RegardError, match=r"at most 11 pieces; write text\.size=11 or less"):
-        train_tokenizer(Bpe(size=12), words)
-    assert [a + b for a, b in merges(train_tokenizer(Bpe(size=11), words))] == ["ab", "ab "]
+    tokenizer = train_tokenizer(Bpe(size=100_000), words)
+    assert [a + b for a, b in merges(tokenizer)] == ["ab", "ab "]
+    assert (tokenizer.size, tokenizer.sample["size_requested"]) == (11, 100_000)
+    assert tokenizer.notes()[0].startswith("a vocabulary of 11 pieces, not 100,000: no other pair is frequent")
+    assert train_tokenizer(Bpe(size=11), words).notes() == []
 
 
 def test_too_many_characters_for_the_size():

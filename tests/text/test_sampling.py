@@ -15,7 +15,7 @@ from tests.text import corpus
 LINES = corpus.ENGLISH + corpus.GERMAN + corpus.invented(200, seed=1)
 BPE = train_tokenizer(Bpe(size=150, dropout=0.3), LINES)
 BYTES = train_tokenizer(ByteBpe(size=330, dropout=0.3), LINES)
-UNIGRAM = train_tokenizer(Unigram(size=150, alpha=0.5), LINES)
+UNIGRAM = train_tokenizer(Unigram(size=200, alpha=0.5), LINES)
 
 
 def dropout_probabilities(word, ranks, p):

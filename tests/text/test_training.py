@@ -10,7 +10,8 @@ import pytest
 
 from regard import config
 from regard.errors import RegardError
-from regard.text import Bpe, ByteBpe, Char, TextConfig, Unigram, Word, WordPiece, train_tokenizer
+from regard.text import Bpe, ByteBpe, Char, TextConfig, Tokenizer, Unigram, Word, WordPiece, train_tokenizer
+from regard.text.config import BertPieces
 from regard.text.training import sample_lines
 from tests.text import corpus
 
@@ -67,12 +68,20 @@ def test_another_process_gives_the_same_file():
     assert first == second
 
 
-@pytest.mark.parametrize("kind", [Bpe, ByteBpe, WordPiece, Unigram])
-def test_a_size_the_text_does_not_allow(kind):
+@pytest.mark.parametrize("kind", [Bpe, ByteBpe, WordPiece, BertPieces])
+def test_merging_stops_where_no_pair_is_left(kind, tmp_path):
+    tokenizer = train_tokenizer(kind(size=5000), corpus.ENGLISH)
+    assert tokenizer.size < 5000
+    assert train_tokenizer(kind(size=tokenizer.size), corpus.ENGLISH).pieces == tokenizer.pieces
+    tokenizer.save(tmp_path / "tokenizer.json")
+    assert Tokenizer.load(tmp_path / "tokenizer.json").notes() == tokenizer.notes() != []
+
+
+def test_a_unigram_size_the_text_does_not_allow():
     with pytest.raises(RegardError, match=r"the text allows at most (\d+) pieces; write text\.size=\1 or less") as e:
-        train_tokenizer(kind(size=5000), corpus.ENGLISH)
+        train_tokenizer(Unigram(size=5000), corpus.ENGLISH)
     allowed = int(str(e.value).split("size=")[1].split()[0])
-    assert train_tokenizer(kind(size=allowed), corpus.ENGLISH).size == allowed
+    assert train_tokenizer(Unigram(size=allowed), corpus.ENGLISH).size == allowed
 
 
 @pytest.mark.parametrize("kind", [Bpe, WordPiece, Unigram])
@@ -107,6 +116,7 @@ def test_configs_are_read_and_checked():
         ({"kind": "bpe", "siz": 3}, "did you mean size"),
         ({"kind": "sentencepiece"}, "path must name"),
         ({"kind": "unigram", "alpha": -1}, "alpha must be"),
+        ({"kind": "unigram", "coverage": 0}, "coverage must be above 0"),
         ({"kind": "char", "min_frequency": 0}, "min_frequency must be at least 1"),
         ({"kind": "bpee"}, "did you mean bpe"),
     ]:

@@ -17,13 +17,14 @@ from regard.examples.recipe_like import RecipeLike
 from regard.reporting import Progress
 from regard.text import Tokenizer
 from regard.text.tokenizer import VERSION
+from regard.text.training import TRAINER_VERSION
 
 
 def _cache_path(recipe: RecipeLike, languages: Sequence[str] | None, rules: Sequence[str]) -> Path:
     """Where tokenizers of these texts are cached; `rules` is what they depend on besides the recipe's text section."""
     contents = [[corpus.set, corpus.columns, file_hashes(corpus, languages)] for corpus in recipe.data.train]
     vocabularies = [file_hash(Path(path)) for path in recipe.text.files()]
-    key = json.dumps([to_plain(recipe.text), vocabularies, rules, contents, VERSION])
+    key = json.dumps([to_plain(recipe.text), vocabularies, rules, contents, VERSION, TRAINER_VERSION])
     cache = Path(recipe.data.cache) if recipe.data.cache else cache_root()
     return cache / "tokenizers" / hashlib.blake2b(key.encode(), digest_size=12).hexdigest()
 
@@ -61,6 +62,10 @@ class Vocabulary:
     def samples(self) -> bool:
         """Whether training draws a new segmentation of the text in every epoch."""
         return bool(self.source.sampling or self.target.sampling)
+
+    def notes(self) -> list[str]:
+        """What the user should know of how the vocabularies were trained."""
+        return self.source.notes() if self.shared else self.source.notes() + self.target.notes()
 
     @staticmethod
     def train(recipe: RecipeLike, languages: tuple[str, str], progress: Progress) -> "Vocabulary":

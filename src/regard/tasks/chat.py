@@ -115,7 +115,7 @@ class ChatTask(EncodedTask):
         kind = "windows" if self.recipe.model.kind == "lm" else "replies"
         learned = f"{len(everything):,} {kind}, {view.targets(everything):,} tokens to learn"
         notices = [self.examples.notice] if self.examples.notice else []
-        return [*self.prepared.report_lines(), *notices, f"{learned}, a vocabulary of {self.encoder.size:,}"]
+        return [*self.report_lines(), *notices, f"{learned}, a vocabulary of {self.encoder.size:,}"]
 
     def build_model(self) -> nn.Module:
         return self.settings.build(self.recipe, self.encoder.size)

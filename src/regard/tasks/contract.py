@@ -153,5 +153,9 @@ class EncodedTask(PreparedTask):
         super().__init__(recipe, prepared)
         self.tokenizer = encoder.tokenizer
 
+    def report_lines(self) -> list[str]:
+        """What every such task reports: the vocabulary where it is not as asked for, and the corpora."""
+        return self.tokenizer.notes() + self.prepared.report_lines()
+
     def save(self, folder: Path) -> None:
         self.tokenizer.save(folder / TOKENIZER)

@@ -219,6 +219,7 @@ class FinetuningTask(BaseTask, Generic[E, P, W]):
         labels = f", {len(self.codec.labels)} labels" if self.codec.labels else ""
         rows = sum(len(feature.rows) for feature in self.features)
         return [
+            *self.codec.tokenizer.notes(),
             f"{len(self.train):,} examples in {rows:,} rows{labels}",
             *self.train_notes.messages(),
             *(f"validation data: {message}" for message in self.valid_notes.messages()),

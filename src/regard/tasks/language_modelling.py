@@ -125,7 +125,7 @@ class LanguageModellingTask(EncodedTask):
         tokens = len(self.stream.flat)
         names = [self.recipe.data.train[n].name for n in self.stream.too_short]
         return [
-            *self.prepared.report_lines(),
+            *self.report_lines(),
             *(
                 f"{name}: shorter than a block of task.length={self.settings.length}, and not learned from"
                 for name in names

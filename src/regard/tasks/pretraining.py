@@ -169,7 +169,7 @@ class PretrainingTask(EncodedTask):
             else ""
         )
         return [
-            *self.prepared.report_lines(),
+            *self.report_lines(),
             f"{sentences}{alone}",
             f"{len(self.index.flat) - self.index.sentences:,} tokens, a vocabulary of {self.encoder.size:,}",
         ]

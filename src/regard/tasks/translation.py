@@ -114,7 +114,7 @@ class TranslationTask(PreparedTask):
         encoded = self.vocabulary.source.encode_batch([s for s, _ in self.valid])
         cut = sum(len(ids) > self.recipe.data.filters.max_length for ids in encoded)
         cut_lines = [f"validation data: {cut:,} source lines are cut when translated"] if cut else []
-        return self.prepared.report_lines() + cut_lines
+        return self.vocabulary.notes() + self.prepared.report_lines() + cut_lines
 
     def build_model(self) -> nn.Module:
         return self.settings.build(self.recipe, self.vocabulary)

@@ -96,6 +96,12 @@ class Unigram(TextConfig):
 
     size: int = option(8_000, "vocabulary size, special tokens included")
     alpha: float = option(0.0, "while training, sample segmentations by p(x)^alpha; 0 is off")
+    coverage: float = option(1.0, "the share of the text's characters that have pieces; the rarest become <unk>")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.coverage <= 1:
+            raise ValueError(f"coverage must be above 0 and at most 1, not {self.coverage}")
 
     @property
     def sampling(self) -> dict[str, float]:

@@ -44,7 +44,11 @@ class SentencePieceModel:
 def read_sentencepiece(path: str) -> SentencePieceModel:
     """A `.model` file, parsed."""
     with os_errors_for(path), open(path, "rb") as file:
-        data = file.read()
+        return parse_sentencepiece(file.read(), path)
+
+
+def parse_sentencepiece(data: bytes, name: str) -> SentencePieceModel:
+    """The bytes of a `.model`; `name` is for messages."""
     model = SentencePieceModel()
     try:
         for number, value in _fields(data):
@@ -58,9 +62,9 @@ def read_sentencepiece(path: str) -> SentencePieceModel:
             elif number == 3:  # NormalizerSpec
                 _set(model, value, {2: "charsmap", 3: "dummy_prefix", 4: "remove_extra_spaces", 5: "escape"})
     except (ValueError, IndexError, KeyError, AttributeError, TypeError, struct.error):
-        raise RegardError(f"{path}: not a SentencePiece .model, or cut short") from None
+        raise RegardError(f"{name}: not a SentencePiece .model, or cut short") from None
     if not model.pieces or model.model_type not in (UNIGRAM, BPE):
-        raise RegardError(f"{path}: not a SentencePiece .model of type unigram or bpe")
+        raise RegardError(f"{name}: not a SentencePiece .model of type unigram or bpe")
     return model
 
 

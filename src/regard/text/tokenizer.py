@@ -103,6 +103,13 @@ class Tokenizer:
     def size(self) -> int:
         return len(self.pieces)
 
+    def notes(self) -> list[str]:
+        """What the user should know of how it was trained, in sentences."""
+        if "size_requested" not in self.sample:
+            return []
+        requested = self.sample["size_requested"]
+        return [f"a vocabulary of {self.size:,} pieces, not {requested:,}: no other pair is frequent enough to merge"]
+
     @property
     def model(self) -> Json:
         """The pieces with their merges or scores, as `tokenizers` writes them."""

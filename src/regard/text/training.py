@@ -1,7 +1,7 @@
 """Vocabularies from text: a bounded sample of the lines, then the trainer of the kind. Knows no corpus files.
 
 Equal lines give equal vocabularies, byte for byte: where `tokenizers` numbers pieces by the order of a hash
-table (`##` forms, Unigram's rare characters), the order is settled here.
+table (`##` forms), the order is settled here.
 """
 
 import heapq
@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import Any
 
 from tokenizers import Tokenizer as Inner
 from tokenizers import models, normalizers, pre_tokenizers, trainers
@@ -22,8 +21,10 @@ from regard.text import config as kinds
 from regard.text.normaliser import TextNormaliser
 from regard.text.piece_formats import SPECIALS, special_piece
 from regard.text.tokenizer import PIECE_FORMATS, Tokenizer
+from regard.text.unigram import too_few_pieces, train_unigram
 
 UNK = special_piece("<unk>")
+TRAINER_VERSION = 2  # another one makes other pieces of the same text: cached vocabularies are not used
 LONGEST_WORD = 256  # longer ones are cut while training: a merge looks at the whole word
 _TOO_LONG = re.compile(rf"(\S{{{LONGEST_WORD}}})(?=\S)")
 
@@ -57,13 +58,13 @@ def train_tokenizer(
     piece_format = PIECE_FORMATS[config.kind](**format_options)
     groups = lines if isinstance(lines, Mapping) else {language: lines}
 
-    texts, record = [], Counter[str]()
+    texts, record = [], dict[str, int]()
     for name, group in groups.items():
         most_lines, most_bytes = config.sample_lines // len(groups), config.sample_bytes // len(groups)
         kept, counts = sample_lines(group, max(most_lines, 1), max(most_bytes, 1))
         view = replace(normaliser, language=name)
         texts += [text for line in kept if (text := piece_format.prepare(view.apply(line)))]
-        record.update(counts)
+        record = {name: record.get(name, 0) + count for name, count in counts.items()}
     if not texts:
         raise RegardError("there is no text to train a vocabulary on: every line is empty")
 
@@ -71,8 +72,8 @@ def train_tokenizer(
     inner = _TRAINERS[type(config)](config, texts, [special_piece(name) for name in names])
     special = {"pad": 0, "unk": 1, "bos": 2, "eos": 3}
     special |= {name.strip("<>[]|"): i for i, name in enumerate(names) if name in specials}
-    document = json.loads(inner.to_str())
-    return Tokenizer(document, config.kind, normaliser, special, format_options, config.sampling, dict(record))
+    document, sample = json.loads(inner.to_str()), record | _size_requested(config, inner)
+    return Tokenizer(document, config.kind, normaliser, special, format_options, config.sampling, sample)
 
 
 def sample_lines(
@@ -132,15 +133,14 @@ def _char(config: kinds.Char, texts: list[str], specials: list[str]) -> Inner:
 def _bpe(config: kinds.Bpe, texts: list[str], specials: list[str]) -> Inner:
     inner = Inner(models.BPE(unk_token=UNK))
     inner.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
-    return _train(inner, texts, trainers.BpeTrainer, config.size, specials, min_frequency=config.min_frequency)
+    return _train(inner, texts, config.size, specials, config.min_frequency)
 
 
 def _byte_bpe(config: kinds.ByteBpe, texts: list[str], specials: list[str]) -> Inner:
     inner = Inner(models.BPE())
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    options: dict[str, Any] = {"min_frequency": config.min_frequency, "initial_alphabet": alphabet}
-    return _train(inner, texts, trainers.BpeTrainer, config.size, specials, **options)
+    return _train(inner, texts, config.size, specials, config.min_frequency, alphabet)
 
 
 class _Continuations(dict[int, int]):
@@ -158,7 +158,7 @@ def _wordpiece(config: kinds.WordPiece, texts: list[str], specials: list[str]) -
     cut = (" ".join(word[0] + word[1:].translate(table) for word in words) for words in usable)
     inner = Inner(models.BPE(unk_token=UNK))
     inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    inner = _train(inner, cut, trainers.BpeTrainer, config.size, specials, min_frequency=config.min_frequency)
+    inner = _train(inner, cut, config.size, specials, config.min_frequency)
     back = {stand_in: character for character, stand_in in table.items()}
     vocabulary = inner.get_vocab()
     pieces = [
@@ -183,31 +183,22 @@ def _bert(config: kinds.BertPieces, lines: Iterable[str]) -> Tokenizer:
     if not texts:
         raise RegardError("there is no text to train a vocabulary on: every line is empty")
     wordpiece = kinds.WordPiece(size=config.size, min_frequency=config.min_frequency)
-    vocabulary = _wordpiece(wordpiece, texts, list(BERT_SPECIALS)).get_vocab()
-    return bert_tokenizer(sorted(vocabulary, key=vocabulary.__getitem__), config.lower, "the vocabulary", counts)
+    inner = _wordpiece(wordpiece, texts, list(BERT_SPECIALS))
+    vocabulary, sample = inner.get_vocab(), counts | _size_requested(wordpiece, inner)
+    return bert_tokenizer(sorted(vocabulary, key=vocabulary.__getitem__), config.lower, "the vocabulary", sample)
+
+
+def _size_requested(config: kinds.TextConfig, inner: Inner) -> dict[str, int]:
+    """The size of the recipe, where merging stopped below it: it is recorded in the tokenizer."""
+    merged = isinstance(config, kinds.Bpe | kinds.ByteBpe | kinds.WordPiece)
+    return {"size_requested": config.size} if merged and inner.get_vocab_size() < config.size else {}
 
 
 def _unigram(config: kinds.Unigram, texts: list[str], specials: list[str]) -> Inner:
-    inner = Inner(models.Unigram())
+    pieces = train_unigram(list(_short(texts)), config.size, len(specials), config.coverage)
+    inner = Inner(models.Unigram([(name, 0.0) for name in specials] + pieces, specials.index(UNK), False))
     inner.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_next")
-    least = len(specials) + len(set().union(*_short(texts))) + 1  # of some texts the library does with one less
-    if config.size < least - 1:
-        raise _too_few(config.size, least)
-    try:
-        inner = _train(inner, texts, trainers.UnigramTrainer, config.size, specials, least, unk_token=UNK)
-    except Exception as error:  # the library raises nothing more special
-        if "not large enough" not in str(error):
-            raise
-        raise _too_few(config.size, least) from None
-    document = json.loads(inner.to_str())
-    pieces = document["model"]["vocab"][len(specials) :]
-    # Characters that EM dropped are put back a little above the lowest score, spread by 1e-4 in hash order.
-    lowest = min(score for _, score in pieces)
-    window = lowest + 1e-4 * sum(len(piece) == 1 for piece, _ in pieces) + 1e-9
-    settled = [(p, round(lowest if len(p) == 1 and score <= window else score, 8)) for p, score in pieces]
-    settled.sort(key=lambda item: (-item[1], item[0]))
-    document["model"]["vocab"] = document["model"]["vocab"][: len(specials)] + settled
-    return Inner.from_str(json.dumps(document))
+    return inner
 
 
 _TRAINERS: dict[type, Callable[..., Inner]] = {
@@ -221,28 +212,24 @@ _TRAINERS: dict[type, Callable[..., Inner]] = {
 
 
 def _train(
-    inner: Inner, texts: Iterable[str], trainer: Any, size: int, specials: list[str], least: int = 0, **options: Any
+    inner: Inner, texts: Iterable[str], size: int, specials: list[str], least: int, alphabet: Sequence[str] = ()
 ) -> Inner:
-    """A vocabulary of exactly this size, or a refusal that names the size that the text allows."""
-    settings = trainer(vocab_size=size, special_tokens=specials, show_progress=False, **options)
+    """Pairs merged until the size is reached, or until no pair is seen `least` times."""
+    settings = trainers.BpeTrainer(
+        vocab_size=size,
+        min_frequency=least,
+        special_tokens=specials,
+        initial_alphabet=list(alphabet),
+        show_progress=False,
+    )
     inner.train_from_iterator(_short(texts), settings)
     document = json.loads(inner.to_str())
     document["added_tokens"] = []  # else the names of special tokens would be found in text
     trained = Inner.from_str(json.dumps(document))
-    reached = trained.get_vocab_size()
-    if reached < size:
-        raise RegardError(f"the text allows at most {reached} pieces; write text.size={reached} or less")
-    if reached > size:
-        raise _too_few(size, least or reached)
+    if trained.get_vocab_size() > size:
+        raise too_few_pieces(size, trained.get_vocab_size())
     return trained
 
 
 def _short(texts: Iterable[str]) -> Iterator[str]:
     return (_TOO_LONG.sub(r"\1 ", text) if len(text) > LONGEST_WORD else text for text in texts)
-
-
-def _too_few(size: int, least: int) -> RegardError:
-    return RegardError(
-        f"the text has so many different characters that {size} pieces are too few; "
-        f"write text.size={least} or more, or text.kind=byte_bpe"
-    )
