@@ -10,13 +10,13 @@ import difflib
 import re
 import types
 import typing
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 import yaml
 
-from regard.config.options import join_key, kind_of
+from regard.config.options import join_key, kind_of, kinds
 from regard.config.tree import COMMAND_LINE, Node, descendants, find_key, to_node
 from regard.errors import RegardError
 
@@ -37,6 +37,18 @@ def nearest(word: str, known: Iterable[str]) -> str:
     known = [str(k) for k in known]
     close = difflib.get_close_matches(str(word), known, n=1, cutoff=0.6)
     return f"did you mean {close[0]}?" if close else f"known: {', '.join(known)}"
+
+
+def lookup(table: Mapping[str, T], name: str, where: str) -> T:
+    """What a table of choices has under a name; a RegardError, with the nearest one, where it has nothing."""
+    if name not in table:
+        raise RegardError(f"{where} is {name!r}; {nearest(name, table)}")
+    return table[name]
+
+
+def parse_choice(slot: Any, chosen: Any, where: str, name: str) -> Any:
+    """The config object of a slot (a union of config classes), given as such an object, a name or a mapping."""
+    return chosen if isinstance(chosen, kinds(slot)) else _value(slot, to_node(chosen, where), name)
 
 
 def _dataclass(cls: type[T], node: Node, path: str) -> T:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from regard.accel.topk import topk
 from regard.decoding.contract import Symbols
-from regard.nn.topk import topk
 
 CHUNK = {"cpu": 1 << 18}  # logits turned into log-probabilities at once: what a core's own cache holds
 

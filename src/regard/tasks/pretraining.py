@@ -208,6 +208,4 @@ class PretrainingTask(EncodedTask):
         return count_predictions(cast(MaskedLM, model), self.valid.batches, self.valid.mask, progress).metrics()
 
     def evaluate_corpora(self, model: nn.Module, corpora: Sequence[Corpus], progress: Progress | None = None) -> Json:
-        return evaluate_masked_lm(
-            cast(MaskedLM, model), HeldOutDocuments(self.recipe, self.encoder, corpora), progress
-        )
+        return evaluate_masked_lm(cast(MaskedLM, model), HeldOutDocuments(self.recipe, self.encoder, corpora), progress)

@@ -5,7 +5,7 @@ Adding one is its class and its line in PATTERNS.
 
 from regard.nn.pattern.expression import parse_pattern
 from regard.nn.pattern.local import LocalM, LocalP
-from regard.nn.pattern.masks import And, Blocks, Causal, Document, Full, Or, Padding, Pattern
+from regard.nn.pattern.masks import And, Blocks, Causal, DenseMask, Document, Full, Or, Padding, Pattern
 from regard.nn.pattern.sparse import BigBird, Global, Random, SlidingWindow
 
 PATTERNS: dict[str, type[Pattern]] = {
@@ -19,4 +19,16 @@ PATTERNS: dict[str, type[Pattern]] = {
     "local_p": LocalP,
 }
 
-__all__ = ["PATTERNS", "And", "Blocks", "Causal", "Document", "Full", "Or", "Padding", "Pattern", "parse_pattern"]
+__all__ = [
+    "PATTERNS",
+    "And",
+    "Blocks",
+    "Causal",
+    "DenseMask",
+    "Document",
+    "Full",
+    "Or",
+    "Padding",
+    "Pattern",
+    "parse_pattern",
+]
