@@ -2,6 +2,7 @@
 
 regard.train("recipe.yaml", out="run")
 regard.load("run").translate(["A man is walking."])
+regard.nn.MultiHeadAttention(512, 8, position="rotary", causal=True)(x)
 """
 
 import os
@@ -12,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 os.environ.setdefault("GOMP_SPINCOUNT", "2000")
 
 __version__ = "0.1.0"
-__all__ = ["RegardError", "__version__", "load", "train"]
+__all__ = ["RegardError", "__version__", "load", "models", "nn", "train"]
 
 if TYPE_CHECKING:
+    from regard import models, nn
     from regard.api import load, train
     from regard.errors import RegardError
 
@@ -23,8 +25,10 @@ _HOMES = {"load": "regard.api", "train": "regard.api", "RegardError": "regard.er
 
 def __getattr__(name: str) -> Any:
     """Import what is asked for only then, so that `import regard` stays cheap."""
-    if name in _HOMES:
-        import importlib
+    import importlib
 
+    if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
+    if name in ("models", "nn"):
+        return importlib.import_module(f"regard.{name}")
     raise AttributeError(f"module 'regard' has no attribute {name!r}")

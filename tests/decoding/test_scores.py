@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from regard.accel.topk import topk
 from regard.decoding import Symbols
 from regard.decoding.logits_processors import top_tokens
-from regard.nn.topk import topk
 
 
 @pytest.mark.parametrize("entries", [5, 127, 1280, 5003, 32000])

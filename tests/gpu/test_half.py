@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from regard.accel import packed_attention as short
 from regard.nn.dropout import Dropout
+from regard.nn.feed_forward import Linear, activated
 from regard.nn.layout import AttentionContext
-from regard.nn.linear import Linear, activated
 from regard.nn.loss import vocabulary_loss
 from regard.nn.norm import LayerNorm, add_norm
 from tests.accel import test_packed_attention

@@ -8,6 +8,7 @@ from regard.accel.sparse_attention import sparse_attention as tiles
 from regard.nn.attention import Attention, AttentionConfig
 from regard.nn.backend.contract import AttentionInputs
 from regard.nn.layout import AttentionContext, Layout
+from regard.nn.multi_head import build_attention
 from regard.nn.pattern import Document, Padding
 from regard.nn.position import Position
 from regard.nn.sizes import Sizes
@@ -105,7 +106,7 @@ def test_a_long_input_has_many_splits() -> None:
 
 
 def test_it_is_chosen_with_heads_as_a_layer_splits_them() -> None:
-    layer = AttentionConfig(pattern="bigbird(64)").build(128, 2, Position(), Padding() & Document()).cuda()
+    layer = build_attention(AttentionConfig(pattern="bigbird(64)"), 128, 2, Position(), Padding() & Document()).cuda()
     x = torch.randn(2, 2048, 128, device="cuda", requires_grad=True)
     context = call_of([2048, 1500])
     with torch.autocast("cuda", torch.bfloat16):

@@ -71,9 +71,14 @@ def test_what_is_being_replaced_has_no_record(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("a")
     (tmp_path / "model.safetensors").write_text("b")
     write_manifest(tmp_path)
-    with pytest.raises(KeyboardInterrupt), replacing(tmp_path, ["config.yaml"]):
-        (tmp_path / "config.yaml").write_text("c")
-        raise KeyboardInterrupt  # a kill
+
+    def killed() -> None:
+        with replacing(tmp_path, ["config.yaml"]):
+            (tmp_path / "config.yaml").write_text("c")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        killed()
     assert list(read_manifest(tmp_path) or {}) == ["model.safetensors"]
     assert find_damage(tmp_path) == []
     with replacing(tmp_path, ["config.yaml"]):

@@ -11,17 +11,17 @@ import torch
 from regard import config, recipe
 from regard.errors import RegardError
 from regard.models.lm import LanguageModelConfig
-from regard.models.stack import EncoderLayer
 from regard.models.transformer import TransformerConfig
-from regard.nn.attention import AttentionConfig, MultiHeadAttention, SharedQueryKey
+from regard.nn.attention import AttentionConfig
 from regard.nn.dropout import Dropout, RowDropout
 from regard.nn.feed_forward import feed_forward
+from regard.nn.layers import EncoderLayer, NoResidual, PostNorm, PreNorm
 from regard.nn.layout import AttentionContext, Layout
+from regard.nn.multi_head import MultiHeadAttention, SharedQueryKey, build_attention
 from regard.nn.norm import BatchNorm, LayerNorm
 from regard.nn.pattern import Padding
 from regard.nn.position import Position
 from regard.nn.record import LayerRecord
-from regard.nn.residual import NoResidual, PostNorm, PreNorm
 from tests.models.test_transformer import batch, build
 
 
@@ -32,7 +32,7 @@ def numpy_of(module: torch.nn.Linear) -> tuple[np.ndarray, np.ndarray]:
 def test_free_head_sizes_by_a_numpy_loop() -> None:
     """d_k = 3, d_v = 5 and three heads in a model of size 8, which three does not divide."""
     torch.manual_seed(0)
-    layer = AttentionConfig(d_k=3, d_v=5).build(8, 3, Position(), Padding()).double()
+    layer = build_attention(AttentionConfig(d_k=3, d_v=5), 8, 3, Position(), Padding()).double()
     x = np.random.default_rng(0).normal(size=(4, 8))
     context = AttentionContext(Layout.of(4), Layout.of(4))
     out = layer(torch.tensor(x)[None], torch.tensor(x)[None], context)[0].detach().numpy()
@@ -50,7 +50,7 @@ def test_free_head_sizes_by_a_numpy_loop() -> None:
 def test_shared_query_and_key_give_symmetric_scores() -> None:
     torch.manual_seed(0)
     made: dict[str, MultiHeadAttention] = {
-        kind: AttentionConfig(projection=kind).build(8, 2, Position(), Padding()).double()  # type: ignore[arg-type]
+        kind: build_attention(AttentionConfig(projection=kind), 8, 2, Position(), Padding()).double()  # type: ignore[arg-type]
         for kind in ("shared", "separate")
     }
     assert isinstance(made["shared"], SharedQueryKey)
@@ -92,7 +92,7 @@ def test_dropout_inside_sub_layers(dropout: Dropout) -> None:
     torch.manual_seed(0)
     x = torch.randn(3, 5, 8, dtype=torch.float64)
     network = feed_forward(8, 6, "relu", dropout).double()
-    layer = AttentionConfig().build(8, 2, Position(), Padding()).double()
+    layer = build_attention(AttentionConfig(), 8, 2, Position(), Padding()).double()
     context = AttentionContext(Layout.of(5), Layout.of(5))
 
     def seeded(function: Callable[[], Any]) -> Any:
@@ -106,7 +106,7 @@ def test_dropout_inside_sub_layers(dropout: Dropout) -> None:
     q, k, v = (part.unflatten(-1, (2, 4)).transpose(1, 2) for part in torch.cat(parts, -1).chunk(3, -1))
     out = torch.nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
     torch.testing.assert_close(seeded(lambda: layer(x, x, context)), layer.output(out))
-    shared = AttentionConfig(projection="shared").build(8, 2, Position(), Padding()).double()
+    shared = build_attention(AttentionConfig(projection="shared"), 8, 2, Position(), Padding()).double()
     shared.inner_dropout = dropout
     q, v = seeded(lambda: (dropout(shared.query(x)), dropout(shared.key_value(x))))
     q, v = (part.unflatten(-1, (2, 4)).transpose(1, 2) for part in (q, v))

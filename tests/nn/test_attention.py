@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from torch import nn
 
 from regard import config
+from regard.errors import RegardError
 from regard.nn.attention import AttentionConfig, attention, choose_backend, slow_paths
 from regard.nn.backend import SDPA
 from regard.nn.backend.contract import AttentionInputs
 from regard.nn.layout import AttentionContext, Layout
+from regard.nn.multi_head import build_attention
 from regard.nn.normalise import Softmax
 from regard.nn.pattern import Causal, Document, Full, Padding, Pattern
 from regard.nn.position import Position
@@ -54,7 +56,7 @@ def test_plain_function_is_sdpa() -> None:
 
 def layer_and_torch(size: int = 12, heads: int = 3):
     """Our layer and torch's MultiheadAttention with the same weights."""
-    ours = AttentionConfig().build(size, heads, Position(), Full() & Padding()).double()
+    ours = build_attention(AttentionConfig(), size, heads, Position(), Full() & Padding()).double()
     theirs = nn.MultiheadAttention(size, heads, batch_first=True, dtype=torch.float64)
     with torch.no_grad():
         theirs.in_proj_weight.copy_(torch.cat([ours.query.weight, ours.key_value.weight]))
@@ -99,7 +101,7 @@ def test_sdpa_is_the_reference_with_gradients(pattern, heads_size, lengths, doub
     """At every real place, whatever the shape, padding and packing; lengths of 1 included."""
     torch.manual_seed(len(lengths))
     dtype, tolerance = (torch.float64, 1e-10) if double else (torch.float32, 1e-5)
-    layer = AttentionConfig().build(2 * heads_size, 2, Position(), pattern).to(dtype)
+    layer = build_attention(AttentionConfig(), 2 * heads_size, 2, Position(), pattern).to(dtype)
     n = max(lengths)
     real = torch.arange(n) < torch.tensor(lengths)[:, None]
     document = (torch.arange(n) // 2).expand(len(lengths), n) if packed else None
@@ -123,7 +125,7 @@ def test_under_autocast_a_cpu_attends_in_float32() -> None:
     """The numbers of torch's kernel for the same bf16 queries, keys and values in float32, gradients included."""
     torch.manual_seed(0)
     pattern = Causal() & Padding()
-    layer = AttentionConfig().build(16, 2, Position(), pattern)
+    layer = build_attention(AttentionConfig(), 16, 2, Position(), pattern)
     context = AttentionContext(Layout.of(9), Layout.of(9))
     given = [torch.randn(3, 2, 9, 8).bfloat16().requires_grad_() for _ in range(3)]
     wide = [x.detach().float().requires_grad_() for x in given]
@@ -138,7 +140,7 @@ def test_under_autocast_a_cpu_attends_in_float32() -> None:
 
 
 def test_recording_changes_nothing() -> None:
-    layer = AttentionConfig().build(8, 2, Position(), Causal() & Padding())
+    layer = build_attention(AttentionConfig(), 8, 2, Position(), Causal() & Padding())
     x = torch.randn(2, 5, 8)
     context = AttentionContext(Layout.of(5), Layout.of(5))
     seen = LayerRecord(keep_graph=False)
@@ -148,7 +150,7 @@ def test_recording_changes_nothing() -> None:
 
 
 def test_causal_gradient_of_the_future_is_exactly_zero() -> None:
-    layer = AttentionConfig().build(8, 2, Position(), Causal() & Padding())
+    layer = build_attention(AttentionConfig(), 8, 2, Position(), Causal() & Padding())
     x = torch.randn(1, 6, 8, requires_grad=True)
     context = AttentionContext(Layout.of(6), Layout.of(6))
     for t in range(6):
@@ -190,7 +192,7 @@ class OneKeyAHead(Pattern):
 
 
 def test_patterns_may_differ_by_head_and_by_layer() -> None:
-    layer = AttentionConfig().build(8, 2, Position(), OneKeyAHead() & Padding(), layer=1).double()
+    layer = build_attention(AttentionConfig(), 8, 2, Position(), OneKeyAHead() & Padding(), layer=1).double()
     x = torch.randn(2, 4, 8, dtype=torch.float64)
     context = AttentionContext(Layout.of(4), Layout.of(4))
     seen = LayerRecord(keep_graph=False)
@@ -211,14 +213,14 @@ def test_causal_with_right_padding_needs_no_mask() -> None:
 
 
 def test_heads_must_divide() -> None:
-    with pytest.raises(ValueError, match="3 heads do not divide the size 8"):
-        AttentionConfig().build(8, 3, Position(), Full())
+    with pytest.raises(RegardError, match="3 heads do not divide the size 8"):
+        build_attention(AttentionConfig(), 8, 3, Position(), Full())
 
 
 def test_what_has_no_kernel_is_said_with_the_reason() -> None:
     model = nn.ModuleDict(
         {
-            name: AttentionConfig(score=score).build(8, 2, Position(), Full() & Padding())
+            name: build_attention(AttentionConfig(score=score), 8, 2, Position(), Full() & Padding())
             for name, score in (("fast", ScaledDotConfig()), ("slow", AdditiveConfig()))
         }
     )
@@ -236,7 +238,7 @@ def test_what_has_no_kernel_is_said_with_the_reason() -> None:
 def test_every_projection_begins_by_xavier_of_its_own_size(width: int, projection: str) -> None:
     """Of 64 with 8 heads, one of the widths makes the output as wide as keys and values together."""
     chosen = {"d_k": width, "d_v": width, "projection": projection}
-    layer = config.parse_config(AttentionConfig, chosen).build(64, 8, Position(), Padding())
+    layer = build_attention(config.parse_config(AttentionConfig, chosen), 64, 8, Position(), Padding())
     layer.reset_parameters()
     bound = (6 / (64 + 8 * width)) ** 0.5
     for each in (layer.query, layer.key_value, layer.output):

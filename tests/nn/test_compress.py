@@ -11,6 +11,7 @@ from regard.models.transformer import TransformerConfig
 from regard.nn.attention import AttentionConfig
 from regard.nn.compress import LinformerConfig, StridedConvolutionConfig
 from regard.nn.layout import AttentionContext, Layout
+from regard.nn.multi_head import build_attention
 from regard.nn.pattern import Causal, Full, Padding
 from regard.nn.position import Position
 from regard.nn.sizes import Sizes
@@ -160,7 +161,7 @@ def test_strided_convolution_is_torchs() -> None:
 def test_a_block_is_seen_once_its_last_place_is() -> None:
     """Query 0 and 1 see nothing and get zeros; query t sees ⌊(t + 1) / 3⌋ blocks, and nothing later changes it."""
     choices = AttentionConfig(compress=StridedConvolutionConfig(factor=3))
-    layer = choices.build(8, 2, Position(), Causal() & Padding()).double()
+    layer = build_attention(choices, 8, 2, Position(), Causal() & Padding()).double()
     q, k, v = (torch.randn(1, 2, 8, 4, dtype=torch.float64, requires_grad=True) for _ in range(3))
     layout = Layout.of(8)
     out = layer.attend(q, k, v, AttentionContext(layout, layout))
@@ -203,7 +204,7 @@ def test_convolutions_begin_so_that_keys_keep_their_size(init) -> None:
 @pytest.mark.parametrize("choice", [LinformerConfig(), StridedConvolutionConfig()])
 def test_packed_documents_are_refused(choice) -> None:
     layout = Layout(torch.arange(4)[None], 4, document=torch.tensor([[0, 0, 1, 1]]), right_padded=True)
-    layer = AttentionConfig(compress=choice).build(8, 2, Position(), Full())
+    layer = build_attention(AttentionConfig(compress=choice), 8, 2, Position(), Full())
     x = torch.randn(1, 4, 8)
     with pytest.raises(RegardError, match="would mix the documents"):
         layer(x, x, AttentionContext(layout, layout))

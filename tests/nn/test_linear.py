@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.nn.linear import Linear, activated, linear
+from regard.nn.feed_forward import Linear, activated, linear
 
 SHAPES = [
     ((150, 24), 70),

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from regard.nn.attention import AttentionConfig
 from regard.nn.layout import AttentionContext, Layout
+from regard.nn.multi_head import build_attention
 from regard.nn.normalise import (
     EntmaxConfig,
     HardConfig,
@@ -161,7 +162,7 @@ class Lookup(nn.Module):
         self.symbols, self.values = symbols, values
         self.query, self.key = nn.Embedding(symbols, size), nn.Embedding(symbols, size)
         self.value, self.output = nn.Embedding(values, size), nn.Linear(size, values)
-        self.attention = AttentionConfig(normalise=normalise).build(size, 1, Position(), Full())
+        self.attention = build_attention(AttentionConfig(normalise=normalise), size, 1, Position(), Full())
 
     def draw(self, rows: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         keys = torch.rand(rows, self.symbols).argsort(-1)[:, :8]

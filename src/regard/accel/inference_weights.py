@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from regard.accel.topk import topk
 from regard.nn import dispatch
 from regard.nn.embedding import Output
 from regard.nn.norm import BatchNorm
-from regard.nn.topk import topk
 
 PACKS = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 KINDS = (torch.float32, torch.bfloat16)  # what oneDNN computes with here

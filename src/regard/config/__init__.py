@@ -5,6 +5,7 @@ from regard.config.parse import (
     changed_keys,
     describe_changes,
     dump_yaml,
+    lookup,
     nearest,
     parse_config,
     plugins_of,

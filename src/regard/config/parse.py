@@ -10,7 +10,7 @@ import difflib
 import re
 import types
 import typing
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
@@ -29,15 +29,18 @@ def parse_config(cls: type[T], node: Node | dict[str, Any], path: str = "") -> T
     return _dataclass(cls, to_node(node, "config"), path)
 
 
-def to_choice(slot: str, value: Any) -> Any:
-    """What a kind, a mapping with its kind, or a choice itself means in a slot: `to_choice("position", "rotary")`."""
+def to_choice(slot: Any, value: Any, where: str = "", name: str = "") -> Any:
+    """What a kind, a mapping with its kind, or a choice itself means in a slot: `to_choice("position", "rotary")`.
+
+    A slot is its name or its base class. `where` and `name` say in an error what was given, and as what.
+    """
     known = choices(slot)
-    base: Any = SLOTS[slot]
+    base: Any = SLOTS[slot] if isinstance(slot, str) else slot
     if isinstance(value, base):
         return value
     if isinstance(value, str) and hasattr(base, "from_text"):
         return base.from_text(value)
-    return _choose(known, to_node(value, slot), "")
+    return _choose(known, to_node(value, where or base.slot), name)
 
 
 def _fail(node: Node, path: str, problem: str) -> RegardError:
@@ -49,6 +52,13 @@ def nearest(word: str, known: Iterable[str]) -> str:
     known = [str(k) for k in known]
     close = difflib.get_close_matches(str(word), known, n=1, cutoff=0.6)
     return f"did you mean {close[0]}?" if close else f"known: {', '.join(known)}"
+
+
+def lookup(table: Mapping[str, T], name: str, where: str) -> T:
+    """What a table of choices has under a name; a RegardError, with the nearest one, where it has nothing."""
+    if name not in table:
+        raise RegardError(f"{where} is {name!r}; {nearest(name, table)}")
+    return table[name]
 
 
 def _dataclass(cls: type[T], node: Node, path: str) -> T:

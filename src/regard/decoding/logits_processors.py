@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from regard.accel.topk import topk
 from regard.decoding.config import Sample
 from regard.decoding.contract import GenerationRequest, Symbols
-from regard.nn.topk import topk
 
 CHUNK = {"cpu": 1 << 18}  # logits turned into log-probabilities at once: what a core's own cache holds
 

@@ -26,9 +26,9 @@ from regard.interop.tokenizers_file import token_strings
 from regard.io import run_folder as folder
 from regard.io.atomic import atomic_folder
 from regard.models.transformer import Transformer, TransformerConfig
-from regard.nn.attention import MultiHeadAttention, SharedQueryKey
 from regard.nn.embedding import BiasedOutput
 from regard.nn.layout import Layout
+from regard.nn.multi_head import MultiHeadAttention, SharedQueryKey
 from regard.nn.position import (
     AlibiConfig,
     LearnedConfig,

@@ -32,7 +32,7 @@ from regard.io import run_folder as folder
 from regard.io.files import write_json
 from regard.io.tensors import unique_state_dict, write_tensors
 from regard.models.transformer import TransformerConfig
-from regard.nn.attention import SharedQueryKey
+from regard.nn.multi_head import SharedQueryKey
 from regard.nn.position import SinusoidalConfig, sinusoids
 from regard.predict.translation import Translator
 from regard.recipe import Recipe

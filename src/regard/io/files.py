@@ -7,8 +7,9 @@ import math
 import os
 import stat
 from collections.abc import Iterator, Mapping
+from io import BufferedReader
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from regard.errors import RegardError
 
@@ -30,7 +31,7 @@ def os_errors_for(path: object, action: str = "read") -> Iterator[None]:
         raise RegardError(f"{path}: cannot be {action} ({error.strerror or error})") from None
 
 
-def open_regular(path: str | Path) -> IO[bytes]:
+def open_regular(path: str | Path) -> BufferedReader:
     """A regular file, opened to be read: a FIFO might never be written to, and a device never end."""
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     mode = os.fstat(descriptor).st_mode

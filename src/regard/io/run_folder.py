@@ -1,4 +1,4 @@
-"""A trained model is a folder that needs nothing else: config.yaml, model.safetensors, tokenizer/, results.json, manifest.json."""
+"""A trained model is a folder that needs nothing else: config, weights, tokenizer/, results.json, manifest.json."""
 
 from pathlib import Path
 

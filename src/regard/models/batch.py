@@ -44,7 +44,7 @@ class PairBatch(Batch):
     """A batch of source and target sequences, padded on the right."""
 
     source: Tensor  # [B, S] ids
-    source_real: Tensor | None  # [B, S] False at padding; None when no position is padding
+    source_real: Tensor | None = None  # [B, S] False at padding; None when no position is padding
     target: Tensor | None = None  # [B, T] decoder input ids: <s> y₁ … yₙ
     labels: Tensor | None = None  # [N] at real positions only: y₁ … yₙ </s> of every row
     label_positions: Tensor | None = None  # [N] where those are in the flattened [B·T]

@@ -3,7 +3,7 @@
 Sizes live in PRESETS, as data.
 """
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -12,14 +12,14 @@ from torch import Tensor, nn
 from regard.config import Presets, choice, option
 from regard.models import stack
 from regard.models.batch import TextBatch
-from regard.models.stack import EncoderLayer, Positions, StackConfig
+from regard.models.init import INITS
+from regard.models.stack import Positions, StackConfig
 from regard.nn.attention import AttentionConfig
 from regard.nn.dropout import Dropout
 from regard.nn.embedding import BiasedOutput, Embedding
 from regard.nn.feed_forward import ACTIVATIONS, Activation
-from regard.nn.init import INITS
+from regard.nn.layers import EncoderLayer, ModuleList
 from regard.nn.layout import AttentionContext
-from regard.nn.module_list import ModuleList
 from regard.nn.norm import BatchNorm
 from regard.nn.pattern import Document, Padding
 from regard.nn.position import LearnedConfig
@@ -107,6 +107,11 @@ class Bert(nn.Module):
         self.layers = ModuleList(EncoderLayer(own, c.build_feed_forward(), c.build_residuals(2)) for own in attentions)
         self.norm = c.build_final_norm()
         INITS[c.init](self)
+
+    @classmethod
+    def from_preset(cls, preset: str, vocabulary: int, **keys: Any) -> "Bert":
+        """A new model by the name of its sizes; further keys are those of `model:` in a recipe."""
+        return cls(stack.config_from_preset(BertConfig, preset, keys), vocabulary)
 
     @property
     def longest(self) -> int | None:

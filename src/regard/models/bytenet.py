@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from regard.config import Presets, at_least, below_one, choice, option
 from regard.models.batch import PairBatch
 from regard.models.contract import ModelConfig
+from regard.models.init import INITS
 from regard.models.state import DecoderState, StateTensors
 from regard.nn.convolution import Convolution
 from regard.nn.dropout import Dropout
 from regard.nn.embedding import SHARE, Output, Share, shared_embeddings
-from regard.nn.init import INITS
+from regard.nn.layers import ModuleList
 from regard.nn.layout import Layout
-from regard.nn.module_list import ModuleList
 from regard.nn.record import AttentionRecorder
 
 PRESETS: Presets = {"bytenet": {"sets": 1, "size": 256, "kernel": 3, "dropout": 0.1}}

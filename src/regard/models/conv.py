@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from regard.config import Choice, Presets, at_least, below_one, choice, choices, option
 from regard.models.batch import PairBatch
 from regard.models.contract import ModelConfig
+from regard.models.init import INITS
 from regard.models.stack import check_max_length
 from regard.models.state import DecoderState, StateTensors
 from regard.nn.attention import Attention, AttentionConfig
@@ -21,9 +22,8 @@ from regard.nn.convolution import Convolution, init_keep_variance, scale_gradien
 from regard.nn.dropout import Dropout
 from regard.nn.embedding import SHARE, Output, Share, shared_embeddings
 from regard.nn.feed_forward import ACTIVATIONS
-from regard.nn.init import INITS
+from regard.nn.layers import ModuleList
 from regard.nn.layout import AttentionContext, Layout
-from regard.nn.module_list import ModuleList
 from regard.nn.pattern import Document, Padding
 from regard.nn.position import LearnedConfig, Position, PositionConfig
 from regard.nn.record import AttentionRecorder, LayerRecord

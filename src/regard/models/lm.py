@@ -3,7 +3,7 @@
 Its layers are the encoder's, with a causal pattern and a cache. Sizes live in PRESETS, as data.
 """
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -11,15 +11,15 @@ from torch import Tensor, nn
 from regard.config import Presets, below_one, choice, option
 from regard.models import stack
 from regard.models.batch import TextBatch
-from regard.models.stack import EncoderLayer, Positions, StackConfig
+from regard.models.init import INITS
+from regard.models.stack import Positions, StackConfig
 from regard.models.state import DecoderState
 from regard.nn.attention import AttentionConfig
 from regard.nn.dropout import DROPOUTS, Dropout
 from regard.nn.embedding import Embedding, Output, WordDropout
 from regard.nn.feed_forward import Activation
-from regard.nn.init import INITS
+from regard.nn.layers import EncoderLayer, ModuleList
 from regard.nn.layout import AttentionContext, Layout
-from regard.nn.module_list import ModuleList
 from regard.nn.pattern import Causal, Document, Padding
 from regard.nn.position import LearnedConfig
 from regard.nn.record import AttentionRecorder
@@ -105,6 +105,11 @@ class LanguageModel(nn.Module):
         self.norm = c.build_final_norm()
         INITS[c.init](self)
 
+    @classmethod
+    def from_preset(cls, preset: str, vocabulary: int, **keys: Any) -> "LanguageModel":
+        """A new model by the name of its sizes; further keys are those of `model:` in a recipe."""
+        return cls(stack.config_from_preset(LanguageModelConfig, preset, keys), vocabulary)
+
     @property
     def longest(self) -> int | None:
         """How many positions the model can tell apart, where there is a limit."""
@@ -125,12 +130,14 @@ class LanguageModel(nn.Module):
     def forward(
         self, batch: TextBatch, record: AttentionRecorder | None = None, smoothing: float | None = None
     ) -> Tensor:
-        """Logits at `batch.label_positions` [N, V], in the order of `batch.labels`.
+        """Logits at `batch.label_positions` [N, V], in the order of `batch.labels`; without labels, all [B, T, V].
 
         With `smoothing`, the loss of those labels, summed, instead: the logits are then never kept.
         """
-        assert batch.label_positions is not None
-        x = self.hidden(batch, record).flatten(0, 1)  # [B·T, D]
+        hidden = self.hidden(batch, record)  # [B, T, D]
+        if batch.label_positions is None:
+            return self.output.at(hidden, batch.labels, smoothing)
+        x = hidden.flatten(0, 1)
         if len(batch.label_positions) != len(x):
             x = x[batch.label_positions]
         return self.output.at(x, batch.labels, smoothing)

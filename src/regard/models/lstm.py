@@ -17,7 +17,7 @@ from regard.models.recurrent import Recurrent
 from regard.models.state import DecoderState, StateTensors
 from regard.nn.dropout import RowDropout
 from regard.nn.embedding import BiasedOutput, Embedding, Output, WordDropout
-from regard.nn.module_list import ModuleList
+from regard.nn.layers import ModuleList
 from regard.nn.record import AttentionRecorder
 
 LstmStates = dict[str, Tensor]  # of each layer [B, 1, 2, D]: its h and c

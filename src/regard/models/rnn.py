@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from regard.config import Presets, at_least, below_one, choice, option
 from regard.models.batch import PairBatch
 from regard.models.contract import ModelConfig
+from regard.models.init import INITS
 from regard.models.recurrent import Recurrent
 from regard.models.rnn_decoder import BahdanauDecoder, InputFeedingDecoder, LuongDecoder, RnnDecoder
 from regard.models.state import DecoderState, StateTensors
 from regard.nn.attention import Attention, AttentionConfig
 from regard.nn.dropout import Dropout
 from regard.nn.embedding import SHARE, Output, Share, shared_embeddings
-from regard.nn.init import INITS
 from regard.nn.pattern import Padding
 from regard.nn.position import Position
 from regard.nn.record import AttentionRecorder

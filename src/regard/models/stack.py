@@ -1,29 +1,28 @@
-"""Stacks of attention layers: the config that the Transformer, the language model and BERT share, and its layers.
+"""Stacks of attention layers: the config that the Transformer, the language model and BERT share.
 
 It knows no batch and no vocabulary.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 from torch import Tensor, nn
 
-from regard.config import at_least, below_one, option
+from regard.config import at_least, below_one, option, parse_config, to_node
 from regard.models.contract import ModelConfig
-from regard.nn.attention import AttentionConfig, MultiHeadAttention
-from regard.nn.cache import KVCache
+from regard.nn.attention import AttentionConfig
 from regard.nn.compress import CompressConfig, Compressor
 from regard.nn.dropout import Dropout
 from regard.nn.feed_forward import Activation, FeedForward, feed_forward
-from regard.nn.layout import AttentionContext, Layout
-from regard.nn.module_list import ModuleList
-from regard.nn.norm import NORMS
+from regard.nn.layers import RESIDUALS, ModuleList
+from regard.nn.layout import Layout
+from regard.nn.multi_head import MultiHeadAttention, build_attention
+from regard.nn.norm import NORMS, NoNorm
 from regard.nn.pattern import Pattern
 from regard.nn.position import LearnedConfig, Position, PositionConfig
-from regard.nn.record import LayerRecord
-from regard.nn.residual import RESIDUALS
 from regard.nn.sizes import Sizes
 
+C = TypeVar("C", bound="StackConfig")
 Positions = PositionConfig | list[PositionConfig]
 
 
@@ -69,7 +68,7 @@ class StackConfig(ModelConfig):
         for n in range(layers):
             compress = choices.layer(n).compress
             position = positions[n % len(positions)]
-            layer = choices.build(self.size, self.heads, position, base_pattern, n, shared.get(compress))
+            layer = build_attention(choices, self.size, self.heads, position, base_pattern, n, shared.get(compress))
             layer.inner_dropout = self.build_dropout(self.inner_dropout)
             if compress.shared_by_layers:
                 shared[compress] = layer.compress
@@ -92,6 +91,11 @@ class StackConfig(ModelConfig):
     def build_final_norm(self) -> nn.Module:
         """The norm at the end of the stack, where the residuals need one."""
         return self.build_norm() if RESIDUALS[self.residual].needs_final_norm else NoNorm()
+
+
+def config_from_preset(cls: type[C], preset: str, keys: dict[str, Any]) -> C:
+    """The config of a model by the name of its sizes; `keys` are a recipe's, and win: position="rotary"."""
+    return parse_config(cls, to_node({"preset": preset, **keys}, cls.__name__))
 
 
 # --- positions -----------------------------------------------------------------------------------------------------
@@ -134,33 +138,3 @@ def embed_positions(positions: ModuleList[Position], x: Tensor, layout: Layout) 
 def max_length(positions: ModuleList[Position]) -> int | None:
     """How many positions they can tell apart, where there is a limit."""
     return min((position.longest for position in positions if position.longest is not None), default=None)
-
-
-# --- layers --------------------------------------------------------------------------------------------------------
-
-
-class EncoderLayer(nn.Module):
-    """Self-attention, then feed-forward, each inside its residual. With a causal pattern, a layer of GPT."""
-
-    is_layer = True  # a unit of sharding (FSDP2)
-
-    def __init__(
-        self, attention: MultiHeadAttention, feed_forward: FeedForward | None, residuals: list[nn.Module]
-    ) -> None:
-        super().__init__()
-        self.attention, self.feed_forward = attention, feed_forward
-        self.residuals = nn.ModuleList(residuals)
-
-    def forward(
-        self, x: Tensor, context: AttentionContext, record: LayerRecord | None = None, cache: KVCache | None = None
-    ) -> Tensor:
-        real = context.queries.real
-        x = self.residuals[0](x, lambda y: self.attention(y, y, context, cache, record), real)
-        return x if self.feed_forward is None else self.residuals[1](x, self.feed_forward, real)
-
-
-class NoNorm(nn.Module):
-    """The identity, where a stack needs no norm."""
-
-    def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:
-        return x

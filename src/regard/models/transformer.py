@@ -1,6 +1,6 @@
 """The Transformer of "Attention Is All You Need" (Vaswani 2017): encoder, decoder, and stepwise decoding.
 
-Layers receive their parts; they do not build them from flags. Sizes live in PRESETS, as data.
+Sizes live in PRESETS, as data.
 """
 
 from collections.abc import Callable
@@ -14,17 +14,16 @@ from torch import Tensor, nn
 from regard.config import Presets, at_least, choice, option
 from regard.models import stack
 from regard.models.batch import PairBatch
-from regard.models.stack import EncoderLayer, Positions, StackConfig
+from regard.models.init import INITS
+from regard.models.stack import Positions, StackConfig
 from regard.models.state import DecoderState
 from regard.nn import dispatch
-from regard.nn.attention import AttentionConfig, MultiHeadAttention
-from regard.nn.cache import CrossKVCache, KVCache
+from regard.nn.attention import AttentionConfig
 from regard.nn.dropout import Dropout
 from regard.nn.embedding import SHARE, BiasedOutput, Output, Share, shared_embeddings
-from regard.nn.feed_forward import FeedForward
-from regard.nn.init import INITS
+from regard.nn.layers import DecoderLayer, EncoderLayer, ModuleList
 from regard.nn.layout import AttentionContext, Layout
-from regard.nn.module_list import ModuleList
+from regard.nn.multi_head import MultiHeadAttention
 from regard.nn.pattern import Causal, Document, Padding
 from regard.nn.position import Position, PositionConfig, SinusoidalConfig
 from regard.nn.record import ROLES, AttentionRecorder, LayerRecord
@@ -113,43 +112,6 @@ class TransformerConfig(StackConfig):
         return Transformer(self, source_entries, target_entries)
 
 
-class DecoderLayer(nn.Module):
-    """Causal self-attention, cross-attention to the source, feed-forward."""
-
-    is_layer = True
-
-    def __init__(
-        self,
-        attention: MultiHeadAttention,
-        cross: MultiHeadAttention,
-        feed_forward: FeedForward | None,
-        residuals: list[nn.Module],
-    ) -> None:
-        super().__init__()
-        self.attention, self.cross, self.feed_forward = attention, cross, feed_forward
-        self.residuals = nn.ModuleList(residuals)
-
-    def forward(
-        self,
-        x: Tensor,
-        memory: Tensor | None,
-        self_context: AttentionContext,
-        cross_context: AttentionContext,
-        caches: tuple[KVCache, CrossKVCache] | None = None,
-        records: tuple[LayerRecord | None, LayerRecord | None] = (None, None),
-    ) -> Tensor:
-        """memory None: the cross KV cache holds the source's keys already."""
-        past, source = caches or (None, None)
-        real = self_context.queries.real
-        x = self.residuals[0](x, lambda y: self.attention(y, y, self_context, past, records[0]), real)
-        x = self.residuals[1](x, lambda y: self.cross(y, memory, cross_context, source, records[1]), real)
-        return x if self.feed_forward is None else self.residuals[2](x, self.feed_forward, real)
-
-    def caches(self, memory: Tensor, position: Tensor, length: int) -> tuple[KVCache, CrossKVCache]:
-        """An empty KV cache for `length` tokens, and the cross KV cache of the source."""
-        return self.attention.empty_cache(position, length, memory), self.cross.cross_cache(memory)
-
-
 class Transformer(nn.Module):
     def __init__(self, config: TransformerConfig, source_entries: int, target_entries: int) -> None:
         super().__init__()
@@ -174,6 +136,31 @@ class Transformer(nn.Module):
         )
         self.encoder_norm, self.decoder_norm = c.build_final_norm(), c.build_final_norm()
         INITS[c.init](self)
+
+    @classmethod
+    def from_preset(
+        cls, preset: str, vocabulary: int, target_vocabulary: int | None = None, **keys: Any
+    ) -> "Transformer":
+        """A new model by the name of its sizes; further keys are those of `model:` in a recipe."""
+        if target_vocabulary not in (None, vocabulary):
+            keys = {"share": "target", **keys}  # one table cannot serve both
+        config = stack.config_from_preset(TransformerConfig, preset, keys)
+        return cls(config, vocabulary, target_vocabulary or vocabulary)
+
+    @classmethod
+    def tiny(cls, vocabulary: int, target_vocabulary: int | None = None, **keys: Any) -> "Transformer":
+        """4 layers of 128, 4 heads."""
+        return cls.from_preset("tiny", vocabulary, target_vocabulary, **keys)
+
+    @classmethod
+    def base(cls, vocabulary: int, target_vocabulary: int | None = None, **keys: Any) -> "Transformer":
+        """6 layers of 512, 8 heads (Vaswani 2017, table 3)."""
+        return cls.from_preset("base", vocabulary, target_vocabulary, **keys)
+
+    @classmethod
+    def big(cls, vocabulary: int, target_vocabulary: int | None = None, **keys: Any) -> "Transformer":
+        """6 layers of 1,024, 16 heads (Vaswani 2017, table 3)."""
+        return cls.from_preset("big", vocabulary, target_vocabulary, **keys)
 
     def _positions(self, role: str) -> ModuleList[Position]:
         c = self.config
@@ -212,7 +199,7 @@ class Transformer(nn.Module):
     def forward(
         self, batch: PairBatch, record: AttentionRecorder | None = None, smoothing: float | None = None
     ) -> Tensor:
-        """Logits at every real target position [N, V], in the order of `batch.labels`.
+        """Logits at every real target position [N, V], in the order of `batch.labels`; without labels, all [B, T, V].
 
         With `smoothing`, the loss of those labels, summed, instead: the logits are then never kept.
         """
@@ -226,10 +213,15 @@ class Transformer(nn.Module):
             return self.output.at(hidden, target.labels, smoothing)
         assert batch.target is not None
         memory, layout = self.encode(batch, record)
-        real = batch.target_real if self.config.norm == "batch" else None  # else causality hides the padding
+        labelled = batch.label_positions is not None
+        real = (
+            batch.target_real if labelled and self.config.norm == "batch" else None
+        )  # else causality hides the padding
         target_layout = Layout.of(batch.target.shape[1], real, batch.device)
         hidden = self.decode(batch.target, target_layout, memory, layout, record)  # [B, T, D]
-        return self.output.at(hidden.flatten(0, 1)[batch.label_positions], batch.labels, smoothing)
+        if labelled:
+            hidden = hidden.flatten(0, 1)[batch.label_positions]
+        return self.output.at(hidden, batch.labels, smoothing)
 
     def takes_packed(self, batch: PairBatch) -> bool:
         """Whether this batch is computed as packed sequences, without padding."""

@@ -1,9 +1,10 @@
-"""Attention: one plain function to quote, the layer that composes the five choices around it, and its heads.
+"""Attention: one plain function to quote, and the layer that composes the five choices around it.
 
-score, position, pattern, compress and normalise are objects; a hook that a choice does not need is identity, so the
-layer always calls all of them. The attention mask is the pattern (`nn/pattern/masks.py`): `Attention.attend` binds it
-to the queries, `Attention.reference` makes it a dense mask, and the plain function takes that as `allow`. Decoding
-fuses the same for one token at a time (`accel/fused_step.py`), where the choices allow it.
+`attention` is the formula. `Attention` puts score, position, pattern, compress and normalise around it, objects whose
+hooks are identity where a choice does not need them. Its heads and projections are `multi_head.py`. A mask is a pattern
+(`pattern/masks.py`): `Attention.attend` binds it to the queries and to what the context (`layout.py`) says of padding,
+`Attention.reference` makes it dense, and the plain function takes that as `allow`. Where the choices allow it, decoding
+fuses the same for one token at a time (`accel/fused_step.py`).
 """
 
 from collections.abc import Callable
@@ -15,15 +16,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.config import at_least, below_one, option
-from regard.nn import dispatch
+from regard.errors import RegardError
 from regard.nn.backend import BLOCKS, SDPA, AttentionInputs, Backend
-from regard.nn.backend.contract import split_heads
-from regard.nn.cache import CrossKVCache, KVCache
 from regard.nn.compress import CompressConfig, Compressor, NoCompressionConfig
 from regard.nn.layout import AttentionContext, fold_beams, unfold_beams
-from regard.nn.linear import Linear, linear
 from regard.nn.normalise import NormaliseConfig, SoftmaxConfig
-from regard.nn.pattern import PATTERNS, Pattern, parse_pattern
+from regard.nn.pattern import PATTERNS, DenseMask, Full, Pattern, parse_pattern
 from regard.nn.position import Position
 from regard.nn.record import LayerRecord
 from regard.nn.score import ScaledDotConfig, ScoreConfig
@@ -99,19 +97,6 @@ class AttentionConfig:
     def sizes(self, size: int, heads: int) -> Sizes:
         return Sizes.of(size, heads, self.d_k, self.d_v)
 
-    def build(
-        self,
-        size: int,
-        heads: int,
-        position: Position,
-        base_pattern: Pattern,
-        layer: int = 0,
-        compress: Compressor | None = None,
-    ) -> "MultiHeadAttention":
-        """`base_pattern` masks in addition to the chosen pattern; `compress` is a compressor that layers share."""
-        kind = {"separate": MultiHeadAttention, "shared": SharedQueryKey}[self.projection]
-        return kind(self.sizes(size, heads), self, position, base_pattern, layer, compress)
-
 
 @dataclass(frozen=True)
 class LayerChoices:
@@ -141,10 +126,9 @@ class Attention(nn.Module):
         self.score = c.score.build(sizes, d_q)
         self.normalise = c.normalise.build()
         self.compress = compress or c.compress.build(sizes)
-        pattern = parse_pattern(c.pattern, PATTERNS).build(
-            replace(sizes, d_k=d_q or sizes.d_k)
-        )  # predicts from queries
-        self.pattern = (pattern & base_pattern) if c.pattern != "full" else base_pattern
+        parsed = parse_pattern(c.pattern, PATTERNS)
+        pattern = parsed.build(replace(sizes, d_k=d_q or sizes.d_k))  # what is predicted is predicted from queries
+        self.pattern = base_pattern if parsed == Full() else pattern & base_pattern
         self.learned = nn.ModuleList(self.pattern.modules())  # what a pattern predicts with
         self.sizes, self.position, self.layer, self.dropout = sizes, position, layer, config.dropout
         self.path = ""  # which backend computed the last output, and why no faster one
@@ -169,9 +153,13 @@ class Attention(nn.Module):
         """
         rows, q, context = len(q), fold_beams(q, len(k)), context.fold_beams(len(k))
         if self.compress.shortens:
+            if context.mask is not None:
+                raise RegardError("compressed keys take a mask of padding alone, [B, K], not one for each query")
             k, v, keys = self.compress(k, v, context.keys)
             k, context = self.score.keys(k), AttentionContext(context.queries, keys)
         pattern = self.pattern.bind(q, context, self.layer)
+        if (mask := context.mask) is not None:
+            pattern = pattern & context.once("dense mask", lambda: DenseMask(mask))
         inputs = AttentionInputs(self, q, k, v, context, pattern, self.position.bias(q, context), parts)
         backend, why = choose_backend(inputs)
         self.path = f"{backend.name if backend else 'plain'}{f' ({why})' if why else ''}"
@@ -221,114 +209,3 @@ def slow_paths(model: nn.Module) -> list[str]:
         if isinstance(layer, Attention) and layer.path.startswith("plain"):
             slow.setdefault(layer.path.removeprefix("plain").strip(" ()"), []).append(name)
     return [f"attention in {', '.join(names)} is computed by the plain function: {why}" for why, names in slow.items()]
-
-
-class MultiHeadAttention(Attention):
-    """Project, split into heads, attend, concatenate, project (Vaswani 2017, 3.2.2)."""
-
-    def __init__(self, sizes: Sizes, *choices: Any) -> None:
-        super().__init__(sizes, *choices)  # as Attention has them
-        s, self.heads = sizes, sizes.heads
-        self.query = Linear(s.size, s.heads * s.d_k)
-        self._build_key_value(s)
-        self.output = Linear(s.heads * s.d_v, s.size)
-        self.inner_dropout: nn.Module = nn.Identity()  # of queries, keys and values; set by the config of a stack
-
-    def _build_key_value(self, s: Sizes) -> None:
-        self.key_value = Linear(s.size, s.heads * (s.d_k + s.d_v))  # one product for both: the memory is read once
-
-    def forward(
-        self,
-        x: Tensor,
-        memory: Tensor | None,
-        context: AttentionContext,
-        cache: KVCache | CrossKVCache | None = None,
-        record: LayerRecord | None = None,
-    ) -> Tensor:
-        """x [B, Q, D] attends to memory [B, K, D]; memory None: the cache holds all keys already."""
-        if memory is None:
-            assert isinstance(cache, CrossKVCache)
-            q = self.position.rotate(self._split(self.query(x)), context.queries)  # [B, H, Q, d_k]
-            k, v = cache.read()
-            return self._join(self.attend(q.to(k.dtype), k, v, context, record).to(x.dtype))
-        s, products = self.sizes, self.project_qkv(x, memory)
-        dropped = {part: self.inner_dropout(part) for part in dict.fromkeys(products)}  # what is shared is dropped once
-        parts = tuple(dropped[part] for part in products)
-        first, second, v = split_heads(parts, s.heads, s.d_k, s.d_k, s.d_v)
-        q = self.position.rotate(first, context.queries)
-        k = self.position.rotate(second, context.queries if cache is not None else context.keys)  # cached: at x
-        k = self.prepare_keys(k)
-        untouched = parts if q is first and k is second and cache is None else None
-        if isinstance(cache, KVCache):
-            k, v = cache.append(k, v)
-            if self.compress.shortens or record is not None:  # these need each beam's keys in order
-                k, v, context = cache.per_beam(k, v, context)
-            return self._join(self.attend(q.to(k.dtype), k, v, context, record).to(x.dtype))
-        return self._join(self.attend(q, k, v, context, record, untouched))
-
-    def project_qkv(self, x: Tensor, memory: Tensor) -> tuple[Tensor, ...]:
-        """Queries, keys and values, side by side in few products [B, N, …]: one for self-attention on a GPU."""
-        if x is not memory or not dispatch.usable(x):
-            return self.query(x), self.key_value(memory)
-        return (linear(x, *self.fused_projection()),)
-
-    def fused_projection(self) -> tuple[Tensor, Tensor]:
-        """The weight and the bias that give queries, keys and values of a self-attention, side by side."""
-        weights, biases = zip(*((part.weight, part.bias) for part in self._projections()), strict=True)
-        return torch.cat(weights), torch.cat(biases)
-
-    def _projections(self) -> list[nn.Linear]:
-        return [self.query, self.key_value]
-
-    def project_kv(self, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values of a memory [B, K, D]: [B, H, K, d_k] and [B, H, K, d_v]."""
-        k, v = split_heads((self.key_value(memory),), self.heads, self.sizes.d_k, self.sizes.d_v)
-        return k, v
-
-    def _join(self, out: Tensor) -> Tensor:
-        return self.output(out.transpose(1, 2).flatten(2))  # [B, H, Q, d_v] -> [B, Q, D]
-
-    def empty_cache(self, position: Tensor, length: int, like: Tensor) -> KVCache:
-        """Storage for the keys and values of `length` positions a row."""
-        d_k = self.sizes.d_k if self.compress.shortens else self.score.key_size  # as `prepare_keys` leaves them
-        return KVCache.empty(len(position), self.heads, length, d_k, self.sizes.d_v, like, self._has_weights())
-
-    def cross_cache(self, memory: Tensor) -> CrossKVCache:
-        """The keys and values of a memory that does not change."""
-        k, v = self.project_kv(memory)
-        return CrossKVCache.of(self.prepare_keys(k), v, self._has_weights())
-
-    def _has_weights(self) -> bool:
-        """Whether a choice multiplies queries or keys with weights of its own."""
-        biased = type(self.position).bias is not Position.bias
-        parts = (self.score, self.compress, self.learned, *([self.position] if biased else []))
-        return any(next(part.parameters(), None) is not None for part in parts)
-
-    def _split(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # [B, N, H·d] -> [B, H, N, d]
-
-    def reset_parameters(self) -> None:
-        """Xavier for each of the projections by itself, however many share one matrix."""
-        s = self.sizes
-        for layer in (self.query, self.key_value, self.output):
-            both = layer is self.key_value and layer.out_features == s.heads * (s.d_k + s.d_v)
-            for part in layer.weight.split([s.heads * s.d_k, s.heads * s.d_v] if both else layer.out_features):
-                nn.init.xavier_uniform_(part)
-            nn.init.zeros_(layer.bias)
-
-
-class SharedQueryKey(MultiHeadAttention):
-    """One matrix for queries and keys: the scores are then symmetric (B2)."""
-
-    def _build_key_value(self, s: Sizes) -> None:
-        self.key_value = Linear(s.size, s.heads * s.d_v)  # values alone
-
-    def project_qkv(self, x: Tensor, memory: Tensor) -> tuple[Tensor, ...]:
-        q = self.query(x)
-        return q, (q if x is memory else self.query(memory)), self.key_value(memory)
-
-    def _projections(self) -> list[nn.Linear]:
-        return [self.query, self.query, self.key_value]
-
-    def project_kv(self, memory: Tensor) -> tuple[Tensor, Tensor]:
-        return self._split(self.query(memory)), self._split(self.key_value(memory))

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from regard.errors import RegardError
 from regard.nn import dispatch
 from regard.nn.layout import AttentionContext, Layout
 
@@ -194,6 +195,7 @@ class KVCache:
     keys: Tensor  # [B, H, L·K, d_k]
     values: Tensor  # [B, H, L·K, d_v]
     cache_positions: CachePositions = field(init=False, repr=False)  # the decoder state's
+    counts: bool = field(default=False, init=False)  # whether the positions are its own, so that it advances them
 
     @staticmethod
     def empty(
@@ -211,6 +213,18 @@ class KVCache:
         return KVCache(
             first.keys.new_zeros(rows, *first.keys.shape[1:]), first.values.new_zeros(rows, *first.values.shape[1:])
         )
+
+    def context(self, steps: int, mask: Tensor | None = None) -> AttentionContext:
+        """The context of the next `steps` tokens of every row, for a caller who has no decoder state."""
+        if mask is not None:
+            raise RegardError("a KV cache takes no mask: all of its keys are real")
+        positions = self.cache_positions
+        if positions.filled + steps > positions.length:
+            raise RegardError(
+                f"the KV cache has room for {positions.length} tokens, {positions.filled} of which are taken, and "
+                f"{steps} more came; make it longer"
+            )
+        return positions.self_context(steps)
 
     def append(self, k: Tensor, v: Tensor, length: int = 0) -> tuple[Tensor, Tensor]:
         """Write T new keys for each row [B·K, H, T, d]; give all slots up to the longest row's, or of `length`."""

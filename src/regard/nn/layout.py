@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from regard.errors import RegardError
+
 T = TypeVar("T")
 
 
@@ -68,6 +70,26 @@ class Layout:
         """Sequences that start at 0 and are padded on the right, if at all."""
         return Layout(torch.arange(length, device=device)[None], length, real, right_padded=True, tree=tree)
 
+    @staticmethod
+    def masked(real: Tensor, rows: int, length: int) -> "Layout":
+        """Positions from 0 and a caller's padding mask [B, N]; the padding may stand anywhere."""
+        _check_mask(real, (rows, length), f"[{rows}, {length}]")
+        if real.device.type == "cpu" and not torch.compiler.is_compiling():  # a GPU would have to be waited for
+            if real.all():
+                return Layout.of(length)
+            if (real[:, 1:] <= real[:, :-1]).all():
+                return Layout.of(length, real)
+        return Layout(torch.arange(length, device=real.device)[None], length, real)
+
+
+def _check_mask(mask: Tensor, shape: tuple[int, ...], wanted: str) -> None:
+    """Raise RegardError unless the mask is of bools and broadcasts to the shape."""
+    if mask.dtype != torch.bool:
+        raise RegardError(f"mask must be of bools, True where a key may be seen, not {mask.dtype}")
+    fits = mask.dim() == len(shape) and all(m in (1, n) for m, n in zip(mask.shape, shape, strict=True))
+    if not fits or (mask.dim() == 2 and mask.shape != shape):
+        raise RegardError(f"mask is {list(mask.shape)}, and this call takes {wanted}")
+
 
 Grid = tuple[Tensor, Tensor, Tensor, Tensor]  # b, h, i, j: index tensors that broadcast together
 
@@ -78,7 +100,17 @@ class AttentionContext:
 
     queries: Layout
     keys: Layout
+    mask: Tensor | None = None  # [B or 1, H or 1, Q, K] True where a query may see a key, beside what patterns say
     _memo: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @staticmethod
+    def masked(mask: Tensor, shape: tuple[int, int, int, int]) -> "AttentionContext":
+        """Positions from 0 and a caller's mask that broadcasts to this shape [B, H, Q, K]."""
+        rows, heads, queries, keys = shape
+        _check_mask(mask, shape, f"[{rows}, {keys}] or [{rows} or 1, {heads} or 1, {queries}, {keys}]")
+        queries_layout = Layout.of(queries, device=mask.device)
+        keys_layout = queries_layout if keys == queries else Layout.of(keys, device=mask.device)
+        return AttentionContext(queries_layout, keys_layout, mask.expand(-1, -1, queries, keys))
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """The result of `make`, computed at the first request for this key."""
@@ -88,13 +120,14 @@ class AttentionContext:
 
     @property
     def rows(self) -> int:
-        return max(self.queries.rows, self.keys.rows)
+        return max(self.queries.rows, self.keys.rows, 1 if self.mask is None else len(self.mask))
 
     def fold_beams(self, rows: int) -> "AttentionContext":
         """As many rows of queries as of keys: queries of a sentence's beams side by side, [B·K, T] as [B, K·T]."""
         q = self.queries
         if len(q.position) <= rows:
             return self
+        assert self.mask is None  # beams are a search's, which has layouts
 
         def fold() -> AttentionContext:
             past = None if q.past is None else q.past.reshape(rows, -1, q.past.shape[-1])

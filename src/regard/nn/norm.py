@@ -26,6 +26,13 @@ class BatchNorm(nn.BatchNorm1d):
         return out
 
 
+class NoNorm(nn.Module):
+    """The identity, where a stack needs no norm."""
+
+    def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:
+        return x
+
+
 NORMS: dict[str, type[LayerNorm] | type[BatchNorm]] = {"layer": LayerNorm, "batch": BatchNorm}
 
 

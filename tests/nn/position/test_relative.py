@@ -7,6 +7,7 @@ import torch
 from regard.nn.attention import AttentionConfig
 from regard.nn.backend.contract import AttentionInputs
 from regard.nn.layout import AttentionContext, Layout
+from regard.nn.multi_head import build_attention
 from regard.nn.pattern import Full, Padding
 from regard.nn.position import RelativeConfig
 from regard.nn.sizes import Sizes
@@ -33,7 +34,7 @@ def test_equations_of_the_paper(terms: str, where: list[list[int]]) -> None:
     torch.manual_seed(0)
     sizes = Sizes.of(8, 2, d_k=4, d_v=3)
     position = RelativeConfig(distance=2, terms=terms).build(sizes).double()
-    layer = AttentionConfig(d_k=4, d_v=3).build(8, 2, position, Full() & Padding()).double()
+    layer = build_attention(AttentionConfig(d_k=4, d_v=3), 8, 2, position, Full() & Padding()).double()
     queries, keys = Layout(torch.tensor(where), 9), Layout.of(9)
     context = AttentionContext(queries, keys)
     q = torch.randn(2, 2, len(where[0]), 4, dtype=torch.float64)

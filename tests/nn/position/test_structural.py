@@ -14,6 +14,7 @@ from regard.models.transformer import Transformer, TransformerConfig
 from regard.nn.attention import AttentionConfig
 from regard.nn.backend.contract import AttentionInputs
 from regard.nn.layout import AttentionContext, Layout, Tree
+from regard.nn.multi_head import build_attention
 from regard.nn.pattern import Full
 from regard.nn.position import Position, StructuralConfig, sinusoids
 from regard.nn.position.structural import tree_distance
@@ -111,7 +112,7 @@ def test_relative_terms_by_the_equations(far: int) -> None:
     torch.manual_seed(0)
     sizes, rows = Sizes.of(8, 2, d_k=4, d_v=3), [BUSH, DEEP]
     position = StructuralConfig(terms="relative", distance=far).build(sizes).double()
-    layer = AttentionConfig(d_k=4, d_v=3).build(8, 2, position, Full()).double()
+    layer = build_attention(AttentionConfig(d_k=4, d_v=3), 8, 2, position, Full()).double()
     context = AttentionContext(layout(tree(rows)), layout(tree(rows)))
     q, k, v = (torch.randn(2, 2, 7, n, dtype=torch.float64) for n in (4, 4, 3))
     with torch.no_grad():
@@ -125,7 +126,7 @@ def test_a_sparse_pattern_in_blocks() -> None:
     """The block kernel gathers keys; the tree must go along."""
     torch.manual_seed(0)
     position = StructuralConfig(distance=3).build(Sizes.of(8, 2)).double()
-    layer = AttentionConfig(pattern="window(2) | global(1)").build(8, 2, position, Full()).double()
+    layer = build_attention(AttentionConfig(pattern="window(2) | global(1)"), 8, 2, position, Full()).double()
     made = layout(tree([[0, *range(1, 240)], [n // 2 for n in range(1, 241)]]))  # a chain, and a tree that branches
     context = AttentionContext(made, made)
     q, k, v = (torch.randn(2, 2, 241, 4, dtype=torch.float64) for _ in range(3))

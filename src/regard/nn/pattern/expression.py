@@ -9,9 +9,9 @@ from regard.nn.pattern.masks import Pattern
 WORD = re.compile(r"\s*(?:(?P<name>[a-z_]\w*)|(?P<number>-?\d+(?:\.\d+)?)|(?P<sign>[()&|,=]))")
 
 
-def parse_pattern(text: str, known: dict[str, type[Pattern]]) -> Pattern:
+def parse_pattern(text: str | Pattern, known: dict[str, type[Pattern]]) -> Pattern:
     """The pattern that `text` describes; ValueError says what is wrong, and at which character."""
-    return _Parser(text, known).whole()
+    return text if isinstance(text, Pattern) else _Parser(text, known).whole()
 
 
 class _Parser:

@@ -168,6 +168,25 @@ class Document(Pattern):
         return "full" if context.keys.document is None and context.queries.past is None else "mask"
 
 
+@dataclass(frozen=True, eq=False)
+class DenseMask(Pattern):
+    """A mask that is there already, as a tensor [B or 1, H or 1, Q, K]."""
+
+    visible: Tensor
+
+    @property
+    def by_head(self) -> bool:
+        return self.visible.shape[1] > 1
+
+    @property
+    def rows(self) -> int:
+        return len(self.visible)
+
+    def allow(self, context: AttentionContext, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        seen = self.visible
+        return seen[b if len(seen) > 1 else 0, h if self.by_head else 0, i, j]
+
+
 # --- combinations --------------------------------------------------------------------------------------------------
 
 

@@ -56,11 +56,22 @@ class Position(nn.Module):
     longest: int | None = None  # positions that it can tell apart, where there is a limit
 
     @property
+    def acts_in_attention(self) -> bool:
+        """Whether it does anything to queries, keys, scores or output; others act on word vectors alone."""
+        cls = type(self)
+        return self.biases or cls.rotate is not Position.rotate or cls.mix is not Position.mix
+
+    @property
     def biases(self) -> bool:
         """Whether it adds to the scores."""
         return type(self).bias is not Position.bias
 
+    def forward(self, x: Tensor) -> Tensor:
+        """Word vectors [B, T, D] with their positions, 0 to T − 1, in them."""
+        return self.embed(x, Layout.of(x.shape[1], device=x.device))
+
     def embed(self, x: Tensor, layout: Layout) -> Tensor:
+        """Word vectors [B, T, D] at the positions of a layout."""
         return x
 
     def rotate(self, x: Tensor, layout: Layout) -> Tensor:

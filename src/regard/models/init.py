@@ -1,10 +1,9 @@
 """How weights begin. Three choices for a whole model; norms and biases begin at one and zero in all."""
 
-import torch
 from torch import nn
 
-from regard.nn.attention import MultiHeadAttention, SharedQueryKey
 from regard.nn.feed_forward import FeedForward
+from regard.nn.multi_head import MultiHeadAttention
 
 
 def xavier(model: nn.Module) -> None:
@@ -40,10 +39,8 @@ def _own(model: nn.Module) -> None:
     for module in model.modules():
         if hasattr(module, "reset_own"):
             module.reset_own()  # type: ignore[operator]
-        if isinstance(module, MultiHeadAttention) and module.score.query_gain != 1.0:
-            with torch.no_grad():
-                both = isinstance(module, SharedQueryKey)  # one matrix makes queries and keys: half the factor each
-                module.query.weight.mul_(module.score.query_gain ** (0.5 if both else 1.0))
+        if isinstance(module, MultiHeadAttention):
+            module.scale_query()
 
 
 INITS = {"xavier": xavier, "normal": normal, "depth": depth}

@@ -1,0 +1,333 @@
+"""Attention with heads: `MultiHeadAttention`, which anybody's model can have, with its projections and caches.
+
+y = MultiHeadAttention(512, 8, position="rotary", pattern="window(64)", causal=True)(x, mask=real)
+
+Names, mappings and objects become the five choices here, and a caller's mask becomes a context; both then go to
+`Attention` (`attention.py`). Models make theirs from a config (`build_attention`), in the same way.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.config import to_choice
+from regard.errors import RegardError
+from regard.nn import dispatch
+from regard.nn.attention import Attention, AttentionConfig
+from regard.nn.backend.contract import split_heads
+from regard.nn.cache import CachePositions, CrossKVCache, KVCache
+from regard.nn.compress import CompressConfig, Compressor
+from regard.nn.feed_forward import Linear, linear
+from regard.nn.layout import AttentionContext, Layout
+from regard.nn.normalise import NormaliseConfig
+from regard.nn.pattern import PATTERNS, Causal, Document, Full, Padding, Pattern, parse_pattern
+from regard.nn.position import Position, PositionConfig
+from regard.nn.record import LayerRecord
+from regard.nn.score import ScoreConfig
+from regard.nn.sizes import Sizes
+
+Choice = Any  # of a slot: a name, a mapping with a `kind`, a config object, or a module
+
+
+class MultiHeadAttention(Attention):
+    """Project, split into heads, attend, concatenate, project (Vaswani 2017, 3.2.2).
+
+    score, position, normalise and compress are a name ("rotary"), a mapping ({"kind": "rotary", "base": 5e5}), a config
+    object (RotaryConfig(base=5e5)) or a module of one's own; pattern is an expression ("window(64) | global(2)") or a
+    Pattern. causal: no query sees a later key. d_k and d_v are sizes of a head, size/heads unless given. `layer` tells
+    layers apart where a pattern is random. `base_pattern` is for models: what they mask in place of causal and padding.
+    """
+
+    query_share = 1.0  # how much of the score's factor the query projection takes (`scale_query`)
+
+    def __init__(
+        self,
+        size: int,
+        heads: int,
+        *,
+        score: Choice = "scaled_dot",
+        position: Choice = "none",
+        pattern: str | Pattern = "full",
+        normalise: Choice = "softmax",
+        compress: Choice = "none",
+        causal: bool = False,
+        dropout: float = 0.0,
+        d_k: int | None = None,
+        d_v: int | None = None,
+        layer: int = 0,
+        base_pattern: Pattern | None = None,
+    ) -> None:
+        where = type(self).__name__
+        try:
+            sizes = Sizes.of(size, heads, d_k, d_v)
+            config = AttentionConfig(
+                score=_part(ScoreConfig, score, where, "score"),
+                pattern=pattern,  # type: ignore[arg-type]  # Attention takes a Pattern too
+                normalise=_part(NormaliseConfig, normalise, where, "normalise"),
+                compress=_part(CompressConfig, compress, where, "compress"),
+                dropout=dropout,
+            )
+            if base_pattern is None:
+                _check_alone(config, causal)
+            role = "decoder" if causal else "encoder"
+            position = _position(position, sizes, role, where)
+        except ValueError as error:
+            raise RegardError(f"{where}: {error}") from None
+        visible = Padding() & Document()
+        super().__init__(sizes, config, position, base_pattern or (Causal() & visible if causal else visible), layer)
+        s, self.heads = sizes, heads
+        self.query = Linear(s.size, s.heads * s.d_k)
+        self._build_key_value(s)
+        self.output = Linear(s.heads * s.d_v, s.size)
+        self.inner_dropout: nn.Module = nn.Identity()  # of queries, keys and values; set by the config of a stack
+        if base_pattern is None:  # a model gives all its parts their first weights together
+            self._check_position()
+            self.reset_parameters()
+            self.scale_query()
+
+    def _build_key_value(self, s: Sizes) -> None:
+        self.key_value = Linear(s.size, s.heads * (s.d_k + s.d_v))  # one product for both: the memory is read once
+
+    def _check_position(self) -> None:
+        p = self.position
+        if type(p).embed is not Position.embed and not p.acts_in_attention:
+            raise RegardError(
+                f"{type(self).__name__}: {type(p).__name__.lower()} positions join the word vectors, before any "
+                "attention: make them with build_position, apply them to the vectors, and leave position out here"
+            )
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor | None = None,
+        context: AttentionContext | None = None,
+        cache: KVCache | CrossKVCache | None = None,
+        record: LayerRecord | None = None,
+        mask: Tensor | None = None,
+        return_weights: bool = False,
+    ) -> Any:
+        """x [B, Q, D] attends to memory [B, K, D], or to itself: [B, Q, D], and the weights [B, H, Q, K] if wanted.
+
+        mask: True where a key may be seen, [B, K] (padding) or [B or 1, H or 1, Q, K]; a query that sees none gets
+        zeros. A `context` says the same and more, and layers may share it. A CrossKVCache stands for a memory.
+        """
+        if context is None:
+            context = self.context(x, memory, mask, cache)
+        elif mask is not None:
+            raise RegardError("a context holds the mask already; give one of the two")
+        if return_weights:
+            record = record or LayerRecord(keep_graph=True)
+            return self.forward(x, memory, context, cache, record), record.weights[-1]
+        if isinstance(cache, CrossKVCache) and memory is None:
+            q = self.position.rotate(self._split(self.query(x)), context.queries)  # [B, H, Q, d_k]
+            k, v = cache.read()
+            return self._join(self.attend(q.to(k.dtype), k, v, context, record).to(x.dtype))
+        s, products = self.sizes, self.project_qkv(x, x if memory is None else memory)
+        dropped = {part: self.inner_dropout(part) for part in dict.fromkeys(products)}  # what is shared is dropped once
+        parts = tuple(dropped[part] for part in products)
+        first, second, v = split_heads(parts, s.heads, s.d_k, s.d_k, s.d_v)
+        q = self.position.rotate(first, context.queries)
+        k = self.position.rotate(second, context.queries if cache is not None else context.keys)  # cached: at x
+        k = self.prepare_keys(k)
+        untouched = parts if q is first and k is second and cache is None else None
+        if not isinstance(cache, KVCache):
+            return self._join(self.attend(q, k, v, context, record, untouched))
+        k, v = cache.append(k, v)
+        if self.compress.shortens or record is not None:  # these need each beam's keys in order
+            k, v, context = cache.per_beam(k, v, context)
+        out = self.attend(q.to(k.dtype), k, v, context, record).to(x.dtype)
+        if cache.counts:
+            cache.cache_positions.advance(x.shape[1])
+        return self._join(out)
+
+    def context(
+        self,
+        x: Tensor,
+        memory: Tensor | None = None,
+        mask: Tensor | None = None,
+        cache: KVCache | CrossKVCache | None = None,
+    ) -> AttentionContext:
+        """The context of a call that brings none: positions from 0, or from where a cache is, and the mask."""
+        for name, side in (("x", x), ("memory", memory)):
+            if side is not None and (side.dim() != 3 or side.shape[-1] != self.sizes.size or len(side) != len(x)):
+                rows = f"B {len(x)}" if name == "memory" else "B"
+                shape = list(side.shape)
+                raise RegardError(f"{name} is {shape}, and this attention takes [{rows}, N, {self.sizes.size}]")
+        if isinstance(cache, KVCache):
+            return cache.context(x.shape[1], mask)
+        keys = cache.keys.shape[2] if cache is not None else x.shape[1] if memory is None else memory.shape[1]
+        alone = memory is None and cache is None
+        if mask is None or mask.dim() == 2:
+            own = Layout.of(keys, device=x.device) if mask is None else Layout.masked(mask, len(x), keys)
+            return AttentionContext(own if alone else Layout.of(x.shape[1], device=x.device), own)
+        return AttentionContext.masked(mask, (len(x), self.heads, x.shape[1], keys))
+
+    def project_qkv(self, x: Tensor, memory: Tensor) -> tuple[Tensor, ...]:
+        """Queries, keys and values, side by side in few products [B, N, …]: one for self-attention on a GPU."""
+        if x is not memory or not dispatch.usable(x):
+            return self.query(x), self.key_value(memory)
+        return (linear(x, *self.fused_projection()),)
+
+    def fused_projection(self) -> tuple[Tensor, Tensor]:
+        """The weight and the bias that give queries, keys and values of a self-attention, side by side."""
+        weights, biases = zip(*((part.weight, part.bias) for part in self._projections()), strict=True)
+        return torch.cat(weights), torch.cat(biases)
+
+    def _projections(self) -> list[nn.Linear]:
+        return [self.query, self.key_value]
+
+    def project_kv(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values of a memory [B, K, D]: [B, H, K, d_k] and [B, H, K, d_v]."""
+        k, v = split_heads((self.key_value(memory),), self.heads, self.sizes.d_k, self.sizes.d_v)
+        return k, v
+
+    def _join(self, out: Tensor) -> Tensor:
+        return self.output(out.transpose(1, 2).flatten(2))  # [B, H, Q, d_v] -> [B, Q, D]
+
+    def new_cache(self, rows: int, length: int) -> KVCache:
+        """An empty cache for `length` positions of so many rows, which counts them: `attention(x, cache=cache)`."""
+        if Causal() not in self.pattern.parts():
+            raise RegardError("a KV cache holds the past alone, so the attention must be causal (causal=True)")
+        like = self.query.weight
+        position = torch.zeros(rows, dtype=torch.long, device=like.device)
+        cache = self.empty_cache(position, length, like)
+        cache.cache_positions, cache.counts = CachePositions(position, length), True
+        return cache
+
+    def empty_cache(self, position: Tensor, length: int, like: Tensor) -> KVCache:
+        """Storage for the keys and values of `length` positions a row."""
+        d_k = self.sizes.d_k if self.compress.shortens else self.score.key_size  # as `prepare_keys` leaves them
+        return KVCache.empty(len(position), self.heads, length, d_k, self.sizes.d_v, like, self._has_weights())
+
+    def cross_cache(self, memory: Tensor) -> CrossKVCache:
+        """The keys and values of a memory that does not change."""
+        k, v = self.project_kv(memory)
+        k = self.position.rotate(k, Layout.of(memory.shape[1], device=memory.device))
+        return CrossKVCache.of(self.prepare_keys(k), v, self._has_weights())
+
+    def _has_weights(self) -> bool:
+        """Whether a choice multiplies queries or keys with weights of its own."""
+        biased = type(self.position).bias is not Position.bias
+        parts = (self.score, self.compress, self.learned, *([self.position] if biased else []))
+        return any(next(part.parameters(), None) is not None for part in parts)
+
+    def _split(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # [B, N, H·d] -> [B, H, N, d]
+
+    def reset_parameters(self) -> None:
+        """Xavier for each of the projections by itself, however many share one matrix."""
+        s = self.sizes
+        for layer in (self.query, self.key_value, self.output):
+            both = layer is self.key_value and layer.out_features == s.heads * (s.d_k + s.d_v)
+            for part in layer.weight.split([s.heads * s.d_k, s.heads * s.d_v] if both else layer.out_features):
+                nn.init.xavier_uniform_(part)
+            nn.init.zeros_(layer.bias)
+
+    def scale_query(self) -> None:
+        """The factor that a score asks of the query projection when weights begin (S7)."""
+        if self.score.query_gain != 1.0:
+            with torch.no_grad():
+                self.query.weight.mul_(self.score.query_gain**self.query_share)
+
+
+class SharedQueryKey(MultiHeadAttention):
+    """One matrix for queries and keys: the scores are then symmetric (B2)."""
+
+    query_share = 0.5  # one matrix makes queries and keys: half the factor each
+
+    def _build_key_value(self, s: Sizes) -> None:
+        self.key_value = Linear(s.size, s.heads * s.d_v)  # values alone
+
+    def project_qkv(self, x: Tensor, memory: Tensor) -> tuple[Tensor, ...]:
+        q = self.query(x)
+        return q, (q if x is memory else self.query(memory)), self.key_value(memory)
+
+    def _projections(self) -> list[nn.Linear]:
+        return [self.query, self.query, self.key_value]
+
+    def project_kv(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        return self._split(self.query(memory)), self._split(self.key_value(memory))
+
+
+def build_attention(
+    config: AttentionConfig,
+    size: int,
+    heads: int,
+    position: Position,
+    base_pattern: Pattern,
+    layer: int = 0,
+    compress: Compressor | None = None,
+) -> MultiHeadAttention:
+    """The attention of one layer of a model; `compress` is a compressor that layers share."""
+    c = config.layer(layer)
+    kind = {"separate": MultiHeadAttention, "shared": SharedQueryKey}[config.projection]
+    return kind(
+        size,
+        heads,
+        score=c.score,
+        position=position,
+        pattern=c.pattern,
+        normalise=c.normalise,
+        compress=compress or c.compress,
+        dropout=config.dropout,
+        d_k=config.d_k,
+        d_v=config.d_v,
+        layer=layer,
+        base_pattern=base_pattern,
+    )
+
+
+# --- choices ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Built:
+    """A part that is built already, where a config would build one."""
+
+    part: nn.Module
+    kind: str = "a module"
+
+    @property
+    def keeps_order(self) -> bool:
+        return getattr(self.part, "keeps_order", True)
+
+    def build(self, *sizes: Any) -> nn.Module:
+        return self.part
+
+
+def _part(slot: Any, chosen: Choice, where: str, name: str) -> Any:
+    """The config of a part, or the part itself as one."""
+    return _Built(chosen) if isinstance(chosen, nn.Module) else to_choice(slot, chosen, where, name)
+
+
+def build_position(chosen: Choice, size: int, heads: int = 1, causal: bool = False) -> Position:
+    """A position module: `build_position("sinusoidal", 512)(x)` puts positions into word vectors x [B, T, D].
+
+    One module may serve several attentions, as `position=module` of each, which then share its weights.
+    """
+    try:
+        return _position(chosen, Sizes.of(size, heads), "decoder" if causal else "encoder", "build_position")
+    except ValueError as error:
+        raise RegardError(f"build_position: {error}") from None
+
+
+def _position(chosen: Choice, sizes: Sizes, role: str, where: str) -> Position:
+    if isinstance(chosen, Position):
+        return chosen
+    config = to_choice(PositionConfig, chosen, where, "position")
+    if role not in config.roles:
+        raise ValueError(f"{config.kind} positions belong to the {config.roles[0]}, not to a causal attention")
+    config.check(sizes)
+    return config.build(sizes, role)
+
+
+def _check_alone(config: AttentionConfig, causal: bool) -> None:
+    """Raise ValueError where an attention in no model, whose inputs may have any length, cannot have these choices."""
+    c = config.layer(0)
+    pattern = parse_pattern(c.pattern, PATTERNS)
+    if causal and "decoder" not in pattern.roles:
+        raise ValueError(f"the pattern {c.pattern!r} is for attention to a memory, which is not causal")
+    if not c.compress.keeps_order and (causal or pattern != Full()):
+        raise ValueError(f"{c.compress.kind} mixes all positions, so neither causal nor a pattern can hide any")
