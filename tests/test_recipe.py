@@ -145,6 +145,7 @@ def test_a_time_limit_leaves_some_time(minutes: float) -> None:
         ("model.attention.dropout=0.25", lambda model: model.attention.cross.dropout == 0.25),
         ("model.attention.score=additive", lambda model: model.attention.decoder.score.kind == "additive"),
         ("model.position.kind=rotary", lambda model: model.position.encoder.kind == "rotary"),
+        ("model.position.layout=halves", lambda model: model.position.decoder.layout == "halves"),
     ],
 )
 def test_an_override_for_all_roles_wins_over_a_complete_config(tmp_path: Path, override: str, wanted: Any) -> None:
@@ -158,3 +159,28 @@ def test_an_override_for_one_role_stays_beside_one_for_all(tmp_path: Path) -> No
     both = ["model.attention.encoder.dropout=0.5", "model.attention.dropout=0.25"]
     attention = recipe.load_recipe(tmp_path / "config.yaml", both).model.attention  # type: ignore[union-attr]
     assert (attention.encoder.dropout, attention.decoder.dropout, attention.cross.dropout) == (0.5, 0.25, 0.25)
+
+
+@pytest.mark.parametrize(
+    "position, wanted",
+    [
+        ({"encoder": "rotary", "decoder": "rotary", "base": 500}, ("rotary", 500, "rotary", 500)),
+        ({"kind": "rotary", "base": 500, "decoder": "none"}, ("rotary", 500, "none", None)),
+        ({"kind": "rotary", "base": 500, "decoder": {"base": 7}}, ("rotary", 500, "rotary", 7)),
+        ({"encoder": ["rotary", "none"], "decoder": "rotary"}, (["rotary", "none"], None, "rotary", 10_000)),
+    ],
+)
+def test_keys_of_positions_beside_encoder_and_decoder_are_for_both(position: Any, wanted: tuple[Any, ...]) -> None:
+    model: Any = recipe.load_recipe({"data": {"train": "embedded:train"}, "model": {"position": position}}).model
+    both = model.position.encoder, model.position.decoder
+    shown = [
+        ([each.kind for each in one], None) if isinstance(one, list) else (one.kind, getattr(one, "base", None))
+        for one in both
+    ]
+    assert (*shown[0], *shown[1]) == wanted
+
+
+def test_a_key_that_the_position_of_a_role_has_not_is_named() -> None:
+    data = {"train": "embedded:train"}
+    with pytest.raises(RegardError, match="base is not a known key"):
+        recipe.load_recipe({"data": data, "model": {"position": {"encoder": "none", "decoder": "rotary", "base": 500}}})

@@ -57,7 +57,7 @@ class CheckedMicroBatch:
         with NoHostReads() if key in self.seen else contextlib.nullcontext():
             self.checked += key in self.seen
             self.seen.add(key)
-            return self.trainer._backward(batch, self.trainer.loss_scale)
+            return self.trainer._backward(batch, self.trainer.loss_factor)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from regard.nn.layout import Layout
 from regard.nn.multi_head import MultiHeadAttention, build_attention
 from regard.nn.norm import NORMS, NoNorm
 from regard.nn.pattern import Pattern
-from regard.nn.position import LearnedConfig, Position, PositionConfig
+from regard.nn.position import Position, PositionConfig
 from regard.nn.sizes import Sizes
 
 C = TypeVar("C", bound="StackConfig")
@@ -118,9 +118,9 @@ def check_max_length(
 ) -> None:
     """Raise ValueError where a position ends before the longest input does."""
     for position in as_list(chosen):
-        if isinstance(position, LearnedConfig) and position.length < longest:
+        if position.max_length is not None and position.max_length < longest:
             raise ValueError(
-                f"{key}.length is {position.length}, shorter than the longest input of {longest} tokens "
+                f"{key}.length is {position.max_length}, shorter than the longest input of {longest} tokens "
                 f"({cause}); raise it, or lower the other"
             )
 

@@ -70,7 +70,16 @@ class PositionsConfig:
     @classmethod
     def expand(cls, value: dict[str, Any]) -> dict[str, Any]:
         common = {k: v for k, v in value.items() if k not in ("encoder", "decoder")}
-        return {role: value.get(role, common) for role in ("encoder", "decoder")} if common else value
+        return {role: cls._merged(common, value.get(role)) for role in ("encoder", "decoder")} if common else value
+
+    @staticmethod
+    def _merged(common: dict[str, Any], own: Any) -> Any:
+        """What a role has: the keys for both, and its own, which win; another kind of its own takes none of them."""
+        own = {} if own is None else {"kind": own} if isinstance(own, str) else own
+        if isinstance(own, list):
+            return [PositionsConfig._merged(common, each) for each in own]
+        same = common.get("kind", own.get("kind")) == own.get("kind", common.get("kind"))
+        return {**common, **own} if same else own
 
     def of(self, role: str) -> list[PositionConfig]:
         return stack.as_list(self.encoder if role == "encoder" else self.decoder)

@@ -63,7 +63,7 @@ class Trainer:
         self.carry: dict[str, Tensor] | None = None
         self.bad_step = torch.full((), -1, dtype=torch.long, device=device)  # first whose loss was not finite
         self.recent: dict[int, StepBatches] = {}  # the steps since `bad_step` was last read
-        self.loss_scale = torch.zeros((), device=device)  # what a loss is multiplied with before its backward pass
+        self.loss_factor = torch.zeros((), device=device)  # what a loss is multiplied with before its backward pass
         self.replay = self._replay()
         captured = self.replay is not None and settings.optimiser.capturable
         self.optimiser = build_optimiser(model, settings, device, captured)
@@ -77,7 +77,7 @@ class Trainer:
         s = self.settings
         if self.device.type != "cuda" or self.group.size > 1 or not s.fast or s.deterministic:
             return None
-        return CapturedMicroBatch(lambda batch: self._backward(batch, self.loss_scale), torch.cuda.Stream(self.device))
+        return CapturedMicroBatch(lambda batch: self._backward(batch, self.loss_factor), torch.cuda.Stream(self.device))
 
     def resume(self) -> list[str]:
         """Load the last checkpoint, if there is one; sentences about those that are damaged."""
@@ -165,10 +165,10 @@ class Trainer:
         torch.manual_seed((self.seed << 32) + (self.group.rank << 24) + number)
         total, last = torch.zeros((), device=self.device), len(step.batches) - 1
         for n, batch in enumerate(step.batches):
-            counts = n <= last - step.dummies
-            scale = self.group.size / targets * counts  # gradients of all processes are averaged, not added
+            is_real = n <= last - step.dummies
+            factor = self.group.size / targets * is_real  # gradients of all processes are averaged, not added
             with no_sync(self.parallel_model, n < last):
-                total = total + self._forward_backward(batch, scale) * counts
+                total = total + self._forward_backward(batch, factor) * is_real
         return self.group.all_reduce_sum(total) / targets
 
     def _free_memory(self, carry: dict[str, Tensor] | None) -> None:
@@ -200,21 +200,21 @@ class Trainer:
         self.optimiser.zero_grad(set_to_none=self.replay is None)  # a CUDA graph adds gradients where they were
         return norm
 
-    def _forward_backward(self, batch: Any, scale: float) -> Tensor:
+    def _forward_backward(self, batch: Any, factor: float) -> Tensor:
         """The loss of a micro-batch; its gradients are added to the parameters'."""
         fixed = self.task.static_batch(self.model, batch) if self.replay else None
         if self.replay and fixed is not None:
-            self.loss_scale.fill_(scale)
-            launch.step_seed(self.loss_scale).fill_(int(torch.randint(2**31 - 1, ())))
+            self.loss_factor.fill_(factor)
+            launch.step_seed(self.loss_factor).fill_(int(torch.randint(2**31 - 1, ())))
             return self.replay(fixed)
-        return self._backward(batch.to(self.device), scale)
+        return self._backward(batch.to(self.device), factor)
 
-    def _backward(self, batch: Any, scale: float | Tensor) -> Tensor:
+    def _backward(self, batch: Any, factor: float | Tensor) -> Tensor:
         with self.autocast():
             loss, self.carry = self.task.loss(self.parallel_model, batch, self.carry)
         if self.carry and self.group.size > 1:  # rows that follow each other would meet in other processes
             raise RegardError("what passes from batch to batch cannot be shared out; train this in one process")
-        (loss * scale).backward()
+        (loss * factor).backward()
         return loss.detach()
 
     def _epoch(self, number: int) -> PlannedEpoch:

@@ -1,6 +1,7 @@
 """How does order enter? A position object offers four hooks, identity unless a choice needs them.
 
-embed: on the word vectors; rotate: on queries and keys; bias: added to the scores; mix: added to the output.
+embed: on the word vectors; rotate: on queries and keys; bias: added to the scores; mix: added to the output. A module
+of it that has weights which must not begin as all others do (`models/init.py`) sets them in a method `reset_own`.
 """
 
 from collections.abc import Callable, Hashable
@@ -52,19 +53,22 @@ def clipped_distance(context: AttentionContext, far: int, b: Tensor, i: Tensor, 
 class Position(nn.Module):
     """No position at all: attention is then blind to order (P0)."""
 
-    mixes = False  # True where `mix` adds to the output, which only plain and block backends serve
     longest: int | None = None  # positions that it can tell apart, where there is a limit
 
     @property
     def acts_in_attention(self) -> bool:
         """Whether it does anything to queries, keys, scores or output; others act on word vectors alone."""
-        cls = type(self)
-        return self.biases or cls.rotate is not Position.rotate or cls.mix is not Position.mix
+        return self.biases or self.mixes or type(self).rotate is not Position.rotate
 
     @property
     def biases(self) -> bool:
         """Whether it adds to the scores."""
         return type(self).bias is not Position.bias
+
+    @property
+    def mixes(self) -> bool:
+        """Whether it adds to the output, which only plain and block backends serve."""
+        return type(self).mix is not Position.mix
 
     def forward(self, x: Tensor) -> Tensor:
         """Word vectors [B, T, D] with their positions, 0 to T − 1, in them."""
@@ -91,6 +95,11 @@ class PositionConfig(Choice, slot="position"):
 
     roles: ClassVar[tuple[str, ...]] = ("encoder", "decoder")  # of the attentions that can have it
     embeds: ClassVar[bool] = False  # whether `embed` is its only hook, so that a model without attention can have it
+
+    @property
+    def max_length(self) -> int | None:
+        """How many positions it can tell apart, where there is a limit."""
+        return None
 
     def check(self, sizes: Sizes) -> None:
         """Raise ValueError where a model of these sizes cannot have these positions."""

@@ -43,5 +43,9 @@ class LearnedConfig(PositionConfig):
     def __post_init__(self) -> None:
         at_least(self, 1, "length")
 
+    @property
+    def max_length(self) -> int:
+        return self.length
+
     def build(self, sizes: Sizes, role: str = "encoder") -> Position:
         return Learned(sizes.size, self.length, self.join)

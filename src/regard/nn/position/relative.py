@@ -32,8 +32,6 @@ class RelativeKeys(Position):
 class RelativeKeysValues(RelativeKeys):
     """And Σ_j w_ij aⱽ_{j−i} on the output."""
 
-    mixes = True
-
     def __init__(self, sizes: Sizes, distance: int) -> None:
         super().__init__(sizes, distance)
         self.values = _table(distance, sizes.d_v)

@@ -16,10 +16,10 @@ PAIRS = {"interleaved": (-1, (-1, 2)), "halves": (-2, (2, -1))}  # where the two
 
 
 class Rotary(Position):
-    def __init__(self, d_k: int, layout: str, base: float) -> None:
+    def __init__(self, d_k: int, pairs: str, base: float) -> None:
         super().__init__()
-        self.axis, self.unfolded = PAIRS[layout]
-        self.waves = SinusoidTable(d_k, "halves", base)
+        self.axis, self.unfolded = PAIRS[pairs]
+        self.waves = SinusoidTable(d_k, "halves", base)  # sines, then cosines, however the pairs stand
 
     def rotate(self, x: Tensor, layout: Layout) -> Tensor:
         """(a, b) → (a cos pθ − b sin pθ, a sin pθ + b cos pθ), θ_i = base^(−2i/d_k) (Su 2021, eq. 34)."""

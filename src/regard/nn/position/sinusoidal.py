@@ -12,14 +12,14 @@ from regard.nn.position.join import JOINS, Join
 from regard.nn.sizes import Sizes
 
 
-def sinusoids(position: Tensor, size: int, layout: str = "interleaved", base: float = 10000.0) -> Tensor:
+def sinusoids(position: Tensor, size: int, order: str = "interleaved", base: float = 10000.0) -> Tensor:
     """PE(p, 2i) = sin(p / 10000^(2i/D)), PE(p, 2i+1) = cos(same) (Vaswani 2017, 3.5). [...] -> [..., D]
 
     `halves` puts all sines first, as Hugging Face's Marian does.
     """
     frequency = base ** (-torch.arange(0, size, 2, dtype=torch.float64, device=position.device) / size)
     angle = position[..., None].to(torch.float64) * frequency  # [..., D/2]
-    if layout == "halves":
+    if order == "halves":
         return torch.cat([angle.sin(), angle.cos()], -1)
     return torch.stack([angle.sin(), angle.cos()], -1).flatten(-2)
 
@@ -29,9 +29,9 @@ class SinusoidTable(nn.Module):
 
     table: Tensor
 
-    def __init__(self, size: int, layout: str, base: float = 10000.0) -> None:
+    def __init__(self, size: int, order: str, base: float = 10000.0) -> None:
         super().__init__()
-        self.kind = (size, layout, base)
+        self.kind = (size, order, base)
         self.cast: dict[tuple[torch.dtype, torch.device], Tensor] = {}  # the table, by dtype and device
         self.earlier: list[Tensor] = []  # shorter ones, which captured CUDA graphs still read
         self.register_buffer("table", sinusoids(torch.arange(1024), *self.kind), persistent=False)
@@ -54,9 +54,9 @@ class SinusoidTable(nn.Module):
 
 
 class Sinusoidal(Position):
-    def __init__(self, size: int, layout: str, join: str = "add") -> None:
+    def __init__(self, size: int, order: str, join: str = "add") -> None:
         super().__init__()
-        self.waves, self.join = SinusoidTable(size, layout), JOINS[join](size)
+        self.waves, self.join = SinusoidTable(size, order), JOINS[join](size)
 
     def embed(self, x: Tensor, layout: Layout) -> Tensor:
         return self.join(x, self.waves(layout, x.dtype))

@@ -75,8 +75,6 @@ class SumBias(Bias):
 class Relative(Position):
     """q_iᵀ(k_j + aᴷ_{j−i} + bᴷ_{t(i,j)}) / √d_k and Σ_j w_ij (v_j + aⱽ_{j−i} + bⱽ_{t(i,j)})."""
 
-    mixes = True
-
     def __init__(self, sizes: Sizes, distance: int) -> None:
         super().__init__()
         self.sequential, self.structural = RelativeKeysValues(sizes, distance), TreeRelative(sizes, distance)
