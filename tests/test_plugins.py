@@ -196,3 +196,54 @@ def test_the_command_line_finds_them_in_the_current_folder(parts: Path) -> None:
         cwd=parts, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert "Neighbours have a learned bonus." in shown.stdout
+
+
+OTHERS = """
+from typing import ClassVar
+
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from regard.config import choice, option
+from regard.decoding.config import DecodingConfig
+from regard.decoding.forced_tokens import ForcedEos
+from regard.decoding.sampling import GreedyPicker, SingleSequenceSearch
+from regard.text.config import TextConfig
+
+
+@choice("second")
+class SecondBest(DecodingConfig):
+    def build_search(self, spec, batch_size, longest, device):
+        class Picker(GreedyPicker):
+            def pick(self, logits, *more):
+                best = logits.argmax(-1, keepdim=True)
+                return super().pick(logits.scatter(-1, best, float("-inf")), *more)
+
+        forced = ForcedEos(spec.symbols.eos, batch_size, device)
+        return SingleSequenceSearch(Picker(spec.symbols), forced, batch_size, longest)
+
+
+@choice("sorted_words")
+class SortedWords(TextConfig):
+    pieces: ClassVar[str] = "word"
+    most: int = option(1000, "of words")
+
+    def train(self, texts, specials):
+        words = sorted({word for text in texts for word in text.split()})[: self.most]
+        inner = Tokenizer(models.WordLevel({p: n for n, p in enumerate([*specials, *words])}, unk_token=specials[1]))
+        inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        return inner
+"""
+
+
+def test_texts_and_searches_of_somebody_else(parts: Path, tmp_path: Path) -> None:
+    write_plugin(parts, "other_parts", OTHERS)
+    toy.write_corpus(tmp_path)
+    keys = toy.recipe(tmp_path, steps=4) | {"plugins": ["other_parts"], "text": {"kind": "sorted_words", "most": 30}}
+    greedy = regard.train(keys, tmp_path / "one", device="cpu").folder
+    second = regard.train(keys | {"decoding": {"kind": "second"}}, tmp_path / "two", device="cpu").folder
+    one, two = regard.load(greedy), regard.load(second)
+    assert two.recipe.plugins == ["other_parts"]
+    pieces = one.vocabulary.source.pieces
+    assert pieces[4:] == sorted(pieces[4:])
+    assert one.translate(["w1 w2"]) != two.translate(["w1 w2"])
