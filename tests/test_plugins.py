@@ -1,5 +1,6 @@
 """Plugins: what a module of somebody else registers is a choice like ours, and no folder has it imported."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -247,3 +248,46 @@ def test_texts_and_searches_of_somebody_else(parts: Path, tmp_path: Path) -> Non
     pieces = one.vocabulary.source.pieces
     assert pieces[4:] == sorted(pieces[4:])
     assert one.translate(["w1 w2"]) != two.translate(["w1 w2"])
+
+
+METRIC = """
+from typing import ClassVar
+
+from regard.config import choice
+from regard.evaluation.metrics import MetricConfig
+
+
+@choice("extra_words")
+class ExtraWords(MetricConfig):
+    higher_is_better: ClassVar[bool] = False
+
+    def score(self, outputs, references, sources):
+        assert len(outputs) == len(references) == len(sources)
+        return sum(len(o.split()) - len(s.split()) for o, s in zip(outputs, sources)) / len(outputs)
+"""
+
+
+def test_a_metric_of_somebody_else_decides_what_is_best(parts: Path, tmp_path: Path) -> None:
+    write_plugin(parts, "metric_parts", METRIC)
+    toy.write_corpus(tmp_path)
+    keys = toy.recipe(tmp_path, steps=8, goal="extra_words") | {"plugins": ["metric_parts"]}
+    with pytest.raises(RegardError, match="'extra_words'; known: bleu"):
+        recipe.load_recipe(keys)
+    keys["evaluation"] = {"metrics": "extra_words"}
+    done = regard.train(keys, tmp_path / "run", device="cpu")
+    values = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    seen = [each["extra_words"] for each in values if each["kind"] == "valid"]
+    assert len(seen) == 2
+    assert done.state.best_value == pytest.approx(min(seen), abs=1e-4)
+    assert "extra_words" in done.results["valid"]["metrics"]
+    for evaluation, task, said in (
+        (
+            {"metrics": ["extra_words"]},
+            {"task": "lm", "data": {"train": "a.txt"}, "training": {}},
+            "compare texts, and",
+        ),
+        ({"metrics": ["extra_words", "extra_words"]}, {}, "evaluation.metrics names extra_words, which is measured"),
+        ({"metrics": ["extra_word"]}, {}, "evaluation.metrics.0.kind is 'extra_word'; did you mean extra_words"),
+    ):
+        with pytest.raises(RegardError, match=said):
+            recipe.load_recipe({**keys, **task, "model": {}, "text": {}, "decoding": {}, "evaluation": evaluation})
