@@ -3,6 +3,7 @@
 import ast
 import re
 import shlex
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -16,6 +17,8 @@ from regard.cli.main import app
 from regard.errors import RegardError
 from regard.models.batch import RaggedRows, collate_pairs
 from regard.models.transformer import PositionsConfig, TransformerConfig
+from regard.run import train_recipe
+from tests.training import toy
 
 ROOT = Path(__file__).parent.parent
 READMES = (ROOT / "README.md", ROOT / "README.zh-CN.md")
@@ -57,9 +60,23 @@ def without_comments(text: str) -> list[str]:
     return [line for line in lines if line]
 
 
+@pytest.fixture
+def documented_plugins(own_choices: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The modules of docs/plugins.md, whose first line says their names, on the path."""
+    folder = tmp_path / "modules"
+    folder.mkdir()
+    for block in blocks(ROOT / "docs" / "plugins.md", "python"):
+        name = re.match(r"# (\w+\.py)\n", block.text)
+        assert name, named(block)
+        (folder / name[1]).write_text(block.text, encoding="utf-8")
+    monkeypatch.syspath_prepend(folder)
+    return folder
+
+
 # --- recipes --------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("documented_plugins")
 @pytest.mark.parametrize("block", everywhere("yaml"), ids=named)
 def test_recipes_parse(block: Block, tmp_path: Path) -> None:
     """A block that begins with `# recipe` is complete; any other is a part, and parses beside some data."""
@@ -106,6 +123,7 @@ def my_recipe(folder: Path) -> Path:
 COMMANDS = [pytest.param(w, c, id=f"{w} {' '.join(c)}") for w, c in shell_words() if c[0] == "regard"]
 
 
+@pytest.mark.usefixtures("documented_plugins")
 @pytest.mark.parametrize("where, words", COMMANDS)
 def test_commands_and_options_exist(where: str, words: list[str], tmp_path: Path) -> None:
     command, arguments = typer.main.get_command(app), words[1:]
@@ -229,3 +247,49 @@ def test_the_shown_error_is_what_is_printed(folder: str, tmp_path: Path) -> None
     with pytest.raises(RegardError) as caught:
         recipes.load_recipe(mistaken)
     assert shown == f"regard: {caught.value}\n".replace(str(mistaken), "my.yaml")
+
+
+TRACKERS = {  # stand-ins that write down how they are called
+    "wandb": """
+CALLS = []
+class Run:
+    def log(self, values, step):
+        CALLS.append(("log", values, step))
+    def finish(self):
+        CALLS.append(("finish",))
+def init(**options):
+    CALLS.append(("init", options))
+    return Run()
+""",
+    "mlflow": """
+CALLS = []
+def __getattr__(name):
+    if name.startswith("_"):
+        raise AttributeError(name)
+    return lambda *values, **options: CALLS.append((name, *values, options))
+""",
+}
+
+
+def test_the_callbacks_for_trackers_work(documented_plugins: Path, tmp_path: Path) -> None:
+    """As the page has them, with stand-ins for the libraries: nothing is sent."""
+    for name, source in TRACKERS.items():
+        (documented_plugins / f"{name}.py").write_text(source, encoding="utf-8")
+    toy.write_corpus(tmp_path)
+    chosen = next(yaml.safe_load(b.text) for b in blocks(ROOT / "docs" / "plugins.md", "yaml") if "callbacks" in b.text)
+    keys = toy.recipe(tmp_path, steps=4, **chosen["training"]) | {"plugins": chosen["plugins"]}
+    train_recipe(recipes.load_recipe(keys), tmp_path / "run", "cpu")
+    begin, *logs, end = sys.modules["wandb"].CALLS
+    assert begin[1]["project"] == "translation"
+    assert begin[1]["config"]["model"]["layers"] == 1
+    assert [sorted(values)[0] for _, values, _ in logs] == ["epoch", "epoch", "valid/bleu"]
+    assert [step for *_, step in logs] == [2, 4, 4]
+    assert end == ("finish",)
+    calls = sys.modules["mlflow"].CALLS
+    assert [call[0] for call in calls] == [
+        "set_experiment", "start_run", "log_params", "log_metrics", "log_metrics", "log_metrics", "end_run"
+    ]  # fmt: skip
+    assert calls[2][1] == {"seed": 1, "model": "transformer", "kind": "noam", "warmup": 10, "peak": 3e-3, "factor": 1.0}
+    assert calls[-1][1] == "FINISHED"
+    assert "loss" in calls[3][1]
+    assert "valid_bleu" in calls[5][1]

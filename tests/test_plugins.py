@@ -1,5 +1,6 @@
 """Plugins: what a module of somebody else registers is a choice like ours, and no folder has it imported."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -196,3 +197,97 @@ def test_the_command_line_finds_them_in_the_current_folder(parts: Path) -> None:
         cwd=parts, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert "Neighbours have a learned bonus." in shown.stdout
+
+
+OTHERS = """
+from typing import ClassVar
+
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from regard.config import choice, option
+from regard.decoding.config import DecodingConfig
+from regard.decoding.forced_tokens import ForcedEos
+from regard.decoding.sampling import GreedyPicker, SingleSequenceSearch
+from regard.text.config import TextConfig
+
+
+@choice("second")
+class SecondBest(DecodingConfig):
+    def build_search(self, spec, batch_size, longest, device):
+        class Picker(GreedyPicker):
+            def pick(self, logits, *more):
+                best = logits.argmax(-1, keepdim=True)
+                return super().pick(logits.scatter(-1, best, float("-inf")), *more)
+
+        forced = ForcedEos(spec.symbols.eos, batch_size, device)
+        return SingleSequenceSearch(Picker(spec.symbols), forced, batch_size, longest)
+
+
+@choice("sorted_words")
+class SortedWords(TextConfig):
+    pieces: ClassVar[str] = "word"
+    most: int = option(1000, "of words")
+
+    def train(self, texts, specials):
+        words = sorted({word for text in texts for word in text.split()})[: self.most]
+        inner = Tokenizer(models.WordLevel({p: n for n, p in enumerate([*specials, *words])}, unk_token=specials[1]))
+        inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        return inner
+"""
+
+
+def test_texts_and_searches_of_somebody_else(parts: Path, tmp_path: Path) -> None:
+    write_plugin(parts, "other_parts", OTHERS)
+    toy.write_corpus(tmp_path)
+    keys = toy.recipe(tmp_path, steps=4) | {"plugins": ["other_parts"], "text": {"kind": "sorted_words", "most": 30}}
+    greedy = regard.train(keys, tmp_path / "one", device="cpu").folder
+    second = regard.train(keys | {"decoding": {"kind": "second"}}, tmp_path / "two", device="cpu").folder
+    one, two = regard.load(greedy), regard.load(second)
+    assert two.recipe.plugins == ["other_parts"]
+    pieces = one.vocabulary.source.pieces
+    assert pieces[4:] == sorted(pieces[4:])
+    assert one.translate(["w1 w2"]) != two.translate(["w1 w2"])
+
+
+METRIC = """
+from typing import ClassVar
+
+from regard.config import choice
+from regard.evaluation.metrics import MetricConfig
+
+
+@choice("extra_words")
+class ExtraWords(MetricConfig):
+    higher_is_better: ClassVar[bool] = False
+
+    def score(self, outputs, references, sources):
+        assert len(outputs) == len(references) == len(sources)
+        return sum(len(o.split()) - len(s.split()) for o, s in zip(outputs, sources)) / len(outputs)
+"""
+
+
+def test_a_metric_of_somebody_else_decides_what_is_best(parts: Path, tmp_path: Path) -> None:
+    write_plugin(parts, "metric_parts", METRIC)
+    toy.write_corpus(tmp_path)
+    keys = toy.recipe(tmp_path, steps=8, goal="extra_words") | {"plugins": ["metric_parts"]}
+    with pytest.raises(RegardError, match="'extra_words'; known: bleu"):
+        recipe.load_recipe(keys)
+    keys["evaluation"] = {"metrics": "extra_words"}
+    done = regard.train(keys, tmp_path / "run", device="cpu")
+    values = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    seen = [each["extra_words"] for each in values if each["kind"] == "valid"]
+    assert len(seen) == 2
+    assert done.state.best_value == pytest.approx(min(seen), abs=1e-4)
+    assert "extra_words" in done.results["valid"]["metrics"]
+    for evaluation, task, said in (
+        (
+            {"metrics": ["extra_words"]},
+            {"task": "lm", "data": {"train": "a.txt"}, "training": {}},
+            "compare texts, and",
+        ),
+        ({"metrics": ["extra_words", "extra_words"]}, {}, "evaluation.metrics names extra_words, which is measured"),
+        ({"metrics": ["extra_word"]}, {}, "evaluation.metrics.0.kind is 'extra_word'; did you mean extra_words"),
+    ):
+        with pytest.raises(RegardError, match=said):
+            recipe.load_recipe({**keys, **task, "model": {}, "text": {}, "decoding": {}, "evaluation": evaluation})

@@ -87,6 +87,7 @@ KEYS = {  # of slots that docs/recipes.md describes: here are only what plugins 
     "optimiser": "training.optimiser.kind",
     "schedule": "training.schedule.kind",
     "callback": "training.callbacks.0.kind",
+    "metric": "evaluation.metrics.0.kind",
 }
 
 

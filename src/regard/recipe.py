@@ -11,6 +11,7 @@ from regard.console import Console
 from regard.data.config import DataConfig
 from regard.decoding.config import Beam, DecodingConfig
 from regard.errors import RegardError, require_list
+from regard.evaluation.metrics import MetricConfig
 from regard.io.run_folder import CONFIG
 from regard.models import ModelConfig, TransformerConfig
 from regard.tasks import TaskConfig, TranslationConfig
@@ -31,6 +32,7 @@ class EvaluationConfig:
     form: Literal["plain", "prepared"] = option(
         "plain", "compare plain text, or the form the tokenizer's own stage gives (Moses tokens, lower case)"
     )
+    metrics: list[MetricConfig] = option([], "metrics of your own, beside the task's")
 
 
 @dataclass(frozen=True)
@@ -56,10 +58,14 @@ class Recipe:
                 f"model.kind is {self.model.kind}, but the task {self.task.kind} learns with "
                 f"{' or '.join(self.task.models)}; change one of the two"
             )
-        if self.training.goal not in self.task.metrics:
-            raise ValueError(
-                f"training.goal is {self.training.goal!r}; {config.nearest(self.training.goal, self.task.metrics)}"
-            )
+        own = [metric.kind for metric in self.evaluation.metrics]
+        if own and not self.task.has_text_output:
+            raise ValueError(f"evaluation.metrics compare texts, and the output of the task {self.task.kind} is none")
+        measured = [*self.task.metrics, *own]
+        if twice := [kind for kind in own if measured.count(kind) > 1]:
+            raise ValueError(f"evaluation.metrics names {twice[0]}, which is measured already")
+        if self.training.goal not in measured:
+            raise ValueError(f"training.goal is {self.training.goal!r}; {config.nearest(self.training.goal, measured)}")
         self.task.check(self)
 
     @classmethod

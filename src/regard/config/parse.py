@@ -64,9 +64,10 @@ def lookup(table: Mapping[str, T], name: str, where: str) -> T:
 def _dataclass(cls: type[T], node: Node, path: str) -> T:
     node = _without_kind(cls, _long_form(cls, node, path), path)
     known = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    names = ["kind", *known] if getattr(cls, "kind", "") else list(known)
     for key, child in node.value.items():
         if key not in known:
-            raise RegardError(f"{child.where}: {join_key(path, key)} is not a known key; {nearest(key, known)}")
+            raise RegardError(f"{child.where}: {join_key(path, key)} is not a known key; {nearest(key, names)}")
     hints = typing.get_type_hints(cls)
     values = {
         key: _value(hints[key], _default_kind(known[key], child), join_key(path, key))

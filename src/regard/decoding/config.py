@@ -1,7 +1,7 @@
 """Config of the searches."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from regard.config import Choice, at_least, below_one, choice, option
 
@@ -16,6 +16,10 @@ class DecodingConfig(Choice, slot="decoding"):
     def __post_init__(self) -> None:
         if not 0 <= self.max_ratio < 1e6 or self.max_extra < 0:
             raise ValueError("max_ratio and max_extra must be 0 or more, and finite")
+
+    def build_search(self, spec: Any, batch_size: int, longest: int, device: Any) -> Any:
+        """A `Search` of its own for what `spec` asks (`decoding/engine.py`); None for the searches that are ours."""
+        return None
 
     def limit(self, source_length: int) -> int:
         return max(1, int(self.max_ratio * source_length) + self.max_extra)

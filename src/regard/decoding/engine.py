@@ -110,6 +110,8 @@ class SearchSpec:
 
     def build(self, batch_size: int, longest: int, device: torch.device) -> Search:
         config, symbols = self.config, self.symbols
+        if search := config.build_search(self, batch_size, longest, device):
+            return search
         forced = ForcedEos(symbols.eos, batch_size, device)
         if self.longest_prefix:
             forced = ForcedPrefix(symbols.eos, batch_size, device, self.longest_prefix)

@@ -3,8 +3,9 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
+from regard.config import Choice
 from regard.errors import RegardError
 from regard.reporting import Json
 
@@ -19,6 +20,23 @@ class Metric:
 
     def json(self) -> Json:
         return {"value": self.value, "signature": self.signature} if self.signature else {"value": self.value}
+
+
+class MetricConfig(Choice, slot="metric"):
+    """A metric beside those of a task whose output is text; its kind is its name."""
+
+    higher_is_better: ClassVar[bool] = True
+
+    def score(self, outputs: Sequence[str], references: Sequence[str], sources: Sequence[str]) -> float:
+        raise NotImplementedError
+
+
+def own_metrics(
+    chosen: Sequence[MetricConfig], outputs: Sequence[str], references: Sequence[str], sources: Sequence[str]
+) -> dict[str, Metric]:
+    """The metrics that `evaluation.metrics` names."""
+    scores = {metric.kind: float(metric.score(outputs, references, sources)) for metric in chosen}
+    return {name: Metric(name, round(value, 4)) for name, value in scores.items()}
 
 
 def text_metrics(

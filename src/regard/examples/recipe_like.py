@@ -4,13 +4,14 @@
 Attributes are read-only, as those of frozen dataclasses are.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from torch import nn
 
 from regard.data.config import DataConfig
 from regard.decoding.config import DecodingConfig
+from regard.evaluation.metrics import MetricConfig
 from regard.text.config import TextConfig
 
 
@@ -52,6 +53,8 @@ class EvaluationSettings(Protocol):
     def tokenise(self) -> str | None: ...
     @property
     def form(self) -> str: ...
+    @property
+    def metrics(self) -> Sequence[MetricConfig]: ...
 
 
 class TaskSection(Protocol):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from regard.decoding import Beam, DecodingConfig, GenerationRequest, Generator, Greedy, RequestQueue, Symbols
 from regard.errors import RegardError, require_list
-from regard.evaluation.metrics import Metric, distinct, perplexity, text_metrics
+from regard.evaluation.metrics import Metric, distinct, own_metrics, perplexity, text_metrics
 from regard.examples.batching import by_length
 from regard.examples.dialogues import DialogueEncoder, dialogue_format
 from regard.examples.recipe_like import RecipeLike
@@ -176,5 +176,6 @@ class ChatPredictor(Predictor):
         pairs = [(turns[:n], turns[n]) for turns in dialogues for n in range(1, len(turns))]
         outputs = [reply.text for reply in self.replies([history for history, _ in pairs], decoding, progress=progress)]
         settings = self.task.language, self.recipe.evaluation.tokenise
-        metrics |= text_metrics(outputs, [reply for _, reply in pairs], *settings, full=False)
-        return metrics | distinct(outputs, *settings)
+        references, histories = [reply for _, reply in pairs], ["\n".join(history) for history, _ in pairs]
+        metrics |= text_metrics(outputs, references, *settings, full=False) | distinct(outputs, *settings)
+        return metrics | own_metrics(self.recipe.evaluation.metrics, outputs, references, histories)

@@ -16,7 +16,7 @@ from regard.decoding.contract import GenerationRequest
 from regard.decoding.engine import no_callback
 from regard.errors import RegardError, require_list
 from regard.evaluation import Metric, text_metrics
-from regard.evaluation.metrics import perplexity
+from regard.evaluation.metrics import own_metrics, perplexity
 from regard.examples.batching import batches, by_length, slot_groups
 from regard.examples.pairs import Heads, check_trees, piece_trees
 from regard.examples.recipe_like import RecipeLike
@@ -335,7 +335,8 @@ class Translator(Predictor):
         else:
             references = [t for _, t in examples]
             outputs = [target.detokenise(o, self.languages[1]) for o in outputs]
-        return text_metrics(outputs, references, self.languages[1], settings.tokenise, full)
+        metrics = text_metrics(outputs, references, self.languages[1], settings.tokenise, full)
+        return metrics | own_metrics(settings.metrics, outputs, references, [s for s, _ in examples])
 
 
 def hypotheses_per_line(decoding: DecodingConfig, nbest: int) -> int:

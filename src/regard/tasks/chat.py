@@ -29,6 +29,7 @@ from regard.text import Tokenizer
 class ChatConfig(TaskConfig):
     """Dialogues: each turn is predicted from those before it."""
 
+    has_text_output: ClassVar[bool] = True
     models: ClassVar[tuple[str, ...]] = ("transformer", "rnn", "conv", "bytenet", "lm")
     metrics: ClassVar[dict[str, bool]] = {
         "perplexity": False, "loss": False, "bleu": True, "distinct_1": True, "distinct_2": True,

@@ -24,6 +24,7 @@ class TaskConfig(Choice, slot="task"):
 
     models: ClassVar[tuple[str, ...]]  # kinds of models that can learn it
     metrics: ClassVar[Mapping[str, bool]] = {}  # what validation measures, and whether more is better
+    has_text_output: ClassVar[bool] = False  # which `evaluation.metrics` can measure
     defaults: ClassVar[Mapping[str, Any]] = {}  # of other sections of a recipe
     evaluate_options: ClassVar[tuple[str, ...]] = ()  # of `regard evaluate`, besides the split
 
@@ -115,7 +116,8 @@ class BaseTask:
 
     def __init__(self, recipe: RecipeLike) -> None:
         self.recipe, self.goal, self.smoothing = recipe, recipe.training.goal, recipe.training.label_smoothing
-        self.higher_is_better = recipe.task.metrics[self.goal]
+        own = {metric.kind: metric.higher_is_better for metric in recipe.evaluation.metrics}
+        self.higher_is_better = {**recipe.task.metrics, **own}[self.goal]
 
     def notes(self, model: nn.Module) -> list[str]:
         return slow_paths(model)

@@ -32,6 +32,7 @@ from regard.tasks.recipe_checks import check_translation
 class TranslationConfig(TaskConfig):
     """Pairs of sentences: the second is predicted from the first."""
 
+    has_text_output: ClassVar[bool] = True
     models: ClassVar[tuple[str, ...]] = ("transformer", "rnn", "conv", "bytenet")
     metrics: ClassVar[dict[str, bool]] = {
         "bleu": True, "chrf": True, "ter": False, "exact_match": True, "loss": False, "perplexity": False,

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from regard.config import Choice, at_least, choice, option
 
@@ -13,6 +13,8 @@ class TextConfig(Choice, slot="text"):
 
     one_tokenizer: ClassVar[bool] = True  # a shared vocabulary is one tokenizer; else two that number pieces alike
 
+    pieces: ClassVar[str] = ""  # of a plugin's kind: which of ours joins its pieces again, such as bpe or wordpiece
+
     shared: bool = option(True, "one vocabulary for source and target")
     normalise: Literal["none", "nfc", "nfkc"] = option("none", "Unicode normal form")
     lower: bool = option(False, "lower-case the text")
@@ -20,6 +22,10 @@ class TextConfig(Choice, slot="text"):
     min_frequency: int = option(2, "never merge a pair of pieces seen fewer times than this")
     sample_lines: int = option(1_000_000, "train the vocabulary on at most this many lines")
     sample_bytes: int = option(50_000_000, "train the vocabulary on at most this many bytes of text")
+
+    def train(self, texts: list[str], specials: list[str]) -> Any:
+        """Of a plugin's kind: a trained `tokenizers.Tokenizer` whose first pieces are the specials."""
+        raise NotImplementedError
 
     def files(self) -> list[str]:
         """Files that are read instead of training a vocabulary."""

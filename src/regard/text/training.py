@@ -55,7 +55,8 @@ def train_tokenizer(
     normaliser = TextNormaliser(config.normalise, config.moses, config.lower, fold, language)
     cut: str = config.segmenter if isinstance(config, kinds.Word) else "none"
     format_options = {cut: True} if cut != "none" else {}
-    piece_format = PIECE_FORMATS[config.kind](**format_options)
+    form = config.pieces or config.kind
+    piece_format = PIECE_FORMATS[form](**format_options)
     groups = lines if isinstance(lines, Mapping) else {language: lines}
 
     texts, record = [], dict[str, int]()
@@ -69,11 +70,12 @@ def train_tokenizer(
         raise RegardError("there is no text to train a vocabulary on: every line is empty")
 
     names = [*SPECIALS, *specials]
-    inner = _TRAINERS[type(config)](config, texts, [special_piece(name) for name in names])
+    pieces = [special_piece(name) for name in names]
+    inner = config.train(texts, pieces) if config.pieces else _TRAINERS[type(config)](config, texts, pieces)
     special = {"pad": 0, "unk": 1, "bos": 2, "eos": 3}
     special |= {name.strip("<>[]|"): i for i, name in enumerate(names) if name in specials}
     document, sample = json.loads(inner.to_str()), record | _size_requested(config, inner)
-    return Tokenizer(document, config.kind, normaliser, special, format_options, config.sampling, sample)
+    return Tokenizer(document, form, normaliser, special, format_options, config.sampling, sample)
 
 
 def sample_lines(

@@ -1,6 +1,6 @@
 """Optimisers: torch's own as choices of a recipe, and the groups of parameters that they get."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast
 
 import torch
@@ -31,7 +31,7 @@ class OptimiserConfig(Choice, slot="optimiser"):
 
     def groups(self, model: nn.Module) -> list[Group]:
         """The trainable parameters; biases and norms have no weight decay."""
-        return decay_groups([p for p in model.parameters() if p.requires_grad], getattr(self, "weight_decay", 0.0))
+        return decay_groups(model, getattr(self, "weight_decay", 0.0))
 
     def build(self, groups: list[Group], device: torch.device, capturable: bool = False) -> Optimizer:
         raise NotImplementedError
@@ -115,11 +115,19 @@ class MuonConfig(OptimiserConfig):
             raise ValueError(f"iterations must be from 1 to 99, not {self.iterations}")
 
     def groups(self, model: nn.Module) -> list[Group]:
-        linear = {m.weight for m in model.modules() if isinstance(m, nn.Linear) and m.weight.requires_grad}
-        trainable = [p for p in model.parameters() if p.requires_grad]
-        matrices = [p for p in trainable if p in linear]
-        rest = decay_groups([p for p in trainable if p not in linear], self.rest.weight_decay)
-        return [{"params": matrices, "weight_decay": self.weight_decay, "orthogonal": True}, *rest]
+        linear: Set[nn.Parameter] = {
+            m.weight for m in model.modules() if isinstance(m, nn.Linear) and m.weight.requires_grad
+        }
+        matrices = [p for p in model.parameters() if p in linear]
+        rest = decay_groups(model, self.rest.weight_decay, matrices)
+        return [
+            {
+                "params": [p for p in model.parameters() if p in matrices],
+                "weight_decay": self.weight_decay,
+                "orthogonal": True,
+            },
+            *rest,
+        ]
 
     def build(self, groups: list[Group], device: torch.device, capturable: bool = False) -> Optimizer:
         matrices = [group for group in groups if group.get("orthogonal")]
@@ -151,11 +159,12 @@ class JointOptimiser(Optimizer):
             member.zero_grad(set_to_none)
 
 
-def decay_groups(parameters: list[nn.Parameter], weight_decay: float) -> list[Group]:
-    """Matrices, and what has one dimension, which is not decayed."""
+def decay_groups(model: nn.Module, weight_decay: float, except_for: Set[nn.Parameter] = frozenset()) -> list[Group]:
+    """The trainable parameters; biases and norms have no weight decay."""
+    trainable = [p for p in model.parameters() if p.requires_grad and p not in except_for]
     return [
-        {"params": [p for p in parameters if p.dim() > 1], "weight_decay": weight_decay},
-        {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0},
+        {"params": [p for p in trainable if p.dim() > 1], "weight_decay": weight_decay},
+        {"params": [p for p in trainable if p.dim() <= 1], "weight_decay": 0.0},
     ]
 
 
