@@ -169,9 +169,7 @@ def test_replies_run_side_by_side(chat_run: Path) -> None:
         assert reply == model.reply(history, seed=id, repetition_penalty=1.5)
         assert ear.of(id)[-1] == {"id": id, "done": "end"}
     assert "nothing was said yet" in ear.of(3)[0]["error"]
-    model.recipe = replace(
-        model.recipe, decoding=regard.decoding.Beam(size=2, max_extra=9)
-    )
+    model.recipe = replace(model.recipe, decoding=regard.decoding.Beam(size=2, max_extra=9))
     scheduler.add(WorkRequest(4, "chat", [histories[0]]))
     finish(scheduler)
     assert ear.of(4) == [{"id": 4, "piece": model.reply(histories[0])}, {"id": 4, "done": "end"}]

@@ -58,12 +58,10 @@ class TranslationConfig:
     def check(self, recipe: RecipeLike) -> None:
         check_translation(recipe, self.guide)
 
-    def build(self, recipe: RecipeLike, vocabulary: Vocabulary) -> nn.Module:
-        return recipe.model.build(vocabulary.source.size, vocabulary.target.size)
-
     def load_predictor(self, recipe: RecipeLike, home: Path) -> Translator:
         vocabulary = Vocabulary.load(home / "tokenizer", self.languages)
-        return Translator(self.build(recipe, vocabulary), vocabulary, recipe)
+        model = recipe.model.build(vocabulary.source.size, vocabulary.target.size)
+        return Translator(model, vocabulary, recipe)
 
     def prepare(self, recipe: RecipeLike, home: Path | None, progress: Progress) -> "TranslationTask":
         """Tokenizers, those of `home` or else trained, and the training data in its prepared form."""
@@ -119,7 +117,7 @@ class TranslationTask(PreparedTask):
         return self.prepared.report_lines() + cut_lines
 
     def build_model(self) -> nn.Module:
-        return self.settings.build(self.recipe, self.vocabulary)
+        return self.recipe.model.build(self.vocabulary.source.size, self.vocabulary.target.size)
 
     def view(self, seed: int, epoch: int) -> "PairsView":
         rows = epoch_rows(self.prepared, seed, epoch)
