@@ -30,7 +30,7 @@ def info(run: Path | None, as_json: bool) -> None:
     Console().print(table)
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key} {_text(item)}" for key, item in value.items())
     if isinstance(value, list):
@@ -38,7 +38,7 @@ def _text(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
-def _installation_facts() -> dict[str, Any]:
+def _installation_facts() -> dict[str, object]:
     import platform
 
     import torch
@@ -69,9 +69,9 @@ def _non_default(section: Any) -> dict[str, Any]:
     return plain
 
 
-def _model_facts(run: Path) -> dict[str, Any]:
+def _model_facts(run: Path) -> dict[str, object]:
     recipe = read_recipe(run)
-    facts: dict[str, Any] = {
+    facts: dict[str, object] = {
         "task": recipe.task.title,
         "model": _non_default(recipe.model),
         "text": _non_default(recipe.text),

@@ -93,7 +93,7 @@ def _chat_input(predictor: ChatPredictor, text: str, target: str | None) -> Mode
     if predictor.recipe.model.kind != "lm":
         return _pair_input(predictor, (t, t), source_ids, target_ids, output)
     return _language_model_input(
-        predictor, _check_length([*source_ids, *target_ids], "text", getattr(predictor.model, "longest", None)), output
+        predictor, _check_length([*source_ids, *target_ids], "text", predictor.longest), output
     )
 
 
@@ -106,7 +106,7 @@ def _pair_input(
 ) -> ModelInput:
     """The source and the target of an encoder-decoder."""
     source, target = tokenizers
-    _check_length(target_ids, "target", (getattr(predictor.model, "longest", None) or LIMIT + 1) - 1)
+    _check_length(target_ids, "target", (predictor.longest or LIMIT + 1) - 1)
     batch = collate_pairs(RaggedRows.of([source_ids]), RaggedRows.of([target_ids]), source, target).to(predictor.device)
     ids = {"source": [*source_ids, source.eos], "target": [target.bos, *target_ids]}
     keys, queries = source.shown(ids["source"]), target.shown(ids["target"])

@@ -212,7 +212,7 @@ class Translator(Predictor):
 
     def output_limit(self, decoding: DecodingConfig, source: int) -> int:
         """How many pieces the output of so many may have."""
-        limit, longest = decoding.limit(source), getattr(self.model, "longest", None)  # a table of positions ends there
+        limit, longest = decoding.limit(source), self.longest  # a table of positions ends there
         return limit if longest is None else min(limit, longest - 1)
 
     def _sources(self, ids: list[list[int]], heads: Heads | None, lines: list[int], chosen: list[int]) -> PairBatch:

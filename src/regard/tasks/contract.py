@@ -13,6 +13,8 @@ from regard.data.prepared import PreparedCorpus
 from regard.examples.preparing import TOKENIZER, CorpusEncoder
 from regard.examples.recipe_like import RecipeLike, TaskSection
 from regard.nn.attention import slow_paths
+from regard.predict.base import Predictor
+from regard.predict.options import EvaluateOptions
 from regard.reporting import Json, Progress
 
 Carry = dict[str, Tensor] | None  # named, so that a checkpoint can hold it
@@ -22,7 +24,7 @@ class TaskSettings(TaskSection, Protocol):
     """A task's section of a recipe: a frozen dataclass with a `kind` of its own."""
 
     models: ClassVar[tuple[str, ...]]  # kinds of models that can learn it
-    defaults: ClassVar[Mapping[str, Any]]  # of other sections of a recipe
+    defaults: ClassVar[Json]  # of other sections of a recipe
     evaluate_options: ClassVar[tuple[str, ...]]  # of `regard evaluate`, besides the split
 
     def check(self, recipe: RecipeLike) -> None:
@@ -31,11 +33,11 @@ class TaskSettings(TaskSection, Protocol):
     def prepare(self, recipe: RecipeLike, home: Path | None, progress: "Progress") -> "Task":
         """The task with everything that training needs; `home` is a run that has the vocabulary and labels already."""
 
-    def load_predictor(self, recipe: RecipeLike, home: Path) -> Any:
+    def load_predictor(self, recipe: RecipeLike, home: Path) -> Predictor:
         """The predictor of a trained model, whose weights are still to be loaded."""
 
     def evaluate(
-        self, predictor: Any, split: str | None, options: Mapping[str, Any], progress: "Progress | None" = None
+        self, predictor: Any, split: str | None, options: EvaluateOptions, progress: "Progress | None" = None
     ) -> Json:
         """The report of `regard evaluate`: `data`, sizes (`lines`, `tokens` …), `metrics` and `notes`, as JSON.
 

@@ -1,6 +1,6 @@
 """Translation: the target of a sentence pair is learned, given the source."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, cast
@@ -21,7 +21,7 @@ from regard.examples.recipe_like import RecipeLike
 from regard.examples.vocabulary import Vocabulary
 from regard.models.batch import PairBatch
 from regard.nn.record import AttentionRecorder
-from regard.predict.options import split_corpora, with_beam
+from regard.predict.options import EvaluateOptions, split_corpora, with_beam
 from regard.predict.translation import Translator
 from regard.reporting import Json, Progress
 from regard.tasks.contract import Carry, PreparedTask
@@ -81,7 +81,7 @@ class TranslationConfig:
         return TranslationTask(recipe, vocabulary, prepared)
 
     def evaluate(
-        self, predictor: Translator, split: str | None, options: Mapping[str, Any], progress: Progress | None = None
+        self, predictor: Translator, split: str | None, options: EvaluateOptions, progress: Progress | None = None
     ) -> Json:
         corpora, source, reference, trees = [], *(options.get(key) for key in ("source", "reference", "trees"))
         if (source is None) != (reference is None):
