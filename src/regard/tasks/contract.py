@@ -12,6 +12,7 @@ from regard.data.config import Corpus
 from regard.data.prepared import PreparedCorpus
 from regard.examples.preparing import TOKENIZER, CorpusEncoder
 from regard.examples.recipe_like import RecipeLike, TaskSection
+from regard.models.batch import Batch
 from regard.nn.attention import slow_paths
 from regard.predict.base import Predictor
 from regard.predict.options import EvaluateOptions
@@ -52,7 +53,7 @@ class View(Protocol):
     def plan(self, budget: int, seed: int, epoch: int) -> list[np.ndarray]:
         """The micro-batches in their global order, as indices of examples; `budget` is in padded target tokens."""
 
-    def collate(self, indices: np.ndarray) -> Any:
+    def collate(self, indices: np.ndarray) -> Batch:
         """The batch of these examples of the view."""
 
     def targets(self, indices: np.ndarray) -> int:
@@ -83,7 +84,7 @@ class Task(Protocol):
     def loss(self, model: nn.Module, batch: Any, carry: Carry) -> tuple[Tensor, Carry]:
         """The loss summed over the batch's targets, and what passes on to the next batch, detached (None for most)."""
 
-    def static_batch(self, model: nn.Module, batch: Any) -> Any | None:
+    def static_batch(self, model: nn.Module, batch: Any) -> Batch | None:
         """The batch with tensors of few, repeated shapes, for a CUDA graph; None where the model cannot use it so."""
 
     def describe(self, batch: Any) -> str:

@@ -1,9 +1,9 @@
 """Translation: the target of a sentence pair is learned, given the source."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, cast
+from typing import ClassVar, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -121,7 +121,7 @@ class TranslationTask(PreparedTask):
 
     def view(self, seed: int, epoch: int) -> "PairsView":
         rows = epoch_rows(self.prepared, seed, epoch)
-        columns: Any = self._sampled.draw(seed, epoch) if self._sampled else self.prepared.columns
+        columns: Mapping[str, RaggedArray] = self._sampled.draw(seed, epoch) if self._sampled else self.prepared.columns
         return PairsView(self.vocabulary, columns["source"], columns["target"], rows, self.prepared.annotations)
 
     def loss(self, model: nn.Module, batch: PairBatch, carry: Carry) -> tuple[Tensor, Carry]:
