@@ -61,8 +61,9 @@ def test_a_call_that_was_interrupted_leaves_nothing() -> None:
     model = MODELS["transformer"]()
     engine, given, config = Engine(model, FixedStorageRunner), queue(sentences(9, seed=1), 8), Beam(size=3)
     engine.begin(given, SearchSpec.of(given, SYMBOLS, config)).step()
-    other = queue(sentences(9, seed=2), 8)
+    other = queue(sentences(9, seed=1)[:3], 8)
     assert tokens(engine.decode(other, SYMBOLS, config)) == tokens(Engine(model).decode(other, SYMBOLS, config))
+    assert len(engine.batches) == 1  # the storage is of one shape
 
 
 @pytest.mark.parametrize("alpha, kind", [(0.0, "power"), (1.0, "power"), (-0.5, "power"), (2.0, "gnmt")])
