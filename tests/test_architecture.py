@@ -100,3 +100,21 @@ def test_the_picture_is_drawn_from_the_imports() -> None:
 
     text = draw_architecture.PAGE.read_text(encoding="utf-8")
     assert draw_architecture.page(text) == text, "python tools/draw_architecture.py draws it anew"
+
+
+# --- types ---------------------------------------------------------------------------------------------------------
+
+MOST = {"Any": 250, "getattr": 40}  # uses in the package; what has a type of its own need not be one
+
+
+def test_most_things_have_types_of_their_own() -> None:
+    """Uses as names, imports aside; `ignores` are comments that silence the type checker."""
+    uses, ignores = dict.fromkeys(MOST, 0), 0
+    for path in ROOT.rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        ignores += text.count("# type: ignore")
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Name) and node.id in uses:
+                uses[node.id] += 1
+    assert {name: count for name, count in uses.items() if count > MOST[name]} == {}
+    assert ignores <= 40

@@ -51,7 +51,7 @@ class Recipe:
         if not 0 <= self.seed < 2**31:
             raise ValueError(f"seed must be from 0 to 2147483647, not {self.seed}")
         for name in ("layers", "decoder_layers", "sets"):
-            if (count := getattr(self.model, name, None) or 0) > MAX_LAYERS:
+            if (count := vars(self.model).get(name) or 0) > MAX_LAYERS:
                 raise ValueError(f"model.{name} is {count}; it can be at most {MAX_LAYERS}")
         if self.model.kind not in self.task.models:
             raise ValueError(
@@ -180,7 +180,7 @@ def _inherit(root: Node, run: Path | None) -> None:
         if origin and isinstance(keys, dict) and not {"kind", "preset"} & set(keys):
             section = root.value.setdefault(name, Node({}, init.where))
             theirs = parse_recipe(config.read_yaml(origin / CONFIG))
-            config.fill_missing(section, config.to_plain(getattr(theirs, name)), str(origin / CONFIG))
+            config.fill_missing(section, config.to_plain(vars(theirs)[name]), str(origin / CONFIG))
 
 
 def read_recipe(folder: Path) -> Recipe:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from regard.accel.decoding_graph import FixedStorage, FixedStorageRunner, bucket
-from regard.decoding import Beam, Engine, Greedy, RequestQueue, Sample
+from regard.decoding import Beam, Engine, Greedy, RequestQueue, Sample, SearchSpec
 from regard.decoding.beam import BeamSearch
 from regard.decoding.contract import GenerationRequest
 from regard.models.batch import RaggedRows, collate_pairs
@@ -55,6 +55,15 @@ def test_fixed_storage_is_used_again(model) -> None:
     found = engine.decode(queue(second, 8), SYMBOLS, Beam(size=3))
     assert len(engine.batches) == 1
     assert tokens(found) == tokens(Engine(model).decode(queue(second, 8), SYMBOLS, Beam(size=3)))
+
+
+def test_a_call_that_was_interrupted_leaves_nothing() -> None:
+    model = MODELS["transformer"]()
+    engine, given, config = Engine(model, FixedStorageRunner), queue(sentences(9, seed=1), 8), Beam(size=3)
+    engine.begin(given, SearchSpec.of(given, SYMBOLS, config)).step()
+    other = queue(sentences(9, seed=1)[:3], 8)
+    assert tokens(engine.decode(other, SYMBOLS, config)) == tokens(Engine(model).decode(other, SYMBOLS, config))
+    assert len(engine.batches) == 1  # the storage is of one shape
 
 
 @pytest.mark.parametrize("alpha, kind", [(0.0, "power"), (1.0, "power"), (-0.5, "power"), (2.0, "gnmt")])

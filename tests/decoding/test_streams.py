@@ -90,7 +90,7 @@ def test_a_stream_gives_the_tokens_of_whole_results(config: DecodingConfig) -> N
 
 
 @pytest.mark.parametrize("name", small.MODELS)
-@pytest.mark.parametrize("config", [Greedy(), Sample(seed=7)], ids=["greedy", "sample"])
+@pytest.mark.parametrize("config", [Greedy(), Sample(seed=7, repetition_penalty=1.5)], ids=["greedy", "sample"])
 @pytest.mark.parametrize("fixed", [False, True], ids=["plain", "fixed storage"])
 def test_all_ways_through_the_engine_agree(name: str, config: DecodingConfig, fixed: bool) -> None:
     """Batches, streams in few slots, and requests that arrive later, for every kind of model."""
@@ -133,6 +133,20 @@ def test_past_the_context_it_goes_on_from_the_last_half() -> None:
             history.append(token)
         assert ended == ("limit" if len(tokens) == 30 else "end")
     assert max(map(len, rows)) == 30
+
+
+def test_contexts_in_fixed_storage() -> None:
+    """As a GPU has it: rows that arrive one after the other, are read anew, and leave, in storage that stays."""
+    net, context, prompts = model(8), 8, [PROMPT, PROMPT[:1], (2, 4, 8, 15, 16, 23, 4, 6), PROMPT]
+    expected, _, _ = rows_of(stream(net, SHAPED, prompts, 30, context, NEVER), 4)
+    spec = SearchSpec(NEVER, SHAPED, longest_prompt=8)
+    batch = Engine(net, FixedStorageRunner).open_batch(
+        spec, lambda ids: read([prompts[n] for n in ids]), lambda size: read([(2,)] * size), 30, 2, context,
+        ContextWindows(context, read),
+    )  # fmt: skip
+    for n, prompt in enumerate(prompts):
+        batch.add(n, GenerationRequest(30, n, prompt=prompt))
+    assert rows_of(batch, 4)[0] == expected
 
 
 def test_a_row_can_be_stopped_and_the_others_go_on() -> None:

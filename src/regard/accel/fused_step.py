@@ -19,13 +19,13 @@ from regard.models.batch import PairBatch
 from regard.models.lm import LanguageModel
 from regard.models.stack import embed_positions
 from regard.models.state import DecoderState
-from regard.models.transformer import Transformer
+from regard.models.transformer import DecoderLayer, Transformer
 from regard.nn import dispatch
 from regard.nn.backend.contract import nonstandard_reason
 from regard.nn.cache import CrossKVCache, KVCache
 from regard.nn.embedding import Embedding
 from regard.nn.feed_forward import FeedForward
-from regard.nn.layers import ModuleList, NoResidual, PostNorm, PreNorm
+from regard.nn.layers import EncoderLayer, ModuleList, NoResidual, PostNorm, PreNorm
 from regard.nn.layout import AttentionContext, Layout
 from regard.nn.multi_head import MultiHeadAttention
 from regard.nn.norm import LayerNorm, NoNorm
@@ -47,7 +47,7 @@ class FusedStep:
         model: Transformer | LanguageModel,
         embedding: Embedding,
         positions: ModuleList[Position],
-        layers: Iterable[Any],
+        layers: Iterable[EncoderLayer | DecoderLayer],
         norm: nn.Module,
     ) -> None:
         self.model, self.longest = model, model.longest
@@ -245,7 +245,7 @@ class FusedEncoder:
     def __init__(self, model: Transformer) -> None:
         self.model = model
         self.layers: list[FusedLayer] = []
-        layers: list[Any] = list(model.encoder)
+        layers = list(model.encoder)
         if not any(nonstandard_reason(each.attention) or Causal() in each.attention.pattern.parts() for each in layers):
             self.layers = [FusedLayer(layer, [FusedEncoderAttention(layer.attention)]) for layer in layers]
         self.norm = _norm(model.encoder_norm)
@@ -266,9 +266,9 @@ class FusedEncoder:
 
 
 class FusedLayer:
-    def __init__(self, layer: Any, attentions: Sequence[FusedSublayer] = ()) -> None:
+    def __init__(self, layer: EncoderLayer | DecoderLayer, attentions: Sequence[FusedSublayer] = ()) -> None:
         self.attentions = attentions or [_self_attention(layer.attention)]
-        if hasattr(layer, "cross"):
+        if isinstance(layer, DecoderLayer):
             self.attentions = [*self.attentions, _cross_attention(layer.cross)]
         self.residuals = [_residual(residual) for residual in layer.residuals]
         self.feed_forward = None if layer.feed_forward is None else _feed_forward(layer.feed_forward)

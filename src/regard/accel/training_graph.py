@@ -7,25 +7,25 @@ second is captured; from then on new values are copied to where the graph reads 
 
 from collections.abc import Callable, Hashable
 from dataclasses import fields, is_dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from regard.device import gc_disabled
+from regard.models.batch import Batch
 
 MOST = 256  # graphs that are kept; shapes beyond run as usual
 
 
 class CapturedMicroBatch:
-    def __init__(self, work: Callable[[Any], Tensor], stream: torch.cuda.Stream) -> None:
+    def __init__(self, work: Callable[[Batch], Tensor], stream: torch.cuda.Stream) -> None:
         """`work` computes a batch's gradients, adds them up in place and returns its loss."""
         self.work, self.stream = work, stream
         self.graphs: dict[Hashable, tuple[torch.cuda.CUDAGraph, list[Tensor], Tensor]] = {}
         self.seen: set[Hashable] = set()
         self.full = False
 
-    def __call__(self, batch: Any) -> Tensor:
+    def __call__(self, batch: Batch) -> Tensor:
         leaves = batch_leaves(batch)
         key = tuple(value if not isinstance(value, Tensor) else tuple(value.shape) for value in leaves)
         tensors = [value for value in leaves if isinstance(value, Tensor)]
@@ -40,7 +40,7 @@ class CapturedMicroBatch:
         self.seen.add(key)
         return self.work(batch.to(self.stream.device))
 
-    def _capture(self, key: Hashable, batch: Any) -> None:
+    def _capture(self, key: Hashable, batch: Batch) -> None:
         batch = batch.to(self.stream.device, copy=True)  # later values are written there: no one else may hold it
         if not self.graphs:
             torch.cuda.empty_cache()  # what the usual way has kept for itself
@@ -79,9 +79,9 @@ class CapturedUpdate:
         return self.out.clone()
 
 
-def batch_leaves(value: Any) -> list[Any]:
+def batch_leaves(value: object) -> list[object]:
     """The tensors of a batch, and its numbers, which a graph cannot change."""
-    if is_dataclass(value):
+    if is_dataclass(value) and not isinstance(value, type):
         return [leaf for field in fields(value) for leaf in batch_leaves(getattr(value, field.name))]
     if isinstance(value, tuple):
         return [leaf for part in value for leaf in batch_leaves(part)]

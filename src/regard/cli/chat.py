@@ -5,7 +5,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, NotRequired, TypedDict
 
 from rich.table import Table
 
@@ -32,6 +32,16 @@ def chat(run: Path, options: ReplyOptions, device: str, as_json: bool) -> None:
             piped_chat(conversation, decode_lines(sys.stdin.buffer, "standard input"), out, as_json)
 
 
+class ReplyRow(TypedDict):
+    """A reply as JSON; an empty line is no turn."""
+
+    turn: int | None
+    text: str
+    reply: str
+    log_probability: NotRequired[float]
+    tokens: NotRequired[int]
+
+
 class Conversation:
     """The turns so far, and the replies to more of them. Knows no terminal."""
 
@@ -39,7 +49,7 @@ class Conversation:
         self.predictor, self.decoding = predictor, decoding
         self.turns: list[str] = []  # the user's and the model's, alternating
 
-    def reply(self, text: str) -> dict[str, Any]:
+    def reply(self, text: str) -> ReplyRow:
         """The reply to one more turn, with its log-probability and tokens."""
         self.turns.append(text)
         (reply,) = self.predictor.replies([self.turns], self.decoding, keys=[len(self.turns)])
@@ -134,7 +144,7 @@ def piped_chat(conversation: Conversation, lines: Iterator[str], out: IO[str], a
     """One turn a line in, one reply a line out; an empty line stays empty, and is no turn."""
     for line in lines:
         text = line.strip()
-        reply: dict[str, Any] = conversation.reply(text) if text else {"turn": None, "text": "", "reply": ""}
+        reply: ReplyRow = conversation.reply(text) if text else {"turn": None, "text": "", "reply": ""}
         out.write((json.dumps(reply, ensure_ascii=False) if as_json else reply["reply"]) + "\n")
         out.flush()
 

@@ -2,14 +2,14 @@
 
 import json as json_module
 import sys
-from typing import Any
 
 from regard.data.catalog import cache_root, find_set, set_folder
 from regard.data.datasets import DATASETS
 from regard.data.download import download_set
+from regard.reporting import Json
 
 
-def catalog_rows() -> list[dict[str, Any]]:
+def catalog_rows() -> list[Json]:
     """Every set of the catalog, and where it is on this machine."""
     rows = []
     for entry in DATASETS.values():

@@ -35,7 +35,7 @@ def info(run: Path | None, as_json: bool, verify: bool = False) -> None:
     Console().print(table)
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key} {_text(item)}" for key, item in value.items())
     if isinstance(value, list):
@@ -43,7 +43,7 @@ def _text(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
-def _installation_facts() -> dict[str, Any]:
+def _installation_facts() -> dict[str, object]:
     import platform
 
     import torch
@@ -64,7 +64,7 @@ def _installation_facts() -> dict[str, Any]:
     }
 
 
-def _non_default(section: Any) -> dict[str, Any]:
+def _non_default(section: Any) -> dict[str, object]:
     """The keys of a section that differ from their defaults; `config.yaml` has all."""
     plain = config.to_plain(section)
     for field in dataclasses.fields(section):
@@ -74,14 +74,14 @@ def _non_default(section: Any) -> dict[str, Any]:
     return plain
 
 
-def _verify(run: Path | None) -> dict[str, Any]:
+def _verify(run: Path | None) -> dict[str, object]:
     """What is whole in a run or model folder and its checkpoints; raises DamagedFile with all that is not."""
     if run is None or not run.is_dir():
         raise RegardError(
             f"{run}: there is no such folder" if run else "--verify takes a run: regard info RUN --verify"
         )
     damage: list[str] = []
-    facts: dict[str, Any] = {}
+    facts: dict[str, object] = {}
     for folder in (run, *CheckpointManager(run).all_folders()):
         try:
             check_links(folder, (*SETUP, WEIGHTS, RESULTS) if folder == run else None)
@@ -97,10 +97,10 @@ def _verify(run: Path | None) -> dict[str, Any]:
     return facts | {"digest": model_digest(run)}
 
 
-def _model_facts(run: Path) -> dict[str, Any]:
+def _model_facts(run: Path) -> dict[str, object]:
     with verified(run, SETUP):
         recipe = read_recipe(run)
-    facts: dict[str, Any] = {
+    facts: dict[str, object] = {
         "task": recipe.task.title,
         "model": _non_default(recipe.model),
         "text": _non_default(recipe.text),

@@ -3,7 +3,6 @@
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 from regard.api import load
 from regard.cli.streams import check_distinct_files, decode_lines, open_output, warn
@@ -11,6 +10,7 @@ from regard.errors import RegardError
 from regard.look.attention import look as recorded
 from regard.look.html import LANGUAGES, page
 from regard.look.quantize import unpack_weights
+from regard.reporting import Json
 
 DEFAULT = Path("look.html")
 
@@ -47,7 +47,7 @@ def look(
         warn(f"{output or DEFAULT} shows it; open it in a browser")
 
 
-def _json_data(data: dict[str, Any]) -> dict[str, Any]:
+def _json_data(data: Json) -> Json:
     """The same for programs: weights as numbers, None where a position is hidden, and no walk."""
     places = [{**place, "weights": unpack_weights(place["weights"])} for place in data["places"]]
     rollout = {place: unpack_weights(weights) for place, weights in data["rollout"].items()}

@@ -82,7 +82,7 @@ class TranslateCommand(TranslationSearch):
         return TranslationOptions(
             decoding=self.decoding_config(decoding, self.phrases is not None, self.nbest, cli=True),
             nbest=self.nbest,
-            files={name: str(path) for name in ("prefixes", "phrases") if (path := getattr(self, name))},
+            files={name: str(path) for name in ("prefixes", "phrases") if (path := vars(self)[name])},
             batch_tokens=self.batch_tokens,
             long=cast(Long, self.long),
             warn=warn,

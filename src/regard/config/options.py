@@ -24,14 +24,14 @@ def option(default: Any = MISSING, help: str = "") -> Any:
 def at_least(config: object, least: int, *names: str) -> None:
     """Raise ValueError where one of these options is less; None is left to its default."""
     for name in names:
-        if (value := getattr(config, name)) is not None and value < least:
+        if (value := vars(config)[name]) is not None and value < least:
             raise ValueError(f"{name} must be at least {least}, not {value}")
 
 
 def below_one(config: object, *names: str) -> None:
     """Raise ValueError where one of these options is not in [0, 1)."""
     for name in names:
-        if not 0 <= (value := getattr(config, name) or 0.0) < 1:
+        if not 0 <= (value := vars(config)[name] or 0.0) < 1:
             raise ValueError(f"{name} must be in [0, 1), not {value}")
 
 

@@ -1,7 +1,7 @@
 """The step contract: what a model must offer to generate, what a search must, and the requests and results of both."""
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -48,7 +48,7 @@ class DecodingState(Protocol):
     def release(self, rows: list[int]) -> None:
         """Those sequences are done; until they are replaced, their contents do not matter."""
 
-    def write(self, rows: Tensor, other: Any) -> None:
+    def write(self, rows: Tensor, other: Self) -> None:
         """Replace sequences by those of another state, with as many beams, that has no more room."""
 
 

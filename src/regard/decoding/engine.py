@@ -150,11 +150,12 @@ class Engine:
         if not queue.requests:
             return results
         batch = self.begin(queue, SearchSpec.of(queue, symbols, config, nbest), record)
-        while batch.busy:
-            if done := batch.step():
-                for n, hypotheses in done:
-                    results[n] = hypotheses
-                queue.on_done(len(done))
+        with torch.inference_mode(), no_autocast():
+            while batch.busy:
+                if done := batch.advance():
+                    for n, hypotheses in done:
+                        results[n] = hypotheses
+                    queue.on_done(len(done))
         return results
 
     @torch.inference_mode()
@@ -290,16 +291,19 @@ class ContinuousBatch:
             self.context.drop(ids)
         self.waiting = deque(each for each in self.waiting if each[0] not in ids)
 
-    @torch.inference_mode()
     def step(self) -> Finished:
         """One more token of every request; ids and results of those that are done."""
-        with no_autocast():
-            slots = self._admit()
-            if not slots or not slots.active:
-                return []
-            slots.advance()
-            if done := slots.evict_finished():
-                self._shrink(slots)
+        with torch.inference_mode(), no_autocast():
+            return self.advance()
+
+    def advance(self) -> Finished:
+        """The same, for a caller that has left gradients and autocast."""
+        slots = self._admit()
+        if not slots or not slots.active:
+            return []
+        slots.advance()
+        if done := slots.evict_finished():
+            self._shrink(slots)
         return done
 
     @torch.inference_mode()
@@ -322,6 +326,8 @@ class ContinuousBatch:
     def _admit(self) -> SlotBatch | None:
         """Begin waiting requests, where it is time; the slots, if there are any yet."""
         self.since += 1
+        if not self.waiting:
+            return self.slots
         free = self.capacity - self.active
         count = min(len(self.waiting), free)
         if not count or not self._ready(free):

@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from regard.accel.decoding_graph import StepPositions
-from regard.decoding.contract import AttentionRecord, DecodingState, Generator
+from regard.decoding.contract import AttentionRecord, DecodingState, Generator, InputBatch
 from regard.errors import RegardError
 
 
@@ -23,9 +22,9 @@ class Ensemble:
     @property
     def longest(self) -> int | None:
         """The most positions that all of them know, where there is a limit."""
-        return min((most for m in self.models if (most := getattr(m, "longest", None)) is not None), default=None)
+        return min((m.longest for m in self.models if m.longest is not None), default=None)
 
-    def start(self, batch: Any, length: int, record: AttentionRecord | None = None) -> "EnsembleState":
+    def start(self, batch: InputBatch, length: int, record: AttentionRecord | None = None) -> "EnsembleState":
         if record is not None:
             raise RegardError("the attention of several models cannot be recorded at once; give one model")
         return EnsembleState([model.start(batch, length) for model in self.models])

@@ -12,11 +12,10 @@ from typing import Protocol
 
 import numpy as np
 import torch
-from torch import nn
 
 from regard.data.batches import token_budget_batches
 from regard.data.ragged import RaggedArray, RaggedSpans
-from regard.examples.pairs import PairsView, packed_batch
+from regard.examples.pairs import PairsView
 from regard.examples.preparing import CorpusEncoder
 from regard.examples.vocabulary import Vocabulary
 from regard.examples.windows import StridedWindows
@@ -100,9 +99,6 @@ class Seq2SeqDialogues:
     def view(self, examples: "DialogueExamples", chosen: np.ndarray) -> PairsView:
         return PairsView(self.vocabulary, examples.source, examples.target, chosen)
 
-    def static_batch(self, model: nn.Module, batch: PairBatch) -> PairBatch | None:
-        return packed_batch(model, batch)
-
     def prompt(self, ids: list[int], limit: int) -> tuple[list[int], int]:
         """The source of a dialogue, and how many tokens its reply may have, at most `limit`."""
         return ids[1:-1][-(self.task.length - 1) :], min(limit, self.task.length - 1)
@@ -146,9 +142,6 @@ class CausalLMDialogues:
 
     def view(self, examples: "DialogueExamples", chosen: np.ndarray) -> "DialogueView":
         return DialogueView(examples, chosen, self.tokenizer.pad)
-
-    def static_batch(self, model: nn.Module, batch: TextBatch) -> None:
-        return None  # dialogues differ in how many targets they have
 
     def prompt(self, ids: list[int], limit: int) -> tuple[list[int], int]:
         kept = max(self.task.length // 2, self.task.length - limit)

@@ -16,6 +16,7 @@ from regard.data.readers import read_corpus
 from regard.errors import RegardError
 from regard.examples.vocabulary import Vocabulary
 from regard.models.batch import PairBatch, RaggedRows, collate_pairs
+from regard.models.transformer import Transformer
 from regard.nn.layout import Tree
 from regard.text import Tokenizer
 
@@ -70,8 +71,7 @@ class PairsView:
 
 def packed_batch(model: nn.Module, batch: PairBatch) -> PairBatch | None:
     """The batch without padding, in shapes that repeat, where the model takes it so; else None."""
-    takes_packed = getattr(model, "takes_packed", None)
-    return batch.fixed() if takes_packed and takes_packed(batch) else None
+    return batch.fixed() if isinstance(model, Transformer) and model.takes_packed(batch) else None
 
 
 def read_pairs(corpora: Sequence[Corpus], languages: tuple[str, str]) -> list[tuple[str, str]]:

@@ -14,7 +14,9 @@ from regard.data.questions import ChoiceQuestion, Question, parse_choice_line, p
 from regard.data.tagged import TaggedSentence
 from regard.errors import RegardError
 from regard.models.batch import RaggedRows, collate_pairs, collate_texts
+from regard.nn.record import AttentionRecorder
 from regard.predict.answering import QuestionAnswerer
+from regard.predict.base import Predictor
 from regard.predict.chat import ChatPredictor
 from regard.predict.choosing import OptionChooser
 from regard.predict.classification import TextClassifier
@@ -33,7 +35,7 @@ LIMIT = 200  # tokens of a side: weights grow with their square
 class ModelInput:
     """One text as a batch without padding: `run(record)` is its forward pass."""
 
-    run: Callable[[Any], Any]
+    run: Callable[[AttentionRecorder], object]
     ids: dict[str, list[int]]  # by side: source and target, or text
     names: dict[
         str, tuple[list[str], list[str]]
@@ -43,7 +45,7 @@ class ModelInput:
     says: list[str] | None = None  # the token that each decoder position predicts
 
 
-def prepare_input(predictor: Any, text: str, target: str | None = None) -> ModelInput:
+def prepare_input(predictor: Predictor, text: str, target: str | None = None) -> ModelInput:
     """The input of what `regard.load` gives for this text; a target replaces the model's own output."""
     if not text.strip():
         raise RegardError("there is no text to look at")
@@ -93,12 +95,12 @@ def _chat_input(predictor: ChatPredictor, text: str, target: str | None) -> Mode
     if predictor.recipe.model.kind != "lm":
         return _pair_input(predictor, (t, t), source_ids, target_ids, output)
     return _language_model_input(
-        predictor, _check_length([*source_ids, *target_ids], "text", getattr(predictor.model, "longest", None)), output
+        predictor, _check_length([*source_ids, *target_ids], "text", predictor.longest), output
     )
 
 
 def _pair_input(
-    predictor: Any,
+    predictor: Predictor,
     tokenizers: tuple[Tokenizer, Tokenizer],
     source_ids: Sequence[int],
     target_ids: list[int],
@@ -106,7 +108,7 @@ def _pair_input(
 ) -> ModelInput:
     """The source and the target of an encoder-decoder."""
     source, target = tokenizers
-    _check_length(target_ids, "target", (getattr(predictor.model, "longest", None) or LIMIT + 1) - 1)
+    _check_length(target_ids, "target", (predictor.longest or LIMIT + 1) - 1)
     batch = collate_pairs(RaggedRows.of([source_ids]), RaggedRows.of([target_ids]), source, target).to(predictor.device)
     ids = {"source": [*source_ids, source.eos], "target": [target.bos, *target_ids]}
     keys, queries = source.shown(ids["source"]), target.shown(ids["target"])
@@ -115,7 +117,9 @@ def _pair_input(
     return ModelInput(lambda record: predictor.model(batch, record), ids, names, output, says=says)
 
 
-def _language_model_input(predictor: Any, ids: Sequence[int], output: str | None) -> ModelInput:
+def _language_model_input(
+    predictor: TextGenerator | ChatPredictor, ids: Sequence[int], output: str | None
+) -> ModelInput:
     """All tokens of a language model; the likeliest next token is its output, where there is no target."""
     batch = collate_texts([ids], predictor.tokenizer.pad)
     batch = replace(batch, label_positions=torch.tensor([len(ids) - 1])).to(predictor.device)
@@ -152,27 +156,27 @@ def _finetuned_input(predictor: Any, text: str, target: str | None) -> ModelInpu
     return ModelInput(run, {"text": row.ids}, {"encoder": (names, names)}, output, row.segments)
 
 
-def _classification(predictor: TextClassifier, text: str) -> tuple[Any, str, int]:
+def _classification(predictor: TextClassifier, text: str) -> tuple[LabelledText, str, int]:
     sides = tuple(text.split("\t", 1))
     return LabelledText("", sides, ""), predictor.classify([sides if len(sides) == 2 else text])[0].label, 0
 
 
-def _tagging(predictor: WordTagger, text: str) -> tuple[Any, str, int]:
+def _tagging(predictor: WordTagger, text: str) -> tuple[TaggedSentence, str, int]:
     return TaggedSentence("the text", text.split(), []), " ".join(predictor.tag([text])[0].tags), 0
 
 
-def _answer(predictor: QuestionAnswerer, text: str) -> tuple[Any, str, int]:
+def _answer(predictor: QuestionAnswerer, text: str) -> tuple[Question, str, int]:
     question, context = parse_question_line(text, "the text")
     return Question("the text", question, context, (), known=False), predictor.answer([(question, context)])[0].text, 0
 
 
-def _choice(predictor: OptionChooser, text: str) -> tuple[Any, str, int]:
+def _choice(predictor: OptionChooser, text: str) -> tuple[ChoiceQuestion, str, int]:
     context, asked, options = parse_choice_line(text, "the text")
     chosen = predictor.choose([(context, asked, options)])[0]
     return ChoiceQuestion("the text", context, asked, tuple(options)), chosen.text, chosen.index
 
 
-EXAMPLES: dict[type, Callable[..., tuple[Any, str, int]]] = {
+EXAMPLES: dict[type, Callable[..., tuple[object, str, int]]] = {
     TextClassifier: _classification,
     WordTagger: _tagging,
     QuestionAnswerer: _answer,

@@ -65,7 +65,8 @@ class Recurrent(nn.Module):
 
     def gates(self, layer: int = 0) -> tuple[Tensor, Tensor]:
         """What a layer makes of its input: weight [G·D, I] and bias."""
-        return getattr(self.layers, f"weight_ih_l{layer}"), getattr(self.layers, f"bias_ih_l{layer}")
+        weight, _, bias, _ = self.layers.all_weights[layer]
+        return weight, bias
 
     def step(self, x: Tensor, states: list[LayerState]) -> list[LayerState]:
         """One step of all layers, given what the first makes of its input [B, G·D]."""
@@ -73,7 +74,7 @@ class Recurrent(nn.Module):
         for n, state in enumerate(states):
             if n:
                 x = F.linear(F.dropout(new[-1][0], self.dropout, self.training), *self.gates(n))
-            weight, bias = getattr(self.layers, f"weight_hh_l{n}"), getattr(self.layers, f"bias_hh_l{n}")
+            _, weight, _, bias = self.layers.all_weights[n]
             new.append(self.cell(x, state, weight, bias))
         return new
 

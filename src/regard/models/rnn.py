@@ -82,7 +82,7 @@ class RnnConfig(ModelConfig):
         if a.d_k is not None or a.d_v is not None or a.projection != "separate":
             raise ValueError("attention.d_k, d_v and projection mean nothing here: encoder states are keys and values")
         for name in ("score", "pattern", "normalise", "compress"):
-            if isinstance(choice := getattr(a, name), list) and len(choice) > 1:
+            if isinstance(choice := vars(a)[name], list) and len(choice) > 1:
                 raise ValueError(f"attention.{name} is a list, but there is only one attention; name one choice")
         one = a.layer(0)
         if one.compress.kind != "none":

@@ -69,7 +69,7 @@ class AttentionConfig:
         below_one(self, "dropout")
         at_least(self, 1, "d_k", "d_v")
         for name in ("score", "pattern", "normalise", "compress"):
-            if getattr(self, name) == []:
+            if vars(self)[name] == []:
                 raise ValueError(f"{name} is an empty list; name at least one choice")
         for text in self.pattern if isinstance(self.pattern, list) else [self.pattern]:
             parse_pattern(text, PATTERNS)

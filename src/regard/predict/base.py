@@ -33,6 +33,12 @@ class Predictor:
         return next(self.model.parameters()).device
 
     @property
+    def longest(self) -> int | None:
+        """The most positions that the model knows, where there is a limit."""
+        longest: int | None = getattr(self.model, "longest", None)
+        return longest
+
+    @property
     def engine(self) -> Engine:
         """The decoding engine; built again when weights have changed, as they do between two validations."""
         if self.precision not in PRECISIONS:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
@@ -154,7 +154,7 @@ class ChatPredictor(Predictor):
     ) -> tuple[float, int]:
         """Of all that the task learns of these dialogues, and how many tokens that is."""
         examples = self.form.examples(self.dialogue_encoder.encode_rows(["\n".join(turns) for turns in dialogues]))
-        view: Any = self.form.view(examples, np.arange(len(examples.row)))
+        view = self.form.view(examples, np.arange(len(examples.row)))
         total, count = 0.0, 0
         with self.eval_mode():
             for rows in view.plan(batch_tokens, 0, 0):

@@ -3,13 +3,12 @@
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from regard.decoding import RequestQueue, Symbols
+from regard.decoding import GenerationRequest, Symbols
 from regard.decoding.constrained_beam import unsatisfiable
-from regard.decoding.contract import WHOLE_WORDS, GenerationRequest, TokenIds, WordBoundaries
+from regard.decoding.contract import WHOLE_WORDS, TokenIds, WordBoundaries
 from regard.errors import RegardError
 from regard.predict.options import TranslationOptions
 from regard.text import Tokenizer
@@ -67,14 +66,10 @@ class Constraints:
         constraints._check_vocabulary(tokenizer)
         return constraints
 
-    def added(self, queue: RequestQueue, rows: Sequence[int]) -> RequestQueue:
-        """The queue of these rows, with the constraints of each."""
-        own = [self.lines[row] for row in rows]
-        requests = [
-            replace(request, prefix=line.prefix_ids, phrases=line.phrase_ids, variants=line.ways)
-            for request, line in zip(queue.requests, own, strict=True)
-        ]
-        return replace(queue, requests=requests, boundaries=self.seams)
+    def request(self, row: int, limit: int, key: int) -> GenerationRequest:
+        """The output of a line, of at most so many pieces, with the line's constraints."""
+        line = self.lines[row]
+        return GenerationRequest(limit, key, line.prefix_ids, line.phrase_ids, line.ways)
 
     def check(self, limits: Sequence[int], symbols: Symbols) -> None:
         """Raise RegardError for what cannot be met if output n has at most `limits[n]` pieces; 0: of an empty line."""
@@ -85,9 +80,7 @@ class Constraints:
                 raise self._unmet(n, "prefixes", line.prefix, _no_room(len(line.prefix_ids), limit))
             if line.phrase_ids and limit == 0:
                 raise self._unmet(n, "phrases", line.phrases[0], _no_room(len(line.phrase_ids[0]), limit))
-            if bad := unsatisfiable(
-                GenerationRequest(limit, 0, line.prefix_ids, line.phrase_ids, line.ways), symbols, self.seams
-            ):
+            if bad := unsatisfiable(self.request(n, limit, 0), symbols, self.seams):
                 raise self._unmet(n, "phrases", line.phrases[bad[0]], bad[1])
 
     def _check_vocabulary(self, tokenizer: Tokenizer) -> None:

@@ -21,6 +21,7 @@ from regard.predict.text_stream import StreamRequest, TextDelta
 from regard.predict.translation import Translation, Translator, hypotheses_per_line
 
 SMALLEST = 32  # pieces that the slots of the smallest batch have room for
+FEWEST = 8  # streams beside each other, however long they are: each has a reader
 KEPT = 8  # batches that are kept, for other lengths and other searches
 Finished = list[tuple[int, list[Translation]]]
 K = TypeVar("K", bound=tuple[object, ...])
@@ -171,7 +172,7 @@ class ContinuousStreams:
         def make() -> ContinuousBatch:
             spec, room = SearchSpec(p.symbols, decoding, longest_prompt=prompt), p.room(prompt, limit)
             windows = ContextWindows(p.context, p.collate_prompts) if p.context else None
-            slots = max(1, self.slots * SMALLEST // room)
+            slots = max(FEWEST, self.slots * SMALLEST // room)
             dummy_batch = partial(p.blank_prompts, length=prompt)
             return p.engine.open_batch(spec, self._collate, dummy_batch, limit, slots, room, windows)
 

@@ -9,8 +9,11 @@ from torch import Tensor, nn
 
 from regard.accel.fused_step import fused
 from regard.decoding import Ensemble
+from regard.decoding.contract import AttentionRecord
+from regard.decoding.ensemble import EnsembleState
 from regard.errors import RegardError
 from regard.examples.recipe_like import RecipeLike
+from regard.models.batch import PairBatch
 
 if TYPE_CHECKING:
     from regard.predict.translation import Translator
@@ -31,21 +34,20 @@ class EnsembleModel(nn.Module):
 
     def fused(self) -> Ensemble:
         """The models with their fused steps, for decoding."""
-        models: list[Any] = list(self.models)
-        return Ensemble([fused(model) for model in models])
+        return Ensemble([fused(model) for model in self.models])
 
     @property
     def longest(self) -> int | None:
         return self.ensemble.longest
 
-    def forward(self, batch: Any) -> Tensor:
+    def forward(self, batch: PairBatch) -> Tensor:
         each = [torch.log_softmax(model(batch), -1) for model in self.models]  # [N, V]
         return torch.stack(each).mean(0)
 
-    def start(self, batch: Any, length: int, record: Any = None) -> Any:
+    def start(self, batch: PairBatch, length: int, record: AttentionRecord | None = None) -> EnsembleState:
         return self.ensemble.start(batch, length, record)
 
-    def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
+    def step(self, tokens: Tensor, state: EnsembleState) -> tuple[Tensor, EnsembleState]:
         return self.ensemble.step(tokens, state)
 
 

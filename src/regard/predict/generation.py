@@ -1,7 +1,7 @@
 """Text generation: a language model continues a prompt, as a stream or at once, and scores given texts."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
@@ -28,6 +28,8 @@ from regard.predict.text_stream import (
 from regard.reporting import Progress
 
 if TYPE_CHECKING:
+    from regard.models.lm import LanguageModel
+    from regard.models.lstm import LstmLanguageModel
     from regard.tasks.language_modelling import LanguageModellingConfig
 
 LOGITS = {"cpu": 1 << 25, "cuda": 1 << 28}  # logits in memory at once when texts are scored
@@ -50,7 +52,7 @@ class TextGenerator(Predictor):
     @property
     def context(self) -> int:
         """Tokens of the context that the model was trained with."""
-        return min(self.task.length, getattr(self.model, "longest", None) or self.task.length)
+        return min(self.task.length, self.longest or self.task.length)
 
     # --- generation --------------------------------------------------------------------------------------------
 
@@ -209,7 +211,7 @@ def negative_log_likelihoods(
     weight = next(model.parameters())
     windows = [w for n, row in enumerate(rows) for w in window.windows(n, len(row))]
     windows.sort(key=lambda w: w.begin - w.end)  # like lengths together: only the last batch of each has padding
-    entries = len(cast(Any, model).output.weight)
+    entries = len(cast("LanguageModel | LstmLanguageModel", model).output.weight)
     budget = max(window.context, LOGITS.get(weight.device.type, 1 << 25) // entries)
     totals, counts, done = np.zeros(len(rows)), np.zeros(len(rows), dtype=np.int64), 0
     was_training = model.training

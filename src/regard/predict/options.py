@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from numbers import Integral, Real
+from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, Self, TypeVar, Union, cast, get_args, get_origin
+from typing import Any, Literal, Self, TypedDict, TypeVar, Union, cast, get_args, get_origin
 
 from regard.config import choices, is_slot, nearest
 from regard.data.config import Corpus
@@ -76,7 +77,7 @@ class SearchOptions(CallOptions):
                 name = option_name(next(iter(sampling)), cli)
                 raise RegardError(f"{name} is about drawing words, not about searching")
             return with_beam(base, size)
-        kept = {key: getattr(base, key) for key in SAMPLING} if isinstance(base, Sample) else {}
+        kept = {key: vars(base)[key] for key in SAMPLING} if isinstance(base, Sample) else {}
         return with_sampling(base, kept | sampling) if sampling else base
 
 
@@ -160,7 +161,7 @@ class TranslationOptions(TranslationSearch):
         if self.decoding is None:
             return self.decoding_config(base, bool(self.phrases), self.nbest)
         for name in ("beam", "sample", *SAMPLING):
-            if getattr(self, name, None) not in (None, False):
+            if vars(self).get(name) not in (None, False):
                 raise RegardError(f"decoding is a whole search; leave out {name}, or decoding")
         return self.decoding
 
@@ -172,7 +173,7 @@ def option_name(name: str, cli: bool) -> str:
 
 def _sampling(options: CallOptions) -> dict[str, float]:
     """The options of sampling that are given."""
-    return {key: value for key in SAMPLING if (value := getattr(options, key, None)) is not None}
+    return {key: value for key in SAMPLING if (value := vars(options).get(key)) is not None}
 
 
 def with_beam(base: DecodingConfig, size: int | None) -> DecodingConfig:
@@ -201,12 +202,24 @@ def with_sampling(base: DecodingConfig, sampling: Mapping[str, Any]) -> Decoding
         raise RegardError(str(error)) from None
 
 
+class EvaluateOptions(TypedDict, total=False):
+    """Options of `regard evaluate` that only some tasks have; what is not given is left out."""
+
+    source: Path
+    reference: Path
+    trees: Path
+    beam: int
+    text: Path
+    context: int
+    stride: int
+
+
 # --- the data of an evaluation -------------------------------------------------------------------------------------
 
 
 def split_corpora(recipe: RecipeLike, split: str | None, instead: str) -> list[Corpus]:
     """The corpora of a split, by default test if there is one; `instead` says what to do where there is none."""
-    corpora: list[Corpus] = getattr(recipe.data, split) if split else recipe.data.test or recipe.data.valid
+    corpora: list[Corpus] = vars(recipe.data)[split] if split else recipe.data.test or recipe.data.valid
     if not corpora:
         raise RegardError(f"the recipe names no {split or 'test or valid'} data; {instead}")
     return corpora
@@ -221,7 +234,7 @@ def text_corpora(recipe: RecipeLike, split: str | None, text: object) -> list[Co
 
 
 UNIONS = (Union, UnionType)
-TYPE_NAMES: dict[Any, str] = {int: "a whole number", float: "a number", bool: "True or False", str: "a string"}
+TYPE_NAMES: dict[object, str] = {int: "a whole number", float: "a number", bool: "True or False", str: "a string"}
 
 
 def checked(method: F) -> F:
@@ -243,7 +256,7 @@ def checked(method: F) -> F:
     return cast(F, check)
 
 
-def check_arguments(call: str, arguments: Iterable[tuple[str, object]], hints: Mapping[str, Any]) -> None:
+def check_arguments(call: str, arguments: Iterable[tuple[str, object]], hints: Mapping[str, object]) -> None:
     for name, value in arguments:
         if name not in hints:
             raise RegardError(f"{call} has no option {name}; {nearest(name, hints)}")
@@ -251,7 +264,7 @@ def check_arguments(call: str, arguments: Iterable[tuple[str, object]], hints: M
             raise RegardError(f"{call}: {name} is {value!r}; {_instead(hints[name], value)}")
 
 
-def current_names(call: str, options: Mapping[str, Any], hints: Mapping[str, object]) -> dict[str, Any]:
+def current_names(call: str, options: Mapping[str, object], hints: Mapping[str, object]) -> dict[str, object]:
     """The options by their names of today; a warning names those that were renamed."""
     names = {old: new for old, new in RENAMED.items() if old in options and old not in hints and new in hints}
     for old, new in names.items():
@@ -260,14 +273,14 @@ def current_names(call: str, options: Mapping[str, Any], hints: Mapping[str, obj
 
 
 @functools.cache
-def _hints(owner: Callable[..., object]) -> dict[str, Any]:
+def _hints(owner: Callable[..., object]) -> dict[str, object]:
     """By name the types of a class's fields, or of a method's arguments."""
     hints = typing.get_type_hints(owner)
     hints.pop("return", None)
     return hints
 
 
-def _allowed(hint: Any, value: object) -> bool:
+def _allowed(hint: object, value: object) -> bool:
     """Whether a value is of a type; what cannot be seen from outside (functions, items of lists) is allowed."""
     origin, args = get_origin(hint), get_args(hint)
     if origin in UNIONS:
@@ -283,7 +296,7 @@ def _allowed(hint: Any, value: object) -> bool:
     return not isinstance(hint, type) or isinstance(value, hint)
 
 
-def _instead(hint: Any, value: Any) -> str:
+def _instead(hint: object, value: object) -> str:
     """What to write: a list, the nearest of the words that are known, or what the type is called."""
     members = [kind for kind in (get_args(hint) if get_origin(hint) in UNIONS else (hint,)) if kind is not NoneType]
     kinds = [kind for each in members for kind in (choices(each).values() if is_slot(each) else [each])]

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, cast, overload
 
@@ -12,8 +11,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.decoding import Beam, DecodingConfig, Greedy, Hypothesis, RequestQueue, Sample, Symbols
-from regard.decoding.contract import GenerationRequest
-from regard.decoding.engine import no_callback
 from regard.errors import RegardError, require_list
 from regard.evaluation import Metric, text_metrics
 from regard.evaluation.metrics import own_metrics, perplexity
@@ -166,35 +163,33 @@ class Translator(Predictor):
         constraints.check([limit if row else 0 for limit, row in zip(limits, ids, strict=True)], self.symbols)
         translations: list[list[Translation]] = [[] for _ in lines]
         budget = max(1, options.batch_tokens // (decoding.size if isinstance(decoding, Beam) else 1))
-        done = 0
+        draws, done = count if isinstance(decoding, Sample) else 1, 0  # of each line
 
         def report(finished: int) -> None:
             nonlocal done
             done += finished
             if options.progress:
-                options.progress("Translating", done, len(lines))
+                options.progress("Translating", done // draws, len(lines))
 
         with self.eval_mode():
             # slots that record attention cannot be refilled: such lines go batch by batch
             for rows, slots in (batches if options.attention else slot_groups)([len(row) for row in ids], budget):
-                own_trees = None if options.trees is None else [options.trees[row] for row in rows]
-                read = partial(self._sources, [ids[row] for row in rows], own_trees)
-                lengths = [len(ids[row]) + 1 for row in rows]
-                requests = [GenerationRequest(limits[row]) for row in rows]
-                queue = constraints.added(RequestQueue(read, requests, slots, self.blank, lengths), rows)
-                draws = []
-                for n in range(count if isinstance(decoding, Sample) else 1):
-                    requests = [
-                        replace(request, key=keys[row] * count + n)
-                        for request, row in zip(queue.requests, rows, strict=True)
-                    ]
-                    now = replace(queue, requests=requests, on_done=report if n == 0 else no_callback)
-                    record = AttentionRecorder(tuple(options.attention)) if options.attention else None
-                    draws.append(self.engine.decode(now, self.symbols, decoding, count, record))
-                for row, hypotheses in zip(rows, zip(*draws, strict=True), strict=True):
-                    best = sorted(chain(*hypotheses), key=lambda hypothesis: -hypothesis.score)
-                    translations[row] = [self.to_translation(h, len(ids[row]) + 1, options.form) for h in best]
-        return translations
+                drawn = [row for row in rows for _ in range(draws)]
+                requests = [
+                    constraints.request(row, limits[row], keys[row] * count + n % draws) for n, row in enumerate(drawn)
+                ]
+                queue = RequestQueue(
+                    partial(self._sources, ids, options.trees, drawn), requests,
+                    slots * draws if options.attention else slots, self.blank,
+                    [len(ids[row]) + 1 for row in rows], report, constraints.seams,
+                )  # fmt: skip
+                record = AttentionRecorder(tuple(options.attention)) if options.attention else None
+                for row, hypotheses in zip(
+                    drawn, self.engine.decode(queue, self.symbols, decoding, count, record), strict=True
+                ):
+                    source = len(ids[row]) + 1
+                    translations[row] += [self.to_translation(each, source, options.form) for each in hypotheses]
+        return [sorted(best, key=lambda each: -each.score) for best in translations]
 
     def _encode(self, lines: Sequence[str], options: TranslationOptions) -> list[list[int]]:
         """The pieces of each line, those of long lines cut or refused as the options say."""
@@ -217,12 +212,12 @@ class Translator(Predictor):
 
     def output_limit(self, decoding: DecodingConfig, source: int) -> int:
         """How many pieces the output of so many may have."""
-        limit, longest = decoding.limit(source), getattr(self.model, "longest", None)  # a table of positions ends there
+        limit, longest = decoding.limit(source), self.longest  # a table of positions ends there
         return limit if longest is None else min(limit, longest - 1)
 
-    def _sources(self, ids: list[list[int]], heads: Heads | None, rows: list[int]) -> PairBatch:
-        """The batch of those rows."""
-        tokenizer = self.vocabulary.source
+    def _sources(self, ids: list[list[int]], heads: Heads | None, lines: list[int], chosen: list[int]) -> PairBatch:
+        """The batch of those chosen among some lines."""
+        rows, tokenizer = [lines[n] for n in chosen], self.vocabulary.source
         source, real = collate_sources(RaggedRows.of([ids[row] for row in rows]), tokenizer.pad, tokenizer.eos)
         return PairBatch(source, real, tree=self._tree(heads, ids, rows)).to(self.device)
 

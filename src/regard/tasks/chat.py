@@ -1,9 +1,9 @@
 """Chat: replies are learned from dialogues, by an encoder and a decoder or by a language model."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, ClassVar, Literal, cast
+from typing import ClassVar, Literal, cast
 
 import numpy as np
 import torch
@@ -13,12 +13,15 @@ from regard.config import at_least, choice, option
 from regard.data.config import Corpus
 from regard.data.dialogues import EOU, DialogueReader, Spacing
 from regard.data.prepared import PreparedCorpus, epoch_rows
-from regard.examples.dialogues import DialogueEncoder
+from regard.decoding import DecodingConfig
+from regard.examples.dialogues import DialogueEncoder, DialogueView
+from regard.examples.pairs import PairsView, packed_batch
 from regard.examples.preparing import TOKENIZER, prepare_training_data, tokenizer_for
 from regard.examples.recipe_like import RecipeLike
 from regard.examples.vocabulary import load_or_train_tokenizer
+from regard.models.batch import PairBatch, TextBatch
 from regard.predict.chat import ChatPredictor
-from regard.predict.options import text_corpora, with_beam
+from regard.predict.options import EvaluateOptions, text_corpora, with_beam
 from regard.reporting import Json, Progress
 from regard.tasks.contract import EncodedTask, TaskConfig
 from regard.tasks.recipe_checks import check_lengths, check_no_sampling
@@ -95,7 +98,7 @@ class ChatConfig(TaskConfig):
         return ChatTask(recipe, encoder, prepared)
 
     def evaluate(
-        self, predictor: ChatPredictor, split: str | None, options: Mapping[str, Any], progress: Progress | None = None
+        self, predictor: ChatPredictor, split: str | None, options: EvaluateOptions, progress: Progress | None = None
     ) -> Json:
         corpora = text_corpora(predictor.recipe, split, options.get("text"))
         return evaluate_chat(predictor, corpora, progress, with_beam(predictor.recipe.decoding, options.get("beam")))
@@ -121,13 +124,13 @@ class ChatTask(EncodedTask):
     def build_model(self) -> nn.Module:
         return self.settings.build(self.recipe, self.encoder.size)
 
-    def view(self, seed: int, epoch: int) -> Any:
+    def view(self, seed: int, epoch: int) -> PairsView | DialogueView:
         return self.form.view(self.examples, self.examples.of_dialogues(epoch_rows(self.prepared, seed, epoch)))
 
-    def static_batch(self, model: nn.Module, batch: Any) -> Any | None:
-        return self.form.static_batch(model, batch)
+    def static_batch(self, model: nn.Module, batch: PairBatch | TextBatch) -> PairBatch | None:
+        return packed_batch(model, batch) if isinstance(batch, PairBatch) else None  # dialogues differ in their targets
 
-    def describe(self, batch: Any) -> str:
+    def describe(self, batch: PairBatch | TextBatch) -> str:
         row = int(self.examples.row[batch.rows[0]] if self.examples.source else batch.rows[0])
         return f"{len(batch.rows)} rows, first of the dialogue at {self.origin(row)}"
 
@@ -152,7 +155,10 @@ def read_dialogues(settings: ChatConfig, corpora: Sequence[Corpus], most: int = 
 
 
 def evaluate_chat(
-    predictor: ChatPredictor, corpora: Sequence[Corpus], progress: Progress | None = None, decoding: Any = None
+    predictor: ChatPredictor,
+    corpora: Sequence[Corpus],
+    progress: Progress | None = None,
+    decoding: DecodingConfig | None = None,
 ) -> Json:
     """The report of a finished model, as JSON."""
     dialogues = read_dialogues(cast(ChatConfig, predictor.recipe.task), corpora)

@@ -13,7 +13,10 @@ from regard.data.config import Corpus
 from regard.data.prepared import PreparedCorpus
 from regard.examples.preparing import TOKENIZER, CorpusEncoder
 from regard.examples.recipe_like import RecipeLike
+from regard.models.batch import Batch
 from regard.nn.attention import slow_paths
+from regard.predict.base import Predictor
+from regard.predict.options import EvaluateOptions
 from regard.reporting import Json, Progress
 
 Carry = dict[str, Tensor] | None  # named, so that a checkpoint can hold it
@@ -25,7 +28,7 @@ class TaskConfig(Choice, slot="task"):
     models: ClassVar[tuple[str, ...]]  # kinds of models that can learn it
     metrics: ClassVar[Mapping[str, bool]] = {}  # what validation measures, and whether more is better
     has_text_output: ClassVar[bool] = False  # which `evaluation.metrics` can measure
-    defaults: ClassVar[Mapping[str, Any]] = {}  # of other sections of a recipe
+    defaults: ClassVar[Json] = {}  # of other sections of a recipe
     evaluate_options: ClassVar[tuple[str, ...]] = ()  # of `regard evaluate`, besides the split
 
     @property
@@ -40,12 +43,12 @@ class TaskConfig(Choice, slot="task"):
         """The task with everything that training needs; `home` is a run that has the vocabulary and labels already."""
         raise NotImplementedError
 
-    def load_predictor(self, recipe: RecipeLike, home: Path) -> Any:
+    def load_predictor(self, recipe: RecipeLike, home: Path) -> Predictor:
         """The predictor of a trained model, whose weights are still to be loaded."""
         raise NotImplementedError
 
     def evaluate(
-        self, predictor: Any, split: str | None, options: Mapping[str, Any], progress: Progress | None = None
+        self, predictor: Any, split: str | None, options: EvaluateOptions, progress: Progress | None = None
     ) -> Json:
         """The report of `regard evaluate`: `data`, sizes (`lines`, `tokens` …), `metrics` and `notes`, as JSON.
 
@@ -61,7 +64,7 @@ class View(Protocol):
     def plan(self, budget: int, seed: int, epoch: int) -> list[np.ndarray]:
         """The micro-batches in their global order, as indices of examples; `budget` is in padded target tokens."""
 
-    def collate(self, indices: np.ndarray) -> Any:
+    def collate(self, indices: np.ndarray) -> Batch:
         """The batch of these examples of the view."""
 
     def targets(self, indices: np.ndarray) -> int:
@@ -92,7 +95,7 @@ class Task(Protocol):
     def loss(self, model: nn.Module, batch: Any, carry: Carry) -> tuple[Tensor, Carry]:
         """The loss summed over the batch's targets, and what passes on to the next batch, detached (None for most)."""
 
-    def static_batch(self, model: nn.Module, batch: Any) -> Any | None:
+    def static_batch(self, model: nn.Module, batch: Any) -> Batch | None:
         """The batch with tensors of few, repeated shapes, for a CUDA graph; None where the model cannot use it so."""
 
     def describe(self, batch: Any) -> str:

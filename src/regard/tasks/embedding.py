@@ -1,8 +1,7 @@
 """Embedding: an imported encoder without a language-modelling head; it makes vectors of texts. Nothing is trained."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal, cast
+from typing import ClassVar, Literal, cast
 
 from regard.config import choice, option
 from regard.errors import RegardError
@@ -11,7 +10,7 @@ from regard.examples.preparing import TOKENIZER
 from regard.examples.recipe_like import RecipeLike
 from regard.models.bert import BertConfig, BertEncoder
 from regard.predict.embedding import TextEmbedder
-from regard.predict.options import Pooling
+from regard.predict.options import EvaluateOptions, Pooling
 from regard.reporting import Json, Progress
 from regard.tasks.contract import Task, TaskConfig
 from regard.text import Tokenizer
@@ -54,6 +53,6 @@ class EmbeddingConfig(TaskConfig):
         return predictor
 
     def evaluate(
-        self, predictor: TextEmbedder, split: str | None, options: Mapping[str, Any], progress: Progress | None = None
+        self, predictor: TextEmbedder, split: str | None, options: EvaluateOptions, progress: Progress | None = None
     ) -> Json:
         raise RegardError("a model of the task embedding has no measure of its own")

@@ -25,10 +25,12 @@ from regard.examples.preparing import TOKENIZER
 from regard.examples.recipe_like import RecipeLike
 from regard.examples.vocabulary import load_or_train_tokenizer
 from regard.models.batch import TextBatch
-from regard.models.bert import Bert
+from regard.models.bert import Bert, BertConfig
+from regard.models.elmo import Elmo
 from regard.models.heads import BodyWithHead
+from regard.models.lstm import LstmConfig
 from regard.predict.finetuned import FinetunedPredictor
-from regard.predict.options import text_corpora
+from regard.predict.options import EvaluateOptions, text_corpora
 from regard.reporting import Json, Progress
 from regard.tasks.contract import BaseTask, TaskConfig
 from regard.tasks.recipe_checks import check_lengths, check_no_sampling
@@ -76,7 +78,7 @@ class FinetuningConfig(TaskConfig, Generic[E, P, W]):
             raise ValueError("task.frozen leaves the body as training.init gives it, and training.init names nothing")
         if recipe.training.label_smoothing and not self.supports_label_smoothing:
             raise ValueError(f"training.label_smoothing means nothing to the task {self.kind}; write 0")
-        if getattr(recipe.model, "segments", 2) < 2:
+        if isinstance(recipe.model, BertConfig) and recipe.model.segments < 2:
             raise ValueError(f"model.segments must be at least 2 for the task {self.kind}: it tells two texts apart")
         check_lengths(recipe, self.length)
 
@@ -138,7 +140,8 @@ class FinetuningConfig(TaskConfig, Generic[E, P, W]):
     # --- from files to a task or a trained model ---------------------------------------------------------------
 
     def build_model(self, recipe: RecipeLike, codec: ExampleCodec[E, P, W]) -> BodyWithHead:
-        build_body = getattr(recipe.model, "body", recipe.model.build)  # a language model's, without its output layer
+        model = recipe.model
+        build_body = model.body if isinstance(model, LstmConfig) else model.build  # without its output layer
         return self.build(cast(Bert, build_body(codec.tokenizer.size)), codec.labels)
 
     def load_predictor(self, recipe: RecipeLike, home: Path) -> FinetunedPredictor:
@@ -179,7 +182,7 @@ class FinetuningConfig(TaskConfig, Generic[E, P, W]):
         self,
         predictor: FinetunedPredictor,
         split: str | None,
-        options: Mapping[str, Any],
+        options: EvaluateOptions,
         progress: Progress | None = None,
     ) -> Json:
         corpora = text_corpora(predictor.recipe, split, options.get("text"))
@@ -233,7 +236,7 @@ class FinetuningTask(BaseTask, Generic[E, P, W]):
 
         A body on top of another (ELMo's) names the submodule that takes the weights (`inherits`).
         """
-        inside = "body." + getattr(model.body, "inherits", "")
+        inside = "body." + (model.body.inherits if isinstance(model.body, Elmo) else "")
         tensors = {n.replace("body.", inside, 1) if n.startswith("body.") else n: t for n, t in tensors.items()}
         kept = model.state_dict()  # which names shared tables twice
         own = {n: t.detach() for n, t in (*model.named_parameters(), *model.named_buffers()) if n in kept}

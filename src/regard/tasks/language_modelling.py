@@ -1,10 +1,10 @@
 """Language modelling: the next token of a text is learned."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, cast
+from typing import ClassVar, Literal, cast
 
 import numpy as np
 import torch
@@ -23,8 +23,9 @@ from regard.examples.recipe_like import RecipeLike
 from regard.examples.vocabulary import load_or_train_tokenizer
 from regard.examples.windows import StridedWindows
 from regard.models.batch import TextBatch
+from regard.models.lstm import LstmConfig
 from regard.predict.generation import TextGenerator
-from regard.predict.options import text_corpora
+from regard.predict.options import EvaluateOptions, text_corpora
 from regard.reporting import Json, Progress
 from regard.tasks.contract import Carry, EncodedTask, TaskConfig
 from regard.tasks.recipe_checks import check_lengths, check_no_sampling
@@ -98,14 +99,14 @@ class LanguageModellingConfig(TaskConfig):
         return LanguageModellingTask(recipe, encoder, prepare_documents(recipe, encoder, self.documents, progress))
 
     def evaluate(
-        self, predictor: TextGenerator, split: str | None, options: Mapping[str, Any], progress: Progress | None = None
+        self, predictor: TextGenerator, split: str | None, options: EvaluateOptions, progress: Progress | None = None
     ) -> Json:
         corpora = text_corpora(predictor.recipe, split, options.get("text"))
         try:
             window = self.sliding_window(options.get("context"), options.get("stride"))
         except ValueError as error:
             raise RegardError(f"--{error}") from None
-        room = getattr(predictor.model, "longest", None)
+        room = predictor.longest
         if room is not None and window.context > room:
             raise RegardError(f"--context is {window.context}, but the model can tell only {room} places apart")
         return evaluate_language_model(predictor, corpora, window, progress)
@@ -119,7 +120,7 @@ class LanguageModellingTask(EncodedTask):
         texts = read_documents(recipe.data.valid, self.settings.documents, recipe.training.validation.lines)
         self.valid = HeldOutText.of(texts, self.generator(nn.Identity()))
         self.stream = CorpusTokens(prepared, self.settings.length)
-        self.carries = getattr(recipe.model, "carries", False)
+        self.carries = isinstance(recipe.model, LstmConfig) and recipe.model.carries
 
     def report(self) -> list[str]:
         tokens = len(self.stream.flat)

@@ -1,10 +1,10 @@
 """BERT's pretraining: masked language modelling, and whether two segments of a document follow each other."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
-from typing import Any, ClassVar, Literal, cast
+from typing import ClassVar, Literal, cast
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from regard.examples.vocabulary import load_or_train_tokenizer
 from regard.models.bert import BertConfig, MaskedLM, TextBatch
 from regard.nn import dispatch
 from regard.predict.filling import MaskFiller
-from regard.predict.options import Pooling, text_corpora
+from regard.predict.options import EvaluateOptions, Pooling, text_corpora
 from regard.reporting import Json, Progress
 from regard.tasks.contract import EncodedTask, TaskConfig
 from regard.tasks.mlm_metrics import HeldOutDocuments, count_predictions, evaluate_masked_lm
@@ -139,7 +139,7 @@ class PretrainingConfig(TaskConfig):
         return line.replace(self.unknown, " ") if self.unknown else line
 
     def evaluate(
-        self, predictor: MaskFiller, split: str | None, options: Mapping[str, Any], progress: Progress | None = None
+        self, predictor: MaskFiller, split: str | None, options: EvaluateOptions, progress: Progress | None = None
     ) -> Json:
         corpora = text_corpora(predictor.recipe, split, options.get("text"))
         return evaluate_masked_lm(

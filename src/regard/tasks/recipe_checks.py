@@ -1,7 +1,7 @@
 """Checks of a recipe whose sections do not go together, before any file is read."""
 
 from regard.examples.recipe_like import RecipeLike
-from regard.models.transformer import PositionsConfig
+from regard.models.transformer import PositionsConfig, TransformerConfig
 from regard.tasks.guided_alignment import GuidedAlignment
 
 
@@ -48,7 +48,8 @@ def _check_guide(recipe: RecipeLike) -> None:
 
 
 def _check_trees(recipe: RecipeLike) -> None:
-    position, data = getattr(recipe.model, "position", None), recipe.data
+    model, data = recipe.model, recipe.data
+    position = model.position if isinstance(model, TransformerConfig) else None
     unparsed = [c for c in (*data.train, *data.valid, *data.test) if c.heads is None]
     if unparsed and isinstance(position, PositionsConfig) and "structural" in {p.kind for p in position.of("encoder")}:
         raise ValueError(

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +20,7 @@ from regard.examples.recipe_like import RecipeLike
 from regard.examples.vocabulary import Vocabulary
 from regard.models.batch import PairBatch
 from regard.nn.record import AttentionRecorder
-from regard.predict.options import split_corpora, with_beam
+from regard.predict.options import EvaluateOptions, split_corpora, with_beam
 from regard.predict.translation import Translator
 from regard.reporting import Json, Progress
 from regard.tasks.contract import Carry, PreparedTask, TaskConfig
@@ -57,12 +57,10 @@ class TranslationConfig(TaskConfig):
     def check(self, recipe: RecipeLike) -> None:
         check_translation(recipe, self.guide)
 
-    def build(self, recipe: RecipeLike, vocabulary: Vocabulary) -> nn.Module:
-        return recipe.model.build(vocabulary.source.size, vocabulary.target.size)
-
     def load_predictor(self, recipe: RecipeLike, home: Path) -> Translator:
         vocabulary = Vocabulary.load(home / "tokenizer", self.languages)
-        return Translator(self.build(recipe, vocabulary), vocabulary, recipe)
+        model = recipe.model.build(vocabulary.source.size, vocabulary.target.size)
+        return Translator(model, vocabulary, recipe)
 
     def prepare(self, recipe: RecipeLike, home: Path | None, progress: Progress) -> "TranslationTask":
         """Tokenizers, those of `home` or else trained, and the training data in its prepared form."""
@@ -82,7 +80,7 @@ class TranslationConfig(TaskConfig):
         return TranslationTask(recipe, vocabulary, prepared)
 
     def evaluate(
-        self, predictor: Translator, split: str | None, options: Mapping[str, Any], progress: Progress | None = None
+        self, predictor: Translator, split: str | None, options: EvaluateOptions, progress: Progress | None = None
     ) -> Json:
         corpora, source, reference, trees = [], *(options.get(key) for key in ("source", "reference", "trees"))
         if (source is None) != (reference is None):
@@ -118,11 +116,11 @@ class TranslationTask(PreparedTask):
         return self.vocabulary.notes() + self.prepared.report_lines() + cut_lines
 
     def build_model(self) -> nn.Module:
-        return self.settings.build(self.recipe, self.vocabulary)
+        return self.recipe.model.build(self.vocabulary.source.size, self.vocabulary.target.size)
 
     def view(self, seed: int, epoch: int) -> "PairsView":
         rows = epoch_rows(self.prepared, seed, epoch)
-        columns: Any = self._sampled.draw(seed, epoch) if self._sampled else self.prepared.columns
+        columns: Mapping[str, RaggedArray] = self._sampled.draw(seed, epoch) if self._sampled else self.prepared.columns
         return PairsView(self.vocabulary, columns["source"], columns["target"], rows, self.prepared.annotations)
 
     def loss(self, model: nn.Module, batch: PairBatch, carry: Carry) -> tuple[Tensor, Carry]:

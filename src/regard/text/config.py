@@ -38,7 +38,7 @@ class TextConfig(Choice, slot="text"):
 
     def __post_init__(self) -> None:
         at_least(self, 1, "min_frequency", "sample_lines", "sample_bytes")
-        size = getattr(self, "size", None)
+        size = vars(self).get("size")
         if size is not None and size < 5:
             raise ValueError(f"size must be at least 5 (four special tokens and a piece), not {size}")
         for name, value in self.sampling.items():

@@ -115,19 +115,10 @@ class MuonConfig(OptimiserConfig):
             raise ValueError(f"iterations must be from 1 to 99, not {self.iterations}")
 
     def groups(self, model: nn.Module) -> list[Group]:
-        linear: Set[nn.Parameter] = {
-            m.weight for m in model.modules() if isinstance(m, nn.Linear) and m.weight.requires_grad
-        }
-        matrices = [p for p in model.parameters() if p in linear]
-        rest = decay_groups(model, self.rest.weight_decay, matrices)
-        return [
-            {
-                "params": [p for p in model.parameters() if p in matrices],
-                "weight_decay": self.weight_decay,
-                "orthogonal": True,
-            },
-            *rest,
-        ]
+        linear = {id(module.weight) for module in model.modules() if isinstance(module, nn.Linear)}
+        matrices = [p for p in model.parameters() if id(p) in linear and p.requires_grad]
+        rest = decay_groups(model, self.rest.weight_decay, set(matrices))
+        return [{"params": matrices, "weight_decay": self.weight_decay, "orthogonal": True}, *rest]
 
     def build(self, groups: list[Group], device: torch.device, capturable: bool = False) -> Optimizer:
         matrices = [group for group in groups if group.get("orthogonal")]

@@ -105,7 +105,7 @@ class Random(Pattern):
 
     def __post_init__(self) -> None:
         for name in ("count", "block"):
-            require_at_least(f"random({self.count}, block={self.block})", name, getattr(self, name), 1)
+            require_at_least(f"random({self.count}, block={self.block})", name, vars(self)[name], 1)
 
     def check(self, longest: int) -> None:
         _enough(self.count, self.block, longest)
@@ -129,7 +129,7 @@ class BigBird(Pattern):
 
     def __post_init__(self) -> None:
         for name, least in (("block", 1), ("window", 1), ("first", 0), ("random", 0)):
-            require_at_least("bigbird", "global" if name == "first" else name, getattr(self, name), least)
+            require_at_least("bigbird", "global" if name == "first" else name, vars(self)[name], least)
         if self.window % 2 == 0:
             raise ValueError(f"bigbird's window is centred on its own block: {self.window} must be odd")
 
