@@ -1,4 +1,4 @@
-"""`benchmarks/chaos.py`: workers are killed and stopped under load; every request is answered, or refused with a reason."""
+"""`benchmarks/chaos.py`: workers are killed and stopped under load; all is answered, or refused with a reason."""
 
 import json
 import subprocess
