@@ -2,7 +2,8 @@
 
 Starts a server of its own on the loopback, finds what it can do, then asks at random (Poisson) at half of that: first
 in quiet, then with faults. Every request must be answered, or refused with a reason; the 99th percentile outside the
-ten seconds after a fault is compared with that in quiet. It ends with 1 where a request was lost or got another status.
+ten seconds after a fault is compared with that in quiet. It ends with 1 where a request was lost or got another
+answer.
 
     python benchmarks/chaos.py RUN [--minutes 10] [--every 30] [--workers 2] [-- options of serve]
 """
@@ -25,7 +26,8 @@ from serving import Client, closed, part
 from regard.data.config import Corpus
 from regard.data.readers import read_corpus
 
-REASONS = (429, 503, 504)  # refusals that say why
+REASONS = ("busy", "worker_died", "connections", "timeout")  # codes of refusals
+KEPT = 30.0  # seconds that a connection is kept for another request: less than the server keeps it
 RECOVERY = 10.0  # seconds after a fault that the percentile leaves out
 PATIENCE = 90.0  # of a client: more than --timeout
 
@@ -33,21 +35,29 @@ PATIENCE = 90.0  # of a client: more than --timeout
 class Answer(NamedTuple):
     sent: float
     seconds: float
-    status: int  # 0: none came
+    outcome: str  # answered, the code of a refusal, or how it was lost
 
 
 async def load(port: int, rate: float, seconds: float, lines: list[str], seed: int) -> list[Answer]:
     """Answers to requests that come at random, so many a second, whoever is still waiting."""
-    draw, idle, answers, tasks = random.Random(seed), list[Client](), list[Answer](), list[asyncio.Task[None]]()
+    draw, answers, tasks = random.Random(seed), list[Answer](), list[asyncio.Task[None]]()
+    idle: list[tuple[float, Client]] = []  # since when
 
     async def ask(due: float) -> None:
-        client = idle.pop() if idle else Client(port)
+        since, client = idle.pop() if idle else (0.0, Client(port))
+        if since and (client.reader.at_eof() or time.perf_counter() - since > KEPT):
+            client.writer.close()
+            client = Client(port)
         try:
             status = await asyncio.wait_for(client.ask([draw.choice(lines)]), PATIENCE)
-            idle.append(client)
-        except (OSError, EOFError, TimeoutError):
-            status = 0
-        answers.append(Answer(due, time.perf_counter() - due, status))
+            outcome = "answered" if status == 200 else json.loads(client.body)["error"]["code"]
+            if client.closing:
+                client.writer.close()
+            else:
+                idle.append((time.perf_counter(), client))
+        except (OSError, EOFError, TimeoutError) as error:
+            outcome = type(error).__name__
+        answers.append(Answer(due, time.perf_counter() - due, outcome))
 
     due = begin = time.perf_counter()
     while due < begin + seconds:
@@ -79,13 +89,13 @@ async def measure(port: int, options: argparse.Namespace, lines: list[str], serv
         make_faults(server, seconds, options.every), load(port, most / 2, seconds, lines, seed=2)
     )
     settled = [each for each in answers if not any(0 <= each.sent - at <= RECOVERY for at, _ in faults)]
-    statuses = Counter(each.status for each in answers)
-    p99 = {name: part([each.seconds for each in taken if each.status == 200], 0.99)
+    outcomes = Counter(each.outcome for each in answers)
+    p99 = {name: part([each.seconds for each in taken if each.outcome == "answered"], 0.99)
            for name, taken in (("quiet", quiet), ("settled", settled), ("all", answers))}  # fmt: skip
     return {
         "requests": len(answers), "rate": most / 2, "faults": dict(Counter(name for _, name in faults)),
-        "statuses": {str(status): count for status, count in sorted(statuses.items())},
-        "lost": sum(count for status, count in statuses.items() if status != 200 and status not in REASONS),
+        "outcomes": dict(sorted(outcomes.items())),
+        "lost": sum(count for outcome, count in outcomes.items() if outcome not in ("answered", *REASONS)),
         "p99_quiet": p99["quiet"], "p99": p99["settled"], "p99_with_faults": p99["all"],
         "times": p99["settled"] / p99["quiet"], "slowest": max(each.seconds for each in answers),
     }  # fmt: skip
@@ -93,11 +103,11 @@ async def measure(port: int, options: argparse.Namespace, lines: list[str], serv
 
 def table(figures: dict) -> str:
     ms = {name: f"{1000 * figures[name]:.0f} ms" for name in ("p99_quiet", "p99", "p99_with_faults", "slowest")}
-    statuses = ", ".join(f"{count:,} × {status}" for status, count in figures["statuses"].items())
+    outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in figures["outcomes"].items())
     faults = ", ".join(f"{count} × {name}" for name, count in figures["faults"].items())
     return "\n".join((
         "| what | |\n|---|---|",
-        f"| requests, {figures['rate']:.0f} a second | {figures['requests']:,}: {statuses}; {figures['lost']} lost |",
+        f"| requests, {figures['rate']:.0f} a second | {figures['requests']:,}: {outcomes}; {figures['lost']} lost |",
         f"| faults | {faults} |",
         f"| p99 in quiet | {ms['p99_quiet']} |",
         f"| p99 outside the {RECOVERY:.0f} s after a fault | {ms['p99']}: {figures['times']:.1f} × quiet |",

@@ -63,7 +63,8 @@ class Client:
         answer = await self.reader.readuntil(b"\r\n\r\n")
         length = re.search(rb"content-length: (\d+)", answer)
         assert length, answer
-        await self.reader.readexactly(int(length[1]))
+        self.body = await self.reader.readexactly(int(length[1]))
+        self.closing = b"\nconnection: close" in answer.lower()
         return int(answer[9:12])
 
 

@@ -2,6 +2,8 @@
 
 import http.client
 import json
+import os
+import pty
 import signal
 import subprocess
 import sys
@@ -76,6 +78,20 @@ def test_no_worker_outlives_its_server(toy_run: Path, stopped: bool) -> None:
         server.process.wait(WAIT)
         for worker in workers:
             until(lambda w=worker: not w.is_running() or w.status() == psutil.STATUS_ZOMBIE, "it has ended")
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of forkpty, among threads
+def test_it_ends_with_its_terminal(toy_run: Path, tmp_path: Path) -> None:
+    (tmp_path / "log").touch()
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.dup2(os.open(tmp_path / "log", os.O_WRONLY), 2)
+        os.execv(sys.executable, [sys.executable, "-m", "regard", "serve", str(toy_run), "--port", "0"])
+    until(lambda: '"ready"' in (tmp_path / "log").read_text(), "it is ready")
+    os.kill(pid, signal.SIGHUP)
+    until(lambda: '"reloaded"' in (tmp_path / "log").read_text(), "it has read the files anew")
+    os.close(terminal)
+    until(lambda: os.waitpid(pid, os.WNOHANG) == (pid, 0), "it has ended in good order")
 
 
 def test_it_lives_but_is_not_ready_while_models_load(toy_run: Path) -> None:

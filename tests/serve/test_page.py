@@ -473,8 +473,9 @@ def test_an_answer_that_makes_no_sense_is_told(visit: Visit, stub: Stub) -> None
     expect(chat.get_by_label("Message")).to_have_value("Hello")  # nothing was said: it can be sent again
 
 
-def test_a_busy_server_is_asked_again(visit: Visit, stub: Stub) -> None:
-    stub.answers["translate"] = refuse(429, "too many wait", {"Retry-After": "3"})
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_busy_server_is_asked_again(visit: Visit, stub: Stub, status: int) -> None:
+    stub.answers["translate"] = refuse(status, "too many wait", {"Retry-After": "3"})
     write(visit, "one")
     expect(visit.page.get_by_role("status")).to_have_text("The server is busy. Asking again in 3 s…")
     stub.answers["translate"] = translate

@@ -45,16 +45,6 @@ def text_of(answer: httpx.Response) -> str:
     return str(answer.json()["results"][0]["text"])
 
 
-def test_a_digest_is_of_what_is_loaded(run: Path) -> None:
-    first = model_digest(run)
-    (run / "log.jsonl").write_text("more\n")
-    assert model_digest(run) == first
-    change(run)
-    second = model_digest(run)
-    (next((run / "tokenizer").iterdir())).write_text("{}")
-    assert len({first, second, model_digest(run)}) == 3
-
-
 def test_a_restarted_worker_with_other_files_answers_nothing(run: Path, tmp_path: Path) -> None:
     before = model_digest(run)
     with admin_server(run, tmp_path, "--workers", 2) as server:

@@ -47,26 +47,27 @@ class ServedModel:
     async def load(self) -> None:
         """Put new workers in the place of all, once each of them has the model; until then, and after an error, the
         old ones answer. These finish what they have begun."""
-        workers = [self._new_worker() for _ in range(self.settings.workers)]
-        started = await asyncio.gather(*(worker.start() for worker in workers), return_exceptions=True)
-        errors = [result for result in started if isinstance(result, BaseException)]
-        if not errors and len({worker.digest for worker in workers}) > 1:
-            errors = [RegardError(f"{self.run}: its files were changed while workers loaded them")]
-        if errors:
+        workers = [Worker(self.settings.worker_config(self.run), self.settings, self.log_event)
+                   for _ in range(self.settings.workers)]  # fmt: skip
+        starts = [asyncio.create_task(worker.start()) for worker in workers]
+        try:
+            first, *_ = await asyncio.gather(*starts)
+            if len({worker.digest for worker in workers}) > 1:
+                raise RegardError(f"{self.run}: its files were changed while workers loaded them")
+        except BaseException:
+            for start in starts:
+                start.cancel()
+            await asyncio.gather(*starts, return_exceptions=True)
             await asyncio.gather(*(worker.stop() for worker in workers if worker.ready))
-            raise errors[0]
+            raise
         old, self.workers = self.workers, workers
-        first = next(result for result in started if isinstance(result, dict))
-        self.capabilities = {"name": self.name, **first}  # type: ignore[typeddict-item]
+        self.capabilities = {"name": self.name, **first}
         self.log_event("model_loaded", model=self.name, digest=self.digest)
         self.worker_ready.set()
         for worker in workers:
             self._keep(asyncio.create_task(self._supervise(worker)))
         for worker in old:
             self._keep(asyncio.create_task(self._retire(worker)))
-
-    def _new_worker(self) -> Worker:
-        return Worker(self.settings.worker_config(self.run), self.settings, self.log_event)
 
     def _keep(self, task: "asyncio.Task[None]") -> None:
         self.tasks.add(task)

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import ipaddress
 import logging
+import os
 import signal
 import socket
 from collections.abc import Iterator
@@ -58,13 +59,14 @@ class Server:
         for name, model in self.pool.models.items():
             log.workers.labels(name).set_function(model.count_ready)
         self.patient, self.hurried = asyncio.Event(), asyncio.Event()  # the first and the second signal to end
-        self.reloading: asyncio.Task[None] | None = None
+        self.reloading: asyncio.Task[dict[str, str]] | None = None
 
     def _handle_signals(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._end, number)
-        loop.add_signal_handler(signal.SIGHUP, self._reload_by_signal)
+        self.terminal, self.nohup = has_terminal(), signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        loop.add_signal_handler(signal.SIGHUP, self._hang_up)
 
     def _end(self, number: int) -> None:
         if number == signal.SIGINT or self.patient.is_set():  # somebody at a terminal, or for the second time
@@ -107,24 +109,31 @@ class Server:
 
     async def reload(self) -> dict[str, str]:
         """The digests after new workers have taken the place of all; RegardError where the old ones go on."""
-        if not self.pool.loaded:
+        if self.reloading and not self.reloading.done():
             raise RegardError("the models are being loaded already")
+        self.reloading = asyncio.create_task(self._reload())
+        return await asyncio.shield(self.reloading)  # a client that goes away does not stop it
+
+    async def _reload(self) -> dict[str, str]:
         try:
             await self.load()
-        except RegardError as error:
+        except (RegardError, OSError) as error:
             self.log.log_event("reload_failed", why=str(error))
-            raise
+            raise RegardError(str(error)) from None
         digests = {model.name: model.digest for model in self.pool.models.values()}
         self.log.log_event("reloaded", models=digests)
         return digests
 
-    def _reload_by_signal(self) -> None:
-        async def reload() -> None:
-            with contextlib.suppress(RegardError):  # it is in the log
-                await self.reload()
+    def _hang_up(self) -> None:
+        """Load the models anew; but end where the terminal that it was started from has gone."""
+        if self.terminal and not has_terminal():
+            if not self.nohup:
+                self._end(signal.SIGINT)
+            return
 
         if self.reloading is None or self.reloading.done():
-            self.reloading = asyncio.create_task(reload())
+            self.reloading = asyncio.create_task(self._reload())
+            self.reloading.add_done_callback(lambda task: task.cancelled() or task.exception())  # it is in the log
 
     async def _drain(self, listener: Listener) -> None:
         """Not ready, but still answering: new connections for a while, those that are kept until they are closed.
@@ -150,6 +159,14 @@ class Server:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self.hurried.wait()
+
+
+def has_terminal() -> bool:
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
 
 
 def check_address(address: Any, settings: ServerSettings) -> None:

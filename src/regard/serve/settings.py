@@ -63,7 +63,7 @@ class RequestError(Exception):
 
 
 def loading() -> RequestError:
-    return RequestError(503, "loading", "the models are being loaded; try again soon", retry=1)
+    return RequestError(503, "loading", "the models are being loaded; try again soon", retry=5)
 
 
 def shutting_down() -> RequestError:

@@ -41,8 +41,9 @@ async function send(path, body, signal, tries = 0) {
     stored("sessionStorage", "regard.key", entered);
     return send(path, body, signal, tries);
   }
-  const wait = Math.min(Number(response.headers.get("Retry-After")) || 1, 30);
-  if (response.status === 429 && tries < MAX_RETRIES) {
+  const later = response.headers.get("Retry-After"); // it is busy, or models are being loaded
+  if (later && tries < MAX_RETRIES) {
+    const wait = Math.min(Number(later) || 1, 30);
     hooks.notice("busy", { seconds: wait });
     await pause(wait, signal).finally(() => signal?.aborted && hooks.notice(""));
     return send(path, body, signal, tries + 1);
