@@ -283,6 +283,8 @@ def bad_files(
             found["read as it is"] += 1
         except RegardError as error:
             found["one sentence" if len(str(error)) < 1000 else "long sentences"] += 1
+            if len(str(error)) >= 1000:
+                show(f"long: {str(error)[:300]}")
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt):
                 raise
