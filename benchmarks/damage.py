@@ -23,15 +23,15 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-sys.path[:0] = [str(Path(__file__).parent.parent)]
+sys.path[:0] = [str(Path(__file__).parent.parent)]  # for `tests`
 
-import regard
-from regard import recipe as recipes
-from regard.console import Console
-from regard.errors import RegardError
-from regard.interop.families import import_checkpoint
-from regard.run import train_recipe
-from tests.training import toy
+import regard  # noqa: E402
+from regard import recipe as recipes  # noqa: E402
+from regard.console import Console  # noqa: E402
+from regard.errors import RegardError  # noqa: E402
+from regard.interop.families import import_checkpoint  # noqa: E402
+from regard.run import train_recipe  # noqa: E402
+from tests.training import toy  # noqa: E402
 
 SECONDS, MEMORY = 5.0, 2 << 30  # that reading one bad file may take: time, and memory beyond what was taken before
 STEPS = 16

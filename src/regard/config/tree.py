@@ -61,7 +61,8 @@ class _Loader(yaml.SafeLoader):
         event = self.peek_event()
         if isinstance(event, yaml.AliasEvent):
             raise yaml.MarkedYAMLError(
-                problem="an alias, which is not read; write out what it stands for", problem_mark=event.start_mark
+                problem="an alias, which is not read; write out what it stands for",
+                problem_mark=event.start_mark,  # type: ignore[arg-type]
             )
         self.depth += 1
         if self.depth > MAX_DEPTH:

@@ -128,7 +128,7 @@ def marian_config_from_hf(hf_config: HFConfig, output_bias: bool, origin: object
     """Our config; `output_bias` tells whether the checkpoint has a bias on its logits."""
     reasons = _unsupported_keys(hf_config)
     if reasons:
-        raise RegardError(f"{origin}: config.json asks for what is not supported: {'; '.join(reasons)}")
+        raise RegardError(f"{origin}: config.json asks for what is not supported: {'; '.join(reasons)[:400]}")
     tied = hf_config.get("tie_word_embeddings", True)
     shared = "all" if hf_config.get("share_encoder_decoder_embeddings", True) else "target"
     values = {

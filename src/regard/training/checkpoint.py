@@ -225,7 +225,7 @@ def _is_like(value: object, default: object) -> bool:
         return type(value) is type(default)
     if isinstance(default, int):
         return type(value) is int and 0 <= value < 1 << 62
-    return value is None or (type(value) in (int, float) and math.isfinite(value))
+    return value is None or (isinstance(value, int | float) and math.isfinite(value))
 
 
 def optimiser_state_dict(model: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
