@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: quickstart test quick test-all lint bench gpu clean
+.PHONY: quickstart test quick test-all lint lock bench gpu clean
 
 quickstart: $(VENV)/.core
 	$(BIN)/regard quickstart
@@ -24,6 +24,10 @@ test-all: $(VENV)/.dev
 lint: $(VENV)/.dev
 	$(BIN)/ruff check src tests benchmarks tools
 	$(BIN)/mypy
+
+# requirements.lock: constraints.txt with the sha256 of every file; needs a network.
+lock: $(VENV)/.dev
+	$(BIN)/python tools/lock.py
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/all.py --device cpu

@@ -80,7 +80,7 @@ def test_given_key_wins_over_preset() -> None:
         ("choice: {rate: 1}", ["line 1", "choice.rate", "known: kind, steps"]),
         ("mode: !!foo 1", ["r.yaml, line 1", "not valid YAML"]),
         ("? [a, b]\n: 1", ["line 1", "a key must be a word"]),
-        ("inner: &a {b: *a}", ["r.yaml", "contains itself"]),
+        ("inner: &a {b: *a}", ["r.yaml, line 1", "an alias, which is not read"]),
         ("maybe: 2024-99-99", ["line 1", "maybe", "whole number", "2024-99-99"]),
         ("\n\nmode: c", ["line 3", "mode", "'c'", "known: a, b"]),
         ("inner: {size: -1}", ["line 1", "inner", "must not be negative"]),

@@ -2,6 +2,7 @@ import hashlib
 import io
 import json
 import threading
+import urllib.request
 import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from regard.cli import data as command
-from regard.data import formats
+from regard.data import download, formats
 from regard.data.datasets import DATASETS, Download
 from regard.data.download import download_set
 from regard.errors import RegardError
@@ -73,7 +74,67 @@ def test_a_wrong_file_leaves_nothing(cache: Path, site: tuple[Path, str], monkey
     offer(monkeypatch, "tokenizers", Download(f"{address}/a", "gpt2/a", good), Download(f"{address}/b", "gpt2/b", good))
     with pytest.raises(RegardError, match="not the file the catalog knows"):
         download_set("tokenizers")
-    assert list((cache / "tokenizers").iterdir()) == []
+    assert [path.name for path in (cache / "tokenizers").iterdir() if not path.name.startswith(".")] == []
+    (folder / "b").write_text("right")
+    download_set("tokenizers")
+    assert sorted(path.name for path in (cache / "tokenizers").iterdir()) == [".lock", "gpt2"]
+
+
+def test_a_download_that_was_cut_goes_on(cache: Path, monkeypatch: pytest.MonkeyPatch):
+    content, asked = bytes(range(256)) * 400, []
+
+    class Cut(Quiet):
+        """Ends after half of what is left, or of a new version from the beginning."""
+
+        def do_GET(self) -> None:
+            start = int((self.headers["Range"] or "bytes=0-")[6:-1]) if self.headers["If-Range"] == '"1"' else 0
+            asked.append(start)
+            self.send_response(206 if start else 200)
+            self.send_header("ETag", '"1"')
+            self.send_header("Content-Length", str(len(content) - start))
+            self.end_headers()
+            self.wfile.write(content[start : start + 60_000])
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Cut)
+    threading.Thread(target=server.serve_forever).start()
+    url = f"http://127.0.0.1:{server.server_port}/input.txt"
+    offer(monkeypatch, "tinyshakespeare", Download(url, "input.txt", hashlib.sha256(content).hexdigest()))
+    try:
+        with pytest.raises(RegardError, match="the same command goes on from there"):
+            download_set("tinyshakespeare")
+        assert (download_set("tinyshakespeare") / "input.txt").read_bytes() == content
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert asked == [0, 60_000]
+
+
+def test_a_file_without_a_known_sum_must_stay_what_it_was(
+    cache: Path, site: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
+):
+    folder, address = site
+    (folder / "input.txt").write_text("first")
+    offer(monkeypatch, "tinyshakespeare", Download(f"{address}/input.txt", "input.txt"))
+    notes: list[str] = []
+    download_set("tinyshakespeare", note=notes.append)
+    digest = hashlib.sha256(b"first").hexdigest()
+    assert notes == [
+        f"{address}/input.txt: the catalog knows no sha256 of it; {digest} is kept in {cache / 'downloads.json'} "
+        "and expected from now on"
+    ]
+    download_set("tinyshakespeare", note=notes.append)
+    assert len(notes) == 1
+    (folder / "input.txt").write_text("other")
+    with pytest.raises(RegardError, match="not the file that came first"):
+        download_set("tinyshakespeare")
+    assert (cache / "tinyshakespeare" / "input.txt").read_text() == "first"
+
+
+def test_every_download_is_over_https():
+    assert all(item.url.startswith("https://") for entry in DATASETS.values() for item in entry.downloads)
+    request = urllib.request.Request("https://example.org/a")
+    with pytest.raises(RegardError, match="an address without HTTPS"):
+        download._HttpsStays().redirect_request(request, None, 302, "", {}, "http://example.org/a")
 
 
 def test_missing_on_the_server(cache: Path, site: tuple[Path, str], monkeypatch: pytest.MonkeyPatch):

@@ -66,7 +66,7 @@ FC1 = "model.decoder.layers.1.fc1.bias"
     [
         (remove("config.json"), r"not a Hugging Face checkpoint \(config\.json is missing\)"),
         (lambda place: (place / "config.json").write_text("{"), "not JSON"),
-        (lambda place: (place / "config.json").write_text("[]"), "not a mapping"),
+        (lambda place: (place / "config.json").write_text("[]"), "another kind of JSON"),
         (change_config(model_type="albert"), "family albert; these can be imported: marian"),
         (change_config(architectures=["MarianForCausalLM"]), "the architecture MarianForCausalLM"),
         (change_config(normalize_before=True), "normalize_before True"),
@@ -96,7 +96,7 @@ FC1 = "model.decoder.layers.1.fc1.bias"
         (forget_a_piece, "the vocabulary does not match: .* pieces, where vocab_size"),
         (remove("vocab.json"), r"the vocabulary is not whole \(vocab\.json not there\)"),
         (remove("target.spm"), r"target\.spm not there"),
-        (cut("vocab.json"), "not a table of ids"),
+        (cut("vocab.json"), "not JSON, or cut short"),
         (lambda place: (place / "source.spm").write_bytes(b"nonsense"), "not a SentencePiece"),
     ],
 )

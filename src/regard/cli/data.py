@@ -3,6 +3,7 @@
 import json as json_module
 import sys
 
+from regard.cli.streams import warn
 from regard.data.catalog import cache_root, find_set, set_folder
 from regard.data.datasets import DATASETS
 from regard.data.download import download_set
@@ -74,7 +75,7 @@ def get(name: str, json: bool = False) -> None:
                 tasks[file] = bar.add_task(file, total=size)
             bar.update(tasks[file], completed=done)
 
-        folder = download_set(name, progress)
+        folder = download_set(name, progress, warn)
     if json:
         print(json_module.dumps({"name": entry.name, "folder": str(folder)}))
         return

@@ -15,7 +15,7 @@ from typing import IO, TypeVar
 from rich import progress as rich_progress
 
 from regard.console import Console
-from regard.data.readers import read_lines
+from regard.data.readers import MAX_LINE, check_line_length, read_lines
 from regard.errors import RegardError
 from regard.io.atomic import atomic_write
 from regard.reporting import Progress
@@ -77,10 +77,18 @@ class LineStream(Iterator[str]):
         return next(self.lines)
 
 
+def longest_line() -> int:
+    """In bytes; 1 MiB, since the memory that a line takes in a model is a hundred times its own and more."""
+    value = os.environ.get(MAX_LINE, "") or str(1 << 20)
+    if not value.isdigit() or not int(value):
+        raise RegardError(f"{MAX_LINE} is {value!r}; write a number of bytes")
+    return int(value)
+
+
 def input_lines(path: Path | None, repair: Utf8Repair | None = None) -> LineStream:
     """The lines of a file, or of standard input."""
     if path is not None:
-        return LineStream(read_lines(path, repair=repair))
+        return LineStream(read_lines(path, repair=repair, longest=longest_line()))
     stream, name = sys.stdin.buffer, "standard input"
     if os.name == "posix":
         with contextlib.suppress(io.UnsupportedOperation):  # what stands in for it has no descriptor
@@ -101,6 +109,7 @@ class PipeReader(Iterator[bytes]):
         self.stream, self.descriptor = stream, stream.fileno()
         self.complete: deque[bytes] = deque()
         self.partial: list[bytes] = []  # of a line whose end has not come
+        self.longest, self.size = longest_line(), 0  # of `partial`, in bytes
         self.ended = False
 
     def __next__(self) -> bytes:
@@ -125,11 +134,18 @@ class PipeReader(Iterator[bytes]):
         if end or self.ended:
             self.complete.extend(io.BytesIO(b"".join([*self.partial, data[:end]])).readlines())
             self.partial.clear()
+            self.size = 0
         self.partial.append(data[end:])
+        self.size += len(data) - end
+        if self.size > self.longest:  # decode_lines says so, of what is whole too
+            self.complete.append(b"".join(self.partial))
+            self.ended = True
 
 
 def decode_lines(stream: Iterable[bytes], name: str, repair: Utf8Repair | None = None) -> Iterator[str]:
+    longest = longest_line()
     for number, raw in enumerate(stream, 1):
+        check_line_length(raw, longest, f"{name}, line {number}")
         line = repair(raw, number) if repair else raw
         try:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\n").removesuffix("\r")

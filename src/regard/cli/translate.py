@@ -12,6 +12,7 @@ from regard.cli.streams import (
     batched_lines,
     check_distinct_files,
     input_lines,
+    longest_line,
     offset_progress,
     open_output,
     progress_bar,
@@ -156,7 +157,7 @@ def _lines_beside(items: Iterator[T], path: Path | None, name: str) -> Iterator[
     if path is None:
         yield from ((item, "") for item in items)
         return
-    others, number = read_lines(path), 0
+    others, number = read_lines(path, longest=longest_line()), 0
     for number, item in enumerate(items, 1):
         line = next(others, None)
         if line is None:

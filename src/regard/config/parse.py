@@ -7,6 +7,7 @@ class of a slot, `kind` names one of its choices.
 import contextlib
 import dataclasses
 import difflib
+import math
 import re
 import types
 import typing
@@ -22,6 +23,7 @@ from regard.config.tree import COMMAND_LINE, Node, descendants, find_key, to_nod
 from regard.errors import RegardError
 
 T = TypeVar("T")
+SHOWN = 60  # characters of a value in a message: a file that is no recipe may hold secrets
 
 
 def parse_config(cls: type[T], node: Node | dict[str, Any], path: str = "") -> T:
@@ -67,7 +69,7 @@ def _dataclass(cls: type[T], node: Node, path: str) -> T:
     names = ["kind", *known] if getattr(cls, "kind", "") else list(known)
     for key, child in node.value.items():
         if key not in known:
-            raise RegardError(f"{child.where}: {join_key(path, key)} is not a known key; {nearest(key, names)}")
+            raise RegardError(f"{child.where}: {join_key(path, key)[:SHOWN]} is not a known key; {nearest(key, names)}")
     hints = typing.get_type_hints(cls)
     values = {
         key: _value(hints[key], _default_kind(known[key], child), join_key(path, key))
@@ -122,7 +124,7 @@ def _long_form(cls: Any, node: Node, path: str) -> Node:
         node = Node({"kind": Node(node.value, node.where, node.raw)}, node.where)
     if not isinstance(node.value, dict):
         if not hasattr(cls, "shorthand") or node.value is None:
-            raise _fail(node, path, f"must be a mapping of keys, not {_show(node)}")
+            raise _fail(node, path, f"must be a mapping of keys, not {_show(node) if path else 'text'}")
         try:
             node = to_node(cls.shorthand(node.plain()), node.where)
         except ValueError as error:
@@ -184,15 +186,16 @@ def _number_or_text(hint: Any, node: Node, path: str) -> Any:
         return node.raw
     if hint is float and not isinstance(value, bool):
         with contextlib.suppress(TypeError, ValueError, OverflowError):
-            return float(value)  # YAML reads 1e-9 as text
+            if math.isfinite(number := float(value)):  # YAML reads 1e-9 as text
+                return number
     if hint is int and isinstance(value, str):
         with contextlib.suppress(ValueError):
             value = float(value)
     if hint is int and isinstance(value, float) and value.is_integer():
         value = int(value)
-    if type(value) is hint:
+    if type(value) is hint and (hint is not float or math.isfinite(value)) and (hint is not int or abs(value) < 2**63):
         return value
-    names = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+    names = {int: "a whole number", float: "a finite number", str: "text", bool: "true or false"}
     raise _fail(node, path, f"must be {names.get(hint, hint)}, not {_show(node)}")
 
 
@@ -229,7 +232,10 @@ def _show(node: Node) -> str:
         return "a mapping"
     if isinstance(node.value, list):
         return "a list"
-    return "empty" if node.value is None else repr(node.raw or node.value)
+    if node.value is None:
+        return "empty"
+    text = repr(node.raw or node.value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
 
 
 # --- writing -----------------------------------------------------------------------------------------------------

@@ -10,6 +10,8 @@ import yaml
 from regard.errors import RegardError
 from regard.io.files import os_errors_for, read_text
 
+MAX_YAML = 1 << 18  # bytes; a recipe has some 5,000, and each 100,000 take a second
+MAX_DEPTH = 40
 COMMAND_LINE = "command line"  # the location of a value that an override set
 
 
@@ -47,21 +49,41 @@ def read_yaml(path: str | Path) -> Node:
     with os_errors_for(path):
         if not Path(path).exists():
             raise RegardError(f"{path}: there is no such file")
-    return parse_yaml(read_text(path, "utf-8-sig"), str(path))
+    return parse_yaml(read_text(path, "utf-8-sig", MAX_YAML), str(path))
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML without aliases, by which a short text can stand for a huge one, and of bounded depth."""
+
+    depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> yaml.Node | None:
+        event = self.peek_event()
+        if isinstance(event, yaml.AliasEvent):
+            raise yaml.MarkedYAMLError(
+                problem="an alias, which is not read; write out what it stands for",
+                problem_mark=event.start_mark,  # type: ignore[arg-type]
+            )
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise yaml.MarkedYAMLError(problem="nested too deeply", problem_mark=event.start_mark)
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
 
 
 def parse_yaml(text: str, name: str) -> Node:
     try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        root = yaml.compose(text, Loader=_Loader)
         if root is None:
             raise RegardError(f"{name}: the file is empty")
         return _from_yaml(root, name)
     except yaml.YAMLError as error:
         marked = error if isinstance(error, yaml.MarkedYAMLError) else None
         line = f", line {marked.problem_mark.line + 1}" if marked and marked.problem_mark else ""
-        raise RegardError(f"{name}{line}: not valid YAML ({marked.problem if marked else error})") from None
+        raise RegardError(f"{name}{line}: not valid YAML ({str(marked.problem if marked else error)[:80]})") from None
     except RecursionError:
-        raise RegardError(f"{name}: a YAML alias contains itself") from None
+        raise RegardError(f"{name}: not valid YAML (nested too deeply)") from None
 
 
 def _from_yaml(node: yaml.Node, name: str) -> Node:
@@ -74,7 +96,7 @@ def _from_yaml(node: yaml.Node, name: str) -> Node:
                     f"{name}, line {key.start_mark.line + 1}: a key must be a word, not a list or mapping"
                 )
             if key.value in children:
-                raise RegardError(f"{name}, line {key.start_mark.line + 1}: {key.value} is given twice")
+                raise RegardError(f"{name}, line {key.start_mark.line + 1}: {key.value[:40]} is given twice")
             children[key.value] = _from_yaml(value, name)
             children[key.value].where = f"{name}, line {key.start_mark.line + 1}"
         return Node(children, where)
@@ -82,7 +104,7 @@ def _from_yaml(node: yaml.Node, name: str) -> Node:
         return Node([_from_yaml(child, name) for child in node.value], where)
     try:
         value = yaml.SafeLoader("").construct_object(node, deep=True)
-    except ValueError:  # looks like a date, and is none
+    except (ValueError, LookupError, AttributeError, TypeError, OverflowError):  # looks like a date, and is none
         value = node.value
     return Node(value, where, raw=node.value)
 
@@ -131,7 +153,7 @@ def _scalar(value: str, where: str) -> Node:
     if not value.strip():
         return Node("", where)
     try:
-        node = yaml.compose(value, Loader=yaml.SafeLoader)
+        node = yaml.compose(value, Loader=_Loader)
     except yaml.YAMLError:
         raise RegardError(f"{where}: the value is not valid YAML") from None
     return _relocate(_from_yaml(node, ""), where) if node is not None else Node(None, where)

@@ -93,7 +93,7 @@ DATASETS: dict[str, Dataset] = {s.name: s for s in (
         "dailydialog", "everyday dialogues; 11,017 train", "dialogue",
         {"train": ("train.txt.gz",), "valid": ("valid.txt.gz",)}, ("en",), "2.1 MB", "research use",
         "http://yanran.li/dailydialog",
-        (Download("http://yanran.li/files/ijcnlp_dailydialog.zip", convert="unzip", members={
+        (Download("https://yanran.li/files/ijcnlp_dailydialog.zip", convert="unzip", members={
             "ijcnlp_dailydialog/train.zip!train/dialogues_train.txt": "train.txt",
             "ijcnlp_dailydialog/validation.zip!validation/dialogues_validation.txt": "valid.txt"}),),
     ),

@@ -21,6 +21,7 @@ from regard.data.catalog import find_file, find_text_files, set_files
 from regard.data.config import Corpus
 from regard.errors import RegardError, check_utf8
 
+MAX_LINE = "REGARD_MAX_LINE"  # the environment variable that changes what commands take as a line
 LONGEST_LINE = 1 << 26  # bytes: what looks like one endless line is not text, and must not fill the memory
 
 
@@ -111,26 +112,36 @@ def open_file(path: Path) -> Iterator[IO[bytes]]:
 
 
 def read_lines(
-    path: Path, counts: Counter[str] | None = None, repair: Callable[[bytes, int], bytes] | None = None
+    path: Path,
+    counts: Counter[str] | None = None,
+    repair: Callable[[bytes, int], bytes] | None = None,
+    longest: int = LONGEST_LINE,
 ) -> Iterator[str]:
     """The lines of a UTF-8 file without their ends. An empty file is an error, an empty line is not.
 
-    `repair` may make UTF-8 of a line that is not; it is called with the line and its number.
+    `repair` may make UTF-8 of a line that is not; it is called with the line and its number. `longest` is in bytes.
     """
     number = 0
     with open_file(path) as file:
-        while raw := file.readline(LONGEST_LINE):
+        while raw := file.readline(longest + 1):
             number += 1
             if number == 1:
                 raw = raw.removeprefix(b"\xef\xbb\xbf")
                 if not raw:  # nothing but the mark
                     number = 0
                     break
-            if len(raw) == LONGEST_LINE:
-                raise RegardError(f"{path}, line {number}: no end of line in {LONGEST_LINE >> 20} MiB")
+            check_line_length(raw, longest, f"{path}, line {number}")
             yield _decode(repair(raw, number) if repair else raw, path, number, counts)
     if number == 0:
         raise RegardError(f"{path}: the file is empty")
+
+
+def check_line_length(raw: bytes, longest: int, where: str) -> None:
+    if len(raw.rstrip(b"\r\n")) >= longest:
+        raise RegardError(
+            f"{where}: a line of {longest:,} bytes or more; cut it into shorter ones"
+            + (f", or set {MAX_LINE} to more bytes" if longest < LONGEST_LINE else "")
+        )
 
 
 def _decode(raw: bytes, path: Path, number: int, counts: Counter[str] | None) -> str:
@@ -242,7 +253,9 @@ def read_jsonl(path: Path, keys: Sequence[str], counts: Counter[str] | None = No
 def parse_json(text: str, where: str) -> Any:
     try:
         return json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except RecursionError:
+        raise RegardError(f"{where}: JSON that is nested too deeply") from None
+    except ValueError as error:  # a number of too many digits, too
         raise RegardError(f"{where}: not valid JSON ({error})") from None
 
 

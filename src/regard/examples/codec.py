@@ -15,6 +15,7 @@ from regard.data.config import Corpus
 from regard.errors import RegardError
 from regard.examples.features import Feature, RowBuilder, W, score_features
 from regard.examples.preparing import TOKENIZER
+from regard.io.files import DamagedFile, read_json
 from regard.models.batch import TextBatch
 from regard.models.heads import BodyWithHead
 from regard.reporting import Json, Progress
@@ -131,8 +132,8 @@ class ExampleCodec(Generic[E, P, W]):
         texts, path = 0, home / LABELS
         if path.exists():
             try:
-                content = json.loads(path.read_text(encoding="utf-8"))
+                content = read_json(path)
                 labels, texts = [str(label) for label in content["labels"]], int(content.get("texts", 0))
-            except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-                raise RegardError(f"{path}: damaged ({error!r})") from None
+            except (ValueError, KeyError, TypeError, OverflowError):
+                raise DamagedFile(f"{path}: damaged: not a list of labels") from None
         return ExampleCodec(settings, Tokenizer.load(home / TOKENIZER), labels, texts)

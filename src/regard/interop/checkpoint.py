@@ -3,10 +3,10 @@
 Reading runs no code: pickles are read weights-only, and one that asks for more is refused.
 """
 
-import json
 import pickle
 import re
 import warnings
+import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from regard.errors import RegardError
-from regard.io.files import os_errors_for
+from regard.io.files import read_json
+from regard.io.manifest import check_links
 from regard.io.tensors import read_tensors
 
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")  # organisation/model
@@ -36,6 +37,8 @@ class Checkpoint:
             folder = _download(name)
         if not (folder / "config.json").is_file():
             raise RegardError(f"{name}: not a Hugging Face checkpoint (config.json is missing)")
+        cached = folder.parent.parent  # of the hub's cache: snapshots/REVISION has links to files of blobs/
+        check_links(folder, within=cached if (cached / "blobs").is_dir() else None)
         return Checkpoint(folder)
 
     @cached_property
@@ -56,14 +59,7 @@ class Checkpoint:
             if absent is None:
                 raise RegardError(f"{path}: there is no such file")
             return absent
-        try:
-            with os_errors_for(path):
-                content = json.loads(path.read_bytes())
-        except ValueError:
-            raise RegardError(f"{path}: not JSON, or cut short") from None
-        if not isinstance(content, list if isinstance(absent, list) else dict):
-            raise RegardError(f"{path}: not a {'list' if isinstance(absent, list) else 'mapping'}")
-        return content
+        return read_json(path, list if isinstance(absent, list) else dict)
 
     def tensors(self) -> dict[str, Tensor]:
         """All weights, in float32."""
@@ -76,7 +72,7 @@ class Checkpoint:
 
     def _shards(self, name: str, read: Callable[[Path], dict[str, Tensor]]) -> dict[str, Tensor]:
         index = self.json(f"{name}.index.json").get("weight_map")
-        if not isinstance(index, dict):
+        if not isinstance(index, dict) or not all(isinstance(shard, str) for shard in index.values()):
             raise RegardError(f"{self.folder / name}.index.json: it has no weight_map")
         tensors: dict[str, Tensor] = {}
         for shard in sorted(set(index.values())):
@@ -89,6 +85,10 @@ class Checkpoint:
 def read_pickle(path: Path) -> dict[str, Tensor]:
     """The tensors of a `.bin` file that torch.save wrote, and nothing else."""
     try:
+        if zipfile.is_zipfile(path) and sum(part.file_size for part in zipfile.ZipFile(path).infolist()) > 2 * (
+            path.stat().st_size
+        ):
+            raise RegardError(f"{path}: compressed, which torch.save does not do; it is not unpacked")
         with warnings.catch_warnings(action="ignore"):
             content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
@@ -97,7 +97,16 @@ def read_pickle(path: Path) -> dict[str, Tensor]:
             f"{path}: a pickle that would run code when it is loaded{f' ({code[1]})' if code else ''}; "
             "ask for the weights as safetensors"
         ) from None
-    except (OSError, RuntimeError, EOFError, ValueError, KeyError) as error:
+    except (
+        OSError,
+        RuntimeError,
+        EOFError,
+        ValueError,
+        LookupError,
+        AttributeError,
+        TypeError,
+        zipfile.BadZipFile,
+    ) as error:
         raise RegardError(f"{path}: truncated, or not a file of weights ({_first_line(error)})") from None
     if not isinstance(content, dict) or not all(isinstance(value, Tensor) for value in content.values()):
         raise RegardError(f"{path}: it holds something else than named tensors")

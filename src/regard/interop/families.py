@@ -14,6 +14,7 @@ from regard.interop.gpt2 import export_gpt2, import_gpt2
 from regard.interop.marian import export_marian, import_marian
 from regard.interop.model_folder import ImportedModel, export_safetensors
 from regard.io.atomic import atomic_folder
+from regard.io.building import importing_from
 from regard.predict.embedding import TextEmbedder
 from regard.predict.finetuned import FinetunedPredictor
 from regard.predict.generation import TextGenerator
@@ -40,8 +41,16 @@ def import_checkpoint(name: str | Path, out: Path) -> ImportedModel:
         checkpoint = Checkpoint.find(str(name))
         if checkpoint.family not in FAMILIES:
             known = ", ".join(FAMILIES)
-            raise RegardError(f"{name}: a model of the family {checkpoint.family}; these can be imported: {known}")
-        imported = FAMILIES[checkpoint.family](checkpoint, out)
+            raise RegardError(f"{name}: a model of the family {checkpoint.family[:40]}; these can be imported: {known}")
+        config = checkpoint.folder / "config.json"
+        try:
+            with importing_from(checkpoint.folder, config):
+                imported = FAMILIES[checkpoint.family](checkpoint, out)
+        except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RuntimeError) as error:
+            raise RegardError(
+                f"{config}: this file, or one beside it, has values that no model of the family "
+                f"{checkpoint.family} has; --debug shows where"
+            ) from error
         imported.write(place)
     return imported
 

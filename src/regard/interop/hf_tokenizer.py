@@ -5,6 +5,7 @@ OPUS-MT's own files stay what they were. Other kinds become a `tokenizer.json`, 
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 from regard import config
 from regard.errors import RegardError
@@ -54,14 +55,22 @@ def _write_sections(recipe: RecipeLike, out: Path) -> Path:
     return own
 
 
-def read_tokenizer(origin: Path, vocab_size: int) -> tuple[Tokenizer, dict[str, object]] | None:
+def read_tokenizer(origin: Path, vocab_size: int) -> tuple[Tokenizer, dict[str, Any]] | None:
     """What `write_tokenizer` wrote: the vocabulary, and the sections of the recipe; None in other folders."""
     path = origin / TOKENIZER.parent / SECTIONS
     if not path.is_file():
         return None
     tokenizer = Tokenizer.load(origin / TOKENIZER)
     check_vocab_size(tokenizer, vocab_size, origin)
-    return tokenizer, config.read_yaml(path).plain()
+    return tokenizer, read_sections(path)
+
+
+def read_sections(path: Path) -> dict[str, Any]:
+    """The recipe's sections about task and text that `_write_sections` wrote."""
+    sections = config.read_yaml(path).plain()
+    if not isinstance(sections, dict) or not all(isinstance(sections.get(name), dict) for name in ("task", "text")):
+        raise RegardError(f"{path}: not the sections task and text of a recipe")
+    return sections
 
 
 def check_vocab_size(tokenizer: Tokenizer, vocab_size: int, origin: Path) -> None:

@@ -25,7 +25,7 @@ from regard.interop.compatibility import (
     refuse_unsupported,
     unsupported_choices,
 )
-from regard.interop.hf_tokenizer import SECTIONS, write_tokenizers
+from regard.interop.hf_tokenizer import SECTIONS, read_sections, write_tokenizers
 from regard.interop.key_map import SQUEEZE, KeyMap, rule, weight_and_bias
 from regard.interop.model_folder import ImportedModel
 from regard.io import run_folder as folder
@@ -128,7 +128,7 @@ def marian_config_from_hf(hf_config: HFConfig, output_bias: bool, origin: object
     """Our config; `output_bias` tells whether the checkpoint has a bias on its logits."""
     reasons = _unsupported_keys(hf_config)
     if reasons:
-        raise RegardError(f"{origin}: config.json asks for what is not supported: {'; '.join(reasons)}")
+        raise RegardError(f"{origin}: config.json asks for what is not supported: {'; '.join(reasons)[:400]}")
     tied = hf_config.get("tie_word_embeddings", True)
     shared = "all" if hf_config.get("share_encoder_decoder_embeddings", True) else "target"
     values = {
@@ -282,8 +282,8 @@ def _vocabulary(checkpoint: Checkpoint) -> tuple[Vocabulary, list[Path], dict[st
     """The two tokenizers, the files they come from, and the sections of the recipe about them."""
     origin, hf_config = checkpoint.folder, checkpoint.config
     if (origin / TOKENIZER / SECTIONS).is_file():  # exported by regard
-        sections = config.read_yaml(origin / TOKENIZER / SECTIONS).plain()
-        languages = (sections["task"]["source"], sections["task"]["target"])
+        sections = read_sections(origin / TOKENIZER / SECTIONS)
+        languages = (str(sections["task"].get("source", "en")), str(sections["task"].get("target", "de")))
         vocabulary = Vocabulary.load(origin / TOKENIZER, languages)
         _check_vocab_sizes(hf_config, [side.size for side in vocabulary], origin)
         return vocabulary, [], sections

@@ -28,14 +28,26 @@ def building_for(folder: Path, config: Path) -> Iterator[None]:
     """
     shapes = [shape for path in sharded_files(folder, "model") for shape in tensor_shapes(path).values()]
     numbers = sum(map(math.prod, shapes))
+    have = f"{len(shapes):,} tensors with {numbers:,} numbers in all"
+    with _limited(_Building(2 * numbers + TABLES, 4 * len(shapes) + TENSORS, draws=False), config, have):
+        yield
+
+
+@contextlib.contextmanager
+def importing_from(folder: Path, config: Path) -> Iterator[None]:
+    """The block makes a model of another library's weights; of any format, so that their size is that of the files."""
+    size = sum(path.stat().st_size for path in folder.iterdir() if path.suffix in (".safetensors", ".bin"))
+    with _limited(_Building(size + TABLES, 100 * TENSORS, draws=True), config, f"{size:,} bytes"):
+        yield
+
+
+@contextlib.contextmanager
+def _limited(mode: "_Building", config: Path, have: str) -> Iterator[None]:
     try:
-        with _Building(2 * numbers + TABLES, 4 * len(shapes) + TENSORS):
+        with mode:
             yield
     except (_TooLarge, MemoryError, OverflowError):
-        raise RegardError(
-            f"{config}: it describes a larger model than its weights, which are {len(shapes):,} tensors with "
-            f"{numbers:,} numbers in all"
-        ) from None
+        raise RegardError(f"{config}: it describes a larger model than its weights, which are {have}") from None
 
 
 class _TooLarge(Exception):
@@ -43,11 +55,11 @@ class _TooLarge(Exception):
 
 
 class _Building(TorchFunctionMode):
-    """Counts what is allocated, and draws no values for parameters."""
+    """Counts what is allocated, and `draws` values for parameters or leaves them as they are."""
 
-    def __init__(self, numbers: int, tensors: int) -> None:
+    def __init__(self, numbers: int, tensors: int, draws: bool) -> None:
         super().__init__()
-        self.numbers, self.tensors = numbers, tensors
+        self.numbers, self.tensors, self.draws = numbers, tensors, draws
 
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
@@ -56,7 +68,7 @@ class _Building(TorchFunctionMode):
             self.tensors -= 1
             if self.numbers < 0 or self.tensors < 0:
                 raise _TooLarge
-        elif getattr(func, "__name__", "") in DRAWING and args and _is_parameter(args[0]):
+        elif not self.draws and getattr(func, "__name__", "") in DRAWING and args and _is_parameter(args[0]):
             return args[0]
         return func(*args, **kwargs)
 

@@ -24,7 +24,10 @@ Record = tuple[int, str]  # bytes, sha256
 
 def file_sha256(path: Path) -> str:
     with os_errors_for(path), open_regular(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        digest, buffer = hashlib.sha256(), bytearray(1 << 20)
+        while size := file.readinto(buffer):  # type: ignore[attr-defined]
+            digest.update(memoryview(buffer)[:size])
+        return digest.hexdigest()
 
 
 def file_records(folder: Path, names: Iterable[str]) -> dict[str, Record]:

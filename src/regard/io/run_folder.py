@@ -1,4 +1,4 @@
-"""A trained model is a folder that needs nothing else: config, weights, tokenizer/, results.json, manifest.json."""
+"""The files of a trained model, which is a folder that needs nothing else, and of a run."""
 
 from pathlib import Path
 

@@ -13,7 +13,7 @@ from tokenizers import AddedToken
 from tokenizers import Tokenizer as Inner
 
 from regard.errors import RegardError
-from regard.io.files import os_errors_for
+from regard.io.files import read_json
 from regard.text.piece_formats import special_piece
 from regard.text.pretrained import from_sentencepiece
 from regard.text.spm import CODE
@@ -34,12 +34,8 @@ class MarianSpecials:
 
 def read_id_table(path: Path) -> dict[str, int]:
     """{piece: id}; the ids are 0, 1, 2 … without a gap."""
-    try:
-        with os_errors_for(path):
-            table = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        raise RegardError(f"{path}: not a table of ids as JSON, or cut short") from None
-    if not isinstance(table, dict) or not all(type(i) is int for i in table.values()):
+    table = read_json(path)
+    if not all(type(i) is int for i in table.values()):
         raise RegardError(f"{path}: not a table of ids ({{piece: id}})")
     if sorted(table.values()) != list(range(len(table))):
         raise RegardError(f"{path}: its ids are not 0 to {len(table) - 1:,}, each once")

@@ -9,7 +9,7 @@ from tokenizers import AddedToken, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Inner
 
 from regard.errors import RegardError
-from regard.io.files import read_text
+from regard.io.files import read_json, read_text
 from regard.text import spm
 from regard.text.normaliser import TextNormaliser
 from regard.text.piece_formats import special_piece
@@ -21,11 +21,10 @@ BERT_SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 def from_gpt2(vocab_json: str | Path, merges_txt: str | Path) -> Tokenizer:
     """GPT-2's byte-level BPE. Its one special token, <|endoftext|>, begins, ends and pads."""
-    try:
-        vocabulary = json.loads(read_text(vocab_json))
-        end = vocabulary["<|endoftext|>"]
-    except (ValueError, TypeError, KeyError):
-        raise RegardError(f"{vocab_json}: not a GPT-2 vocab.json (a mapping with <|endoftext|>)") from None
+    vocabulary = read_json(vocab_json)
+    end = vocabulary.get("<|endoftext|>")
+    if not all(type(i) is int and 0 <= i < 1 << 31 for i in (end, *vocabulary.values())):
+        raise RegardError(f"{vocab_json}: not a GPT-2 vocab.json (ids of pieces, with <|endoftext|>)")
     rows = [line for line in read_text(merges_txt).split("\n") if line and not line.startswith("#version")]
     if not all(line.count(" ") == 1 for line in rows):
         raise RegardError(f"{merges_txt}: not a GPT-2 merges.txt (two pieces on every line)")

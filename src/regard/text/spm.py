@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 
 from regard.errors import RegardError
-from regard.io.files import os_errors_for
+from regard.io.files import read_bytes
 from regard.text.piece_formats import PieceFormat, special_piece
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 UNIGRAM, BPE = 1, 2
+MAX_PIECE = 4096  # bytes
+MAX_KEY, MAX_REPLACEMENT, MAX_NODES = 64, 256, 1 << 21  # of a map of characters: bytes, bytes, and of its trie
 CODE = re.compile(r">>.*?<<", re.DOTALL)
 _BYTE_PIECE = re.compile(r" <0x([0-9A-F]{2})> ")
 
@@ -43,8 +45,7 @@ class SentencePieceModel:
 
 def read_sentencepiece(path: str) -> SentencePieceModel:
     """A `.model` file, parsed."""
-    with os_errors_for(path), open(path, "rb") as file:
-        return parse_sentencepiece(file.read(), path)
+    return parse_sentencepiece(read_bytes(path), path)
 
 
 def parse_sentencepiece(data: bytes, name: str) -> SentencePieceModel:
@@ -55,13 +56,15 @@ def parse_sentencepiece(data: bytes, name: str) -> SentencePieceModel:
             if number == 1:
                 piece = dict(_fields(value))
                 score = struct.unpack("<f", piece.get(2, bytes(4)))[0]
+                if len(piece[1]) > MAX_PIECE:
+                    raise ValueError("a piece as long as a book")
                 model.pieces.append((piece[1].decode("utf-8"), score, piece.get(3, NORMAL)))
             elif number == 2:  # TrainerSpec
                 _set(model, value, {3: "model_type", 24: "suffix", 35: "byte_fallback"})
                 _set(model, value, {40: "unk", 41: "bos", 42: "eos", 43: "pad"})
             elif number == 3:  # NormalizerSpec
                 _set(model, value, {2: "charsmap", 3: "dummy_prefix", 4: "remove_extra_spaces", 5: "escape"})
-    except (ValueError, IndexError, KeyError, AttributeError, TypeError, struct.error):
+    except (ValueError, IndexError, KeyError, AttributeError, TypeError, OverflowError, struct.error):
         raise RegardError(f"{name}: not a SentencePiece .model, or cut short") from None
     if not model.pieces or model.model_type not in (UNIGRAM, BPE):
         raise RegardError(f"{name}: not a SentencePiece .model of type unigram or bpe")
@@ -102,12 +105,19 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         at, shift = at + 1, shift + 7
         if byte < 128:
             return value, at
+        if shift > 63:
+            raise ValueError("no number has so many bytes")
 
 
 def read_charsmap(blob: bytes) -> dict[str, str]:
     """{text: replacement} of a precompiled_charsmap: a double-array trie of UTF-8 keys, then the values."""
-    if not blob:
-        return {}
+    try:
+        return _read_trie(blob) if blob else {}
+    except (ValueError, IndexError, struct.error):  # not UTF-8, too
+        raise RegardError("the tokenizer's map of characters (SentencePiece's charsmap) is damaged") from None
+
+
+def _read_trie(blob: bytes) -> dict[str, str]:
     size = struct.unpack_from("<I", blob)[0]
     units = np.frombuffer(blob, np.uint32, size // 4, offset=4).astype(np.int64)
     values = blob[4 + size :]
@@ -121,15 +131,19 @@ def read_charsmap(blob: bytes) -> dict[str, str]:
         children.setdefault(parent, []).append(place)
     label, base_of, unit = labels.tolist(), bases.tolist(), units.tolist()
     table: dict[str, str] = {}
-    stack = [(base_of[0], b"")]
+    stack, visited = [(base_of[0], b"")], 0
     while stack:
         base, prefix = stack.pop()
         for place in children.get(base, ()):
             key = prefix + bytes([label[place]])
             stack.append((base_of[place], key))
+            visited += 1
+            if len(key) > MAX_KEY or visited > MAX_NODES:
+                raise ValueError("a trie that does not end")
             if leaf_follows[place]:
                 start = unit[base_of[place]] & ((1 << 31) - 1)
-                table[key.decode("utf-8")] = values[start : values.index(0, start)].decode("utf-8")
+                end = values.index(0, start, start + MAX_REPLACEMENT)
+                table[key.decode("utf-8")] = values[start:end].decode("utf-8")
     return table
 
 

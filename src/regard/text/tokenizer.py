@@ -18,7 +18,7 @@ from tokenizers import Tokenizer as Inner
 
 from regard.errors import RegardError, utf8_errors
 from regard.io.atomic import atomic_write
-from regard.io.files import os_errors_for
+from regard.io.files import DamagedFile, os_errors_for, read_json
 from regard.reporting import Json
 from regard.text import moses, piece_formats, spm
 from regard.text.normaliser import TextNormaliser, join_words
@@ -269,12 +269,7 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: str | Path) -> "Tokenizer":
-        try:
-            with os_errors_for(path):
-                document = json.loads(Path(path).read_bytes())
-        except ValueError:  # not JSON, not UTF-8
-            raise RegardError(f"{path}: not a tokenizer file, or one that is cut short") from None
-        return cls.from_document(document, str(path))
+        return cls.from_document(read_json(path), str(path))
 
     @classmethod
     def from_document(cls, document: Any, name: str) -> "Tokenizer":
@@ -283,10 +278,11 @@ class Tokenizer:
         if not isinstance(header, dict) or "version" not in header:
             raise RegardError(f"{name}: not a tokenizer that regard wrote (it has no `regard` part)")
         if header["version"] != VERSION:
-            raise RegardError(f"{name}: format {header['version']}, but this regard reads {VERSION}; update regard")
+            raise RegardError(f"{name}: not of format {VERSION}, which this regard reads; update regard")
         try:
             if header["sum"] != _sum(document["tokenizer"]):
                 raise ValueError("the vocabulary does not match its checksum")
+            _check_parts(document["tokenizer"])
             tokenizer = cls(
                 document["tokenizer"],
                 header["kind"],
@@ -301,8 +297,38 @@ class Tokenizer:
             if not all(0 <= i < tokenizer.size for i in (*tokenizer.special.values(), *tokenizer.byte_ids)):
                 raise ValueError("a special token lies outside the vocabulary")
         except Exception as error:  # `tokenizers` raises plain Exception
-            raise RegardError(f"{name}: a damaged tokenizer file ({type(error).__name__}: {error})") from None
+            reason = str(error) if type(error) is ValueError else type(error).__name__  # not what is in the file
+            raise DamagedFile(f"{name}: damaged: not a tokenizer that can be used ({reason[:80]})") from None
         return tokenizer
+
+
+# What regard's own vocabularies are made of. Others could repeat text without end, or match it for hours.
+SPLITTERS: dict[str | None, set[str]] = {
+    None: set(),
+    "WhitespaceSplit": set(),
+    "BertPreTokenizer": set(),
+    "Split": {"pattern", "behavior", "invert"},
+    "ByteLevel": {"add_prefix_space", "trim_offsets", "use_regex"},
+}
+LONGEST_PIECE = 4096  # characters
+
+
+def _check_parts(document: Any) -> None:
+    """Raises ValueError for what no vocabulary of ours has."""
+    splitter, normaliser = document.get("pre_tokenizer") or {}, document.get("normalizer") or {}
+    if normaliser.get("type") not in (None, "BertNormalizer") or splitter.get("type") not in SPLITTERS:
+        raise ValueError("it has a normalizer or pre_tokenizer that is not read")
+    if set(splitter) - {"type"} - SPLITTERS[splitter.get("type")] or splitter.get("pattern") not in (
+        None,
+        {"String": " "},
+    ):
+        raise ValueError("it has a pre_tokenizer that is not read")
+    if any(document.get(part) for part in ("post_processor", "decoder", "truncation", "padding")):
+        raise ValueError("it has a post_processor, a decoder, truncation or padding, which are not read")
+    vocabulary = document["model"]["vocab"]
+    pieces = vocabulary if isinstance(vocabulary, dict) else (piece for piece, _ in vocabulary)
+    if any(len(piece) > LONGEST_PIECE for piece in pieces):
+        raise ValueError(f"a piece has more than {LONGEST_PIECE:,} characters")
 
 
 def _sum(document: Any) -> str:
