@@ -190,8 +190,9 @@ def _bert(config: kinds.BertPieces, lines: Iterable[str]) -> Tokenizer:
 
 def _size_requested(config: kinds.TextConfig, inner: Inner) -> dict[str, int]:
     """The size of the recipe, where merging stopped below it: it is recorded in the tokenizer."""
-    merged = isinstance(config, kinds.Bpe | kinds.ByteBpe | kinds.WordPiece)
-    return {"size_requested": config.size} if merged and inner.get_vocab_size() < config.size else {}
+    if not isinstance(config, kinds.Bpe | kinds.ByteBpe | kinds.WordPiece) or inner.get_vocab_size() >= config.size:
+        return {}
+    return {"size_requested": config.size}
 
 
 def _unigram(config: kinds.Unigram, texts: list[str], specials: list[str]) -> Inner:
