@@ -2,6 +2,7 @@
 
 from regard.nn.position.alibi import AlibiConfig
 from regard.nn.position.contract import Bias, Position
+from regard.nn.position.counting import CountingConfig, NormalisedCountingConfig
 from regard.nn.position.learned import LearnedConfig
 from regard.nn.position.none import NoPositionConfig
 from regard.nn.position.relative import RelativeConfig
@@ -19,13 +20,17 @@ PositionConfig = (
     | StructuralConfig
     | AlibiConfig
     | T5Config
+    | CountingConfig
+    | NormalisedCountingConfig
 )
 
 __all__ = [
     "AlibiConfig",
     "Bias",
+    "CountingConfig",
     "LearnedConfig",
     "NoPositionConfig",
+    "NormalisedCountingConfig",
     "Position",
     "PositionConfig",
     "RelativeConfig",
