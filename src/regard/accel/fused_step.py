@@ -17,7 +17,7 @@ from regard.accel.inference_weights import OneDnnLinear
 from regard.accel.norm import add_norm_without_gradient
 from regard.models.batch import PairBatch
 from regard.models.lm import LanguageModel
-from regard.models.stack import NoNorm, embed_positions
+from regard.models.stack import embed_positions
 from regard.models.state import DecoderState
 from regard.models.transformer import Transformer
 from regard.nn import dispatch
@@ -28,7 +28,7 @@ from regard.nn.embedding import Embedding
 from regard.nn.feed_forward import FeedForward
 from regard.nn.layout import AttentionContext, Layout
 from regard.nn.module_list import ModuleList
-from regard.nn.norm import LayerNorm
+from regard.nn.norm import LayerNorm, NoNorm
 from regard.nn.pattern import Causal
 from regard.nn.position import Position
 from regard.nn.record import AttentionRecorder

@@ -1,5 +1,7 @@
 """Normalising layers: over the features of a position, or, for the comparison, over the positions of a batch."""
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 
@@ -26,7 +28,44 @@ class BatchNorm(nn.BatchNorm1d):
         return out
 
 
-NORMS: dict[str, type[LayerNorm] | type[BatchNorm]] = {"layer": LayerNorm, "batch": BatchNorm}
+class PartialLayerNorm(nn.LayerNorm):
+    """LayerNorm without its gain, without its bias, or without both; kernels serve it as torch has it."""
+
+    def __init__(self, size: int, eps: float, gain: bool, bias: bool) -> None:
+        super().__init__(size, eps)
+        for name in [name for name, kept in (("weight", gain), ("bias", bias)) if not kept]:
+            self.register_parameter(name, None)
+
+    def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:
+        return super().forward(x)
+
+
+class RMSNorm(nn.RMSNorm):
+    """x / √(mean(x²) + ε) over the D features of each position, without mean and bias (Zhang 2019)."""
+
+    def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:
+        return super().forward(x)
+
+
+class NoNorm(nn.Module):
+    """The identity, where there is no norm."""
+
+    def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:
+        return x
+
+
+NormKind = Literal["layer", "rms", "batch", "none"]
+
+
+def build_norm(kind: NormKind, size: int, eps: float, gain: bool = True, bias: bool = True) -> nn.Module:
+    """A norm over D = size features; gain and bias are learned where it has them."""
+    if kind == "none":
+        return NoNorm()
+    if kind == "rms":
+        return RMSNorm(size, eps, elementwise_affine=gain)
+    if kind == "batch":
+        return BatchNorm(size, eps=eps)
+    return LayerNorm(size, eps=eps) if gain and bias else PartialLayerNorm(size, eps, gain, bias)
 
 
 def add_norm(x: Tensor, y: Tensor, norm: nn.Module, dropout: Dropout, real: Tensor | None = None) -> Tensor:
