@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 ENGLISH, CHINESE = PAGES = (ROOT / "docs" / "mechanisms.md", ROOT / "docs" / "zh" / "mechanisms.md")
 IDS = [
     *("I1", "I2", "I3"),
-    *(f"P{n}" for n in range(7)),
+    *(f"P{n}" for n in range(8)),
     *(f"S{n}" for n in range(1, 8)),
     *("N1", "N2", "N3"),
     *(f"M{n}" for n in range(1, 9)),

@@ -6,8 +6,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.accel import launch
+from regard.models.transformer import TransformerConfig
 from regard.nn.dropout import Dropout, RowDropout, add_dropout
-from regard.nn.norm import BatchNorm, LayerNorm, add_norm, norm_beside
+from regard.nn.norm import BatchNorm, LayerNorm, add_norm, build_norm, norm_beside
 
 SHAPES = [(70, 48), (1, 16), (3, 5, 33), (2, 1), (7, 100)]  # sizes that are no powers of two; one row; more than a tile
 
@@ -202,3 +203,27 @@ def test_noise_that_a_search_asked_for_first_can_be_changed_by_who_learns(monkey
     with torch.inference_mode():
         launch.step_seed(torch.zeros(()))
     assert int(launch.step_seed(torch.zeros(())).fill_(3)) == 3
+
+
+@pytest.mark.parametrize("gain", [True, False])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("kind", ["layer", "rms", "none"])
+def test_choices_by_their_formulas(kind: str, gain: bool, bias: bool) -> None:
+    norm = build_norm(kind, 7, 1e-3, gain, bias).double()
+    for parameter in norm.parameters():
+        torch.nn.init.normal_(parameter)
+    x = torch.randn(2, 3, 7, dtype=torch.float64)
+    centred = x - x.mean(-1, keepdim=True) if kind == "layer" else x
+    expected = x if kind == "none" else centred / (centred.square().mean(-1, keepdim=True) + 1e-3).sqrt()
+    names = ({"weight"} if gain and kind != "none" else set()) | ({"bias"} if bias and kind == "layer" else set())
+    assert {name for name, _ in norm.named_parameters()} == names
+    expected = expected * norm.weight if "weight" in names else expected
+    expected = expected + norm.bias if "bias" in names else expected
+    torch.testing.assert_close(norm(x, None), expected)
+
+
+def test_the_usual_norm_is_the_one_with_kernels() -> None:
+    assert type(build_norm("layer", 4, 1e-5)) is LayerNorm
+    for wrong in ({"norm": "rms", "norm_bias": False}, {"norm": "none", "norm_gain": False}):
+        with pytest.raises(ValueError, match="belongs to norm: layer"):
+            TransformerConfig(**wrong)

@@ -11,7 +11,7 @@ import torch
 
 import regard
 from regard import recipe as recipes
-from regard.cli.embed import save_array
+from regard.cli.pretrained import save_array
 from regard.errors import RegardError
 from regard.models.batch import TextBatch
 from regard.predict.filling import MaskFiller

@@ -26,7 +26,7 @@ from tests.training import toy
 
 COMMANDS = ["quickstart", "train", "evaluate", "translate", "score", "average", "import", "export", "info"]
 COMMANDS += ["data list", "data get", "generate", "chat", "fill", "embed", "classify", "tag", "answer", "choose"]
-COMMANDS += ["look", "serve"]
+COMMANDS += ["look", "serve", "tokenise"]
 ARGUMENTS = [("input", "text"), ("output", "link")]
 
 

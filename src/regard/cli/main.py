@@ -278,7 +278,7 @@ def fill(
     One line for one line: word and probability in turn, a tab between gaps. A line without [MASK] gives an empty line
     and a note.
     """
-    from regard.cli.fill import fill as body
+    from regard.cli.pretrained import fill as body
 
     body(run, input, output, top, batch_tokens, device, as_json)
 
@@ -301,7 +301,7 @@ def embed(
     as_json: Json = False,
 ) -> None:
     """Turn texts into vectors with a BERT: one line in, one vector out, tabs between its numbers, empty lines kept."""
-    from regard.cli.embed import embed as body
+    from regard.cli.pretrained import embed as body
 
     options = {"pooling": pooling, "layer": layer, "normalise": normalise, "batch_tokens": batch_tokens}
     body(run, input, output, device, as_json, **options)
@@ -439,6 +439,27 @@ def score(
     from regard.cli.score import score as body
 
     body(run, source, target, trees, device, as_json)
+
+
+@app.command("tokenize", hidden=True)
+@app.command("tokenise")
+def tokenise_texts(
+    run: Annotated[Path | None, Argument(help="A trained model, whose vocabulary is used. Or give --train.")] = None,
+    text: Annotated[list[str] | None, Option("--text", help="A text; may be repeated. Default: --input.")] = None,
+    input: Input = None,
+    train: Annotated[Path | None, Option(help="Learn a vocabulary from this text file, and use it.")] = None,
+    kind: Annotated[
+        str | None, Option(help="Of --train: word, char, bpe, byte_bpe, wordpiece, unigram or bert.")
+    ] = None,
+    size: Annotated[int | None, Option(min=5, help="Of --train: pieces, special tokens included.")] = None,
+    side: Annotated[str, Option(help="Of a translator: source or target.")] = "source",
+    length: Annotated[int | None, Option(min=1, help="Pad every text to so many tokens.")] = None,
+    as_json: Json = False,
+) -> None:
+    """What a vocabulary makes of texts, one a line: pieces TAB ids, and where padded TAB the mask."""
+    from regard.cli.tokenise import tokenise_texts as body
+
+    body(run, text, input, (train, kind, size), side, length, as_json)
 
 
 @app.command()

@@ -115,3 +115,14 @@ class Vocabulary:
         if missing:
             raise RegardError(f"{folder}: there is no tokenizer.json, nor {' and '.join(missing)}")
         return Vocabulary(Tokenizer.load(folder / "source.json"), Tokenizer.load(folder / "target.json"), False)
+
+
+def load_side_tokenizer(run: Path, languages: Sequence[str], side: str) -> Tokenizer:
+    """The tokenizer of one side of a trained model; a task of one language has no `languages`, and one side."""
+    if side not in ("source", "target") or (side == "target" and len(languages) < 2):
+        known = "source or target" if len(languages) > 1 else "source, the only one of this model"
+        raise RegardError(f"--side is {side!r}; write {known}")
+    if len(languages) < 2:
+        return Tokenizer.load(run / "tokenizer" / "tokenizer.json")
+    vocabulary = Vocabulary.load(run / "tokenizer", (languages[0], languages[1]))
+    return vocabulary.source if side == "source" else vocabulary.target

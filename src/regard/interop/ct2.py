@@ -52,6 +52,8 @@ SUPPORTED = {
     "kind": ("transformer",),
     "residual": ("post_norm", "pre_norm"),
     "norm": ("layer",),
+    "norm_gain": ("True",),
+    "norm_bias": ("True",),
     "feed_forward": ("dense",),
     "activation": ("relu", "gelu", "gelu_tanh", "swish", "swiglu"),
     "position.encoder": (*ABSOLUTE, *IN_ATTENTION),

@@ -218,6 +218,8 @@ SUPPORTED = {  # every choice of a Transformer that Marian can express
     "kind": ("transformer",),
     "residual": ("post_norm",),
     "norm": ("layer",),
+    "norm_gain": ("True",),
+    "norm_bias": ("True",),
     "feed_forward": ("dense",),
     "activation": ("relu", "gelu", "gelu_tanh", "swish"),
     **{f"position.{side}": ("sinusoidal",) for side in ("encoder", "decoder")},

@@ -17,7 +17,7 @@ from regard.nn.feed_forward import Activation, FeedForward, feed_forward
 from regard.nn.layers import RESIDUALS, ModuleList
 from regard.nn.layout import Layout
 from regard.nn.multi_head import MultiHeadAttention, build_attention
-from regard.nn.norm import NORMS, NoNorm
+from regard.nn.norm import NoNorm, NormKind, build_norm
 from regard.nn.pattern import Pattern
 from regard.nn.position import Position, PositionConfig
 from regard.nn.sizes import Sizes
@@ -42,7 +42,9 @@ class StackConfig(ModelConfig):
     residual: Literal["post_norm", "pre_norm", "none"] = option(
         "post_norm", "the paper's order, norm first, or no residual at all"
     )
-    norm: Literal["layer", "batch"] = option("layer", "LayerNorm, or BatchNorm in its place")
+    norm: NormKind = option("layer", "LayerNorm, or RMSNorm, BatchNorm or nothing in its place")
+    norm_gain: bool = option(True, "a learned factor for each feature, after layer and rms")
+    norm_bias: bool = option(True, "a learned addend for each feature, after layer; rms has none")
     epsilon: float = option(1e-5, "ε of the norm, added to the variance")
     feed_forward: Literal["dense", "none"] = option("dense", "the network after attention, or attention alone")
     activation: Activation = option("relu", "in the feed-forward network; swiglu adds a gate")
@@ -52,6 +54,9 @@ class StackConfig(ModelConfig):
         below_one(self, "dropout", "inner_dropout")
         if self.epsilon <= 0:
             raise ValueError(f"epsilon must be above 0, not {self.epsilon}")
+        for name, kinds in (("norm_gain", ("layer", "rms")), ("norm_bias", ("layer",))):
+            if not getattr(self, name) and self.norm not in kinds:
+                raise ValueError(f"{name}: false belongs to norm: {' or '.join(kinds)}, not {self.norm}")
 
     # --- the parts ---------------------------------------------------------------------------------------------
 
@@ -86,7 +91,7 @@ class StackConfig(ModelConfig):
         return [RESIDUALS[self.residual](self.build_norm(), self.build_dropout(self.dropout)) for _ in range(count)]
 
     def build_norm(self) -> nn.Module:
-        return NORMS[self.norm](self.size, eps=self.epsilon)
+        return build_norm(self.norm, self.size, self.epsilon, self.norm_gain, self.norm_bias)
 
     def build_final_norm(self) -> nn.Module:
         """The norm at the end of the stack, where the residuals need one."""

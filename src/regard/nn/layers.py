@@ -92,15 +92,15 @@ class _Layer(nn.Module):
         if not isinstance(chosen, str):
             return nn.ModuleList(chosen)
         where = f"{type(self).__name__}:"
-        residual, build_norm = lookup(RESIDUALS, chosen, f"{where} residual"), lookup(NORMS, norm, f"{where} norm")
-        return nn.ModuleList(residual(build_norm(size), Dropout(dropout)) for _ in range(sublayers))
+        residual, own_norm = lookup(RESIDUALS, chosen, f"{where} residual"), lookup(NORMS, norm, f"{where} norm")
+        return nn.ModuleList(residual(own_norm(size, 1e-5, True, True), Dropout(dropout)) for _ in range(sublayers))
 
 
 class EncoderLayer(_Layer):
     """Self-attention, then feed-forward, each inside its residual. With causal attention, a layer of GPT.
 
     residual: `post_norm`, `pre_norm` or `none`, or the residual modules themselves, one for each sub-layer. `dropout`
-    and `norm` (`layer` or `batch`) are theirs. feed_forward None: attention alone.
+    and `norm` (`layer`, `rms`, `batch` or `none`) are theirs. feed_forward None: attention alone.
     """
 
     def __init__(

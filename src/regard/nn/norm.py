@@ -1,5 +1,8 @@
 """Normalising layers: over the features of a position, or, for the comparison, over the positions of a batch."""
 
+from collections.abc import Callable
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 
@@ -26,14 +29,46 @@ class BatchNorm(nn.BatchNorm1d):
         return out
 
 
+class PartialLayerNorm(nn.LayerNorm):
+    """LayerNorm without its gain, without its bias, or without both; kernels serve it as torch has it."""
+
+    def __init__(self, size: int, eps: float, gain: bool, bias: bool) -> None:
+        super().__init__(size, eps)
+        for name in [name for name, kept in (("weight", gain), ("bias", bias)) if not kept]:
+            self.register_parameter(name, None)
+
+    def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:
+        return super().forward(x)
+
+
+class RMSNorm(nn.RMSNorm):
+    """x / √(mean(x²) + ε) over the D features of each position, without mean and bias (Zhang 2019)."""
+
+    def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:
+        return super().forward(x)
+
+
 class NoNorm(nn.Module):
-    """The identity, where a stack needs no norm."""
+    """The identity, where there is no norm."""
 
     def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:
         return x
 
 
-NORMS: dict[str, type[LayerNorm] | type[BatchNorm]] = {"layer": LayerNorm, "batch": BatchNorm}
+NormKind = Literal["layer", "rms", "batch", "none"]
+NORMS: dict[str, Callable[[int, float, bool, bool], nn.Module]] = {  # of D = size features, ε, and with gain and bias
+    "layer": lambda size, eps, gain, bias: (
+        LayerNorm(size, eps=eps) if gain and bias else PartialLayerNorm(size, eps, gain, bias)
+    ),
+    "rms": lambda size, eps, gain, bias: RMSNorm(size, eps, elementwise_affine=gain),
+    "batch": lambda size, eps, gain, bias: BatchNorm(size, eps=eps),
+    "none": lambda size, eps, gain, bias: NoNorm(),
+}
+
+
+def build_norm(kind: str, size: int, eps: float = 1e-5, gain: bool = True, bias: bool = True) -> nn.Module:
+    """A norm over D = size features; gain and bias are learned where it has them."""
+    return NORMS[kind](size, eps, gain, bias)
 
 
 def add_norm(x: Tensor, y: Tensor, norm: nn.Module, dropout: Dropout, real: Tensor | None = None) -> Tensor:

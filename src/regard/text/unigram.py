@@ -1,7 +1,6 @@
 """Unigram vocabularies, trained by the sentencepiece library: EM over pieces, pruned to a size (arXiv:1804.10959).
 
-One thread, so equal texts give equal pieces and scores. Knows no corpus files, and no special
-tokens but the unknown one.
+One thread, so equal texts give equal pieces and scores. Knows no files and no special tokens.
 """
 
 import io

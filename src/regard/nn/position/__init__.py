@@ -2,6 +2,7 @@
 
 from regard.nn.position.alibi import AlibiConfig
 from regard.nn.position.contract import Bias, Position, PositionConfig
+from regard.nn.position.counting import CountingConfig, NormalisedCountingConfig
 from regard.nn.position.learned import LearnedConfig
 from regard.nn.position.none import NoPositionConfig
 from regard.nn.position.relative import RelativeConfig
@@ -13,8 +14,10 @@ from regard.nn.position.t5 import T5Config
 __all__ = [
     "AlibiConfig",
     "Bias",
+    "CountingConfig",
     "LearnedConfig",
     "NoPositionConfig",
+    "NormalisedCountingConfig",
     "Position",
     "PositionConfig",
     "RelativeConfig",
