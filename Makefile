@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: quickstart test quick test-all lint bench gpu clean
+.PHONY: quickstart test quick test-all lint docs bench gpu clean
 
 quickstart: $(VENV)/.core
 	$(BIN)/regard quickstart
@@ -25,6 +25,10 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check src tests benchmarks tools
 	$(BIN)/mypy
 
+# The guides in both languages and an API reference from docstrings, in build/site.
+docs: $(VENV)/.docs
+	$(BIN)/mkdocs build --strict --quiet
+
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/all.py --device cpu
 
@@ -42,6 +46,10 @@ $(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/bin/python
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) install -q -c constraints.txt -e ".[dev]"
 	touch $@ $(VENV)/.core
+
+$(VENV)/.docs: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) install -q -c constraints.txt -e ".[docs]"
+	touch $@
 
 clean:
 	rm -rf $(VENV) runs build dist

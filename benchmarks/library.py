@@ -2,9 +2,9 @@
 
     python benchmarks/library.py [--device cuda] [--dtype bfloat16] [--json FILE]
 
-512 × 8, for several lengths, forward alone and with gradients. The hand-written one has the same products: queries, then
-keys and values in one, then the output. `torch` is `nn.MultiheadAttention`, for orientation. Rounds alternate between
-the three; a figure is the median of all rounds, and the ratio is the median of the rounds' ratios.
+512 × 8, for several lengths, forward alone and with gradients. The hand-written one has the same products: queries,
+keys and values in one, the output. `torch` is `nn.MultiheadAttention`, for orientation. Rounds alternate between the three;
+a figure is the median of all rounds in microseconds, the ratio is the median of the rounds' ratios.
 """
 
 import argparse

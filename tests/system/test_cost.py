@@ -37,7 +37,8 @@ def test_a_dry_run_measures_and_writes_no_run(tmp_path: Path, monkeypatch: pytes
     recipe = Path("recipe.yaml")
     recipe.write_text(
         "data: {train: [source.txt, target.txt], valid: [source.txt, target.txt]}\n"
-        "text: {kind: word}\nmodel: {kind: transformer, preset: tiny}\ntraining: {steps: 1000, tokens_per_batch: 200}\n",
+        "text: {kind: word}\nmodel: {kind: transformer, preset: tiny}\n"
+        "training: {steps: 1000, tokens_per_batch: 200}\n",
         encoding="utf-8",
     )
     facts = json.loads(run("train", str(recipe), "--dry-run", "--json", "--device", "cpu"))
