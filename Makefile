@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: quickstart test quick test-all lint lock bench gpu clean
+.PHONY: quickstart test quick test-all lint lock docs bench gpu clean
 
 quickstart: $(VENV)/.core
 	$(BIN)/regard quickstart
@@ -29,6 +29,10 @@ lint: $(VENV)/.dev
 lock: $(VENV)/.dev
 	$(BIN)/python tools/lock.py
 
+# The guides in both languages and an API reference from docstrings, in build/site.
+docs: $(VENV)/.docs
+	$(BIN)/mkdocs build --strict --quiet
+
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/all.py --device cpu
 
@@ -46,6 +50,10 @@ $(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/bin/python
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) install -q -c constraints.txt -e ".[dev]"
 	touch $@ $(VENV)/.core
+
+$(VENV)/.docs: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) install -q -c constraints.txt -e ".[docs]"
+	touch $@
 
 clean:
 	rm -rf $(VENV) runs build dist

@@ -36,6 +36,7 @@ from regard.training.callbacks import CallbackList
 from regard.training.checkpoint import CheckpointManager, TrainingState
 from regard.training.config import TrainingConfig
 from regard.training.distributed import ProcessGroup, process_group
+from regard.training.dry_run import estimate_training
 from regard.training.interrupt import Interrupt, Interrupted
 from regard.training.log import PLAIN_INTERVAL, NullLog, TrainingLog
 from regard.training.loop import Trainer
@@ -79,6 +80,22 @@ def train_recipe(
         raise RegardError(f"{device_name(chosen)}: out of memory; {_memory_advice(recipe)}") from None
     except OSError as error:
         raise RegardError(f"{error.filename or run}: cannot be written ({error.strerror or error})") from None
+
+
+def dry_run(recipe: Recipe, device: str = "auto", console: Console | None = None) -> dict[str, Any]:
+    """What training would take, measured by a few steps; no run folder is written, data is prepared as for training."""
+    chosen, recipe = pick_device(device), replace(recipe, data=recipe.data.absolute())
+    if recipe.training.precision == "bf16":
+        check_bf16(chosen, "training.precision")
+    try:
+        task = _prepare(
+            recipe, Path(recipe.training.init) if recipe.training.init else None, console or Console(stderr=True)
+        )
+        _check_memory(task, chosen, 1)
+        with _numerics(recipe.training.deterministic):
+            return {"device": device_name(chosen), **estimate_training(task, recipe.training, recipe.seed, chosen)}
+    except (torch.OutOfMemoryError, MemoryError):
+        raise RegardError(f"{device_name(chosen)}: out of memory; {_memory_advice(recipe)}") from None
 
 
 def _memory_advice(recipe: Recipe) -> str:

@@ -228,7 +228,7 @@ def test_impossible_combinations_are_refused_with_the_reason(overrides: list[str
 def test_recording_beside_every_choice_changes_nothing() -> None:
     for keys in ({}, {"score": "additive"}, {"normalise": "entmax"}, {"pattern": "window(1)"}):
         choices = config.parse_config(AttentionConfig, keys)
-        layer = choices.build(8, 2, Position(), Padding()).double()
+        layer = build_attention(choices, 8, 2, Position(), Padding()).double()
         real = torch.tensor([[True] * 4, [True, True, False, False]])
         context = AttentionContext(Layout.of(4, real), Layout.of(4, real))
         x = torch.randn(2, 4, 8, dtype=torch.float64)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,30 +18,84 @@ from regard.recipe import read_recipe
 from regard.training.checkpoint import CheckpointManager, read_state
 
 
-def info(run: Path | None, as_json: bool, verify: bool = False) -> None:
+def info(run: Path | None, as_json: bool, tokens: int | None = None, length: int = 128, verify: bool = False) -> None:
     if verify:
         facts = _verify(run)
     else:
-        facts = _installation_facts() if run is None else _model_facts(run)
+        facts = _installation_facts() if run is None else _model_facts(run) | _cost_facts(run, tokens, length)
+    if "of" in facts and not as_json:
+        facts["step"] = f"{facts['step']:,} of {facts.pop('of'):,}"
+    print_facts(facts, f"regard {__version__}" if run is None else str(run), as_json)
+
+
+def print_facts(facts: dict[str, object], title: str, as_json: bool) -> None:
+    """A table of facts, or their JSON."""
     if as_json:
         print(json.dumps(facts, indent=1, ensure_ascii=False))
         return
-    if "of" in facts:
-        facts["step"] = f"{facts['step']:,} of {facts.pop('of'):,}"
-    table = Table(show_header=False, title=f"regard {__version__}" if run is None else str(run), title_justify="left")
+    table = Table(show_header=False, title=title, title_justify="left")
     table.add_column(style="bold")
     table.add_column(overflow="fold")
     for key, value in facts.items():
-        table.add_row(key, _text(value))
+        table.add_row(key, _text(value, _UNITS.get(key, str)))
     Console().print(table)
 
 
-def _text(value: object) -> str:
+def _size(count: int) -> str:
+    """Bytes as a person reads them."""
+    size, units = float(count), ["B", "KiB", "MiB", "GiB"]
+    while size >= 1024 and len(units) > 1:
+        size, units = size / 1024, units[1:]
+    return f"{size:,.1f} {units[0]}" if size % 1 else f"{size:,.0f} {units[0]}"
+
+
+def _time(seconds: float) -> str:
+    minutes, hours = seconds / 60, seconds / 3600
+    return f"{seconds:.3g} s" if minutes < 2 else f"{minutes:.0f} minutes" if hours < 2 else f"{hours:.1f} hours"
+
+
+_UNITS: dict[str, Callable[[Any], str]] = {
+    "memory": _size,
+    "training memory": _size,
+    "bytes a token": _size,
+    "seconds a step": _time,
+    "seconds of all steps": _time,
+}
+
+
+def _text(value: Any, show: Callable[[Any], str] = str) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{key} {_text(item)}" for key, item in value.items())
+        return ", ".join(f"{key} {_text(item, show)}" for key, item in value.items())
     if isinstance(value, list):
         return ", ".join(map(str, value))
+    if show is not str:
+        return show(value)
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def _cost_facts(run: Path, tokens: int | None, length: int) -> dict[str, object]:
+    """Parameters by part, FLOPs and bytes a token, and memory of training at a batch size."""
+    from regard.io.run_folder import run_folder_of
+    from regard.models import cost
+
+    recipe = read_recipe(run)
+    model = recipe.task.load_predictor(recipe, run_folder_of(run)).model
+    limit = getattr(model, "longest", None)
+    length = min(length, limit or length)
+    facts: dict[str, Any] = {
+        "parameters by part": cost.parameters_by_part(model),
+        "FLOPs a token": {f"{name}, of {length}": count for name, count in cost.forward_flops(model, length).items()},
+        "bytes a token": {"KV cache while decoding": cost.cache_bytes(model)},
+    }
+    memory = {"weights, gradients and optimiser": cost.state_bytes(model, bool(recipe.training.ema))}
+    batch = cost.sample_batch(model, length)
+    if batch is not None:
+        tokens = tokens or recipe.training.tokens_per_batch
+        kept = cost.activation_bytes(model.train(), lambda: model(batch, smoothing=0.1)) / length
+        facts["bytes a token"]["activations in training"] = round(kept)
+        memory[f"a batch of {tokens} tokens"] = round(kept * tokens)
+        memory["total"] = sum(memory.values())
+    return facts | {"training memory": memory}
 
 
 def _installation_facts() -> dict[str, object]:

@@ -160,12 +160,13 @@ def train(
     out: Annotated[Path | None, Option(help="The run folder. Default: runs/NAME of the recipe.")] = None,
     device: Device = "auto",
     minutes: Annotated[float | None, Option(help="Stop and save after so long; run again to go on.")] = None,
+    dry_run: Annotated[bool, Option("--dry-run", help="Train a few steps, save nothing; say memory and time.")] = False,
     as_json: Json = False,
 ) -> None:
     """Train a model. The same command on an existing run folder goes on where it stopped."""
     from regard.cli.train import train as body
 
-    raise typer.Exit(body(recipe, overrides or [], out, device, minutes, as_json))
+    raise typer.Exit(body(recipe, overrides or [], out, device, minutes, dry_run, as_json))
 
 
 @app.command(cls=RenamedOptions)
@@ -518,6 +519,10 @@ def export_model(
 @with_plugins
 def info(
     run: Annotated[Path | None, Argument(help="A trained model. Without it: this installation.")] = None,
+    tokens: Annotated[
+        int | None, Option(min=1, help="Memory of training at a batch of so many tokens. Default: as the run had.")
+    ] = None,
+    length: Annotated[int, Option(min=1, help="FLOPs a token in sequences of this length.")] = 128,
     mechanisms: Annotated[
         bool, Option("--mechanisms", help="List every attention, position, block and model: meaning, formula, paper.")
     ] = False,
@@ -536,7 +541,7 @@ def info(
     else:
         from regard.cli.info import info as body
 
-        body(run, as_json, verify)
+        body(run, as_json, tokens, length, verify)
 
 
 @app.command()

@@ -17,11 +17,18 @@ from regard.training.checkpoint import CheckpointManager
 
 
 def train(
-    recipe: str, overrides: list[str], out: Path | None, device: str, minutes: float | None, as_json: bool
+    recipe: str,
+    overrides: list[str],
+    out: Path | None,
+    device: str,
+    minutes: float | None,
+    dry_run: bool,
+    as_json: bool,
 ) -> int:
     from regard import recipe as recipes
+    from regard import run as runs
     from regard.cli.evaluate import print_metrics
-    from regard.run import train_recipe as run
+    from regard.cli.info import print_facts
     from regard.training.interrupt import check_minutes
 
     if recipe and "=" in recipe:
@@ -29,7 +36,11 @@ def train(
             f"the first argument is the recipe, and {recipe} is an override; write regard train RECIPE {recipe}"
         )
     out = out or Path("runs") / Path(recipe).stem
-    outcome = run(recipes.load_recipe(recipe, overrides, out), out, device, check_minutes(minutes))
+    loaded = recipes.load_recipe(recipe, overrides, out)
+    if dry_run:
+        print_facts(runs.dry_run(loaded, device), f"{recipe}, a dry run", as_json)
+        return 0
+    outcome = runs.train_recipe(loaded, out, device, check_minutes(minutes))
     if not outcome.is_main:
         return outcome.exit_code
     if as_json:

@@ -1,17 +1,22 @@
 """`look`: one text through one model, with the weights of every attention and how they are computed, as JSON.
 
-Recording changes no output. Knows no page: that is `page/look.js`.
+Recording changes no output. The page is `page/look.js`; a notebook shows it (`LookResult`).
 """
 
+from dataclasses import dataclass
+from html import escape
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from regard.config import nearest
 from regard.errors import RegardError
+from regard.look.html import page
 from regard.look.internals import internals, masked_keys
 from regard.look.model_inputs import ModelInput, prepare_input
-from regard.look.quantize import Json, pack_weights
+from regard.look.quantize import Json, pack_weights, unpack_weights
 from regard.nn.attention import Attention
 from regard.nn.backend.contract import AttentionInputs
 from regard.nn.compress import StridedConvolution
@@ -20,12 +25,67 @@ from regard.nn.record import ROLES, AttentionRecorder
 TITLES = {"encoder": "encoder self-attention", "decoder": "decoder self-attention", "cross": "attention to the source"}
 
 
+@dataclass(frozen=True)
+class NamedWeights:
+    """The weights of one role, with named axes: layer, head, query, key."""
+
+    weights: np.ndarray  # [L, H, Q, K]
+    queries: list[str]  # the tokens of the third axis
+    keys: list[str]  # and of the fourth
+
+    axes = ("layer", "head", "query", "key")
+
+    def select(
+        self, layer: int | None = None, head: int | None = None, query: str | None = None, key: str | None = None
+    ) -> np.ndarray:
+        """The weights at a layer, a head, and the first place of a token as query or key; other axes stay."""
+        places = (layer, head, self._place(self.queries, query, "query"), self._place(self.keys, key, "key"))
+        return self.weights[tuple(slice(None) if place is None else place for place in places)]
+
+    @staticmethod
+    def _place(tokens: list[str], token: str | None, axis: str) -> int | None:
+        if token is None:
+            return None
+        if token not in tokens:
+            raise RegardError(f"no {axis} is {token!r}; {nearest(token, dict.fromkeys(tokens))}")
+        return tokens.index(token)
+
+    def _repr_html_(self) -> str:
+        """The mean over layers and heads as a table."""
+        head = "".join(f"<th>{escape(token)}</th>" for token in self.keys)
+        rows = "".join(
+            f"<tr><th>{escape(token)}</th>"
+            + "".join(f'<td style="background: rgba(70, 110, 200, {w:.3f})">{w:.2f}</td>' for w in row)
+            + "</tr>"
+            for token, row in zip(self.queries, self.weights.mean((0, 1)), strict=True)
+        )
+        return f"<table><caption>{' × '.join(self.axes)}: mean</caption><tr><th></th>{head}</tr>{rows}</table>"
+
+
+class LookResult(dict[str, Any]):
+    """What `look` gives: JSON as docs/look.md describes it, which a notebook shows as the page."""
+
+    @property
+    def attention(self) -> dict[str, NamedWeights]:
+        """The weights by role, with named axes."""
+        return {
+            place["name"]: NamedWeights(
+                np.nan_to_num(np.array(unpack_weights(place["weights"]), dtype=float)), place["queries"], place["keys"]
+            )
+            for place in self["places"]
+        }
+
+    def _repr_html_(self) -> str:
+        frame = 'sandbox="allow-scripts" style="width: 100%; height: 640px; border: 0"'
+        return f'<iframe {frame} srcdoc="{escape(page(self))}"></iframe>'
+
+
 def has_attention(predictor: Any) -> bool:
     return any(isinstance(part, Attention) for part in predictor.model.modules())
 
 
 @torch.inference_mode()
-def look(predictor: Any, text: str, target: str | None = None) -> Json:
+def look(predictor: Any, text: str, target: str | None = None) -> LookResult:
     """What the attention of a loaded model does with a text, in the form that docs/look.md describes.
 
     `predictor` is what `regard.load` gives. The target is the model's own translation, unless `target` is given; a
@@ -42,7 +102,7 @@ def look(predictor: Any, text: str, target: str | None = None) -> Json:
         if layers := [record.records[key].inputs or [] for key in sorted(record.records) if key[0] == role]:
             passes[role] = layers
     weights = {role: torch.stack(record.layers(role))[:, 0].cpu().double() for role in passes}  # [L, H, Q, K]
-    return {
+    result = {
         "version": 1,
         "model": _model(predictor, weights),
         "text": text,
@@ -51,6 +111,7 @@ def look(predictor: Any, text: str, target: str | None = None) -> Json:
         "rollout": {role: pack_weights(rolled) for role, rolled in rollout(weights).items()},
         "walk": internals(predictor.model, model_input, passes, weights),
     }
+    return LookResult(result)
 
 
 def _model(predictor: Any, weights: dict[str, Tensor]) -> Json:

@@ -47,7 +47,7 @@ def attention(
     if bias is not None:
         scores = scores + bias
     weights = normalise(scores, allow)  # 0 where the mask is False
-    return weights @ v, weights
+    return weights.to(v.dtype) @ v, weights  # a bias may be more precise than the values are
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ class Attention(nn.Module):
             weights = weights * gain
         kept = F.dropout(weights, self.dropout, self.training)
         if gain is not None or (self.dropout and self.training):
-            out = kept @ inputs.v
+            out = kept.to(inputs.v.dtype) @ inputs.v
         mixed = self.position.mix(kept, context, context.grid())
         return (out if mixed is None else out + mixed), weights
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from html import escape
 from pathlib import Path
 from typing import cast
 
@@ -27,6 +28,18 @@ class Predictor:
     def __init__(self, model: nn.Module, recipe: RecipeLike) -> None:
         self.model, self.recipe = model, recipe
         self._engine: tuple[object, Engine] | None = None
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: which model this is, and where it runs."""
+        recipe, count = self.recipe, sum(p.numel() for p in self.model.parameters())
+        rows = {
+            "task": recipe.task.kind,
+            "model": f"{recipe.model.kind}, {count:,} parameters",
+            "device": f"{self.device}, {self.precision}",
+            "folder": self.run or "",
+        }
+        cells = "".join(f"<tr><th>{name}</th><td>{escape(str(value))}</td></tr>" for name, value in rows.items())
+        return f"<table><caption>{type(self).__name__}</caption>{cells}</table>"
 
     @property
     def device(self) -> torch.device:

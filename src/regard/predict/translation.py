@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, cast, overload
 
@@ -40,6 +41,9 @@ class Translation:
     log_probability: float
     tokens: list[int] = field(default_factory=list, repr=False)  # the pieces of the text
     attention: dict[str, Tensor] | None = field(default=None, repr=False)  # by kind [layers, H, T, K], if recorded
+
+    def _repr_html_(self) -> str:
+        return f"<p>{escape(self.text)} <small>score {self.score:.3f}</small></p>"
 
 
 class Translator(Predictor):

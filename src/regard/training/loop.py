@@ -99,7 +99,7 @@ class Trainer:
         s, state = self.settings, self.state
         state.processes = self.group.size
         loader = Loader(
-            self._epoch,
+            self.epoch,
             accumulate=s.accumulate,
             start=(state.epoch, state.epoch_step),
             rank=self.group.rank,
@@ -217,7 +217,7 @@ class Trainer:
         (loss * factor).backward()
         return loss.detach()
 
-    def _epoch(self, number: int) -> PlannedEpoch:
+    def epoch(self, number: int) -> PlannedEpoch:
         view, budget = self.task.view(self.seed, number), self.settings.tokens_per_batch
         return PlannedEpoch(view, budget, self.seed, number, pinned=self.device.type == "cuda")
 

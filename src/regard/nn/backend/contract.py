@@ -69,10 +69,14 @@ def nonstandard_reason(layer: "Attention") -> str | None:
 
 def split_heads(parts: tuple[Tensor, ...], heads: int, *sizes: int) -> list[Tensor]:
     """Vectors of these sizes, which lie side by side in `parts` [B, N, …] for all heads: [B, H, N, size] each."""
-    widths, vectors = [heads * size for size in sizes], []
+    rest, vectors = list(sizes), []
     for part in parts:
+        width = part.shape[-1]
         own: list[int] = []
-        while sum(own) < part.shape[-1]:
-            own.append(widths.pop(0))
-        vectors += [piece.unflatten(-1, (heads, -1)).transpose(1, 2) for piece in part.split(own, -1)]
+        while width > 0:
+            own.append(rest.pop(0))
+            width -= heads * own[-1]
+        pieces = part.split([heads * size for size in own], -1) if len(own) > 1 else (part,)
+        for piece, size in zip(pieces, own, strict=True):
+            vectors.append(piece.view(*piece.shape[:2], heads, size).transpose(1, 2))
     return vectors

@@ -240,7 +240,8 @@ class And(_Combined):
         hiding = [(part, shape) for part in self.parts() if (shape := part.shape(context)) != "full"]
         if not hiding:
             return "full"
-        if any(shape == "causal" for _, shape in hiding):  # padding on the right is the future of every real position
+        own = context.queries.real is context.keys.real  # padding on the right is the future of every real position …
+        if own and any(shape == "causal" for _, shape in hiding):  # … of the same sequence
             hiding = [(part, shape) for part, shape in hiding if part != Padding()]
         return "causal" if all(shape == "causal" for _, shape in hiding) else "mask"
 
