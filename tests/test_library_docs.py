@@ -45,9 +45,13 @@ def test_the_notebook_runs() -> None:
         exec(compile(tree, source, "exec"), names)
         value = eval(compile(ast.Expression(last.value), source, "eval"), names) if last else None
         shown.append(value._repr_html_() if hasattr(value, "_repr_html_") else value)
-    model, translation, page, cross, weights = shown[2:7]
+    model, translation, named, page, cross, weights = shown[2:8]
     assert "Translator" in model
     assert "EIN HUND SIEHT" in translation
+    best = names["model"].named_attention("ein Hund sieht", names["best"])["cross"]
+    assert (best.queries, best.keys) == (["EIN", "HUND", "SIEHT", "</s>"], ["ein", "Hund", "sieht", "</s>"])
+    assert best.weights.shape[2:] == (4, 4)
+    assert named.count("<tr>") == 5
     assert page.startswith("<iframe")
     assert "regardLook" in page
     assert not re.search(r"(src|href)=&quot;http", page)

@@ -3,7 +3,6 @@
 Recording changes no output. The page is `page/look.js`; a notebook shows it (`LookResult`).
 """
 
-from dataclasses import dataclass
 from html import escape
 from typing import Any
 
@@ -11,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.config import nearest
 from regard.errors import RegardError
 from regard.look.html import page
 from regard.look.internals import internals, masked_keys
@@ -21,45 +19,9 @@ from regard.nn.attention import Attention
 from regard.nn.backend.contract import AttentionInputs
 from regard.nn.compress import StridedConvolution
 from regard.nn.record import ROLES, AttentionRecorder
+from regard.predict.alignment import NamedWeights
 
 TITLES = {"encoder": "encoder self-attention", "decoder": "decoder self-attention", "cross": "attention to the source"}
-
-
-@dataclass(frozen=True)
-class NamedWeights:
-    """The weights of one role, with named axes: layer, head, query, key."""
-
-    weights: np.ndarray  # [L, H, Q, K]
-    queries: list[str]  # the tokens of the third axis
-    keys: list[str]  # and of the fourth
-
-    axes = ("layer", "head", "query", "key")
-
-    def select(
-        self, layer: int | None = None, head: int | None = None, query: str | None = None, key: str | None = None
-    ) -> np.ndarray:
-        """The weights at a layer, a head, and the first place of a token as query or key; other axes stay."""
-        places = (layer, head, self._place(self.queries, query, "query"), self._place(self.keys, key, "key"))
-        return self.weights[tuple(slice(None) if place is None else place for place in places)]
-
-    @staticmethod
-    def _place(tokens: list[str], token: str | None, axis: str) -> int | None:
-        if token is None:
-            return None
-        if token not in tokens:
-            raise RegardError(f"no {axis} is {token!r}; {nearest(token, dict.fromkeys(tokens))}")
-        return tokens.index(token)
-
-    def _repr_html_(self) -> str:
-        """The mean over layers and heads as a table."""
-        head = "".join(f"<th>{escape(token)}</th>" for token in self.keys)
-        rows = "".join(
-            f"<tr><th>{escape(token)}</th>"
-            + "".join(f'<td style="background: rgba(70, 110, 200, {w:.3f})">{w:.2f}</td>' for w in row)
-            + "</tr>"
-            for token, row in zip(self.queries, self.weights.mean((0, 1)), strict=True)
-        )
-        return f"<table><caption>{' × '.join(self.axes)}: mean</caption><tr><th></th>{head}</tr>{rows}</table>"
 
 
 class LookResult(dict[str, Any]):

@@ -1,11 +1,52 @@
-"""Word alignments from attention: the source word that each target word attends to most."""
+"""Recorded attention as data: weights with named axes, and word alignments, the source word attended to most."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from regard.config import nearest
 from regard.errors import RegardError
+
+
+@dataclass(frozen=True)
+class NamedWeights:
+    """The weights of one role, with named axes: layer, head, query, key."""
+
+    weights: np.ndarray  # [L, H, Q, K]
+    queries: list[str]  # the tokens of the third axis
+    keys: list[str]  # and of the fourth
+
+    axes = ("layer", "head", "query", "key")
+
+    def select(
+        self, layer: int | None = None, head: int | None = None, query: str | None = None, key: str | None = None
+    ) -> np.ndarray:
+        """The weights at a layer, a head, and the first place of a token as query or key; other axes stay."""
+        places = (layer, head, self._place(self.queries, query, "query"), self._place(self.keys, key, "key"))
+        return self.weights[tuple(slice(None) if place is None else place for place in places)]
+
+    @staticmethod
+    def _place(tokens: list[str], token: str | None, axis: str) -> int | None:
+        if token is None:
+            return None
+        if token not in tokens:
+            raise RegardError(f"no {axis} is {token!r}; {nearest(token, dict.fromkeys(tokens))}")
+        return tokens.index(token)
+
+    def _repr_html_(self) -> str:
+        """The mean over layers and heads as a table."""
+        head = "".join(f"<th>{escape(token)}</th>" for token in self.keys)
+        rows = "".join(
+            f"<tr><th>{escape(token)}</th>"
+            + "".join(f'<td style="background: rgba(70, 110, 200, {w:.3f})">{w:.2f}</td>' for w in row)
+            + "</tr>"
+            for token, row in zip(self.queries, self.weights.mean((0, 1)), strict=True)
+        )
+        return f"<table><caption>{' × '.join(self.axes)}: mean</caption><tr><th></th>{head}</tr>{rows}</table>"
 
 
 def select_heads(cross: Tensor, layer: int | None, heads: Sequence[int] | None) -> Tensor:

@@ -22,7 +22,7 @@ from regard.examples.vocabulary import Vocabulary
 from regard.models.batch import PairBatch, RaggedRows, collate_pairs, collate_sources
 from regard.nn.layout import Tree
 from regard.nn.record import AttentionRecorder
-from regard.predict.alignment import align, select_heads
+from regard.predict.alignment import NamedWeights, align, select_heads
 from regard.predict.base import Predictor
 from regard.predict.constraints import Constraints
 from regard.predict.ensemble import EnsembleModel, check_same_vocabularies, ensemble_recipe
@@ -252,6 +252,21 @@ class Translator(Predictor):
         return [target.detokenise(text, language) for text in texts] if form == "plain" else texts
 
     # --- alignment ---------------------------------------------------------------------------------------------
+
+    def named_attention(self, line: str, translation: Translation) -> dict[str, NamedWeights]:
+        """The recorded attention of a translation by kind, with the tokens of its axes: layer, head, query, key."""
+        if not translation.attention:
+            raise RegardError('no attention was recorded; write nbest([line], 1, attention=["cross"])')
+        v = self.vocabulary
+        source = v.source.shown([*v.source.encode(line), v.source.eos])
+        outputs = v.target.shown([*translation.tokens, v.target.eos])
+        inputs = v.target.shown([v.target.bos, *translation.tokens])
+        names = {"encoder": (source, source), "decoder": (inputs, inputs), "cross": (outputs, source)}
+        named = {}
+        for kind, weights in translation.attention.items():
+            queries, keys = (list(side[:n]) for side, n in zip(names[kind], weights.shape[2:], strict=True))
+            named[kind] = NamedWeights(weights.float().cpu().numpy(), queries, keys)
+        return named
 
     def alignment(
         self, line: str, translation: Translation, layer: int | None = None, heads: Sequence[int] | None = None
