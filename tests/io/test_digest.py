@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.io.digest import file_stamps, model_digest, model_files
+from regard.io.manifest import file_stamps, model_digest
 
 FILES = ("config.yaml", "model.safetensors", "tokenizer/source.json", "tokenizer/target.json", "labels.json")
 
@@ -48,7 +48,8 @@ def test_a_checkpoint_counts_its_own_weights_and_the_files_of_its_run(folder: Pa
     checkpoint.mkdir(parents=True)
     for name in ("state.json", "model-00001-of-00001.safetensors", "optimiser.safetensors"):
         (checkpoint / name).write_text(name)
-    assert set(model_files(checkpoint)) == {*FILES, "model-00001-of-00001.safetensors"} - {"model.safetensors"}
+    counted = {name for name, *_ in file_stamps(checkpoint)}
+    assert counted == {*FILES, "model-00001-of-00001.safetensors"} - {"model.safetensors"}
     before = model_digest(checkpoint)
     (folder / "config.yaml").write_text("other")
     assert model_digest(checkpoint) != before

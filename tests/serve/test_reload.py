@@ -10,7 +10,7 @@ import httpx
 import pytest
 import torch
 
-from regard.io.digest import model_digest
+from regard.io.manifest import model_digest
 from regard.io.tensors import read_tensors, write_tensors
 from tests.serve.live import WAIT, Server, signal_to, until
 

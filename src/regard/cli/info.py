@@ -76,7 +76,7 @@ def _text(value: Any, show: Callable[[Any], str] = str) -> str:
 def _cost_facts(run: Path, tokens: int | None, length: int) -> dict[str, object]:
     """Parameters by part, FLOPs and bytes a token, and memory of training at a batch size."""
     from regard.io.run_folder import run_folder_of
-    from regard.models import cost
+    from regard.training import cost
 
     recipe = read_recipe(run)
     model = recipe.task.load_predictor(recipe, run_folder_of(run)).model

@@ -96,7 +96,7 @@ def conll(entry: Dataset, split: str, paths: Sequence[Path], counts: Counts) -> 
 
 def squad(entry: Dataset, split: str, paths: Sequence[Path], counts: Counts) -> Iterator[Record]:
     number = 0
-    for article in read_json(paths[0])["data"]:
+    for article in read_json_data(paths[0])["data"]:
         for paragraph in article["paragraphs"]:
             for question in paragraph["qas"]:
                 number += 1
@@ -112,7 +112,7 @@ def squad(entry: Dataset, split: str, paths: Sequence[Path], counts: Counts) -> 
 
 def dream(entry: Dataset, split: str, paths: Sequence[Path], counts: Counts) -> Iterator[Record]:
     number = 0
-    for turns, questions, identity in read_json(paths[0]):
+    for turns, questions, identity in read_json_data(paths[0]):
         for question in questions:
             number += 1
             yield {
@@ -135,7 +135,7 @@ def scitldr(entry: Dataset, split: str, paths: Sequence[Path], counts: Counts) -
 
 def vocabulary(entry: Dataset, split: str, paths: Sequence[Path], counts: Counts) -> Iterator[Record]:
     if paths[0].name.startswith("vocab.json"):
-        pairs = sorted((number, token) for token, number in read_json(paths[0]).items())
+        pairs = sorted((number, token) for token, number in read_json_data(paths[0]).items())
     else:
         pairs = list(enumerate(read_lines(paths[0], counts)))
     for number, token in pairs:
@@ -147,7 +147,7 @@ def embedded(entry: Dataset, split: str, paths: Sequence[Path], counts: Counts) 
         yield {"en": pair.source, "de": pair.target, "number": number}
 
 
-def read_json(path: Path) -> Any:
+def read_json_data(path: Path) -> Any:
     with open_file(path) as file:
         data = file.read()
     try:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from regard.data.catalog import find_file
 from regard.data.config import Corpus
-from regard.data.formats import read_json
+from regard.data.formats import read_json_data
 from regard.data.labelled import LabelledRecord, labelled_records, layout_problem
 from regard.data.readers import json_object, suffix
 from regard.errors import RegardError, plural
@@ -43,7 +43,7 @@ def read_questions(corpus: Corpus) -> Iterator[Question]:
 
 def _squad(path: Path) -> Iterator[Question]:
     try:
-        for article in read_json(path)["data"]:
+        for article in read_json_data(path)["data"]:
             for paragraph in article["paragraphs"]:
                 for question in paragraph["qas"]:
                     values = {"context": paragraph["context"], **question}
@@ -99,7 +99,7 @@ def read_multiple_choice(corpus: Corpus) -> Iterator[ChoiceQuestion]:
 def _dream(path: Path) -> Iterator[LabelledRecord]:
     number = 0
     try:
-        for turns, questions, _ in read_json(path):
+        for turns, questions, _ in read_json_data(path):
             for question in questions:
                 number += 1
                 values = {"dialogue": turns, "question": question["question"], "choices": question["choice"]}

@@ -15,8 +15,8 @@ from regard.interop.marian import export_marian, import_marian
 from regard.interop.model_folder import ImportedModel, export_safetensors
 from regard.io.atomic import atomic_folder
 from regard.io.building import importing_from
+from regard.predict.base import FinetunedPredictor
 from regard.predict.embedding import TextEmbedder
-from regard.predict.finetuned import FinetunedPredictor
 from regard.predict.generation import TextGenerator
 from regard.predict.translation import Translator
 

@@ -101,14 +101,28 @@ def model_digest(folder: Path) -> str:
     Files have the hashes of the manifest, which loading checks; those that it lacks are hashed now. What is measured or
     logged later does not change it.
     """
-    home = run_folder_of(folder)
     records: dict[str, Record] = {}
-    for place, names in ((home, SETUP), (folder, [path.name for path in sorted(folder.glob("model*.safetensors"))])):
+    for place, listed in _model_files(folder):
         known = read_manifest(place) or {}
-        listed = {path.relative_to(place).as_posix() for name in names for path in _files(place / name)}
         records |= {name: known[name] for name in listed & set(known)}
         records |= file_records(place, listed - set(known))
     return _records_sha256(records)
+
+
+def file_stamps(folder: Path) -> list[tuple[str, int, int, int]]:
+    """Name, inode, size and time of each file of a model: equal before and after reading if nobody wrote."""
+    with os_errors_for(folder):
+        stats = [(name, (place / name).stat()) for place, listed in _model_files(folder) for name in sorted(listed)]
+    return [(name, stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
+
+
+def _model_files(folder: Path) -> list[tuple[Path, set[str]]]:
+    """Config, tokenizer and labels in the folder or its run, and the weights: the names in each of the two places."""
+    places = (run_folder_of(folder), SETUP), (folder, [path.name for path in folder.glob("model*.safetensors")])
+    return [
+        (place, {path.relative_to(place).as_posix() for name in names for path in _files(place / name)})
+        for place, names in places
+    ]
 
 
 # --- checking ------------------------------------------------------------------------------------------------------

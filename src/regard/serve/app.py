@@ -90,7 +90,7 @@ class Api:
         self.record(request, model, body.op, items, reply["results"], reply.get("rows", 1))
         return model.name, reply["results"], digest_header(reply)
 
-    async def generate(self, request: Request, body: schemas.StreamRequest) -> Response:
+    async def generate(self, request: Request, body: schemas.SamplingRequest) -> Response:
         """Generated text, whole or as server-sent events."""
         model, items, options = self.check(body)
         replies = self.pool.stream(model, body.op, items, options)

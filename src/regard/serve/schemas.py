@@ -128,7 +128,7 @@ class LookRequest(Request):
         return [self.text.replace("\0", " ")]  # tabs and line ends tell its parts apart, where a model reads several
 
 
-class StreamRequest(Request):
+class SamplingRequest(Request):
     """A request for generated text."""
 
     temperature: Annotated[float | None, AfterValidator(_no_tiny_temperature)] = Field(
@@ -147,7 +147,7 @@ class StreamRequest(Request):
     stream: bool = Field(False, description="Answer by server-sent events, as the text is written.")
 
 
-class GenerateRequest(StreamRequest):
+class GenerateRequest(SamplingRequest):
     op, summary = "generate", "Go on writing from a prompt; with stream, as server-sent events."
     not_options: ClassVar[set[str]] = {"model", "prompt", "stream"}
 
@@ -167,7 +167,7 @@ class ChatMessage(BaseModel):
     text: str
 
 
-class ChatRequest(StreamRequest):
+class ChatRequest(SamplingRequest):
     op, summary = "chat", "Answer the last message of a conversation; with stream, as server-sent events."
     not_options: ClassVar[set[str]] = {"model", "messages", "stream"}
 
@@ -191,7 +191,7 @@ BATCHED: tuple[type[Request], ...] = (
     ChooseRequest,
     EmbedRequest,
 )
-STREAMED: tuple[type[StreamRequest], ...] = (GenerateRequest, ChatRequest)
+STREAMED: tuple[type[SamplingRequest], ...] = (GenerateRequest, ChatRequest)
 
 
 # --- responses ------------------------------------------------------------------------------------------------------

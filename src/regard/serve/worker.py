@@ -70,7 +70,7 @@ def end_with(server: int) -> None:
 def load_model(config: WorkerConfig) -> tuple[Any, str]:
     """The model and the digest of its files, which nobody may change meanwhile."""
     from regard.interop.engines import engine_loader
-    from regard.io.digest import file_stamps, model_digest
+    from regard.io.manifest import file_stamps, model_digest
 
     run = Path(config["run"])
     load, before = engine_loader(config["engine"], config["precision"]), file_stamps(run)

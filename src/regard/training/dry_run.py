@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from regard.data.loader import Loader
-from regard.models.cost import activation_bytes, parameters_by_part, state_bytes
 from regard.nn import dispatch
 from regard.tasks.contract import Task
 from regard.training.config import TrainingConfig
+from regard.training.cost import activation_bytes, parameters_by_part, state_bytes
 from regard.training.loop import Trainer
 
 WARM_UP, MEASURED = 2, 5  # steps
