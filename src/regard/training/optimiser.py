@@ -115,19 +115,10 @@ class MuonConfig(OptimiserConfig):
             raise ValueError(f"iterations must be from 1 to 99, not {self.iterations}")
 
     def groups(self, model: nn.Module) -> list[Group]:
-        linear: Set[nn.Parameter] = {
-            m.weight for m in model.modules() if isinstance(m, nn.Linear) and m.weight.requires_grad
-        }
-        matrices = [p for p in model.parameters() if p in linear]
-        rest = decay_groups(model, self.rest.weight_decay, matrices)
-        return [
-            {
-                "params": [p for p in model.parameters() if p in matrices],
-                "weight_decay": self.weight_decay,
-                "orthogonal": True,
-            },
-            *rest,
-        ]
+        linear = {id(module.weight) for module in model.modules() if isinstance(module, nn.Linear)}
+        matrices = [p for p in model.parameters() if p.requires_grad and id(p) in linear]
+        rest = decay_groups(model, self.rest.weight_decay, linear)
+        return [{"params": matrices, "weight_decay": self.weight_decay, "orthogonal": True}, *rest]
 
     def build(self, groups: list[Group], device: torch.device, capturable: bool = False) -> Optimizer:
         matrices = [group for group in groups if group.get("orthogonal")]
@@ -159,9 +150,9 @@ class JointOptimiser(Optimizer):
             member.zero_grad(set_to_none)
 
 
-def decay_groups(model: nn.Module, weight_decay: float, except_for: Set[nn.Parameter] = frozenset()) -> list[Group]:
-    """The trainable parameters; biases and norms have no weight decay."""
-    trainable = [p for p in model.parameters() if p.requires_grad and p not in except_for]
+def decay_groups(model: nn.Module, weight_decay: float, left_out: Set[int] = frozenset()) -> list[Group]:
+    """The trainable parameters but for those whose `id` is left out; biases and norms have no weight decay."""
+    trainable = [p for p in model.parameters() if p.requires_grad and id(p) not in left_out]
     return [
         {"params": [p for p in trainable if p.dim() > 1], "weight_decay": weight_decay},
         {"params": [p for p in trainable if p.dim() <= 1], "weight_decay": 0.0},
