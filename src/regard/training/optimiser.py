@@ -116,8 +116,8 @@ class MuonConfig(OptimiserConfig):
 
     def groups(self, model: nn.Module) -> list[Group]:
         linear = {id(module.weight) for module in model.modules() if isinstance(module, nn.Linear)}
-        matrices = [p for p in model.parameters() if id(p) in linear and p.requires_grad]
-        rest = decay_groups(model, self.rest.weight_decay, set(matrices))
+        matrices = [p for p in model.parameters() if p.requires_grad and id(p) in linear]
+        rest = decay_groups(model, self.rest.weight_decay, linear)
         return [{"params": matrices, "weight_decay": self.weight_decay, "orthogonal": True}, *rest]
 
     def build(self, groups: list[Group], device: torch.device, capturable: bool = False) -> Optimizer:
@@ -150,9 +150,9 @@ class JointOptimiser(Optimizer):
             member.zero_grad(set_to_none)
 
 
-def decay_groups(model: nn.Module, weight_decay: float, except_for: Set[nn.Parameter] = frozenset()) -> list[Group]:
-    """The trainable parameters; biases and norms have no weight decay."""
-    trainable = [p for p in model.parameters() if p.requires_grad and p not in except_for]
+def decay_groups(model: nn.Module, weight_decay: float, left_out: Set[int] = frozenset()) -> list[Group]:
+    """The trainable parameters but for those whose `id` is left out; biases and norms have no weight decay."""
+    trainable = [p for p in model.parameters() if p.requires_grad and id(p) not in left_out]
     return [
         {"params": [p for p in trainable if p.dim() > 1], "weight_decay": weight_decay},
         {"params": [p for p in trainable if p.dim() <= 1], "weight_decay": 0.0},
