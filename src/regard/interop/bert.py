@@ -31,8 +31,8 @@ from regard.io.files import write_json
 from regard.io.tensors import unique_state_dict, write_tensors
 from regard.models.bert import BertConfig
 from regard.nn.position import LearnedConfig
+from regard.predict.base import FinetunedPredictor
 from regard.predict.embedding import TextEmbedder
-from regard.predict.finetuned import FinetunedPredictor
 from regard.recipe import Recipe, TaskConfig
 from regard.tasks.embedding import EmbeddingConfig
 from regard.tasks.finetuning import FinetuningConfig

@@ -14,8 +14,8 @@ from regard.interop.gpt2 import export_gpt2, import_gpt2
 from regard.interop.marian import export_marian, import_marian
 from regard.interop.model_folder import ImportedModel, export_safetensors
 from regard.io.atomic import atomic_folder
+from regard.predict.base import FinetunedPredictor
 from regard.predict.embedding import TextEmbedder
-from regard.predict.finetuned import FinetunedPredictor
 from regard.predict.generation import TextGenerator
 from regard.predict.translation import Translator
 

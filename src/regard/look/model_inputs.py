@@ -16,13 +16,12 @@ from regard.errors import RegardError
 from regard.models.batch import RaggedRows, collate_pairs, collate_texts
 from regard.nn.record import AttentionRecorder
 from regard.predict.answering import QuestionAnswerer
-from regard.predict.base import Predictor
+from regard.predict.base import FinetunedPredictor, Predictor
 from regard.predict.chat import ChatPredictor
 from regard.predict.choosing import OptionChooser
 from regard.predict.classification import TextClassifier
 from regard.predict.embedding import TextEmbedder
 from regard.predict.filling import MASK, MaskFiller
-from regard.predict.finetuned import FinetunedPredictor
 from regard.predict.generation import TextGenerator
 from regard.predict.tagging import WordTagger
 from regard.predict.translation import Translator

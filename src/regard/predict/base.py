@@ -1,18 +1,24 @@
-"""What all predictors share: a trained model with its recipe, its device, its precision and its decoding engine."""
+"""What all predictors share: a trained model with its recipe, its device, its precision and its decoding engine.
 
-from collections.abc import Iterator
+And what those of fine-tuned models share: examples in, predictions out, in order; and their metrics.
+"""
+
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import nn
 
 from regard.accel.inference_weights import inference_weights
+from regard.data.config import Corpus
 from regard.decoding import Engine, Generator
 from regard.errors import RegardError
+from regard.examples.codec import ExampleCodec, Notes
 from regard.examples.recipe_like import RecipeLike
 from regard.nn.dispatch import autocast_dtype
+from regard.reporting import Json, Progress, Warn
 
 PRECISIONS: dict[str, torch.dtype | None] = {"float32": None, "bf16": torch.bfloat16}  # None: as the weights are
 
@@ -62,3 +68,33 @@ class Predictor:
             yield
         finally:
             self.model.train(was_training)
+
+
+class FinetunedPredictor(Predictor):
+    """A trained model of a fine-tuning task. Subclasses add what users do with it."""
+
+    def __init__(self, model: nn.Module, codec: ExampleCodec[Any, Any, Any], recipe: RecipeLike) -> None:
+        super().__init__(model, recipe)
+        self.codec, self.tokenizer, self.labels = codec, codec.tokenizer, codec.labels
+
+    def predict(self, examples: Sequence[Any], warn: Warn | None = None) -> list[Any]:
+        """The prediction for every example; `warn` gets sentences about what was cut."""
+        notes = Notes()
+        predictions = self.codec.predict(self.model, examples, notes=notes)[0]
+        if warn:
+            for message in notes.messages():
+                warn(message)
+        return predictions
+
+    def evaluate(self, corpora: Sequence[Corpus], progress: Progress | None = None) -> Json:
+        """The report of `regard evaluate`."""
+        notes, settings = Notes(), self.codec.settings
+        examples = settings.read_examples(corpora)
+        predictions, loss = self.codec.predict(self.model, examples, progress, notes)
+        measured = {} if loss is None else {"loss": {"value": loss}}
+        return {
+            "data": [corpus.name for corpus in corpora],
+            "examples": len(examples),
+            "metrics": settings.compute_metrics(examples, predictions, self.codec) | measured,
+            "notes": notes.messages(),
+        }

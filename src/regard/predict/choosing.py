@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from regard.data.questions import ChoiceQuestion
 from regard.errors import RegardError, require_list
-from regard.predict.finetuned import FinetunedPredictor
+from regard.predict.base import FinetunedPredictor
 from regard.predict.options import checked
 from regard.reporting import Warn
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from regard.data.labelled import LabelledText
 from regard.errors import RegardError, require_list
-from regard.predict.finetuned import FinetunedPredictor
+from regard.predict.base import FinetunedPredictor
 from regard.predict.options import checked
 from regard.reporting import Warn
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from regard.data.tagged import TaggedSentence
 from regard.errors import require_list
-from regard.predict.finetuned import FinetunedPredictor
+from regard.predict.base import FinetunedPredictor
 from regard.predict.options import checked
 from regard.reporting import Warn
 

@@ -29,7 +29,7 @@ from regard.models.bert import Bert, BertConfig
 from regard.models.elmo import Elmo
 from regard.models.heads import BodyWithHead
 from regard.models.lstm import LstmConfig
-from regard.predict.finetuned import FinetunedPredictor
+from regard.predict.base import FinetunedPredictor
 from regard.predict.options import EvaluateOptions, text_corpora
 from regard.reporting import Json, Progress
 from regard.tasks.contract import BaseTask
