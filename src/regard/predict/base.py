@@ -1,4 +1,7 @@
-"""What all predictors share: a trained model with its recipe, its device, its precision and its decoding engine."""
+"""What all predictors share: a trained model with its recipe, its device, its precision and its decoding engine.
+
+And what those of fine-tuned models share: examples in, predictions out, in order; and their metrics.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

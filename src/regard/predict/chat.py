@@ -18,7 +18,7 @@ from regard.models.batch import PairBatch, TextBatch
 from regard.nn.record import AttentionRecorder
 from regard.predict.base import Predictor
 from regard.predict.options import ReplyOptions
-from regard.predict.text_stream import IncrementalDetokenizer, StreamRequest, stream_texts
+from regard.predict.text_stream import IncrementalDetokenizer, StreamedText, stream_texts
 from regard.reporting import Progress
 
 if TYPE_CHECKING:
@@ -66,11 +66,11 @@ class ChatPredictor(Predictor):
         deltas = stream_texts(self.engine, self.symbols, [request], self.collate_prompts)
         return (delta.text for delta in deltas if delta.text)
 
-    def stream_request(self, history: Sequence[str], decoding: DecodingConfig) -> StreamRequest:
+    def stream_request(self, history: Sequence[str], decoding: DecodingConfig) -> StreamedText:
         """The reply as a request that joins others (`ContinuousStreams`); only its own tokens are penalised."""
         prompt, limit = self.encode_history(history, decoding)
         detokenizer = IncrementalDetokenizer(self.dialogue_encoder.decode, [])
-        return StreamRequest(prompt, GenerationRequest(limit, len(history)), decoding, detokenizer)
+        return StreamedText(prompt, GenerationRequest(limit, len(history)), decoding, detokenizer)
 
     def replies(
         self,

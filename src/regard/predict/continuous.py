@@ -17,7 +17,7 @@ from regard.decoding.contract import InputBatch
 from regard.models.batch import PairBatch
 from regard.predict.chat import ChatPredictor
 from regard.predict.generation import TextGenerator
-from regard.predict.text_stream import StreamRequest, TextDelta
+from regard.predict.text_stream import StreamedText, TextDelta
 from regard.predict.translation import Translation, Translator, hypotheses_per_line
 
 SMALLEST = 32  # pieces that the slots of the smallest batch have room for
@@ -131,13 +131,13 @@ class ContinuousStreams:
     def __init__(self, predictor: TextGenerator | ChatPredictor, slots: int = 64) -> None:
         self.predictor, self.slots = predictor, slots
         self.batches: RecentBatches[tuple[int, int, DecodingConfig]] = RecentBatches()
-        self.requests: dict[int, StreamRequest] = {}
+        self.requests: dict[int, StreamedText] = {}
 
     @property
     def busy(self) -> bool:
         return bool(self.requests)
 
-    def add(self, key: int, request: StreamRequest) -> None:
+    def add(self, key: int, request: StreamedText) -> None:
         """Texts of one search join each other whatever their seeds."""
         self.predictor.model.eval()
         decoding = request.decoding

@@ -21,7 +21,7 @@ from regard.predict.text_stream import (
     Continuation,
     Ended,
     IncrementalDetokenizer,
-    StreamRequest,
+    StreamedText,
     TextDelta,
     stream_texts,
 )
@@ -95,16 +95,16 @@ class TextGenerator(Predictor):
             self.engine, self.symbols, self._stream_requests(options, decoding), self.collate_prompts, self.context
         )
 
-    def stream_request(self, prompt: str, decoding: DecodingConfig, **options: object) -> StreamRequest:
+    def stream_request(self, prompt: str, decoding: DecodingConfig, **options: object) -> StreamedText:
         """One text as a request that joins others (`ContinuousStreams`); options are those of `stream`."""
         own = GenerationOptions.from_kwargs("stream", options | {"prompt": prompt})
         self._check(own)
         return self._stream_requests(own, decoding)[0]
 
-    def _stream_requests(self, options: GenerationOptions, decoding: DecodingConfig) -> list[StreamRequest]:
+    def _stream_requests(self, options: GenerationOptions, decoding: DecodingConfig) -> list[StreamedText]:
         ids = self._prompt(options, self.context)
         return [
-            StreamRequest(
+            StreamedText(
                 ids, GenerationRequest(options.max_tokens, n, prompt=tuple(ids)), decoding,
                 IncrementalDetokenizer(self.document_encoder.decode, ids, options.stop),
             )

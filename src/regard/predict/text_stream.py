@@ -32,7 +32,7 @@ class TextDelta(NamedTuple):
 
 
 @dataclass
-class StreamRequest:
+class StreamedText:
     """A text to be generated as a stream: what the model reads, how it goes on, and how tokens become text."""
 
     prompt: list[int]
@@ -57,7 +57,7 @@ class StreamRequest:
 
 
 def stream_texts(
-    engine: Engine, symbols: Symbols, requests: Sequence[StreamRequest], collate: CollatePrompts, context: int = 0
+    engine: Engine, symbols: Symbols, requests: Sequence[StreamedText], collate: CollatePrompts, context: int = 0
 ) -> Iterator[TextDelta]:
     """Texts of one search beside each other, piece by piece; those of a `context` may be longer than it."""
     queue = RequestQueue(

@@ -21,7 +21,7 @@ from regard.look.attention import has_attention, look
 from regard.predict.continuous import ContinuousStreams, ContinuousTranslator
 from regard.predict.long_text import LineSegments
 from regard.predict.options import SAMPLING, ReplyOptions, SearchOptions, TranslationSearch
-from regard.predict.text_stream import StreamRequest
+from regard.predict.text_stream import StreamedText
 from regard.predict.translation import Translation, Translator, distinct_texts
 from regard.serve.messages import Capabilities, Item, RequestOptions, Result, WorkerReply, character_count
 
@@ -345,7 +345,7 @@ def _whole(text: Callable[[], tuple[str, str]]) -> Replies:
     yield {"done": ended}
 
 
-def _generate(model: LoadedModel, prompt: Item, options: RequestOptions) -> StreamRequest | Replies:
+def _generate(model: LoadedModel, prompt: Item, options: RequestOptions) -> StreamedText | Replies:
     limits = {key: value for key, value in options.items() if key in ("max_tokens", "stop") and value}
     sampling = {name: options.get(name) for name in SAMPLING}
     decoding = SearchOptions.from_kwargs("generate", sampling).decoding_config(model.recipe.decoding)
@@ -361,7 +361,7 @@ def _generate(model: LoadedModel, prompt: Item, options: RequestOptions) -> Stre
     return _whole(text)
 
 
-def _chat(model: LoadedModel, history: Item, options: RequestOptions) -> StreamRequest | Replies:
+def _chat(model: LoadedModel, history: Item, options: RequestOptions) -> StreamedText | Replies:
     if "seed" not in options and (isinstance(model.recipe.decoding, Sample) or options.keys() & set(SAMPLING)):
         options = {**options, "seed": secrets.randbits(31)}
     decoding = ReplyOptions.from_kwargs("stream", options).decoding_config(model.recipe.decoding)
@@ -370,7 +370,7 @@ def _chat(model: LoadedModel, history: Item, options: RequestOptions) -> StreamR
     return _whole(lambda: (model.replies([history], decoding)[0].text, "end"))
 
 
-Stream = Callable[[LoadedModel, Item, RequestOptions], StreamRequest | Replies]
+Stream = Callable[[LoadedModel, Item, RequestOptions], StreamedText | Replies]
 STREAMS: dict[str, tuple[str, Stream]] = {"generate": ("generate", _generate), "chat": ("reply", _chat)}  # by method
 
 
@@ -393,7 +393,7 @@ class StreamScheduler:
     def add(self, request: WorkRequest) -> None:
         try:
             stream = self.operations[request.op](self.model, request.items[0], request.options)
-            if isinstance(stream, StreamRequest):
+            if isinstance(stream, StreamedText):
                 self.batch.add(request.id, stream)
                 self.chats |= {request.id} if request.op == "chat" else set()
             else:
