@@ -292,8 +292,9 @@ def bad_files(
             if len(str(error)) >= 1000:
                 show(f"long: {str(error)[:300]}")
         except BaseException as error:
-            if isinstance(error, KeyboardInterrupt):
-                raise
+            if isinstance(error, KeyboardInterrupt):  # what was seen so far is printed
+                found["read until it was interrupted"] = number
+                return found
             found[f"traceback: {type(error).__name__}"] += 1
             copy = folder / f"bad-{number}-{path.name}"
             shutil.copy(path, copy)
