@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 from regard.errors import RegardError
 from regard.io.tensors import sharded_files, tensor_shapes
 
-TABLES = 1 << 26  # numbers that a model may allocate beside its weights: position vectors, masks
+TABLES = 1 << 25  # numbers that a model may allocate beside its weights: position vectors, masks
 TENSORS = 2_000  # and how many tensors
 DRAWING = {"normal_", "uniform_", "trunc_normal_", "xavier_uniform_", "xavier_normal_"}
 ALLOCATING = {torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn, torch.arange, torch.eye}
