@@ -6,8 +6,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.accel import launch
-from regard.nn.dropout import Dropout, RowDropout, add_dropout
 from regard.models.transformer import TransformerConfig
+from regard.nn.dropout import Dropout, RowDropout, add_dropout
 from regard.nn.norm import BatchNorm, LayerNorm, add_norm, build_norm, norm_beside
 
 SHAPES = [(70, 48), (1, 16), (3, 5, 33), (2, 1), (7, 100)]  # sizes that are no powers of two; one row; more than a tile

@@ -22,6 +22,7 @@ from regard.nn.cache import CrossKVCache, KVCache
 from regard.nn.compress import CompressConfig, Compressor, NoCompressionConfig
 from regard.nn.layout import AttentionContext, fold_beams, unfold_beams
 from regard.nn.linear import Linear, linear
+from regard.nn.norm import NoNorm, NormKind, build_norm
 from regard.nn.normalise import NormaliseConfig, SoftmaxConfig
 from regard.nn.pattern import PATTERNS, Pattern, parse_pattern
 from regard.nn.position import Position
@@ -65,16 +66,36 @@ class AttentionConfig:
     projection: Literal["separate", "shared"] = option("separate", "of queries and keys: two matrices, or one for both")
     d_k: int | None = option(None, "size of a head's queries and keys; none: size/heads")
     d_v: int | None = option(None, "size of a head's values; none: size/heads")
+    heads: int | None = option(None, "heads of this attention; none: the model's")
+    kv_heads: int | None = option(None, "heads of keys and values, each for several of queries; none: as many")
+    qk_norm: bool = option(False, "RMSNorm on the queries and keys of every head, before they are rotated")
     dropout: float = option(0.0, "dropout on the weights; the paper has none")
 
     def __post_init__(self) -> None:
         below_one(self, "dropout")
-        at_least(self, 1, "d_k", "d_v")
+        at_least(self, 1, "d_k", "d_v", "heads", "kv_heads")
         for name in ("score", "pattern", "normalise", "compress"):
             if getattr(self, name) == []:
                 raise ValueError(f"{name} is an empty list; name at least one choice")
         for text in self.pattern if isinstance(self.pattern, list) else [self.pattern]:
             parse_pattern(text, PATTERNS)
+        if self.kv_heads is not None:
+            self._check_groups()
+
+    def projection_keys(self) -> list[str]:
+        """The keys that are set and say something of projections, which some models have not."""
+        usual = AttentionConfig()
+        names = ("projection", "d_k", "d_v", "heads", "kv_heads", "qk_norm")
+        return [name for name in names if getattr(self, name) != getattr(usual, name)]
+
+    def _check_groups(self) -> None:
+        if self.projection == "shared":
+            raise ValueError("kv_heads needs projection: separate: shared queries and keys have as many heads")
+        for name, known in (("score", ("scaled_dot", "dot")), ("compress", ("none",))):
+            choices = getattr(self, name)
+            for choice in choices if isinstance(choices, list) else [choices]:
+                if choice.kind not in known:
+                    raise ValueError(f"kv_heads needs {name}: {' or '.join(known)}; {choice.kind} has its own heads")
 
     def layer(self, n: int) -> "LayerChoices":
         """The choices of layer n: a list is tiled over the layers."""
@@ -97,7 +118,7 @@ class AttentionConfig:
                 raise ValueError(f"{c.compress.kind} mixes all positions, so no pattern can hide any; choose full")
 
     def sizes(self, size: int, heads: int) -> Sizes:
-        return Sizes.of(size, heads, self.d_k, self.d_v)
+        return Sizes.of(size, self.heads or heads, self.d_k, self.d_v, self.kv_heads)
 
     def build(
         self,
@@ -168,6 +189,7 @@ class Attention(nn.Module):
         several rows of queries for one of keys: the beams of a sentence, side by side.
         """
         rows, q, context = len(q), fold_beams(q, len(k)), context.fold_beams(len(k))
+        k, v = (x if x.shape[1] == q.shape[1] else x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
         if self.compress.shortens:
             k, v, keys = self.compress(k, v, context.keys)
             k, context = self.score.keys(k), AttentionContext(context.queries, keys)
@@ -226,16 +248,18 @@ def slow_paths(model: nn.Module) -> list[str]:
 class MultiHeadAttention(Attention):
     """Project, split into heads, attend, concatenate, project (Vaswani 2017, 3.2.2)."""
 
-    def __init__(self, sizes: Sizes, *choices: Any) -> None:
-        super().__init__(sizes, *choices)  # as Attention has them
-        s, self.heads = sizes, sizes.heads
+    def __init__(self, sizes: Sizes, config: AttentionConfig, *choices: Any) -> None:
+        super().__init__(sizes, config, *choices)  # as Attention has them
+        s, self.heads, self.kv_heads = sizes, sizes.heads, sizes.kv_heads
         self.query = Linear(s.size, s.heads * s.d_k)
         self._build_key_value(s)
         self.output = Linear(s.heads * s.d_v, s.size)
+        kind: NormKind = "rms" if config.qk_norm else "none"
+        self.query_norm, self.key_norm = build_norm(kind, s.d_k, 1e-6), build_norm(kind, s.d_k, 1e-6)
         self.inner_dropout: nn.Module = nn.Identity()  # of queries, keys and values; set by the config of a stack
 
     def _build_key_value(self, s: Sizes) -> None:
-        self.key_value = Linear(s.size, s.heads * (s.d_k + s.d_v))  # one product for both: the memory is read once
+        self.key_value = Linear(s.size, s.kv_heads * (s.d_k + s.d_v))  # one product for both: the memory is read once
 
     def forward(
         self,
@@ -248,17 +272,20 @@ class MultiHeadAttention(Attention):
         """x [B, Q, D] attends to memory [B, K, D]; memory None: the cache holds all keys already."""
         if memory is None:
             assert isinstance(cache, CrossKVCache)
-            q = self.position.rotate(self._split(self.query(x)), context.queries)  # [B, H, Q, d_k]
+            q = self.query_norm(self._split(self.query(x)))  # [B, H, Q, d_k]
+            q = self.position.rotate(q, context.queries)
             k, v = cache.read()
             return self._join(self.attend(q.to(k.dtype), k, v, context, record).to(x.dtype))
         s, products = self.sizes, self.project_qkv(x, memory)
         dropped = {part: self.inner_dropout(part) for part in dict.fromkeys(products)}  # what is shared is dropped once
         parts = tuple(dropped[part] for part in products)
-        first, second, v = split_heads(parts, s.heads, s.d_k, s.d_k, s.d_v)
-        q = self.position.rotate(first, context.queries)
-        k = self.position.rotate(second, context.queries if cache is not None else context.keys)  # cached: at x
+        first, second, v = split_heads(parts, (s.heads, s.kv_heads, s.kv_heads), s.d_k, s.d_k, s.d_v)
+        q = self.position.rotate(self.query_norm(first), context.queries)
+        k = self.key_norm(second)
+        k = self.position.rotate(k, context.queries if cache is not None else context.keys)  # cached: at x
         k = self.prepare_keys(k)
-        untouched = parts if q is first and k is second and cache is None else None
+        plain = q is first and k is second and cache is None and self.kv_heads == self.heads
+        untouched = parts if plain else None
         if isinstance(cache, KVCache):
             k, v = cache.append(k, v)
             if self.compress.shortens or record is not None:  # these need each beam's keys in order
@@ -282,8 +309,14 @@ class MultiHeadAttention(Attention):
 
     def project_kv(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values of a memory [B, K, D]: [B, H, K, d_k] and [B, H, K, d_v]."""
-        k, v = split_heads((self.key_value(memory),), self.heads, self.sizes.d_k, self.sizes.d_v)
+        k, v = split_heads((self.key_value(memory),), self.kv_heads, self.sizes.d_k, self.sizes.d_v)
         return k, v
+
+    def fused_refusal(self) -> str | None:
+        """Why the projections need more than the fused step of decoding computes; None: they do not."""
+        if self.kv_heads != self.heads:
+            return "several heads of queries share keys"
+        return None if isinstance(self.query_norm, NoNorm) else "queries and keys are normalised"
 
     def _join(self, out: Tensor) -> Tensor:
         return self.output(out.transpose(1, 2).flatten(2))  # [B, H, Q, d_v] -> [B, Q, D]
@@ -291,12 +324,12 @@ class MultiHeadAttention(Attention):
     def empty_cache(self, position: Tensor, length: int, like: Tensor) -> KVCache:
         """Storage for the keys and values of `length` positions a row."""
         d_k = self.sizes.d_k if self.compress.shortens else self.score.key_size  # as `prepare_keys` leaves them
-        return KVCache.empty(len(position), self.heads, length, d_k, self.sizes.d_v, like, self._has_weights())
+        return KVCache.empty(len(position), self.kv_heads, length, d_k, self.sizes.d_v, like, self._has_weights())
 
     def cross_cache(self, memory: Tensor) -> CrossKVCache:
         """The keys and values of a memory that does not change."""
         k, v = self.project_kv(memory)
-        return CrossKVCache.of(self.prepare_keys(k), v, self._has_weights())
+        return CrossKVCache.of(self.prepare_keys(self.key_norm(k)), v, self._has_weights())
 
     def _has_weights(self) -> bool:
         """Whether a choice multiplies queries or keys with weights of its own."""
@@ -311,8 +344,8 @@ class MultiHeadAttention(Attention):
         """Xavier for each of the projections by itself, however many share one matrix."""
         s = self.sizes
         for layer in (self.query, self.key_value, self.output):
-            both = layer is self.key_value and layer.out_features == s.heads * (s.d_k + s.d_v)
-            for part in layer.weight.split([s.heads * s.d_k, s.heads * s.d_v] if both else layer.out_features):
+            both = layer is self.key_value and layer.out_features == s.kv_heads * (s.d_k + s.d_v)
+            for part in layer.weight.split([s.kv_heads * s.d_k, s.kv_heads * s.d_v] if both else layer.out_features):
                 nn.init.xavier_uniform_(part)
             nn.init.zeros_(layer.bias)
 

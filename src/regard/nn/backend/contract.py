@@ -1,6 +1,6 @@
 """The inputs of an attention backend, and how a backend says that it cannot serve them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -67,12 +67,16 @@ def nonstandard_reason(layer: "Attention") -> str | None:
     return unfused_layer_reason(layer)
 
 
-def split_heads(parts: tuple[Tensor, ...], heads: int, *sizes: int) -> list[Tensor]:
-    """Vectors of these sizes, which lie side by side in `parts` [B, N, …] for all heads: [B, H, N, size] each."""
-    widths, vectors = [heads * size for size in sizes], []
+def split_heads(parts: tuple[Tensor, ...], heads: int | Sequence[int], *sizes: int) -> list[Tensor]:
+    """Vectors of these sizes, which lie side by side in `parts` [B, N, …] for all heads: [B, H, N, size] each.
+
+    Each may have its own number of heads.
+    """
+    counts = [heads] * len(sizes) if isinstance(heads, int) else list(heads)
+    widths, vectors = [count * size for count, size in zip(counts, sizes, strict=True)], []
     for part in parts:
         own: list[int] = []
         while sum(own) < part.shape[-1]:
             own.append(widths.pop(0))
-        vectors += [piece.unflatten(-1, (heads, -1)).transpose(1, 2) for piece in part.split(own, -1)]
+        vectors += [piece.unflatten(-1, (counts.pop(0), -1)).transpose(1, 2) for piece in part.split(own, -1)]
     return vectors
