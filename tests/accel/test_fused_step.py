@@ -38,6 +38,7 @@ FAST: dict[str, dict[str, Any]] = {
 PLAIN: dict[str, dict[str, Any]] = {
     "additive": {"attention": {"score": "additive"}},
     "cosine": {"attention": {"score": "cosine"}},
+    "a hard region": {"attention": {"normalise": {"kind": "hard", "width": 3}}},
     "sparsemax": {"attention": {"normalise": "sparsemax"}},
     "relative": {"position": {"kind": "relative", "distance": 3}},
     "alibi": {"position": {"kind": "alibi"}},

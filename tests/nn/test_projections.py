@@ -8,6 +8,7 @@ from torch import Tensor
 from regard.models.transformer import TransformerConfig
 from regard.nn.attention import AttentionConfig, MultiHeadAttention
 from regard.nn.layout import AttentionContext, Layout
+from regard.nn.normalise import HardConfig
 from regard.nn.pattern import Causal, Padding
 from regard.nn.position import NoPositionConfig, RotaryConfig
 from tests.models.test_transformer import batch, build
@@ -112,6 +113,28 @@ def test_step_by_step_is_all_at_once(choices: dict[str, object]) -> None:
         steps.append(logits[:, 0])
     whole = model(given)
     torch.testing.assert_close(torch.stack(steps, 1).flatten(0, 1)[given.label_positions], whole)
+
+
+def test_a_hard_region_of_beams_sees_each_beams_own_past_in_order() -> None:
+    """Beams share storage, where neighbours are other beams' keys."""
+    model, given = build(attention={"normalise": {"kind": "hard", "width": 3}}).eval(), batch([(5, 4), (3, 4)])
+    assert given.target is not None
+    state = model.start(given, 9)
+    state.expand_beams(2)
+    steps = []
+    for token in given.target.split(1, 1):
+        logits, state = model.step(token.repeat_interleave(2, 0), state)
+        steps.append(logits[:, 0])
+    for beam in (0, 1):
+        found = torch.stack(steps, 1)[beam::2].flatten(0, 1)[given.label_positions]
+        torch.testing.assert_close(found, model(given))
+
+
+def test_a_hard_region_is_not_computed_by_blocks() -> None:
+    made = layer(normalise=HardConfig(width=3), pattern="window(8)").eval()
+    output(made, torch.randn(1, 600, SIZE, dtype=torch.float64))
+    assert made.path.startswith("plain")
+    assert "neighbours" in made.path or "HardRegion" in made.path
 
 
 def test_the_usual_attention_has_the_weights_it_had() -> None:

@@ -288,7 +288,7 @@ class MultiHeadAttention(Attention):
         untouched = parts if plain else None
         if isinstance(cache, KVCache):
             k, v = cache.append(k, v)
-            if self.compress.shortens or record is not None:  # these need each beam's keys in order
+            if self.compress.shortens or self.normalise.needs_order or record is not None:  # each beam's keys in order
                 k, v, context = cache.per_beam(k, v, context)
             return self._join(self.attend(q.to(k.dtype), k, v, context, record).to(x.dtype))
         return self._join(self.attend(q, k, v, context, record, untouched))
