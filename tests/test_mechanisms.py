@@ -21,7 +21,7 @@ IDS = [
     *(f"S{n}" for n in range(1, 8)),
     *("N1", "N2", "N3"),
     *(f"M{n}" for n in range(1, 9)),
-    *(f"B{n}" for n in range(1, 6)),
+    *("B1", "B2", "B3", "B4", "B5", "B7"),
     *(f"A{n}" for n in range(1, 8)),
 ]
 # Trees must be given with the text, which no line about the model can do.

@@ -18,6 +18,7 @@ FAST: dict[str, dict[str, Any]] = {
     "general": {"attention": {"score": "general"}},
     "shared": {"attention": {"projection": "shared"}},
     "other sizes": {"attention": {"d_k": 3, "d_v": 5}},
+    "heads of its own": {"attention": {"cross": {"heads": 8}, "decoder": {"heads": 1}}},
     "rotary": {"position": {"kind": "rotary"}},
     "learned": {"position": {"kind": "learned", "length": 30}},
     "beside the word": {"position": {"kind": "sinusoidal", "join": "concat"}},
@@ -37,11 +38,14 @@ FAST: dict[str, dict[str, Any]] = {
 PLAIN: dict[str, dict[str, Any]] = {
     "additive": {"attention": {"score": "additive"}},
     "cosine": {"attention": {"score": "cosine"}},
+    "a hard region": {"attention": {"normalise": {"kind": "hard", "width": 3}}},
     "sparsemax": {"attention": {"normalise": "sparsemax"}},
     "relative": {"position": {"kind": "relative", "distance": 3}},
     "alibi": {"position": {"kind": "alibi"}},
     "window": {"attention": {"decoder": {"pattern": "window(2)"}, "cross": {"pattern": "local_m(1)"}}},
     "compressed": {"attention": {"decoder": {"compress": "strided_conv"}, "cross": {"compress": "strided_conv"}}},
+    "grouped keys": {"attention": {"heads": 4, "kv_heads": 2}},
+    "queries and keys normalised": {"attention": {"qk_norm": True}, "position": {"kind": "rotary"}},
     "one of two": {"attention": {"score": ["scaled_dot", "additive"]}},
 }
 

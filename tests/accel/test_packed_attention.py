@@ -279,3 +279,23 @@ def test_what_is_refused(device: torch.device) -> None:
 def test_a_cpu_has_none() -> None:
     """Outside of tests that interpret them."""
     assert not dispatch.usable(torch.zeros(1))
+
+
+@pytest.mark.parametrize("keys", [{"kv_heads": 1}, {"qk_norm": True}], ids=str)
+def test_projections_of_other_kinds_are_served(device: torch.device, keys: dict) -> None:
+    """Grouped and normalised keys reach the kernel as heads of their own; each sequence alone gives the same."""
+    torch.manual_seed(0)
+    choices = AttentionConfig(**keys)
+    layer = choices.build(32, 2, Position(), Causal() & Padding() & Document()).to(device)
+    x = torch.randn(1, 8, 32, device=device, requires_grad=True)
+    spans = end_to_end([3, 5], device)
+    out = layer(x, x, AttentionContext(spans, spans))
+    assert layer.path == "packed_attention"
+    alone = []
+    for part in x.split([3, 5], 1):
+        layout = Layout.of(part.shape[1], device=device)
+        alone.append(layer(part, part, AttentionContext(layout, layout)))
+    torch.testing.assert_close(out, torch.cat(alone, 1), atol=1e-5, rtol=1e-4)
+    weight = torch.randn_like(out)
+    ours, theirs = (torch.autograd.grad(each, x, weight)[0] for each in (out, torch.cat(alone, 1)))
+    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)

@@ -194,3 +194,27 @@ def test_a_task_whose_answer_is_one_place(choice: NormaliseConfig) -> None:
     model = Lookup(choice)
     assert model.eval().accuracy() < 0.25
     assert model.train().learn(500).accuracy() >= 0.99
+
+
+def test_a_hard_region_shares_the_weight_among_its_visible_places() -> None:
+    region = HardConfig(width=3).build().eval()
+    scores = torch.tensor([[1.0, 3.0, 2.0, 0.0], [9.0, 3.0, 2.0, 0.0], [1.0, 3.0, 2.0, 9.0]])
+    shares = [[1 / 3, 1 / 3, 1 / 3, 0], [1 / 2, 1 / 2, 0, 0], [0, 0, 1 / 2, 1 / 2]]
+    torch.testing.assert_close(region(scores, None), torch.tensor(shares))
+    allow = torch.tensor([[True, True, False, False], [False] * 4, [True] * 4])
+    shares = [[1 / 2, 1 / 2, 0, 0], [0, 0, 0, 0], [0, 0, 1 / 2, 1 / 2]]
+    torch.testing.assert_close(region(scores, allow), torch.tensor(shares))
+    with pytest.raises(ValueError, match="width must be odd"):
+        HardConfig(width=2)
+
+
+def test_the_gradient_of_a_region_is_on_average_that_of_the_expectation() -> None:
+    torch.manual_seed(0)
+    scores = torch.tensor([0.5, -0.3, 0.2, 0.0], dtype=torch.float64)
+    values = torch.tensor([1.0, -2.0, 0.5, 3.0], dtype=torch.float64)
+    exact, drawn = scores.clone().requires_grad_(), scores.expand(200_000, 4).clone().requires_grad_()
+    means = torch.stack([values[max(j - 1, 0) : j + 2].mean() for j in range(4)])
+    (exact.softmax(0) @ means).backward()
+    (HardConfig(width=3).build().train()(drawn, None) @ values).sum().backward()
+    assert drawn.grad is not None
+    torch.testing.assert_close(drawn.grad.mean(0), exact.grad, atol=0.01, rtol=0)

@@ -202,18 +202,22 @@ class FusedCrossAttention(_FusedAttention):
         return self.attend(q, cache.keys, cache.values, "source", context, x.dtype)
 
 
+def _unfused_reason(layer: MultiHeadAttention) -> str | None:
+    return nonstandard_reason(layer) or layer.unfused_step_reason()
+
+
 def _self_attention(layer: MultiHeadAttention) -> FusedSublayer:
     def plain(x: Tensor, context: StepContext, cache: KVCache) -> Tensor:
         return layer(x[:, None], x[:, None], context.own, cache)[:, 0]
 
-    return plain if nonstandard_reason(layer) else FusedSelfAttention(layer)
+    return plain if _unfused_reason(layer) else FusedSelfAttention(layer)
 
 
 def _cross_attention(layer: MultiHeadAttention) -> FusedSublayer:
     def plain(x: Tensor, context: StepContext, cache: CrossKVCache) -> Tensor:
         return layer(x[:, None], None, context.cross, cache)[:, 0]
 
-    return plain if nonstandard_reason(layer) else FusedCrossAttention(layer)
+    return plain if _unfused_reason(layer) else FusedCrossAttention(layer)
 
 
 # --- the encoder ---------------------------------------------------------------------------------------------------
@@ -246,7 +250,7 @@ class FusedEncoder:
         self.model = model
         self.layers: list[FusedLayer] = []
         layers = list(model.encoder)
-        if not any(nonstandard_reason(each.attention) or Causal() in each.attention.pattern.parts() for each in layers):
+        if not any(_unfused_reason(each.attention) or Causal() in each.attention.pattern.parts() for each in layers):
             self.layers = [FusedLayer(layer, [FusedEncoderAttention(layer.attention)]) for layer in layers]
         self.norm = _norm(model.encoder_norm)
 

@@ -68,6 +68,9 @@ SUPPORTED = {
             ("compress", ("none",)),
             ("d_k", ("none",)),
             ("d_v", ("none",)),
+            ("heads", ("none",)),
+            ("kv_heads", ("none",)),
+            ("qk_norm", ("False",)),
         )
     },
 }

@@ -228,7 +228,12 @@ SUPPORTED = {  # every choice of a Transformer that Marian can express
         for part in ("encoder", "decoder", "cross")
         for slot, name in (("score", "scaled_dot"), ("pattern", "full"), ("normalise", "softmax"), ("compress", "none"))
     },
-    **{f"attention.{part}.{slot}": ("none",) for part in ("encoder", "decoder", "cross") for slot in ("d_k", "d_v")},
+    **{
+        f"attention.{part}.{slot}": ("none",)
+        for part in ("encoder", "decoder", "cross")
+        for slot in ("d_k", "d_v", "heads", "kv_heads")
+    },
+    **{f"attention.{part}.qk_norm": ("False",) for part in ("encoder", "decoder", "cross")},
 }
 
 

@@ -140,8 +140,8 @@ class DotAttentionConfig(AttentionConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.projection != "separate" or self.d_k is not None or self.d_v is not None:
-            raise ValueError("projection, d_k and d_v mean nothing here: there are no projections")
+        if keys := self.projection_keys():
+            raise ValueError(f"{keys[0]} means nothing here: there are no projections")
         for score in self.score if isinstance(self.score, list) else [self.score]:
             if isinstance(score, DotConfig) and score.init == "compensated":
                 raise ValueError("score.init: compensated needs a query projection, which is not here")

@@ -79,8 +79,8 @@ class RnnConfig(ModelConfig):
 
     def _check_attention(self) -> None:
         a = self.attention
-        if a.d_k is not None or a.d_v is not None or a.projection != "separate":
-            raise ValueError("attention.d_k, d_v and projection mean nothing here: encoder states are keys and values")
+        if keys := a.projection_keys():
+            raise ValueError(f"attention.{keys[0]} means nothing here: encoder states are keys and values")
         for name in ("score", "pattern", "normalise", "compress"):
             if isinstance(choice := vars(a)[name], list) and len(choice) > 1:
                 raise ValueError(f"attention.{name} is a list, but there is only one attention; name one choice")

@@ -63,16 +63,36 @@ class AttentionConfig:
     projection: Literal["separate", "shared"] = option("separate", "of queries and keys: two matrices, or one for both")
     d_k: int | None = option(None, "size of a head's queries and keys; none: size/heads")
     d_v: int | None = option(None, "size of a head's values; none: size/heads")
+    heads: int | None = option(None, "heads of this attention; none: the model's")
+    kv_heads: int | None = option(None, "heads of keys and values, each for several of queries; none: as many")
+    qk_norm: bool = option(False, "RMSNorm on the queries and keys of every head, before they are rotated")
     dropout: float = option(0.0, "dropout on the weights; the paper has none")
 
     def __post_init__(self) -> None:
         below_one(self, "dropout")
-        at_least(self, 1, "d_k", "d_v")
+        at_least(self, 1, "d_k", "d_v", "heads", "kv_heads")
         for name in ("score", "pattern", "normalise", "compress"):
             if vars(self)[name] == []:
                 raise ValueError(f"{name} is an empty list; name at least one choice")
         for text in self.pattern if isinstance(self.pattern, list) else [self.pattern]:
             parse_pattern(text, PATTERNS)
+        if self.kv_heads is not None:
+            self._check_groups()
+
+    def projection_keys(self) -> list[str]:
+        """The keys that are set and say something of projections, which some models have not."""
+        usual = AttentionConfig()
+        names = ("projection", "d_k", "d_v", "heads", "kv_heads", "qk_norm")
+        return [name for name in names if getattr(self, name) != getattr(usual, name)]
+
+    def _check_groups(self) -> None:
+        if self.projection == "shared":
+            raise ValueError("kv_heads needs projection: separate: shared queries and keys have as many heads")
+        for name, known in (("score", ("scaled_dot", "dot")), ("compress", ("none",))):
+            choices = getattr(self, name)
+            for choice in choices if isinstance(choices, list) else [choices]:
+                if choice.kind not in known:
+                    raise ValueError(f"kv_heads needs {name}: {' or '.join(known)}; {choice.kind} has its own heads")
 
     def layer(self, n: int) -> "LayerChoices":
         """The choices of layer n: a list is tiled over the layers."""
@@ -95,7 +115,7 @@ class AttentionConfig:
                 raise ValueError(f"{c.compress.kind} mixes all positions, so no pattern can hide any; choose full")
 
     def sizes(self, size: int, heads: int) -> Sizes:
-        return Sizes.of(size, heads, self.d_k, self.d_v)
+        return Sizes.of(size, self.heads or heads, self.d_k, self.d_v, self.kv_heads)
 
 
 @dataclass(frozen=True)
@@ -152,6 +172,7 @@ class Attention(nn.Module):
         several rows of queries for one of keys: the beams of a sentence, side by side.
         """
         rows, q, context = len(q), fold_beams(q, len(k)), context.fold_beams(len(k))
+        k, v = (x if x.shape[1] == q.shape[1] else x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
         if self.compress.shortens:
             if context.mask is not None:
                 raise RegardError("compressed keys take a mask of padding alone, [B, K], not one for each query")

@@ -21,6 +21,7 @@ from regard.nn.cache import CachePositions, CrossKVCache, KVCache
 from regard.nn.compress import CompressConfig, Compressor
 from regard.nn.feed_forward import Linear, linear
 from regard.nn.layout import AttentionContext, Layout
+from regard.nn.norm import NoNorm, build_norm
 from regard.nn.normalise import NormaliseConfig
 from regard.nn.pattern import PATTERNS, Causal, Document, Full, Padding, Pattern, parse_pattern
 from regard.nn.position import Position, PositionConfig
@@ -37,7 +38,8 @@ class MultiHeadAttention(Attention):
     score, position, normalise and compress are a name ("rotary"), a mapping ({"kind": "rotary", "base": 5e5}), a config
     object (RotaryConfig(base=5e5)) or a module of one's own; pattern is an expression ("window(64) | global(2)") or a
     Pattern. causal: no query sees a later key. d_k and d_v are sizes of a head, size/heads unless given. `layer` tells
-    layers apart where a pattern is random. `base_pattern` is for models: what they mask in place of causal and padding.
+    layers apart where a pattern is random. kv_heads: heads of keys and values, each for several of queries; qk_norm:
+    RMSNorm on both. `base_pattern` is for models: what they mask in place of causal and padding.
     """
 
     query_share = 1.0  # how much of the score's factor the query projection takes (`scale_query`)
@@ -56,18 +58,21 @@ class MultiHeadAttention(Attention):
         dropout: float = 0.0,
         d_k: int | None = None,
         d_v: int | None = None,
+        kv_heads: int | None = None,
+        qk_norm: bool = False,
         layer: int = 0,
         base_pattern: Pattern | None = None,
     ) -> None:
         where = type(self).__name__
         try:
-            sizes = Sizes.of(size, heads, d_k, d_v)
+            sizes = Sizes.of(size, heads, d_k, d_v, kv_heads)
             config = AttentionConfig(
                 score=_part(ScoreConfig, score, where, "score"),
                 pattern=pattern,  # type: ignore[arg-type]  # Attention takes a Pattern too
                 normalise=_part(NormaliseConfig, normalise, where, "normalise"),
                 compress=_part(CompressConfig, compress, where, "compress"),
                 dropout=dropout,
+                kv_heads=kv_heads,
             )
             if base_pattern is None:
                 _check_alone(config, causal)
@@ -77,10 +82,12 @@ class MultiHeadAttention(Attention):
             raise RegardError(f"{where}: {error}") from None
         visible = Padding() & Document()
         super().__init__(sizes, config, position, base_pattern or (Causal() & visible if causal else visible), layer)
-        s, self.heads = sizes, heads
+        s, self.heads, self.kv_heads = sizes, heads, sizes.kv_heads
         self.query = Linear(s.size, s.heads * s.d_k)
         self._build_key_value(s)
         self.output = Linear(s.heads * s.d_v, s.size)
+        kind = "rms" if qk_norm else "none"
+        self.query_norm, self.key_norm = build_norm(kind, s.d_k, 1e-6), build_norm(kind, s.d_k, 1e-6)
         self.inner_dropout: nn.Module = nn.Identity()  # of queries, keys and values; set by the config of a stack
         if base_pattern is None:  # a model gives all its parts their first weights together
             self._check_position()
@@ -88,7 +95,7 @@ class MultiHeadAttention(Attention):
             self.scale_query()
 
     def _build_key_value(self, s: Sizes) -> None:
-        self.key_value = Linear(s.size, s.heads * (s.d_k + s.d_v))  # one product for both: the memory is read once
+        self.key_value = Linear(s.size, s.kv_heads * (s.d_k + s.d_v))  # one product for both: the memory is read once
 
     def _check_position(self) -> None:
         p = self.position
@@ -121,21 +128,23 @@ class MultiHeadAttention(Attention):
             record = record or LayerRecord(keep_graph=True)
             return self.forward(x, memory, context, cache, record), record.weights[-1]
         if isinstance(cache, CrossKVCache) and memory is None:
-            q = self.position.rotate(self._split(self.query(x)), context.queries)  # [B, H, Q, d_k]
+            q = self.position.rotate(self.query_norm(self._split(self.query(x))), context.queries)  # [B, H, Q, d_k]
             k, v = cache.read()
             return self._join(self.attend(q.to(k.dtype), k, v, context, record).to(x.dtype))
         s, products = self.sizes, self.project_qkv(x, x if memory is None else memory)
         dropped = {part: self.inner_dropout(part) for part in dict.fromkeys(products)}  # what is shared is dropped once
         parts = tuple(dropped[part] for part in products)
-        first, second, v = split_heads(parts, s.heads, s.d_k, s.d_k, s.d_v)
-        q = self.position.rotate(first, context.queries)
-        k = self.position.rotate(second, context.queries if cache is not None else context.keys)  # cached: at x
+        first, second, v = split_heads(parts, (s.heads, s.kv_heads, s.kv_heads), s.d_k, s.d_k, s.d_v)
+        q = self.position.rotate(self.query_norm(first), context.queries)
+        k = self.key_norm(second)
+        k = self.position.rotate(k, context.queries if cache is not None else context.keys)  # cached: at x
         k = self.prepare_keys(k)
-        untouched = parts if q is first and k is second and cache is None else None
+        plain = q is first and k is second and cache is None and self.kv_heads == self.heads
+        untouched = parts if plain else None
         if not isinstance(cache, KVCache):
             return self._join(self.attend(q, k, v, context, record, untouched))
         k, v = cache.append(k, v)
-        if self.compress.shortens or record is not None:  # these need each beam's keys in order
+        if self.compress.shortens or self.normalise.needs_order or record is not None:  # each beam's keys in order
             k, v, context = cache.per_beam(k, v, context)
         out = self.attend(q.to(k.dtype), k, v, context, record).to(x.dtype)
         if cache.counts:
@@ -180,8 +189,14 @@ class MultiHeadAttention(Attention):
 
     def project_kv(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values of a memory [B, K, D]: [B, H, K, d_k] and [B, H, K, d_v]."""
-        k, v = split_heads((self.key_value(memory),), self.heads, self.sizes.d_k, self.sizes.d_v)
+        k, v = split_heads((self.key_value(memory),), self.kv_heads, self.sizes.d_k, self.sizes.d_v)
         return k, v
+
+    def unfused_step_reason(self) -> str | None:
+        """Why the projections need more than the fused step of decoding computes; None: they do not."""
+        if self.kv_heads != self.heads:
+            return "several heads of queries share keys"
+        return None if isinstance(self.query_norm, NoNorm) else "queries and keys are normalised"
 
     def _join(self, out: Tensor) -> Tensor:
         return self.output(out.transpose(1, 2).flatten(2))  # [B, H, Q, d_v] -> [B, Q, D]
@@ -199,12 +214,12 @@ class MultiHeadAttention(Attention):
     def empty_cache(self, position: Tensor, length: int, like: Tensor) -> KVCache:
         """Storage for the keys and values of `length` positions a row."""
         d_k = self.sizes.d_k if self.compress.shortens else self.score.key_size  # as `prepare_keys` leaves them
-        return KVCache.empty(len(position), self.heads, length, d_k, self.sizes.d_v, like, self._has_weights())
+        return KVCache.empty(len(position), self.kv_heads, length, d_k, self.sizes.d_v, like, self._has_weights())
 
     def cross_cache(self, memory: Tensor) -> CrossKVCache:
         """The keys and values of a memory that does not change."""
         k, v = self.project_kv(memory)
-        k = self.position.rotate(k, Layout.of(memory.shape[1], device=memory.device))
+        k = self.position.rotate(self.key_norm(k), Layout.of(memory.shape[1], device=memory.device))
         return CrossKVCache.of(self.prepare_keys(k), v, self._has_weights())
 
     def _has_weights(self) -> bool:
@@ -220,8 +235,8 @@ class MultiHeadAttention(Attention):
         """Xavier for each of the projections by itself, however many share one matrix."""
         s = self.sizes
         for layer in (self.query, self.key_value, self.output):
-            both = layer is self.key_value and layer.out_features == s.heads * (s.d_k + s.d_v)
-            for part in layer.weight.split([s.heads * s.d_k, s.heads * s.d_v] if both else layer.out_features):
+            both = layer is self.key_value and layer.out_features == s.kv_heads * (s.d_k + s.d_v)
+            for part in layer.weight.split([s.kv_heads * s.d_k, s.kv_heads * s.d_v] if both else layer.out_features):
                 nn.init.xavier_uniform_(part)
             nn.init.zeros_(layer.bias)
 
@@ -265,7 +280,7 @@ def build_attention(
     kind = {"separate": MultiHeadAttention, "shared": SharedQueryKey}[config.projection]
     return kind(
         size,
-        heads,
+        config.heads or heads,
         score=c.score,
         position=position,
         pattern=c.pattern,
@@ -274,6 +289,8 @@ def build_attention(
         dropout=config.dropout,
         d_k=config.d_k,
         d_v=config.d_v,
+        kv_heads=config.kv_heads,
+        qk_norm=config.qk_norm,
         layer=layer,
         base_pattern=base_pattern,
     )

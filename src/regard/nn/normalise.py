@@ -8,11 +8,12 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from regard.config import Choice, choice
+from regard.config import Choice, choice, option
 
 
 class Normaliser(nn.Module):
     fused = False  # True where fast kernels apply it themselves
+    needs_order = False  # True where neighbouring keys must be neighbours in the text
 
     def forward(self, scores: Tensor, allow: Tensor | None) -> Tensor:
         """Weights [B, H, Q, K] of scores [B, H, Q, K]; `allow` is the mask."""
@@ -41,6 +42,26 @@ class Hard(Softmax):
             # argmax p / Exp(1) is a sample from p; where all is masked it counts for nothing
             sample = F.one_hot(best.argmax(-1), scores.shape[-1]).to(weights.dtype) * (weights > 0)
         return ReinMax.apply(scores, weights, sample) if self.training else sample
+
+
+class HardRegion(Hard):
+    """The best key with its neighbours, `width` in all, which share the weight: 1/n for each of the n visible ones."""
+
+    needs_order = True
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = width
+
+    def forward(self, scores: Tensor, allow: Tensor | None) -> Tensor:
+        middle = super().forward(scores, allow)
+        visible = torch.ones_like(scores) if allow is None else allow.expand_as(scores).to(scores.dtype)
+        shares = middle / self._around(visible).clamp(min=1)
+        return self._around(shares) * visible
+
+    def _around(self, x: Tensor) -> Tensor:
+        """Sums over `width` keys with each in the middle [B, H, Q, K]."""
+        return F.pad(x, (self.width // 2, self.width // 2)).unfold(-1, self.width, 1).sum(-1)
 
 
 class ReinMax(Function):
@@ -154,8 +175,14 @@ class SoftmaxConfig(NormaliseConfig):
 class HardConfig(NormaliseConfig):
     """One key gets all the weight: the best, or one sampled from the softmax while training."""
 
+    width: int = option(1, "of the region around that key, an odd number: its visible keys share the weight")
+
+    def __post_init__(self) -> None:
+        if self.width < 1 or self.width % 2 == 0:
+            raise ValueError(f"width must be odd, so that a region has a middle, not {self.width}")
+
     def build(self) -> Normaliser:
-        return Hard()
+        return Hard() if self.width == 1 else HardRegion(self.width)
 
 
 @choice("sparsemax", "N3", "argmin_p ‖p − s‖²", "Martins 2016")

@@ -1,6 +1,7 @@
 """Sparse patterns on any device: a block of queries meets only the keys of the blocks that its pattern lists.
 
-Time and memory are linear in the length, forward and backward. It serves every score, normaliser and position.
+Time and memory are linear in the length, forward and backward. It serves every score and position, and
+every normaliser that does not need keys in order.
 """
 
 import math
@@ -26,6 +27,8 @@ def _unsupported_reason(inputs: AttentionInputs) -> str | None:
     size, listed = chosen
     if inputs.layer.dropout and inputs.layer.training:
         return "dropout on the weights needs all of them"
+    if inputs.layer.normalise.needs_order:
+        return "the normaliser chooses neighbours, which blocks of keys are not"
     if inputs.pattern.gain(inputs.context) is not None:
         return "the pattern weighs what it lets through"
     if 2 * (listed.keys.shape[-1] * size + listed.edge) > inputs.k.shape[2]:

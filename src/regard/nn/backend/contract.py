@@ -1,6 +1,6 @@
 """The inputs of an attention backend, and how a backend says that it cannot serve them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -67,16 +67,20 @@ def nonstandard_reason(layer: "Attention") -> str | None:
     return unfused_layer_reason(layer)
 
 
-def split_heads(parts: tuple[Tensor, ...], heads: int, *sizes: int) -> list[Tensor]:
-    """Vectors of these sizes, which lie side by side in `parts` [B, N, …] for all heads: [B, H, N, size] each."""
-    rest, vectors = list(sizes), []
+def split_heads(parts: tuple[Tensor, ...], heads: int | Sequence[int], *sizes: int) -> list[Tensor]:
+    """Vectors of these sizes, which lie side by side in `parts` [B, N, …] for all heads: [B, H, N, size] each.
+
+    Each may have its own number of heads.
+    """
+    counts = [heads] * len(sizes) if isinstance(heads, int) else heads
+    rest, vectors = list(zip(counts, sizes, strict=True)), []
     for part in parts:
         width = part.shape[-1]
-        own: list[int] = []
+        own: list[tuple[int, int]] = []
         while width > 0:
             own.append(rest.pop(0))
-            width -= heads * own[-1]
-        pieces = part.split([heads * size for size in own], -1) if len(own) > 1 else (part,)
-        for piece, size in zip(pieces, own, strict=True):
-            vectors.append(piece.view(*piece.shape[:2], heads, size).transpose(1, 2))
+            width -= own[-1][0] * own[-1][1]
+        pieces = part.split([count * size for count, size in own], -1) if len(own) > 1 else (part,)
+        for piece, (count, size) in zip(pieces, own, strict=True):
+            vectors.append(piece.view(*piece.shape[:2], count, size).transpose(1, 2))
     return vectors
