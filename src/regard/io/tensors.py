@@ -114,7 +114,7 @@ def sharded_files(folder: Path, kind: str) -> list[Path]:
         return [folder / f"{kind}.safetensors"]
     count = files[0].stem.rpartition("-")[2]
     if not count.isdigit() or len(files) != int(count):
-        raise DamagedFile(f"{folder}: {len(files)} of {count} files of {kind} are there")
+        raise DamagedFile(f"{folder}: {len(files)} of {count.lstrip('0')} files of {kind} are there")
     return files
 
 
