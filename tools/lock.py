@@ -1,7 +1,8 @@
 """requirements.lock: the tested versions of constraints.txt with the sha256 of every file that pip would install.
 
-python tools/lock.py, with network; then pip install --require-hashes -r requirements.lock && pip install --no-deps .
-The files are those for Linux on x86-64, for each Python that is supported. Knows no address: pip's own settings say
+python tools/lock.py, with network; then pip install torch (the build that suits the machine), and
+pip install --no-deps --require-hashes -r requirements.lock && pip install --no-deps . Torch is not in it, nor what only torch
+needs: its builds differ by machine. The files are those for Linux on x86-64, for each Python that is supported. Knows no address: pip's own settings say
 where packages come from, and the lock says what they must be.
 """
 
@@ -23,8 +24,13 @@ HEADER = "# Made by tools/lock.py from constraints.txt: Linux, x86-64, Python 3.
 def requirements() -> list[str]:
     """What the package and its extras for users need; constraints.txt chooses the versions."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    extras = [entry for name, entries in project["optional-dependencies"].items() if name != "dev" for entry in entries]
-    return [*project["dependencies"], *extras]
+    extras = [
+        entry
+        for name, entries in project["optional-dependencies"].items()
+        if name not in ("dev", "docs")
+        for entry in entries
+    ]  # those are for developers
+    return [each for each in (*project["dependencies"], *extras) if not re.match(r"torch\b", each)]
 
 
 def report(python: str) -> list[dict[str, Any]]:
