@@ -1,8 +1,8 @@
 """requirements.lock: the tested versions of constraints.txt with the sha256 of every file that pip would install.
 
-python tools/lock.py, with network; docs/security.md says how to install with it. Torch is not in it, nor what torch alone
-needs: its builds differ by machine. The files are those for Linux on x86-64, for each Python that is supported. Knows no
-address: pip's own settings say where packages come from, and the lock says what they must be.
+python tools/lock.py, with network; docs/security.md says how to install with it. Torch is not in it, nor what torch
+alone needs: its builds differ by machine. The files are those for Linux on x86-64, for each Python that is supported.
+Knows no address: pip's own settings say where packages come from, and the lock says what they must be.
 """
 
 import json

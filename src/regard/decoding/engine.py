@@ -159,6 +159,7 @@ class Engine:
         return results
 
     @torch.inference_mode()
+    @no_autocast()
     def begin(
         self,
         queue: RequestQueue,
@@ -174,6 +175,7 @@ class Engine:
         return batch
 
     @torch.inference_mode()
+    @no_autocast()
     def open_batch(
         self,
         spec: SearchSpec,
