@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from regard.models.transformer import TransformerConfig
-from regard.nn.attention import AttentionConfig, MultiHeadAttention
+from regard.nn.attention import AttentionConfig
 from regard.nn.layout import AttentionContext, Layout
+from regard.nn.multi_head import MultiHeadAttention
 from regard.nn.normalise import HardConfig
 from regard.nn.pattern import Causal, Padding
 from regard.nn.position import NoPositionConfig, RotaryConfig
