@@ -13,6 +13,7 @@ from regard.nn.attention import Attention, AttentionConfig, attention
 from regard.nn.backend.contract import AttentionInputs, split_heads
 from regard.nn.compress import StridedConvolutionConfig
 from regard.nn.layout import AttentionContext, Layout, SequenceSpans
+from regard.nn.multi_head import build_attention
 from regard.nn.normalise import EntmaxConfig
 from regard.nn.pattern import Causal, Document, Padding
 from regard.nn.position import AlibiConfig, Position, RelativeConfig
@@ -286,7 +287,7 @@ def test_projections_of_other_kinds_are_served(device: torch.device, keys: dict)
     """Grouped and normalised keys reach the kernel as heads of their own; each sequence alone gives the same."""
     torch.manual_seed(0)
     choices = AttentionConfig(**keys)
-    layer = choices.build(32, 2, Position(), Causal() & Padding() & Document()).to(device)
+    layer = build_attention(choices, 32, 2, Position(), Causal() & Padding() & Document()).to(device)
     x = torch.randn(1, 8, 32, device=device, requires_grad=True)
     spans = end_to_end([3, 5], device)
     out = layer(x, x, AttentionContext(spans, spans))
