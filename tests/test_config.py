@@ -129,14 +129,17 @@ def test_an_impossible_recipe_blames_what_the_problem_names(overrides: list[str]
     assert said == (blamed if blamed.startswith("r.yaml") else f"command line, {blamed}")
 
 
+WHOLE = 2**63 - 1  # the largest whole number that a config takes
+
+
 @given(
     st.builds(
         Root,
         st.builds(Inner, st.none(), st.integers(0, 99), st.text("no yes1e5 :#{}é中", max_size=8), st.booleans()),
-        st.one_of(st.builds(Warm, steps=st.integers()), st.builds(Cold, rate=st.floats(allow_nan=False))),
+        st.one_of(st.builds(Warm, steps=st.integers(-WHOLE, WHOLE)), st.builds(Cold, rate=st.floats(allow_nan=False))),
         st.lists(st.builds(Cold, rate=st.floats(0, 1e9)), max_size=3),
         st.sampled_from(["a", "b"]),
-        st.none() | st.integers(),
+        st.none() | st.integers(-WHOLE, WHOLE),
     )
 )
 def test_round_trip(root: Root) -> None:

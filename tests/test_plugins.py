@@ -207,7 +207,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from regard.config import choice, option
 from regard.decoding.config import DecodingConfig
-from regard.decoding.forced_tokens import ForcedEos
+from regard.decoding.logits_processors import ForcedEos
 from regard.decoding.sampling import GreedyPicker, SingleSequenceSearch
 from regard.text.config import TextConfig
 

@@ -117,7 +117,7 @@ def all_mechanisms() -> list[Mechanism]:
     return mechanisms + [_mechanism(slot, kind, cls, f"{KEYS[slot]}={kind}") for slot, kind, cls in plugins]
 
 
-def by_id(slot: str) -> list[tuple[str, Any]]:
+def by_id(slot: str) -> list[tuple[str, type[Choice]]]:
     """The choices of a slot in the order of their numbers, and those without one at the end."""
     return sorted(choices(slot).items(), key=lambda item: [int(n) for n in re.findall(r"\d+", item[1].id)] or [1000])
 
@@ -129,7 +129,7 @@ def _model_assignment(model: str) -> str:
     return f"model.kind={model}" if first in ("translation", "") else f"task.kind={first} model.kind={model}"
 
 
-def slot_choices(slot: str) -> Iterator[tuple[str, Any, Any]]:
+def slot_choices(slot: str) -> Iterator[tuple[str, type[Choice], object]]:
     """The choices of a slot of attention: name, class and value in a config."""
     if slot == "pattern":
         yield from ((name, cls, example_pattern(name)) for name, cls in by_id(slot))
@@ -137,19 +137,19 @@ def slot_choices(slot: str) -> Iterator[tuple[str, Any, Any]]:
         yield from ((kind, cls, _default(cls)) for kind, cls in by_id(slot))
 
 
-def _default(cls: Any) -> Any:
+def _default(cls: Any) -> object:
     """The choice with its defaults; the class itself where an option has none."""
     needed = any(f.init and f.default is MISSING and f.default_factory is MISSING for f in fields(cls))
     return cls if needed else cls()
 
 
-def _mechanism(slot: str, name: str, cls: Any, config: str) -> Mechanism:
+def _mechanism(slot: str, name: str, cls: type[Choice], config: str) -> Mechanism:
     meaning = (inspect.getdoc(cls) or "").partition("\n")[0]
     home = cls.plugin or Path(inspect.getfile(cls)).as_posix().rpartition("/regard/")[2]
     return Mechanism(cls.id, slot, name, meaning, cls.formula, cls.paper, config, home)
 
 
-def _assignment(slot: str, choice: Any) -> str:
+def _assignment(slot: str, choice: object) -> str:
     """The assignment that chooses it: everywhere, or in the one place that can have it."""
     if isinstance(choice, type) and issubclass(choice, Choice):  # it needs options
         return (
@@ -159,7 +159,13 @@ def _assignment(slot: str, choice: Any) -> str:
     fitting = [place for place in places if placement_error(slot, choice, place) is None]
     parts = [key] if len(fitting) == len(places) else [key, fitting[0]]
     parts += [] if slot == "position" else [slot]
-    name = f'"{choice}"' if "(" in str(choice) and slot == "pattern" else getattr(choice, "kind", choice)
+    name = (
+        f'"{choice}"'
+        if "(" in str(choice) and slot == "pattern"
+        else choice.kind
+        if isinstance(choice, Choice)
+        else choice
+    )
     return f"{'.'.join(parts)}={name}"
 
 
@@ -194,7 +200,7 @@ LONGEST = 256  # places, in the recipe's checks
 LENGTHS = {"pattern": 2048}  # places of the sentence that is tried; a sparse pattern is worth its kernel on long ones
 
 
-def placement_error(slot: str, choice: Any, place: str) -> str | None:
+def placement_error(slot: str, choice: object, place: str) -> str | None:
     """Why a choice cannot stand in a place of a Transformer; None where it can."""
     if slot == "position" and place == "cross":
         return "positions of source and target have nothing to do with each other"
@@ -236,7 +242,7 @@ def combination_table() -> str:
     lines = ["| slot | choice | encoder | decoder | cross |", "|---|---|---|---|---|"]
     reasons: dict[str, int] = {}
 
-    def cell(slot: str, choice: Any, place: str) -> str:
+    def cell(slot: str, choice: object, place: str) -> str:
         if why := placement_error(slot, choice, place):
             return f"no ({reasons.setdefault(_short(why), len(reasons) + 1)})"
         return _kernel(_with(slot, choice, place), place, LENGTHS.get(slot, 5))

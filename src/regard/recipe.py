@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from regard import config
 from regard.config import Node, option
@@ -69,7 +69,7 @@ class Recipe:
         self.task.check(self)
 
     @classmethod
-    def expand(cls, mapping: dict[str, Any]) -> dict[str, Any]:
+    def expand(cls, mapping: dict[str, object]) -> dict[str, object]:
         """Keys that the recipe lacks have the task's defaults."""
         task = mapping.get("task")
         kind = task.get("kind") if isinstance(task, dict) else task
@@ -145,7 +145,7 @@ def parse_recipe(root: Node) -> Recipe:
         raise RegardError(f"{error} ({newer})") from None
 
 
-def _plugins(root: Node) -> tuple[list[Any], str]:
+def _plugins(root: Node) -> tuple[list[str], str]:
     """The plugins that a recipe names, and where."""
     section = root.value.get("plugins") if isinstance(root.value, dict) else None
     names = section.plain() if section is not None else []

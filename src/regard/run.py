@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -30,7 +29,7 @@ from regard.io.manifest import SETUP, find_damage, replacing, verified
 from regard.io.run_folder import CONFIG, LOG, MANIFEST, RESULTS, TASK_FILES, WEIGHTS
 from regard.io.tensors import average_checkpoints, load_weights, read_sharded, read_tensors, write_tensors
 from regard.recipe import Recipe, dump_recipe, read_recipe
-from regard.reporting import Progress
+from regard.reporting import Json, Progress
 from regard.tasks.contract import Task
 from regard.training.callbacks import CallbackList
 from regard.training.checkpoint import CheckpointManager, TrainingState
@@ -49,7 +48,7 @@ STALE = re.compile(rf"\.({WRITTEN_FILES})\.\d+")  # temporary files of a killed 
 class TrainingResult:
     folder: Path
     state: TrainingState
-    results: dict[str, Any]
+    results: Json
     finished: bool
     signal: int | None = None
     is_main: bool = True  # of several processes one reports
@@ -82,7 +81,7 @@ def train_recipe(
         raise RegardError(f"{error.filename or run}: cannot be written ({error.strerror or error})") from None
 
 
-def dry_run(recipe: Recipe, device: str = "auto", console: Console | None = None) -> dict[str, Any]:
+def dry_run(recipe: Recipe, device: str = "auto", console: Console | None = None) -> Json:
     """What training would take, measured by a few steps; no run folder is written, data is prepared as for training."""
     chosen, recipe = pick_device(device), replace(recipe, data=recipe.data.absolute())
     if recipe.training.precision == "bf16":
@@ -372,7 +371,7 @@ def _check_same_model(recipe: Recipe) -> None:
         )
 
 
-def _describe_differences(there: Any, here: Any, path: str, ignored: tuple[str, ...] = ()) -> str:
+def _describe_differences(there: object, here: object, path: str, ignored: tuple[str, ...] = ()) -> str:
     """How two sections of a recipe differ, in words; empty where they do not."""
     changes = list(config.changed_keys(config.to_plain(there), config.to_plain(here), path))
     kinds = [change for change in changes if change[0] == f"{path}.kind"]  # another kind has other keys
@@ -382,7 +381,7 @@ def _describe_differences(there: Any, here: Any, path: str, ignored: tuple[str, 
     return ", ".join(sentences[:4]) + (f", and {len(sentences) - 4} more" if len(sentences) > 4 else "")
 
 
-def _read_results(run: Path, state: TrainingState, recipe: Recipe, notices: list[str]) -> dict[str, Any] | None:
+def _read_results(run: Path, state: TrainingState, recipe: Recipe, notices: list[str]) -> Json | None:
     """The results of a finished run; None if it is not finished, or was killed or damaged since: they are made anew."""
     if not (state.done or state.step >= recipe.training.steps) or not (run / WEIGHTS).exists():
         return None
@@ -407,9 +406,7 @@ def _log_start(log: TrainingLog, task: Task, model: nn.Module, device: torch.dev
     )
 
 
-def _finish(
-    recipe: Recipe, run: Path, task: Task, trainer: Trainer, log: TrainingLog, interrupt: Interrupt
-) -> dict[str, Any]:
+def _finish(recipe: Recipe, run: Path, task: Task, trainer: Trainer, log: TrainingLog, interrupt: Interrupt) -> Json:
     """Write the final weights and results.json: their metrics, and what is needed to reproduce them."""
     state = trainer.state
     model = task.build_model().to(trainer.device)  # unsharded, unlike what was trained

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from regard.models.transformer import TransformerConfig
-from regard.nn.attention import AttentionConfig, MultiHeadAttention
+from regard.nn.attention import AttentionConfig
 from regard.nn.layout import AttentionContext, Layout
+from regard.nn.multi_head import MultiHeadAttention, build_attention
 from regard.nn.normalise import HardConfig
 from regard.nn.pattern import Causal, Padding
 from regard.nn.position import NoPositionConfig, RotaryConfig
@@ -20,7 +21,7 @@ def layer(rotary: bool = False, **choices: object) -> MultiHeadAttention:
     config = AttentionConfig(**choices)  # type: ignore[arg-type]
     position = (RotaryConfig() if rotary else NoPositionConfig()).build(config.sizes(SIZE, HEADS), "decoder")
     torch.manual_seed(0)
-    made = config.build(SIZE, HEADS, position, Causal() & Padding()).double()
+    made = build_attention(config, SIZE, HEADS, position, Causal() & Padding()).double()
     for parameter in made.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     return made

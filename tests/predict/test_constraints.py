@@ -14,7 +14,7 @@ from regard.cli import streams
 from regard.decoding import Beam, Greedy, Sample
 from regard.errors import RegardError
 from regard.examples.vocabulary import Vocabulary
-from regard.predict.constraints import Constraints, seams, spaceless
+from regard.predict.constraints import Constraints, spaceless, word_boundaries
 from regard.predict.options import TranslationOptions
 from regard.predict.translation import Translator
 from regard.text import Tokenizer
@@ -129,7 +129,7 @@ def untrained(tokenizer: Tokenizer, languages: tuple[str, str]):
 def test_phrases_of_a_text_without_spaces_may_stand_anywhere(translator: Translator, kind: str) -> None:
     lines = ["我爱北京的猫。", "猫和狗都在北京", "我的狗爱我的猫"] * 20
     tokenizer = trained(kind, lines, 20, "zh")
-    asked = seams(tokenizer)
+    asked = word_boundaries(tokenizer)
     assert not any(asked.inside_word(a, b) for row in tokenizer.encode_batch(lines) for a, b in itertools.pairwise(row))
     made = Translator(*untrained(tokenizer, ("zh", "zh")), translator.recipe)
     found = made.translate(["我爱"], Beam(size=5), phrases=[["北京", "狗"]], prefixes=["我的猫"])[0]
@@ -163,7 +163,7 @@ def test_two_pieces_are_in_two_words(kind: str, first: str, second: str) -> None
 def _meet(kind: str, first: str, second: str) -> bool:
     tokenizer = trained(kind, ENGLISH, 29)
     tokenizer.pieces = [*tokenizer.pieces[:4], first, second]
-    return seams(tokenizer).inside_word(4, 5)
+    return word_boundaries(tokenizer).inside_word(4, 5)
 
 
 def test_languages_without_spaces() -> None:
@@ -221,6 +221,6 @@ def test_a_phrase_may_be_in_one_piece_with_the_mark_after_it() -> None:
     tokenizer = text.train_tokenizer(text.Bpe(size=23), ["Auto. Auto. Auto. Auto. Auto rot? rot rot rot"] * 9, "de")
     asked = Constraints.of(TranslationOptions(phrases=[["Auto", "rot", "rot."]]), 1, tokenizer).lines[0]
     said = [{tokenizer.decode(way) for way in (first, *others)}
-            for first, others in zip(asked.phrase_ids, asked.ways, strict=True)]  # fmt: skip
+            for first, others in zip(asked.phrase_ids, asked.variants, strict=True)]  # fmt: skip
     assert said == [{"Auto", "Auto.", "Auto?"}, {"rot", "rot.", "rot?"}, {"rot."}]
-    assert all(len(way) >= len(first) for first, o in zip(asked.phrase_ids, asked.ways, strict=True) for way in o)
+    assert all(len(way) >= len(first) for first, o in zip(asked.phrase_ids, asked.variants, strict=True) for way in o)

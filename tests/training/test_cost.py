@@ -5,7 +5,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 import regard.nn.attention
-from regard.models import Bert, LanguageModel, MaskedLM, Transformer, cost
+from regard.models import Bert, LanguageModel, MaskedLM, Transformer
+from regard.training import cost
 
 
 def models() -> dict[str, torch.nn.Module]:

@@ -64,10 +64,10 @@ class FixedStorageRunner:
     """Runs steps in fixed storage."""
 
     def run(self, step: Steppable) -> None:
-        places = step.state.cache_positions
-        width = min(attention_width(places.filled + 1), places.length)  # the longest row's end, at most
+        positions = step.state.cache_positions
+        width = min(attention_width(positions.filled + 1), positions.length)  # the longest row's end, at most
         self.run_at_width(step, width)
-        places.advance_bounds(1)
+        positions.advance_bounds(1)
 
     def run_at_width(self, step: Steppable, width: int) -> None:
         with step.state.cache_positions.assume_filled(width - 1):

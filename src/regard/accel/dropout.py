@@ -1,12 +1,13 @@
 """x + dropout(y) in one kernel, which draws as it goes and again for the gradient. The plain twin: `nn/dropout.py`."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from regard.accel import launch
+from regard.nn.dispatch import GradientContext
 from regard.nn.dropout import Dropout
 
 ROWS, WIDE = 32, 64  # positions and features that a program of the kernel takes
@@ -35,17 +36,21 @@ class DropoutDraw(NamedTuple):
 NO_DROPOUT = DropoutDraw()
 
 
+class _AddContext(GradientContext, Protocol):
+    saved: tuple[torch.dtype, DropoutDraw]
+
+
 class _Add(torch.autograd.Function):
     """x + dropout(y), or, without x, dropout(y)."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor | None, y: Tensor, draw: DropoutDraw) -> Tensor:
+    def forward(ctx: _AddContext, x: Tensor | None, y: Tensor, draw: DropoutDraw) -> Tensor:
         ctx.saved = y.dtype, draw
         return _dropped(None if x is None else x.contiguous(), y.contiguous(), (y if x is None else x).dtype, draw)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: _AddContext, d_out: Tensor) -> tuple[Tensor | None, ...]:
         dtype, draw = ctx.saved
         d_x = d_out if ctx.needs_input_grad[0] else None
         return d_x, _dropped(None, d_out.contiguous(), dtype, draw), None

@@ -85,8 +85,8 @@ class StepContext:
     """What all layers of a step share."""
 
     def __init__(self, state: DecoderState) -> None:
-        self.state, self.places, self.reach = state, state.cache_positions, state.cache_positions.read_length()
-        self.queries: Layout = self.places.next_layout(1)  # [N, 1]
+        self.state, self.positions, self.reach = state, state.cache_positions, state.cache_positions.read_length()
+        self.queries: Layout = self.positions.next_layout(1)  # [N, 1]
         self.biases: dict[str, Tensor | None] = {}
 
     @cached_property
@@ -99,15 +99,15 @@ class StepContext:
 
     def _past_mask(self) -> Tensor | None:
         """Which slots each row may see [B, 1, K, slots]; None: all."""
-        places = self.places
-        if places.history is not None:
-            return places.visible_slots(1, self.reach)[:, None]
-        if places.aligned:
+        positions = self.positions
+        if positions.history is not None:
+            return positions.visible_slots(1, self.reach)[:, None]
+        if positions.aligned:
             return None
-        return (torch.arange(self.reach, device=places.position.device) <= self.queries.position)[:, None, None]
+        return (torch.arange(self.reach, device=positions.position.device) <= self.queries.position)[:, None, None]
 
     def _source_mask(self) -> Tensor | None:
-        """Which places of the source are real [B, 1, 1, S]; None: all."""
+        """Which positions of the source are real [B, 1, 1, S]; None: all."""
         real = self.state.source_real
         return None if real is None else real[:, None, None]
 
@@ -230,7 +230,7 @@ class FusedEncoderAttention(FusedSelfAttention):
         parts = self.product(x).split(self.widths, -1)
         q, k, v = (part.view(*context.shape, self.heads, -1).transpose(1, 2) for part in parts)
         q, k = self.rotate(q, context.queries), self.rotate(k, context.queries)  # [B, H, S, d]
-        out = _sdpa(q, self.keys(k), v, context.bias, self.scale)
+        out = _sdpa(q, self.keys(k), v, context.mask, self.scale)
         return self.output(out.transpose(1, 2).reshape(len(x), -1))
 
 
@@ -240,7 +240,7 @@ class EncoderContext:
     def __init__(self, batch: PairBatch) -> None:
         self.shape, real = batch.source.shape, batch.source_real
         self.queries = Layout.of(self.shape[1], real, batch.device)
-        self.bias = None if real is None else real[:, None, None]  # [B, 1, 1, S]
+        self.mask = None if real is None else real[:, None, None]  # [B, 1, 1, S]
 
 
 class FusedEncoder:

@@ -1,6 +1,6 @@
 """f(x Wᵀ + b) with its own gradients: that of the bias is a sum of columns, made in the backward pass of f."""
 
-from typing import Any
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -9,6 +9,7 @@ from torch.autograd.function import once_differentiable
 
 from regard.accel import launch
 from regard.nn import dispatch
+from regard.nn.dispatch import GradientContext
 
 SPLITS = 64  # programs that share the rows of a column
 
@@ -30,9 +31,13 @@ def _kind(activation: nn.Module) -> str | None:
     return "relu" if isinstance(activation, nn.ReLU) else None
 
 
+class _LinearContext(GradientContext, Protocol):
+    saved: tuple[str, torch.dtype, torch.dtype, torch.dtype]
+
+
 class _Linear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, kind: str) -> Tensor:
+    def forward(ctx: _LinearContext, x: Tensor, weight: Tensor, bias: Tensor, kind: str) -> Tensor:
         dtype = dispatch.product_dtype(x)
         rows, table, added = x.flatten(0, -2).to(dtype), weight.to(dtype), bias.to(dtype)
         with torch.autocast(x.device.type, enabled=False):
@@ -48,7 +53,7 @@ class _Linear(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: _LinearContext, d_out: Tensor) -> tuple[Tensor | None, ...]:
         (rows, table, kept), (kind, of_x, of_weight, of_bias) = ctx.saved_tensors, ctx.saved
         d_rows, d_bias = _columns(d_out.flatten(0, -2).contiguous(), kept, kind)
         d_x = (d_rows @ table).to(of_x).view(*d_out.shape[:-1], -1) if ctx.needs_input_grad[0] else None

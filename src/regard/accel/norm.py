@@ -1,6 +1,6 @@
 """LayerNorm of a sum with dropout, and its gradients, in one kernel each. The plain twins are in `nn/norm.py`."""
 
-from typing import Any
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -9,6 +9,7 @@ from torch.autograd.function import once_differentiable
 from regard.accel import launch
 from regard.accel.dropout import NO_DROPOUT, DropoutDraw
 from regard.nn import dispatch
+from regard.nn.dispatch import GradientContext
 from regard.nn.dropout import Dropout
 from regard.nn.norm import LayerNorm
 
@@ -48,12 +49,16 @@ def _normed(
     return out, mean, scale
 
 
+class _NormContext(GradientContext, Protocol):
+    saved: tuple[int, DropoutDraw]
+
+
 class _Norm(torch.autograd.Function):
     """LayerNorm of x + dropout(y), or of x alone; the sum is computed again for the gradients, not kept."""
 
     @staticmethod
     def forward(
-        ctx: Any,
+        ctx: _NormContext,
         x: Tensor,
         y: Tensor | None,
         weight: Tensor,
@@ -70,7 +75,7 @@ class _Norm(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d_out: Tensor, d_passed: Tensor | None = None) -> tuple[Tensor | None, ...]:
+    def backward(ctx: _NormContext, d_out: Tensor, d_passed: Tensor | None = None) -> tuple[Tensor | None, ...]:
         from regard.accel.kernels import layer_norm_backward_kernel
 
         (x, y, weight, mean, scale), (n, draw) = ctx.saved_tensors, ctx.saved

@@ -5,7 +5,7 @@ past, or their source. Longer ones are left to other kernels.
 """
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from torch.autograd.function import once_differentiable
 from regard.accel import launch
 from regard.nn import dispatch
 from regard.nn.backend.contract import AttentionInputs, nonstandard_reason, split_heads
+from regard.nn.dispatch import GradientContext
 from regard.nn.layout import Layout, SequenceSpans
 from regard.nn.pattern import Causal
 
@@ -84,7 +85,7 @@ class _PackedCall(NamedTuple):
     def spans(self) -> tuple[Tensor, ...]:
         return self.queries.start, self.queries.length, self.keys.start, self.keys.length, self.queries.count
 
-    def compiled(self, dtype: torch.dtype) -> dict[str, Any]:
+    def compiled(self, dtype: torch.dtype) -> dict[str, int | bool | str]:
         rows, columns = self.tile
         return {
             "ROWS": rows,
@@ -103,11 +104,15 @@ class _PackedCall(NamedTuple):
         return split_heads(parts, self.heads, self.d_k, self.d_k, self.d_v)
 
 
+class _PackedContext(GradientContext, Protocol):
+    call: _PackedCall
+
+
 class PackedAttention(torch.autograd.Function):
     """softmax(scale · qᵀk) v within each span; `parts` [1, N, …] hold q, k and v, the output is [1, N, H·d_v]."""
 
     @staticmethod
-    def forward(ctx: Any, call: _PackedCall, *parts: Tensor) -> Tensor:
+    def forward(ctx: _PackedContext, call: _PackedCall, *parts: Tensor) -> Tensor:
         from regard.accel.packed_attention_kernels import packed_forward_kernel
 
         q, k, v = call.split_heads(parts)
@@ -123,7 +128,7 @@ class PackedAttention(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: _PackedContext, d_out: Tensor) -> tuple[Tensor | None, ...]:
         from regard.accel.packed_attention_kernels import packed_backward_kernel
 
         call, parts = ctx.call, ctx.saved_tensors

@@ -1,12 +1,13 @@
 """Rotary positions in one kernel. The plain twin: `nn/position/rotary.py`."""
 
-from typing import Any
+from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from regard.accel import launch
+from regard.nn.dispatch import GradientContext
 
 
 def rotate(x: Tensor, waves: Tensor, neighbours: bool) -> Tensor:
@@ -14,18 +15,22 @@ def rotate(x: Tensor, waves: Tensor, neighbours: bool) -> Tensor:
     return _Rotate.apply(x, waves, neighbours)
 
 
+class _RotateContext(GradientContext, Protocol):
+    neighbours: bool
+
+
 class _Rotate(torch.autograd.Function):
     """A gradient is rotated back."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, waves: Tensor, neighbours: bool) -> Tensor:
+    def forward(ctx: _RotateContext, x: Tensor, waves: Tensor, neighbours: bool) -> Tensor:
         ctx.save_for_backward(waves)
         ctx.neighbours = neighbours
         return _rotated(x, waves, neighbours, back=False)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: _RotateContext, d_out: Tensor) -> tuple[Tensor | None, ...]:
         (waves,) = ctx.saved_tensors
         return _rotated(d_out, waves, ctx.neighbours, back=True), None, None
 

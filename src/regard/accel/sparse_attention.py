@@ -7,7 +7,7 @@ is not used: where positions see all, a few of its programs work long after all 
 
 import math
 from functools import lru_cache
-from typing import Any
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from torch.autograd.function import once_differentiable
 from regard.accel import launch
 from regard.accel.sparse_plan import KEYS, SparsePlan, make_plan
 from regard.nn.backend.contract import AttentionInputs, unfused_reason
+from regard.nn.dispatch import GradientContext
 from regard.nn.layout import AttentionContext, Layout
 from regard.nn.pattern import And, Causal, Document, Full, Or, Padding, Pattern
 from regard.nn.pattern.sparse import Band, Global, SampledBlocks
@@ -100,12 +101,18 @@ def _cached_plan(parts: tuple[Pattern, ...], length: int, device: torch.device) 
     return make_plan(parts, AttentionContext(layout, layout))
 
 
+class _SparseContext(GradientContext, Protocol):
+    plan: SparsePlan
+    lengths: Tensor | None
+    scale: float
+
+
 class SparseAttention(torch.autograd.Function):
     """softmax(scale · qᵀk) v over the tiles of a plan; q, k and v are [B, H, N, d]."""
 
     @staticmethod
     def forward(
-        ctx: Any, q: Tensor, k: Tensor, v: Tensor, plan: SparsePlan, lengths: Tensor | None, scale: float
+        ctx: _SparseContext, q: Tensor, k: Tensor, v: Tensor, plan: SparsePlan, lengths: Tensor | None, scale: float
     ) -> Tensor:
         from regard.accel.sparse_attention_kernels import merge_splits_kernel, sparse_forward_kernel
 
@@ -132,7 +139,7 @@ class SparseAttention(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: _SparseContext, d_out: Tensor) -> tuple[Tensor | None, ...]:
         from regard.accel.sparse_attention_kernels import d_keys_values_kernel, d_queries_kernel
 
         (q, k, v, out, lse), plan, lengths, scale = ctx.saved_tensors, ctx.plan, ctx.lengths, ctx.scale

@@ -6,11 +6,12 @@ second is captured; from then on new values are copied to where the graph reads 
 """
 
 from collections.abc import Callable, Hashable
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 
 import torch
 from torch import Tensor
 
+from regard.config import field_values
 from regard.device import gc_disabled
 from regard.models.batch import Batch
 
@@ -82,7 +83,7 @@ class CapturedUpdate:
 def batch_leaves(value: object) -> list[object]:
     """The tensors of a batch, and its numbers, which a graph cannot change."""
     if is_dataclass(value) and not isinstance(value, type):
-        return [leaf for field in fields(value) for leaf in batch_leaves(getattr(value, field.name))]
+        return [leaf for part in field_values(value).values() for leaf in batch_leaves(part)]
     if isinstance(value, tuple):
         return [leaf for part in value for leaf in batch_leaves(part)]
     return [value]

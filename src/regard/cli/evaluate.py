@@ -3,7 +3,6 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.table import Table
 
@@ -14,6 +13,7 @@ from regard.console import Console
 from regard.errors import RegardError
 from regard.predict.options import SPLITS
 from regard.predict.translation import Translator
+from regard.reporting import Json
 
 
 def evaluate(
@@ -64,7 +64,7 @@ NAMES |= {"next_accuracy": "next segment right %"}
 DIGITS = {"masked_loss": 4, "next_loss": 4, "loss": 4, "bits_per_character": 4}
 
 
-def print_metrics(report: dict[str, Any], console: Console | None = None) -> None:
+def print_metrics(report: Json, console: Console | None = None) -> None:
     size = ", ".join(f"{report[what]:,} {what}" for what in COUNTED if what in report)
     table = Table()
     table.add_column("metric")

@@ -79,9 +79,8 @@ def _cost_facts(run: Path, tokens: int | None, length: int) -> dict[str, object]
     from regard.training import cost
 
     recipe = read_recipe(run)
-    model = recipe.task.load_predictor(recipe, run_folder_of(run)).model
-    limit = getattr(model, "longest", None)
-    length = min(length, limit or length)
+    predictor = recipe.task.load_predictor(recipe, run_folder_of(run))
+    model, length = predictor.model, min(length, predictor.longest or length)
     facts: dict[str, Any] = {
         "parameters by part": cost.parameters_by_part(model),
         "FLOPs a token": {f"{name}, of {length}": count for name, count in cost.forward_flops(model, length).items()},

@@ -105,7 +105,7 @@ def with_plugins(command: Callable[..., None]) -> Callable[..., None]:
     plugin = inspect.Parameter("plugin", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Plugins)
 
     @functools.wraps(command)
-    def run(**options: Any) -> None:
+    def run(**options: object) -> None:
         del options["plugin"]  # which its callback has loaded
         command(**options)
 

@@ -4,12 +4,12 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from regard.cli.streams import batched_lines, input_lines, open_output, warn
 from regard.config import parse_config
 from regard.data.readers import read_lines
 from regard.errors import RegardError
+from regard.reporting import Json
 from regard.text import TextConfig, Tokenizer, train_tokenizer
 
 Training = tuple[Path | None, str | None, int | None]  # a text file, the kind of vocabulary, its size
@@ -52,7 +52,7 @@ def tokenise_texts(
             out.flush()
 
 
-def _columns(found: dict[str, Any], length: int | None) -> str:
+def _columns(found: Json, length: int | None) -> str:
     """Tabs between the columns, spaces between tokens; a mask says something only where there is padding."""
     names = ("pieces", "ids") if length is None else ("pieces", "ids", "mask")
     return "\t".join(" ".join(map(str, found[name])) for name in names)

@@ -1,6 +1,6 @@
 """Typed configuration: YAML and dotted overrides become nested dataclasses, and back. Knows no component."""
 
-from regard.config.options import Presets, at_least, below_one, describe_options, option
+from regard.config.options import Presets, at_least, below_one, describe_options, field_values, option
 from regard.config.parse import (
     changed_keys,
     describe_changes,

@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 import yaml
 
-from regard.config.options import join_key
+from regard.config.options import Presets, field_values, join_key
 from regard.config.registry import SLOTS, Choice, choices, is_slot
 from regard.config.tree import COMMAND_LINE, Node, descendants, find_key, to_node
 from regard.errors import RegardError
@@ -26,18 +26,18 @@ T = TypeVar("T")
 SHOWN = 60  # characters of a value in a message: a file that is no recipe may hold secrets
 
 
-def parse_config(cls: type[T], node: Node | dict[str, Any], path: str = "") -> T:
+def parse_config(cls: type[T], node: Node | Mapping[str, object], path: str = "") -> T:
     """The Node as an instance of the dataclass `cls`; strict about keys, types and impossible values."""
     return _dataclass(cls, to_node(node, "config"), path)
 
 
-def to_choice(slot: Any, value: Any, where: str = "", name: str = "") -> Any:
+def to_choice(slot: str | type[Choice], value: object, where: str = "", name: str = "") -> Any:
     """What a kind, a mapping with its kind, or a choice itself means in a slot: `to_choice("position", "rotary")`.
 
     A slot is its name or its base class. `where` and `name` say in an error what was given, and as what.
     """
     known = choices(slot)
-    base: Any = SLOTS[slot] if isinstance(slot, str) else slot
+    base = SLOTS[slot] if isinstance(slot, str) else slot
     if isinstance(value, base):
         return value
     if isinstance(value, str) and hasattr(base, "from_text"):
@@ -66,7 +66,7 @@ def lookup(table: Mapping[str, T], name: str, where: str) -> T:
 def _dataclass(cls: type[T], node: Node, path: str) -> T:
     node = _without_kind(cls, _long_form(cls, node, path), path)
     known = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
-    names = ["kind", *known] if getattr(cls, "kind", "") else list(known)
+    names = ["kind", *known] if issubclass(cls, Choice) and cls.kind else list(known)
     for key, child in node.value.items():
         if key not in known:
             raise RegardError(f"{child.where}: {join_key(path, key)[:SHOWN]} is not a known key; {nearest(key, names)}")
@@ -84,7 +84,7 @@ def _dataclass(cls: type[T], node: Node, path: str) -> T:
         raise _fail(_cause(node, str(error)), path, f"is impossible: {error}") from None
 
 
-def _without_kind(cls: Any, node: Node, path: str) -> Node:
+def _without_kind(cls: type, node: Node, path: str) -> Node:
     """A mapping without the `kind` that chose its class."""
     if not issubclass(cls, Choice) or not cls.kind or "kind" not in node.value:
         return node
@@ -111,14 +111,14 @@ def _cause(node: Node, problem: str) -> Node:
 
 def _default_kind(field: dataclasses.Field, node: Node) -> Node:
     """`schedule: {warmup: 30}` without a kind means the kind that the field has by default."""
-    factory: Any = field.default_factory
-    if not isinstance(node.value, dict) or "kind" in node.value or factory is MISSING:
+    factory: object = field.default_factory
+    if not isinstance(node.value, dict) or "kind" in node.value:
         return node
-    kind = getattr(factory, "kind", None)
+    kind = factory.kind if isinstance(factory, type) and issubclass(factory, Choice) else ""
     return Node({"kind": to_node(kind, node.where), **node.value}, node.where) if kind else node
 
 
-def _long_form(cls: Any, node: Node, path: str) -> Node:
+def _long_form(cls: type, node: Node, path: str) -> Node:
     """Undo short forms: `shorthand` for a scalar or list, `expand` for a mapping, `preset` for named defaults."""
     if isinstance(node.value, str) and issubclass(cls, Choice) and not hasattr(cls, "shorthand"):
         node = Node({"kind": Node(node.value, node.where, node.raw)}, node.where)
@@ -136,7 +136,7 @@ def _long_form(cls: Any, node: Node, path: str) -> Node:
         except ValueError as error:
             raise _fail(node, path, str(error)) from None
         node = _merge_locations(node, plain, expanded)
-    presets: dict[str, dict[str, Any]] = getattr(cls, "presets", {})
+    presets: Presets = cls.presets if hasattr(cls, "presets") else {}
     if presets and (chosen := node.value.get("preset")) is not None and chosen.value is not None:
         if chosen.value not in presets:
             raise _fail(chosen, join_key(path, "preset"), f"is {chosen.raw!r}; {nearest(chosen.raw, presets)}")
@@ -145,7 +145,7 @@ def _long_form(cls: Any, node: Node, path: str) -> Node:
     return node
 
 
-def _merge_locations(node: Node, old: Any, new: Any) -> Node:
+def _merge_locations(node: Node, old: object, new: object) -> Node:
     """The node with a new plain value; what is the same in it keeps its location, at any depth."""
     if old == new:
         return node
@@ -155,7 +155,7 @@ def _merge_locations(node: Node, old: Any, new: Any) -> Node:
     return Node({k: known[k] if k in known else to_node(v, node.where) for k, v in new.items()}, node.where)
 
 
-def _value(hint: Any, node: Node, path: str) -> Any:
+def _value(hint: object, node: Node, path: str) -> object:
     origin, args = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         return _union(args, node, path)
@@ -170,17 +170,17 @@ def _value(hint: Any, node: Node, path: str) -> Any:
     if origin is dict or hint is dict:
         if not isinstance(node.value, dict):
             raise _fail(node, path, f"must be a mapping, not {_show(node)}")
-        return {k: _value(args[1] if args else Any, child, join_key(path, k)) for k, child in node.value.items()}
+        return {k: _value(args[1] if args else object, child, join_key(path, k)) for k, child in node.value.items()}
     if is_slot(hint):
         return _choose(choices(hint), node, path)
     if dataclasses.is_dataclass(hint):
         return _dataclass(hint, node, path)  # type: ignore[arg-type]
-    if hint is Any:
+    if hint in (Any, object):
         return node.plain()
     return _number_or_text(hint, node, path)
 
 
-def _number_or_text(hint: Any, node: Node, path: str) -> Any:
+def _number_or_text(hint: object, node: Node, path: str) -> object:
     value = node.value
     if hint is str and not isinstance(value, dict | list) and value is not None:
         return node.raw
@@ -195,11 +195,11 @@ def _number_or_text(hint: Any, node: Node, path: str) -> Any:
         value = int(value)
     if type(value) is hint and (hint is not float or math.isfinite(value)) and (hint is not int or abs(value) < 2**63):
         return value
-    names = {int: "a whole number", float: "a finite number", str: "text", bool: "true or false"}
+    names: dict[object, str] = {int: "a whole number", float: "a finite number", str: "text", bool: "true or false"}
     raise _fail(node, path, f"must be {names.get(hint, hint)}, not {_show(node)}")
 
 
-def _union(args: tuple[Any, ...], node: Node, path: str) -> Any:
+def _union(args: tuple[object, ...], node: Node, path: str) -> object:
     if node.value is None and type(None) in args:
         return None
     args = tuple(a for a in args if a is not type(None))
@@ -214,7 +214,7 @@ def _union(args: tuple[Any, ...], node: Node, path: str) -> Any:
     raise problem or _fail(node, path, f"cannot be {_show(node)}")
 
 
-def _choose(known: dict[str, Any], node: Node, path: str) -> Any:
+def _choose(known: Mapping[str, type[Choice]], node: Node, path: str) -> Choice:
     if isinstance(node.value, str):  # `position: rotary`
         node = Node({"kind": Node(node.value, node.where, node.raw)}, node.where)
     if not isinstance(node.value, dict):
@@ -241,11 +241,11 @@ def _show(node: Node) -> str:
 # --- writing -----------------------------------------------------------------------------------------------------
 
 
-def to_plain(value: Any) -> Any:
+def to_plain(value: object) -> Any:
     """A config instance as dicts, lists and scalars, which `parse_config` reads back to an equal instance."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         kind = {"kind": value.kind} if isinstance(value, Choice) and value.kind else {}
-        return kind | {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return kind | {name: to_plain(child) for name, child in field_values(value).items()}
     if isinstance(value, list | tuple):
         return [to_plain(v) for v in value]
     if isinstance(value, dict):
@@ -253,27 +253,26 @@ def to_plain(value: Any) -> Any:
     return value
 
 
-def plugins_of(value: Any) -> Iterator[str]:
+def plugins_of(value: object) -> Iterator[str]:
     """The plugins that the choices in a config come from; a text may name choices, where it is a slot's own form."""
     if isinstance(value, Choice) and value.plugin:
         yield value.plugin
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for field in dataclasses.fields(value):
-            child = getattr(value, field.name)
+        for name, child in field_values(value).items():
             texts = [child] if isinstance(child, str) else child if isinstance(child, list) else []
-            words = re.findall(r"\w+", " ".join(map(str, texts))) if field.name in SLOTS else []
-            yield from (c.plugin for word in words if (c := choices(field.name).get(word)) and c.plugin)
+            words = re.findall(r"\w+", " ".join(map(str, texts))) if name in SLOTS else []
+            yield from (c.plugin for word in words if (c := choices(name).get(word)) and c.plugin)
             yield from plugins_of(child)
     elif isinstance(value, list | tuple):
         for child in value:
             yield from plugins_of(child)
 
 
-def dump_yaml(value: Any) -> str:
+def dump_yaml(value: object) -> str:
     return yaml.safe_dump(to_plain(value), sort_keys=False, allow_unicode=True, width=110)
 
 
-def changed_keys(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+def changed_keys(old: object, new: object, path: str = "") -> Iterator[tuple[str, object, object]]:
     """(key, old, new) of every key in which two plain trees differ."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in [*old, *(k for k in new if k not in old)]:
@@ -282,6 +281,6 @@ def changed_keys(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any,
         yield path, old, new
 
 
-def describe_changes(old: Any, new: Any, path: str = "") -> Iterator[str]:
+def describe_changes(old: object, new: object, path: str = "") -> Iterator[str]:
     """`key: old → new` of every key in which two plain trees differ."""
     return (f"{key}: {before} → {after}" for key, before, after in changed_keys(old, new, path))

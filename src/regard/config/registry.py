@@ -8,11 +8,9 @@ import typing
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeGuard, TypeVar
 
 from regard.errors import RegardError
-
-T = TypeVar("T")
 
 
 class Choice:
@@ -25,22 +23,23 @@ class Choice:
     paper: ClassVar[str] = "—"
     plugin: ClassVar[str] = ""  # the module of somebody else's that registered it
 
-    def __init_subclass__(cls, slot: str = "", **options: Any) -> None:
+    def __init_subclass__(cls, slot: str = "", **options: object) -> None:
         super().__init_subclass__(**options)
         if slot:
             cls.slot, SLOTS[slot], _CHOICES[slot] = slot, cls, {}
 
 
 SLOTS: dict[str, type[Choice]] = {}  # the base class of each slot
-_CHOICES: dict[str, dict[str, Any]] = {}  # by slot and kind
+C = TypeVar("C", bound=Choice)
+_CHOICES: dict[str, dict[str, type[Choice]]] = {}  # by slot and kind
 _plugin = ""  # the plugin that is being imported
 
 
 @typing.dataclass_transform(frozen_default=True)
-def choice(kind: str, id: str = "—", formula: str = "—", paper: str = "—") -> Callable[[type[T]], type[T]]:
+def choice(kind: str, id: str = "—", formula: str = "—", paper: str = "—") -> Callable[[type[C]], type[C]]:
     """A frozen dataclass that is the choice `kind` of the slot of its base; an empty kind is listed, never chosen."""
 
-    def register(cls: Any) -> Any:
+    def register(cls: type[C]) -> type[C]:
         if not (isinstance(cls, type) and issubclass(cls, Choice) and cls.slot):
             raise RegardError(f"{cls.__module__}.{cls.__qualname__}: @choice is for subclasses of {_bases()}")
         ours = cls.__module__.split(".")[0] in ("regard", "__main__")
@@ -60,7 +59,7 @@ def choice(kind: str, id: str = "—", formula: str = "—", paper: str = "—")
     return register
 
 
-def choices(slot: Any) -> dict[str, Any]:
+def choices(slot: str | type[Choice]) -> dict[str, Any]:
     """The classes of a slot by kind, in the order of their registration; a slot is its name or its base class."""
     name = slot if isinstance(slot, str) else slot.slot
     if name not in _CHOICES:
@@ -68,7 +67,7 @@ def choices(slot: Any) -> dict[str, Any]:
     return _CHOICES[name]
 
 
-def is_slot(hint: Any) -> bool:
+def is_slot(hint: object) -> TypeGuard[type[Choice]]:
     """Whether a type is the base class of a slot."""
     return isinstance(hint, type) and issubclass(hint, Choice) and SLOTS.get(hint.slot) is hint
 

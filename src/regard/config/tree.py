@@ -34,7 +34,7 @@ class Node:
 ROLES = ("encoder", "decoder", "cross")  # for which a section may be given apart; beside them, a key is for all
 
 
-def to_node(value: Any, where: str) -> Node:
+def to_node(value: object, where: str) -> Node:
     if isinstance(value, Node):
         return value
     if isinstance(value, dict):
@@ -57,7 +57,7 @@ class _Loader(yaml.SafeLoader):
 
     depth = 0
 
-    def compose_node(self, parent: Any, index: Any) -> yaml.Node | None:
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         event = self.peek_event()
         if isinstance(event, yaml.AliasEvent):
             raise yaml.MarkedYAMLError(
@@ -218,7 +218,7 @@ def rename_override(text: str, table: Mapping[str, str]) -> str:
     return text
 
 
-def with_defaults(mapping: Any, defaults: Any) -> Any:
+def with_defaults(mapping: object, defaults: object) -> Any:
     """A plain tree with defaults for the keys it lacks; a section of another `kind` takes none of them."""
     if not isinstance(mapping, dict) or not isinstance(defaults, dict):
         return mapping
@@ -228,7 +228,7 @@ def with_defaults(mapping: Any, defaults: Any) -> Any:
     return kept | {key: value for key, value in defaults.items() if key not in mapping}
 
 
-def fill_missing(node: Node, defaults: dict[str, Any], where: str) -> None:
+def fill_missing(node: Node, defaults: Mapping[str, object], where: str) -> None:
     """Give a mapping defaults for the keys it lacks, at any depth, in place.
 
     A section of another `kind`, and one in a short form (it has keys that the defaults do not have), takes none.

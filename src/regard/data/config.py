@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from regard.config import option
 
@@ -96,7 +96,7 @@ class DataConfig:
         return replace(self, train=train, valid=valid, test=test)
 
     @classmethod
-    def expand(cls, mapping: dict[str, Any]) -> dict[str, Any]:
+    def expand(cls, mapping: dict[str, object]) -> dict[str, object]:
         return {k: expand_corpora(v) if k in ("train", "valid", "test") else v for k, v in mapping.items()}
 
 
@@ -104,7 +104,7 @@ def _absolute(name: str | None) -> str | None:
     return str(Path(name).absolute()) if name and Path(name).exists() else name
 
 
-def expand_corpora(value: Any) -> list[Any]:
+def expand_corpora(value: object) -> list[object]:
     """The short forms of a list of corpora, written out: one corpus, or two files that belong together."""
     if value is None:
         return []

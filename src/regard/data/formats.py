@@ -13,8 +13,9 @@ from regard.data.datasets import Dataset
 from regard.data.embedded import pairs as embedded_pairs
 from regard.data.readers import TextRecord, open_file, parse_json, read_lines
 from regard.errors import RegardError
+from regard.reporting import Json
 
-Record = dict[str, Any]
+Record = Json
 Counts = Counter[str] | None
 
 

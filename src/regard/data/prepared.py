@@ -25,6 +25,7 @@ from regard.errors import RegardError
 from regard.io.files import DamagedFile, os_errors_for, read_json
 from regard.io.lock import lock_file
 from regard.io.manifest import file_records, find_damage, write_manifest
+from regard.reporting import Json
 
 FORMAT = 2
 CHUNK = 20_000  # lines
@@ -51,7 +52,7 @@ class PreparedCorpus:
 
     def __init__(self, folder: Path, weights: Sequence[float] | None = None) -> None:
         self.folder = Path(folder)
-        self.report: dict[str, Any] = read_json(self.folder / "report.json")
+        self.report: Json = read_json(self.folder / "report.json")
         self.fingerprint: str = self.report["fingerprint"]
         self.columns = {name: RaggedFile(self.folder / "ids" / name) for name in self.report["columns"]}
         self.text = {name: RaggedTexts(self.folder / "text" / name) for name in self.report["text"]}
@@ -72,7 +73,7 @@ class PreparedCorpus:
         return [_sentence(entry) for entry in self.report["corpora"]]
 
 
-def _sentence(entry: Mapping[str, Any]) -> str:
+def _sentence(entry: Json) -> str:
     """`train.en + train.de: 9 of 12 rows kept; dropped 2 empty, 1 duplicate; 1 truncated`."""
     dropped = ", ".join(f"{n:,} {why}" for why, n in entry["dropped"].items() if n)
     parts = [f"{entry['name']}: {entry['kept']:,} of {entry['read']:,} rows kept"]
@@ -308,7 +309,7 @@ def _check_annotations(
             annotations.check_alignment(chunk[i].links or [], source, target, where)
 
 
-def _entry(corpus: Corpus, counts: Counter[str]) -> dict[str, Any]:
+def _entry(corpus: Corpus, counts: Counter[str]) -> Json:
     dropped = {why: counts[why] for why in DROP_REASONS}
     numbers = {key: counts[key] for key in ("read", "kept", "truncated", "nul", "unknown")}
     besides = {what: n for what, n in counts.items() if what not in numbers | dropped}  # what the reader counted

@@ -20,6 +20,7 @@ from regard.config import nearest
 from regard.data.catalog import find_file, find_text_files, set_files
 from regard.data.config import Corpus
 from regard.errors import RegardError, check_utf8
+from regard.reporting import Json
 
 MAX_LINE = "REGARD_MAX_LINE"  # the environment variable that changes what commands take as a line
 LONGEST_LINE = 1 << 26  # bytes: what looks like one endless line is not text, and must not fill the memory
@@ -259,15 +260,15 @@ def parse_json(text: str, where: str) -> Any:
         raise RegardError(f"{where}: not valid JSON ({error})") from None
 
 
-def json_object(text: str, where: str) -> dict[str, Any]:
+def json_object(text: str, where: str) -> Json:
     item = parse_json(text, where)
     if not isinstance(item, dict):
         raise RegardError(f"{where}: not a JSON object")
     return item
 
 
-def _lookup(item: dict[str, Any], key: str, where: str, counts: Counter[str] | None) -> str:
-    value: Any = item
+def _lookup(item: Json, key: str, where: str, counts: Counter[str] | None) -> str:
+    value: object = item
     for part in [key] if key in item else key.split("."):
         if not isinstance(value, dict) or part not in value:
             raise RegardError(f"{where}: there is no key {key}; {nearest(key, item)}")

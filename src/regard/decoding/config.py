@@ -1,9 +1,12 @@
 """Config of the searches."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from regard.config import Choice, at_least, below_one, choice, option
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +20,7 @@ class DecodingConfig(Choice, slot="decoding"):
         if not 0 <= self.max_ratio < 1e6 or self.max_extra < 0:
             raise ValueError("max_ratio and max_extra must be 0 or more, and finite")
 
-    def build_search(self, spec: Any, batch_size: int, longest: int, device: Any) -> Any:
+    def build_search(self, spec: Any, batch_size: int, longest: int, device: "torch.device") -> Any:
         """A `Search` of its own for what `spec` asks (`decoding/engine.py`); None for the searches that are ours."""
         return None
 

@@ -83,12 +83,12 @@ class _EnsemblePositions:
         self.filled, self.length = max(p.filled for p in each), min(p.length for p in each)
 
     def advance_bounds(self, steps: int) -> None:
-        for places in self.each:
-            places.advance_bounds(steps)
+        for positions in self.each:
+            positions.advance_bounds(steps)
 
     @contextmanager
     def assume_filled(self, filled: int) -> Iterator[None]:
         with ExitStack() as stack:
-            for places in self.each:
-                stack.enter_context(places.assume_filled(filled))
+            for positions in self.each:
+                stack.enter_context(positions.assume_filled(filled))
             yield

@@ -20,6 +20,7 @@ from regard.errors import RegardError
 from regard.io.files import read_json
 from regard.io.manifest import check_links
 from regard.io.tensors import read_tensors
+from regard.reporting import Json
 
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")  # organisation/model
 DOWNLOADED = ["*.json", "*.safetensors", "pytorch_model*.bin", "*.spm", "*.txt", "*.model", "tokenizer/*"]
@@ -42,7 +43,7 @@ class Checkpoint:
         return Checkpoint(folder)
 
     @cached_property
-    def config(self) -> dict[str, Any]:
+    def config(self) -> Json:
         return self.json("config.json")
 
     @property

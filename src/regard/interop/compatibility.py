@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from regard.config import to_plain
+from regard.config import Choice, to_plain
 from regard.errors import RegardError
 
 HFConfig = Mapping[str, Any]  # the mapping of a config.json
@@ -47,7 +47,7 @@ def check_fixed(hf_config: HFConfig, fixed: Mapping[str, object], origin: object
 def config_differences(config: object, other: object, ignored: tuple[str, ...] = (), path: str = "") -> list[str]:
     """The keys in which two configs differ, and the value of the first."""
     if type(config) is not type(other) or not is_dataclass(config):
-        return [] if config == other else [f"{path} is {getattr(config, 'kind', config)}"]
+        return [] if config == other else [f"{path} is {config.kind if isinstance(config, Choice) else config}"]
     differences = []
     for f in fields(config):
         if f.name not in ignored:
@@ -82,7 +82,7 @@ def unsupported_choices(model: object, supported: Mapping[str, Iterable[str]], l
     return reasons
 
 
-def _kinds(value: Any) -> list[str]:
+def _kinds(value: object) -> list[str]:
     """The names of a choice; of each, where a list is tiled over the layers."""
     if isinstance(value, list):
         return [name for item in value for name in _kinds(item)]

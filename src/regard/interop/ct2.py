@@ -27,11 +27,13 @@ from regard.io import run_folder as folder
 from regard.io.atomic import atomic_folder
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.nn.embedding import BiasedOutput
+from regard.nn.feed_forward import FeedForward
 from regard.nn.layout import Layout
 from regard.nn.multi_head import MultiHeadAttention, SharedQueryKey
 from regard.nn.position import (
     AlibiConfig,
     LearnedConfig,
+    Position,
     PositionConfig,
     RelativeConfig,
     RotaryConfig,
@@ -231,7 +233,7 @@ def _set_stack(spec: Spec, layers: Any, positions: Any, norm: nn.Module, count: 
         spec.position_encodings.encodings = _array(position_vectors(positions[0], size, count))
 
 
-def position_vectors(position: Any, size: int, count: int) -> Tensor:
+def position_vectors(position: Position, size: int, count: int) -> Tensor:
     """What a position encoding adds to embeddings [count, D]; fewer where it has fewer vectors."""
     count = min(count, position.longest or count)
     return position.embed(torch.zeros(1, count, size), Layout.of(count))[0]
@@ -267,7 +269,7 @@ def _rows(linear: nn.Linear, rows: slice) -> tuple[Tensor, Tensor]:
     return linear.weight[rows], linear.bias[rows]
 
 
-def _set_feed_forward(spec: Spec, network: Any, norm: nn.Module) -> None:
+def _set_feed_forward(spec: Spec, network: FeedForward, norm: nn.Module) -> None:
     parts = list(zip(network.expand.weight.chunk(network.parts), network.expand.bias.chunk(network.parts), strict=True))
     linears = [spec.linear_0, spec.linear_0_noact] if len(parts) == 2 else [spec.linear_0]  # the gate, and the rest
     for linear, (weight, bias) in zip(linears, parts, strict=True):

@@ -5,7 +5,6 @@ OPUS-MT's own files stay what they were. Other kinds become a `tokenizer.json`, 
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 from regard import config
 from regard.errors import RegardError
@@ -15,6 +14,7 @@ from regard.examples.vocabulary import Vocabulary
 from regard.interop.tokenizers_file import Template, build_tokenizer, token_strings, tokenizer_unsupported_reason
 from regard.io.files import write_json
 from regard.predict.translation import task_languages
+from regard.reporting import Json
 from regard.text import Tokenizer
 
 SECTIONS = "text.yaml"  # beside our own vocabulary: the recipe's sections about task and text
@@ -55,7 +55,7 @@ def _write_sections(recipe: RecipeLike, out: Path) -> Path:
     return own
 
 
-def read_tokenizer(origin: Path, vocab_size: int) -> tuple[Tokenizer, dict[str, Any]] | None:
+def read_tokenizer(origin: Path, vocab_size: int) -> tuple[Tokenizer, Json] | None:
     """What `write_tokenizer` wrote: the vocabulary, and the sections of the recipe; None in other folders."""
     path = origin / TOKENIZER.parent / SECTIONS
     if not path.is_file():
@@ -65,7 +65,7 @@ def read_tokenizer(origin: Path, vocab_size: int) -> tuple[Tokenizer, dict[str, 
     return tokenizer, read_sections(path)
 
 
-def read_sections(path: Path) -> dict[str, Any]:
+def read_sections(path: Path) -> Json:
     """The recipe's sections about task and text that `_write_sections` wrote."""
     sections = config.read_yaml(path).plain()
     if not isinstance(sections, dict) or not all(isinstance(sections.get(name), dict) for name in ("task", "text")):

@@ -2,9 +2,8 @@
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -61,7 +60,9 @@ class _Building(TorchFunctionMode):
         super().__init__()
         self.numbers, self.tensors, self.draws = numbers, tensors, draws
 
-    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+    def __torch_function__(
+        self, func: Callable[..., object], types: object, args: tuple = (), kwargs: dict | None = None
+    ) -> object:
         kwargs = kwargs or {}
         if func in ALLOCATING:
             self.numbers -= _requested(func, args, kwargs)
@@ -73,12 +74,14 @@ class _Building(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-def _is_parameter(tensor: Any) -> bool:
+def _is_parameter(tensor: object) -> bool:
     """A parameter or a part of one."""
-    return isinstance(tensor, nn.Parameter) or isinstance(getattr(tensor, "_base", None), nn.Parameter)
+    return isinstance(tensor, nn.Parameter) or (
+        isinstance(tensor, torch.Tensor) and isinstance(tensor._base, nn.Parameter)
+    )
 
 
-def _requested(func: Any, args: tuple, kwargs: dict) -> int:
+def _requested(func: object, args: tuple, kwargs: dict) -> int:
     """How many numbers a call of a factory function asks for."""
     sizes = [kwargs[name] for name in ("size", "end", "n") if name in kwargs] or list(args)
     if sizes and isinstance(sizes[0], list | tuple):

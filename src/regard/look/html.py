@@ -5,7 +5,8 @@ import hashlib
 import json
 from html import escape
 from importlib.resources import files
-from typing import Any
+
+from regard.reporting import Json
 
 PAGE = files("regard.look") / "page"
 LANGUAGES = ("", "en", "zh")  # none: the browser's own
@@ -24,7 +25,7 @@ def style() -> str:
     return (PAGE / "look.css").read_text(encoding="utf-8")
 
 
-def page(data: dict[str, Any], language: str = "") -> str:
+def page(data: Json, language: str = "") -> str:
     """The whole file. Nothing in it runs or styles but what is named by its hash: text stays text."""
     code, css = script() + START, style() + "body { margin: 0; }"
     policy = (
@@ -40,7 +41,7 @@ def page(data: dict[str, Any], language: str = "") -> str:
     )
 
 
-def inline(data: Any) -> str:
+def inline(data: object) -> str:
     """JSON that may stand inside an HTML page: no tag, no comment and no line end of another kind can appear in it."""
     text = json.dumps(data, ensure_ascii=True, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

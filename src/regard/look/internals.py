@@ -91,7 +91,7 @@ def _embedding(model: nn.Module, side: str, model_input: ModelInput) -> Json:
     return {"size": x.shape[-1], "parts": first}
 
 
-def _rounded(x: Tensor) -> list[Any]:
+def _rounded(x: Tensor) -> list[list[float]]:
     return [[round(value, 6) for value in row] for row in x.double().tolist()]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-Json = dict[str, Any]
+from regard.reporting import Json
 
 HIDDEN, ONE = 65535, 65534  # of weights: a masked key, and the weight 1
 

@@ -1,7 +1,7 @@
 """Batches, the inputs of models: ids, padding masks, labels and their positions. Built by tasks, moved as one."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
 from itertools import chain
 from typing import Any, Protocol, Self
 
@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from regard.config import field_values
 from regard.models.packed import PackedSequence, pack_pairs
 from regard.nn.layout import Layout, Tree
 
@@ -32,7 +33,7 @@ def _map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(value, tuple) and any(map(is_dataclass, value)):
         return tuple(_map_tensors(part, change) for part in value)
     if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{f.name: _map_tensors(getattr(value, f.name), change) for f in fields(value)})
+        return replace(value, **{name: _map_tensors(part, change) for name, part in field_values(value).items()})
     return value
 
 

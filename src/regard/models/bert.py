@@ -3,7 +3,7 @@
 Sizes live in PRESETS, as data.
 """
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -109,7 +109,7 @@ class Bert(nn.Module):
         INITS[c.init](self)
 
     @classmethod
-    def from_preset(cls, preset: str, vocabulary: int, **keys: Any) -> "Bert":
+    def from_preset(cls, preset: str, vocabulary: int, **keys: object) -> "Bert":
         """A new model by the name of its sizes; further keys are those of `model:` in a recipe."""
         return cls(stack.config_from_preset(BertConfig, preset, keys), vocabulary)
 

@@ -3,7 +3,7 @@
 Its layers are the encoder's, with a causal pattern and a cache. Sizes live in PRESETS, as data.
 """
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -106,7 +106,7 @@ class LanguageModel(nn.Module):
         INITS[c.init](self)
 
     @classmethod
-    def from_preset(cls, preset: str, vocabulary: int, **keys: Any) -> "LanguageModel":
+    def from_preset(cls, preset: str, vocabulary: int, **keys: object) -> "LanguageModel":
         """A new model by the name of its sizes; further keys are those of `model:` in a recipe."""
         return cls(stack.config_from_preset(LanguageModelConfig, preset, keys), vocabulary)
 

@@ -60,7 +60,7 @@ class RnnConfig(ModelConfig):
     )
 
     @classmethod
-    def expand(cls, value: dict[str, Any]) -> dict[str, Any]:
+    def expand(cls, value: dict[str, Any]) -> dict[str, object]:
         """A score that is not chosen is the paper's."""
         full = {**PRESETS.get(str(value.get("preset")), {}), **value}
         previous = {"kind": "additive", "size": full.get("size", cls.size)}

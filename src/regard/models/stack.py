@@ -3,12 +3,13 @@
 It knows no batch and no vocabulary.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from torch import Tensor, nn
 
-from regard.config import at_least, below_one, option, parse_config, to_node
+from regard.config import at_least, below_one, field_values, option, parse_config, to_node
 from regard.models.contract import ModelConfig
 from regard.nn.attention import AttentionConfig
 from regard.nn.compress import CompressConfig, Compressor
@@ -55,7 +56,7 @@ class StackConfig(ModelConfig):
         if self.epsilon <= 0:
             raise ValueError(f"epsilon must be above 0, not {self.epsilon}")
         for name, kinds in (("norm_gain", ("layer", "rms")), ("norm_bias", ("layer",))):
-            if not getattr(self, name) and self.norm not in kinds:
+            if not field_values(self)[name] and self.norm not in kinds:
                 raise ValueError(f"{name}: false belongs to norm: {' or '.join(kinds)}, not {self.norm}")
 
     # --- the parts ---------------------------------------------------------------------------------------------
@@ -98,7 +99,7 @@ class StackConfig(ModelConfig):
         return self.build_norm() if RESIDUALS[self.residual].needs_final_norm else NoNorm()
 
 
-def config_from_preset(cls: type[C], preset: str, keys: dict[str, Any]) -> C:
+def config_from_preset(cls: type[C], preset: str, keys: Mapping[str, object]) -> C:
     """The config of a model by the name of its sizes; `keys` are a recipe's, and win: position="rotary"."""
     return parse_config(cls, to_node({"preset": preset, **keys}, cls.__name__))
 

@@ -51,7 +51,7 @@ class AttentionsConfig:
         return {"encoder": self.encoder, "decoder": self.decoder, "cross": self.cross}[role]
 
     @classmethod
-    def expand(cls, value: dict[str, Any]) -> dict[str, Any]:
+    def expand(cls, value: dict[str, Any]) -> dict[str, object]:
         common = {k: v for k, v in value.items() if k not in ROLES}
         return {role: {**common, **(value.get(role) or {})} for role in ROLES} if common else value
 
@@ -64,11 +64,11 @@ class PositionsConfig:
     decoder: Positions = option(SinusoidalConfig, "of the target")
 
     @classmethod
-    def shorthand(cls, value: Any) -> dict[str, Any]:
+    def shorthand(cls, value: object) -> dict[str, object]:
         return {"encoder": value, "decoder": value}
 
     @classmethod
-    def expand(cls, value: dict[str, Any]) -> dict[str, Any]:
+    def expand(cls, value: dict[str, Any]) -> dict[str, object]:
         common = {k: v for k, v in value.items() if k not in ("encoder", "decoder")}
         return {role: cls._merged(common, value.get(role)) for role in ("encoder", "decoder")} if common else value
 
@@ -148,7 +148,7 @@ class Transformer(nn.Module):
 
     @classmethod
     def from_preset(
-        cls, preset: str, vocabulary: int, target_vocabulary: int | None = None, **keys: Any
+        cls, preset: str, vocabulary: int, target_vocabulary: int | None = None, **keys: object
     ) -> "Transformer":
         """A new model by the name of its sizes; further keys are those of `model:` in a recipe."""
         if target_vocabulary not in (None, vocabulary):
@@ -157,17 +157,17 @@ class Transformer(nn.Module):
         return cls(config, vocabulary, target_vocabulary or vocabulary)
 
     @classmethod
-    def tiny(cls, vocabulary: int, target_vocabulary: int | None = None, **keys: Any) -> "Transformer":
+    def tiny(cls, vocabulary: int, target_vocabulary: int | None = None, **keys: object) -> "Transformer":
         """4 layers of 128, 4 heads."""
         return cls.from_preset("tiny", vocabulary, target_vocabulary, **keys)
 
     @classmethod
-    def base(cls, vocabulary: int, target_vocabulary: int | None = None, **keys: Any) -> "Transformer":
+    def base(cls, vocabulary: int, target_vocabulary: int | None = None, **keys: object) -> "Transformer":
         """6 layers of 512, 8 heads (Vaswani 2017, table 3)."""
         return cls.from_preset("base", vocabulary, target_vocabulary, **keys)
 
     @classmethod
-    def big(cls, vocabulary: int, target_vocabulary: int | None = None, **keys: Any) -> "Transformer":
+    def big(cls, vocabulary: int, target_vocabulary: int | None = None, **keys: object) -> "Transformer":
         """6 layers of 1,024, 16 heads (Vaswani 2017, table 3)."""
         return cls.from_preset("big", vocabulary, target_vocabulary, **keys)
 

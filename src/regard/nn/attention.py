@@ -9,7 +9,7 @@ fuses the same for one token at a time (`accel/fused_step.py`).
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -26,6 +26,8 @@ from regard.nn.position import Position
 from regard.nn.record import LayerRecord
 from regard.nn.score import ScaledDotConfig, ScoreConfig
 from regard.nn.sizes import Sizes
+
+T = TypeVar("T")
 
 BACKENDS: list[Backend] = [BLOCKS, SDPA]  # in the order in which they are tried; `regard.accel` puts its own in front
 
@@ -97,10 +99,10 @@ class AttentionConfig:
     def layer(self, n: int) -> "LayerChoices":
         """The choices of layer n: a list is tiled over the layers."""
 
-        def tiled(choice: Any) -> Any:
+        def tiled(choice: T | list[T]) -> T:
             return choice[n % len(choice)] if isinstance(choice, list) else choice
 
-        return LayerChoices(*map(tiled, (self.score, self.pattern, self.normalise, self.compress)))
+        return LayerChoices(tiled(self.score), tiled(self.pattern), tiled(self.normalise), tiled(self.compress))
 
     def check(self, role: str, longest: int, layers: int) -> None:
         """Raise ValueError, with the reason, where an attention in this role cannot have these choices."""

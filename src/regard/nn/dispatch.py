@@ -7,7 +7,7 @@ the plain function computes the same with torch's own operations. This module kn
 import contextlib
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -52,6 +52,18 @@ def no_autocast() -> Iterator[None]:
         for kind in filter(torch.is_autocast_enabled, DEVICES):
             stack.enter_context(torch.autocast(kind, enabled=False))
         yield
+
+
+# --- gradients -----------------------------------------------------------------------------------------------------
+
+
+class GradientContext(Protocol):
+    """The `ctx` of an autograd function; a subclass for each names what else is kept for its gradient."""
+
+    saved_tensors: tuple[Tensor, ...]
+    needs_input_grad: tuple[bool, ...]
+
+    def save_for_backward(self, *tensors: Tensor | None) -> None: ...
 
 
 # --- fast twins ----------------------------------------------------------------------------------------------------

@@ -5,13 +5,15 @@ Both are made here while a chunk of rows is at hand, so that no more than a chun
 or in the backward pass. The plain twin is `F.cross_entropy(x @ weight.T, labels, label_smoothing=…, reduction="sum")`.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from regard.nn import dispatch
+from regard.nn.dispatch import GradientContext
 
 CHUNK = {"cpu": 1 << 21, "cuda": 1 << 26}  # scores that exist at once: what a cache holds, or enough to fill a GPU
 FUSED = 1 << 28  # the same for our own kernel, which has no wider copy of them
@@ -26,9 +28,19 @@ def vocabulary_loss(x: Tensor, weight: Tensor, labels: Tensor, smoothing: float)
         return _VocabularyLoss.apply(x, weight, labels, smoothing, fused)
 
 
+Comparison = Callable[[Tensor, Tensor, float, bool, int], tuple[Tensor, Tensor]]  # `_compare` and its fast twin
+
+
+class _LossContext(GradientContext, Protocol):
+    kind: torch.dtype
+    entries: int
+
+
 class _VocabularyLoss(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, labels: Tensor, smoothing: float, fused: Any) -> Tensor:
+    def forward(
+        ctx: _LossContext, x: Tensor, weight: Tensor, labels: Tensor, smoothing: float, fused: Comparison | None
+    ) -> Tensor:
         compare = fused or _compare
         table = weight.to(x.dtype)
         if fused:  # products are fast where rows begin at round addresses
@@ -52,7 +64,7 @@ class _VocabularyLoss(torch.autograd.Function):
         return total
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+    def backward(ctx: _LossContext, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
         to_x, to_weight = ctx.saved_tensors
         (scale,) = gradients
         return to_x * scale.to(to_x.dtype), (to_weight[: ctx.entries] * scale).to(ctx.kind), None, None, None

@@ -6,12 +6,14 @@ Names, mappings and objects become the five choices here, and a caller's mask be
 `Attention` (`attention.py`). Models make theirs from a config (`build_attention`), in the same way.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from regard import config
 from regard.config import to_choice
 from regard.errors import RegardError
 from regard.nn import dispatch
@@ -29,7 +31,7 @@ from regard.nn.record import LayerRecord
 from regard.nn.score import ScoreConfig
 from regard.nn.sizes import Sizes
 
-Choice = Any  # of a slot: a name, a mapping with a `kind`, a config object, or a module
+Choice = str | Mapping[str, object] | config.Choice | nn.Module  # a name, a mapping with a `kind`, a config, a module
 
 
 class MultiHeadAttention(Attention):
@@ -310,11 +312,11 @@ class _Built:
     def keeps_order(self) -> bool:
         return getattr(self.part, "keeps_order", True)
 
-    def build(self, *sizes: Any) -> nn.Module:
+    def build(self, *sizes: object) -> nn.Module:
         return self.part
 
 
-def _part(slot: Any, chosen: Choice, where: str, name: str) -> Any:
+def _part(slot: type[config.Choice], chosen: Choice, where: str, name: str) -> Any:
     """The config of a part, or the part itself as one."""
     return _Built(chosen) if isinstance(chosen, nn.Module) else to_choice(slot, chosen, where, name)
 

@@ -1,6 +1,6 @@
 """How do scores become weights? Masked keys get exactly zero; a query with all keys masked gives zeros, not NaN."""
 
-from typing import Any
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +9,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from regard.config import Choice, choice, option
+from regard.nn.dispatch import GradientContext
 
 
 class Normaliser(nn.Module):
@@ -71,13 +72,13 @@ class ReinMax(Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, weights: Tensor, sample: Tensor) -> Tensor:
+    def forward(ctx: GradientContext, scores: Tensor, weights: Tensor, sample: Tensor) -> Tensor:
         ctx.save_for_backward(weights, sample)
         return sample.clone()
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: GradientContext, g: Tensor) -> tuple[Tensor, None, None]:
         weights, sample = ctx.saved_tensors
         between = (weights + sample) / 2
         return 2 * _through(between, g) - _through(weights, g) / 2, None, None
@@ -104,11 +105,15 @@ class Entmax15(Sparsemax):
     alpha = 1.5
 
 
+class _EntmaxContext(GradientContext, Protocol):
+    alpha: float
+
+
 class Entmax(Function):
     """α-entmax: p = relu((α − 1)s − τ)^(1/(α − 1)), with τ such that Σp = 1 (Peters 2019)."""
 
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, allow: Tensor | None, alpha: float) -> Tensor:
+    def forward(ctx: _EntmaxContext, scores: Tensor, allow: Tensor | None, alpha: float) -> Tensor:
         z = scores * (alpha - 1) if allow is None else (scores * (alpha - 1)).masked_fill(~allow, -torch.inf)
         top = z.amax(-1, keepdim=True)
         z = z - top.masked_fill(top == -torch.inf, 0.0)
@@ -121,7 +126,7 @@ class Entmax(Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: _EntmaxContext, g: Tensor) -> tuple[Tensor, None, None]:
         """J = diag(s) − ssᵀ/Σs with s = p^(2 − α) where p > 0 (Peters 2019)."""
         (p,) = ctx.saved_tensors
         s = torch.where(p > 0, p ** (2 - ctx.alpha), 0.0)

@@ -29,7 +29,7 @@ class Predictor:
 
     precision = "float32"  # of decoding
     run: Path | None = None  # the folder that it was loaded from
-    inference_weights = False  # whether the engine decodes with weights in that precision, packed for inference
+    packs_weights = False  # whether the engine decodes with weights in that precision, packed for inference
 
     def __init__(self, model: nn.Module, recipe: RecipeLike) -> None:
         self.model, self.recipe = model, recipe
@@ -67,7 +67,7 @@ class Predictor:
         if self._engine is None or self._engine[0] != key:
             self._engine = None  # free the old weights before more are allocated
             model = self.model
-            if self.inference_weights:
+            if self.packs_weights:
                 model = inference_weights(model, PRECISIONS[self.precision])
             self._engine = key, Engine(cast(Generator, model))
         return self._engine[1]

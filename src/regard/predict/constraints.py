@@ -26,7 +26,7 @@ class LineConstraints(NamedTuple):
     phrases: tuple[str, ...] = ()
     prefix_ids: tuple[int, ...] = ()
     phrase_ids: tuple[TokenIds, ...] = ()
-    ways: tuple[tuple[TokenIds, ...], ...] = ()  # for each phrase, ids of others that hold it
+    variants: tuple[tuple[TokenIds, ...], ...] = ()  # for each phrase, ids of others that hold it
 
 
 UNCONSTRAINED = LineConstraints()
@@ -35,7 +35,7 @@ UNCONSTRAINED = LineConstraints()
 class Constraints:
     """The constraints on each line's output; `files` says where they were read, `before` lines came earlier."""
 
-    seams: WordBoundaries = WHOLE_WORDS
+    word_boundaries: WordBoundaries = WHOLE_WORDS
 
     def __init__(self, lines: list[LineConstraints], files: Mapping[str, str], before: int) -> None:
         self.lines, self.files, self.before = lines, files, before
@@ -57,19 +57,19 @@ class Constraints:
         lines = []
         for prefix, texts, ids in zip(prefixes, phrases, prefix_ids, strict=True):
             distinct = tuple(dict.fromkeys(text for text in texts if text.strip()))
-            ways = [_ways(tokenizer, text) for text in distinct]
-            first, others = tuple(way[0] for way in ways), tuple(tuple(way[1:]) for way in ways)
+            variants = [_variants(tokenizer, text) for text in distinct]
+            first, others = tuple(way[0] for way in variants), tuple(tuple(way[1:]) for way in variants)
             lines.append(LineConstraints(prefix, distinct, tuple(ids), first, others))
         constraints = Constraints(lines, files, options.before)
         if any(line.phrases for line in lines):
-            constraints.seams = seams(tokenizer)
+            constraints.word_boundaries = word_boundaries(tokenizer)
         constraints._check_vocabulary(tokenizer)
         return constraints
 
     def request(self, row: int, limit: int, key: int) -> GenerationRequest:
         """The output of a line, of at most so many pieces, with the line's constraints."""
         line = self.lines[row]
-        return GenerationRequest(limit, key, line.prefix_ids, line.phrase_ids, line.ways)
+        return GenerationRequest(limit, key, line.prefix_ids, line.phrase_ids, line.variants)
 
     def check(self, limits: Sequence[int], symbols: Symbols) -> None:
         """Raise RegardError for what cannot be met if output n has at most `limits[n]` pieces; 0: of an empty line."""
@@ -80,7 +80,7 @@ class Constraints:
                 raise self._unmet(n, "prefixes", line.prefix, _no_room(len(line.prefix_ids), limit))
             if line.phrase_ids and limit == 0:
                 raise self._unmet(n, "phrases", line.phrases[0], _no_room(len(line.phrase_ids[0]), limit))
-            if bad := unsatisfiable(self.request(n, limit, 0), symbols, self.seams):
+            if bad := unsatisfiable(self.request(n, limit, 0), symbols, self.word_boundaries):
                 raise self._unmet(n, "phrases", line.phrases[bad[0]], bad[1])
 
     def _check_vocabulary(self, tokenizer: Tokenizer) -> None:
@@ -100,7 +100,7 @@ def _no_room(pieces: int, limit: int) -> str:
     return f"it has {pieces} pieces, and there is room for {limit}" if limit else "the line of the input is empty"
 
 
-def _ways(tokenizer: Tokenizer, phrase: str) -> list[TokenIds]:
+def _variants(tokenizer: Tokenizer, phrase: str) -> list[TokenIds]:
     """A phrase, and with each mark that may follow it, where a vocabulary has pieces of both; the shortest first."""
     alone = tuple(_inside(tokenizer, phrase))
     marks = MARKS if phrase[-1:].isalnum() and tokenizer.unk not in alone else ""
@@ -118,7 +118,7 @@ def _inside(tokenizer: Tokenizer, phrase: str) -> list[int]:
 
 
 @lru_cache(maxsize=4)
-def seams(tokenizer: Tokenizer) -> WordBoundaries:
+def word_boundaries(tokenizer: Tokenizer) -> WordBoundaries:
     """Where pieces of a vocabulary are in one word: two letters meet, or a letter comes right after a mark."""
     edges = list(enumerate(tokenizer.edges()))
     open_ = frozenset(i for i, (_, last) in edges if last and (last in MARKS or _letter(last, tokenizer.language)))

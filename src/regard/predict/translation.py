@@ -52,7 +52,7 @@ class Translator(Predictor):
     Translations are decoded in `precision`; scores of given pairs are always computed as the weights are.
     """
 
-    inference_weights = True
+    packs_weights = True
 
     def __init__(self, model: nn.Module, vocabulary: Vocabulary, recipe: RecipeLike) -> None:
         super().__init__(model, recipe)
@@ -185,7 +185,7 @@ class Translator(Predictor):
                 queue = RequestQueue(
                     partial(self._sources, ids, options.trees, drawn), requests,
                     slots * draws if options.attention else slots, self.blank,
-                    [len(ids[row]) + 1 for row in rows], report, constraints.seams,
+                    [len(ids[row]) + 1 for row in rows], report, constraints.word_boundaries,
                 )  # fmt: skip
                 record = AttentionRecorder(tuple(options.attention)) if options.attention else None
                 for row, hypotheses in zip(
@@ -219,20 +219,20 @@ class Translator(Predictor):
         limit, longest = decoding.limit(source), self.longest  # a table of positions ends there
         return limit if longest is None else min(limit, longest - 1)
 
-    def _sources(self, ids: list[list[int]], heads: Heads | None, lines: list[int], chosen: list[int]) -> PairBatch:
+    def _sources(self, ids: list[list[int]], trees: Heads | None, lines: list[int], chosen: list[int]) -> PairBatch:
         """The batch of those chosen among some lines."""
         rows, tokenizer = [lines[n] for n in chosen], self.vocabulary.source
         source, real = collate_sources(RaggedRows.of([ids[row] for row in rows]), tokenizer.pad, tokenizer.eos)
-        return PairBatch(source, real, tree=self._tree(heads, ids, rows)).to(self.device)
+        return PairBatch(source, real, tree=self._tree(trees, ids, rows)).to(self.device)
 
     def blank(self, count: int, length: int) -> PairBatch:
         """A batch of so many sources of so many pieces, of no meaning."""
         return PairBatch(torch.full((count, length), self.vocabulary.source.eos, device=self.device), None)
 
-    def _tree(self, heads: Heads | None, ids: list[list[int]], rows: list[int]) -> Tree | None:
-        if heads is None:
+    def _tree(self, trees: Heads | None, ids: list[list[int]], rows: list[int]) -> Tree | None:
+        if trees is None:
             return None
-        return piece_trees([heads[row] for row in rows], [ids[row] for row in rows], self.vocabulary.source)
+        return piece_trees([trees[row] for row in rows], [ids[row] for row in rows], self.vocabulary.source)
 
     def to_translation(self, hypothesis: Hypothesis, source: int = 0, form: Form = "plain") -> Translation:
         """A hypothesis as text; attention is cut to `source` pieces, without the batch's padding."""

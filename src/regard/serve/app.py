@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 
 import regard
 from regard.errors import RegardError
+from regard.reporting import Json
 from regard.serve import schemas
 from regard.serve.log import ServerLog
 from regard.serve.messages import Item, RequestOptions, Result, WorkerReply, character_count
@@ -43,7 +44,7 @@ ERROR_DESCRIPTIONS = {
     503: "models are being loaded, the model's process ended, too many connections, or the server is ending",
     504: "it took too long",
 }
-ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
+ERROR_RESPONSES: dict[int | str, Json] = {
     status: {"model": schemas.ErrorResponse, "description": text} for status, text in ERROR_DESCRIPTIONS.items()
 }
 
@@ -218,7 +219,7 @@ def _add_info_routes(app: FastAPI, pool: WorkerPool, log: ServerLog, draining: C
 
 
 def _add_admin_route(app: FastAPI, reload: Reload) -> None:
-    errors: dict[int | str, dict[str, Any]] = {status: ERROR_RESPONSES[status] for status in (401, 409)}
+    errors: dict[int | str, Json] = {status: ERROR_RESPONSES[status] for status in (401, 409)}
 
     @app.post("/admin/reload", summary="Read the models' files anew, without losing a request.", responses=errors)
     async def reload_models() -> Response:
@@ -280,10 +281,7 @@ def _add_error_handlers(app: FastAPI) -> None:
         return respond(RequestError(500, "internal", "the server failed on this request"))
 
 
-Schema = dict[str, Any]  # of OpenAPI
-
-
-def docs_page(schema: Schema) -> str:
+def docs_page(schema: Json) -> str:
     """The API as a plain page without scripts."""
     parts = ["<!doctype html><html lang=en><meta name=viewport content='width=device-width'><title>regard API</title>"]
     parts.append("<link rel=stylesheet href=static/style.css><main class=api><h1>regard</h1>")
@@ -304,11 +302,11 @@ def docs_page(schema: Schema) -> str:
     return "\n".join(parts)
 
 
-def _default(field: Schema) -> str:
+def _default(field: Json) -> str:
     return "" if field.get("default") is None else json.dumps(field["default"])
 
 
-def _type_name(field: Schema) -> str:
+def _type_name(field: Json) -> str:
     if "anyOf" in field:
         return " | ".join(_type_name(each) for each in field["anyOf"] if each.get("type") != "null")
     if "enum" in field:

@@ -7,9 +7,9 @@ import asyncio
 import resource
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Collection
-from typing import Any
+from collections.abc import Callable, Collection
 
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from regard.errors import RegardError
@@ -21,7 +21,6 @@ ACCEPT_PAUSE = 0.5  # seconds, after an error such as no descriptor left
 ACCEPT_LOG_PAUSE = 10.0  # seconds between lines of the log about such errors
 GONE_CHECK = 0.2  # seconds between looks at a client that has closed its side
 OWN_DESCRIPTORS = 64  # those of the server itself, besides two of each worker
-ASGIApp = Callable[[Any, Any, Any], Awaitable[None]]
 
 
 def http_protocol(settings: ServerSettings, refuse: ASGIApp) -> type[asyncio.Protocol]:

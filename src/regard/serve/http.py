@@ -6,19 +6,15 @@ The body is read here, within its limits, before anything else is done.
 import asyncio
 import hmac
 import time
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Send
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 
 from regard.serve.log import ServerLog
 from regard.serve.settings import RequestError, ServerSettings, shutting_down
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-ASGIApp = Callable[[Message, Receive, Send], Awaitable[None]]
 PROTECTED = ("/v1/", "/metrics")
 ADMIN = "/admin/"
 HEALTH = ("/healthz", "/readyz")
@@ -55,7 +51,7 @@ class LimitsMiddleware:
         disconnect: asyncio.Future[Message] | None = None
         scope["regard"] = asyncio.current_task()  # cancelled when the connection is lost
         scope["asgi"] = scope["asgi"] | {"spec_version": "2.4"}  # streams then run in this task, too, and end with it
-        fields: dict[str, Any] = {}
+        fields: dict[str, object] = {}
         scope.setdefault("state", {})["log_fields"] = fields
         # HEAD is answered as GET; uvicorn, which knows the method, sends no body.
         routed = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
@@ -134,7 +130,7 @@ class LimitsMiddleware:
         except TimeoutError:
             raise RequestError(408, "slow", "the request did not come in time") from None
 
-    def _log_request(self, scope: Message, status: int, seconds: float, fields: dict[str, Any]) -> None:
+    def _log_request(self, scope: Message, status: int, seconds: float, fields: dict[str, object]) -> None:
         path = _route_path(scope)
         self.log.requests.labels(path, str(status)).inc()
         self.log.seconds.labels(path).observe(seconds)

@@ -1,10 +1,12 @@
 """Messages between the server and its workers, which are lines of JSON. Knows no HTTP and no model."""
 
 from collections.abc import Sequence
-from typing import Any, TypedDict
+from typing import TypedDict
+
+from regard.reporting import Json
 
 Item = str | Sequence["Item"]  # one input: a text, a pair of texts, the turns of a dialogue …
-Result = dict[str, Any]  # one output, a JSON object
+Result = Json  # one output, a JSON object
 
 
 class RequestOptions(TypedDict, total=False):

@@ -11,7 +11,6 @@ import os
 import signal
 import socket
 from collections.abc import Iterator
-from typing import Any
 
 import uvicorn
 
@@ -169,7 +168,7 @@ def has_terminal() -> bool:
     return True
 
 
-def check_address(address: Any, settings: ServerSettings) -> None:
+def check_address(address: str, settings: ServerSettings) -> None:
     """Others may call only with a key, or where the operator says so."""
     if settings.keys or settings.open or ipaddress.ip_address(address.partition("%")[0]).is_loopback:
         return

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from regard.errors import RegardError
+from regard.reporting import Json
 from regard.serve.messages import WorkerConfig, WorkerReply
 
 CHUNK = 1 << 16
@@ -33,7 +34,7 @@ class Channel:
         self.sock, self.buffer, self.open = sock, b"", True
         self.steps, self.busy, self.sending = 0, False, threading.Lock()
 
-    def receive(self, wait: bool) -> Iterator[dict[str, Any]]:
+    def receive(self, wait: bool) -> Iterator[Json]:
         """Messages that have arrived; where there are none, wait for one if asked to."""
         while self.open and select.select([self.sock], [], [], None if wait else 0)[0]:
             data = self.sock.recv(CHUNK)

@@ -101,7 +101,7 @@ class TranslationTask(PreparedTask):
         super().__init__(recipe, prepared)
         self.vocabulary, self.settings = vocabulary, cast(TranslationConfig, recipe.task)
         self.valid = read_pairs(recipe.data.valid, self.languages)
-        self.valid_heads = read_heads(recipe.data.valid, self.languages, vocabulary.source)
+        self.valid_trees = read_heads(recipe.data.valid, self.languages, vocabulary.source)
         longest = recipe.data.filters.max_length
         self._sampled = _SampledSegmentation(vocabulary, prepared, longest) if vocabulary.samples else None
 
@@ -145,14 +145,14 @@ class TranslationTask(PreparedTask):
         if not self.valid:
             return {}
         settings = self.recipe.training.validation
-        pairs, heads = self.valid[: settings.lines or None], self.valid_heads
-        heads = heads and heads[: settings.lines or None]
+        pairs, trees = self.valid[: settings.lines or None], self.valid_trees
+        trees = trees and trees[: settings.lines or None]
         translator = self.translator(model)
-        result = translator.loss(pairs, heads)
+        result = translator.loss(pairs, trees)
         if settings.decode:
             sources, quiet = [s for s, _ in pairs], lambda message: None  # the report has said what is cut
             outputs = translator.translate(
-                sources, settings.decoding, form="prepared", progress=progress, warn=quiet, trees=heads
+                sources, settings.decoding, form="prepared", progress=progress, warn=quiet, trees=trees
             )
             full = self.goal not in ("bleu", "loss", "perplexity")
             metrics = translator.metrics(outputs, pairs, full)
@@ -174,13 +174,13 @@ def evaluate_translation(
 ) -> Json:
     """Every metric of translating these corpora, as JSON; for the embedded corpus, also the accuracy of pronouns."""
     languages = translator.languages
-    pairs, heads = read_pairs(corpora, languages), read_heads(corpora, languages, translator.vocabulary.source)
+    pairs, trees = read_pairs(corpora, languages), read_heads(corpora, languages, translator.vocabulary.source)
     notes: list[str] = []
     outputs = translator.translate(
-        [s for s, _ in pairs], decoding, form="prepared", progress=progress, warn=notes.append, trees=heads
+        [s for s, _ in pairs], decoding, form="prepared", progress=progress, warn=notes.append, trees=trees
     )
     result: Json = {name: metric.json() for name, metric in translator.metrics(outputs, pairs).items()}
-    result |= {name: {"value": value} for name, value in translator.loss(pairs, heads).items()}
+    result |= {name: {"value": value} for name, value in translator.loss(pairs, trees).items()}
     if all((corpus.set or "").startswith("embedded:") for corpus in corpora):
         result["pronouns"] = {"value": _pronouns(corpora, outputs)}
     return {"data": [corpus.name for corpus in corpora], "lines": len(pairs), "metrics": result, "notes": notes}

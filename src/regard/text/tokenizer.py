@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from tokenizers import Encoding
 from tokenizers import Tokenizer as Inner
 
 from regard.errors import RegardError, utf8_errors
@@ -153,7 +154,7 @@ class Tokenizer:
         encodings = self.inner.encode_batch(prepared, add_special_tokens=False)
         return [self._unknown_to_bytes(e, text) for e, text in zip(encodings, prepared, strict=True)]
 
-    def _unknown_to_bytes(self, encoding: Any, text: str) -> list[int]:
+    def _unknown_to_bytes(self, encoding: Encoding, text: str) -> list[int]:
         ids: list[int] = []
         for piece, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
             if piece == self.unk:
@@ -272,7 +273,7 @@ class Tokenizer:
         return cls.from_document(read_json(path), str(path))
 
     @classmethod
-    def from_document(cls, document: Any, name: str) -> "Tokenizer":
+    def from_document(cls, document: Json, name: str) -> "Tokenizer":
         """The tokenizer in a parsed file; `name` is for messages."""
         header = document.get("regard") if isinstance(document, dict) else None
         if not isinstance(header, dict) or "version" not in header:
@@ -313,7 +314,7 @@ SPLITTERS: dict[str | None, set[str]] = {
 LONGEST_PIECE = 4096  # characters
 
 
-def _check_parts(document: Any) -> None:
+def _check_parts(document: Json) -> None:
     """Raises ValueError for what no vocabulary of ours has."""
     splitter, normaliser = document.get("pre_tokenizer") or {}, document.get("normalizer") or {}
     if normaliser.get("type") not in (None, "BertNormalizer") or splitter.get("type") not in SPLITTERS:
@@ -331,5 +332,5 @@ def _check_parts(document: Any) -> None:
         raise ValueError(f"a piece has more than {LONGEST_PIECE:,} characters")
 
 
-def _sum(document: Any) -> str:
+def _sum(document: object) -> str:
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:16]

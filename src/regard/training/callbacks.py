@@ -5,7 +5,6 @@ A recipe lists them under `training.callbacks`; the main process calls them, in 
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from regard.config import Choice
 from regard.errors import RegardError
@@ -31,7 +30,7 @@ class Callback:
 
 
 class CallbackConfig(Choice, slot="callback"):
-    def build(self, run: Path, recipe: Mapping[str, Any]) -> Callback:
+    def build(self, run: Path, recipe: Mapping[str, object]) -> Callback:
         """The callback of a run in this folder; `recipe` is complete, as plain dicts and lists."""
         raise NotImplementedError
 
@@ -39,7 +38,7 @@ class CallbackConfig(Choice, slot="callback"):
 class CallbackList:
     """The callbacks of a run; an exception of one ends the run with a sentence that names it."""
 
-    def __init__(self, configs: Sequence[CallbackConfig], run: Path, recipe: Mapping[str, Any]) -> None:
+    def __init__(self, configs: Sequence[CallbackConfig], run: Path, recipe: Mapping[str, object]) -> None:
         self.members: list[tuple[str, Callback]] = []
         for config in configs:
             try:
@@ -47,7 +46,7 @@ class CallbackList:
             except Exception as error:
                 raise self._failure(config.kind, "cannot begin", error) from error
 
-    def call(self, event: str, *arguments: Any) -> None:
+    def call(self, event: str, *arguments: object) -> None:
         """`event` is a method of `Callback`."""
         for kind, callback in self.members:
             try:

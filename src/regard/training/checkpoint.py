@@ -7,7 +7,7 @@ import json
 import math
 import os
 import shutil
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from itertools import chain
 from pathlib import Path
 
@@ -214,7 +214,7 @@ def read_state(folder: Path) -> TrainingState:
     if not path.exists():
         raise DamagedFile(f"{folder}: not a checkpoint (state.json is missing)")
     content = read_json(path)
-    known = {f.name: getattr(TrainingState(), f.name) for f in fields(TrainingState)}
+    known = asdict(TrainingState())
     if any(key not in known or not _is_like(value, known[key]) for key, value in content.items()):
         raise DamagedFile(f"{path}: damaged: not the state of a run")
     return TrainingState(**content)

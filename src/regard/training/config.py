@@ -1,7 +1,7 @@
 """The section `training` of a recipe: one option a key, with its help; its slots have files of their own."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from regard.config import at_least, below_one, option
 from regard.decoding.config import DecodingConfig, Greedy
@@ -88,7 +88,7 @@ class TrainingConfig:
             )
 
     @classmethod
-    def expand(cls, mapping: dict[str, Any]) -> dict[str, Any]:
+    def expand(cls, mapping: dict[str, object]) -> dict[str, object]:
         """`decoupled` told AdamW from Adam before each had a kind: runs and recipes of then mean the same."""
         optimiser = mapping.get("optimiser")
         if not isinstance(optimiser, dict) or optimiser.get("kind", "adam") not in ("adam", "adamw"):

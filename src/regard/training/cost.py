@@ -5,7 +5,6 @@ activations, softmax, tables) counts for nothing.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -75,7 +74,7 @@ def state_bytes(model: nn.Module, ema: bool = False) -> int:
     return sum(p.numel() * p.element_size() for p in model.parameters()) + (ADAM_BYTES - 4 + 4 * ema) * learned
 
 
-def activation_bytes(model: nn.Module, loss: Callable[[], Any]) -> int:
+def activation_bytes(model: nn.Module, loss: Callable[[], object]) -> int:
     """Bytes that one forward pass, `loss`, keeps for its backward pass, beside the parameters."""
     sizes = {p.untyped_storage().data_ptr(): 0 for p in model.parameters()}
     kept: list[Tensor] = []  # while they are here, no address is used again

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal, Protocol, TypeVar, cast, runtime_checkable
+from typing import Literal, Protocol, TypeVar, cast, runtime_checkable
 
 import torch
 import torch.distributed as dist
@@ -69,7 +69,7 @@ class ProcessGroup:
         """The main process's value, in all processes."""
         if self.size == 1:
             return value
-        objects: list[Any] = [value if self.is_main else None]
+        objects: list[T | None] = [value if self.is_main else None]
         dist.broadcast_object_list(objects, 0, group=self.host_group, device=torch.device("cpu"))
         return cast(T, objects[0])
 
@@ -77,7 +77,7 @@ class ProcessGroup:
         """The values of all processes, in all of them."""
         if self.size == 1:
             return [value]
-        values: list[Any] = [None] * self.size
+        values: list[T | None] = [None] * self.size
         dist.all_gather_object(values, value, group=self.host_group)
         return cast(list[T], values)
 

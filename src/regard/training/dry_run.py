@@ -10,6 +10,7 @@ import torch
 
 from regard.data.loader import Loader
 from regard.nn import dispatch
+from regard.reporting import Json
 from regard.tasks.contract import Task
 from regard.training.config import TrainingConfig
 from regard.training.cost import activation_bytes, parameters_by_part, state_bytes
@@ -18,7 +19,7 @@ from regard.training.loop import Trainer
 WARM_UP, MEASURED = 2, 5  # steps
 
 
-def estimate_training(task: Task, settings: TrainingConfig, seed: int, device: torch.device) -> dict[str, Any]:
+def estimate_training(task: Task, settings: TrainingConfig, seed: int, device: torch.device) -> Json:
     """Parameters by part, bytes of memory and seconds of all steps, from a few steps of the first epoch."""
     torch.manual_seed(seed)
     model = task.build_model().to(device)

@@ -7,7 +7,6 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +17,7 @@ from regard.accel.training_graph import CapturedMicroBatch, CapturedUpdate
 from regard.data.loader import Loader, StepBatches
 from regard.errors import RegardError
 from regard.io.tensors import is_sharded, unique_state_dict
+from regard.models.batch import Batch
 from regard.nn import dispatch
 from regard.tasks.contract import Task, View
 from regard.training.callbacks import CallbackList
@@ -200,7 +200,7 @@ class Trainer:
         self.optimiser.zero_grad(set_to_none=self.replay is None)  # a CUDA graph adds gradients where they were
         return norm
 
-    def _forward_backward(self, batch: Any, factor: float) -> Tensor:
+    def _forward_backward(self, batch: Batch, factor: float) -> Tensor:
         """The loss of a micro-batch; its gradients are added to the parameters'."""
         fixed = self.task.static_batch(self.model, batch) if self.replay else None
         if self.replay and fixed is not None:
@@ -209,7 +209,7 @@ class Trainer:
             return self.replay(fixed)
         return self._backward(batch.to(self.device), factor)
 
-    def _backward(self, batch: Any, factor: float | Tensor) -> Tensor:
+    def _backward(self, batch: Batch, factor: float | Tensor) -> Tensor:
         with self.autocast():
             loss, self.carry = self.task.loss(self.parallel_model, batch, self.carry)
         if self.carry and self.group.size > 1:  # rows that follow each other would meet in other processes

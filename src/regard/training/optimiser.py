@@ -28,10 +28,11 @@ class OptimiserConfig(Choice, slot="optimiser"):
     capturable: ClassVar[bool] = False  # whether a CUDA graph can replay its step: `lr` is a tensor then
     sharded: ClassVar[bool] = False  # whether it serves a model of which each process has a part
     state_bytes: ClassVar[int] = 8  # of what it keeps for a parameter
+    weight_decay: float = 0.0  # an option of those that have it
 
     def groups(self, model: nn.Module) -> list[Group]:
         """The trainable parameters; biases and norms have no weight decay."""
-        return decay_groups(model, getattr(self, "weight_decay", 0.0))
+        return decay_groups(model, self.weight_decay)
 
     def build(self, groups: list[Group], device: torch.device, capturable: bool = False) -> Optimizer:
         raise NotImplementedError
