@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import psutil
 
-WAIT = 120.0  # seconds; the machine may be busy
+WAIT = 300.0  # seconds; a busy machine may take one to start a worker
 
 
 def until(true: Callable[[], Any], what: str) -> Any:
@@ -51,7 +51,9 @@ class Server:
         self.client = httpx.Client(base_url=self.url, timeout=WAIT)
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, failed: object, *_: object) -> None:
+        if failed is not None:
+            print("".join(self.log), file=sys.stderr)  # pytest shows it beside the failure
         self.client.close()
         for worker in self.workers():
             worker.send_signal(signal.SIGCONT)

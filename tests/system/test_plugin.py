@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from safetensors.torch import load_file
 
 from regard.run import train_recipe
 from tests.plugin import on_path, with_plugin, write_plugin
+from tests.serve.live import Server
 from tests.training import toy
 
 NAME = "near_parts"
@@ -55,8 +55,7 @@ def test_every_command_serves_a_choice_of_somebody_else(tmp_path: Path) -> None:
     assert (tmp_path / "page.html").stat().st_size > 10_000
     assert "Neighbours have a learned bonus." in regard("info", "--mechanisms", *with_it).stdout
     assert "position.encoder(near).reach" in regard("train", *with_it, "--help").stdout
-    assert "failed" in _ask_worker(run, environment)
-    assert len(_ask_worker(run, {**environment, "REGARD_PLUGINS": NAME})["results"]) == 1
+    assert f"needs the plugin {NAME}" in regard("serve", run, "--port", "0", code=2).stderr
 
 
 def _kill_after_a_checkpoint(recipe: Path, run: Path, environment: dict[str, str]) -> None:
@@ -71,33 +70,16 @@ def _kill_after_a_checkpoint(recipe: Path, run: Path, environment: dict[str, str
     assert not (run / "model.safetensors").exists()
 
 
-def _ask_worker(run: Path, environment: dict[str, str]) -> dict[str, Any]:
-    """The reply of a worker process to one translation, or why it did not start."""
-    ours, theirs = socket.socketpair()
-    about = {"run": str(run), "engine": "own", "precision": None, "device": "cpu", "threads": 1, "slots": 4}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "regard.serve.worker", json.dumps(about), str(theirs.fileno())],
-        pass_fds=[theirs.fileno()], env={**os.environ, **environment},
-    )  # fmt: skip
-    theirs.close()
-    ours.settimeout(60)
-    with ours, ours.makefile("rb") as replies:
-        first = json.loads(replies.readline())
-        if "failed" in first:
-            return first
-        ours.sendall(json.dumps({"id": 1, "op": "translate", "items": ["w1 w2"], "options": {}}).encode() + b"\n")
-        reply = json.loads(replies.readline())
-    process.wait(60)
-    return reply
-
-
-def test_a_worker_loads_what_the_server_was_given(tmp_path: Path, own_choices: None) -> None:
+def test_a_worker_loads_what_the_server_was_given(
+    tmp_path: Path, own_choices: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     toy.write_corpus(tmp_path)
-    environment = on_path(write_plugin(tmp_path / "parts", NAME))
+    for name, value in on_path(write_plugin(tmp_path / "parts", NAME)).items():
+        monkeypatch.setenv(name, value)
     sys.path.append(str(tmp_path / "parts"))
     from regard import recipe as recipes
 
     made = recipes.load_recipe(with_plugin(toy.recipe(tmp_path, steps=2), NAME))
     train_recipe(made, tmp_path / "run", "cpu")
-    reply = _ask_worker(tmp_path / "run", {**environment, "REGARD_PLUGINS": NAME})
-    assert len(reply["results"]) == 1
+    with Server(tmp_path / "run", "--plugin", NAME) as server:
+        assert len(server.ask("translate", text="w1 w2").json()["results"]) == 1
