@@ -34,6 +34,7 @@ from regard.nn.position import LearnedConfig
 from regard.predict.base import FinetunedPredictor
 from regard.predict.embedding import TextEmbedder
 from regard.recipe import Recipe, TaskConfig
+from regard.tasks.classify import ClassifyConfig, RegressConfig
 from regard.tasks.embedding import EmbeddingConfig
 from regard.tasks.finetuning import FinetuningConfig
 from regard.tasks.pretraining import PretrainingConfig
@@ -246,6 +247,8 @@ def export_bert(loaded: TextEmbedder | FinetunedPredictor, run: Path, out: Path)
     """A folder that Hugging Face reads as a BERT with the same head; returns a summary."""
     recipe, tokenizer = cast(Recipe, loaded.recipe), loaded.tokenizer
     refuse_unsupported(unsupported_choices(recipe.model, {"kind": ["bert"]}, "BERT"), run, "Hugging Face")
+    if isinstance(recipe.task, ClassifyConfig | RegressConfig) and recipe.task.symmetric:
+        raise RegardError(f"{run}: Hugging Face reads a pair in one order, and task.symmetric in both")
     architecture, keys = _architecture(recipe.task)
     hf_config = bert_config_to_hf(cast(BertConfig, recipe.model), tokenizer.size, architecture)
     write_json(out / "config.json", hf_config | {"pad_token_id": tokenizer.pad} | _labels(loaded))

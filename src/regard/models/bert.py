@@ -20,7 +20,6 @@ from regard.nn.embedding import BiasedOutput, Embedding
 from regard.nn.feed_forward import ACTIVATIONS, Activation
 from regard.nn.layers import EncoderLayer, ModuleList
 from regard.nn.layout import AttentionContext
-from regard.nn.norm import BatchNorm
 from regard.nn.pattern import Document, Padding
 from regard.nn.position import LearnedConfig
 from regard.nn.record import AttentionRecorder
@@ -120,12 +119,8 @@ class Bert(nn.Module):
 
     @property
     def capturable(self) -> bool:
-        """Whether padded batches of one shape take the same operations, as a CUDA graph needs.
-
-        BatchNorm counts real positions, and random blocks follow each row's length: the host reads both.
-        """
-        patterns = [part for layer in self.layers for part in layer.attention.pattern.parts()]
-        return not any(part.by_head for part in patterns) and not any(isinstance(m, BatchNorm) for m in self.modules())
+        """Whether padded batches of one shape take the same operations, as a CUDA graph needs."""
+        return stack.capturable(self, self.layers)
 
     def pooler(self) -> "Pooler":
         pooler = Pooler(self.config.size)

@@ -1,7 +1,7 @@
 """Tagging: the words of a sentence in, a tag for each out.
 
-A word's first piece carries its tag; the others are input only. A sentence longer than a row is read in windows
-that overlap, and a word gets the tag of the window in which it sees most on both sides.
+A word's first piece carries its tag, in a language model its last; the others are input only. A sentence longer than a
+row is read in windows that overlap, and a word gets the tag of the window in which it sees most on both sides.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,7 +27,7 @@ from regard.tasks.finetuning import FinetuningConfig, defaults
 
 
 class WordWindow(NamedTuple):
-    """The words of a sentence in a row: the number of the first, and the token of each word's first piece."""
+    """The words of a sentence in a row: the number of the first, and the token at which each word is tagged."""
 
     begin: int
     places: list[int]
@@ -40,7 +40,7 @@ Codec = ExampleCodec[TaggedSentence, Tags, WordWindow]
 class TagConfig(FinetuningConfig[TaggedSentence, Tags, WordWindow]):
     """Every word of a sentence gets a tag, such as the entity it begins or goes on with."""
 
-    models: ClassVar[tuple[str, ...]] = ("bert", "elmo")
+    models: ClassVar[tuple[str, ...]] = ("bert", "elmo", "lm")
     predictor_class: ClassVar[type[WordTagger]] = WordTagger
     metrics: ClassVar[dict[str, bool]] = {
         "f1": True, "precision": True, "recall": True, "accuracy": True, "loss": False,
@@ -104,7 +104,7 @@ class TagConfig(FinetuningConfig[TaggedSentence, Tags, WordWindow]):
     def _feature(
         self, example_index: int, begin: int, words: list[list[int]], known: list[int], codec: Codec
     ) -> Feature[WordWindow]:
-        places = (1 + np.cumsum([0, *map(len, words[:-1])])).tolist()
+        places = codec.special_tokens.word_positions(words)
         row = codec.special_tokens.row([piece for word in words for piece in word])
         return Feature((row,), example_index, known or None, WordWindow(begin, places))
 
