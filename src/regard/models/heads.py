@@ -12,9 +12,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from regard.config import option
 from regard.models.batch import TextBatch
-from regard.models.bert import Bert, init_linear
+from regard.models.bert import Bert, Join, init_linear, layer_numbers
 from regard.models.lm import LanguageModelBody
+from regard.models.recurrent import Recurrent
 from regard.nn.record import AttentionRecorder
 
 IGNORE_INDEX = -100  # the class of positions without a label
@@ -131,6 +133,48 @@ class TokenClassifier(BodyWithHead):
         assert batch.classes is not None
         flat = scores.flatten(0, 1), batch.classes.flatten()
         return F.cross_entropy(*flat, ignore_index=IGNORE_INDEX, reduction="sum", label_smoothing=smoothing)
+
+
+@dataclass(frozen=True)
+class LayerFeatures:
+    """Layers of a frozen body, joined, as what a small model reads (Devlin 2019, 5.3)."""
+
+    layers: str = option("-4..-1", "which of them: -4..-1, or 0,2; 0 is what goes into the first")
+    join: Join = option("concat", "how they become one vector: side by side, added, or their mean")
+    lstm: int = option(2, "layers of a biLSTM that reads them; 0: a linear map alone")
+    size: int = option(768, "the width of its states, half of it in each direction")
+
+    def __post_init__(self) -> None:
+        if self.lstm < 0 or self.size < 2 or self.size % 2:
+            raise ValueError(f"lstm must be 0 or more, and size even, not {self.lstm} and {self.size}")
+
+
+class FeatureTagger(TokenClassifier):
+    """A class for each position, from layers of a body that is frozen."""
+
+    def __init__(self, body: Bert, outputs: int, features: LayerFeatures) -> None:
+        super().__init__(body, outputs, frozen=True)
+        self.features, self.numbers = features, layer_numbers(features.layers, body.config.layers)
+        width, self.lstm = body.config.size * (len(self.numbers) if features.join == "concat" else 1), None
+        if features.lstm:
+            self.lstm = Recurrent("lstm", width, features.size // 2, features.lstm, body.config.dropout, directions=2)
+            self.lstm.reset_parameters()
+            width = features.size
+        self.output = nn.Linear(width, outputs)
+        init_linear(self.output)
+
+    @property
+    def capturable(self) -> bool:
+        return self.lstm is None and super().capturable
+
+    def hidden(self, batch: TextBatch, record: AttentionRecorder | None = None) -> Tensor:
+        with torch.no_grad():
+            return self.body.joined_layers(batch, self.numbers, self.features.join)
+
+    def logits(self, hidden: Tensor, batch: TextBatch) -> Tensor:
+        if self.lstm is not None:
+            hidden = self.lstm.read(self.dropout(hidden), batch.real)[0]
+        return super().logits(hidden, batch)
 
 
 class SpanClassifier(BodyWithHead):
