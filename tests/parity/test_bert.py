@@ -10,7 +10,7 @@ from regard.errors import RegardError
 from regard.interop import bert
 from regard.io.tensors import load_weights, unique_state_dict
 from regard.models.batch import RaggedRows, TextBatch, collate_texts
-from regard.models.bert import BertConfig, BertPretraining
+from regard.models.bert import BertConfig, BertPretraining, layer_numbers
 from regard.nn.attention import AttentionConfig
 
 transformers = pytest.importorskip("transformers")
@@ -64,6 +64,22 @@ def batch(segments: int = 2) -> TextBatch:
 
 def asked(b: TextBatch) -> dict[str, torch.Tensor]:
     return {"input_ids": b.ids, "attention_mask": b.real.long(), "token_type_ids": b.segments}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_joined_layers(shape: str) -> None:
+    theirs = their_model(shape)
+    ours, b = our_model(theirs).body, batch(sizes(shape).get("type_vocab_size", 2))
+    with torch.no_grad():
+        layers = theirs.bert(**asked(b), output_hidden_states=True).hidden_states  # L + 1 times [B, T, D]
+        last = layer_numbers("-3..-1", ours.config.layers)
+        for join, expected in {
+            "concat": torch.cat(layers[-3:], -1),
+            "sum": sum(layers[-3:]),
+            "mean": sum(layers[-3:]) / 3,
+        }.items():
+            found = ours.joined_layers(b, last, join)
+            torch.testing.assert_close(found[b.real], expected[b.real], atol=1e-10, rtol=1e-10)
 
 
 @pytest.mark.parametrize("kind", [torch.float64, torch.float32])

@@ -56,6 +56,34 @@ def test_pooling_is_that_of_each_text_alone(filler: MaskFiller) -> None:
     np.testing.assert_allclose(short, [1, 0, 1, 0, 1, 1], atol=1e-5)
 
 
+@pytest.mark.parametrize("join", ["concat", "sum", "mean"])
+def test_several_layers_are_joined(filler: MaskFiller, join: str) -> None:
+    both = [hidden(filler, TEXTS[0], 0), hidden(filler, TEXTS[0], 1)]  # [T, D] each
+    expected = {"concat": torch.cat(both, -1), "sum": both[0] + both[1], "mean": (both[0] + both[1]) / 2}[join]
+    for layers in ("-2..-1", "0,1", [0, -1]):
+        found = filler.embed(TEXTS[:2], layers=layers, join=join)  # type: ignore[arg-type]
+        np.testing.assert_allclose(found, [expected.mean(0), torch.zeros(expected.shape[-1])], atol=1e-5)
+    assert filler.width(layers="0..1", join=join) == expected.shape[-1]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        ({"layers": "0..2"}, "there is no layer 2; write 0 to 1, or -1 to -2 from the last on"),
+        ({"layers": "-1..0"}, "-1..0 is empty, since layer 1 stands above layer 0; turn it round"),
+        ({"layers": "last"}, "'last' names no layers; write a number, or two with dots between them: -4..-1"),
+        ({"layers": []}, "no layers are named"),
+        ({"layers": "0", "layer": 0}, "leave out one of the two"),
+        ({"layers": "0..1", "pooling": "pooler"}, "the pooler reads the last layer"),
+        ({"join": "max"}, "join is 'max'"),
+    ],
+)
+def test_layers_that_are_not_there_are_refused(filler: MaskFiller, options: dict, said: str) -> None:
+    with pytest.raises(RegardError) as error:
+        filler.embed(TEXTS, **options)
+    assert said in str(error.value)
+
+
 def test_long_texts_keep_their_beginnings(filler: MaskFiller) -> None:
     said: list[str] = []
     long = "sea cat " * 40

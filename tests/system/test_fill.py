@@ -89,6 +89,15 @@ def test_embed_writes_text_json_and_arrays_alike(run: Path, tmp_path: Path, rega
     )
 
 
+def test_embed_joins_layers(run: Path, tmp_path: Path, regard_: Call) -> None:
+    asked = ("embed", run, "--layers", "-2..-1", "--join")
+    whole = [float(v) for v in regard_(*asked, "concat", stdin="cat\n").stdout.split("\t")]
+    added = [float(v) for v in regard_(*asked, "sum", stdin="cat\n").stdout.split("\t")]
+    np.testing.assert_allclose(added, np.reshape(whole, (2, 16)).sum(0), atol=1e-6)
+    assert regard_("embed", run, "--layers", "0..1", "-o", tmp_path / "none.npy", stdin="").returncode == 0
+    assert np.load(tmp_path / "none.npy").shape == (0, 32)
+
+
 def test_mistakes_are_sentences(run: Path, toy_run: Path, tmp_path: Path, regard_: Call) -> None:
     for arguments, said in (
         (["fill", toy_run], "a model of the task translation, which `regard fill` is not for"),

@@ -22,7 +22,10 @@ from regard.data.tagged import Scheme, TaggedSentence, tagged_sentences
 from regard.errors import RegardError
 from regard.examples.codec import ExampleCodec, Notes
 from regard.examples.windows import word_windows
-from regard.models.heads import IGNORE_INDEX
+from regard.interop.families import export_run
+from regard.models.batch import TextBatch
+from regard.models.bert import BertConfig
+from regard.models.heads import IGNORE_INDEX, FeatureTagger, LayerFeatures
 from regard.predict.tagging import Tags
 from regard.tasks.tag import TagConfig
 from regard.text import from_bert
@@ -257,3 +260,76 @@ def test_features_of_a_language_model_go_with_the_tagger(tmp_path: Path) -> None
     assert not any("features" in name for name in alone)
     assert len(alone["body.embedding.weight"]) == len(origin["body.embedding.weight"])  # the same vocabulary
     assert regard.load(tmp_path / "run", "cpu").tag(["w1 ann w2 rome"])[0].tags == ["O", "B-PER", "I-PER", "B-LOC"]
+
+
+# --- features of a frozen BERT --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lstm", [0, 1])
+def test_layers_of_a_frozen_body_are_features(run: Path, lstm: int) -> None:
+    """Another tagger on the layers of the first: the body stays, what reads it is learned."""
+    folder = run.parent
+    task = {
+        "kind": "tag",
+        "length": 16,
+        "overlap": 6,
+        "frozen_features": {"layers": "-2..-1", "lstm": lstm, "size": 32},
+    }
+    made = toys.recipe(folder, task, ("train.conll", "valid.conll"), steps=60)
+    made["model"] = toys.MODEL | {"layers": 2, "position": "rotary"}
+    made["training"] |= {"init": str(run), "schedule": {"kind": "linear", "peak": 1e-2, "warmup": 5}}
+    outcome = toys.trained(made, folder / f"features{lstm}")
+    assert toys.value(outcome, "f1") > 95
+    before, after = (load_file(r / "model.safetensors") for r in (run, folder / f"features{lstm}"))
+    assert all(torch.equal(after[name], before[name]) for name in before if name.startswith("body."))
+    assert any(name.startswith("lstm.") for name in after) == bool(lstm)
+    shutil.move(run, folder / "elsewhere")  # what is trained needs the other run no more
+    try:
+        model = regard.load(folder / f"features{lstm}", "cpu")
+    finally:
+        shutil.move(folder / "elsewhere", run)
+    long, short = "w1 ann w2 rome w3 w4 eve w2", "oslo w3"
+    together, alone = model.tag([long, short]), model.tag([short])
+    assert together[0].tags[:4] == ["O", "B-PER", "I-PER", "B-LOC"]
+    assert together[1].probabilities == pytest.approx(alone[0].probabilities, abs=1e-6)  # padding changes nothing
+    with pytest.raises(RegardError, match=r"Hugging Face has no tagger that reads joined layers"):
+        export_run("hf", folder / f"features{lstm}", folder / "hf", "float32")
+    export_run("safetensors", folder / f"features{lstm}", folder / f"copy{lstm}", "float32")
+    assert regard.load(folder / f"copy{lstm}", "cpu").tag([long]) == model.tag([long])
+
+
+def test_the_feature_tagger_by_hand() -> None:
+    torch.manual_seed(0)
+    body = BertConfig(layers=3, size=8, inner=16, heads=2, dropout=0.5).build(20)
+    model = FeatureTagger(body, 3, LayerFeatures("-2..-1", "mean", 0)).train()
+    batch = TextBatch(torch.tensor([[4, 5, 6], [7, 8, 0]]), torch.tensor([[True] * 3, [True, True, False]]))
+    model.dropout.p = 0.0
+    states = [body(batch, layers=n) for n in (2, 3)]  # the body drops nothing
+    expected = (states[0] + states[1]) / 2 @ model.output.weight.T + model.output.bias
+    torch.testing.assert_close(model.scores(batch), expected)
+    model.scores(batch).sum().backward()
+    assert {name for name, p in model.named_parameters() if p.grad is not None} == {"output.weight", "output.bias"}
+    assert model.capturable
+    assert not FeatureTagger(body, 3, LayerFeatures("-1", lstm=1, size=4)).capturable  # packed on the host
+
+
+@pytest.mark.parametrize(
+    "keys, said",
+    [
+        (["task.frozen_features.layers=0..9"], r"task\.frozen_features\.layers: there is no layer 9; write 0 to 1"),
+        (["task.frozen_features.layers=-1", "model.kind=elmo"], r"frozen_features are a bert's, and the model is elmo"),
+        (["task.frozen_features.size=3"], "size even, not 2 and 3"),
+    ],
+)
+def test_features_that_are_not_there_are_refused(tmp_path: Path, keys: list[str], said: str) -> None:
+    made = toys.recipe(tmp_path, {"kind": "tag", "length": 16, "overlap": 6}, ("a.conll", "b.conll"))
+    with pytest.raises(RegardError, match=said):
+        recipes.load_recipe(made, keys)
+
+
+def test_features_need_a_body_that_is_trained(tmp_path: Path) -> None:
+    write_sentences(tmp_path)
+    task = {"kind": "tag", "length": 16, "overlap": 6, "frozen_features": {"layers": "-1"}}
+    recipe = recipes.load_recipe(toys.recipe(tmp_path, task, ("train.conll", "valid.conll")))
+    with pytest.raises(RegardError, match=r"task\.frozen_features are of the run that training\.init names"):
+        recipe.task.prepare(recipe, None, lambda *_: None)

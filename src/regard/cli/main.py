@@ -296,6 +296,8 @@ def embed(
     layer: Annotated[
         int | None, Option(help="0: what goes into the first layer; -1, the default: the last one's output.")
     ] = None,
+    layers: Annotated[str | None, Option(help="Several layers: -4..-1, or 0,2.")] = None,
+    join: Annotated[str, Option(help="How --layers become one vector: concat, sum or mean.")] = "concat",
     normalise: Annotated[bool | None, Option(help="Vectors of length 1. Default: as the model's task says.")] = None,
     batch_tokens: BatchTokens = 4096,
     device: Device = "auto",
@@ -305,6 +307,7 @@ def embed(
     from regard.cli.pretrained import embed as body
 
     options = {"pooling": pooling, "layer": layer, "normalise": normalise, "batch_tokens": batch_tokens}
+    options |= {"layers": layers, "join": join}
     body(run, input, output, device, as_json, **options)
 
 

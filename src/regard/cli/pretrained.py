@@ -78,7 +78,7 @@ def embed(run: Path, source: Path | None, output: Path | None, device: str, as_j
     with progress_bar("Embedding") as report:
         embeddings = _embeddings(embedder, source, options, report)
         if output is not None and binary:
-            save_array(output, embeddings, embedder.body.config.size)
+            save_array(output, embeddings, embedder.width(**options))
         else:
             _write_lines(output, embeddings, as_json)
 

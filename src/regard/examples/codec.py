@@ -13,7 +13,7 @@ from torch import nn
 
 from regard.data.config import Corpus
 from regard.errors import RegardError
-from regard.examples.features import Feature, RowBuilder, W, score_features
+from regard.examples.features import CausalRowBuilder, Feature, RowBuilder, W, score_features
 from regard.examples.preparing import TOKENIZER
 from regard.io.files import DamagedFile, read_json
 from regard.models.batch import TextBatch
@@ -79,13 +79,21 @@ class FeatureSettings(Protocol[E, P, W]):
 
 
 class ExampleCodec(Generic[E, P, W]):
-    """A task's settings, tokenizer and labels: examples become features, and features' scores predictions."""
+    """A task's settings, tokenizer and labels: examples become features, and features' scores predictions.
+
+    `causal`: for a language model, whose rows have other special tokens.
+    """
 
     def __init__(
-        self, settings: FeatureSettings[E, P, W], tokenizer: Tokenizer, labels: list[str], texts_per_example: int = 0
+        self,
+        settings: FeatureSettings[E, P, W],
+        tokenizer: Tokenizer,
+        labels: list[str],
+        texts_per_example: int = 0,
+        causal: bool = False,
     ) -> None:
         self.settings, self.tokenizer, self.labels = settings, tokenizer, labels
-        self.special_tokens = RowBuilder(tokenizer)
+        self.special_tokens = CausalRowBuilder(tokenizer) if causal else RowBuilder(tokenizer)
         self.texts_per_example = texts_per_example  # 0: unknown, or it differs
         self.label_ids = {label: n for n, label in enumerate(labels)}
 
@@ -127,7 +135,7 @@ class ExampleCodec(Generic[E, P, W]):
             (folder / LABELS).write_text(text + "\n", encoding="utf-8")
 
     @staticmethod
-    def load(settings: FeatureSettings[E, P, W], home: Path) -> "ExampleCodec[E, P, W]":
+    def load(settings: FeatureSettings[E, P, W], home: Path, causal: bool = False) -> "ExampleCodec[E, P, W]":
         labels: list[str] = []
         texts, path = 0, home / LABELS
         if path.exists():
@@ -136,4 +144,4 @@ class ExampleCodec(Generic[E, P, W]):
                 labels, texts = [str(label) for label in content["labels"]], int(content.get("texts", 0))
             except (ValueError, KeyError, TypeError, OverflowError):
                 raise DamagedFile(f"{path}: damaged: not a list of labels") from None
-        return ExampleCodec(settings, Tokenizer.load(home / TOKENIZER), labels, texts)
+        return ExampleCodec(settings, Tokenizer.load(home / TOKENIZER), labels, texts, causal)

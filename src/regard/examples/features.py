@@ -43,16 +43,26 @@ Collate = Callable[[Sequence[Feature[W]]], TextBatch]
 class RowBuilder:
     """The tokens around texts: [CLS] a [SEP], or [CLS] a [SEP] b [SEP]. A vocabulary without them has <s> and </s>."""
 
+    causal = False
+
     def __init__(self, tokenizer: Tokenizer) -> None:
-        self.pad = tokenizer.pad
+        self.tokenizer, self.pad, self.entries = tokenizer, tokenizer.pad, tokenizer.size
         self.cls = tokenizer.special.get("cls", tokenizer.bos)
-        self.sep = tokenizer.special.get("sep", tokenizer.eos)
+        self.sep = self.end = tokenizer.special.get("sep", tokenizer.eos)
 
     def row(self, first: Sequence[int], second: Sequence[int] | None = None) -> FeatureRow:
-        ids, segments = [self.cls, *first, self.sep], [0] * (len(first) + 2)
-        if second is not None:
-            ids, segments = [*ids, *second, self.sep], segments + [1] * (len(second) + 1)
-        return FeatureRow(ids, segments)
+        if second is None:
+            return FeatureRow([self.cls, *first, self.end], [0] * (len(first) + 2))
+        segments = [0] * (len(first) + 2) + [1] * (len(second) + 1)
+        return FeatureRow([self.cls, *first, self.sep, *second, self.end], segments)
+
+    def word_positions(self, words: Sequence[Sequence[int]]) -> list[int]:
+        """Where in a row each word is read: at its first piece."""
+        return (1 + np.cumsum([0, *map(len, words[:-1])])).tolist()
+
+    def shown(self, ids: Sequence[int]) -> list[str]:
+        """The tokens of a row, for people."""
+        return self.tokenizer.shown(ids)
 
     def truncated_row(self, texts: Sequence[list[int]], length: int) -> tuple[FeatureRow, bool]:
         """One or two texts as a row of at most `length` tokens, and whether they were truncated, the longer first."""
@@ -66,6 +76,29 @@ class RowBuilder:
         elif over > 0:
             lengths = [room]
         return self.row(*(text[:n] for text, n in zip(texts, lengths, strict=True))), over > 0
+
+
+class CausalRowBuilder(RowBuilder):
+    """<s> a ⟨extract⟩, or <s> a ⟨delimiter⟩ b ⟨extract⟩: the last token alone sees all (Radford 2018, 3.3).
+
+    <s> is what the language model began its texts with; the other two are new entries after those of its vocabulary.
+    """
+
+    causal = True
+    NEW = ("<delimiter>", "<extract>")
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        super().__init__(tokenizer)
+        self.cls, self.sep, self.end = tokenizer.bos, tokenizer.size, tokenizer.size + 1
+        self.entries = tokenizer.size + len(self.NEW)
+
+    def word_positions(self, words: Sequence[Sequence[int]]) -> list[int]:
+        """At its last piece, where all of it has been read."""
+        return np.cumsum([len(word) for word in words]).tolist()
+
+    def shown(self, ids: Sequence[int]) -> list[str]:
+        names = iter(self.tokenizer.shown([n for n in ids if n < self.tokenizer.size]))
+        return [next(names) if n < self.tokenizer.size else self.NEW[n - self.tokenizer.size] for n in ids]
 
 
 def pad_features(features: Sequence[Feature[W]], pad: int) -> TextBatch:

@@ -34,9 +34,11 @@ from regard.nn.position import LearnedConfig
 from regard.predict.base import FinetunedPredictor
 from regard.predict.embedding import TextEmbedder
 from regard.recipe import Recipe, TaskConfig
+from regard.tasks.classify import ClassifyConfig, RegressConfig
 from regard.tasks.embedding import EmbeddingConfig
 from regard.tasks.finetuning import FinetuningConfig
 from regard.tasks.pretraining import PretrainingConfig
+from regard.tasks.tag import TagConfig
 from regard.text import Tokenizer
 from regard.text.pretrained import bert_tokenizer, read_bert_vocabulary
 
@@ -246,6 +248,10 @@ def export_bert(loaded: TextEmbedder | FinetunedPredictor, run: Path, out: Path)
     """A folder that Hugging Face reads as a BERT with the same head; returns a summary."""
     recipe, tokenizer = cast(Recipe, loaded.recipe), loaded.tokenizer
     refuse_unsupported(unsupported_choices(recipe.model, {"kind": ["bert"]}, "BERT"), run, "Hugging Face")
+    if isinstance(recipe.task, ClassifyConfig | RegressConfig) and recipe.task.symmetric:
+        raise RegardError(f"{run}: Hugging Face reads a pair in one order, and task.symmetric in both")
+    if isinstance(recipe.task, TagConfig) and recipe.task.frozen_features is not None:
+        raise RegardError(f"{run}: Hugging Face has no tagger that reads joined layers (task.frozen_features)")
     architecture, keys = _architecture(recipe.task)
     hf_config = bert_config_to_hf(cast(BertConfig, recipe.model), tokenizer.size, architecture)
     write_json(out / "config.json", hf_config | {"pad_token_id": tokenizer.pad} | _labels(loaded))

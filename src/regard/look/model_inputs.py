@@ -148,11 +148,12 @@ def _finetuned_input(predictor: Any, text: str, target: str | None) -> ModelInpu
         raise RegardError(f"the text is longer than the {predictor.codec.settings.length} tokens of a row; shorten it")
     row = features[0].rows[best]
     _check_length(row.ids, "text")
-    batch = collate_texts([row.ids], predictor.codec.special_tokens.pad, RaggedRows.of([row.segments]))
+    batch = collate_texts([row.ids], predictor.tokenizer.pad, RaggedRows.of([row.segments]))
     batch = batch.to(next(predictor.model.parameters()).device)
-    names = predictor.tokenizer.shown(row.ids)
+    special_tokens = predictor.codec.special_tokens
+    names, role = special_tokens.shown(row.ids), "decoder" if special_tokens.causal else "encoder"
     run = lambda record: predictor.model.body(batch, record)  # noqa: E731
-    return ModelInput(run, {"text": row.ids}, {"encoder": (names, names)}, output, row.segments)
+    return ModelInput(run, {"text": row.ids}, {role: (names, names)}, output, row.segments)
 
 
 def _classification(predictor: TextClassifier, text: str) -> tuple[LabelledText, str, int]:

@@ -3,6 +3,9 @@
 Sizes live in PRESETS, as data.
 """
 
+import re
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import ClassVar, Literal
 
 import torch
@@ -20,7 +23,6 @@ from regard.nn.embedding import BiasedOutput, Embedding
 from regard.nn.feed_forward import ACTIVATIONS, Activation
 from regard.nn.layers import EncoderLayer, ModuleList
 from regard.nn.layout import AttentionContext
-from regard.nn.norm import BatchNorm
 from regard.nn.pattern import Document, Padding
 from regard.nn.position import LearnedConfig
 from regard.nn.record import AttentionRecorder
@@ -94,6 +96,41 @@ class BertConfig(StackConfig):
         return BertEncoder(self.build(entries), Pooler(self.size) if pooled else None)
 
 
+# --- layers as features --------------------------------------------------------------------------------------------
+
+Join = Literal["concat", "sum", "mean"]
+JOINS: dict[Join, Callable[[list[Tensor]], Tensor]] = {
+    "concat": lambda states: torch.cat(states, -1),
+    "sum": lambda states: torch.stack(states).sum(0),
+    "mean": lambda states: torch.stack(states).mean(0),
+}
+_LAYER_RANGES = re.compile(r"\s*(-?\d+)(?:\s*\.\.\s*(-?\d+))?\s*")
+
+
+def layer_numbers(chosen: str | Sequence[int], layers: int) -> list[int]:
+    """The layers that `-4..-1`, `0,2` or a list means: 0 is the input of the first, -1 the output of the last."""
+    numbers: list[int] = []
+    for part in chosen.split(",") if isinstance(chosen, str) else map(str, chosen):
+        found = _LAYER_RANGES.fullmatch(part)
+        if found is None:
+            raise ValueError(f"{part!r} names no layers; write a number, or two with dots between them: -4..-1")
+        first, last = (int(n) for n in (found[1], found[2] or found[1]))
+        if outside := [n for n in (first, last) if not -layers - 1 <= n <= layers]:
+            raise ValueError(
+                f"there is no layer {outside[0]}; write 0 to {layers}, or -1 to {-layers - 1} from the last on"
+            )
+        first, last = first % (layers + 1), last % (layers + 1)
+        if first > last:
+            raise ValueError(f"{part.strip()} is empty, since layer {first} stands above layer {last}; turn it round")
+        numbers += range(first, last + 1)
+    if not numbers:
+        raise ValueError("no layers are named; write some, such as -4..-1")
+    return numbers
+
+
+# --- the body ---------------------------------------------------------------------------------------------------------
+
+
 class Bert(nn.Module):
     def __init__(self, config: BertConfig, entries: int) -> None:
         super().__init__()
@@ -120,12 +157,8 @@ class Bert(nn.Module):
 
     @property
     def capturable(self) -> bool:
-        """Whether padded batches of one shape take the same operations, as a CUDA graph needs.
-
-        BatchNorm counts real positions, and random blocks follow each row's length: the host reads both.
-        """
-        patterns = [part for layer in self.layers for part in layer.attention.pattern.parts()]
-        return not any(part.by_head for part in patterns) and not any(isinstance(m, BatchNorm) for m in self.modules())
+        """Whether padded batches of one shape take the same operations, as a CUDA graph needs."""
+        return stack.capturable(self, self.layers)
 
     def pooler(self) -> "Pooler":
         pooler = Pooler(self.config.size)
@@ -138,6 +171,14 @@ class Bert(nn.Module):
 
     def forward(self, batch: TextBatch, record: AttentionRecorder | None = None, layers: int | None = None) -> Tensor:
         """Hidden states [B, T, D], after all layers or the first so many of them."""
+        states = self.hidden_states(batch, record)
+        x = next(states)
+        for layer in islice(states, layers):
+            x = layer
+        return x
+
+    def hidden_states(self, batch: TextBatch, record: AttentionRecorder | None = None) -> Iterator[Tensor]:
+        """What goes into the first layer, then the output of each, one after the other [B, T, D]."""
         layout = batch.layout()
         context = AttentionContext(layout, layout)
         x = self.embedding(batch.ids)
@@ -145,9 +186,16 @@ class Bert(nn.Module):
             segments = torch.zeros_like(batch.ids) if batch.segments is None else batch.segments
             x = x + self.segment_embedding(segments)
         x = self.dropout(self.embedding_norm(stack.embed_positions(self.position, x, layout), layout.real))
-        for n, layer in enumerate(self.layers[:layers]):
+        yield x
+        for n, layer in enumerate(self.layers):
             x = layer(x, context, record and record.at("encoder", n))
-        return self.norm(x, layout.real) if layers in (None, len(self.layers)) else x
+            yield self.norm(x, layout.real) if layer is self.layers[-1] else x
+
+    def joined_layers(self, batch: TextBatch, layers: Sequence[int], join: Join) -> Tensor:
+        """Some of the hidden states, joined: [B, T, D], or the width of all where they are concatenated."""
+        states = islice(self.hidden_states(batch), max(layers) + 1)
+        kept = {n: state for n, state in enumerate(states) if n in layers}
+        return JOINS[join]([kept[n] for n in layers])
 
 
 # --- heads ---------------------------------------------------------------------------------------------------------

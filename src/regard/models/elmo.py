@@ -57,6 +57,7 @@ class ScalarMix(nn.Module):
 
 class Elmo(nn.Module):
     inherits: ClassVar[str] = "features."  # where another run's body goes; the rest begins anew
+    capturable = False  # by a CUDA graph
 
     def __init__(self, config: ElmoConfig, entries: int) -> None:
         super().__init__()

@@ -89,6 +89,9 @@ class LanguageModelConfig(StackConfig):
     def build(self, entries: int) -> "LanguageModel":
         return LanguageModel(self, entries)
 
+    def body(self, entries: int) -> "LanguageModelBody":
+        return LanguageModelBody(self, entries)
+
 
 class LanguageModel(nn.Module):
     def __init__(self, config: LanguageModelConfig, entries: int) -> None:
@@ -174,3 +177,39 @@ class LanguageModel(nn.Module):
             x = layer(x, context, record and record.at("decoder", n), cache)
         state.advance(tokens.shape[1])
         return self.norm(x)
+
+
+# --- fine-tuning ---------------------------------------------------------------------------------------------------
+
+
+class LanguageModelBody(LanguageModel):
+    """A language model under a head, which reads its states; it still scores words, for an auxiliary loss."""
+
+    forward = LanguageModel.hidden  # type: ignore[assignment]
+
+    @property
+    def capturable(self) -> bool:
+        """Whether padded batches of one shape take the same operations, as a CUDA graph needs."""
+        return stack.capturable(self, self.layers)
+
+    def pooler(self) -> "ExtractPooler":
+        return ExtractPooler()
+
+    def parts(self) -> list[list[nn.Module]]:
+        """Its layers from the top down, for layer-wise learning rates."""
+        return [[layer] for layer in reversed(self.layers)]
+
+    def next_token_loss(self, hidden: Tensor, batch: TextBatch) -> Tensor:
+        """−log p(w_t | w_<t), its mean over the batch: special tokens count, padding does not."""
+        labels, x = batch.ids[:, 1:], hidden[:, :-1]
+        real = torch.ones_like(labels, dtype=torch.bool) if batch.real is None else batch.real[:, 1:]
+        return self.output.at(x[real], labels[real], 0.0) / real.sum()
+
+
+class ExtractPooler(nn.Module):
+    """The state at a row's last token, which has seen all others (Radford 2018, 3.2)."""
+
+    def forward(self, hidden: Tensor, real: Tensor | None = None) -> Tensor:
+        if real is None:
+            return hidden[:, -1]
+        return hidden[torch.arange(len(hidden), device=hidden.device), real.sum(1) - 1]  # [B, D]

@@ -145,6 +145,8 @@ class LstmStack(nn.Module):
 
 
 class Lstm(nn.Module):
+    capturable = False  # by a CUDA graph: how many steps a layer takes is the host's to know
+
     def __init__(self, config: LstmConfig, entries: int, residual: bool = False) -> None:
         super().__init__()
         self.config = config

@@ -3,7 +3,7 @@
 It knows no batch and no vocabulary.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
@@ -15,10 +15,10 @@ from regard.nn.attention import AttentionConfig
 from regard.nn.compress import CompressConfig, Compressor
 from regard.nn.dropout import Dropout
 from regard.nn.feed_forward import Activation, FeedForward, feed_forward
-from regard.nn.layers import RESIDUALS, ModuleList
+from regard.nn.layers import RESIDUALS, EncoderLayer, ModuleList
 from regard.nn.layout import Layout
 from regard.nn.multi_head import MultiHeadAttention, build_attention
-from regard.nn.norm import NoNorm, NormKind, build_norm
+from regard.nn.norm import BatchNorm, NoNorm, NormKind, build_norm
 from regard.nn.pattern import Pattern
 from regard.nn.position import Position, PositionConfig
 from regard.nn.sizes import Sizes
@@ -144,3 +144,15 @@ def embed_positions(positions: ModuleList[Position], x: Tensor, layout: Layout) 
 def max_length(positions: ModuleList[Position]) -> int | None:
     """How many positions they can tell apart, where there is a limit."""
     return min((position.longest for position in positions if position.longest is not None), default=None)
+
+
+# --- captured steps ------------------------------------------------------------------------------------------------
+
+
+def capturable(model: nn.Module, layers: Iterable[EncoderLayer]) -> bool:
+    """Whether padded batches of one shape take the same operations, as a CUDA graph needs.
+
+    BatchNorm counts real positions, and random blocks follow each row's length: the host reads both.
+    """
+    patterns = [part for layer in layers for part in layer.attention.pattern.parts()]
+    return not any(part.by_head for part in patterns) and not any(isinstance(m, BatchNorm) for m in model.modules())

@@ -13,7 +13,7 @@ from regard.examples.batching import by_length
 from regard.examples.document_encoder import SentenceEncoder
 from regard.examples.recipe_like import RecipeLike
 from regard.models.batch import TextBatch, collate_texts
-from regard.models.bert import Bert
+from regard.models.bert import Bert, Join, layer_numbers
 from regard.predict.base import Predictor
 from regard.predict.options import Pooling, checked, warn_caller
 from regard.reporting import Progress, Warn
@@ -54,24 +54,29 @@ class TextEmbedder(Predictor):
         layer: int | None = None,
         normalise: bool | None = None,
         batch_tokens: int = 4096,
+        layers: str | list[int] | None = None,
+        join: Join = "concat",
         progress: Progress | None = None,
         warn: Warn | None = None,
     ) -> np.ndarray:
         """A vector for each text [N, D]; zeros for one that has no words.
 
         `pooling`: mean or max over all positions, the first one (cls), or the pooler's output for that. `layer`: 0 is
-        the input of the first layer, -1 (the default) the output of the last. A text that is longer than the model was
-        trained to read keeps its beginning, and `warn` gets a sentence with the number of such texts.
+        the input of the first layer, -1 (the default) the output of the last. `layers`: several of them, "-4..-1" or a
+        list, joined at every position: concatenated (vectors are as much longer), added or their mean. A text that is
+        longer than the model was trained to read keeps its beginning, and `warn` gets a sentence with the number of
+        such texts.
         """
         require_list(lines, "embed([text])")
-        pool, depth = self._pool(pooling or self.pooling, layer), self._depth(layer)
+        numbers = self.layer_numbers(layer, layers)
+        pool = self._pool(pooling or self.pooling, numbers)
         rows = self._rows(lines, warn)
-        embeddings = np.zeros((len(rows), self.body.config.size), dtype=np.float32)
+        embeddings = np.zeros((len(rows), self.width(layer, layers, join)), dtype=np.float32)
         done = 0
         with self.eval_mode(), torch.inference_mode():
             for indices in by_length([len(row) for row in rows], batch_tokens):
                 batch = collate_texts([rows[n] for n in indices], self.tokenizer.pad).to(self.device)
-                vectors = pool(self.body(batch, layers=depth), batch).float()
+                vectors = pool(self.body.joined_layers(batch, numbers, join), batch).float()
                 if self.normalise if normalise is None else normalise:
                     vectors = F.normalize(vectors, dim=-1)
                 embeddings[indices] = vectors.cpu().numpy()
@@ -90,22 +95,29 @@ class TextEmbedder(Predictor):
             )
         return [[t.bos, *row[:room], t.eos] if row else [] for row in pieces]
 
-    def _depth(self, layer: int | None) -> int:
-        layers = self.body.config.layers
-        depth = layers if layer is None else layer + layers + 1 if layer < 0 else layer
-        if not 0 <= depth <= layers:
-            raise RegardError(
-                f"there is no layer {layer}; write 0 to {layers}, or -1 to {-layers - 1} from the last on"
-            )
-        return depth
+    def layer_numbers(self, layer: int | None = None, layers: str | list[int] | None = None) -> list[int]:
+        """Those that are read, from 0, what goes into the first."""
+        if layer is not None and layers is not None:
+            raise RegardError("layer names one layer, and layers several; leave out one of the two")
+        single = [-1 if layer is None else layer]
+        try:
+            return layer_numbers(single if layers is None else layers, self.body.config.layers)
+        except ValueError as error:
+            raise RegardError(str(error)) from None
 
-    def _pool(self, name: str, layer: int | None) -> Callable[[Tensor, TextBatch], Tensor]:
+    def width(
+        self, layer: int | None = None, layers: str | list[int] | None = None, join: Join = "concat", **_: object
+    ) -> int:
+        """How long a vector is."""
+        return self.body.config.size * (len(self.layer_numbers(layer, layers)) if join == "concat" else 1)
+
+    def _pool(self, name: str, layers: list[int]) -> Callable[[Tensor, TextBatch], Tensor]:
         if name != "pooler":
             return POOLS[name]
         pooler = getattr(self.model, "pooler", None)
         if pooler is None:
             raise RegardError("this model has no pooler; choose another pooling: mean, cls or max")
-        if self._depth(layer) != self.body.config.layers:
+        if layers != [self.body.config.layers]:
             raise RegardError("the pooler reads the last layer; leave out the layer, or choose another pooling")
         return lambda hidden, batch: pooler(hidden)
 

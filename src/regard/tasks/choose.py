@@ -30,6 +30,7 @@ Codec = ExampleCodec[ChoiceQuestion, ChosenOption, None]
 class ChooseConfig(FinetuningConfig[ChoiceQuestion, ChosenOption, None]):
     """Of the options of a question the right one is chosen."""
 
+    models: ClassVar[tuple[str, ...]] = ("bert", "lm")
     predictor_class: ClassVar[type[OptionChooser]] = OptionChooser
     metrics: ClassVar[dict[str, bool]] = {"accuracy": True, "loss": False}
     defaults: ClassVar[Json] = defaults("accuracy")

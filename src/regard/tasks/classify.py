@@ -13,7 +13,7 @@ from regard.data.labelled import LabelledText, labelled_texts
 from regard.errors import RegardError
 from regard.evaluation.labels import class_metrics, number_metrics
 from regard.examples.codec import ExampleCodec, Notes
-from regard.examples.features import Feature
+from regard.examples.features import Feature, FeatureRow
 from regard.models.bert import Bert
 from regard.models.heads import BodyWithHead, SequenceClassifier, SequenceRegressor
 from regard.predict.classification import Label, Number, TextClassifier
@@ -30,9 +30,18 @@ P = TypeVar("P", Label, Number)
 class _TextRows(FinetuningConfig[LabelledText, P, None]):
     """A text or a pair is a row; the longer of a pair is cut where it does not fit."""
 
-    models: ClassVar[tuple[str, ...]] = ("bert", "lstm_lm")
+    models: ClassVar[tuple[str, ...]] = ("bert", "lstm_lm", "lm")
     predictor_class: ClassVar[type[TextClassifier]] = TextClassifier
     length: int = option(128, "pieces of a row, marks included; longer texts are cut, the longer of a pair first")
+
+    symmetric: bool = option(
+        False, "a pair is read in both orders, and what they give is added: for likeness, where neither text is first"
+    )
+
+    @property
+    def orders(self) -> int:
+        """The rows that an example is read as."""
+        return 2 if self.symmetric else 1
 
     def examples(self, corpus: Corpus) -> Iterator[LabelledText]:
         return labelled_texts(corpus)
@@ -62,7 +71,12 @@ class _TextRows(FinetuningConfig[LabelledText, P, None]):
             row, cut = codec.special_tokens.truncated_row(sides, self.length)
             if cut:
                 notes.add(f"texts longer than task.length={self.length} pieces, cut", example.where)
-            features.append(Feature((row,), example_index, self.target(example, codec)))
+            rows: tuple[FeatureRow, ...] = (row,)
+            if self.symmetric:
+                if len(sides) != 2:
+                    raise RegardError(f"{example.where}: one text, and task.symmetric reads a pair in both orders")
+                rows = (row, codec.special_tokens.truncated_row(sides[::-1], self.length)[0])
+            features.append(Feature(rows, example_index, self.target(example, codec)))
         return features
 
 
@@ -84,7 +98,7 @@ class ClassifyConfig(_TextRows[Label]):
         return labels
 
     def build(self, body: Bert, labels: Sequence[str]) -> BodyWithHead:
-        return SequenceClassifier(body, len(labels), self.frozen)
+        return SequenceClassifier(body, len(labels), self.frozen, self.orders)
 
     def target(self, example: LabelledText, codec: ExampleCodec[LabelledText, Label, None]) -> int | None:
         return codec.label_id(example.label, example.where) if has_label(example) else None
@@ -117,7 +131,7 @@ class RegressConfig(_TextRows[Number]):
     defaults: ClassVar[Json] = defaults("spearman")
 
     def build(self, body: Bert, labels: Sequence[str]) -> BodyWithHead:
-        return SequenceRegressor(body, 1, self.frozen)
+        return SequenceRegressor(body, 1, self.frozen, self.orders)
 
     def target(self, example: LabelledText, codec: ExampleCodec[LabelledText, Number, None]) -> float | None:
         if not has_label(example):

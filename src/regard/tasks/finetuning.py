@@ -1,4 +1,6 @@
-"""Fine-tuning: what the tasks that put a small head on a BERT have in common. What differs is in each task's own file.
+"""Fine-tuning: what the tasks that put a small head on a body, such as a BERT or GPT, have in common.
+
+What differs is in each task's own file.
 
 A task reads examples, makes features of them, and merges the scores of an example's features into a prediction. The
 head is new; the body has the weights of `training.init`, and that run's vocabulary.
@@ -28,6 +30,7 @@ from regard.models.batch import TextBatch
 from regard.models.bert import Bert, BertConfig
 from regard.models.elmo import Elmo
 from regard.models.heads import BodyWithHead
+from regard.models.lm import LanguageModelConfig
 from regard.models.lstm import LstmConfig
 from regard.predict.base import FinetunedPredictor
 from regard.predict.options import EvaluateOptions, text_corpora
@@ -67,8 +70,11 @@ class FinetuningConfig(TaskConfig, Generic[E, P, W]):
     limit: int = option(0, "learn from the first so many training examples alone; 0: all")
     frozen: bool = option(False, "learn the head and its pooler alone; the body stays as training.init gives it")
 
+    lm_weight: float = option(0.0, "of the next tokens' loss, which is added where the model is an lm (its paper: 0.5)")
+
     def __post_init__(self) -> None:
         at_least(self, 1, "batch")
+        at_least(self, 0, "lm_weight")
         if self.limit < 0:
             raise ValueError(f"limit must be 0 or more, not {self.limit}")
         at_least(self, 8, "length")
@@ -76,6 +82,9 @@ class FinetuningConfig(TaskConfig, Generic[E, P, W]):
     def check(self, recipe: RecipeLike) -> None:
         if self.frozen and not recipe.training.init:
             raise ValueError("task.frozen leaves the body as training.init gives it, and training.init names nothing")
+        if self.lm_weight and (self.frozen or not isinstance(recipe.model, LanguageModelConfig)):
+            which = "stays as it is (task.frozen)" if self.frozen else f"{recipe.model.kind} has none"
+            raise ValueError(f"task.lm_weight is of the loss of an lm's next tokens, and the model {which}; write 0")
         if recipe.training.label_smoothing and not self.supports_label_smoothing:
             raise ValueError(f"training.label_smoothing means nothing to the task {self.kind}; write 0")
         if isinstance(recipe.model, BertConfig) and recipe.model.segments < 2:
@@ -140,12 +149,16 @@ class FinetuningConfig(TaskConfig, Generic[E, P, W]):
     # --- from files to a task or a trained model ---------------------------------------------------------------
 
     def build_model(self, recipe: RecipeLike, codec: ExampleCodec[E, P, W]) -> BodyWithHead:
-        model = recipe.model
-        build_body = model.body if isinstance(model, LstmConfig) else model.build  # without its output layer
-        return self.build(cast(Bert, build_body(codec.tokenizer.size)), codec.labels)
+        config = recipe.model
+        build_body = config.body if isinstance(config, LstmConfig | LanguageModelConfig) else config.build
+        model = self.build(cast(Bert, build_body(codec.special_tokens.entries)), codec.labels)
+        model.lm_weight = self.lm_weight
+        if isinstance(config, LanguageModelConfig) and config.output == "own" and not self.lm_weight:
+            model.body.output.requires_grad_(False)  # nothing scores words
+        return model
 
     def load_predictor(self, recipe: RecipeLike, home: Path) -> FinetunedPredictor:
-        codec = ExampleCodec.load(self, home)
+        codec = ExampleCodec.load(self, home, isinstance(recipe.model, LanguageModelConfig))
         return self.predictor_class(self.build_model(recipe, codec), codec, recipe)
 
     def prepare(self, recipe: RecipeLike, home: Path | None, progress: Progress) -> "FinetuningTask[E, P, W]":
@@ -162,7 +175,8 @@ class FinetuningConfig(TaskConfig, Generic[E, P, W]):
         else:
             texts = lambda: (text for example in train for text in self.vocabulary_texts(example))  # noqa: E731
             tokenizer = load_or_train_tokenizer(recipe, texts, "en", self.kind)
-        codec = ExampleCodec(self, tokenizer, self.labels(train), self.texts_per_example(train))
+        causal = isinstance(recipe.model, LanguageModelConfig)
+        codec = ExampleCodec(self, tokenizer, self.labels(train), self.texts_per_example(train), causal)
         progress("ExampleCodec examples", len(train), 0)
         task = FinetuningTask(self, recipe, codec, train, valid, np.array([weight for weight, _ in weighted]))
         codec.features(test)  # a label that was never seen is an error now, not in the end
@@ -234,13 +248,20 @@ class FinetuningTask(BaseTask, Generic[E, P, W]):
     def initial_weights(self, model: nn.Module, tensors: Mapping[str, Tensor], origin: object) -> dict[str, Tensor]:
         """The weights to start from: the body of another run, its pooler where both have one; the head is new.
 
-        A body on top of another (ELMo's) names the submodule that takes the weights (`inherits`).
+        A body on top of another (ELMo's) names the submodule that takes the weights (`inherits`). A language model is
+        a body itself; the tokens that it gets beside its vocabulary are new.
         """
+        if self.codec.special_tokens.causal and not any(name.startswith("body.") for name in tensors):
+            tensors = {f"body.{name}": tensor for name, tensor in tensors.items()}
         inside = "body." + (model.body.inherits if isinstance(model.body, Elmo) else "")
         tensors = {n.replace("body.", inside, 1) if n.startswith("body.") else n: t for n, t in tensors.items()}
         kept = model.state_dict()  # which names shared tables twice
         own = {n: t.detach() for n, t in (*model.named_parameters(), *model.named_buffers()) if n in kept}
-        taken = {n: t for n, t in tensors.items() if n.startswith(("body.", "pooler.")) and n in own}
+        taken = {
+            n: self._with_new_entries(t, own[n])
+            for n, t in tensors.items()
+            if n.startswith(("body.", "pooler.")) and n in own
+        }
         missing = [name for name in own if name.startswith(inside) and name not in taken]
         unexpected = [name for name in tensors if name.startswith(inside) and name not in own]
         if inside != "body." and not any(name.startswith(inside) for name in own):
@@ -253,6 +274,13 @@ class FinetuningTask(BaseTask, Generic[E, P, W]):
             )
         return own | taken
 
+    def _with_new_entries(self, tensor: Tensor, own: Tensor) -> Tensor:
+        """A table of a vocabulary, and after it the fresh entries of the tokens that this model adds."""
+        size, entries = self.codec.tokenizer.size, self.codec.special_tokens.entries
+        if entries > size and own.dim() == tensor.dim() == 2 and (len(tensor), len(own)) == (size, entries):
+            return torch.cat([tensor, own[size:].to(tensor)])
+        return tensor
+
     def view(self, seed: int, epoch: int) -> FeatureView[W]:
         """Each feature as often as its corpus weighs; a fraction is a probability."""
         whole, window = np.divmod(self.weights, 1)
@@ -263,8 +291,7 @@ class FinetuningTask(BaseTask, Generic[E, P, W]):
         return FeatureView(self.features, order, self.settings.batch, self.codec.collate, self.settings.count_targets)
 
     def static_batch(self, model: nn.Module, batch: TextBatch) -> TextBatch | None:
-        known = self.recipe.model.kind == "bert"  # recurrent layers are not captured
-        return batch.fixed() if known and cast(BodyWithHead, model).body.capturable else None
+        return batch.fixed() if cast(BodyWithHead, model).capturable else None
 
     def describe(self, batch: TextBatch) -> str:
         shown = [cast(Any, self.train[n]).where for n in batch.rows[:3]]

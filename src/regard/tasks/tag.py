@@ -1,10 +1,11 @@
 """Tagging: the words of a sentence in, a tag for each out.
 
-A word's first piece carries its tag; the others are input only. A sentence longer than a row is read in windows
-that overlap, and a word gets the tag of the window in which it sees most on both sides.
+A word's first piece carries its tag, in a language model its last; the others are input only. A sentence longer than a
+row is read in windows that overlap, and a word gets the tag of the window in which it sees most on both sides.
 """
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -14,20 +15,21 @@ from torch import Tensor
 from regard.config import choice, option
 from regard.data.config import Corpus
 from regard.data.tagged import Scheme, TaggedSentence, tagged_sentences
+from regard.errors import RegardError
 from regard.evaluation.labels import tag_metrics
 from regard.examples.codec import ExampleCodec, Notes
 from regard.examples.features import Feature
 from regard.examples.recipe_like import RecipeLike
 from regard.examples.windows import word_windows
-from regard.models.bert import Bert
-from regard.models.heads import IGNORE_INDEX, BodyWithHead, TextBatch, TokenClassifier
+from regard.models.bert import Bert, BertConfig, layer_numbers
+from regard.models.heads import IGNORE_INDEX, BodyWithHead, FeatureTagger, LayerFeatures, TextBatch, TokenClassifier
 from regard.predict.tagging import Tags, WordTagger
-from regard.reporting import Json
-from regard.tasks.finetuning import FinetuningConfig, defaults
+from regard.reporting import Json, Progress
+from regard.tasks.finetuning import FinetuningConfig, FinetuningTask, defaults
 
 
 class WordWindow(NamedTuple):
-    """The words of a sentence in a row: the number of the first, and the token of each word's first piece."""
+    """The words of a sentence in a row: the number of the first, and the token at which each word is tagged."""
 
     begin: int
     places: list[int]
@@ -40,7 +42,7 @@ Codec = ExampleCodec[TaggedSentence, Tags, WordWindow]
 class TagConfig(FinetuningConfig[TaggedSentence, Tags, WordWindow]):
     """Every word of a sentence gets a tag, such as the entity it begins or goes on with."""
 
-    models: ClassVar[tuple[str, ...]] = ("bert", "elmo")
+    models: ClassVar[tuple[str, ...]] = ("bert", "elmo", "lm")
     predictor_class: ClassVar[type[WordTagger]] = WordTagger
     metrics: ClassVar[dict[str, bool]] = {
         "f1": True, "precision": True, "recall": True, "accuracy": True, "loss": False,
@@ -54,6 +56,9 @@ class TagConfig(FinetuningConfig[TaggedSentence, Tags, WordWindow]):
     length: int = option(256, "pieces of a row, special tokens included; longer sentences are read in windows")
     overlap: int = option(64, "pieces that a window shares with the one before")
     scheme: Scheme = option("bio", "bio; iob1, which becomes bio; or plain tags, such as parts of speech")
+    frozen_features: LayerFeatures | None = option(
+        None, "layers of training.init's BERT, frozen, which a small model reads; none: the body is fine-tuned"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -62,10 +67,26 @@ class TagConfig(FinetuningConfig[TaggedSentence, Tags, WordWindow]):
 
     def check(self, recipe: RecipeLike) -> None:
         super().check(recipe)
+        if self.frozen_features is not None:
+            if not isinstance(recipe.model, BertConfig):
+                raise ValueError(
+                    f"task.frozen_features are a bert's, and the model is {recipe.model.kind}; leave them out"
+                )
+            try:
+                layer_numbers(self.frozen_features.layers, recipe.model.layers)
+            except ValueError as error:
+                raise ValueError(f"task.frozen_features.layers: {error}") from None
         if self.scheme == "plain" and recipe.training.goal not in ("accuracy", "loss"):
             raise ValueError(
                 f"training.goal: {recipe.training.goal} counts entities, which plain tags are not; write goal: accuracy"
             )
+
+    def prepare(
+        self, recipe: RecipeLike, home: Path | None, progress: Progress
+    ) -> FinetuningTask[TaggedSentence, Tags, WordWindow]:
+        if self.frozen_features is not None and not recipe.training.init:  # once trained, it needs it no more
+            raise RegardError("task.frozen_features are of the run that training.init names, and it names none")
+        return super().prepare(recipe, home, progress)
 
     def examples(self, corpus: Corpus) -> Iterator[TaggedSentence]:
         return tagged_sentences(corpus, self.scheme)
@@ -81,6 +102,8 @@ class TagConfig(FinetuningConfig[TaggedSentence, Tags, WordWindow]):
         return ["O", *(f"{mark}-{kind}" for kind in types for mark in "BI")]
 
     def build(self, body: Bert, labels: Sequence[str]) -> BodyWithHead:
+        if self.frozen_features is not None:
+            return FeatureTagger(body, len(labels), self.frozen_features)
         return TokenClassifier(body, len(labels), self.frozen)
 
     def features(
@@ -104,7 +127,7 @@ class TagConfig(FinetuningConfig[TaggedSentence, Tags, WordWindow]):
     def _feature(
         self, example_index: int, begin: int, words: list[list[int]], known: list[int], codec: Codec
     ) -> Feature[WordWindow]:
-        places = (1 + np.cumsum([0, *map(len, words[:-1])])).tolist()
+        places = codec.special_tokens.word_positions(words)
         row = codec.special_tokens.row([piece for word in words for piece in word])
         return Feature((row,), example_index, known or None, WordWindow(begin, places))
 
