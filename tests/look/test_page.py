@@ -39,7 +39,7 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Opened]:
     wrong: list[str] = []
     made = []
 
-    def opened(data: dict[str, Any], language: str = "en", width: int = 1100, **options: Any) -> Any:
+    def opened(data: dict[str, Any], language: str = "en", width: int = 1100, last: bool = True, **options: Any) -> Any:
         path = tmp_path / f"look{len(made)}.html"
         path.write_text(whole_page(data, language), encoding="utf-8")
         page = browser.new_page(viewport={"width": width, "height": 800}, **options)
@@ -48,6 +48,9 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Opened]:
         page.on("pageerror", lambda error: wrong.append(str(error)))
         page.on("request", lambda request: request.url.startswith("file:") or wrong.append(request.url))
         page.goto(path.as_uri())
+        if last:  # the last layer of the attention to the source, where there is one
+            page.keyboard.press("c")
+            page.keyboard.press("ArrowDown")
         return page
 
     yield opened
@@ -85,6 +88,33 @@ def largest(row: np.ndarray) -> list[float]:
 
 
 # --- pointer and keyboard ------------------------------------------------------------------------------------------
+
+
+def test_it_opens_where_a_newcomer_begins(data: dict[str, Any], opened: Opened) -> None:
+    page = opened(data, last=False)
+    assert chosen(page) == ("Encoder", "0", "0")
+    about = page.locator(".about")
+    assert about.inner_text().count(". ") + 1 == 4
+    assert "Point at a word" in about.inner_text()
+    assert page.locator(".lines").bounding_box()["width"] > 1000  # of 1100
+    assert page.evaluate("document.documentElement.lang") == "en"
+    page.keyboard.press("z")
+    assert page.evaluate("document.documentElement.lang") == "zh-CN"
+    assert about.inner_text().count("。") == 4
+    page.keyboard.press("z")
+    assert page.evaluate("document.documentElement.lang") == "en"
+
+
+def test_a_phone_is_told_to_tap(data: dict[str, Any], opened: Opened) -> None:
+    page = opened(data, width=390, last=False, has_touch=True, is_mobile=True)
+    text = page.locator("body").inner_text()
+    assert "Tap a word" in text
+    assert "Point" not in text
+    assert "press" not in text
+    assert page.locator("kbd").count() == 0
+    page.locator(".lines ol").first.get_by_role("button", name="w2", exact=True).tap()
+    assert readout(page).startswith("“w2” attends to")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 def test_pointing_at_a_word_shows_its_weights(data: dict[str, Any], opened: Opened) -> None:

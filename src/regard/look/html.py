@@ -8,6 +8,7 @@ from importlib.resources import files
 from typing import Any
 
 PAGE = files("regard.look") / "page"
+PARTS = ("words", "numbers", "views", "walk", "look")  # of the script, in this order
 LANGUAGES = ("", "en", "zh")  # none: the browser's own
 START = """
 const data = JSON.parse(document.getElementById("data").textContent);
@@ -16,8 +17,9 @@ regardLook(document.getElementById("look"), data, {language: document.documentEl
 
 
 def script() -> str:
-    """What defines `regardLook`."""
-    return (PAGE / "look.js").read_text(encoding="utf-8")
+    """What defines `regardLook`, and no other name."""
+    parts = "\n".join((PAGE / f"{name}.js").read_text(encoding="utf-8") for name in PARTS)
+    return f'"use strict";\n(() => {{\n{parts}}})();\n'
 
 
 def style() -> str:
