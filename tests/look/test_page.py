@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from regard.look import look
+from regard.look import look, look_pair
 from regard.look.html import page as whole_page
 from regard.look.html import script, style
 from tests.look.small import TEXT, translator, vectors, walked, weights
@@ -404,6 +404,51 @@ def test_a_walk_that_was_left_out_is_told(data: dict[str, Any], opened: Opened) 
     page = opened(data | {"walk": {"left_out": "Strange"}})
     page.keyboard.press("w")
     assert "does not know the choice Strange" in page.locator(".view").inner_text()
+
+
+# --- two texts -----------------------------------------------------------------------------------------------------
+
+
+def test_a_pair_is_shown_side_by_side(tmp_path: Path, opened: Opened) -> None:
+    pair = look_pair(translator(tmp_path), TEXT, TEXT.replace("w5", "w6"), TARGET)
+    page = opened(pair, last=False, width=1280)
+    sides = page.locator(".columns > div")
+    assert [sides.nth(n).locator(".said").first.inner_text() for n in (0, 1)] == [look["text"] for look in pair["looks"]]
+    first = sides.nth(0).bounding_box(), sides.nth(1).bounding_box()
+    assert first[0]["y"] == first[1]["y"] and first[0]["x"] + first[0]["width"] <= first[1]["x"]
+
+    def both(place: int, layer: int, head: int, query: int) -> None:
+        for side in (0, 1):
+            own = weights(pair["looks"][side]["places"][place]["weights"])[layer, head][query]
+            shown = sides.nth(side).locator(".readout").inner_text()
+            assert [float(n) for n in re.findall(r"\d\.\d{4}", shown)] == pytest.approx(largest(own), abs=HALF)
+
+    names = [each["name"] for each in pair["looks"][0]["places"]]
+    for n in (0, 3):
+        head = pair["moved"]["heads"][n]
+        page.locator(".moved button").nth(n).click()
+        assert page.locator(".moved [aria-pressed=true]").count() == 1
+        both(names.index(head["place"]), head["layer"] - 1, head["head"] - 1, head["query"][0])
+        before, after = head["weights"]
+        marked = sides.nth(1).locator(".lines ol").last.locator("li").nth(head["key"][1]).get_attribute("data-w")
+        assert marked == f"{after:.4f} ({'+' if after > before else '−'}{abs(after - before):.2f})"
+    page.keyboard.press("e")
+    page.keyboard.press("j")
+    page.keyboard.press("ArrowRight")
+    both(0, pair["moved"]["heads"][3]["layer"] - 1, (pair["moved"]["heads"][3]["head"]) % 2, 0)
+    page.keyboard.press("t")
+    page.keyboard.press("z")
+    themes = page.locator(".regard-look").evaluate_all("all => all.map((one) => [one.dataset.theme, one.lang])")
+    assert themes == [["dark", "zh-CN"]] * 3
+    for key in "mhrw":
+        page.keyboard.press(key)
+        assert page.locator(".columns .view > *").count() >= 2
+        assert not re.search(r"\{\w\}|undefined|NaN", page.locator("body").inner_text())
+    assert page.locator(".columns h3").count() % 2 == 0
+    narrow = opened(pair, last=False, width=390)
+    boxes = [narrow.locator(".columns > div").nth(n).bounding_box() for n in (0, 1)]
+    assert boxes[0]["x"] == boxes[1]["x"] and boxes[1]["y"] > boxes[0]["y"]
+    assert narrow.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 # --- looks ---------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from regard.errors import RegardError
 from regard.look.html import page
 from regard.look.internals import internals, masked_keys
 from regard.look.model_inputs import ModelInput, prepare_input
-from regard.look.quantize import Json, pack_weights, unpack_weights
+from regard.look.quantize import Json, pack_weights, weight_array
 from regard.nn.attention import Attention
 from regard.nn.backend.contract import AttentionInputs
 from regard.nn.compress import StridedConvolution
@@ -24,23 +24,26 @@ from regard.predict.alignment import NamedWeights
 TITLES = {"encoder": "encoder self-attention", "decoder": "decoder self-attention", "cross": "attention to the source"}
 
 
-class LookResult(dict[str, Any]):
-    """What `look` gives: JSON as docs/look.md describes it, which a notebook shows as the page."""
+class ShownResult(dict[str, Any]):
+    """JSON as docs/look.md describes it, which a notebook shows as the page."""
+
+    def _repr_html_(self) -> str:
+        frame = 'sandbox="allow-scripts" style="width: 100%; height: 640px; border: 0"'
+        return f'<iframe {frame} srcdoc="{escape(page(self))}"></iframe>'
+
+
+class LookResult(ShownResult):
+    """What `look` gives."""
 
     @property
     def attention(self) -> dict[str, NamedWeights]:
         """The weights by role, with named axes."""
         return {
             place["name"]: NamedWeights(
-                np.nan_to_num(np.array(unpack_weights(place["weights"]), dtype=float)), place["queries"], place["keys"]
+                np.nan_to_num(weight_array(place["weights"]).round(4)), place["queries"], place["keys"]
             )
             for place in self["places"]
         }
-
-    def _repr_html_(self) -> str:
-        frame = 'sandbox="allow-scripts" style="width: 100%; height: 640px; border: 0"'
-        return f'<iframe {frame} srcdoc="{escape(page(self))}"></iframe>'
-
 
 def has_attention(predictor: Any) -> bool:
     return any(isinstance(part, Attention) for part in predictor.model.modules())

@@ -17,7 +17,7 @@ function el(tag, given = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(given)) {
     if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
-    else if (name === "class") made.className = value;
+    else if (name === "class") made.className = value || "";
     else if (value !== undefined && value !== false) made.setAttribute(name, value);
   }
   made.append(...children.flat(Infinity).filter((child) => child !== undefined && child !== null && child !== false));

@@ -1,8 +1,10 @@
 /* The frame and the views of weights: lines, map, heads, rollout. Heat maps are canvases; hovering moves marks over them
 and draws nothing anew. All text from data goes in as text nodes. */
 const VIEWS = {lines: "l", map: "m", heads: "h", rollout: "r", walk: "w"};
+const LANGS = {en: "en", zh: "zh-CN"};
 const PLACES = {encoder: "e", decoder: "d", cross: "c"};
 const RAMPS = {light: [[255, 255, 255], [128, 165, 245], [16, 28, 105]], dark: [[20, 22, 28], [62, 98, 205], [232, 240, 255]]};
+const MARKS = {light: "200,80,30", dark: "255,162,107"};
 const INKS = {light: "77,99,147", dark: "232,240,255"}, GREYS = {light: [236, 238, 243], dark: [32, 35, 44]};
 
 class Views {
@@ -18,7 +20,8 @@ class Views {
     this.root = el("div", {class: `regard-look${this.compact ? "" : " whole"}`, tabindex: "-1"});
     this.onTheme = () => this.setTheme(this.dark.matches ? "dark" : "light");
     this.onKey = (event) => this.key(event);
-    this.keys = this.compact ? this.root : document;
+    this.options = options; // of a pair: bar, other, moved, changed
+    this.keys = options.bar ? el("div") : this.compact ? this.root : document;
     this.keys.addEventListener("keydown", this.onKey);
     this.dark.addEventListener("change", this.onTheme);
     element.replaceChildren(this.root);
@@ -45,6 +48,15 @@ class Views {
     return {rows, width, own, top, at: (i, j) => (own[i * width + j] === HIDDEN ? null : own[i * width + j] / ONE)};
   }
 
+  /* By how much the weight at (i, j) is larger here than in the other look of a pair. */
+  difference() {
+    const {at, options, place} = this;
+    if (!options.other) return () => 0;
+    const {place: {weights}, queries, keys} = options.other(place.name), own = this.weights();
+    const other = this.weights(at.layer, at.head, weights);
+    return (i, j) => (queries.has(i) && keys.has(j) ? (own.at(i, j) ?? 0) - (other.at(queries.get(i), keys.get(j)) ?? 0) : 0);
+  }
+
   // --- frame -------------------------------------------------------------------------------------------------------
 
   build() {
@@ -63,7 +75,7 @@ class Views {
     const end = [button("◐", `${t.theme} (T)`, {"aria-label": t.theme, "data-do": "theme"}, () => this.turnTheme()),
       button(t.other, `${t.other} (Z)`, {"data-do": "language"}, () => this.turnLanguage())];
     this.drawn = "";
-    this.root.lang = this.language === "zh" ? "zh-CN" : "en";
+    this.root.lang = LANGS[this.language];
     if (!this.compact) document.documentElement.lang = this.root.lang;
     this.root.dataset.theme = this.theme;
     this.view = el("div", {class: "view", role: "tabpanel", "aria-label": t.views});
@@ -74,18 +86,22 @@ class Views {
     const header = el("header", {}, el("h2", {}, "regard look"), para(visible(data.model.title), "soft"),
       el("p", {class: "said", dir: "auto"}, whole(data.text)), said);
     const about = el("p", {class: "about"}, fill(t.about, {p: this.touch ? t.tap : t.point}));
-    this.root.replaceChildren(...(this.compact ? [] : [header]), about,
-      el("div", {class: "head"},
-        el("div", {class: "bar", role: "toolbar", "aria-label": t.views},
-          el("div", {role: "group", "aria-label": t.places}, places),
-          el("div", {role: "tablist", "aria-label": t.views}, views),
-          pick("layer"), pick("head"), el("div", {class: "end"}, end)),
-        this.readout),
-      this.view, this.touch ? "" : el("details", {}, el("summary", {}, t.keys), el("dl", {}, keys)), para(t.note, "note"));
+    this.bar = el("div", {class: "bar", role: "toolbar", "aria-label": t.views},
+      el("div", {role: "group", "aria-label": t.places}, places),
+      el("div", {role: "tablist", "aria-label": t.views}, views),
+      pick("layer"), pick("head"), el("div", {class: "end"}, end));
+    if (this.options.bar) {
+      this.options.bar.replaceChildren(this.bar);
+      this.root.replaceChildren(el("p", {class: "said", dir: "auto"}, whole(data.text)), said ?? "", this.readout, this.view);
+    } else {
+      const help = this.touch ? "" : el("details", {}, el("summary", {}, t.keys), el("dl", {}, keys));
+      this.root.replaceChildren(...(this.compact ? [] : [header]), about,
+        el("div", {class: "head"}, this.bar, this.readout), this.view, help, para(t.note, "note"));
+    }
     this.set({});
   }
 
-  setTheme(theme) { this.theme = theme; this.root.dataset.theme = theme; this.show(); }
+  setTheme(theme) { this.theme = theme; this.root.dataset.theme = theme; this.show(); this.options.changed?.(); }
   turnTheme() { this.setTheme(this.theme === "dark" ? "light" : "dark"); }
   turnLanguage() { this.language = this.language === "zh" ? "en" : "zh"; this.build(); }
 
@@ -94,12 +110,12 @@ class Views {
     if ("place" in change) {
       Object.assign(at, {query: -1, key: -1, layer: Math.min(at.layer, layers - 1), head: Math.min(at.head, heads - 1)});
     }
-    for (const button of this.root.querySelectorAll("[data-choose]")) {
+    for (const button of this.bar.querySelectorAll("[data-choose]")) {
       const [group, name] = button.dataset.choose.split(":");
       button.setAttribute(group === "view" ? "aria-selected" : "aria-pressed", String(at[group]) === name);
     }
     for (const [name, count] of [["layer", layers], ["head", heads]]) {
-      const select = this.root.querySelector(`[data-pick=${name}]`);
+      const select = this.bar.querySelector(`[data-pick=${name}]`);
       const option = (_, n) => el("option", {value: n}, `${n + 1} ${this.words.of} ${count}`);
       if (select.length !== count) select.replaceChildren(...Array.from({length: count}, option));
       select.value = at[name];
@@ -107,6 +123,7 @@ class Views {
     }
     if (this.drawn === "heads" && at.view === "heads" && !("place" in change)) this.mark();
     else this.show();
+    this.options.changed?.();
   }
 
   key(event) {
@@ -175,6 +192,7 @@ class Views {
 
   lines(same) {
     this.source = this.weights();
+    this.differs = this.difference();
     if (!same) {
       const {queries, keys} = this.place, t = this.words, long = Math.max(queries.length, keys.length) > 40;
       const column = (side, other, words) => el("ol", {"aria-label": t[side]}, words.map((text, n) => {
@@ -199,13 +217,15 @@ class Views {
     const {rows, width, own, at, top} = this.source, {canvas, pitch, gap} = this, height = Math.max(rows, width) * pitch;
     if (query >= 0) key = -1;
     const free = query < 0 && key < 0, context = this.context(canvas, gap, height), ink = INKS[this.theme];
+    const by = this.differs;
     const many = free && own.length > STRANDS, seen = many && own.filter((n) => n !== HIDDEN).sort();
     const least = many ? (seen[seen.length - STRANDS] ?? 0) / ONE : 0;
     canvas.style.height = `${height}px`;
     for (let i = 0; i < rows; i++) for (let j = 0; j < width; j++) {
       const w = at(i, j), chosen = i === query || j === key, share = w / top;
       if (!w || w < least || share < (chosen ? 0.004 : 0.06) || !(chosen || free)) continue;
-      context.strokeStyle = `rgba(${ink},${chosen ? 0.1 + 0.9 * share : share})`;
+      const colour = Math.abs(by(i, j)) >= MOVED ? MARKS[this.theme] : ink;
+      context.strokeStyle = `rgba(${colour},${chosen ? 0.1 + 0.9 * share : share})`;
       context.lineWidth = chosen ? 0.8 + 3 * w : 0.6 + 1.6 * w;
       context.beginPath();
       context.moveTo(0, (i + 0.5) * pitch);
@@ -213,7 +233,9 @@ class Views {
       context.stroke();
     }
     [query, key].forEach((chosen, side) => [...this.columns[side].children].forEach((item, n) => {
-      const w = (side ? query >= 0 && at(query, n) : key >= 0 && at(n, key)) || 0, number = w < 5e-5 ? "" : digits(w);
+      const w = (side ? query >= 0 && at(query, n) : key >= 0 && at(n, key)) || 0;
+      const change = (side ? query : key) < 0 ? 0 : side ? by(query, n) : by(n, key), sign = change > 0 ? "+" : "−";
+      const number = (w < 5e-5 ? "" : digits(w)) + (Math.abs(change) < MOVED ? "" : ` (${sign}${Math.abs(change).toFixed(2)})`);
       item.firstChild.classList.toggle("on", n === chosen);
       if (item.dataset.w === number) return; // what stays is not laid out again
       item.firstChild.style.setProperty("--w", (w / top).toFixed(3));
@@ -224,7 +246,15 @@ class Views {
 
   // --- heat maps ---------------------------------------------------------------------------------------------------
 
-  map(same) { this.heat(same, this.weights(), this.place, []); }
+  map(same) {
+    this.heat(same, this.weights(), this.place, []);
+    const {source: {rows, width}, cell} = this, by = this.difference(), context = this.canvas.getContext("2d");
+    context.strokeStyle = `rgb(${MARKS[this.theme]})`;
+    context.lineWidth = 2;
+    for (let i = 0; i < rows; i++) for (let j = 0; j < width; j++) {
+      if (Math.abs(by(i, j)) >= MOVED) context.strokeRect(j * cell + 1.5, i * cell + 1.5, cell - 3, cell - 3);
+    }
+  }
 
   rollout(same) {
     const found = this.data.rollout[this.place.name], t = this.words;
@@ -316,7 +346,9 @@ class Views {
         const source = this.weights(l, h), canvas = el("canvas", {width: source.width, height: source.rows});
         const title = fill(t.chooseHead, {l: l + 1, h: h + 1}), onclick = () => this.set({layer: l, head: h, view: "map"});
         this.paint(canvas, source, colours);
-        this.thumbs.push([l, h, el("button", {type: "button", "aria-label": title, title, onclick}, canvas)]);
+        const moved = this.options.moved?.some((each) => each.place === this.place.name && each.layer === l + 1 &&
+          each.head === h + 1 && Math.abs(each.weights[1] - each.weights[0]) >= MOVED);
+        this.thumbs.push([l, h, el("button", {type: "button", class: moved && "moved", "aria-label": title, title, onclick}, canvas)]);
         grid.append(this.thumbs.at(-1)[2]);
       }
     }
