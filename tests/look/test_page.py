@@ -377,6 +377,70 @@ def test_the_walk_is_true_for_other_choices(
         assert sentence in text
 
 
+def shown_rows(page: Any, name: str) -> dict[str, np.ndarray]:
+    return {row[0]: numbers(row[1:]) for row in table(page, f"tr[data-{name}]")}
+
+
+def test_the_walk_goes_on_to_the_words(data: dict[str, Any], opened: Opened) -> None:
+    """All heads, projection, residual and norm, feed-forward, and the scores of words."""
+    page = opened(data)
+    page.keyboard.press("w")
+    page.keyboard.press("j")
+    _, sums = walked(data, "cross", 1)
+    after = data["walk"]["cross"][1]["after"]
+    added = np.einsum("hv,hdv->hd", sums[:, 1], vectors(after["output"]["weight"]))
+    heads = shown_rows(page, "head")
+    np.testing.assert_allclose(np.stack([heads["Head 1"], heads["Head 2"]]), added, atol=HALF)
+    y = numbers(page.locator("table:has(tr[data-head]) tfoot td").all_inner_texts())
+    np.testing.assert_allclose(y, sum(heads.values()), atol=HALF * 4)
+    lines = table(page, "tr[data-vector]")
+    assert [line[0] for line in lines] == ["x", "y = f(…)", "s = x + y", "norm(s)"] * 2
+    for n, part in enumerate(after["parts"]):
+        x, own, out = vectors(part["vectors"])[:, 1]
+        shown = [numbers(line[1:]) for line in lines[4 * n : 4 * n + 4]]
+        np.testing.assert_allclose(shown[:3], [x, own, x + own], atol=HALF)
+        np.testing.assert_allclose(shown[3], out, atol=2e-3)
+    np.testing.assert_allclose(shown_rows(page, "inner")["y"], own, atol=HALF)
+    assert f"16 inner numbers, of which {after['parts'][1]['feed_forward']['above'][1]} are above 0" in page.locator(
+        ".steps"
+    ).inner_text()
+    for step, formula in (("heads", "Wᴼ"), ("residual", "norm(x + f(x))"), ("feed_forward", "max(0, xW₁ + b₁)")):
+        text = page.locator(f".formula[data-step={step}]").first.inner_text()
+        assert formula in text
+        assert data["walk"]["cross"][1]["sources"][step] in text
+    page.keyboard.press("ArrowDown")
+    assert "Layer 2 goes on with this vector" in page.locator(".steps").inner_text()
+    assert page.locator("tr[data-word]").count() == 0
+    page.keyboard.press("d")
+    assert "(Cross) goes on with this vector" in page.locator(".steps").inner_text()
+
+
+def test_temperature_and_top_k_move_the_words(data: dict[str, Any], opened: Opened) -> None:
+    page = opened(data)
+    page.keyboard.press("w")
+    logits = vectors(data["walk"]["scores"]["logits"])[0, 0]
+
+    def chances() -> np.ndarray:
+        return numbers([row[2] for row in table(page, "tr[data-word]")])
+
+    def slide(name: str, value: float) -> None:
+        page.locator(f"[data-slide={name}]").fill(str(value))
+
+    np.testing.assert_allclose([float(row[1]) for row in table(page, "tr[data-word]")], logits[:12], atol=HALF)
+    first = chances()
+    slide("k", 3)
+    wanted = np.exp(logits[:3] - logits[0]) / np.exp(logits[:3] - logits[0]).sum()
+    np.testing.assert_allclose(chances(), [*wanted, *[0] * 9], atol=HALF)
+    slide("temperature", 0.5)
+    wanted = np.exp(2 * (logits[:3] - logits[0])) / np.exp(2 * (logits[:3] - logits[0])).sum()
+    np.testing.assert_allclose(chances()[:3], wanted, atol=HALF)
+    page.keyboard.press("Escape")
+    slide("k", int(page.locator("[data-slide=k]").get_attribute("max")))
+    assert chances()[0] > first[0]
+    rest = float(page.locator("table:has(tr[data-word]) tfoot td").nth(1).inner_text())
+    assert chances().sum() + rest == pytest.approx(1, abs=1e-3)
+
+
 def test_keys_go_on_from_what_the_walk_shows(data: dict[str, Any], opened: Opened) -> None:
     """The walk shows a word, and a key, before any is chosen."""
     queries, keys = (len(data["places"][2][side]) for side in ("queries", "keys"))

@@ -15,6 +15,7 @@ from regard.look.html import page
 from regard.look.internals import internals, masked_keys
 from regard.look.model_inputs import ModelInput, prepare_input
 from regard.look.quantize import Json, pack_weights, weight_array
+from regard.look.sublayers import watch_sublayers
 from regard.nn.attention import Attention
 from regard.nn.backend.contract import AttentionInputs
 from regard.nn.compress import StridedConvolution
@@ -61,7 +62,8 @@ def look(predictor: Any, text: str, target: str | None = None) -> LookResult:
     predictor.model.eval()
     model_input = prepare_input(predictor, text, target)
     record = AttentionRecorder(keep_inputs=True)
-    model_input.run(record)
+    with watch_sublayers(predictor.model) as sublayers:
+        logits = model_input.run(record)
     passes: dict[str, list[list[AttentionInputs]]] = {}  # by role, for each layer: several where steps are taken
     for role in ROLES:
         if layers := [record.records[key].inputs or [] for key in sorted(record.records) if key[0] == role]:
@@ -74,7 +76,7 @@ def look(predictor: Any, text: str, target: str | None = None) -> LookResult:
         "output": model_input.output,
         "places": [_place(role, weights[role], passes[role], model_input) for role in passes],
         "rollout": {role: pack_weights(rolled) for role, rolled in rollout(weights).items()},
-        "walk": internals(predictor.model, model_input, passes, weights),
+        "walk": internals(predictor.model, model_input, passes, weights, sublayers, logits),
     }
     return LookResult(result)
 

@@ -8,7 +8,7 @@ from importlib.resources import files
 from typing import Any
 
 PAGE = files("regard.look") / "page"
-PARTS = ("words", "numbers", "views", "walk", "pair", "look")  # of the script, in this order
+PARTS = ("words", "numbers", "views", "walk", "after", "pair", "look")  # of the script, in this order
 LANGUAGES = ("", "en", "zh")  # none: the browser's own
 START = """
 const data = JSON.parse(document.getElementById("data").textContent);

@@ -8,6 +8,7 @@ from torch import Tensor
 
 Json = dict[str, Any]
 
+FIRST = 8  # numbers of a token's vector that are shown
 HIDDEN, ONE = 65535, 65534  # of weights: a masked key, and the weight 1
 
 
@@ -26,6 +27,11 @@ def pack_vectors(vectors: Tensor) -> Json:
     steps = np.where(largest > 0, largest / 32767, 1.0)
     whole = np.rint(numbers / steps.reshape(-1, *[1] * (numbers.ndim - 1)))
     return {"shape": list(whole.shape), "steps": steps.tolist(), "data": _text(whole.astype("<i2"))}
+
+
+def rounded(numbers: Tensor) -> Any:
+    """Few numbers, as nested lists with six digits."""
+    return np.round(numbers.cpu().double().numpy(), 6).tolist()
 
 
 def weight_array(data: Json) -> np.ndarray:

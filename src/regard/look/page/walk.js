@@ -1,5 +1,5 @@
 /* The walk: one query through one head, in numbers that the page computes from the data. */
-class Look extends Views {
+class Walk extends Views {
   // --- walk --------------------------------------------------------------------------------------------------------
 
   walk(same) {
@@ -22,7 +22,7 @@ class Look extends Views {
       el("h3", {}, `1 · ${t.w1}`), para(t.w1a), el("div", {class: "chips"}, place.queries.map(chip)),
       place.name !== "encoder" && para(fill(t.w1b, this.around(i)), "soft"),
       this.entering(i, layer), this.vectors(layer, found, j), this.weighing(i, layer, found, hidden, j),
-      this.summing(layer, found, j));
+      this.summing(layer, found, j), this.after(i, layer, found));
     if (same) become(this.view.firstChild, made);
     else this.view.replaceChildren(made);
     this.tell(i, -1);
@@ -54,6 +54,7 @@ class Look extends Views {
     if (parts.norm) rows.push(line("norm", parts.norm[i]));
     const read = name === "cross" ? this.around(i).r : quoted(this.place.queries[i]), {layer: l} = this.at;
     return [el("h3", {}, `2 · ${t.w2}`), !parts.position && !parts.joined && para(t.w2b),
+      this.formula(layer, "embedding", `x = ${added.map((part) => t[part]).join(" + ")}`),
       this.table(fill(t.first, {w: read, n: own.length, d: size}), ["", ...own.map((_, n) => String(n + 1))], rows),
       layer.projected ? l > 0 && para(fill(t.w2a, {l: l + 1, m: l}), "soft") : para(t.w2c, "soft")];
   }
@@ -65,6 +66,7 @@ class Look extends Views {
     const rows = Array.from({length: Math.max(n, m)}, (_, i) =>
       ({"data-term": i, row: [String(i + 1), ...columns.map((column) => column[i] ?? "")]}));
     return [el("h3", {}, `3 · ${t.w3}`), para(layer.projected ? fill(t.w3a, {D: size, d: layer.d_k, v: layer.d_v}) : t.w3b),
+      layer.projected && this.formula(layer, "projection", "q = xWᵠ + bᵠ, k = xWᵏ + bᵏ, v = xWᵛ + bᵛ"),
       layer.rotates && para(t.w3r), layer.shortened && para(t.w3s),
       !["dot", "scaled_dot"].includes(score.kind) && para(fill(t.w3t, {f: score.formula})),
       this.table(fill(t.allOf, {k: quoted(this.place.keys[j]), n, m}),
@@ -90,12 +92,13 @@ class Look extends Views {
       row: [word(text), ...columns.map(([, , get]) => get(n))]}));
     return [el("h3", {}, `4 · ${t.w4}`), para(fill(score.kind === "scaled_dot" ? t.w4a : t.w4z, {f: score.formula, d, r: digits(Math.sqrt(d))})),
       any && para(t.w4h), para(fill(t.w4n, {f: `${kind}, ${formula}`})), gain && para(t.w4g),
+      this.formula(layer, "score", `s = ${score.formula}`), this.formula(layer, "normalise", `w = ${formula}`),
       this.table(quoted(this.place.queries[i]), ["", ...columns.map(([, name]) => name)], rows,
         [t.sum, ...columns.map(([, , , sum]) => sum ?? "")])];
   }
 
   summing(layer, found, j) {
-    const t = this.words, d = found.sum.length, {heads} = this.place;
+    const t = this.words, d = found.sum.length;
     const n = Math.min(d, SHOWN), first = (list) => [...list.slice(0, n)];
     const names = first(found.sum).map((_, c) => `w·v ${c + 1}`);
     const rows = this.place.keys.map((text, key) => ({"data-value": key, class: key === j ? "on" : "",
@@ -103,6 +106,6 @@ class Look extends Views {
     if (found.mixed) rows.push({"data-value": "mixed", class: "", row: [t.mixed, "", ...first(found.mixed)]});
     return [el("h3", {}, `5 · ${t.w5}`), para(fill(t.w5a, {n, d})),
       this.table(t.w5, ["", t.weight, ...names], rows, [t.sum, "", ...first(found.sum)]),
-      el("h3", {}, `6 · ${t.w6}`), para(layer.projected ? fill(t.w6a, {h: heads, d, n: heads * d}) : t.w6b)];
+      this.formula(layer, "attention", found.mixed ? "z = Σ wⱼ vⱼ + Σ wⱼ aⱼ" : "z = Σ wⱼ vⱼ")];
   }
 }
