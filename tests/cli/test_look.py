@@ -54,6 +54,14 @@ def test_two_texts_are_one_page_and_one_json(toy_run: Path, tmp_path: Path) -> N
         command("look", toy_run, "w1 w2", "w1 w3", "--png", "pair.png")
 
 
+def test_heads_are_switched_off(toy_run: Path, tmp_path: Path) -> None:
+    found = json.loads(command("look", toy_run, "w1 w2", "--ablate", "cross.1.1", "--ablate", "cross.1.2", "--json"))
+    assert found["ablated"] == ["cross.1.1", "cross.1.2"]
+    assert found["output_before"] == json.loads(command("look", toy_run, "w1 w2", "--json"))["output"]
+    with pytest.raises(RegardError, match="there is no layer 4; write 1 to 1"):
+        command("look", toy_run, "w1 w2", "--ablate", "cross.4.1")
+
+
 def test_a_picture(toy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib")
     command("look", toy_run, "w1 w2 $x$", "--png", "all.png")

@@ -515,6 +515,54 @@ def test_a_pair_is_shown_side_by_side(tmp_path: Path, opened: Opened) -> None:
     assert narrow.evaluate("document.documentElement.scrollWidth") <= 390
 
 
+# --- asking for more -----------------------------------------------------------------------------------------------
+
+
+def test_a_head_that_is_off_is_named(tmp_path: Path, opened: Opened) -> None:
+    given = look(translator(tmp_path), TEXT, ablate=["cross.2.1"])
+    page = opened(given)
+    assert page.locator(".ablated").inner_text().startswith("Switched off: Cross, layer 2, head 1. With all heads: ")
+    assert page.locator("[data-do=ablate], form").count() == 0  # a file cannot compute
+    page.keyboard.press("w")
+    off = table(page, "tr[data-head]")[0]
+    assert off[0] == "Head 1 (off)"
+    assert set(off[1:]) == {"0.0000"}
+    page.keyboard.press("z")
+    assert "已关闭：交叉第 2 层第 1 头" in page.locator(".ablated").inner_text()
+
+
+def test_another_text_and_a_head_off_where_a_model_answers(tmp_path: Path, browser: Any) -> None:
+    """As inside the server's page: `ask` gives the data of another look, or an error."""
+    made = translator(tmp_path)
+    page = browser.new_page()
+    page.set_content(f'<div id="a"></div><style>{style()}</style>')
+    page.add_script_tag(content=script())
+    asked: list[dict[str, Any]] = []
+
+    def ask(given: dict[str, Any]) -> Any:
+        asked.append(given)
+        return look(made, given["text"], ablate=given["ablate"])
+
+    page.expose_function("ask", ask)
+    first = look(made, TEXT)
+    page.evaluate("(data) => { regardLook(document.getElementById('a'), data, {compact: true, language: 'en', ask}); }", first)
+    switch = page.get_by_role("button", name="Switch this head off")
+    switch.click()
+    playwright.expect(switch).to_have_attribute("aria-pressed", "true")
+    assert asked == [{"text": TEXT, "ablate": ["encoder.1.1"]}]
+    assert "Encoder, layer 1, head 1" in page.locator(".ablated").inner_text()
+    page.get_by_label("Text").fill("w3 w1")
+    page.get_by_role("button", name="Show").click()
+    playwright.expect(page.locator(".lines ol").first.locator("button")).to_have_text(["w3", "w1", "</s>"])
+    assert asked[-1] == {"text": "w3 w1", "ablate": ["encoder.1.1"]}
+    switch.click()
+    playwright.expect(page.locator(".ablated")).to_have_count(0)
+    page.get_by_label("Text").fill("w1 " * 300)
+    page.get_by_role("button", name="Show").click()
+    playwright.expect(page.locator(".told")).to_contain_text("more than the 200")
+    page.close()
+
+
 # --- looks ---------------------------------------------------------------------------------------------------------
 
 

@@ -21,6 +21,7 @@ def look(
     text: str | None,
     other: str | None,
     target: str | None,
+    ablate: list[str],
     output: Path | None,
     png: Path | None,
     drawn: tuple[str | None, int | None, int | None],
@@ -39,7 +40,9 @@ def look(
         text = "\n".join(decode_lines(sys.stdin.buffer, "standard input"))
     text = text.strip("\r\n")
     predictor = load(run, device)
-    data = recorded(predictor, text, target) if other is None else look_pair(predictor, text, other, target)
+    data = recorded(predictor, text, target, ablate) if other is None else look_pair(
+        predictor, text, other, target, ablate
+    )
     if png is not None:
         from regard.look.plot import plot_attention
 

@@ -3,6 +3,7 @@
 Recording changes no output. The page is `page/look.js`; a notebook shows it (`LookResult`).
 """
 
+from collections.abc import Sequence
 from html import escape
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import RegardError
+from regard.look.ablation import heads_off, parse_heads
 from regard.look.html import page
 from regard.look.internals import internals, masked_keys
 from regard.look.model_inputs import ModelInput, prepare_input
@@ -51,16 +53,32 @@ def has_attention(predictor: Any) -> bool:
 
 
 @torch.inference_mode()
-def look(predictor: Any, text: str, target: str | None = None) -> LookResult:
+def look(predictor: Any, text: str, target: str | None = None, ablate: Sequence[str] = ()) -> LookResult:
     """What the attention of a loaded model does with a text, in the form that docs/look.md describes.
 
     `predictor` is what `regard.load` gives. The target is the model's own translation, unless `target` is given; a
-    language model reads the text, and the target after it.
+    language model reads the text, and the target after it. `ablate` names heads that are switched off, as
+    `encoder.1.3` (layer 1, head 3).
     """
     if not has_attention(predictor):
         raise RegardError(f"a model of the kind {predictor.recipe.model.kind} has no attention to look at")
     predictor.model.eval()
     model_input = prepare_input(predictor, text, target)
+    if not ablate:
+        return _recorded(predictor, model_input, text)
+    record = AttentionRecorder(keep_inputs=True)
+    model_input.run(record)
+    attentions = {place: each.inputs[0].layer for place, each in sorted(record.records.items()) if each.inputs}
+    heads = parse_heads(ablate, attentions)
+    with heads_off(heads, attentions):
+        unfused = predictor.unfused()
+        result = _recorded(unfused, prepare_input(unfused, text, target), text)
+    result["ablated"] = [f"{role}.{layer + 1}.{head + 1}" for role, layer, head in heads]
+    result["output_before"] = model_input.output
+    return result
+
+
+def _recorded(predictor: Any, model_input: ModelInput, text: str) -> LookResult:
     record = AttentionRecorder(keep_inputs=True)
     with watch_sublayers(predictor.model) as sublayers:
         logits = model_input.run(record)

@@ -16,9 +16,9 @@ class LookPair(ShownResult):
     """What `look_pair` gives: `looks`, the two results of `look`, and `moved`."""
 
 
-def look_pair(predictor: Any, text: str, other: str, target: str | None = None) -> LookPair:
+def look_pair(predictor: Any, text: str, other: str, target: str | None = None, ablate: Sequence[str] = ()) -> LookPair:
     """Two texts that differ little, and which attention weights of the words that both share moved most."""
-    looks = [look(predictor, each, target) for each in (text, other)]
+    looks = [look(predictor, each, target, ablate) for each in (text, other)]
     joined = " | ".join(each["text"] for each in looks)
     return LookPair(version=1, model=looks[0]["model"], text=joined, looks=looks, moved=moved(*looks))
 

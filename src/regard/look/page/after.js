@@ -38,11 +38,6 @@ class Look extends Walk {
       this.table(fill(t.adds, {n: sums.length}), ["", ...sums.map((_, n) => String(n + 1))], rows, ["y", ...sums])];
   }
 
-  isOff(head) {
-    const {at, place, data} = this;
-    return Boolean(data.ablated?.includes(`${place.name}.${at.layer + 1}.${head + 1}`));
-  }
-
   connection(i, layer, {residual, vectors, norm}, number) {
     const t = this.words, [x, y, out] = [0, 1, 2].map((part) => [...row(vectors, part, i)]), {mean, deviation, gain, bias} = norm;
     const sum = x.map((value, n) => value + y[n]), line = (name, numbers, kind = "") => ({"data-vector": name, class: kind, row: [name, ...numbers]});

@@ -11,7 +11,7 @@ class Pair {
     this.note = el("p", {class: "note"});
     this.root.append(this.header, bar, this.list, el("div", {class: "columns"}, sides), this.note);
     element.replaceChildren(this.root);
-    this.looks = data.looks.map((look, side) => new Look(sides[side], look, {...options, compact: true,
+    this.looks = data.looks.map((look, side) => new Look(sides[side], look, {...options, compact: true, ask: undefined,
       bar: side ? el("div") : bar, other: (name) => this.other(name, side), moved: data.moved.heads,
       changed: () => this.follow(side)}));
     this.onKey = (event) => this.looks[0].key(event);

@@ -82,23 +82,64 @@ class Views {
     this.readout = el("p", {class: "readout", role: "status", "aria-live": "polite"});
     const keys = t.help.map(([names, what]) =>
       [el("dt", {}, names.split(" ").map((name) => el("kbd", {}, name))), el("dd", {}, what)]);
+    const off = data.ablated?.map((name) => this.headName(name)).join(", ");
+    const ablated = off && el("p", {class: "said ablated"}, fill(t.ablated, {h: off}), " ", el("bdi", {}, whole(data.output_before)));
+    const asking = this.options.ask ? this.asking(ablated) : "";
     const said = data.output && el("p", {class: "said"}, el("b", {}, "→ "), el("bdi", {}, whole(data.output)));
     const header = el("header", {}, el("h2", {}, "regard look"), para(visible(data.model.title), "soft"),
-      el("p", {class: "said", dir: "auto"}, whole(data.text)), said);
+      el("p", {class: "said", dir: "auto"}, whole(data.text)), said, ablated);
     const about = el("p", {class: "about"}, fill(t.about, {p: this.touch ? t.tap : t.point}));
     this.bar = el("div", {class: "bar", role: "toolbar", "aria-label": t.views},
       el("div", {role: "group", "aria-label": t.places}, places),
       el("div", {role: "tablist", "aria-label": t.views}, views),
-      pick("layer"), pick("head"), el("div", {class: "end"}, end));
+      pick("layer"), pick("head"), this.options.ask && button(t.switch, t.switch, {"data-do": "ablate"}, () => this.turnHead()),
+      el("div", {class: "end"}, end));
     if (this.options.bar) {
       this.options.bar.replaceChildren(this.bar);
-      this.root.replaceChildren(el("p", {class: "said", dir: "auto"}, whole(data.text)), said ?? "", this.readout, this.view);
+      this.root.replaceChildren(el("p", {class: "said", dir: "auto"}, whole(data.text)), said ?? "", ablated || "", this.readout, this.view);
     } else {
       const help = this.touch ? "" : el("details", {}, el("summary", {}, t.keys), el("dl", {}, keys));
-      this.root.replaceChildren(...(this.compact ? [] : [header]), about,
+      this.root.replaceChildren(...(this.compact ? asking ? [] : [ablated || ""] : [header]), asking, about,
         el("div", {class: "head"}, this.bar, this.readout), this.view, help, para(t.note, "note"));
     }
     this.set({});
+  }
+
+  headName(name) {
+    const [place, l, h] = name.split("."), t = this.words;
+    return fill(t.placeHead, {p: t[place], l, h});
+  }
+
+  isOff(head, {place, layer} = {place: this.place.name, layer: this.at.layer}) {
+    return Boolean(this.data.ablated?.includes(`${place}.${layer + 1}.${head + 1}`));
+  }
+
+  /* Where the page can ask for other data: the text, to be changed; what came out; and what is wrong with it. */
+  asking(ablated) {
+    const t = this.words, {data} = this, input = el("input", {"aria-label": t.text, value: data.text, name: "text"});
+    this.told = el("p", {class: "told", role: "status"});
+    const onsubmit = (event) => { event.preventDefault(); this.load({text: input.value}); };
+    return el("form", {class: "asking", onsubmit}, input, el("button", {}, t.show),
+      el("p", {class: "said"}, el("b", {}, "→ "), el("bdi", {}, whole(data.output ?? ""))), ablated, this.told);
+  }
+
+  turnHead() {
+    const {at, data, place} = this, name = `${place.name}.${at.layer + 1}.${at.head + 1}`, off = data.ablated ?? [];
+    this.load({text: data.text, ablate: off.includes(name) ? off.filter((each) => each !== name) : [...off, name]});
+  }
+
+  /* Other data of the same model in place of these. */
+  async load(given) {
+    const turn = this.turn = (this.turn ?? 0) + 1;
+    try {
+      const data = await this.options.ask({ablate: this.data.ablated ?? [], ...given});
+      if (turn !== this.turn) return; // a later one was asked for
+      this.data = data;
+      Object.assign(this.at, {query: -1, key: -1});
+      this.build();
+    } catch (error) {
+      this.told.textContent = visible(error.message);
+    }
   }
 
   setTheme(theme) { this.theme = theme; this.root.dataset.theme = theme; this.show(); this.options.changed?.(); }
@@ -121,6 +162,7 @@ class Views {
       select.value = at[name];
       select.disabled = name === "head" && at.view === "rollout";
     }
+    this.bar.querySelector("[data-do=ablate]")?.setAttribute("aria-pressed", this.isOff(at.head));
     if (this.drawn === "heads" && at.view === "heads" && !("place" in change)) this.mark();
     else this.show();
     this.options.changed?.();
@@ -344,7 +386,8 @@ class Views {
       grid.append(el("span", {}, `${t.layer} ${l + 1}`));
       for (let h = 0; h < heads; h++) {
         const source = this.weights(l, h), canvas = el("canvas", {width: source.width, height: source.rows});
-        const title = fill(t.chooseHead, {l: l + 1, h: h + 1}), onclick = () => this.set({layer: l, head: h, view: "map"});
+        const off = this.isOff(h, {place: this.place.name, layer: l}) ? ` (${t.off})` : "";
+        const title = fill(t.chooseHead, {l: l + 1, h: h + 1}) + off, onclick = () => this.set({layer: l, head: h, view: "map"});
         this.paint(canvas, source, colours);
         const moved = this.options.moved?.some((each) => each.place === this.place.name && each.layer === l + 1 &&
           each.head === h + 1 && Math.abs(each.weights[1] - each.weights[0]) >= MOVED);
