@@ -40,6 +40,28 @@ def test_json_holds_numbers(toy_run: Path, tmp_path: Path) -> None:
     assert np.array(found["rollout"]["encoder"]).shape == (1, 3, 3)
 
 
+def test_two_texts_are_one_page_and_one_json(toy_run: Path, tmp_path: Path) -> None:
+    assert command("look", toy_run, "w1 w2", "w1 w3", "--output", "pair.html") == ""
+    assert '"looks":[{' in (tmp_path / "pair.html").read_text(encoding="utf-8")
+    found = json.loads(command("look", toy_run, "w1 w2", "w1 w3", "--json"))
+    assert [each["text"] for each in found["looks"]] == ["w1 w2", "w1 w3"]
+    assert "walk" not in found["looks"][0]
+    assert np.array(found["looks"][1]["places"][0]["weights"]).shape == (1, 2, 3, 3)
+    assert {(head["place"], head["layer"], head["head"]) for head in found["moved"]["heads"]} == {
+        (place, 1, head) for place in ("encoder", "decoder", "cross") for head in (1, 2)
+    }
+    with pytest.raises(RegardError, match="--png draws one text"):
+        command("look", toy_run, "w1 w2", "w1 w3", "--png", "pair.png")
+
+
+def test_heads_are_switched_off(toy_run: Path, tmp_path: Path) -> None:
+    found = json.loads(command("look", toy_run, "w1 w2", "--ablate", "cross.1.1", "--ablate", "cross.1.2", "--json"))
+    assert found["ablated"] == ["cross.1.1", "cross.1.2"]
+    assert found["output_before"] == json.loads(command("look", toy_run, "w1 w2", "--json"))["output"]
+    with pytest.raises(RegardError, match="there is no layer 4; write 1 to 1"):
+        command("look", toy_run, "w1 w2", "--ablate", "cross.4.1")
+
+
 def test_a_picture(toy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib")
     command("look", toy_run, "w1 w2 $x$", "--png", "all.png")

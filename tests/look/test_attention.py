@@ -298,3 +298,74 @@ def test_pieces_are_shown_as_people_read_them(made: Any) -> None:
     assert t.shown([t.bos, *t.encode("low lower")]) == ["<s>", "low", "low@@", "er@@", "▁"]
     t = made.vocabulary.source
     assert t.shown(t.encode("w1 strange")) == ["w1", "<unk>"]
+
+
+# --- what follows the heads ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        ONE,
+        ONE | {"residual": "pre_norm", "norm": "rms", "activation": "swiglu"},
+        ONE | {"residual": "none", "activation": "gelu"},
+        {**ONE, "layers": 2, "attention": {"d_v": 5}},
+    ],
+    ids=lambda model: " ".join(map(str, model.values())),
+)
+def test_the_walk_goes_on_to_the_next_layer(model: dict[str, Any], tmp_path: Path) -> None:
+    """From the heads' sums to the layer's output, each number from those before it."""
+    made = translator(tmp_path, model)
+    data = look(made, TEXT, "W5 W4 W3")
+    for place in data["places"]:
+        for n in range(place["layers"]):
+            after = data["walk"][place["name"]][n]["after"]
+            _, sums = walked(data, place["name"], n)
+            y = np.einsum("hqv,hdv->qd", sums, vectors(after["output"]["weight"])) + after["output"]["bias"]
+            for part in after["parts"]:
+                x, own, out = vectors(part["vectors"])
+                np.testing.assert_allclose(own, y, atol=5e-3) if part is after["parts"][0] else None
+                norm, residual = part["norm"], part["residual"]
+                mean, deviation = np.array(norm["mean"])[:, None], np.array(norm["deviation"])[:, None]
+                normal = lambda s: (s - mean) / deviation * norm["gain"] + norm.get("bias", 0)  # noqa: B023, E731
+                wanted = {"pre_norm": x + own, "none": normal(own), "post_norm": normal(x + own)}[residual]
+                np.testing.assert_allclose(out, wanted, atol=2e-3)
+            decoder_self = place["name"] == "decoder"
+            assert [bool(part.get("feed_forward")) for part in after["parts"]] == [False] + [True] * (not decoder_self)
+            if n + 1 < place["layers"] and not decoder_self:
+                name = "encoder" if place["name"] == "encoder" else "decoder"
+                following = vectors(data["walk"][name][n + 1]["after"]["parts"][0]["vectors"])[0]
+                np.testing.assert_allclose(vectors(after["parts"][-1]["vectors"])[2], following, atol=1e-3)
+
+
+def test_scores_of_words_are_the_models_own(made: Any) -> None:
+    """The probability of its own translation, from the likeliest words and the bins of all others."""
+    data = look(made, TEXT)
+    scores, says = data["walk"]["scores"], data["places"][1]["says"]
+    logits = vectors(scores["logits"])[0]
+    total = np.exp(logits).sum(-1) + (np.exp(vectors(scores["rest"])[0]) * scores["counts"]).sum(-1)
+    own = [[scores["words"][each] for each in ids].index(word) for ids, word in zip(scores["ids"], says, strict=True)]
+    likelihood = np.log(np.exp(logits[np.arange(len(says)), own]) / total).sum()
+    (best,) = made.nbest([TEXT], 1, Greedy())[0]
+    assert likelihood == pytest.approx(best.log_probability, abs=0.01)
+    assert sum(scores["counts"]) + 40 == scores["vocabulary"] == len(made.model.output.weight)
+
+
+def test_sources_name_the_lines_that_compute_each_step(made: Any) -> None:
+    data = look(made, TEXT, "W5")
+    sources = data["walk"]["cross"][-1]["sources"]
+    root = Path(__file__).parents[2] / "src"
+    for step, wanted in (
+        ("score", "def forward"),
+        ("normalise", "def forward"),
+        ("attention", "def attention"),
+        ("projection", "def project_qkv"),
+        ("heads", "def _join"),
+        ("residual", "def forward"),
+        ("norm", "def forward"),
+        ("feed_forward", "def forward"),
+        ("scores", "def forward"),
+        ("embedding", "def forward"),
+    ):
+        path, line = sources[step].split(":")
+        assert wanted in (root / path).read_text(encoding="utf-8").splitlines()[int(line) - 1], step

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from regard.look import look
+from regard.look import look, look_pair
 from regard.look.html import page as whole_page
 from regard.look.html import script, style
 from tests.look.small import TEXT, translator, vectors, walked, weights
@@ -39,7 +39,7 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Opened]:
     wrong: list[str] = []
     made = []
 
-    def opened(data: dict[str, Any], language: str = "en", width: int = 1100, **options: Any) -> Any:
+    def opened(data: dict[str, Any], language: str = "en", width: int = 1100, last: bool = True, **options: Any) -> Any:
         path = tmp_path / f"look{len(made)}.html"
         path.write_text(whole_page(data, language), encoding="utf-8")
         page = browser.new_page(viewport={"width": width, "height": 800}, **options)
@@ -48,6 +48,9 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Opened]:
         page.on("pageerror", lambda error: wrong.append(str(error)))
         page.on("request", lambda request: request.url.startswith("file:") or wrong.append(request.url))
         page.goto(path.as_uri())
+        if last:  # the last layer of the attention to the source, where there is one
+            page.keyboard.press("c")
+            page.keyboard.press("ArrowDown")
         return page
 
     yield opened
@@ -85,6 +88,33 @@ def largest(row: np.ndarray) -> list[float]:
 
 
 # --- pointer and keyboard ------------------------------------------------------------------------------------------
+
+
+def test_it_opens_where_a_newcomer_begins(data: dict[str, Any], opened: Opened) -> None:
+    page = opened(data, last=False)
+    assert chosen(page) == ("Encoder", "0", "0")
+    about = page.locator(".about")
+    assert about.inner_text().count(". ") + 1 == 4
+    assert "Point at a word" in about.inner_text()
+    assert page.locator(".lines").bounding_box()["width"] > 1000  # of 1100
+    assert page.evaluate("document.documentElement.lang") == "en"
+    page.keyboard.press("z")
+    assert page.evaluate("document.documentElement.lang") == "zh-CN"
+    assert about.inner_text().count("。") == 4
+    page.keyboard.press("z")
+    assert page.evaluate("document.documentElement.lang") == "en"
+
+
+def test_a_phone_is_told_to_tap(data: dict[str, Any], opened: Opened) -> None:
+    page = opened(data, width=390, last=False, has_touch=True, is_mobile=True)
+    text = page.locator("body").inner_text()
+    assert "Tap a word" in text
+    assert "Point" not in text
+    assert "press" not in text
+    assert page.locator("kbd").count() == 0
+    page.locator(".lines ol").first.get_by_role("button", name="w2", exact=True).tap()
+    assert readout(page).startswith("“w2” attends to")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 def test_pointing_at_a_word_shows_its_weights(data: dict[str, Any], opened: Opened) -> None:
@@ -347,6 +377,70 @@ def test_the_walk_is_true_for_other_choices(
         assert sentence in text
 
 
+def shown_rows(page: Any, name: str) -> dict[str, np.ndarray]:
+    return {row[0]: numbers(row[1:]) for row in table(page, f"tr[data-{name}]")}
+
+
+def test_the_walk_goes_on_to_the_words(data: dict[str, Any], opened: Opened) -> None:
+    """All heads, projection, residual and norm, feed-forward, and the scores of words."""
+    page = opened(data)
+    page.keyboard.press("w")
+    page.keyboard.press("j")
+    _, sums = walked(data, "cross", 1)
+    after = data["walk"]["cross"][1]["after"]
+    added = np.einsum("hv,hdv->hd", sums[:, 1], vectors(after["output"]["weight"]))
+    heads = shown_rows(page, "head")
+    np.testing.assert_allclose(np.stack([heads["Head 1"], heads["Head 2"]]), added, atol=HALF)
+    y = numbers(page.locator("table:has(tr[data-head]) tfoot td").all_inner_texts())
+    np.testing.assert_allclose(y, sum(heads.values()), atol=HALF * 4)
+    lines = table(page, "tr[data-vector]")
+    assert [line[0] for line in lines] == ["x", "y = f(…)", "s = x + y", "norm(s)"] * 2
+    for n, part in enumerate(after["parts"]):
+        x, own, out = vectors(part["vectors"])[:, 1]
+        shown = [numbers(line[1:]) for line in lines[4 * n : 4 * n + 4]]
+        np.testing.assert_allclose(shown[:3], [x, own, x + own], atol=HALF)
+        np.testing.assert_allclose(shown[3], out, atol=2e-3)
+    np.testing.assert_allclose(shown_rows(page, "inner")["y"], own, atol=HALF)
+    assert f"16 inner numbers, of which {after['parts'][1]['feed_forward']['above'][1]} are above 0" in page.locator(
+        ".steps"
+    ).inner_text()
+    for step, formula in (("heads", "Wᴼ"), ("residual", "norm(x + f(x))"), ("feed_forward", "max(0, xW₁ + b₁)")):
+        text = page.locator(f".formula[data-step={step}]").first.inner_text()
+        assert formula in text
+        assert data["walk"]["cross"][1]["sources"][step] in text
+    page.keyboard.press("ArrowDown")
+    assert "Layer 2 goes on with this vector" in page.locator(".steps").inner_text()
+    assert page.locator("tr[data-word]").count() == 0
+    page.keyboard.press("d")
+    assert "(Cross) goes on with this vector" in page.locator(".steps").inner_text()
+
+
+def test_temperature_and_top_k_move_the_words(data: dict[str, Any], opened: Opened) -> None:
+    page = opened(data)
+    page.keyboard.press("w")
+    logits = vectors(data["walk"]["scores"]["logits"])[0, 0]
+
+    def chances() -> np.ndarray:
+        return numbers([row[2] for row in table(page, "tr[data-word]")])
+
+    def slide(name: str, value: float) -> None:
+        page.locator(f"[data-slide={name}]").fill(str(value))
+
+    np.testing.assert_allclose([float(row[1]) for row in table(page, "tr[data-word]")], logits[:12], atol=HALF)
+    first = chances()
+    slide("k", 3)
+    wanted = np.exp(logits[:3] - logits[0]) / np.exp(logits[:3] - logits[0]).sum()
+    np.testing.assert_allclose(chances(), [*wanted, *[0] * 9], atol=HALF)
+    slide("temperature", 0.5)
+    wanted = np.exp(2 * (logits[:3] - logits[0])) / np.exp(2 * (logits[:3] - logits[0])).sum()
+    np.testing.assert_allclose(chances()[:3], wanted, atol=HALF)
+    page.keyboard.press("Escape")
+    slide("k", int(page.locator("[data-slide=k]").get_attribute("max")))
+    assert chances()[0] > first[0]
+    rest = float(page.locator("table:has(tr[data-word]) tfoot td").nth(1).inner_text())
+    assert chances().sum() + rest == pytest.approx(1, abs=1e-3)
+
+
 def test_keys_go_on_from_what_the_walk_shows(data: dict[str, Any], opened: Opened) -> None:
     """The walk shows a word, and a key, before any is chosen."""
     queries, keys = (len(data["places"][2][side]) for side in ("queries", "keys"))
@@ -374,6 +468,99 @@ def test_a_walk_that_was_left_out_is_told(data: dict[str, Any], opened: Opened) 
     page = opened(data | {"walk": {"left_out": "Strange"}})
     page.keyboard.press("w")
     assert "does not know the choice Strange" in page.locator(".view").inner_text()
+
+
+# --- two texts -----------------------------------------------------------------------------------------------------
+
+
+def test_a_pair_is_shown_side_by_side(tmp_path: Path, opened: Opened) -> None:
+    pair = look_pair(translator(tmp_path), TEXT, TEXT.replace("w5", "w6"), TARGET)
+    page = opened(pair, last=False, width=1280)
+    sides = page.locator(".columns > div")
+    assert [sides.nth(n).locator(".said").first.inner_text() for n in (0, 1)] == [look["text"] for look in pair["looks"]]
+    first = sides.nth(0).bounding_box(), sides.nth(1).bounding_box()
+    assert first[0]["y"] == first[1]["y"] and first[0]["x"] + first[0]["width"] <= first[1]["x"]
+
+    def both(place: int, layer: int, head: int, query: int) -> None:
+        for side in (0, 1):
+            own = weights(pair["looks"][side]["places"][place]["weights"])[layer, head][query]
+            shown = sides.nth(side).locator(".readout").inner_text()
+            assert [float(n) for n in re.findall(r"\d\.\d{4}", shown)] == pytest.approx(largest(own), abs=HALF)
+
+    names = [each["name"] for each in pair["looks"][0]["places"]]
+    for n in (0, 3):
+        head = pair["moved"]["heads"][n]
+        page.locator(".moved button").nth(n).click()
+        assert page.locator(".moved [aria-pressed=true]").count() == 1
+        both(names.index(head["place"]), head["layer"] - 1, head["head"] - 1, head["query"][0])
+        before, after = head["weights"]
+        marked = sides.nth(1).locator(".lines ol").last.locator("li").nth(head["key"][1]).get_attribute("data-w")
+        assert marked == f"{after:.4f} ({'+' if after > before else '−'}{abs(after - before):.2f})"
+    page.keyboard.press("e")
+    page.keyboard.press("j")
+    page.keyboard.press("ArrowRight")
+    both(0, pair["moved"]["heads"][3]["layer"] - 1, (pair["moved"]["heads"][3]["head"]) % 2, 0)
+    page.keyboard.press("t")
+    page.keyboard.press("z")
+    themes = page.locator(".regard-look").evaluate_all("all => all.map((one) => [one.dataset.theme, one.lang])")
+    assert themes == [["dark", "zh-CN"]] * 3
+    for key in "mhrw":
+        page.keyboard.press(key)
+        assert page.locator(".columns .view > *").count() >= 2
+        assert not re.search(r"\{\w\}|undefined|NaN", page.locator("body").inner_text())
+    assert page.locator(".columns h3").count() % 2 == 0
+    narrow = opened(pair, last=False, width=390)
+    boxes = [narrow.locator(".columns > div").nth(n).bounding_box() for n in (0, 1)]
+    assert boxes[0]["x"] == boxes[1]["x"] and boxes[1]["y"] > boxes[0]["y"]
+    assert narrow.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+# --- asking for more -----------------------------------------------------------------------------------------------
+
+
+def test_a_head_that_is_off_is_named(tmp_path: Path, opened: Opened) -> None:
+    given = look(translator(tmp_path), TEXT, ablate=["cross.2.1"])
+    page = opened(given)
+    assert page.locator(".ablated").inner_text().startswith("Switched off: Cross, layer 2, head 1. With all heads: ")
+    assert page.locator("[data-do=ablate], form").count() == 0  # a file cannot compute
+    page.keyboard.press("w")
+    off = table(page, "tr[data-head]")[0]
+    assert off[0] == "Head 1 (off)"
+    assert set(off[1:]) == {"0.0000"}
+    page.keyboard.press("z")
+    assert "已关闭：交叉第 2 层第 1 头" in page.locator(".ablated").inner_text()
+
+
+def test_another_text_and_a_head_off_where_a_model_answers(tmp_path: Path, browser: Any) -> None:
+    """As inside the server's page: `ask` gives the data of another look, or an error."""
+    made = translator(tmp_path)
+    page = browser.new_page()
+    page.set_content(f'<div id="a"></div><style>{style()}</style>')
+    page.add_script_tag(content=script())
+    asked: list[dict[str, Any]] = []
+
+    def ask(given: dict[str, Any]) -> Any:
+        asked.append(given)
+        return look(made, given["text"], ablate=given["ablate"])
+
+    page.expose_function("ask", ask)
+    first = look(made, TEXT)
+    page.evaluate("(data) => { regardLook(document.getElementById('a'), data, {compact: true, language: 'en', ask}); }", first)
+    switch = page.get_by_role("button", name="Switch this head off")
+    switch.click()
+    playwright.expect(switch).to_have_attribute("aria-pressed", "true")
+    assert asked == [{"text": TEXT, "ablate": ["encoder.1.1"]}]
+    assert "Encoder, layer 1, head 1" in page.locator(".ablated").inner_text()
+    page.get_by_label("Text").fill("w3 w1")
+    page.get_by_role("button", name="Show").click()
+    playwright.expect(page.locator(".lines ol").first.locator("button")).to_have_text(["w3", "w1", "</s>"])
+    assert asked[-1] == {"text": "w3 w1", "ablate": ["encoder.1.1"]}
+    switch.click()
+    playwright.expect(page.locator(".ablated")).to_have_count(0)
+    page.get_by_label("Text").fill("w1 " * 300)
+    page.get_by_role("button", name="Show").click()
+    playwright.expect(page.locator(".told")).to_contain_text("more than the 200")
+    page.close()
 
 
 # --- looks ---------------------------------------------------------------------------------------------------------

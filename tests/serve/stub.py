@@ -10,8 +10,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from regard.look.html import script, style
+
 PACKAGE = Path(__file__).parents[2] / "src" / "regard"
-PAGE, LOOK = PACKAGE / "serve" / "page", PACKAGE / "look" / "page"
+PAGE = PACKAGE / "serve" / "page"
+LOOK = {"look/look.js": script, "look/look.css": style}
 TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 PREFIX = "/under"  # as a proxy may put it before every path
 POLICY = (
@@ -179,7 +182,9 @@ class _Handler(BaseHTTPRequestHandler):
         if path == "/v1/models":
             return self._guarded("models", {}, lambda _: {"models": self.owner.models})
         name = "index.html" if path == "/" else path.removeprefix("/static/")
-        file = LOOK / name.removeprefix("look/") if name.startswith("look/") else PAGE / name
+        file = PAGE / name
+        if name in LOOK:
+            return self._send(200, {}, LOOK[name]().encode(), TYPES[file.suffix])
         if not file.is_file():
             return self._send(404, {}, b"{}", "application/json")
         self._send(200, {}, file.read_bytes(), TYPES[file.suffix])

@@ -22,6 +22,11 @@ def test_translate_then_look(browser: Any, server: Server) -> None:  # noqa: F81
     visit.page.get_by_role("button", name="Attention").first.click()
     view = visit.page.get_by_role("dialog")
     expect(view.get_by_role("button", name="w1").first).to_be_visible()  # its words, in the view of `regard look`
+    view.get_by_role("button", name="Switch this head off").click()
+    expect(view.locator(".ablated")).to_contain_text("Encoder, layer 1, head 1")
+    view.get_by_label("Text", exact=True).fill("w5 w4")
+    view.get_by_role("button", name="Show").click()
+    expect(view.locator(".lines ol").first.locator("button")).to_have_text(["w5", "w4", "</s>"])
     visit.page.keyboard.press("Escape")
     expect(view).to_have_count(0)
     assert not visit.wrong

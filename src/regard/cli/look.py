@@ -9,6 +9,7 @@ from regard.cli.streams import check_distinct_files, decode_lines, open_output, 
 from regard.errors import RegardError
 from regard.look.attention import look as recorded
 from regard.look.html import LANGUAGES, page
+from regard.look.pair import look_pair
 from regard.look.quantize import unpack_weights
 from regard.reporting import Json
 
@@ -18,7 +19,9 @@ DEFAULT = Path("look.html")
 def look(
     run: Path,
     text: str | None,
+    other: str | None,
     target: str | None,
+    ablate: list[str],
     output: Path | None,
     png: Path | None,
     drawn: tuple[str | None, int | None, int | None],
@@ -30,10 +33,16 @@ def look(
         raise RegardError(f"--language is {language!r}; write {' or '.join(filter(None, LANGUAGES))}")
     if any(choice is not None for choice in drawn) and png is None:
         raise RegardError("--place, --layer and --head choose what --png draws; the page shows all of them")
+    if png is not None and other is not None:
+        raise RegardError("--png draws one text; leave the second out, or --png")
     check_distinct_files([output, png], [None] if text is None else [])
     if text is None:
         text = "\n".join(decode_lines(sys.stdin.buffer, "standard input"))
-    data = recorded(load(run, device), text.strip("\r\n"), target)
+    text = text.strip("\r\n")
+    predictor = load(run, device)
+    data = recorded(predictor, text, target, ablate) if other is None else look_pair(
+        predictor, text, other, target, ablate
+    )
     if png is not None:
         from regard.look.plot import plot_attention
 
@@ -49,6 +58,8 @@ def look(
 
 def _json_data(data: Json) -> Json:
     """The same for programs: weights as numbers, None where a position is hidden, and no walk."""
+    if "looks" in data:
+        return {**data, "looks": [_json_data(each) for each in data["looks"]]}
     places = [{**place, "weights": unpack_weights(place["weights"])} for place in data["places"]]
     rollout = {place: unpack_weights(weights) for place, weights in data["rollout"].items()}
     return {**{key: value for key, value in data.items() if key != "walk"}, "places": places, "rollout": rollout}

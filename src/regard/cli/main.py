@@ -367,7 +367,11 @@ def translate(
 def look(
     run: Run,
     text: Annotated[str | None, Argument(help="What the model reads. Default: all of stdin.")] = None,
+    other: Annotated[str | None, Argument(help="A second text, shown beside the first: what moved is marked.")] = None,
     target: Annotated[str | None, Option(help="What it should say, or go on with, instead of its own output.")] = None,
+    ablate: Annotated[
+        list[str], Option(help="Switch a head off, as encoder.1.3: layer 1, head 3. May be given again.")
+    ] = [],  # noqa: B006
     output: Annotated[Path | None, Option("--output", "-o", help="The page. Default: look.html.")] = None,
     png: Annotated[Path | None, Option(help="A picture for a paper; the name may end in .pdf or .svg.")] = None,
     place: Annotated[
@@ -382,7 +386,7 @@ def look(
     """Show what a model's attention does with a text: one page that needs no network, a picture, or JSON."""
     from regard.cli.look import look as body
 
-    body(run, text, target, output, png, (place, layer, head), language, device, as_json)
+    body(run, text, other, target, ablate, output, png, (place, layer, head), language, device, as_json)
 
 
 @app.command()

@@ -129,11 +129,12 @@ class SearchSpec:
 class Engine:
     """Decodes with one model. Keeps batches in fixed storage, so that later calls of like shape begin at once."""
 
-    def __init__(self, model: Generator, runner: MakeRunner | None = None) -> None:
-        """`runner` runs steps in fixed storage; None: as CUDA graphs, on a GPU."""
-        if isinstance(model, nn.Module) and (dtype := autocast_dtype(next(model.parameters()).device)):
+    def __init__(self, model: Generator, runner: MakeRunner | None = None, fuse: bool = True) -> None:
+        """`runner` runs steps in fixed storage; None: as CUDA graphs, on a GPU. Without `fuse`, the model's own modules
+        compute every step."""
+        if fuse and isinstance(model, nn.Module) and (dtype := autocast_dtype(next(model.parameters()).device)):
             model = cast(Generator, inference_weights(model, dtype))  # every weight cast once, not at every step
-        self.model: Generator = fused(model)
+        self.model: Generator = fused(model) if fuse else model
         self.runner = runner
         self.batches: dict[Hashable, SlotBatch] = {}
 

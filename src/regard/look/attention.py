@@ -3,6 +3,7 @@
 Recording changes no output. The page is `page/look.js`; a notebook shows it (`LookResult`).
 """
 
+from collections.abc import Sequence
 from html import escape
 from typing import Any
 
@@ -11,10 +12,12 @@ import torch
 from torch import Tensor
 
 from regard.errors import RegardError
+from regard.look.ablation import heads_off, parse_heads
 from regard.look.html import page
 from regard.look.internals import internals, masked_keys
 from regard.look.model_inputs import ModelInput, prepare_input
-from regard.look.quantize import Json, pack_weights, unpack_weights
+from regard.look.quantize import Json, pack_weights, weight_array
+from regard.look.sublayers import watch_sublayers
 from regard.nn.attention import Attention
 from regard.nn.backend.contract import AttentionInputs
 from regard.nn.compress import StridedConvolution
@@ -24,41 +27,61 @@ from regard.predict.alignment import NamedWeights
 TITLES = {"encoder": "encoder self-attention", "decoder": "decoder self-attention", "cross": "attention to the source"}
 
 
-class LookResult(dict[str, Any]):
-    """What `look` gives: JSON as docs/look.md describes it, which a notebook shows as the page."""
-
-    @property
-    def attention(self) -> dict[str, NamedWeights]:
-        """The weights by role, with named axes."""
-        return {
-            place["name"]: NamedWeights(
-                np.nan_to_num(np.array(unpack_weights(place["weights"]), dtype=float)), place["queries"], place["keys"]
-            )
-            for place in self["places"]
-        }
+class ShownResult(dict[str, Any]):
+    """JSON as docs/look.md describes it, which a notebook shows as the page."""
 
     def _repr_html_(self) -> str:
         frame = 'sandbox="allow-scripts" style="width: 100%; height: 640px; border: 0"'
         return f'<iframe {frame} srcdoc="{escape(page(self))}"></iframe>'
 
 
+class LookResult(ShownResult):
+    """What `look` gives."""
+
+    @property
+    def attention(self) -> dict[str, NamedWeights]:
+        """The weights by role, with named axes."""
+        return {
+            place["name"]: NamedWeights(
+                np.nan_to_num(weight_array(place["weights"]).round(4)), place["queries"], place["keys"]
+            )
+            for place in self["places"]
+        }
+
 def has_attention(predictor: Any) -> bool:
     return any(isinstance(part, Attention) for part in predictor.model.modules())
 
 
 @torch.inference_mode()
-def look(predictor: Any, text: str, target: str | None = None) -> LookResult:
+def look(predictor: Any, text: str, target: str | None = None, ablate: Sequence[str] = ()) -> LookResult:
     """What the attention of a loaded model does with a text, in the form that docs/look.md describes.
 
     `predictor` is what `regard.load` gives. The target is the model's own translation, unless `target` is given; a
-    language model reads the text, and the target after it.
+    language model reads the text, and the target after it. `ablate` names heads that are switched off, as
+    `encoder.1.3` (layer 1, head 3).
     """
     if not has_attention(predictor):
         raise RegardError(f"a model of the kind {predictor.recipe.model.kind} has no attention to look at")
     predictor.model.eval()
     model_input = prepare_input(predictor, text, target)
+    if not ablate:
+        return _recorded(predictor, model_input, text)
     record = AttentionRecorder(keep_inputs=True)
     model_input.run(record)
+    attentions = {place: each.inputs[0].layer for place, each in sorted(record.records.items()) if each.inputs}
+    heads = parse_heads(ablate, attentions)
+    with heads_off(heads, attentions):
+        unfused = predictor.unfused()
+        result = _recorded(unfused, prepare_input(unfused, text, target), text)
+    result["ablated"] = [f"{role}.{layer + 1}.{head + 1}" for role, layer, head in heads]
+    result["output_before"] = model_input.output
+    return result
+
+
+def _recorded(predictor: Any, model_input: ModelInput, text: str) -> LookResult:
+    record = AttentionRecorder(keep_inputs=True)
+    with watch_sublayers(predictor.model) as sublayers:
+        logits = model_input.run(record)
     passes: dict[str, list[list[AttentionInputs]]] = {}  # by role, for each layer: several where steps are taken
     for role in ROLES:
         if layers := [record.records[key].inputs or [] for key in sorted(record.records) if key[0] == role]:
@@ -71,7 +94,7 @@ def look(predictor: Any, text: str, target: str | None = None) -> LookResult:
         "output": model_input.output,
         "places": [_place(role, weights[role], passes[role], model_input) for role in passes],
         "rollout": {role: pack_weights(rolled) for role, rolled in rollout(weights).items()},
-        "walk": internals(predictor.model, model_input, passes, weights),
+        "walk": internals(predictor.model, model_input, passes, weights, sublayers, logits),
     }
     return LookResult(result)
 

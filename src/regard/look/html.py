@@ -9,6 +9,7 @@ from importlib.resources import files
 from regard.reporting import Json
 
 PAGE = files("regard.look") / "page"
+PARTS = ("words", "numbers", "views", "walk", "after", "pair", "look")  # of the script, in this order
 LANGUAGES = ("", "en", "zh")  # none: the browser's own
 START = """
 const data = JSON.parse(document.getElementById("data").textContent);
@@ -17,8 +18,9 @@ regardLook(document.getElementById("look"), data, {language: document.documentEl
 
 
 def script() -> str:
-    """What defines `regardLook`."""
-    return (PAGE / "look.js").read_text(encoding="utf-8")
+    """What defines `regardLook`, and no other name."""
+    parts = "\n".join((PAGE / f"{name}.js").read_text(encoding="utf-8") for name in PARTS)
+    return f'"use strict";\n(() => {{\n{parts}}})();\n'
 
 
 def style() -> str:

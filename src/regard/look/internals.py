@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from regard.look.model_inputs import ModelInput
-from regard.look.quantize import Json, pack_vectors
+from regard.look.quantize import FIRST, Json, pack_vectors, rounded
+from regard.look.sublayers import Sublayer, after_heads, source_lines, word_scores
 from regard.models.stack import embed_positions
 from regard.nn import normalise, score
 from regard.nn.backend.contract import AttentionInputs
@@ -18,7 +19,6 @@ from regard.nn.layout import Layout
 from regard.nn.position import Position
 
 BUDGET = 5_000_000  # numbers that a page may hold; each is two bytes
-FIRST = 8  # numbers of a token's vector that are shown
 SCORES: dict[type[nn.Module], Any] = {
     score.DotScore: score.DotConfig,
     score.ScaledDotScore: score.ScaledDotConfig,
@@ -41,6 +41,8 @@ def internals(
     model_input: ModelInput,
     passes: dict[str, list[list[AttentionInputs]]],
     weights: dict[str, Tensor],
+    sublayers: dict[nn.Module, list[Sublayer]],
+    logits: object,
 ) -> Json:
     """By role the inputs of each layer's attention, and the embeddings; `left_out` says why they are not there."""
     layers = [steps for role_layers in passes.values() for steps in role_layers]
@@ -54,8 +56,13 @@ def internals(
             if type(part) not in known:
                 return {"left_out": type(part).__name__}
     sides = {side: _embedding(model, side, model_input) for side in model_input.ids}
-    return {"sides": sides} | {
-        role: [_layer(steps, own) for steps, own in zip(role_layers, weights[role], strict=True)]
+    return {"sides": sides, **word_scores(logits, model_input)} | {
+        role: [
+            _layer(steps, own)
+            | after_heads(steps[0].layer, parts := sublayers.get(steps[0].layer, []))
+            | {"sources": source_lines(model, steps[0].layer, parts)}
+            for steps, own in zip(role_layers, weights[role], strict=True)
+        ]
         for role, role_layers in passes.items()
     }
 
@@ -87,12 +94,8 @@ def _embedding(model: nn.Module, side: str, model_input: ModelInput) -> Json:
             parts["joined"] = joined  # by a matrix: the two terms cannot be separated
     if getattr(body, "embedding_norm", None) is not None:
         parts["norm"] = body.embedding_norm(x, None)
-    first = {name: _rounded(each[0, :, :FIRST]) for name, each in parts.items()}
+    first = {name: rounded(each[0, :, :FIRST]) for name, each in parts.items()}
     return {"size": x.shape[-1], "parts": first}
-
-
-def _rounded(x: Tensor) -> list[list[float]]:
-    return [[round(value, 6) for value in row] for row in x.double().tolist()]
 
 
 # --- one attention -------------------------------------------------------------------------------------------------

@@ -42,6 +42,7 @@ class ModelInput:
     output: str
     segments: list[int] | None = None
     says: list[str] | None = None  # the token that each decoder position predicts
+    token_names: Callable[[list[int]], list[str]] | None = None  # where `run` gives the logits of decoder positions
 
 
 def prepare_input(predictor: Predictor, text: str, target: str | None = None) -> ModelInput:
@@ -113,7 +114,9 @@ def _pair_input(
     keys, queries = source.shown(ids["source"]), target.shown(ids["target"])
     says = target.shown([*target_ids, target.eos])
     names = {"encoder": (keys, keys), "decoder": (queries, queries), "cross": (says, keys)}
-    return ModelInput(lambda record: predictor.model(batch, record), ids, names, output, says=says)
+    return ModelInput(
+        lambda record: predictor.model(batch, record), ids, names, output, says=says, token_names=target.shown
+    )
 
 
 def _language_model_input(
@@ -121,12 +124,17 @@ def _language_model_input(
 ) -> ModelInput:
     """All tokens of a language model; the likeliest next token is its output, where there is no target."""
     batch = collate_texts([ids], predictor.tokenizer.pad)
-    batch = replace(batch, label_positions=torch.tensor([len(ids) - 1])).to(predictor.device)
-    names, likeliest = predictor.tokenizer.shown(ids), int(predictor.model(batch).argmax())
+    batch = replace(batch, label_positions=torch.arange(len(ids))).to(predictor.device)
+    names, likeliest = predictor.tokenizer.shown(ids), int(predictor.model(batch)[-1].argmax())
     says = [*names[1:], *predictor.tokenizer.shown([likeliest])]
     shown = {"decoder": (names, names)}
     return ModelInput(
-        lambda record: predictor.model(batch, record), {"text": list(ids)}, shown, output or says[-1], says=says
+        lambda record: predictor.model(batch, record),
+        {"text": list(ids)},
+        shown,
+        output or says[-1],
+        says=says,
+        token_names=predictor.tokenizer.shown,
     )
 
 

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from regard.reporting import Json
 
+FIRST = 8  # numbers of a token's vector that are shown
 HIDDEN, ONE = 65535, 65534  # of weights: a masked key, and the weight 1
 
 
@@ -28,12 +29,21 @@ def pack_vectors(vectors: Tensor) -> Json:
     return {"shape": list(whole.shape), "steps": steps.tolist(), "data": _text(whole.astype("<i2"))}
 
 
-def unpack_weights(data: Json) -> Any:
-    """The weights of `pack_weights`, as nested lists of numbers with 4 digits; None where a key is masked."""
+def rounded(numbers: Tensor) -> Any:
+    """Few numbers, as nested lists with six digits."""
+    return np.round(numbers.cpu().double().numpy(), 6).tolist()
+
+
+def weight_array(data: Json) -> np.ndarray:
+    """The weights of `pack_weights`; NaN where a key is masked."""
     whole = np.frombuffer(base64.b64decode(data["data"]), "<u2").reshape(data["shape"])
-    numbers = np.round(whole / ONE, 4).astype(object)
-    numbers[whole == HIDDEN] = None
-    return numbers.tolist()
+    return np.where(whole == HIDDEN, np.nan, whole / ONE)
+
+
+def unpack_weights(data: Json) -> Any:
+    """The same as nested lists of numbers with 4 digits; None where a key is masked."""
+    numbers = np.round(weight_array(data), 4)
+    return np.where(np.isnan(numbers), None, numbers).tolist()  # type: ignore[call-overload]
 
 
 def _text(whole: np.ndarray) -> str:

@@ -3,11 +3,12 @@
 And what those of fine-tuned models share: examples in, predictions out, in order; and their metrics.
 """
 
+import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from html import escape
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import torch
 from torch import nn
@@ -29,6 +30,7 @@ class Predictor:
 
     precision = "float32"  # of decoding
     run: Path | None = None  # the folder that it was loaded from
+    fuse = True  # whether the engine may decode by fused steps
     packs_weights = False  # whether the engine decodes with weights in that precision, packed for inference
 
     def __init__(self, model: nn.Module, recipe: RecipeLike) -> None:
@@ -69,8 +71,15 @@ class Predictor:
             model = self.model
             if self.packs_weights:
                 model = inference_weights(model, PRECISIONS[self.precision])
-            self._engine = key, Engine(cast(Generator, model))
+            self._engine = key, Engine(cast(Generator, model), fuse=self.fuse)
         return self._engine[1]
+
+    def unfused(self) -> Self:
+        """A copy with the same model, which decodes by the model's own modules: hooks on them are called."""
+        own = copy.copy(self)
+        own.fuse = own.packs_weights = False
+        own._engine = None
+        return own
 
     @contextmanager
     def eval_mode(self) -> Iterator[None]:

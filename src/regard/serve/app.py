@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 
 import regard
 from regard.errors import RegardError
+from regard.look.html import script, style
 from regard.reporting import Json
 from regard.serve import schemas
 from regard.serve.log import ServerLog
@@ -24,7 +25,6 @@ from regard.serve.settings import RequestError, ServerSettings, loading, shuttin
 from regard.serve.worker_process import Replies
 
 PAGE = Path(__file__).parent / "page"
-LOOK_PAGE = Path(regard.__file__).parent / "look" / "page"  # the view of attention, which the page opens
 MAX_LENGTH = {"look": 1_000}  # characters; attention weights grow with their square
 Headers = dict[str, str]
 Reload = Callable[[], Awaitable[dict[str, str]]]  # the models' digests
@@ -231,7 +231,7 @@ def _add_admin_route(app: FastAPI, reload: Reload) -> None:
 
 def _add_page(app: FastAPI) -> None:
     files = {path.name: path for path in PAGE.glob("*") if path.is_file()}
-    files |= {f"look/{path.name}": path for path in LOOK_PAGE.glob("*") if path.is_file()}
+    look = {"look/look.js": (script, "text/javascript"), "look/look.css": (style, "text/css")}  # which the page opens
 
     @app.get("/", include_in_schema=False)
     async def page() -> Response:
@@ -239,6 +239,9 @@ def _add_page(app: FastAPI) -> None:
 
     @app.get("/static/{name:path}", include_in_schema=False)
     async def static(name: str) -> Response:
+        if name in look:
+            text, kind = look[name]
+            return Response(text(), media_type=kind)
         if name not in files:  # one of these, never a path on the disk
             raise RequestError(404, "not_found", "there is no such file")
         return FileResponse(files[name])

@@ -26,6 +26,7 @@ class RequestOptions(TypedDict, total=False):
     seed: int
     max_tokens: int
     stop: list[str]
+    ablate: list[str]
 
 
 class WorkerConfig(TypedDict):

@@ -262,7 +262,7 @@ def _predict(op: str) -> Compute:
 
 
 def _look(model: LoadedModel, items: Sequence[Item], options: RequestOptions) -> list[Result]:
-    return [look(model, str(text), options.get("target")) for text in items]
+    return [look(model, str(text), options.get("target"), options.get("ablate") or ()) for text in items]
 
 
 BATCHED: dict[str, Compute] = {"translate": _translate, "fill": _fill, "embed": _embed}  # by method

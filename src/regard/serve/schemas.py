@@ -123,6 +123,9 @@ class LookRequest(Request):
 
     text: str
     target: str | None = None
+    ablate: list[Annotated[str, Field(max_length=40)]] = Field(
+        default_factory=list, max_length=400, description="Heads that are switched off, as encoder.1.3: layer 1, head 3."
+    )
 
     def to_items(self) -> Sequence[Item]:
         return [self.text.replace("\0", " ")]  # tabs and line ends tell its parts apart, where a model reads several

@@ -71,14 +71,20 @@ const viewer = () => (ready ??= new Promise((done, failed) => {
       onerror: () => { ready = null; failed(new ApiError("failed", { code: 404 })); } }));
 }));
 
+/** What gives the view other data of the model that is chosen now. */
+function ask(models) {
+  const model = models.name();
+  return (given) => requestJson("v1/look", { ...given, model });
+}
+
 /** A button that shows what the attention of a model did with a text, where it can be seen. */
 export function lookButton(models, note, text) {
   if (!models.can("look")) return "";
-  const look = () => requestJson("v1/look", { text: text(), model: models.name() }).then(openView);
+  const look = () => ask(models)({ text: text() }).then((data) => openView(data, models));
   return quiet("look.open", () => look().catch((error) => showError(error, note)));
 }
 
-export async function openView(data) {
+export async function openView(data, models) {
   const regardLook = await viewer();
   const view = h("div", { class: "view" });
   const dialog = h("dialog", { class: "full", "aria-labelledby": "look-title" },
@@ -86,5 +92,5 @@ export async function openView(data) {
   dialog.addEventListener("close", () => dialog.remove());
   document.body.append(dialog);
   dialog.showModal();
-  regardLook(view, data, { language: currentLanguage(), compact: true });
+  regardLook(view, data, { language: currentLanguage(), compact: true, ask: ask(models) });
 }

@@ -107,7 +107,7 @@ function makePair(models) {
   const [note, showNote] = errorLine();
   const guarded = (act) => act().catch((error) => showError(error, showNote));
   const more = quiet("translate.other", () => (others.hidden ? guarded(unfold) : fold()), { "aria-expanded": "false" });
-  const view = quiet("look.open", () => guarded(async () => openView((await attentionData()).attention)));
+  const view = quiet("look.open", () => guarded(async () => openView((await attentionData()).attention, models)));
   const take = quiet("copy", () => copy(target, take));
   const caption = h("p", { class: "caption" });
   const tools = h("div", { class: "under" }, caption, h("div", { class: "tools" }, view, more, take));
