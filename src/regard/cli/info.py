@@ -80,7 +80,7 @@ def _cost_facts(run: Path, tokens: int | None, length: int) -> dict[str, object]
 
     recipe = read_recipe(run)
     model = recipe.task.load_predictor(recipe, run_folder_of(run)).model
-    limit = getattr(model, "longest", None)
+    limit = getattr(getattr(model, "body", model), "longest", None)
     length = min(length, limit or length)
     facts: dict[str, Any] = {
         "parameters by part": cost.parameters_by_part(model),
