@@ -9,9 +9,11 @@ from typing import Any, cast
 import pytest
 import torch
 import torch.nn.functional as F
+from typer.testing import CliRunner
 
 import regard
 from regard import recipe as recipes
+from regard.cli.main import app
 from regard.errors import RegardError
 from regard.interop.families import export_run
 from regard.io.tensors import read_tensors
@@ -204,6 +206,7 @@ def test_it_is_looked_at_and_not_exported(folder: Path) -> None:
     assert place["queries"] == ["<s>", "s1", "k1", "<extract>"]
     with pytest.raises(RegardError, match=r"Hugging Face cannot express this model: model\.kind is lm"):
         export_run("hf", run, folder / "hf", "float32")
+    assert CliRunner().invoke(app, ["info", str(run)]).exit_code == 0
     export_run("safetensors", run, folder / "copy", "float32")
     assert regard.load(folder / "copy", "cpu").classify(["s1"]) == regard.load(run, "cpu").classify(["s1"])
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from regard.look.model_inputs import ModelInput
 from regard.look.quantize import FIRST, Json, pack_vectors, rounded
 from regard.nn import norm
 from regard.nn.attention import Attention, attention
+from regard.nn.embedding import Embedding
 from regard.nn.feed_forward import FeedForward, GatedFeedForward
 from regard.nn.layers import RESIDUALS, DecoderLayer, EncoderLayer, Residual
 from regard.nn.multi_head import MultiHeadAttention
@@ -116,7 +118,10 @@ def _norm(part: Sublayer) -> Json:
         data["deviation"] = rounded(((x - mean[:, None]).square().mean(-1) + eps).sqrt())
         data |= {
             name: rounded(value[:FIRST])
-            for name, value in (("gain", module.weight), ("bias", getattr(module, "bias", None)))
+            for name, value in (
+                ("gain", module.weight),
+                ("bias", None if isinstance(module, norm.RMSNorm) else module.bias),
+            )
             if value is not None
         }
     return data
@@ -153,10 +158,9 @@ def word_scores(logits: Any, model_input: ModelInput) -> Json:
 
 def source_lines(model: nn.Module, layer: Attention, parts: list[Sublayer]) -> dict[str, str]:
     """Of each step of the walk the file and line that compute it."""
-    body: Any = getattr(model, "body", model)
-    embedding = next((getattr(body, name) for name in ("source_embedding", "embedding") if hasattr(body, name)), None)
+    embedding = next((module for module in model.modules() if isinstance(module, Embedding)), None)
     steps: dict[str, Any] = {
-        "embedding": embedding and type(embedding).forward,
+        "embedding": embedding and Embedding.forward,
         "score": type(layer.score).forward,
         "normalise": type(layer.normalise).forward,
         "attention": attention,
@@ -167,14 +171,14 @@ def source_lines(model: nn.Module, layer: Attention, parts: list[Sublayer]) -> d
         steps |= {"residual": type(part.residual).forward, "norm": type(part.residual.norm).forward}
         if isinstance(part.module, FeedForward):
             steps["feed_forward"] = type(part.module).forward
-    if hasattr(model, "output") and hasattr(type(model.output), "forward"):
-        steps["scores"] = type(model.output).forward
+    if isinstance(output := dict(model.named_children()).get("output"), nn.Module):
+        steps["scores"] = type(output).forward
     return {name: where for name, step in steps.items() if (where := source_line(step))}
 
 
 def source_line(function: Any) -> str:
     """`regard/nn/score.py:57` of a function; nothing of what is not written in Python."""
-    code = getattr(function, "__code__", None)
+    code = function.__code__ if isinstance(function, FunctionType) else None
     if code is None:
         return ""
     path = Path(code.co_filename)

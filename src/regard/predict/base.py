@@ -56,7 +56,7 @@ class Predictor:
     @property
     def longest(self) -> int | None:
         """The most positions that the model knows, where there is a limit."""
-        longest: int | None = getattr(self.model, "longest", None)
+        longest: int | None = getattr(getattr(self.model, "body", self.model), "longest", None)
         return longest
 
     @property
