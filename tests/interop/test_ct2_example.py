@@ -78,6 +78,7 @@ def searching(run: Path, search: dict[str, Any]) -> Translator:
     plain = config.read_yaml(run / folder.CONFIG).plain()
     plain["decoding"] = search | {"max_extra": 40}
     (run / folder.CONFIG).write_text(config.dump_yaml(plain))
+    (run / folder.MANIFEST).unlink(missing_ok=True)  # a config changed by hand
     return regard.load(run, "cpu")
 
 

@@ -226,7 +226,7 @@ def test_sharing_two_and_three_ways() -> None:
     [
         ({"kernel": 4}, "kernel must be odd"),
         ({"layers": 0}, "layers must be at least 1"),
-        ({"position": "rotary"}, "known: learned, none, sinusoidal"),
+        ({"position": "rotary"}, "known: counting, learned, none, sinusoidal"),
         ({"attention": {"d_k": 4}}, "no projections"),
         ({"attention": {"score": {"kind": "dot", "init": "compensated"}}}, "query projection"),
     ],

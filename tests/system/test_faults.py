@@ -274,11 +274,11 @@ def test_impossible_values(folder: Path, override: str, problem: str) -> None:
 
 def test_a_vocabulary_larger_than_the_text_allows(folder: Path, refused: Any) -> None:
     path = toy.write_recipe(folder)
-    said = refused("train", path, "text={kind: bpe, size: 9000}", "--out", folder / "run", "--device", "cpu")
+    said = refused("train", path, "text={kind: unigram, size: 9000}", "--out", folder / "run", "--device", "cpu")
     assert "the text allows at most " in said
     allowed = int(said.partition("write text.size=")[2].split()[0])
     train_recipe(
-        recipes.load_recipe(toy.recipe(folder, steps=1), [f"text={{kind: bpe, size: {allowed}}}"]),
+        recipes.load_recipe(toy.recipe(folder, steps=1), [f"text={{kind: unigram, size: {allowed}}}"]),
         folder / "run",
         "cpu",
     )
