@@ -16,7 +16,7 @@ from regard.nn.layout import AttentionContext, Layout
 from regard.nn.record import LayerRecord
 
 
-class ConcatJoin(nn.Module):
+class ContextConcat(nn.Module):
     """[c; h]: a context vector and a state side by side, as in both papers."""
 
     equal_widths = False  # whether c and h must be equally wide
@@ -30,7 +30,7 @@ class ConcatJoin(nn.Module):
         return [c, h]
 
 
-class SumJoin(ConcatJoin):
+class ContextSum(ContextConcat):
     """c + h."""
 
     equal_widths = True
@@ -43,7 +43,7 @@ class SumJoin(ConcatJoin):
         return [c + h]
 
 
-class GateJoin(SumJoin):
+class ContextGate(ContextSum):
     """g∘c + (1 − g)∘h, g = σ(W[c; h] + b): how much of each, by feature."""
 
     def __init__(self, memory: int, size: int) -> None:
@@ -54,13 +54,13 @@ class GateJoin(SumJoin):
         return [h + self.gate(torch.cat([c, h], -1)).sigmoid() * (c - h)]
 
 
-CONTEXT_JOINS = {"concat": ConcatJoin, "sum": SumJoin, "gate": GateJoin}
+CONTEXT_JOINS = {"concat": ContextConcat, "sum": ContextSum, "gate": ContextGate}
 
 
 class RnnDecoder(nn.Module):
     """Embeddings [B, T, E] to readouts [B, T, E]; `kept` holds the source's keys and values, and each row's state."""
 
-    def __init__(self, rnn: Recurrent, attention: Attention, words: int, join: ConcatJoin) -> None:
+    def __init__(self, rnn: Recurrent, attention: Attention, words: int, join: ContextConcat) -> None:
         super().__init__()
         self.rnn, self.attention, self.words, self.join = rnn, attention, words, join
 
@@ -81,7 +81,7 @@ class RnnDecoder(nn.Module):
 class BahdanauDecoder(RnnDecoder):
     """c_i from s_{i−1}, then s_i = f(s_{i−1}, y_{i−1}, c_i); a word from s_i, y_{i−1}, c_i (Bahdanau 2014, eq. 4)."""
 
-    def __init__(self, rnn: Recurrent, attention: Attention, words: int, join: ConcatJoin, ended: int) -> None:
+    def __init__(self, rnn: Recurrent, attention: Attention, words: int, join: ContextConcat, ended: int) -> None:
         super().__init__(rnn, attention, words, join)
         size, layers = rnn.layers.hidden_size, rnn.layers.num_layers
         self.first = nn.Linear(ended, layers * size, bias=False)
@@ -112,7 +112,7 @@ class BahdanauDecoder(RnnDecoder):
 class LuongDecoder(RnnDecoder):
     """h_t first, then c_t from h_t; a word from h̃_t = tanh(W[c_t; h_t]) (Luong 2015, eq. 5)."""
 
-    def __init__(self, rnn: Recurrent, attention: Attention, words: int, join: ConcatJoin) -> None:
+    def __init__(self, rnn: Recurrent, attention: Attention, words: int, join: ContextConcat) -> None:
         super().__init__(rnn, attention, words, join)
         self.readout = nn.Linear(sum(join.widths), words, bias=False)
 
