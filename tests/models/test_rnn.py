@@ -24,6 +24,7 @@ KINDS = [
     {"attends": "current", "bidirectional": False, "layers": 2},
     {"attends": "current", "input_feeding": True},
     {"attends": "current", "input_feeding": True, "bidirectional": False, "layers": 2},
+    {"attends": "current", "input_feeding": True, "join": "gate"},
 ]
 SCORES = ["additive", "general", "concat", "dot", "scaled_dot", "cosine"]
 PATTERNS = ["full", "local_m(2)", "local_p(2)"]
@@ -131,13 +132,22 @@ class Numpy:
             weights = weights * np.exp(-((seen - centre) ** 2) / (2 * 1.0**2))  # σ = d/2
         return sum(w * memory[j] for w, j in zip(weights, seen, strict=True))
 
+    def joined(self, c, h):
+        if self.c.join == "concat":
+            return [c, h]
+        if self.c.join == "sum":
+            return [c + h]
+        g = self.p["decoder.join.gate.weight"] @ np.concatenate([c, h]) + self.p["decoder.join.gate.bias"]
+        return [sigmoid(g) * c + (1 - sigmoid(g)) * h]
+
     def bahdanau(self, source, target):
         memory, ended = self.encode(source)
         s = (np.tanh(self.p["decoder.first.weight"] @ ended[-1][0]), *[np.zeros(self.c.size)] * (self.parts - 1))
         for t, word in enumerate(target):
             c = self.context(s[0], memory, t)
             s = self.step("decoder.rnn", np.concatenate([self.embed(word), c]), s)
-            out = self.p["decoder.readout.weight"] @ np.concatenate([s[0], self.embed(word), c])
+            *context, joined = self.joined(c, s[0])
+            out = self.p["decoder.readout.weight"] @ np.concatenate([joined, self.embed(word), *context])
             yield self.table @ (out + self.p["decoder.readout.bias"]).reshape(-1, 2).max(1)
 
     def luong(self, source, target):
@@ -147,7 +157,8 @@ class Numpy:
         for t, word in enumerate(target):
             x = [self.embed(word), fed] if self.c.input_feeding else [self.embed(word)]
             h = self.step("decoder.rnn", np.concatenate(x), h)
-            fed = np.tanh(self.p["decoder.readout.weight"] @ np.concatenate([self.context(h[0], memory, t), h[0]]))
+            joined = np.concatenate(self.joined(self.context(h[0], memory, t), h[0]))
+            fed = np.tanh(self.p["decoder.readout.weight"] @ joined)
             yield self.table @ fed
 
 
@@ -161,6 +172,10 @@ class Numpy:
         {"attends": "current", "bidirectional": False, "input_feeding": True},
         {"attends": "current", "bidirectional": True, "score": "concat"},
         {"attends": "current", "bidirectional": True, "score": "dot", "input_feeding": True},
+        {"attends": "previous", "bidirectional": False, "join": "sum"},
+        {"attends": "previous", "bidirectional": False, "join": "gate"},
+        {"attends": "current", "join": "sum"},
+        {"attends": "current", "join": "gate", "input_feeding": True},
     ],
 )
 def test_the_papers_equations_one_word_at_a_time(cell: str, keys: dict[str, Any], pattern: str) -> None:
@@ -175,6 +190,11 @@ def test_the_papers_equations_one_word_at_a_time(cell: str, keys: dict[str, Any]
         walk = ours.bahdanau if model.config.attends == "previous" else ours.luong
         expected += walk(source.tolist(), target[real].tolist())
     close(model(b), np.stack(expected))
+
+
+def test_widths_that_cannot_be_added_are_refused() -> None:
+    with pytest.raises(RegardError, match=r"join: gate needs a context as wide as the state, and they are 16 and 8"):
+        build(attends="previous", join="gate")
 
 
 # --- promises of every model ---------------------------------------------------------------------------------------

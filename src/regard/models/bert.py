@@ -98,8 +98,8 @@ class BertConfig(StackConfig):
 
 # --- layers as features --------------------------------------------------------------------------------------------
 
-Join = Literal["concat", "sum", "mean"]
-JOINS: dict[Join, Callable[[list[Tensor]], Tensor]] = {
+LayerJoin = Literal["concat", "sum", "mean"]
+LAYER_JOINS: dict[LayerJoin, Callable[[list[Tensor]], Tensor]] = {
     "concat": lambda states: torch.cat(states, -1),
     "sum": lambda states: torch.stack(states).sum(0),
     "mean": lambda states: torch.stack(states).mean(0),
@@ -191,11 +191,11 @@ class Bert(nn.Module):
             x = layer(x, context, record and record.at("encoder", n))
             yield self.norm(x, layout.real) if layer is self.layers[-1] else x
 
-    def joined_layers(self, batch: TextBatch, layers: Sequence[int], join: Join) -> Tensor:
+    def joined_layers(self, batch: TextBatch, layers: Sequence[int], join: LayerJoin) -> Tensor:
         """Some of the hidden states, joined: [B, T, D], or the width of all where they are concatenated."""
         states = islice(self.hidden_states(batch), max(layers) + 1)
         kept = {n: state for n, state in enumerate(states) if n in layers}
-        return JOINS[join]([kept[n] for n in layers])
+        return LAYER_JOINS[join]([kept[n] for n in layers])
 
 
 # --- heads ---------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from regard.config import option
 from regard.models.batch import TextBatch
-from regard.models.bert import Bert, Join, init_linear, layer_numbers
+from regard.models.bert import Bert, LayerJoin, init_linear, layer_numbers
 from regard.models.lm import LanguageModelBody
 from regard.models.recurrent import Recurrent
 from regard.nn.record import AttentionRecorder
@@ -140,7 +140,7 @@ class LayerFeatures:
     """Layers of a frozen body, joined, as what a small model reads (Devlin 2019, 5.3)."""
 
     layers: str = option("-4..-1", "which of them: -4..-1, or 0,2; 0 is what goes into the first")
-    join: Join = option("concat", "how they become one vector: side by side, added, or their mean")
+    join: LayerJoin = option("concat", "how they become one vector: side by side, added, or their mean")
     lstm: int = option(2, "layers of a biLSTM that reads them; 0: a linear map alone")
     size: int = option(768, "the width of its states, half of it in each direction")
 

@@ -14,7 +14,7 @@ from regard.models.batch import PairBatch
 from regard.models.contract import ModelConfig
 from regard.models.init import INITS
 from regard.models.recurrent import Recurrent
-from regard.models.rnn_decoder import BahdanauDecoder, InputFeedingDecoder, LuongDecoder, RnnDecoder
+from regard.models.rnn_decoder import CONTEXT_JOINS, BahdanauDecoder, InputFeedingDecoder, LuongDecoder, RnnDecoder
 from regard.models.state import DecoderState, StateTensors
 from regard.nn.attention import Attention, AttentionConfig
 from regard.nn.dropout import Dropout
@@ -49,6 +49,9 @@ class RnnConfig(ModelConfig):
     embedding: int | None = option(None, "of word vectors, and of what words are chosen from; none: size")
     bidirectional: bool = option(True, "the encoder reads both ways")
     input_feeding: bool = option(False, "what the last word was chosen from enters with it (current only)")
+    join: Literal["concat", "sum", "gate"] = option(
+        "concat", "how context and state become what words are chosen from: side by side, added, or a share of each"
+    )
     dropout: float = option(0.0, "on word vectors, between layers and before the output")
     share: Share = option("all", SHARE)
     init: Literal["xavier", "normal"] = option(
@@ -75,6 +78,11 @@ class RnnConfig(ModelConfig):
             raise ValueError(f"two directions cannot share the size {self.size}; make it even")
         if self.input_feeding and self.attends == "previous":
             raise ValueError("input_feeding belongs to attends: current; with previous the context enters instead")
+        if CONTEXT_JOINS[self.join].equal_widths and self.memory != self.size:
+            raise ValueError(
+                f"join: {self.join} needs a context as wide as the state, and they are {self.memory} and {self.size}; "
+                "write bidirectional: false, or join: concat"
+            )
         self._check_attention()
 
     def _check_attention(self) -> None:
@@ -122,9 +130,10 @@ class RnnConfig(ModelConfig):
         attention = Attention(self.sizes, self.attention, Position(), Padding(), d_q=self.size)
         beside = {"previous": self.memory, "current": words if self.input_feeding else 0}[self.attends]
         rnn = Recurrent(self.cell, words + beside, self.size, self.layers, self.dropout)
+        join = CONTEXT_JOINS[self.join](self.memory, self.size)
         if self.attends == "previous":
-            return BahdanauDecoder(rnn, attention, words, self.direction, self.memory)
-        return (InputFeedingDecoder if self.input_feeding else LuongDecoder)(rnn, attention, words, self.memory)
+            return BahdanauDecoder(rnn, attention, words, join, self.direction)
+        return (InputFeedingDecoder if self.input_feeding else LuongDecoder)(rnn, attention, words, join)
 
 
 class Rnn(nn.Module):

@@ -16,12 +16,53 @@ from regard.nn.layout import AttentionContext, Layout
 from regard.nn.record import LayerRecord
 
 
+class ContextConcat(nn.Module):
+    """[c; h]: a context vector and a state side by side, as in both papers."""
+
+    equal_widths = False  # whether c and h must be equally wide
+
+    def __init__(self, memory: int, size: int) -> None:
+        super().__init__()
+        self.widths = [memory, size]
+
+    def forward(self, c: Tensor, h: Tensor) -> list[Tensor]:
+        """What a readout reads, of these widths."""
+        return [c, h]
+
+
+class ContextSum(ContextConcat):
+    """c + h."""
+
+    equal_widths = True
+
+    def __init__(self, memory: int, size: int) -> None:
+        super().__init__(memory, size)
+        self.widths = [size]
+
+    def forward(self, c: Tensor, h: Tensor) -> list[Tensor]:
+        return [c + h]
+
+
+class ContextGate(ContextSum):
+    """g∘c + (1 − g)∘h, g = σ(W[c; h] + b): how much of each, by feature."""
+
+    def __init__(self, memory: int, size: int) -> None:
+        super().__init__(memory, size)
+        self.gate = nn.Linear(memory + size, size)
+
+    def forward(self, c: Tensor, h: Tensor) -> list[Tensor]:
+        return [h + self.gate(torch.cat([c, h], -1)).sigmoid() * (c - h)]
+
+
+CONTEXT_JOINS = {"concat": ContextConcat, "sum": ContextSum, "gate": ContextGate}
+
+
 class RnnDecoder(nn.Module):
     """Embeddings [B, T, E] to readouts [B, T, E]; `kept` holds the source's keys and values, and each row's state."""
 
-    def __init__(self, rnn: Recurrent, attention: Attention, words: int) -> None:
+    def __init__(self, rnn: Recurrent, attention: Attention, words: int, join: ContextConcat) -> None:
         super().__init__()
-        self.rnn, self.attention, self.words = rnn, attention, words
+        self.rnn, self.attention, self.words, self.join = rnn, attention, words, join
 
     def begin(self, ended: Tensor) -> dict[str, Tensor]:
         """The initial state of a row, from the encoder's last states [B, L, P, directions, D]."""
@@ -40,11 +81,11 @@ class RnnDecoder(nn.Module):
 class BahdanauDecoder(RnnDecoder):
     """c_i from s_{i−1}, then s_i = f(s_{i−1}, y_{i−1}, c_i); a word from s_i, y_{i−1}, c_i (Bahdanau 2014, eq. 4)."""
 
-    def __init__(self, rnn: Recurrent, attention: Attention, words: int, ended: int, memory: int) -> None:
-        super().__init__(rnn, attention, words)
+    def __init__(self, rnn: Recurrent, attention: Attention, words: int, join: ContextConcat, ended: int) -> None:
+        super().__init__(rnn, attention, words, join)
         size, layers = rnn.layers.hidden_size, rnn.layers.num_layers
         self.first = nn.Linear(ended, layers * size, bias=False)
-        self.readout = nn.Linear(size + words + memory, 2 * words)
+        self.readout = nn.Linear(words + sum(join.widths), 2 * words)
 
     def begin(self, ended: Tensor) -> dict[str, Tensor]:
         """s₀ = tanh(W ←h₁) (A.2.2), in every layer; the cell of an LSTM begins empty."""
@@ -63,16 +104,17 @@ class BahdanauDecoder(RnnDecoder):
             tops.append(states[-1][0])
             attended.append(c)
         kept["state"] = stack_states(states)
-        t = self.readout(torch.cat([torch.stack(tops, 1), words, torch.stack(attended, 1)], -1))  # [B, T, 2E]
+        *c, joined = self.join(torch.stack(attended, 1), torch.stack(tops, 1))
+        t = self.readout(torch.cat([joined, words, *c], -1))  # [B, T, 2E]
         return torch.maximum(t[..., ::2], t[..., 1::2])  # maxout, A.2.2
 
 
 class LuongDecoder(RnnDecoder):
     """h_t first, then c_t from h_t; a word from h̃_t = tanh(W[c_t; h_t]) (Luong 2015, eq. 5)."""
 
-    def __init__(self, rnn: Recurrent, attention: Attention, words: int, memory: int) -> None:
-        super().__init__(rnn, attention, words)
-        self.readout = nn.Linear(memory + rnn.layers.hidden_size, words, bias=False)
+    def __init__(self, rnn: Recurrent, attention: Attention, words: int, join: ContextConcat) -> None:
+        super().__init__(rnn, attention, words, join)
+        self.readout = nn.Linear(sum(join.widths), words, bias=False)
 
     def begin(self, ended: Tensor) -> dict[str, Tensor]:
         """Every layer continues the encoder's last state."""
@@ -85,7 +127,7 @@ class LuongDecoder(RnnDecoder):
         return self.combine(h, context, kept, record)
 
     def combine(self, h: Tensor, context: AttentionContext, kept: StateTensors, record: LayerRecord | None) -> Tensor:
-        return self.readout(torch.cat([self.attend(h, context, kept, record), h], -1)).tanh()  # [B, T, E]
+        return self.readout(torch.cat(self.join(self.attend(h, context, kept, record), h), -1)).tanh()  # [B, T, E]
 
 
 class InputFeedingDecoder(LuongDecoder):

@@ -13,7 +13,7 @@ from regard.examples.batching import by_length
 from regard.examples.document_encoder import SentenceEncoder
 from regard.examples.recipe_like import RecipeLike
 from regard.models.batch import TextBatch, collate_texts
-from regard.models.bert import Bert, Join, layer_numbers
+from regard.models.bert import Bert, LayerJoin, layer_numbers
 from regard.predict.base import Predictor
 from regard.predict.options import Pooling, checked, warn_caller
 from regard.reporting import Progress, Warn
@@ -55,7 +55,7 @@ class TextEmbedder(Predictor):
         normalise: bool | None = None,
         batch_tokens: int = 4096,
         layers: str | list[int] | None = None,
-        join: Join = "concat",
+        join: LayerJoin = "concat",
         progress: Progress | None = None,
         warn: Warn | None = None,
     ) -> np.ndarray:
@@ -106,7 +106,7 @@ class TextEmbedder(Predictor):
             raise RegardError(str(error)) from None
 
     def width(
-        self, layer: int | None = None, layers: str | list[int] | None = None, join: Join = "concat", **_: object
+        self, layer: int | None = None, layers: str | list[int] | None = None, join: LayerJoin = "concat", **_: object
     ) -> int:
         """How long a vector is."""
         return self.body.config.size * (len(self.layer_numbers(layer, layers)) if join == "concat" else 1)
