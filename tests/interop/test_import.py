@@ -91,6 +91,7 @@ FC1 = "model.decoder.layers.1.fc1.bias"
             change_weights(lambda t: t.update({"model.encoder.embed_positions.weight": torch.rand(64, 16)})),
             "not the table of sines and cosines",
         ),
+        (change_weights(lambda t: t[FC1].fill_(float("nan"))), r"decoder\.1\.feed_forward\.expand\.bias holds numbers"),
         (change_config(decoder_layers=4), r"missing: model\.decoder\.layers\.3\.encoder_attn"),
         (change_config(decoder_layers=2), r"not in the model: decoder\.2"),
         (forget_a_piece, "the vocabulary does not match: .* pieces, where vocab_size"),

@@ -67,7 +67,7 @@ def test_a_server_that_stood_still_kills_no_worker(toy_run: Path) -> None:
         assert server.events("worker_hung") == []
 
 
-@pytest.mark.parametrize("stopped", [False, True])
+@pytest.mark.parametrize("stopped", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_no_worker_outlives_its_server(toy_run: Path, stopped: bool) -> None:
     with Server(f"toy={toy_run}", "--workers", 2) as server:
         workers = server.workers()
@@ -140,7 +140,7 @@ class KeepAlive(threading.Thread):
                 client.close()
 
 
-@pytest.mark.parametrize("delay", [0, 1])
+@pytest.mark.parametrize("delay", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_the_end_loses_no_request_of_clients_that_keep_their_connections(toy_run: Path, delay: float) -> None:
     stop = threading.Event()
     with Server(f"toy={toy_run}", "--drain-delay", delay) as server:
@@ -157,6 +157,7 @@ def test_the_end_loses_no_request_of_clients_that_keep_their_connections(toy_run
         assert {status for client in clients for status in client.statuses} == {200}
 
 
+@pytest.mark.slow
 def test_one_of_two_workers_is_enough(toy_run: Path) -> None:
     with Server(f"toy={toy_run}", "--workers", 2) as server:
         first, second = server.workers()

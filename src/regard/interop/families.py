@@ -15,6 +15,7 @@ from regard.interop.marian import export_marian, import_marian
 from regard.interop.model_folder import ImportedModel, export_safetensors
 from regard.io.atomic import atomic_folder
 from regard.io.building import importing_from
+from regard.io.tensors import check_finite
 from regard.predict.base import FinetunedPredictor
 from regard.predict.embedding import TextEmbedder
 from regard.predict.generation import TextGenerator
@@ -51,6 +52,8 @@ def import_checkpoint(name: str | Path, out: Path) -> ImportedModel:
                 f"{config}: this file, or one beside it, has values that no model of the family "
                 f"{checkpoint.family} has; --debug shows where"
             ) from error
+        for tensor_name, tensor in imported.weights.items():
+            check_finite(tensor_name, tensor, checkpoint.folder)
         imported.write(place)
     return imported
 

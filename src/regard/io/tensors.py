@@ -154,14 +154,14 @@ def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], origin: Path) 
                 raise RegardError(
                     f"{origin}: {name} is {list(tensors[name].shape)} in the file, {list(value.shape)} in the model"
                 )
-            if not _all_finite(tensors[name]):
-                raise RegardError(f"{origin}: {name} holds numbers that are not finite; these weights cannot be used")
+            check_finite(name, tensors[name], origin)
             copy_into(value, tensors[name])
 
 
-def _all_finite(tensor: Tensor) -> bool:
-    """A sum shows NaN and infinity, and is quick; one that overflows says nothing."""
-    return bool(torch.isfinite(tensor.sum())) or bool(torch.isfinite(tensor).all())
+def check_finite(name: str, tensor: Tensor, origin: Path) -> None:
+    """Raises RegardError for weights with NaN or infinity: a sum shows them, and is quick, but may overflow."""
+    if not (bool(torch.isfinite(tensor.sum())) or bool(torch.isfinite(tensor).all())):
+        raise RegardError(f"{origin}: {name} holds numbers that are not finite; these weights cannot be used")
 
 
 def average_checkpoints(paths: list[Path]) -> dict[str, Tensor]:
