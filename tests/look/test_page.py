@@ -401,9 +401,10 @@ def test_the_walk_goes_on_to_the_words(data: dict[str, Any], opened: Opened) -> 
         np.testing.assert_allclose(shown[:3], [x, own, x + own], atol=HALF)
         np.testing.assert_allclose(shown[3], out, atol=2e-3)
     np.testing.assert_allclose(shown_rows(page, "inner")["y"], own, atol=HALF)
-    assert f"16 inner numbers, of which {after['parts'][1]['feed_forward']['above'][1]} are above 0" in page.locator(
-        ".steps"
-    ).inner_text()
+    assert (
+        f"16 inner numbers, of which {after['parts'][1]['feed_forward']['above'][1]} are above 0"
+        in page.locator(".steps").inner_text()
+    )
     for step, formula in (("heads", "Wᴼ"), ("residual", "norm(x + f(x))"), ("feed_forward", "max(0, xW₁ + b₁)")):
         text = page.locator(f".formula[data-step={step}]").first.inner_text()
         assert formula in text
@@ -477,7 +478,9 @@ def test_a_pair_is_shown_side_by_side(tmp_path: Path, opened: Opened) -> None:
     pair = look_pair(translator(tmp_path), TEXT, TEXT.replace("w5", "w6"), TARGET)
     page = opened(pair, last=False, width=1280)
     sides = page.locator(".columns > div")
-    assert [sides.nth(n).locator(".said").first.inner_text() for n in (0, 1)] == [look["text"] for look in pair["looks"]]
+    assert [sides.nth(n).locator(".said").first.inner_text() for n in (0, 1)] == [
+        look["text"] for look in pair["looks"]
+    ]
     first = sides.nth(0).bounding_box(), sides.nth(1).bounding_box()
     assert first[0]["y"] == first[1]["y"] and first[0]["x"] + first[0]["width"] <= first[1]["x"]
 
@@ -545,7 +548,9 @@ def test_another_text_and_a_head_off_where_a_model_answers(tmp_path: Path, brows
 
     page.expose_function("ask", ask)
     first = look(made, TEXT)
-    page.evaluate("(data) => { regardLook(document.getElementById('a'), data, {compact: true, language: 'en', ask}); }", first)
+    page.evaluate(
+        "(data) => { regardLook(document.getElementById('a'), data, {compact: true, language: 'en', ask}); }", first
+    )
     switch = page.get_by_role("button", name="Switch this head off")
     switch.click()
     playwright.expect(switch).to_have_attribute("aria-pressed", "true")

@@ -20,8 +20,8 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def test_exchanged_words_stand_for_each_other() -> None:
-    assert align("a b c d".split(), "a x c d".split()) == [(0, 0), (1, 1), (2, 2), (3, 3)]
-    assert align("a b c".split(), "a x y c".split()) == [(0, 0), (2, 3)]
+    assert align(list("abcd"), list("axcd")) == [(0, 0), (1, 1), (2, 2), (3, 3)]
+    assert align(list("abc"), list("axyc")) == [(0, 0), (2, 3)]
     assert align([], ["a"]) == []
 
 

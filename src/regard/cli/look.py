@@ -40,8 +40,10 @@ def look(
         text = "\n".join(decode_lines(sys.stdin.buffer, "standard input"))
     text = text.strip("\r\n")
     predictor = load(run, device)
-    data = recorded(predictor, text, target, ablate) if other is None else look_pair(
-        predictor, text, other, target, ablate
+    data = (
+        recorded(predictor, text, target, ablate)
+        if other is None
+        else look_pair(predictor, text, other, target, ablate)
     )
     if png is not None:
         from regard.look.plot import plot_attention

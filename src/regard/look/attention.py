@@ -48,6 +48,7 @@ class LookResult(ShownResult):
             for place in self["places"]
         }
 
+
 def has_attention(predictor: Any) -> bool:
     return any(isinstance(part, Attention) for part in predictor.model.modules())
 

@@ -167,8 +167,8 @@ def source_lines(model: nn.Module, layer: Attention, parts: list[Sublayer]) -> d
         steps |= {"residual": type(part.residual).forward, "norm": type(part.residual.norm).forward}
         if isinstance(part.module, FeedForward):
             steps["feed_forward"] = type(part.module).forward
-    if hasattr(model, "output") and hasattr(type(model.output), "forward"):
-        steps["scores"] = type(model.output).forward
+    if isinstance(output := getattr(model, "output", None), nn.Module):
+        steps["scores"] = type(output).forward
     return {name: where for name, step in steps.items() if (where := source_line(step))}
 
 
