@@ -482,7 +482,8 @@ def test_a_pair_is_shown_side_by_side(tmp_path: Path, opened: Opened) -> None:
         look["text"] for look in pair["looks"]
     ]
     first = sides.nth(0).bounding_box(), sides.nth(1).bounding_box()
-    assert first[0]["y"] == first[1]["y"] and first[0]["x"] + first[0]["width"] <= first[1]["x"]
+    assert first[0]["y"] == first[1]["y"]
+    assert first[0]["x"] + first[0]["width"] <= first[1]["x"]
 
     def both(place: int, layer: int, head: int, query: int) -> None:
         for side in (0, 1):
@@ -514,7 +515,8 @@ def test_a_pair_is_shown_side_by_side(tmp_path: Path, opened: Opened) -> None:
     assert page.locator(".columns h3").count() % 2 == 0
     narrow = opened(pair, last=False, width=390)
     boxes = [narrow.locator(".columns > div").nth(n).bounding_box() for n in (0, 1)]
-    assert boxes[0]["x"] == boxes[1]["x"] and boxes[1]["y"] > boxes[0]["y"]
+    assert boxes[0]["x"] == boxes[1]["x"]
+    assert boxes[1]["y"] > boxes[0]["y"]
     assert narrow.evaluate("document.documentElement.scrollWidth") <= 390
 
 

@@ -19,13 +19,13 @@ from regard.look.quantize import FIRST, Json, pack_vectors, rounded
 from regard.nn import norm
 from regard.nn.attention import Attention, attention
 from regard.nn.feed_forward import FeedForward, GatedFeedForward
-from regard.nn.layers import RESIDUALS, DecoderLayer, EncoderLayer, Residual
+from regard.nn.layers import RESIDUALS, DecoderLayer, EncoderLayer
 from regard.nn.multi_head import MultiHeadAttention
 
 TOP = 40  # words of every place whose scores are kept; the others are counted by their score
 BINS = 32
 NORM_KINDS = {norm.LayerNorm: "layer", norm.PartialLayerNorm: "layer", norm.RMSNorm: "rms", norm.BatchNorm: "batch"}
-RESIDUAL_KINDS = {residual: kind for kind, residual in RESIDUALS.items()}
+RESIDUAL_KINDS: dict[type, str] = {residual: kind for kind, residual in RESIDUALS.items()}
 SOURCE = Path(regard.__file__).parent
 
 
@@ -34,7 +34,7 @@ class Sublayer:
     """One attention or feed-forward with the residual connection around it, and what went through them."""
 
     module: nn.Module
-    residual: Residual
+    residual: nn.Module
     x: Tensor = field(default_factory=lambda: torch.empty(0))  # what enters the connection [Q, D]
     y: Tensor = field(default_factory=lambda: torch.empty(0))  # what the module adds
     out: Tensor = field(default_factory=lambda: torch.empty(0))  # what leaves it
@@ -50,8 +50,7 @@ def watch_sublayers(model: nn.Module) -> Iterator[dict[nn.Module, list[Sublayer]
         if isinstance(layer, EncoderLayer | DecoderLayer):
             attentions = [layer.attention, layer.cross] if isinstance(layer, DecoderLayer) else [layer.attention]
             modules = [*attentions, *([layer.feed_forward] if layer.feed_forward is not None else [])]
-            both: Any = zip(modules, layer.residuals, strict=True)
-            parts = [Sublayer(module, residual) for module, residual in both]
+            parts = [Sublayer(*pair) for pair in zip(modules, layer.residuals, strict=True)]
             sublayers |= {part.module: [part] for part in parts[: len(attentions)]}
             sublayers[attentions[-1]] = parts[len(attentions) - 1 :]
             handles += [handle for part in parts for handle in _hooks(part)]
@@ -125,7 +124,7 @@ def _norm(part: Sublayer) -> Json:
 # --- scores of words -----------------------------------------------------------------------------------------------
 
 
-def word_scores(logits: Any, model_input: ModelInput) -> Json:
+def word_scores(logits: object, model_input: ModelInput) -> Json:
     """The highest logits at each place, with their words; all others in bins, by their score and number."""
     names = model_input.token_names
     if names is None or not isinstance(logits, Tensor):
