@@ -152,8 +152,9 @@ def word_scores(logits: object, model_input: ModelInput) -> Json:
 
 def source_lines(model: nn.Module, layer: Attention, parts: list[Sublayer]) -> dict[str, str]:
     """Of each step of the walk the file and line that compute it."""
-    body: Any = getattr(model, "body", model)
-    embedding = next((getattr(body, name) for name in ("source_embedding", "embedding") if hasattr(body, name)), None)
+    children = dict(model.named_children())
+    inside = dict(children.get("body", model).named_children())
+    embedding = inside.get("source_embedding", inside.get("embedding"))
     steps: dict[str, Any] = {
         "embedding": embedding and type(embedding).forward,
         "score": type(layer.score).forward,
@@ -163,10 +164,11 @@ def source_lines(model: nn.Module, layer: Attention, parts: list[Sublayer]) -> d
     if isinstance(layer, MultiHeadAttention):
         steps |= {"projection": type(layer).project_qkv, "heads": MultiHeadAttention._join}
     for part in parts:
-        steps |= {"residual": type(part.residual).forward, "norm": type(part.residual.norm).forward}
+        steps |= {"residual": type(part.residual).forward, "norm": type(part.residual.get_submodule("norm")).forward}
         if isinstance(part.module, FeedForward):
             steps["feed_forward"] = type(part.module).forward
-    if isinstance(output := getattr(model, "output", None), nn.Module):
+    output = children.get("output")
+    if output is not None:
         steps["scores"] = type(output).forward
     return {name: where for name, step in steps.items() if (where := source_line(step))}
 
