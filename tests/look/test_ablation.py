@@ -35,8 +35,9 @@ def test_it_is_the_model_without_what_the_head_adds(made: Any) -> None:
     on = look(twin, TEXT)
     assert off["output"] == on["output"] == twin.translate([TEXT])[0]
     for a, b in zip(off["places"], on["places"], strict=True):
-        one, two = (np.nan_to_num(weights(each["weights"])) for each in (a, b))
-        np.testing.assert_allclose(one, two, atol=1e-4)
+        np.testing.assert_allclose(
+            np.nan_to_num(weights(a["weights"])), np.nan_to_num(weights(b["weights"])), atol=1e-4
+        )
     for a, b in zip(off["walk"]["cross"], on["walk"]["cross"], strict=True):
         for left, right in zip(a["after"]["parts"], b["after"]["parts"], strict=True):
             np.testing.assert_allclose(vectors(left["vectors"]), vectors(right["vectors"]), atol=2e-3)

@@ -478,8 +478,9 @@ def test_a_pair_is_shown_side_by_side(tmp_path: Path, opened: Opened) -> None:
     pair = look_pair(translator(tmp_path), TEXT, TEXT.replace("w5", "w6"), TARGET)
     page = opened(pair, last=False, width=1280)
     sides = page.locator(".columns > div")
-    said = [sides.nth(n).locator(".said").first.inner_text() for n in (0, 1)]
-    assert said == [look["text"] for look in pair["looks"]]
+    assert [sides.nth(n).locator(".said").first.inner_text() for n in (0, 1)] == [
+        look["text"] for look in pair["looks"]
+    ]
     first = sides.nth(0).bounding_box(), sides.nth(1).bounding_box()
     assert first[0]["y"] == first[1]["y"]
     assert first[0]["x"] + first[0]["width"] <= first[1]["x"]
@@ -549,8 +550,9 @@ def test_another_text_and_a_head_off_where_a_model_answers(tmp_path: Path, brows
 
     page.expose_function("ask", ask)
     first = look(made, TEXT)
-    options = "{compact: true, language: 'en', ask}"
-    page.evaluate(f"(data) => {{ regardLook(document.getElementById('a'), data, {options}); }}", first)
+    page.evaluate(
+        "(data) => { regardLook(document.getElementById('a'), data, {compact: true, language: 'en', ask}); }", first
+    )
     switch = page.get_by_role("button", name="Switch this head off")
     switch.click()
     playwright.expect(switch).to_have_attribute("aria-pressed", "true")

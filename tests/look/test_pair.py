@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from regard.look import look, look_pair
-from regard.look.pair import align_words
+from regard.look.pair import match_tokens
 from tests.look.small import TEXT, translator, weights
 
 OTHER = TEXT.replace("w5", "w6")
@@ -20,9 +20,9 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def test_exchanged_words_stand_for_each_other() -> None:
-    assert align_words(["a", "b", "c", "d"], ["a", "x", "c", "d"]) == [(0, 0), (1, 1), (2, 2), (3, 3)]
-    assert align_words(["a", "b", "c"], ["a", "x", "y", "c"]) == [(0, 0), (2, 3)]
-    assert align_words([], ["a"]) == []
+    assert match_tokens(list("abcd"), list("axcd")) == [(0, 0), (1, 1), (2, 2), (3, 3)]
+    assert match_tokens(list("abc"), list("axyc")) == [(0, 0), (2, 3)]
+    assert match_tokens([], ["a"]) == []
 
 
 def test_heads_are_listed_by_the_weight_that_moved_most(pair: Any) -> None:

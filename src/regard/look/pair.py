@@ -32,7 +32,7 @@ def moved(first: LookResult, second: LookResult) -> Json:
     """
     places, heads = [], []
     for a, b in zip(first["places"], second["places"], strict=True):
-        queries, keys = align_words(_read(first, a), _read(second, b)), align_words(a["keys"], b["keys"])
+        queries, keys = match_tokens(_read(first, a), _read(second, b)), match_tokens(a["keys"], b["keys"])
         places.append({"name": a["name"], "queries": queries, "keys": keys})
         same = [(i, j) for i, j in queries if _read(first, a)[i] == _read(second, b)[j]]
         heads += _moved_heads(a, b, same, keys)
@@ -40,7 +40,7 @@ def moved(first: LookResult, second: LookResult) -> Json:
     return {"places": places, "heads": heads}
 
 
-def align_words(first: Sequence[str], second: Sequence[str]) -> Aligned:
+def match_tokens(first: Sequence[str], second: Sequence[str]) -> Aligned:
     """Equal tokens, in order; tokens that were exchanged for as many others stand for them."""
     pairs: Aligned = []
     for kind, i, i_end, j, j_end in SequenceMatcher(None, first, second, autojunk=False).get_opcodes():

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FunctionType
 from typing import Any
 
 import torch
@@ -19,15 +18,14 @@ from regard.look.model_inputs import ModelInput
 from regard.look.quantize import FIRST, Json, pack_vectors, rounded
 from regard.nn import norm
 from regard.nn.attention import Attention, attention
-from regard.nn.embedding import Embedding
 from regard.nn.feed_forward import FeedForward, GatedFeedForward
-from regard.nn.layers import RESIDUALS, DecoderLayer, EncoderLayer, Residual
+from regard.nn.layers import RESIDUALS, DecoderLayer, EncoderLayer
 from regard.nn.multi_head import MultiHeadAttention
 
 TOP = 40  # words of every place whose scores are kept; the others are counted by their score
 BINS = 32
 NORM_KINDS = {norm.LayerNorm: "layer", norm.PartialLayerNorm: "layer", norm.RMSNorm: "rms", norm.BatchNorm: "batch"}
-RESIDUAL_KINDS = {residual: kind for kind, residual in RESIDUALS.items()}
+RESIDUAL_KINDS: dict[type, str] = {residual: kind for kind, residual in RESIDUALS.items()}
 SOURCE = Path(regard.__file__).parent
 
 
@@ -36,7 +34,7 @@ class Sublayer:
     """One attention or feed-forward with the residual connection around it, and what went through them."""
 
     module: nn.Module
-    residual: Residual
+    residual: nn.Module
     x: Tensor = field(default_factory=lambda: torch.empty(0))  # what enters the connection [Q, D]
     y: Tensor = field(default_factory=lambda: torch.empty(0))  # what the module adds
     out: Tensor = field(default_factory=lambda: torch.empty(0))  # what leaves it
@@ -52,8 +50,7 @@ def watch_sublayers(model: nn.Module) -> Iterator[dict[nn.Module, list[Sublayer]
         if isinstance(layer, EncoderLayer | DecoderLayer):
             attentions = [layer.attention, layer.cross] if isinstance(layer, DecoderLayer) else [layer.attention]
             modules = [*attentions, *([layer.feed_forward] if layer.feed_forward is not None else [])]
-            both: Any = zip(modules, layer.residuals, strict=True)
-            parts = [Sublayer(module, residual) for module, residual in both]
+            parts = [Sublayer(*pair) for pair in zip(modules, layer.residuals, strict=True)]
             sublayers |= {part.module: [part] for part in parts[: len(attentions)]}
             sublayers[attentions[-1]] = parts[len(attentions) - 1 :]
             handles += [handle for part in parts for handle in _hooks(part)]
@@ -118,10 +115,7 @@ def _norm(part: Sublayer) -> Json:
         data["deviation"] = rounded(((x - mean[:, None]).square().mean(-1) + eps).sqrt())
         data |= {
             name: rounded(value[:FIRST])
-            for name, value in (
-                ("gain", module.weight),
-                ("bias", None if isinstance(module, norm.RMSNorm) else module.bias),
-            )
+            for name, value in (("gain", module.weight), ("bias", getattr(module, "bias", None)))
             if value is not None
         }
     return data
@@ -130,7 +124,7 @@ def _norm(part: Sublayer) -> Json:
 # --- scores of words -----------------------------------------------------------------------------------------------
 
 
-def word_scores(logits: Any, model_input: ModelInput) -> Json:
+def word_scores(logits: object, model_input: ModelInput) -> Json:
     """The highest logits at each place, with their words; all others in bins, by their score and number."""
     names = model_input.token_names
     if names is None or not isinstance(logits, Tensor):
@@ -158,9 +152,11 @@ def word_scores(logits: Any, model_input: ModelInput) -> Json:
 
 def source_lines(model: nn.Module, layer: Attention, parts: list[Sublayer]) -> dict[str, str]:
     """Of each step of the walk the file and line that compute it."""
-    embedding = next((module for module in model.modules() if isinstance(module, Embedding)), None)
+    children = dict(model.named_children())
+    inside = dict(children.get("body", model).named_children())
+    embedding = inside.get("source_embedding", inside.get("embedding"))
     steps: dict[str, Any] = {
-        "embedding": embedding and Embedding.forward,
+        "embedding": embedding and type(embedding).forward,
         "score": type(layer.score).forward,
         "normalise": type(layer.normalise).forward,
         "attention": attention,
@@ -168,17 +164,18 @@ def source_lines(model: nn.Module, layer: Attention, parts: list[Sublayer]) -> d
     if isinstance(layer, MultiHeadAttention):
         steps |= {"projection": type(layer).project_qkv, "heads": MultiHeadAttention._join}
     for part in parts:
-        steps |= {"residual": type(part.residual).forward, "norm": type(part.residual.norm).forward}
+        steps |= {"residual": type(part.residual).forward, "norm": type(part.residual.get_submodule("norm")).forward}
         if isinstance(part.module, FeedForward):
             steps["feed_forward"] = type(part.module).forward
-    if isinstance(output := dict(model.named_children()).get("output"), nn.Module):
+    output = children.get("output")
+    if output is not None:
         steps["scores"] = type(output).forward
     return {name: where for name, step in steps.items() if (where := source_line(step))}
 
 
 def source_line(function: Any) -> str:
     """`regard/nn/score.py:57` of a function; nothing of what is not written in Python."""
-    code = function.__code__ if isinstance(function, FunctionType) else None
+    code = getattr(function, "__code__", None)
     if code is None:
         return ""
     path = Path(code.co_filename)

@@ -124,7 +124,9 @@ class LookRequest(Request):
     text: str
     target: str | None = None
     ablate: list[Annotated[str, Field(max_length=40)]] = Field(
-        default_factory=list, max_length=400, description="Heads switched off, as encoder.1.3: layer 1, head 3."
+        default_factory=list,
+        max_length=400,
+        description="Heads that are switched off, as encoder.1.3: layer 1, head 3.",
     )
 
     def to_items(self) -> Sequence[Item]:

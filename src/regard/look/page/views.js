@@ -87,7 +87,7 @@ class Views {
     const asking = this.options.ask ? this.asking(ablated) : "";
     const said = data.output && el("p", {class: "said"}, el("b", {}, "→ "), el("bdi", {}, whole(data.output)));
     const header = el("header", {}, el("h2", {}, "regard look"), para(visible(data.model.title), "soft"),
-      el("p", {class: "said", dir: "auto"}, whole(data.text)), said, ablated);
+      el("p", {class: "said", dir: "auto"}, whole(data.text)), said, !asking && ablated);
     const about = el("p", {class: "about"}, fill(t.about, {p: this.touch ? t.tap : t.point}));
     this.bar = el("div", {class: "bar", role: "toolbar", "aria-label": t.views},
       el("div", {role: "group", "aria-label": t.places}, places),
