@@ -56,7 +56,8 @@ class Predictor:
     @property
     def longest(self) -> int | None:
         """The most positions that the model knows, where there is a limit."""
-        longest: int | None = getattr(getattr(self.model, "body", self.model), "longest", None)
+        body = dict(self.model.named_children()).get("body", self.model)
+        longest: int | None = getattr(body, "longest", None)
         return longest
 
     @property
