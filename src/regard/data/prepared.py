@@ -270,6 +270,11 @@ def _build(
               "read": total, "kept": sum(e["kept"] for e in entries), "corpora": entries}  # fmt: skip
     if not report["kept"]:
         raise RegardError(f"no rows are left to learn from. {'. '.join(map(_sentence, entries))}")
+    _write_report(folder, report)
+
+
+def _write_report(folder: Path, report: Json) -> None:
+    """The report, and the manifest of all files that are there."""
     with open(folder / "report.json", "w", encoding="utf-8") as file:
         json.dump(report, file, ensure_ascii=False, indent=1)
         file.flush()

@@ -8,6 +8,7 @@ import resource
 import socket
 import sys
 from collections.abc import Callable, Collection
+from typing import ClassVar
 
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
@@ -23,76 +24,81 @@ GONE_CHECK = 0.2  # seconds between looks at a client that has closed its side
 OWN_DESCRIPTORS = 64  # those of the server itself, besides two of each worker
 
 
-def http_protocol(settings: ServerSettings, refuse: ASGIApp) -> type[asyncio.Protocol]:
-    """uvicorn's HTTP with timeouts for headers that do not come and responses that are not read. A client that
-    disconnects cancels its request; `refuse` answers on connections beyond the limit."""
-    client_timeout = settings.client_timeout
+class TimeoutProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
+    """uvicorn's HTTP with timeouts for headers that do not come and responses that are not read.
 
-    class TimeoutProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
-        header_timer: asyncio.TimerHandle | None = None
-        write_timer: asyncio.TimerHandle | None = None
-        gone_timer: asyncio.TimerHandle | None = None
+    A client that disconnects cancels its request; `refuse` answers on connections beyond the limit.
+    """
 
-        def connection_made(self, transport: asyncio.BaseTransport) -> None:
-            super().connection_made(transport)
-            if len(self.connections) > settings.connections:
-                self.app = refuse
+    settings: ClassVar[ServerSettings]
+    refuse: ClassVar[ASGIApp]
+    header_timer: asyncio.TimerHandle | None = None
+    write_timer: asyncio.TimerHandle | None = None
+    gone_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        if len(self.connections) > self.settings.connections:
+            self.app = self.refuse
+        self._start_header_timer()
+
+    @property
+    def idle(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+    def data_received(self, data: bytes) -> None:
+        before = self.cycle
+        super().data_received(data)
+        if self.cycle is not before and self.header_timer:
+            self.header_timer.cancel()
+            self.header_timer = None
+        elif self.header_timer is None and self.idle:
             self._start_header_timer()
 
-        @property
-        def idle(self) -> bool:
-            return self.cycle is None or self.cycle.response_complete
+    def _start_header_timer(self) -> None:
+        self.header_timer = self.loop.call_later(self.settings.client_timeout, self.transport.close)
 
-        def data_received(self, data: bytes) -> None:
-            before = self.cycle
-            super().data_received(data)
-            if self.cycle is not before and self.header_timer:
-                self.header_timer.cancel()
-                self.header_timer = None
-            elif self.header_timer is None and self.idle:
-                self._start_header_timer()
+    def eof_received(self) -> bool | None:
+        """A client that has sent a whole request may close its side and still read the response."""
+        if self.idle or self.cycle.more_body:
+            return None
+        self.cycle.keep_alive = False
+        if not self.cycle.response_started and self.scope["http_version"] == "1.1":
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")  # a client that has gone answers by a reset
+        self._check_gone()
+        return True
 
-        def _start_header_timer(self) -> None:
-            self.header_timer = self.loop.call_later(client_timeout, self.transport.close)
+    def _check_gone(self) -> None:
+        """asyncio does not read a half-closed connection any more, and would not see the reset."""
+        sock = self.transport.get_extra_info("socket")
+        if sock.fileno() >= 0 and sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self.transport.abort()
+        elif not self.transport.is_closing():
+            self.gone_timer = self.loop.call_later(GONE_CHECK, self._check_gone)
 
-        def eof_received(self) -> bool | None:
-            """A client that has sent a whole request may close its side and still read the response."""
-            if self.idle or self.cycle.more_body:
-                return None
-            self.cycle.keep_alive = False
-            if not self.cycle.response_started and self.scope["http_version"] == "1.1":
-                self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")  # a client that has gone answers by a reset
-            self._check_gone()
-            return True
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        abort = self.transport.abort  # a close would wait for the reader
+        self.write_timer = self.loop.call_later(self.settings.client_timeout, abort)
 
-        def _check_gone(self) -> None:
-            """asyncio does not read a half-closed connection any more, and would not see the reset."""
-            sock = self.transport.get_extra_info("socket")
-            if sock.fileno() >= 0 and sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-                self.transport.abort()
-            elif not self.transport.is_closing():
-                self.gone_timer = self.loop.call_later(GONE_CHECK, self._check_gone)
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self.write_timer:
+            self.write_timer.cancel()
 
-        def pause_writing(self) -> None:
-            super().pause_writing()
-            abort = self.transport.abort  # a close would wait for the reader
-            self.write_timer = self.loop.call_later(client_timeout, abort)
+    def connection_lost(self, exc: Exception | None) -> None:
+        for timer in filter(None, (self.header_timer, self.write_timer, self.gone_timer)):
+            timer.cancel()
+        running = not self.idle
+        super().connection_lost(exc)
+        if running and (task := self.scope.get("regard")):
+            self.scope["client_gone"] = True
+            task.cancel()
 
-        def resume_writing(self) -> None:
-            super().resume_writing()
-            if self.write_timer:
-                self.write_timer.cancel()
 
-        def connection_lost(self, exc: Exception | None) -> None:
-            for timer in filter(None, (self.header_timer, self.write_timer, self.gone_timer)):
-                timer.cancel()
-            running = not self.idle
-            super().connection_lost(exc)
-            if running and (task := self.scope.get("regard")):
-                self.scope["client_gone"] = True
-                task.cancel()
-
-    return TimeoutProtocol
+def http_protocol(settings: ServerSettings, refuse: ASGIApp) -> type[asyncio.Protocol]:
+    """The protocol of a server with these settings."""
+    return type("ServerProtocol", (TimeoutProtocol,), {"settings": settings, "refuse": staticmethod(refuse)})
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
