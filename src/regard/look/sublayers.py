@@ -129,7 +129,7 @@ def word_scores(logits: object, model_input: ModelInput) -> Json:
     names = model_input.token_names
     if names is None or not isinstance(logits, Tensor):
         return {}
-    best = logits.double().sort(-1, descending=True)  # [Q, V]
+    best = logits.cpu().double().sort(-1, descending=True)  # [Q, V]
     top, rest = best.values[:, :TOP], best.values[:, TOP:]
     tokens, ids = best.indices[:, :TOP].unique(return_inverse=True)
     data: Json = {
