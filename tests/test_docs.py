@@ -191,7 +191,7 @@ def test_links_lead_somewhere(path: Path) -> None:
 
 
 def test_files_named_in_the_architecture_exist() -> None:
-    text = prose(ROOT / "docs" / "architecture.md")
+    text = "".join(prose(ROOT / "docs" / name) for name in ("architecture.md", "contracts.md"))
     for name in set(re.findall(r"`((?:\w+/)+\w+\.py)`", text)):
         assert (ROOT / name).exists() or (ROOT / "src" / "regard" / name).exists(), name
 
