@@ -136,7 +136,8 @@ WHOLE = 2**63 - 1  # the largest whole number that a config takes
     st.builds(
         Root,
         st.builds(Inner, st.none(), st.integers(0, 99), st.text("no yes1e5 :#{}é中", max_size=8), st.booleans()),
-        st.one_of(st.builds(Warm, steps=st.integers(-WHOLE, WHOLE)), st.builds(Cold, rate=st.floats(allow_nan=False))),
+        st.builds(Warm, steps=st.integers(-WHOLE, WHOLE))
+        | st.builds(Cold, rate=st.floats(allow_nan=False, allow_infinity=False)),
         st.lists(st.builds(Cold, rate=st.floats(0, 1e9)), max_size=3),
         st.sampled_from(["a", "b"]),
         st.none() | st.integers(-WHOLE, WHOLE),

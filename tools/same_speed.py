@@ -1,10 +1,11 @@
-"""Compares the speed of the working tree with an older one: training and decoding, each tree in processes of its own, in turn.
+"""Compares the speed of the working tree with an older one: training and decoding, in processes of their own, in turn.
 
     git archive COMMIT src benchmarks | tar x -C FOLDER
     python tools/same_speed.py FOLDER [--device cpu] [--work training decoding] [--turns 2] [--json FILE]
 
-Each tree's own `benchmarks/training.py` and `benchmarks/decoding.py` measure it, without their peers. The order is turned
-round every time, so that a machine that slows down favours neither. Exits with 1 if a median is more than 3% slower.
+Each tree's own `benchmarks/training.py` and `benchmarks/decoding.py` measure it, without their peers. The order is
+turned round every time, so that a machine that slows down favours neither. Exits with 1 if a median is more than 3%
+slower.
 """
 
 import argparse
@@ -18,8 +19,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LIMIT = 1.03
-SIZES = {"cuda": ("base", ["--rounds", "7"], ["--beam", "4", "--batch", "64", "--file", "0", "--rounds", "7"]),
-         "cpu": ("tiny", ["--rounds", "5"], ["--beam", "1", "4", "--batch", "16", "--file", "0", "--rounds", "5"])}  # fmt: skip
+SIZES = {  # the preset that is trained, and options of both benchmarks
+    "cuda": ("base", "--rounds 7", "--beam 4 --batch 64 --file 0 --rounds 7"),
+    "cpu": ("tiny", "--rounds 5", "--beam 1 4 --batch 16 --file 0 --rounds 5"),
+}
 DECODING = """
 import sys
 import decoding
@@ -40,9 +43,9 @@ def speeds(tree: Path, work: str, device: str) -> dict[str, float]:
     benchmarks = tree / "benchmarks"
     flag = "--json" if (benchmarks / "common.py").exists() else "--out"
     if work == "training":
-        command = [str(benchmarks / "training.py"), "--preset", preset, "--only", "regard", *training]
+        command = [str(benchmarks / "training.py"), "--preset", preset, "--only", "regard", *training.split()]
     else:
-        command = ["-c", DECODING, "--device", device, *decoding]
+        command = ["-c", DECODING, "--device", device, *decoding.split()]
     with tempfile.TemporaryDirectory() as folder:
         path = os.pathsep.join((str(tree / "src"), str(benchmarks)))
         target = Path(folder) / "speed.json"

@@ -55,7 +55,8 @@ TASKS: dict[str, dict[str, Any]] = {  # a set for each, and how its text is cut
     "choose": {"set": "dream", "task": {"length": 64}},
 }
 NOT_LEARNED = ("embedding",)  # a task that is only imported
-NUMBERS = {"d_k": "16", "d_v": "16", "kv_heads": "2", "heads": "2", "decoder_layers": "1", "accumulate": "2", "ema": "0.9", "clip": "0.5"}
+NUMBERS = {"d_k": "16", "d_v": "16", "heads": "2", "kv_heads": "2", "decoder_layers": "1"}
+NUMBERS |= {"accumulate": "2", "ema": "0.9", "clip": "0.5"}
 NO_SLOTS = {"parallel"}  # for several GPUs
 ROOMY = {"learned": ["length=300"], "linformer": ["length=300", "size=16"]}  # what a kind needs to serve our lengths
 WITH = ("model.attends=current", "training.goal=loss")  # what makes possible what is refused alone

@@ -37,7 +37,8 @@ def test_a_killed_worker_is_started_again_and_its_request_answered(toy_run: Path
         assert waiting.answer().json() == wanted
         (other,) = server.workers(toy_run)
         assert other.pid != worker.pid
-        assert [event["exit"] for event in server.events("worker_died")] == [-signal.SIGKILL]
+        (death,) = until(lambda: server.events("worker_died"), "it is logged")
+        assert death["exit"] == -signal.SIGKILL
         until(lambda: server.client.get("/readyz").status_code == 200, "it is ready again")
 
 

@@ -128,7 +128,7 @@ def test_files_that_cannot_be_loaded_change_nothing_and_whole_ones_are_taken(run
         answer = reload(server)
         assert (answer.status_code, answer.json()["error"]["code"]) == (409, "not_reloaded")
         assert "model.safetensors" in answer.json()["error"]["message"]
-        assert server.events("reload_failed")
+        until(lambda: server.events("reload_failed"), "it is logged")
         after = server.ask("translate", text=TEXT)
         assert text_of(after) == text_of(wanted)
         assert after.headers["x-model-digest"] == wanted.headers["x-model-digest"]
