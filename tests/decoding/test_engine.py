@@ -1,5 +1,6 @@
 """The engine: refilled rows, fixed storage and early ends change no result, whatever the model."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from regard.accel.decoding_graph import FixedStorage, FixedStorageRunner, bucket
 from regard.decoding import Beam, Engine, Greedy, RequestQueue, Sample, SearchSpec
 from regard.decoding.beam import BeamSearch
 from regard.decoding.contract import GenerationRequest
+from regard.decoding.slots import SlotBatch
 from regard.models.batch import RaggedRows, collate_pairs
 from regard.nn.record import AttentionRecorder
 from tests.decoding.small import MODELS, SYMBOLS, batch, plain_beam, queue, sentences
@@ -64,6 +66,44 @@ def test_a_call_that_was_interrupted_leaves_nothing() -> None:
     other = queue(sentences(9, seed=1)[:3], 8)
     assert tokens(engine.decode(other, SYMBOLS, config)) == tokens(Engine(model).decode(other, SYMBOLS, config))
     assert len(engine.batches) == 1  # the storage is of one shape
+
+
+@pytest.mark.parametrize("runner", [None, FixedStorageRunner])
+def test_fewer_slots_where_memory_runs_out(runner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests that are done stay done, the others are decoded in half as many slots, and later calls begin so."""
+    model, rows, config = MODELS["transformer"](), sentences(16), Beam(size=3)
+    expected = Engine(model).decode(queue(rows, 8), SYMBOLS, config)
+    sizes, step = [], SlotBatch.advance
+
+    def advance(self: SlotBatch) -> None:
+        sizes.append(self.size)
+        if self.size > 4 and len(sizes) > 6:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        step(self)
+
+    monkeypatch.setattr(SlotBatch, "advance", advance)
+    engine, done = Engine(model, runner), 0
+
+    def count(more: int) -> None:
+        nonlocal done
+        done += more
+
+    assert tokens(engine.decode(replace(queue(rows, 8), on_done=count), SYMBOLS, config)) == tokens(expected)
+    assert done == 16
+    assert max(sizes[:6]) == 8
+    assert max(sizes[8:]) <= 4
+    sizes[:] = [0] * 6
+    assert tokens(engine.decode(queue(rows, 8), SYMBOLS, config)) == tokens(expected)
+    assert max(sizes) <= 4
+
+
+def test_no_memory_for_one_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    def advance(self: SlotBatch) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    monkeypatch.setattr(SlotBatch, "advance", advance)
+    with pytest.raises(torch.OutOfMemoryError):
+        Engine(MODELS["transformer"]()).decode(queue(sentences(5), 4), SYMBOLS, Greedy())
 
 
 @pytest.mark.parametrize("alpha, kind", [(0.0, "power"), (1.0, "power"), (-0.5, "power"), (2.0, "gnmt")])

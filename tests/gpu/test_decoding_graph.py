@@ -61,3 +61,20 @@ def test_no_step_waits_for_the_device() -> None:
         batch.advance()
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize("fixed", [True, False])
+def test_fewer_slots_where_memory_runs_out(fixed: bool) -> None:
+    """A process that may take only so much memory decodes the same, a part at a time."""
+    model, rows, config = MODELS["transformer"]().cuda(), sentences(4096, longest=14), Beam(size=4)
+    given = queue(rows, 2048, "cuda") if fixed else replace(queue(rows, 2048, "cuda"), dummy_batch=None)
+    expected = Engine(model).decode(replace(given, slots=64), SYMBOLS, config)
+    torch.cuda.empty_cache()
+    engine, total = Engine(model), torch.cuda.get_device_properties(0).total_memory
+    torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 96 * 2**20) / total)
+    try:
+        found = engine.decode(given, SYMBOLS, config)
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert engine.most_tokens is not None  # memory did run out
+    assert [h[0].tokens for h in found] == [h[0].tokens for h in expected]

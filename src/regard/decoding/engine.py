@@ -6,7 +6,7 @@ longest request. The host only reads from the device now and then. Knows no kind
 
 from collections import deque
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import cast
 
@@ -137,6 +137,7 @@ class Engine:
         self.model: Generator = fused(model) if fuse else model
         self.runner = runner
         self.batches: dict[Hashable, SlotBatch] = {}
+        self.most_tokens: int | None = None  # at once, once memory ran out
 
     def decode(
         self,
@@ -150,14 +151,33 @@ class Engine:
         results: list[list[Hypothesis]] = [[] for _ in queue.requests]
         if not queue.requests:
             return results
-        batch = self.begin(queue, SearchSpec.of(queue, symbols, config, nbest), record)
-        with torch.inference_mode(), no_autocast():
-            while batch.busy:
-                if done := batch.advance():
-                    for n, hypotheses in done:
-                        results[n] = hypotheses
-                    queue.on_done(len(done))
+        spec, longest = SearchSpec.of(queue, symbols, config, nbest), max(each.limit for each in queue.requests)
+        slots = queue.slots if self.most_tokens is None else min(queue.slots, max(1, self.most_tokens // longest))
+        while not self._decode(replace(queue, slots=slots), spec, record, results):
+            slots = (slots + 1) // 2
+            self.most_tokens = slots * longest
+            self.batches.clear()
+            torch.cuda.empty_cache()
         return results
+
+    def _decode(
+        self, queue: RequestQueue, spec: SearchSpec, record: AttentionRecord | None, results: list[list[Hypothesis]]
+    ) -> bool:
+        """Decode the requests that have no result yet; False if memory ran out, and fewer slots may do."""
+        try:
+            batch = self.begin(queue, spec, record)
+            batch.waiting = deque(each for each in batch.waiting if not results[each[0]])
+            with torch.inference_mode(), no_autocast():
+                while batch.busy:
+                    if done := batch.advance():
+                        for n, hypotheses in done:
+                            results[n] = hypotheses
+                        queue.on_done(len(done))
+        except torch.OutOfMemoryError:
+            if record is not None or queue.slots == 1:  # a record has steps that would come twice
+                raise
+            return False  # the caller tries again: here, the exception would hold what was computed
+        return True
 
     @torch.inference_mode()
     @no_autocast()
