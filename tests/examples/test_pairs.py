@@ -157,13 +157,13 @@ def test_commands_take_heads(run: Path, translator: Translator, tmp_path: Path) 
     assert found.stdout.split("\n") == [*expected.translate(LINES, trees=given), ""]
     piped = toy.regard("translate", run, "--trees", heads, "--device", "cpu", stdin=source.read_text())
     assert piped.stdout == found.stdout
-    scored = toy.regard("score", run, "--source", source, "--target", target, "--trees", heads, "--device", "cpu")
+    scored = command("score", run, "--source", source, "--target", target, "--trees", heads)
     pairs = [(line, line.upper()) for line in LINES]
-    assert [float(n) for n in scored.stdout.split()] == pytest.approx(
+    assert [float(n) for n in scored.split()] == pytest.approx(
         [n for n, _ in expected.score(pairs, trees=given)], abs=1e-4
     )
-    measured = toy.regard("evaluate", run, "--source", source, "--reference", target, "--trees", heads, "--json")
-    assert json.loads(measured.stdout)["lines"] == 4
+    measured = command("evaluate", run, "--source", source, "--reference", target, "--trees", heads, "--json")
+    assert json.loads(measured)["lines"] == 4
 
 
 # --- mistakes ----------------------------------------------------------------------------------------------------
@@ -188,9 +188,9 @@ def test_translating_with_the_wrong_file(
     assert not (tmp_path / "out").exists()
 
 
-def command(*arguments: Any) -> None:
-    """As on the command line, but in this process."""
-    CliRunner().invoke(app, [*map(str, arguments), "--device", "cpu"], catch_exceptions=False)
+def command(*arguments: Any) -> str:
+    """What a command prints, run in this process."""
+    return CliRunner().invoke(app, [*map(str, arguments), "--device", "cpu"], catch_exceptions=False).stdout
 
 
 def test_without_heads(run: Path, tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def compare(run: Path, out: Path, lines: list[str]) -> None:
         assert len(ended) > 0.8 * len(lines)
         assert [found[n] for n in ended] == [fast[n] for n in ended]
         different = [n for n in ended if found[n] != wanted[n]]
-        assert len(different) <= (len(lines) // 50 if search["kind"] == "beam" else 0)
+        assert len(different) <= (len(lines) // 20 if search["kind"] == "beam" else 0)
         assert len(set(wanted)) > 20
 
 

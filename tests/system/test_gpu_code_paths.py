@@ -219,7 +219,21 @@ def goes_through(made: dict[str, Any], folder: Path) -> None:
         assert USES[kind](model)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=named)
+def values(row: dict[str, Any]) -> set[tuple[str, str]]:
+    return {(name, str(value)) for name, value in row.items()}
+
+
+def rows_by_need() -> list[Any]:
+    """All rows; those in which no value is met for the first time are slow tests."""
+    met: set[tuple[str, str]] = set()
+    rows = []
+    for row in ROWS:
+        rows.append(pytest.param(row, marks=[pytest.mark.slow] if values(row) <= met else [], id=named(row)))
+        met |= values(row)
+    return rows
+
+
+@pytest.mark.parametrize("row", rows_by_need())
 def test_every_choice(as_gpu: None, tmp_path: Path, row: dict[str, Any]) -> None:
     goes_through(RECIPES[row["model"]](tmp_path, row), tmp_path)
 

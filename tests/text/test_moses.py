@@ -165,6 +165,7 @@ def test_detokenise(language):
     assert moses.detokenise("The dogs ' house is n't \" big \" , ( no ) .") == "The dogs' house is n't \"big\", (no)."
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("language", ["en", "de", "fr"])
 def test_every_line_of_multi30k(language):
     lines = corpus.real_lines(f"multi30k/train.{language}.gz")

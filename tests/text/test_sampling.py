@@ -140,6 +140,7 @@ def test_kinds_that_cannot_sample():
         Sampler(UNIGRAM, dropout=0.1)
 
 
+@pytest.mark.slow
 def test_an_epoch_of_multi30k():
     sides = {side: corpus.real_lines(f"multi30k/train.{side}.gz") for side in ("en", "de")}
     tokenizer = train_tokenizer(Bpe(size=10_000, dropout=0.1), sides)

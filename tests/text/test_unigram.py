@@ -127,7 +127,9 @@ def test_own_training_is_as_short_as_sentencepieces(tmp_path, size, coverage):
     assert abs(ours / theirs - 1) < 0.01
 
 
-@pytest.mark.parametrize(("side", "lines", "size"), [("de", 10_000, 4000), ("en", 29_000, 8000)])
+@pytest.mark.parametrize(
+    ("side", "lines", "size"), [("de", 10_000, 4000), pytest.param("en", 29_000, 8000, marks=pytest.mark.slow)]
+)
 def test_own_training_is_as_short_as_sentencepieces_on_real_text(tmp_path, side, lines, size):
     """More texts and sizes: benchmarks/vocabulary.py."""
     training = corpus.real_lines(f"multi30k/train.{side}.gz")[:lines]
