@@ -86,6 +86,7 @@ def test_it_ends_with_its_terminal(toy_run: Path, tmp_path: Path) -> None:
     (tmp_path / "log").touch()
     pid, terminal = pty.fork()
     if pid == 0:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests themselves may run under nohup
         os.dup2(os.open(tmp_path / "log", os.O_WRONLY), 2)
         os.execv(sys.executable, [sys.executable, "-m", "regard", "serve", str(toy_run), "--port", "0"])
     until(lambda: '"ready"' in (tmp_path / "log").read_text(), "it is ready")

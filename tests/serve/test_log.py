@@ -24,19 +24,20 @@ PIPE_BYTES = 1 << 16
 
 
 @pytest.fixture
-def pipe() -> Iterator[tuple[int, int]]:
-    ends = os.pipe()
-    yield ends
-    for end in ends:
-        os.close(end)
-
-
-def test_lines_that_nobody_reads_are_counted_and_told_later(
-    pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def pipe(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[int, LineWriter]]:
+    """A reader, and the writer of lines to it, which has ended before its descriptor may be somebody else's."""
     monkeypatch.setattr(logs, "MAX_WAITING_LINES", 100)
-    reader, writer = pipe
+    reader, writer = os.pipe()
     lines = LineWriter(writer)
+    yield reader, lines
+    os.close(reader)
+    lines.close()
+    assert not lines.thread.is_alive()
+    os.close(writer)
+
+
+def test_lines_that_nobody_reads_are_counted_and_told_later(pipe: tuple[int, LineWriter]) -> None:
+    reader, lines = pipe
     for _ in range(PIPE_BYTES // 1000 + 500):
         lines.put("x" * 1000)
     assert lines.dropped > 300

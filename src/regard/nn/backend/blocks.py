@@ -51,7 +51,7 @@ def _choose_blocks(inputs: AttentionInputs) -> tuple[int, Blocks] | None:
             best, least = (size, listed), cost
         return best
 
-    return inputs.context.once(("blocks", inputs.pattern), find)
+    return inputs.context.once(("blocks", inputs.pattern), find) if inputs.pattern.sparse else None
 
 
 def _blocks(inputs: AttentionInputs) -> Tensor:

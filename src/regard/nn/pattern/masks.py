@@ -77,6 +77,11 @@ class Pattern(Choice, slot="pattern"):
     def shape(self, context: AttentionContext) -> Shape:
         return "mask"
 
+    @property
+    def sparse(self) -> bool:
+        """Whether `blocks` ever lists any."""
+        return type(self).blocks is not Pattern.blocks
+
     def blocks(self, context: AttentionContext, size: int) -> Blocks | None:
         """The visible blocks, found in time linear in the length; None where any block may be visible."""
         return None
@@ -219,7 +224,8 @@ class _Combined(Pattern):
         yield from self.right.modules()
 
     def bind(self, q: Tensor, context: AttentionContext, layer: int, past: bool = False) -> Pattern:
-        return type(self)(self.left.bind(q, context, layer, past), self.right.bind(q, context, layer, past))
+        left, right = self.left.bind(q, context, layer, past), self.right.bind(q, context, layer, past)
+        return self if left is self.left and right is self.right else type(self)(left, right)
 
     def gain(self, context: AttentionContext) -> Tensor | None:
         gains = [gain for part in (self.left, self.right) if (gain := part.gain(context)) is not None]
@@ -245,6 +251,10 @@ class And(_Combined):
             hiding = [(part, shape) for part, shape in hiding if part != Padding()]
         return "causal" if all(shape == "causal" for _, shape in hiding) else "mask"
 
+    @property
+    def sparse(self) -> bool:
+        return self.left.sparse or self.right.sparse
+
     def blocks(self, context: AttentionContext, size: int) -> Blocks | None:
         """What both allow lies within what either does: the shorter list will do, but the other may mask some of it."""
         listed = [blocks for side in (self.left, self.right) if (blocks := side.blocks(context, size)) is not None]
@@ -257,6 +267,10 @@ class Or(_Combined):
 
     def shape(self, context: AttentionContext) -> Shape:
         return "full" if "full" in (self.left.shape(context), self.right.shape(context)) else "mask"
+
+    @property
+    def sparse(self) -> bool:
+        return self.left.sparse and self.right.sparse
 
     def blocks(self, context: AttentionContext, size: int) -> Blocks | None:
         left, right = self.left.blocks(context, size), self.right.blocks(context, size)
