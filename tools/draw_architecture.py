@@ -1,8 +1,8 @@
 """The picture in both architecture pages, drawn from the imports: `python tools/draw_architecture.py` writes it anew.
 
 A room is a package or a module of src/regard. Rooms stand in levels: each imports only from levels below it. Beside a
-room stand its first docstring sentence (in Chinese, that of `CHINESE`) and the rooms directly below it, those it reaches
-through others left out.
+room stand its first docstring sentence (in Chinese, its line of `CHINESE`) and the rooms directly below it, those it
+reaches through others left out.
 """
 
 import ast
