@@ -1,6 +1,7 @@
 """The documents are run: recipes parse, commands and links exist, languages are in step, an example runs."""
 
 import ast
+import os
 import re
 import shlex
 import sys
@@ -186,6 +187,13 @@ def test_translations_are_in_step(english: Path, chinese: Path) -> None:
     assert len(blocks(english)) == len(blocks(chinese))
     assert len(rows(english)) == len(rows(chinese))
     assert pictures(english) == pictures(chinese)
+
+
+@by_page
+def test_translations_lead_to_each_other(english: Path, chinese: Path) -> None:
+    for page, other in ((english, chinese), (chinese, english)):
+        top = page.read_text(encoding="utf-8").split("\n## ")[0]
+        assert f"({Path(os.path.relpath(other, page.parent)).as_posix()})" in top, f"{page.name}: no link to {other}"
 
 
 @by_page
