@@ -96,7 +96,7 @@ PARTS = {  # title, figure
     "minilm-sst2": ("在 SST-2 上微调 MiniLM，与 `transformers` 对照", "准确率" + _MINILM),
     "minilm-mrpc": ("在 MRPC 上微调 MiniLM，与 `transformers` 对照", "准确率" + _MINILM),
     "minilm-conll2003": ("在 CoNLL-2003 上微调 MiniLM，与 `transformers` 对照", "F1" + _MINILM),
-    "minilm-squad": ("在 SQuAD 开发集划出的数据上微调 MiniLM，与 `transformers` 对照", "F1" + _MINILM),
+    "minilm-squad": ("在 squad-dev-split（SQuAD）上微调 MiniLM，与 `transformers` 对照", "F1" + _MINILM),
     "minilm-dream": ("在 DREAM 上微调 MiniLM，与 `transformers` 对照", "准确率" + _MINILM),
     "quickstart": (
         "quickstart，自带语料",

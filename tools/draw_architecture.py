@@ -19,13 +19,13 @@ BEGIN, END = "<!-- picture: tools/draw_architecture.py -->", "<!-- end of pictur
 FOOT = {"en": ": known to all; they know no room", "zh": "：各处都可以导入，它们自己不导入上面任何一个"}
 WIDTH = 118
 CHINESE = {  # what a room is for
-    "accel": "nn 与 models 的快速版本：Triton 内核、CUDA graph、无填充的序列、融合的解码步",
+    "accel": "nn 与 models 的快速版本：Triton 算子、CUDA graph、无填充的序列、融合的解码步",
     "api": "公开的 Python 接口：`regard.train` 按配方训练，`regard.load` 打开训练好的模型",
     "cli": "命令行：一张命令表，以及每条命令的实现",
     "data": "语料、预处理后的形式、批次与加载器",
     "decoding": "从带 `start` 和 `step` 的模型到序列：贪心、束搜索、采样",
-    "evaluation": "度量：用领域内通行的库计算，并附签名",
-    "examples": "从文件的行到样例批次：特征、遮词、句段、对话、拼接",
+    "evaluation": "指标：用领域内通行的库计算，并附签名",
+    "examples": "从文件的行到样本批次：特征、遮住词、句段、对话、拼接",
     "interop": "导入、导出其他库的权重与配置",
     "io": "文件：原子写入、safetensors、运行目录",
     "look": "模型对一段（或两段）文本的注意力：数据、网页、图片",
