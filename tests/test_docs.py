@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 import sys
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -215,6 +216,15 @@ def test_both_languages_name_the_same_keys_files_and_functions(english: Path, ch
         return {" ".join(text.split()) for text in re.findall(r"`([^`]+)`", prose(path))}
 
     assert quoted(english) == {FROM_CHINESE.get(text, text) for text in quoted(chinese)}
+
+
+@pytest.mark.parametrize("path", [READMES[1], *CHINESE], ids=lambda path: path.name)
+def test_chinese_lines_do_not_end_within_a_word(path: Path) -> None:
+    """Where a line ends, a browser shows a space, which belongs in no Chinese word."""
+    lines = prose(path).splitlines()
+    for line, following in pairwise(lines):
+        within = re.search("[一-鿿]$", line) and re.match(" *[一-鿿]", following)
+        assert not within or line.startswith("#"), f"{path.name}: end the line after a comma, not after “{line[-12:]}”"
 
 
 # --- links ----------------------------------------------------------------------------------------
