@@ -18,6 +18,8 @@ PACKAGE = ROOT / "src" / "regard"
 LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\]]*\])*)\]\((?!https?:|#|mailto:)([^)#\s]+)(#[^)\s]*)?\)")
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 PAUSE = re.compile(r"(?<=[，。；：、！？）”])\n *(?=\S)(?![-*>] |\d+\. |[|#<]|```)")  # not before lists, tables
+TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
+STYLE = "<style>.table-responsive td { min-width: 5.5em } .table-responsive code { overflow-wrap: anywhere }</style>"
 FRONT = {"index.md": "README.md", "zh/index.md": "README.zh-CN.md"}
 REFERENCE = {
     "api/regard.md": ["regard.api", "regard.look.attention", "regard.predict.translation", "regard.predict.generation"],
@@ -74,4 +76,10 @@ def without_breaks(markdown: str) -> str:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    return html.replace("<table>", '<div class="table-responsive"><table>').replace("</table>", "</table></div>")
+    """Tables scroll where they are too wide; `\\|`, which GitHub needs in code within a table, is a bar here too."""
+
+    def scrolling(table: re.Match[str]) -> str:
+        return f'<div class="table-responsive">{table[0]}</div>'.replace("\\|", "|")
+
+    made, tables = TABLE.subn(scrolling, html)
+    return STYLE + made if tables else html

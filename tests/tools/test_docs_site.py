@@ -22,6 +22,15 @@ PAGE = """# 标题
 """
 
 
+def test_a_bar_in_a_table_is_a_bar() -> None:
+    pytest.importorskip("mkdocs")
+    from tools.docs_site import on_page_content
+
+    assert on_page_content(r"<p>a \| b</p>") == r"<p>a \| b</p>"
+    made = on_page_content(r"<p>a \| b</p><table><td><code>\|</code></td></table>")
+    assert made.endswith(r'<p>a \| b</p><div class="table-responsive"><table><td><code>|</code></td></table></div>')
+
+
 def test_chinese_lines_are_joined_without_spaces_and_code_is_not() -> None:
     pytest.importorskip("mkdocs")
     from tools.docs_site import without_breaks
