@@ -9,7 +9,7 @@ ROOT = Path(__file__).parent.parent
 GLOSSARY = ROOT / "docs" / "zh" / "glossary.md"
 PAGES = [ROOT / "src/regard/look/page/words.js", ROOT / "src/regard/serve/page/messages.js"]
 CHINESE = [*sorted((ROOT / "docs" / "zh").glob("*.md")), ROOT / "README.zh-CN.md", *PAGES]
-CHINESE += [ROOT / "src/regard/look/figures.py", ROOT / "tools/draw_architecture.py", ROOT / "benchmarks/languages.py"]
+CHINESE += [ROOT / "src/regard/look/figures.py"]
 
 
 def glossary() -> list[list[str]]:

@@ -12,12 +12,12 @@ import unicodedata
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent / "src" / "regard"
-DOCS = ROOT.parent.parent / "docs"
-PAGES = {"en": DOCS / "architecture.md", "zh": DOCS / "zh" / "architecture.md"}
+PAGE = ROOT.parent.parent / "docs" / "architecture.md"
 COMMON = ("config", "console", "device", "errors", "reporting")  # used by all
 BEGIN, END = "<!-- picture: tools/draw_architecture.py -->", "<!-- end of picture -->"
-FOOT = {"en": ": known to all; they know no room", "zh": "：各处都可以导入，它们自己不导入上面任何一个"}
 WIDTH = 118
+PAGES = {"en": PAGE, "zh": PAGE.parent / "zh" / PAGE.name}
+FOOT = {"en": ": known to all; they know no room", "zh": "：各处都可以导入，它们自己不导入上面任何一个"}
 CHINESE = {  # what a room is for
     "accel": "nn 与 models 的快速版本：Triton 算子、CUDA graph、无填充的序列、融合的解码步",
     "api": "公开的 Python 接口：`regard.train` 按配方训练，`regard.load` 打开训练好的模型",
