@@ -225,6 +225,7 @@ def test_chinese_lines_do_not_end_within_a_word(path: Path) -> None:
     for line, following in pairwise(lines):
         within = re.search("[一-鿿]$", line) and re.match(" *[一-鿿]", following)
         assert not within or line.startswith("#"), f"{path.name}: end the line after a comma, not after “{line[-12:]}”"
+        assert not re.match(" *[，。；：、）！？”]", following), f"{path.name}: a line begins with “{following[:12]}”"
 
 
 # --- links ----------------------------------------------------------------------------------------
