@@ -17,6 +17,7 @@ from regard.nn.layout import AttentionContext
 from regard.nn.multi_head import MultiHeadAttention
 from regard.nn.norm import NORMS, add_norm, norm_beside
 from regard.nn.record import LayerRecord
+from regard.nn.segment_memory import SegmentMemory
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -122,7 +123,7 @@ class EncoderLayer(_Layer):
         x: Tensor,
         context: AttentionContext | None = None,
         record: LayerRecord | None = None,
-        cache: KVCache | None = None,
+        cache: KVCache | SegmentMemory | None = None,
         mask: Tensor | None = None,
     ) -> Tensor:
         """x [B, T, D] to the same shape; `mask` and `cache` as MultiHeadAttention has them."""

@@ -1,11 +1,9 @@
 """Text generation: a language model continues a prompt, as a stream or at once, and scores given texts."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 from torch import nn
 
 from regard.data.documents import with_newline
@@ -13,9 +11,10 @@ from regard.decoding import Beam, DecodingConfig, GenerationRequest, RequestQueu
 from regard.errors import RegardError, require_list
 from regard.examples.document_encoder import DocumentEncoder
 from regard.examples.recipe_like import RecipeLike
-from regard.examples.windows import StridedWindows, TokenWindow
-from regard.models.batch import RaggedRows, TextBatch, collate_texts
+from regard.examples.windows import StridedWindows
+from regard.models.batch import TextBatch, collate_texts
 from regard.predict.base import Predictor
+from regard.predict.likelihood import negative_log_likelihoods
 from regard.predict.options import GenerationOptions, checked, warn_caller
 from regard.predict.text_stream import (
     Continuation,
@@ -28,11 +27,7 @@ from regard.predict.text_stream import (
 from regard.reporting import Progress
 
 if TYPE_CHECKING:
-    from regard.models.lm import LanguageModel
-    from regard.models.lstm import LstmLanguageModel
     from regard.tasks.language_modelling import LanguageModellingConfig
-
-LOGITS = {"cpu": 1 << 25, "cuda": 1 << 28}  # logits in memory at once when texts are scored
 
 
 class TextGenerator(Predictor):
@@ -51,8 +46,9 @@ class TextGenerator(Predictor):
 
     @property
     def context(self) -> int:
-        """Tokens of the context that the model was trained with."""
-        return min(self.task.length, self.longest or self.task.length)
+        """Tokens of the context that the model was trained with: a block, and the memory before it."""
+        learned = self.task.length + self.recipe.model.segment_memory
+        return min(learned, self.longest or learned)
 
     # --- generation --------------------------------------------------------------------------------------------
 
@@ -170,7 +166,9 @@ class TextGenerator(Predictor):
         """For each text, as a document of its own: its log-probability and its tokens, ends of lines included."""
         require_list(documents, "score([text])")
         rows = self.document_encoder.encode_batch([with_newline(text) for text in documents])
-        scores = negative_log_likelihoods(self.model, rows, window or self.task.sliding_window(), self._ignored())
+        scores = negative_log_likelihoods(
+            self.model, rows, window or self.task.sliding_window(self.recipe.model), self._ignored()
+        )
         return [(-nll, count) for nll, count in scores]
 
     def rows(self, documents: Sequence[str]) -> list[np.ndarray]:
@@ -194,59 +192,3 @@ class TextGenerator(Predictor):
     def _ignored(self) -> int | None:
         """The token that opens a document, which is not predicted."""
         return self.tokenizer.bos if self.document_encoder.opens else None
-
-
-@torch.inference_mode()
-def negative_log_likelihoods(
-    model: nn.Module,
-    rows: Sequence[Sequence[int] | np.ndarray],
-    window: StridedWindows,
-    ignored: int | None = None,
-    report: Callable[[int], None] | None = None,
-) -> list[tuple[float, int]]:
-    """For each row the sum over its tokens but the first, and how many they are; the `ignored` one does not count.
-
-    Every token counts once, in windows that may overlap. `report` receives the number of tokens that are done.
-    """
-    weight = next(model.parameters())
-    windows = [w for n, row in enumerate(rows) for w in window.windows(n, len(row))]
-    windows.sort(key=lambda w: w.begin - w.end)  # like lengths together: only the last batch of each has padding
-    entries = len(cast("LanguageModel | LstmLanguageModel", model).output.weight)
-    budget = max(window.context, LOGITS.get(weight.device.type, 1 << 25) // entries)
-    totals, counts, done = np.zeros(len(rows)), np.zeros(len(rows), dtype=np.int64), 0
-    was_training = model.training
-    model.eval()
-    start = 0
-    while start < len(windows):
-        length = windows[start].end - windows[start].begin
-        taken = windows[start : start + max(1, budget // length)]
-        batch, owners = _windows_batch(taken, rows, ignored)
-        if len(owners):
-            logits = model(batch.to(weight.device))
-            logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-            nll = F.cross_entropy(logits, batch.labels.to(weight.device), reduction="none")  # type: ignore[union-attr]
-            np.add.at(totals, owners, nll.double().cpu().numpy())
-            np.add.at(counts, owners, 1)
-        start, done = start + len(taken), done + len(owners)
-        if report:
-            report(done)
-    model.train(was_training)
-    return list(zip(totals.tolist(), counts.tolist(), strict=True))
-
-
-def _windows_batch(
-    windows: Sequence[TokenWindow], rows: Sequence[Sequence[int] | np.ndarray], ignored: int | None
-) -> tuple[TextBatch, np.ndarray]:
-    """The windows as a batch, and the row that each of its labels belongs to."""
-    ids, real = RaggedRows.of([rows[w.row][w.begin : w.end] for w in windows]).padded(0)
-    labels = RaggedRows.of([rows[w.row][w.begin + 1 : w.end + 1] for w in windows]).padded(0)[0]
-    counts = real & (np.arange(ids.shape[1]) >= np.array([w.skip for w in windows])[:, None])
-    if ignored is not None:
-        counts &= labels != ignored
-    owners = np.repeat([w.row for w in windows], counts.sum(1))
-    return TextBatch(
-        torch.from_numpy(ids),
-        None if real.all() else torch.from_numpy(real),
-        labels=torch.from_numpy(labels[counts]),
-        label_positions=torch.from_numpy(np.flatnonzero(counts)),
-    ), owners
