@@ -7,7 +7,7 @@ from regard.config import parse_config, to_node
 from regard.errors import RegardError
 from regard.examples.windows import StridedWindows
 from regard.models import LanguageModel, LanguageModelConfig, TextBatch
-from regard.predict.likelihood import negative_log_likelihoods
+from regard.predict.generation import negative_log_likelihoods
 
 POSITIONS = ["transformer_xl", "rotary", "alibi", "t5", "relative", "none"]
 

@@ -13,7 +13,7 @@ from regard.examples.windows import StridedWindows
 from regard.models.batch import TextBatch
 from regard.models.lm import LanguageModelConfig
 from regard.predict import generation as module
-from regard.predict.likelihood import negative_log_likelihoods
+from regard.predict.generation import negative_log_likelihoods
 
 
 def model() -> torch.nn.Module:

@@ -16,6 +16,7 @@ from regard.models.init import INITS
 from regard.models.stack import Positions, StackConfig
 from regard.models.state import DecoderState
 from regard.nn.attention import AttentionConfig
+from regard.nn.cache import SegmentMemory
 from regard.nn.dropout import DROPOUTS, Dropout
 from regard.nn.embedding import Embedding, Output, WordDropout
 from regard.nn.feed_forward import Activation
@@ -24,7 +25,6 @@ from regard.nn.layout import AttentionContext, Layout
 from regard.nn.pattern import PATTERNS, Causal, Document, Full, Padding, SlidingWindow, parse_pattern
 from regard.nn.position import LearnedConfig, NoPositionConfig
 from regard.nn.record import AttentionRecorder
-from regard.nn.segment_memory import SegmentMemory
 
 
 def _gpt2(layers: int, size: int, heads: int) -> dict[str, int | float | str | bool]:

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Generic, TypeVar, overload
 from torch import Tensor, nn
 
 from regard.config import lookup
-from regard.nn.cache import CrossKVCache, KVCache
+from regard.nn.cache import CrossKVCache, KVCache, SegmentMemory
 from regard.nn.dropout import Dropout, add_dropout
 from regard.nn.feed_forward import FeedForward
 from regard.nn.layout import AttentionContext
 from regard.nn.multi_head import MultiHeadAttention
 from regard.nn.norm import NORMS, add_norm, norm_beside
 from regard.nn.record import LayerRecord
-from regard.nn.segment_memory import SegmentMemory
 
 M = TypeVar("M", bound=nn.Module)
 

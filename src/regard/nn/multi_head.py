@@ -19,7 +19,7 @@ from regard.errors import RegardError
 from regard.nn import dispatch
 from regard.nn.attention import Attention, AttentionConfig
 from regard.nn.backend.contract import split_heads
-from regard.nn.cache import CachePositions, CrossKVCache, KVCache
+from regard.nn.cache import CachePositions, CrossKVCache, KVCache, SegmentMemory
 from regard.nn.compress import CompressConfig, Compressor
 from regard.nn.feed_forward import Linear, linear
 from regard.nn.layout import AttentionContext, Layout
@@ -29,7 +29,6 @@ from regard.nn.pattern import PATTERNS, Causal, Document, Full, Padding, Pattern
 from regard.nn.position import Position, PositionConfig
 from regard.nn.record import LayerRecord
 from regard.nn.score import ScoreConfig
-from regard.nn.segment_memory import SegmentMemory
 from regard.nn.sizes import Sizes
 
 Choice = str | Mapping[str, object] | config.Choice | nn.Module  # a name, a mapping with a `kind`, a config, a module

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from regard.nn import MultiHeadAttention
+from regard.nn.cache import SegmentMemory
 from regard.nn.position.transformer_xl import TransformerXL
-from regard.nn.segment_memory import SegmentMemory
 
 
 def wave(distance: int, size: int) -> np.ndarray:
