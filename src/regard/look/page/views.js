@@ -68,8 +68,8 @@ class Views {
       const onchange = (event) => this.set({[name]: Number(event.target.value)});
       return el("label", {}, t[name], el("select", {"data-pick": name, onchange}));
     };
-    const titles = {...t.titles, encoder: data.places.length > 1 ? t.titles.encoder : t.titles.text};
-    const places = data.places.map(({name}, n) => choose("place", n, t[name], titles[name]));
+    const title = (name) => t[`${name === "encoder" && data.places.length === 1 ? "text" : name}Title`];
+    const places = data.places.map(({name}, n) => choose("place", n, t[name], title(name)));
     const views = Object.keys(VIEWS).map((view) =>
       choose("view", view, t[view], `${t[view]} (${VIEWS[view].toUpperCase()})`, "tab"));
     const end = [button("◐", `${t.theme} (T)`, {"aria-label": t.theme, "data-do": "theme"}, () => this.turnTheme()),
