@@ -17,6 +17,7 @@ class Views {
     const names = data.places.map((place) => place.name);
     this.at = {place: Math.max(0, names.indexOf("encoder")), layer: 0, head: 0, query: -1, key: -1, view: "lines"};
     this.touch = matchMedia("(hover: none)").matches;
+    this.step = -1; // of the guided route
     this.root = el("div", {class: `regard-look${this.compact ? "" : " whole"}`, tabindex: "-1"});
     this.onTheme = () => this.setTheme(this.dark.matches ? "dark" : "light");
     this.onKey = (event) => this.key(event);
@@ -79,6 +80,8 @@ class Views {
     if (!this.compact) document.documentElement.lang = this.root.lang;
     this.root.dataset.theme = this.theme;
     this.view = el("div", {class: "view", role: "tabpanel", "aria-label": t.views});
+    this.about = el("p", {class: "about"}, fill(t.about, {p: this.touch ? t.tap : t.point}));
+    this.route = data.route && !this.options.bar ? new Route(this) : null;
     this.readout = el("p", {class: "readout", role: "status", "aria-live": "polite"});
     const keys = t.help.map(([names, what]) =>
       [el("dt", {}, names.split(" ").map((name) => el("kbd", {}, name))), el("dd", {}, what)]);
@@ -88,7 +91,6 @@ class Views {
     const said = data.output && el("p", {class: "said"}, el("b", {}, "→ "), el("bdi", {}, whole(data.output)));
     const header = el("header", {}, el("h2", {}, "regard look"), para(visible(data.model.title), "soft"),
       el("p", {class: "said", dir: "auto"}, whole(data.text)), said, !asking && ablated);
-    const about = el("p", {class: "about"}, fill(t.about, {p: this.touch ? t.tap : t.point}));
     this.bar = el("div", {class: "bar", role: "toolbar", "aria-label": t.views},
       el("div", {role: "group", "aria-label": t.places}, places),
       el("div", {role: "tablist", "aria-label": t.views}, views),
@@ -99,8 +101,8 @@ class Views {
       this.root.replaceChildren(el("p", {class: "said", dir: "auto"}, whole(data.text)), said ?? "", ablated || "", this.readout, this.view);
     } else {
       const help = this.touch ? "" : el("details", {}, el("summary", {}, t.keys), el("dl", {}, keys));
-      this.root.replaceChildren(...(this.compact ? asking ? [] : [ablated || ""] : [header]), asking, about,
-        el("div", {class: "head"}, this.bar, this.readout), this.view, help, para(t.note, "note"));
+      this.root.replaceChildren(...(this.compact ? asking ? [] : [ablated || ""] : [header]), asking, this.about,
+        this.route?.root ?? "", el("div", {class: "head"}, this.bar, this.readout), this.view, help, para(t.note, "note"));
     }
     this.set({});
   }
@@ -135,6 +137,7 @@ class Views {
       const data = await this.options.ask({ablate: this.data.ablated ?? [], ...given});
       if (turn !== this.turn) return; // a later one was asked for
       this.data = data;
+      this.step = -1;
       Object.assign(this.at, {query: -1, key: -1});
       this.build();
     } catch (error) {
@@ -179,6 +182,7 @@ class Views {
       arrowdown: () => turn("layer", -1, layers), arrowup: () => turn("layer", 1, layers),
       j: () => turn("query", 1, queries.length), k: () => turn("query", -1, queries.length),
       n: () => turn("key", 1, keys.length), b: () => turn("key", -1, keys.length),
+      ".": () => this.route?.go(this.step + 1), ",": () => this.step >= 0 && this.route?.go(this.step - 1),
       t: () => this.turnTheme(), z: () => this.turnLanguage(), escape: () => this.set({query: -1, key: -1}),
     };
     for (const [view, letter] of Object.entries(VIEWS)) actions[letter] = () => this.set({view});
@@ -193,6 +197,7 @@ class Views {
     const same = this.drawn === this.at.view && this.drawnAs === drawn;
     Object.assign(this, {width, drawn: this.at.view, drawnAs: drawn, shown: {}});
     this[this.at.view](same);
+    this.route?.mark();
   }
 
   /* What the weights of a word are, in words: its five largest. */

@@ -154,6 +154,71 @@ const TEXTS = {
     "The vector is compared with the output vector of each of the {v} words; softmax makes probabilities of the scores. Here stands {w}. A low temperature T sharpens, a high one flattens; top-k keeps the k best.",
     "用这个向量与 {v} 个词的输出向量分别作比较，再用 softmax 把得分变成概率。这里写的是{w}。温度 T 低则分布尖锐，高则平缓；top-k 只保留得分最高的 k 个词。",
   ],
+  route: ["Guided route", "导览"],
+  routeStart: ["Guided route: from {p} to {r} in {n} steps", "导览：从{p}到{r}，共 {n} 步"],
+  routeEncoder: ["encoder layer {l}, head {h}", "编码器第 {l} 层第 {h} 头"],
+  routeCross: ["cross-attention layer {l}, head {h}", "交叉注意力第 {l} 层第 {h} 头"],
+  routeBack: ["Back", "上一步"], routeNext: ["Next", "下一步"], routeEnd: ["End", "结束"], space: [" ", ""],
+  route_given: ["as you said", "由你指定"], route_known: ["the embedded corpus says so", "内置语料中已标明"],
+  route_guessed: ["guessed; --referent corrects it", "猜测所得，可用 --referent 更正"],
+  route_question: ["Here {p} refers to {r} ({h}).", "这里的{p}指{r}（{h}）。"],
+  route_choice: ["To write {t}, the model has to find that out.", "模型要弄清这一点，才能写出{t}。"],
+  route_begin: [
+    "We begin at the bottom: in {x}, {a} attends most to {k}, with a weight of {m}.",
+    "从最底层看起：在{x}，{a}最关注{k}，权重 {m}。",
+  ],
+  route_usual: [
+    "Of all heads of the encoder, {x} has the largest weight from {p} to {r}: {w}. Pictures like this one are often shown as proof that a model understands the pronoun.",
+    "在编码器的所有头中，{x}从{p}到{r}的权重最大：{w}。这样的图常被当作模型理解代词的证据。",
+  ],
+  route_usualNot: [
+    "In the encoder {p} hardly attends to {r}: the largest weight of all its heads is {w}, in {x}. In other sentences such a weight is large, and is then often shown as proof that a model understands the pronoun.",
+    "在编码器里，{p}几乎不关注{r}：所有头中最大的权重是 {w}，在{x}。换一个句子，这个权重可能很大，常被当作模型理解代词的证据。",
+  ],
+  route_test: [
+    "Does it follow the meaning? We let the model read {c} pairs of sentences in which one word decides what the pronoun refers to, such as: {e}",
+    "它随意思而变吗？让模型读 {c} 对句子，每对只差一个词，代词所指却因此不同，例如：{e}",
+  ],
+  route_testNo: [
+    "Whether a noun is what the pronoun refers to changes this head's weight on it by {v} on average: the head hardly follows the meaning.",
+    "一个名词是不是所指，这个头给它的权重平均只相差 {v}：这个头几乎不随意思而变。",
+  ],
+  route_testYes: [
+    "Whether a noun is what the pronoun refers to changes this head's weight on it by {v} on average: the head follows the meaning.",
+    "一个名词是不是所指，这个头给它的权重平均相差 {v}：这个头随意思而变。",
+  ],
+  route_single: [
+    "One text cannot show whether this head follows the meaning or only where words stand. To see that, look at two texts that differ in one word.",
+    "只看一段文本，分不清这个头随的是意思，还是词的位置。要分清，就比较只差一个词的两段文本。",
+  ],
+  route_follows: ["In {x}, {a} attends most to {r}, with a weight of {w}.", "在{x}，{a}最关注{r}，权重 {w}。"],
+  route_partly: [
+    "In {x}, {a} has a weight of {w} on {r}, and the largest, {m}, on {k}.",
+    "在{x}，{a}对{r}的权重是 {w}，最大的权重 {m} 落在{k}上。",
+  ],
+  route_movesMost: [
+    "This is the place: in the same pairs no other head follows the meaning so much. The right noun has {v} more here, and more than the other noun in {g} of the sentences.",
+    "就是这里：在同样的句对中，没有别的头这样随意思而变。正确的名词在这里平均多得 {v}，并且在 {g} 的句子中超过另一个名词。",
+  ],
+  route_movesLittle: [
+    "In the same pairs this head follows the meaning most, but little: the right noun has {v} more here. This model's attention does not show what the pronoun refers to.",
+    "在同样的句对中，这个头随意思变化最大，却也很小：正确的名词只多得 {v}。从这个模型的注意力看不出代词指什么。",
+  ],
+  route_mostHere: [
+    "Of all heads of the cross-attention this one has the largest weight there. One text does not show whether it follows the meaning.",
+    "在交叉注意力的所有头中，它在此处的权重最大。只看一段文本，还不知道它是否随意思而变。",
+  ],
+  route_off: [
+    "Without this head the probability of {t} goes from {b} to {q}, that of {o} from {y} to {z}.",
+    "关闭这个头，{t}的概率由 {b} 变为 {q}，{o}的由 {y} 变为 {z}。",
+  ],
+  route_offMuch: ["The choice depends on this head.", "选哪个词取决于这个头。"],
+  route_offSome: ["The choice depends on this head in part; others help.", "选哪个词部分取决于这个头，别的头也起作用。"],
+  route_offNone: [
+    "So this head alone does not decide: others carry the same. A weight shows what is mixed, not what it is needed for.",
+    "可见这个头单独并不起决定作用，别的头也带着同样的信息。权重说明混合了什么，不说明非它不可。",
+  ],
+  save: ["Save this view", "保存此视图"],
   temperature: ["Temperature", "温度"], k: ["Top-k", "top-k"], all: ["all", "全部"], score: ["score", "得分"],
   probability: ["probability", "概率"], others: ["all others", "其余各词"],
 };
@@ -164,6 +229,7 @@ const KEYS = [ // keys, and what they do
   ["N B", "key after, before (walk)", "后一键、前一键（演算）"],
   ["L M H R W", "lines, map, heads, rollout, walk", "连线、热图、各头、累积、演算"],
   ["E D C", "encoder, decoder, cross", "编码器、解码器、交叉"],
+  [". ,", "guided route: on, back", "导览：下一步、上一步"],
   ["T", "light or dark", "浅色或深色"],
   ["Z", "中文", "English"],
   ["Esc", "let go of a word", "放开选中的词"],
