@@ -32,7 +32,7 @@ class ShownResult(dict[str, Any]):
     """JSON as docs/look.md describes it, which a notebook shows as the page."""
 
     def _repr_html_(self) -> str:
-        frame = 'sandbox="allow-scripts" style="width: 100%; height: 640px; border: 0"'
+        frame = 'sandbox="allow-scripts allow-downloads" style="width: 100%; height: 640px; border: 0"'
         return f'<iframe {frame} srcdoc="{escape(page(self))}"></iframe>'
 
 

@@ -10,6 +10,7 @@ const INKS = {light: "77,99,147", dark: "232,240,255"}, GREYS = {light: [236, 23
 class Views {
   constructor(element, data, options) {
     this.data = data;
+    this.options = options; // of a pair: bar, other, moved, changed, saver
     this.compact = Boolean(options.compact);
     this.language = WORDS[options.language] ? options.language : /^zh/i.test(navigator.language) ? "zh" : "en";
     this.dark = matchMedia("(prefers-color-scheme: dark)");
@@ -18,10 +19,11 @@ class Views {
     this.at = {place: Math.max(0, names.indexOf("encoder")), layer: 0, head: 0, query: -1, key: -1, view: "lines"};
     this.touch = matchMedia("(hover: none)").matches;
     this.step = -1; // of the guided route
+    this.saver = options.saver ?? (savable(options) && (() => save(this, this.data, options)));
+    if (data.start) this.begin(data.start);
     this.root = el("div", {class: `regard-look${this.compact ? "" : " whole"}`, tabindex: "-1"});
     this.onTheme = () => this.setTheme(this.dark.matches ? "dark" : "light");
     this.onKey = (event) => this.key(event);
-    this.options = options; // of a pair: bar, other, moved, changed
     this.keys = options.bar ? el("div") : this.compact ? this.root : document;
     this.keys.addEventListener("keydown", this.onKey);
     this.dark.addEventListener("change", this.onTheme);
@@ -29,6 +31,12 @@ class Views {
     this.build();
     this.resized = new ResizeObserver(() => this.drawn && this.root.clientWidth !== this.width && this.show());
     this.resized.observe(this.root);
+  }
+
+  /* As a saved view was. */
+  begin({theme, language, step, ...at}) {
+    Object.assign(this.at, at);
+    Object.assign(this, {theme: RAMPS[theme] ? theme : this.theme, language: this.options.bar ? this.language : language, step});
   }
 
   destroy() {
@@ -73,7 +81,7 @@ class Views {
     const places = data.places.map(({name}, n) => choose("place", n, t[name], title(name)));
     const views = Object.keys(VIEWS).map((view) =>
       choose("view", view, t[view], `${t[view]} (${VIEWS[view].toUpperCase()})`, "tab"));
-    const end = [button("◐", `${t.theme} (T)`, {"aria-label": t.theme, "data-do": "theme"}, () => this.turnTheme()),
+    const end = [this.saver && button("⤓", t.save, {"aria-label": t.save, "data-do": "save"}, this.saver), button("◐", `${t.theme} (T)`, {"aria-label": t.theme, "data-do": "theme"}, () => this.turnTheme()),
       button(t.other, `${t.other} (Z)`, {"data-do": "language"}, () => this.turnLanguage())];
     this.drawn = "";
     this.root.lang = LANGS[this.language];
@@ -95,7 +103,7 @@ class Views {
       el("div", {role: "group", "aria-label": t.places}, places),
       el("div", {role: "tablist", "aria-label": t.views}, views),
       pick("layer"), pick("head"), this.options.ask && button(t.switch, t.switch, {"data-do": "ablate"}, () => this.turnHead()),
-      el("div", {class: "end"}, end));
+      el("div", {class: "end"}, end.filter(Boolean)));
     if (this.options.bar) {
       this.options.bar.replaceChildren(this.bar);
       this.root.replaceChildren(el("p", {class: "said", dir: "auto"}, whole(data.text)), said ?? "", ablated || "", this.readout, this.view);

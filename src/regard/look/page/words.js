@@ -168,8 +168,8 @@ const TEXTS = {
     "从最底层看起：在{x}，{a}最关注{k}，权重 {m}。",
   ],
   route_usual: [
-    "Of all heads of the encoder, {x} has the largest weight from {p} to {r}: {w}. Pictures like this one are often shown as proof that a model understands the pronoun.",
-    "在编码器的所有头中，{x}从{p}到{r}的权重最大：{w}。这样的图常被当作模型理解代词的证据。",
+    "No head of the encoder has a larger weight from {p} to {r} than {x}: {w}. Pictures like this one are often shown as proof that a model understands the pronoun.",
+    "编码器的所有头中，从{p}到{r}的权重以{x}为最大：{w}。这样的图常被当作模型理解代词的证据。",
   ],
   route_usualNot: [
     "In the encoder {p} hardly attends to {r}: the largest weight of all its heads is {w}, in {x}. In other sentences such a weight is large, and is then often shown as proof that a model understands the pronoun.",
@@ -197,8 +197,8 @@ const TEXTS = {
     "在{x}，{a}对{r}的权重是 {w}，最大的权重 {m} 落在{k}上。",
   ],
   route_movesMost: [
-    "This is the place: in the same pairs no other head follows the meaning so much. The right noun has {v} more here, and more than the other noun in {g} of the sentences.",
-    "就是这里：在同样的句对中，没有别的头这样随意思而变。正确的名词在这里平均多得 {v}，并且在 {g} 的句子中超过另一个名词。",
+    "This is the place: in the same pairs no other head that sees the source follows the meaning so much. The right noun has {v} more here, and more than the other noun in {g} of the sentences.",
+    "就是这里：在同样的句对中，看得到源文的其他头都不这样随意思而变。正确的名词在这里平均多得 {v}，并且在 {g} 的句子中超过另一个名词。",
   ],
   route_movesLittle: [
     "In the same pairs this head follows the meaning most, but little: the right noun has {v} more here. This model's attention does not show what the pronoun refers to.",
