@@ -31,6 +31,7 @@ DETERMINERS = {  # by language; one that stands before a referent belongs to it
     "fr": frozenset("le la les un une des ce cette".split()),  # noqa: SIM905
     "es": frozenset("el la los las un una este esta".split()),  # noqa: SIM905
 }
+MARKS = ".,?!。，？！"
 CHINESE = 0x2E80  # characters from here on are written without spaces
 Unit = tuple[str, list[int]]  # a word, and where its tokens stand
 
@@ -79,24 +80,28 @@ def units(tokenizer: Tokenizer, ids: Sequence[int]) -> list[Unit]:
     groups = [[n for _, n in group] for _, group in groupby(numbered, lambda each: each[0])]
     words: list[Unit] = []
     for group in groups:
-        text = bare(tokenizer.decode([ids[n] for n in group]).strip())
+        text = _word(tokenizer, [ids[n] for n in group])
         if len(group) > 1 and any(ord(c) > CHINESE for c in text):
-            words += [(bare(tokenizer.decode([ids[n]]).strip()), [n]) for n in group]
+            words += [(_word(tokenizer, [ids[n]]), [n]) for n in group]
         else:
             words.append((text, group))
     return words
 
 
+def _word(tokenizer: Tokenizer, ids: list[int]) -> str:
+    return tokenizer.decode(ids).strip().strip(MARKS)
+
+
 def find_word(name: str, words: Sequence[Unit]) -> Unit | None:
     """The last word of that name."""
-    return next((unit for unit in reversed(words) if unit[0] == bare(name.strip())), None)
+    return next((unit for unit in reversed(words) if bare(unit[0]) == bare(name.strip())), None)
 
 
 def find_noun(name: str, words: Sequence[Unit], language: str) -> Unit | None:
     """The same with the determiner that stands before it: `the goat`."""
     noun = find_word(name, words)
     before = words[words.index(noun) - 1] if noun and words.index(noun) else ("", [])
-    if noun is None or before[0] not in DETERMINERS.get(language, ()):
+    if noun is None or bare(before[0]) not in DETERMINERS.get(language, ()):
         return noun
     return f"{before[0]} {noun[0]}", before[1] + noun[1]
 
@@ -113,7 +118,7 @@ def _translation(name: str | None, place: float, outputs: list[Unit], language: 
             raise RegardError(f"the referent {given!r}: the output has no word {name!r}; {nearest(name, _names(outputs))}")
         return word
     forms = PRONOUNS.get(language, frozenset())
-    candidates = [(abs(n / len(outputs) - place), n) for n, (text, _) in enumerate(outputs) if text in forms]
+    candidates = [(abs(n / len(outputs) - place), n) for n, (text, _) in enumerate(outputs) if bare(text) in forms]
     return outputs[min(candidates)[1]] if candidates else None
 
 
