@@ -381,7 +381,10 @@ def structural(folder: Path, terms: str) -> Any:
     keys = toy.recipe(folder)
     for split, size in (("train", 40), ("valid", 5)):
         lines = (folder / f"{split}.en").read_text(encoding="utf-8").splitlines()
-        chains = ("".join(f"{n}\t{word}\t_\t_\t_\t_\t{n - 1}\t_\t_\t_\n" for n, word in enumerate(line.split(), 1)) for line in lines)
+        chains = (
+            "".join(f"{n}\t{word}\t_\t_\t_\t_\t{n - 1}\t_\t_\t_\n" for n, word in enumerate(line.split(), 1))
+            for line in lines
+        )
         (folder / f"{split}.conllu").write_text("\n".join(chains), encoding="utf-8")
         assert len(lines) == size
         sides = {side: str(folder / f"{split}.{name}") for side, name in (("source", "en"), ("target", "de"))}
@@ -406,7 +409,7 @@ def test_dependency_trees(tmp_path: Path, terms: str) -> None:
     assert off["route"]["steps"]
     pair = look_pair(made, TEXT, TEXT, "W1", trees=[chain, flat])
     assert pair["moved"]["heads"][0]["moved"] > 0
-    with pytest.raises(RegardError, match="structural positions need a dependency tree for every sentence.*--trees"):
+    with pytest.raises(RegardError, match=r"structural positions need a dependency tree for every sentence.*--trees"):
         look(made, TEXT)
     with pytest.raises(RegardError, match="5 words in the text, but heads for 2"):
         look(made, TEXT, trees=[[0, 1]])

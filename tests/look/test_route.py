@@ -66,7 +66,11 @@ def test_words_are_found_in_their_pieces(reader: Any) -> None:
     assert target.decode([ids[1][n] for n in found.translation[1]]) == "sie"
     given = find_reference((source, target), *ids, GOAT, ("en", "de"), "thirsty/durstig=basket")
     assert given is not None
-    assert (given.how, given.referent[0], given.translation and given.translation[0]) == ("given", "the basket", "durstig")
+    assert (given.how, given.referent[0], given.translation and given.translation[0]) == (
+        "given",
+        "the basket",
+        "durstig",
+    )
 
 
 def test_characters_are_words_where_words_have_no_spaces() -> None:
@@ -75,7 +79,10 @@ def test_characters_are_words_where_words_have_no_spaces() -> None:
     class Sentence:
         """A SentencePiece tokenizer, in which a Chinese sentence is one word."""
 
-        words, decode = staticmethod(lambda ids: [0] * len(ids)), staticmethod(lambda ids: "".join(pieces[i] for i in ids).replace("▁", " "))
+        words, decode = (
+            staticmethod(lambda ids: [0] * len(ids)),
+            staticmethod(lambda ids: "".join(pieces[i] for i in ids).replace("▁", " ")),
+        )
 
     assert units(Sentence(), [4, 5, 6]) == [("它", [0]), ("很", [1]), ("累", [2])]  # type: ignore[arg-type]
 
@@ -126,7 +133,8 @@ def test_of_one_text_it_ends_where_the_referent_has_most(made: Any) -> None:
         assert off[part] == pytest.approx(top[at] / (top.sum() + rest @ scores["counts"]), abs=2e-3)
     json.dumps(data, allow_nan=False)
     without = look(made, TEXT, "W5 W4 W3", ablate=[name], referent="w5/W3=w2")["route"]
-    assert [step["step"] for step in without["steps"]][0] == "question"
+    assert without["steps"][0]["step"] == "question"
+    assert all((step["layer"], step["head"]) != (off["layer"], off["head"]) for step in without["steps"][3:])
 
 
 def test_minimal_pairs_say_which_head_follows(reader: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,8 +156,8 @@ def test_minimal_pairs_say_which_head_follows(reader: Any, monkeypatch: pytest.M
         for side, each in enumerate((pair.first, pair.second)):
             own, phrases = look(reader, each.source, each.target), []
             for noun in pair.referents:
-                named = find_reference(tuple(reader.vocabulary), reader.vocabulary.source.encode(each.source),  # type: ignore[arg-type]
-                                       reader.vocabulary.target.encode(each.target), each.source, ("en", "de"), f"it={noun}")  # fmt: skip
+                ids = reader.vocabulary.source.encode(each.source), reader.vocabulary.target.encode(each.target)
+                named = find_reference(tuple(reader.vocabulary), *ids, each.source, ("en", "de"), f"it={noun}")  # type: ignore[arg-type]
                 assert named is not None
                 phrases.append(named)
             for role in moved:
@@ -162,7 +170,9 @@ def test_minimal_pairs_say_which_head_follows(reader: Any, monkeypatch: pytest.M
     for role, mean in means.items():
         np.testing.assert_allclose(evidence.moved[role], mean, atol=1e-4)
     last = found["steps"][-1]
-    assert means[last["place"]][last["layer"] - 1, last["head"] - 1] == pytest.approx(max(mean.max() for mean in means.values()), abs=1e-4)
+    assert means[last["place"]][last["layer"] - 1, last["head"] - 1] == pytest.approx(
+        max(mean.max() for mean in means.values()), abs=1e-4
+    )
 
 
 def test_a_model_that_has_no_encoder_attention(tmp_path: Path) -> None:

@@ -28,7 +28,10 @@ def style() -> str:
 
 
 def page(data: Json, language: str = "") -> str:
-    """The whole file; without data, what a view is saved in. Nothing in it runs or styles but what is named by its hash: text stays text."""
+    """The whole file; without data, what a view is saved in.
+
+    Nothing in it runs or styles but what is named by its hash: text stays text.
+    """
     code, css = script() + START, style() + "body { margin: 0; }"
     policy = (
         f"default-src 'none'; script-src {_hash(code)}; style-src {_hash(css)}; base-uri 'none'; form-action 'none'"

@@ -18,7 +18,9 @@ from regard.errors import RegardError
 from regard.text import Tokenizer
 
 FORM = re.compile(r"([^/=]+)(?:/([^/=]+))?=([^/=]+)")
-PRONOUNS: dict[str, frozenset[str]] = {  # by language; of another language the translation is found only where it is given
+PRONOUNS: dict[
+    str, frozenset[str]
+] = {  # by language; of another language the translation is found only where it is given
     "de": embedded.FORMS,
     "en": frozenset("it its he him his she her they them their".split()),  # noqa: SIM905
     "fr": frozenset("il elle ils elles lui son sa ses leur leurs".split()),  # noqa: SIM905
@@ -50,7 +52,7 @@ def find_reference(
     tokenizers: tuple[Tokenizer, Tokenizer], source: list[int], target: list[int], text: str,
     languages: tuple[str, str], given: str | None,
 ) -> Reference | None:  # fmt: skip
-    """The reference that is given, as `it=goat` or `it/sie=goat`, or else known or guessed; None where there is none."""
+    """The reference that is given (`it=goat` or `it/sie=goat`), or else known or guessed; None where there is none."""
     words, outputs = units(tokenizers[0], source), units(tokenizers[1], target)
     if given is not None:
         found = FORM.fullmatch(given)
@@ -69,7 +71,8 @@ def find_reference(
             if given is None:
                 return None
             raise RegardError(f"the referent {given!r}: the text has no word {name!r}; {nearest(name, _names(words))}")
-    assert pronoun and referent
+    assert pronoun is not None
+    assert referent is not None
     translation = _translation(names[2], words.index(pronoun) / len(words), outputs, languages[1], given)
     return Reference(how, pronoun, referent, translation)
 
@@ -115,7 +118,9 @@ def _translation(name: str | None, place: float, outputs: list[Unit], language: 
     if name is not None:
         word = find_word(name, outputs)
         if word is None:
-            raise RegardError(f"the referent {given!r}: the output has no word {name!r}; {nearest(name, _names(outputs))}")
+            raise RegardError(
+                f"the referent {given!r}: the output has no word {name!r}; {nearest(name, _names(outputs))}"
+            )
         return word
     forms = PRONOUNS.get(language, frozenset())
     candidates = [(abs(n / len(outputs) - place), n) for n, (text, _) in enumerate(outputs) if bare(text) in forms]

@@ -13,14 +13,14 @@ import numpy as np
 import torch
 
 from regard.data import embedded
-from regard.data.embedded import MinimalPair
+from regard.data.embedded import MinimalPair, Pair
 from regard.errors import RegardError
 from regard.examples.pairs import piece_trees
 from regard.look.ablation import Head, heads_off, recorded_attentions
 from regard.look.model_inputs import ModelInput
 from regard.look.quantize import Json, weight_array
 from regard.look.referent import Reference, find_noun, find_reference, find_word, units
-from regard.models.batch import PairBatch, RaggedRows, collate_pairs
+from regard.models.batch import RaggedRows, collate_pairs
 from regard.nn.multi_head import MultiHeadAttention
 from regard.nn.record import AttentionRecorder
 from regard.predict.base import Predictor
@@ -90,7 +90,8 @@ def measure(translator: Translator, trees: bool = False) -> Evidence | None:
     pairs = [
         pair
         for pair in embedded.minimal_pairs("test")
-        if pair.first.construction.startswith(CONSTRUCTIONS) and tokenizer.unk not in tokenizer.encode(pair.first.source)
+        if pair.first.construction.startswith(CONSTRUCTIONS)
+        and tokenizer.unk not in tokenizer.encode(pair.first.source)
     ]
     chosen = pairs[:: max(1, len(pairs) // PAIRS)][:PAIRS]
     if len(chosen) < FEWEST:
@@ -106,40 +107,55 @@ def measure(translator: Translator, trees: bool = False) -> Evidence | None:
     return _compared(translator, chosen, sources, targets, record)
 
 
+@dataclass(frozen=True)
+class _Sentence:
+    """Where the tokens of a minimal pair's sentence stand."""
+
+    asks: dict[str, int]  # by role, the query at the pronoun
+    nouns: list[list[int]]  # of both nouns, in the order of their referents
+
+
+def _sentence(
+    translator: Translator, each: Pair, nouns: Sequence[str], source: list[int], target: list[int]
+) -> _Sentence | None:
+    words, outputs = units(translator.vocabulary.source, source), units(translator.vocabulary.target, target)
+    pronoun = each.pronouns[0]
+    asks, says = find_word(each.source.split()[pronoun.english], words), find_word(pronoun.form, outputs)
+    found = [phrase[1] for noun in nouns if (phrase := find_noun(noun, words, "en"))]
+    if not asks or not says or len(found) < len(nouns):
+        return None
+    return _Sentence({"encoder": asks[1][0], "cross": says[1][0]}, found)
+
+
 def _compared(
     translator: Translator, pairs: Sequence[MinimalPair], sources: list[list[int]], targets: list[list[int]],
     record: AttentionRecorder,
 ) -> Evidence | None:  # fmt: skip
-    source, target = translator.vocabulary.source, translator.vocabulary.target
-    kept: list[MinimalPair] = []
-    mass: dict[str, list[np.ndarray]] = {}  # by role, for each pair [L, H, sentence, noun]
     weights = {role: torch.stack(layers).float().cpu().numpy() for role in ROLES if (layers := record.layers(role))}
     weights = {role: own for role, own in weights.items() if own.shape[4] == max(map(len, sources)) + 1}
+    kept: list[MinimalPair] = []
+    mass: dict[str, list[list[list[np.ndarray]]]] = {role: [] for role in weights}  # pairs, sentences, nouns, [L, H]
     for n, pair in enumerate(pairs):
-        places = []
-        for row, sentence in ((2 * n, pair.first), (2 * n + 1, pair.second)):
-            words, outputs = units(source, sources[row]), units(target, targets[row])
-            asked = find_word(sentence.source.split()[sentence.pronouns[0].english], words)
-            says = find_word(sentence.pronouns[0].form, outputs)
-            places.append((row, asked, says, [find_noun(noun, words, "en") for noun in pair.referents]))
-        if any(not asked or not says or not all(nouns) for _, asked, says, nouns in places):
+        rows = (2 * n, pair.first), (2 * n + 1, pair.second)
+        places = [_sentence(translator, each, pair.referents, sources[row], targets[row]) for row, each in rows]
+        if any(place is None for place in places):
             continue
         kept.append(pair)
         for role, own in weights.items():
-            by_side = [
-                [own[:, row, :, query][..., noun[1]].sum(-1) for noun in nouns]
-                for row, asked, says, nouns in places
-                for query in [(asked if role == "encoder" else says)[1][0]]
-            ]
-            mass.setdefault(role, []).append(np.moveaxis(np.array(by_side), (0, 1), (2, 3)))
+            mass[role].append(
+                [
+                    [own[:, row, :, place.asks[role]][..., noun].sum(-1) for noun in place.nouns]
+                    for (row, _), place in zip(rows, places, strict=True)
+                    if place
+                ]
+            )
     if len(kept) < FEWEST:
         return None
     moved, right = {}, {}
     for role, parts in mass.items():
-        own = np.stack(parts)  # [pairs, L, H, sentence, noun]
-        difference = own[..., 0] - own[..., 1]  # how much the first noun has more, in both sentences
-        moved[role] = ((difference[..., 0] - difference[..., 1]) / 2).mean(0)
-        right[role] = ((difference[..., 0] > 0).mean(0) + (difference[..., 1] < 0).mean(0)) / 2
+        more = np.subtract(*np.moveaxis(np.array(parts), 2, 0))  # [pairs, sentences, L, H]: of the first noun
+        moved[role] = (more[:, 0] - more[:, 1]).mean(0) / 2
+        right[role] = ((more[:, 0] > 0).mean(0) + (more[:, 1] < 0).mean(0)) / 2
     return Evidence(kept, moved, right)
 
 
@@ -186,8 +202,8 @@ class _Steps:
         if self._query(role) is None:
             return None
         mass = self._mass(role)
-        layer, head = np.unravel_index(mass.argmax(), mass.shape)
-        return role, int(layer), int(head)
+        heads = [(role, *at) for at in np.ndindex(*mass.shape)]
+        return max((head for head in heads if head not in self.off), key=lambda head: mass[head[1:]], default=None)
 
     def _moving(self) -> Head | None:
         """The head that follows the referent most in the minimal pairs, or else the strongest on it here."""
@@ -196,7 +212,9 @@ class _Steps:
         roles = [role for role in self.evidence.moved if self._query(role) is not None]
         heads = [(role, *at) for role in roles for at in np.ndindex(*self.evidence.moved[role].shape)]
         moved = self.evidence.moved
-        return max((head for head in heads if head not in self.off), key=lambda head: moved[head[0]][head[1:]], default=None)
+        return max(
+            (head for head in heads if head not in self.off), key=lambda head: moved[head[0]][head[1:]], default=None
+        )
 
     def _step(self, name: str, place: Head) -> Json:
         role, layer, head = place

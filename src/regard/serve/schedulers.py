@@ -262,7 +262,8 @@ def _predict(op: str) -> Compute:
 
 
 def _look(model: LoadedModel, items: Sequence[Item], options: RequestOptions) -> list[Result]:
-    return [look(model, str(text), options.get("target"), options.get("ablate") or ()) for text in items]
+    target, ablate, referent = (options.get(name) for name in ("target", "ablate", "referent"))
+    return [look(model, str(text), target, ablate or (), referent=referent) for text in items]
 
 
 BATCHED: dict[str, Compute] = {"translate": _translate, "fill": _fill, "embed": _embed}  # by method
