@@ -35,6 +35,7 @@ DETERMINERS = {  # by language; one that stands before a referent belongs to it
 }
 MARKS = ".,?!。，？！"
 CHINESE = 0x2E80  # characters from here on are written without spaces
+IT = {"it", "its"}  # the pronouns of the embedded corpus
 Unit = tuple[str, list[int]]  # a word, and where its tokens stand
 
 
@@ -60,8 +61,10 @@ def find_reference(
             raise RegardError(f"the referent {given!r} is not PRONOUN=WORD; write it as it=goat, or it/sie=goat")
         names, how = (found[1], found[3], found[2]), "given"
     else:
-        own = known_reference(text) if languages[0] == "en" else None
-        guess = own or (guess_reference(text) if languages[0] == "en" else None)
+        if languages[0] != "en" or not IT & {bare(word) for word in text.split()}:
+            return None  # before the corpus is read
+        own = known_reference(text)
+        guess = own or guess_reference(text)
         if guess is None:
             return None
         names, how = (*guess, None), "known" if own else "guessed"
