@@ -57,8 +57,8 @@ def _predict(op: str) -> Compute:
 
 
 def _look(model: LoadedModel, items: Sequence[Item], options: RequestOptions) -> list[Result]:
-    target, ablate, referent = (options.get(name) for name in ("target", "ablate", "referent"))
-    return [look(model, str(text), target, ablate or (), referent=referent) for text in items]
+    target, ablate = options.get("target"), options.get("ablate") or ()
+    return [look(model, str(text), target, ablate, referent=options.get("referent")) for text in items]
 
 
 BATCHED: dict[str, Compute] = {"translate": _translate, "fill": _fill, "embed": _embed}  # by method
