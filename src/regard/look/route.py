@@ -39,6 +39,14 @@ class Evidence:
     moved: dict[str, np.ndarray]  # how much more weight a noun has where it is the referent than where the other is
     right: dict[str, np.ndarray]  # the share of sentences in which the referent has more weight than the other noun
 
+    def json(self) -> Json:
+        measured = {"moved": self.moved, "right": self.right}
+        by_role = {
+            name: {role: own.astype(float).round(4).tolist() for role, own in each.items()}
+            for name, each in measured.items()
+        }
+        return {"count": len(self.pairs), "example": _example(self.pairs[0]), **by_role}
+
 
 def guided_route(
     predictor: Predictor, result: Json, model_input: ModelInput, given: str | None = None, off: Sequence[Head] = ()
@@ -66,7 +74,7 @@ def guided_route(
     return {
         "how": reference.how,
         **{name: word and {"text": word[0], "at": word[1]} for name, word in words.items()},
-        "pairs": evidence and {"count": len(evidence.pairs), "example": _example(evidence.pairs[0])},
+        "pairs": evidence and evidence.json(),
         "steps": steps,
     }
 
