@@ -1,10 +1,13 @@
 """Attention: one plain function to quote, and the layer that composes the five choices around it.
 
 `attention` is the formula. `Attention` puts score, position, pattern, compress and normalise around it, objects whose
-hooks are identity where a choice does not need them. Its heads and projections are `multi_head.py`. A mask is a pattern
-(`pattern/masks.py`): `Attention.attend` binds it to the queries and to what the context (`layout.py`) says of padding,
-`Attention.reference` makes it dense, and the plain function takes that as `allow`. Where the choices allow it, decoding
-fuses the same for one token at a time (`accel/fused_step.py`).
+hooks are identity where a choice does not need them. Its heads and projections are `multi_head.py`.
+
+The way of a mask: a model passes the base pattern, `Causal() & Padding() & Document()` (`models/transformer.py`; they
+are in `pattern/masks.py`), and the recipe's pattern joins it by &. `Attention.attend` binds both to the queries and to
+what the context (`layout.py`) says of positions and padding, and picks a backend; `Attention.reference`, which has no
+kernel, makes them a dense mask, which `attention` takes as `allow`. Where the choices let it, decoding fuses the same
+for one token at a time (`accel/fused_step.py`).
 """
 
 from collections.abc import Callable
