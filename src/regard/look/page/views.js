@@ -191,8 +191,9 @@ class Views {
       j: () => turn("query", 1, queries.length), k: () => turn("query", -1, queries.length),
       n: () => turn("key", 1, keys.length), b: () => turn("key", -1, keys.length),
       ".": () => this.route?.go(this.step + 1), ",": () => this.step >= 0 && this.route?.go(this.step - 1),
-      t: () => this.turnTheme(), z: () => this.turnLanguage(), escape: () => this.set({query: -1, key: -1}),
+      t: () => this.turnTheme(), z: () => this.turnLanguage(),
     };
+    if (at.query >= 0 || at.key >= 0) actions.escape = () => this.set({query: -1, key: -1}); // else it closes a dialog
     for (const [view, letter] of Object.entries(VIEWS)) actions[letter] = () => this.set({view});
     this.data.places.forEach(({name}, n) => { actions[PLACES[name]] = () => this.set({place: n}); });
     if (!actions[key]) return;
