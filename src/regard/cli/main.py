@@ -375,6 +375,11 @@ def look(
     ablate: Annotated[
         list[str], Option(help="Switch a head off, as encoder.1.3: layer 1, head 3. May be given again.")
     ] = [],  # noqa: B006
+    trees: Trees = None,
+    referent: Annotated[
+        str | None,
+        Option(help="Where the guided route leads, as it=goat or it/sie=goat. Default: guessed, in English texts."),
+    ] = None,
     output: Annotated[Path | None, Option("--output", "-o", help="The page. Default: look.html.")] = None,
     png: Annotated[Path | None, Option(help="A picture for a paper; the name may end in .pdf or .svg.")] = None,
     place: Annotated[
@@ -389,7 +394,8 @@ def look(
     """Show what a model's attention does with a text: one page that needs no network, a picture, or JSON."""
     from regard.cli.look import look as body
 
-    body(run, text, other, target, ablate, output, png, (place, layer, head), language, device, as_json)
+    drawn = place, layer, head
+    body(run, text, other, target, ablate, trees, referent, output, png, drawn, language, device, as_json)
 
 
 @app.command()
