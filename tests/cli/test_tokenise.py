@@ -50,6 +50,19 @@ def test_lines_of_stdin_give_a_line_each(text: Path, kind: str) -> None:
     assert padded[2].split() == ["1"] * len(ids.split()) + ["0"] * (9 - len(ids.split()))
 
 
+def test_bytes_are_shown_as_the_text_they_are(text: Path) -> None:
+    pieces, ids = tokenise("--train", text, "--kind", "byte_bpe", "--size", 300, "--text", "我爱中国").strip().split("\t")
+    assert len(pieces.split(" ")) == len(ids.split(" "))
+    assert "æ" not in pieces
+    found = json.loads(tokenise("--train", text, "--kind", "byte_bpe", "--size", 300, "--json", "--text", "我"))
+    assert "".join(found["pieces"]) == "æĪĳ"  # as the vocabulary has them
+
+
+def test_characters_have_no_size(text: Path) -> None:
+    with pytest.raises(RegardError, match="--kind char has no size"):
+        tokenise("--train", text, "--kind", "char", "--size", 100, "--text", "我")
+
+
 def test_the_vocabulary_of_a_run(toy_run: Path) -> None:
     vocabulary = Vocabulary.load(toy_run / "tokenizer", ("en", "de"))
     for side, tokenizer in zip(("source", "target"), vocabulary, strict=True):
