@@ -159,7 +159,7 @@ def test_there_are_recipes_to_parse() -> None:
 
 
 def test_a_recipe_that_was_replaced_is_named() -> None:
-    with pytest.raises(RegardError, match="not shipped any more: .*use bert-cpu"):
+    with pytest.raises(RegardError, match=r"not shipped any more: .*use bert-cpu"):
         recipe.find_recipe("bert-tiny-wikitext2")
     assert "bert-cpu" in recipe.shipped_recipes()
 

@@ -23,7 +23,7 @@ FORMAT = 1  # of the config.yaml in a run folder; raised where a version before 
 RENAMED_KEYS: dict[str, str] = {}  # keys that had another name, dotted: old → new
 REPLACED_RECIPES = {  # names that were shipped once → what to use instead
     "bert-tiny-wikitext2": "it hardly learned more than the commonest word; use bert-cpu (runs of it go on with "
-    "their own config.yaml)",
+    "their own config.yaml)"
 }
 MAX_LAYERS = 2000  # a thousand have been trained (arXiv:2203.00555)
 

@@ -51,16 +51,12 @@ def test_lines_of_stdin_give_a_line_each(text: Path, kind: str) -> None:
 
 
 def test_bytes_are_shown_as_the_text_they_are(text: Path) -> None:
-    pieces, ids = tokenise("--train", text, "--kind", "byte_bpe", "--size", 300, "--text", "我爱中国").strip().split("\t")
+    learn = ("--train", text, "--kind", "byte_bpe", "--size", 300)
+    pieces, ids = tokenise(*learn, "--text", "我爱中国").strip().split("\t")
     assert len(pieces.split(" ")) == len(ids.split(" "))
     assert "æ" not in pieces
-    found = json.loads(tokenise("--train", text, "--kind", "byte_bpe", "--size", 300, "--json", "--text", "我"))
+    found = json.loads(tokenise(*learn, "--json", "--text", "我"))
     assert "".join(found["pieces"]) == "æĪĳ"  # as the vocabulary has them
-
-
-def test_characters_have_no_size(text: Path) -> None:
-    with pytest.raises(RegardError, match="--kind char has no size"):
-        tokenise("--train", text, "--kind", "char", "--size", 100, "--text", "我")
 
 
 def test_the_vocabulary_of_a_run(toy_run: Path) -> None:
@@ -84,7 +80,7 @@ def test_mistakes_are_a_sentence(text: Path, toy_run: Path) -> None:
         ([toy_run, "--kind", "bpe"], "belong to --train"),
         ([toy_run, "--side", "left", "--text", "a"], "write source or target"),
         ([*train, "--kind", "bpee"], "did you mean bpe"),
-        ([*train, "--kind", "char", "--size", 300], "size is not a known key"),
+        ([*train, "--kind", "char", "--size", 300], "char has no size"),
         ([*train, "--size", 200, "--length", 2, "--text", "a", "--text", "a b c"], "line 2: .* do not fit --length 2"),
         ([*train, "--text", "a", "--input", text], "leave out one"),
     ]:

@@ -118,7 +118,7 @@ DATASETS: dict[str, Dataset] = {s.name: s for s in (
                "input.txt", "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"),),
     ),
     Dataset(
-        "stories", "public-domain English fiction, much of it science fiction; 3,566 stories and chapters train", "text",
+        "stories", "public-domain English fiction, much of it science fiction; 3,566 documents train", "text",
         {"train": ("train.txt.gz",), "valid": ("valid.txt.gz",)}, ("en",), "23 MB",
         "public domain in the US, edition CC0", "https://standardebooks.org", (),
         "write books of github.com/standardebooks as plain text, a paragraph a line and a blank line between stories "
