@@ -65,7 +65,7 @@ def test_the_page_has_the_table_of_the_published_figures(everything: ModuleType)
     text = everything.PAGE.read_text(encoding="utf-8")
     made = everything.table(everything.PARTS, everything.PUBLISHED)
     assert everything.with_table(text, made) == text, "write it: python benchmarks/all.py --table"
-    assert len(text.splitlines()) <= 120
+    assert len(text.splitlines()) <= 140
 
 
 def test_published_figures_belong_to_a_part_and_to_a_commit(everything: ModuleType) -> None:
