@@ -13,7 +13,7 @@ def _unsupported_reason(inputs: AttentionInputs) -> str | None:
 
 
 def _sdpa(inputs: AttentionInputs) -> Tensor:
-    if dispatch.on_cpu(inputs.q.device) and torch.is_autocast_enabled("cpu"):
+    if torch.is_autocast_enabled("cpu") and dispatch.on_cpu(inputs.q.device):
         # torch's CPU kernel is slow at small products in half precision: its gradients took 7 times as long (2.13).
         with torch.autocast("cpu", enabled=False):
             return _attend(inputs, inputs.q.float(), inputs.k.float(), inputs.v.float())
@@ -23,10 +23,10 @@ def _sdpa(inputs: AttentionInputs) -> Tensor:
 def _attend(inputs: AttentionInputs, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     layer = inputs.layer
     dropout = layer.dropout if layer.training else 0.0
-    shape = inputs.pattern.shape(inputs.context)
-    if inputs.bias is None and shape != "mask":
+    kind = inputs.pattern.mask_kind(inputs.context)
+    if inputs.bias is None and kind != "mask":
         return F.scaled_dot_product_attention(
-            q, k, v, dropout_p=dropout, is_causal=shape == "causal", scale=layer.score.scale
+            q, k, v, dropout_p=dropout, is_causal=kind == "causal", scale=layer.score.scale
         )
     mask = inputs.pattern.mask(inputs.context, q.shape[1])
     if inputs.bias is not None:

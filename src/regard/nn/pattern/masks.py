@@ -16,7 +16,7 @@ from regard.config import Choice, choice, choices
 from regard.nn.layout import AttentionContext, at, distance
 from regard.nn.sizes import Sizes
 
-Shape = Literal["full", "causal", "mask"]  # for fast backends: nothing is masked, only the future, or something else
+MaskKind = Literal["full", "causal", "mask"]  # for fast backends: nothing is masked, only the future, or something else
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,15 @@ def require_at_least(pattern: str, name: str, value: int, least: int) -> None:
 
 class Pattern(Choice, slot="pattern"):
     roles: ClassVar[tuple[str, ...]] = ("encoder", "decoder", "cross")  # of the attentions that it may mask
+    binds: bool  # whether `bind` ever fixes anything …
+    sparse: bool  # … `blocks` ever lists any …
+    weighs: bool  # … and `gain` ever gives factors: attention asks all three at every call
+
+    def __init_subclass__(cls, **options: str) -> None:
+        super().__init_subclass__(**options)
+        cls.binds = cls.bind is not Pattern.bind
+        cls.sparse = cls.blocks is not Pattern.blocks
+        cls.weighs = cls.gain is not Pattern.gain
 
     @staticmethod
     def from_text(text: str) -> "Pattern":
@@ -74,13 +83,8 @@ class Pattern(Choice, slot="pattern"):
         """True where query i of row b may see key j under head h; the index tensors broadcast."""
         raise TypeError(f"{type(self).__name__} must be built, and bound to queries, before it gives a mask")
 
-    def shape(self, context: AttentionContext) -> Shape:
+    def mask_kind(self, context: AttentionContext) -> MaskKind:
         return "mask"
-
-    @property
-    def sparse(self) -> bool:
-        """Whether `blocks` ever lists any."""
-        return type(self).blocks is not Pattern.blocks
 
     def blocks(self, context: AttentionContext, size: int) -> Blocks | None:
         """The visible blocks, found in time linear in the length; None where any block may be visible."""
@@ -90,9 +94,9 @@ class Pattern(Choice, slot="pattern"):
         """Factors on the weights after normalising [B, H, Q, K]; None for most patterns."""
         return None
 
-    def parts(self) -> "list[Pattern]":
+    def parts(self) -> "tuple[Pattern, ...]":
         """The patterns all of which must allow a key, through any depth of &."""
-        return [self]
+        return (self,)
 
     def __and__(self, other: "Pattern") -> "Pattern":
         return And(self, other)
@@ -104,7 +108,7 @@ class Pattern(Choice, slot="pattern"):
         """The dense mask, which broadcasts to [B, H, Q, K], built once a context; None when nothing is hidden."""
 
         def build() -> Tensor | None:
-            if self.shape(context) == "full":
+            if self.mask_kind(context) == "full":
                 return None
             b, h, i, j = context.grid(heads if self.by_head else 1)
             if self.rows > len(b):
@@ -125,7 +129,7 @@ class Full(Pattern):
     def allow(self, context: AttentionContext, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return torch.ones_like(i * j, dtype=torch.bool)
 
-    def shape(self, context: AttentionContext) -> Shape:
+    def mask_kind(self, context: AttentionContext) -> MaskKind:
         return "full"
 
 
@@ -138,7 +142,7 @@ class Causal(Pattern):
     def allow(self, context: AttentionContext, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return distance(context, b, i, j) <= 0
 
-    def shape(self, context: AttentionContext) -> Shape:
+    def mask_kind(self, context: AttentionContext) -> MaskKind:
         q, k = context.queries, context.keys
         if q.start >= k.end - 1:  # the next word of rows that are equally long: all keys lie before it
             return "full"
@@ -154,7 +158,7 @@ class Padding(Pattern):
             return torch.ones_like(i * j, dtype=torch.bool)
         return at(context.keys.real, b, j)
 
-    def shape(self, context: AttentionContext) -> Shape:
+    def mask_kind(self, context: AttentionContext) -> MaskKind:
         return "full" if context.keys.real is None else "mask"
 
 
@@ -169,7 +173,7 @@ class Document(Pattern):
             return torch.ones_like(i * j, dtype=torch.bool)
         return at(context.keys.document, b, j) == at(context.queries.document, b, i)
 
-    def shape(self, context: AttentionContext) -> Shape:
+    def mask_kind(self, context: AttentionContext) -> MaskKind:
         return "full" if context.keys.document is None and context.queries.past is None else "mask"
 
 
@@ -199,6 +203,11 @@ class DenseMask(Pattern):
 class _Combined(Pattern):
     left: Pattern
     right: Pattern
+
+    def __post_init__(self) -> None:
+        """What follows from the two alone is found here, once: attention asks for it at every call."""
+        object.__setattr__(self, "binds", self.left.binds or self.right.binds)
+        object.__setattr__(self, "weighs", self.left.weighs or self.right.weighs)
 
     @property
     def by_head(self) -> bool:
@@ -233,8 +242,15 @@ class _Combined(Pattern):
 
 
 class And(_Combined):
-    def parts(self) -> list[Pattern]:
-        return [*self.left.parts(), *self.right.parts()]
+    _parts: tuple[Pattern, ...]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "sparse", self.left.sparse or self.right.sparse)
+        object.__setattr__(self, "_parts", (*self.left.parts(), *self.right.parts()))
+
+    def parts(self) -> tuple[Pattern, ...]:
+        return self._parts
 
     def bind(self, q: Tensor, context: AttentionContext, layer: int, past: bool = False) -> Pattern:
         return super().bind(q, context, layer, past or Causal() in self.parts())
@@ -242,18 +258,14 @@ class And(_Combined):
     def allow(self, context: AttentionContext, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return self.left.allow(context, b, h, i, j) & self.right.allow(context, b, h, i, j)
 
-    def shape(self, context: AttentionContext) -> Shape:
-        hiding = [(part, shape) for part in self.parts() if (shape := part.shape(context)) != "full"]
-        if not hiding:
-            return "full"
+    def mask_kind(self, context: AttentionContext) -> MaskKind:
+        hiding = [(part, kind) for part in self.parts() if (kind := part.mask_kind(context)) != "full"]
+        if len(hiding) < 2:
+            return hiding[0][1] if hiding else "full"
         own = context.queries.real is context.keys.real  # padding on the right is the future of every real position …
-        if own and any(shape == "causal" for _, shape in hiding):  # … of the same sequence
-            hiding = [(part, shape) for part, shape in hiding if part != Padding()]
-        return "causal" if all(shape == "causal" for _, shape in hiding) else "mask"
-
-    @property
-    def sparse(self) -> bool:
-        return self.left.sparse or self.right.sparse
+        if own and any(kind == "causal" for _, kind in hiding):  # … of the same sequence
+            hiding = [(part, kind) for part, kind in hiding if part != Padding()]
+        return "causal" if all(kind == "causal" for _, kind in hiding) else "mask"
 
     def blocks(self, context: AttentionContext, size: int) -> Blocks | None:
         """What both allow lies within what either does: the shorter list will do, but the other may mask some of it."""
@@ -262,15 +274,15 @@ class And(_Combined):
 
 
 class Or(_Combined):
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "sparse", self.left.sparse and self.right.sparse)
+
     def allow(self, context: AttentionContext, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return self.left.allow(context, b, h, i, j) | self.right.allow(context, b, h, i, j)
 
-    def shape(self, context: AttentionContext) -> Shape:
-        return "full" if "full" in (self.left.shape(context), self.right.shape(context)) else "mask"
-
-    @property
-    def sparse(self) -> bool:
-        return self.left.sparse and self.right.sparse
+    def mask_kind(self, context: AttentionContext) -> MaskKind:
+        return "full" if "full" in (self.left.mask_kind(context), self.right.mask_kind(context)) else "mask"
 
     def blocks(self, context: AttentionContext, size: int) -> Blocks | None:
         left, right = self.left.blocks(context, size), self.right.blocks(context, size)
