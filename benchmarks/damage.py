@@ -22,12 +22,15 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
 from safetensors.torch import load_file
+from tokenizers import Tokenizer as Inner
+from tokenizers import models, normalizers, pre_tokenizers, processors
 
 sys.path[:0] = [str(Path(__file__).parent.parent)]  # for `tests`
 
@@ -264,6 +267,26 @@ def hf_export(run: Path, out: Path) -> None:
     export_run("hf", run, out, "float32")
 
 
+def import_and_use(folder: Path) -> None:
+    with tempfile.TemporaryDirectory() as out:
+        import_checkpoint(folder, Path(out) / "model")
+        regard.load(Path(out) / "model", "cpu").fill(["The cat sat on [MASK] mats ."])
+
+
+def bert_of_others(folder: Path) -> None:
+    """A BERT as Hugging Face's library writes it, with its vocabulary in tokenizer.json alone."""
+    from tests.interop.test_bert import PIECES, saved
+
+    saved(folder, "BertForPreTraining")
+    inner = Inner(models.WordPiece({piece: i for i, piece in enumerate(PIECES)}, unk_token="[UNK]"))
+    inner.normalizer, inner.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    inner.add_special_tokens(PIECES[:5])
+    inner.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    inner.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text('{"do_lower_case": true, "tokenizer_class": "BertTokenizer"}')
+    (folder / "vocab.txt").unlink()
+
+
 def bad_files(
     folder: Path, count: int, draw: random.Random, seconds: float = SECONDS, show: Callable[[str], None] = print
 ) -> Counter[str]:
@@ -278,6 +301,9 @@ def bad_files(
         hf_export(model, theirs)
         import_it(theirs)
         uses.append((theirs, import_it))
+    if find_spec("transformers"):
+        bert_of_others(folder / "bert")
+        uses.append((folder / "bert", import_and_use))
     for number in range(count):
         home, use = draw.choice(uses)
         paths = [

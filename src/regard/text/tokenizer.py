@@ -283,7 +283,7 @@ class Tokenizer:
         try:
             if header["sum"] != _sum(document["tokenizer"]):
                 raise ValueError("the vocabulary does not match its checksum")
-            _check_parts(document["tokenizer"])
+            check_parts(document["tokenizer"])
             tokenizer = cls(
                 document["tokenizer"],
                 header["kind"],
@@ -312,9 +312,12 @@ SPLITTERS: dict[str | None, set[str]] = {
     "ByteLevel": {"add_prefix_space", "trim_offsets", "use_regex"},
 }
 LONGEST_PIECE = 4096  # characters
+LONGEST_WORD = 100  # characters that WordPiece looks at; the time grows with their cube
+NESTED = 100  # pieces of Unigram that begin with each other, all of which are tried at each place of a text
+ADDED = 100_000  # characters of all added tokens, of which a matcher is built
 
 
-def _check_parts(document: Json) -> None:
+def check_parts(document: Json) -> None:
     """Raises ValueError for what no vocabulary of ours has."""
     splitter, normaliser = document.get("pre_tokenizer") or {}, document.get("normalizer") or {}
     if normaliser.get("type") not in (None, "BertNormalizer") or splitter.get("type") not in SPLITTERS:
@@ -330,6 +333,23 @@ def _check_parts(document: Json) -> None:
     pieces = vocabulary if isinstance(vocabulary, dict) else (piece for piece, _ in vocabulary)
     if any(len(piece) > LONGEST_PIECE for piece in pieces):
         raise ValueError(f"a piece has more than {LONGEST_PIECE:,} characters")
+    if document["model"].get("max_input_chars_per_word", 0) > LONGEST_WORD:
+        raise ValueError(f"its words have more than {LONGEST_WORD} characters")
+    if isinstance(vocabulary, list) and _nested([piece for piece, _ in vocabulary]) > NESTED:
+        raise ValueError(f"more than {NESTED} pieces begin with each other")
+    if sum(len(token["content"]) for token in document["added_tokens"]) > ADDED:
+        raise ValueError(f"its added tokens have more than {ADDED:,} characters")
+
+
+def _nested(pieces: list[str]) -> int:
+    """How many pieces, at most, begin with each other."""
+    most, chain = 0, list[str]()
+    for piece in sorted(pieces):
+        while chain and not piece.startswith(chain[-1]):
+            chain.pop()
+        chain.append(piece)
+        most = max(most, len(chain))
+    return most
 
 
 def _sum(document: object) -> str:
