@@ -118,6 +118,10 @@ def test_info_verifies_a_run(model: Path, capsys: pytest.CaptureFixture[str]) ->
     assert found.pop("files") == "4 files whole"
     assert len(found) == len(list(model.glob("checkpoints/step-*"))) > 1
     assert set(found.values()) == {"3 files whole"}
+    (model / "last").rename(model / "elsewhere")
+    with pytest.raises(DamagedFile, match=r"last is missing: it is the link to the last checkpoint$"):
+        info(model, as_json=True, verify=True)
+    (model / "elsewhere").rename(model / "last")
     (model / "results.json").write_text((model / "results.json").read_text() + " ")
     flip(model / "last" / "optimiser.safetensors", 4000)
     with pytest.raises(DamagedFile, match=r"results.json: damaged.*; .*optimiser.safetensors: damaged"):

@@ -27,7 +27,7 @@ from regard.interop.compatibility import (
 from regard.interop.hf_tokenizer import read_tokenizer, write_tokenizer
 from regard.interop.key_map import KeyMap, rule, weight_and_bias
 from regard.interop.model_folder import ImportedModel, without_data
-from regard.io.files import write_json
+from regard.io.files import shown, write_json
 from regard.io.tensors import unique_state_dict, write_tensors
 from regard.models.bert import BertConfig
 from regard.nn.position import LearnedConfig
@@ -210,10 +210,12 @@ def _sentence_transformer(checkpoint: Checkpoint) -> dict[str, object]:
             modes = [key.removeprefix("pooling_mode_") for key in pooling if key.startswith("pooling_mode_")]
             modes = [mode for mode in modes if pooling[f"pooling_mode_{mode}"]]
             if len(modes) != 1 or modes[0] not in POOLINGS:
-                raise RegardError(f"{origin}: vectors are pooled by {', '.join(modes)}; known: {', '.join(POOLINGS)}")
+                raise RegardError(
+                    f"{origin}: vectors are pooled by {shown(', '.join(modes))}; known: {', '.join(POOLINGS)}"
+                )
             options["pooling"] = POOLINGS[modes[0]]
         elif name not in ("Transformer", "Normalize"):
-            raise RegardError(f"{origin}: the module {name} cannot be read")
+            raise RegardError(f"{origin}: the module {shown(name)} cannot be read")
     limit = checkpoint.json("sentence_bert_config.json", {}).get("max_seq_length")
     return options | ({"length": limit} if limit else {})
 

@@ -86,6 +86,12 @@ def read_json(path: str | Path, expected: type | tuple[type, ...] = dict) -> Any
     return value
 
 
+def shown(value: object, length: int = 80) -> str:
+    """A name or a value of a stranger's file, for a message: its beginning, without what a terminal obeys."""
+    text = "".join(c if c.isprintable() else "?" for c in str(value)[: length + 1])
+    return text if len(text) <= length else f"{text[:length]}…"
+
+
 def write_json(path: Path, content: Mapping[str, object]) -> None:
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 

@@ -295,7 +295,8 @@ class Tokenizer:
                 header["byte_ids"],
                 IdTable(**header["table"]) if "table" in header else None,
             )
-            if not all(0 <= i < tokenizer.size for i in (*tokenizer.special.values(), *tokenizer.byte_ids)):
+            ids = (*tokenizer.special.values(), *tokenizer.byte_ids)
+            if not all(type(i) is int and 0 <= i < tokenizer.size for i in ids):
                 raise ValueError("a special token lies outside the vocabulary")
         except Exception as error:  # `tokenizers` raises plain Exception
             reason = str(error) if type(error) is ValueError else type(error).__name__  # not what is in the file
