@@ -283,6 +283,7 @@ class Tokenizer:
         try:
             if header["sum"] != _sum(document["tokenizer"]):
                 raise ValueError("the vocabulary does not match its checksum")
+            _check_header(header)
             check_parts(document["tokenizer"])
             tokenizer = cls(
                 document["tokenizer"],
@@ -302,6 +303,14 @@ class Tokenizer:
             reason = str(error) if type(error) is ValueError else type(error).__name__  # not what is in the file
             raise DamagedFile(f"{name}: damaged: not a tokenizer that can be used ({reason[:80]})") from None
         return tokenizer
+
+
+def _check_header(header: Json) -> None:
+    """Raises ValueError for what fails only where it is used: numbers that are none, text that is not UTF-8."""
+    json.dumps(header, ensure_ascii=False).encode()
+    for name in ("sampling", "sample"):
+        if not isinstance(header[name], dict) or any(type(n) not in (int, float) for n in header[name].values()):
+            raise ValueError(f"its {name} is not made of numbers")
 
 
 # What regard's own vocabularies are made of. Others could repeat text without end, or match it for hours.
