@@ -641,12 +641,14 @@ def main() -> None:
             raise
         print(f"regard: {error.filename or 'output'}: {error.strerror or error}", file=sys.stderr)
         raise SystemExit(2) from None
-    except RuntimeError as error:  # torch's own words for a full or absent GPU
-        if debug or "CUDA" not in str(error):
+    except (RuntimeError, MemoryError) as error:  # torch's own words for full memory, or an absent GPU
+        gpu = "CUDA" in str(error)
+        full = isinstance(error, MemoryError) or "out of memory" in str(error) or "allocate memory" in str(error)
+        if debug or not (gpu or full):
             raise
-        full = "out of memory" in str(error)
-        what = "the GPU is out of memory" if full else str(error).splitlines()[0]
-        print(f"regard: {what}; give less at a time (--batch-tokens), or --device cpu", file=sys.stderr)
+        what = f"the {'GPU' if gpu else 'machine'} is out of memory" if full else str(error).splitlines()[0]
+        instead = "give less at a time (--batch-tokens)" + (", or --device cpu" if gpu else "")
+        print(f"regard: {what}; {instead}", file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt:
         print("regard: interrupted", file=sys.stderr)
