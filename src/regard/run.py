@@ -24,10 +24,18 @@ from regard.device import check_bf16, device_name, has_bf16, pick_device, total_
 from regard.errors import RegardError
 from regard.io.atomic import atomic_write
 from regard.io.files import DamagedFile, json_safe, read_json
+from regard.io.int8 import is_int8
 from regard.io.lock import lock_folder
 from regard.io.manifest import SETUP, find_damage, replacing, verified
 from regard.io.run_folder import CONFIG, LOG, MANIFEST, RESULTS, TASK_FILES, WEIGHTS
-from regard.io.tensors import average_checkpoints, load_weights, read_sharded, read_tensors, write_tensors
+from regard.io.tensors import (
+    average_checkpoints,
+    load_weights,
+    read_sharded,
+    read_tensors,
+    tensor_shapes,
+    write_tensors,
+)
 from regard.recipe import Recipe, dump_recipe, read_recipe
 from regard.reporting import Json, Progress
 from regard.tasks.contract import Task
@@ -175,6 +183,11 @@ def _check_same_recipe(run: Path, recipe: Recipe, console: Console) -> None:
         if changed and not others and any((run / part).exists() for part in TASK_FILES):
             _remove_setup(run)  # a start that failed before the first step; a recipe alone would be somebody's own
         elif changed:
+            if (run / WEIGHTS).is_file() and is_int8(tensor_shapes(run / WEIGHTS)):
+                raise RegardError(
+                    f"{run}: a model stored in 8 bits, which cannot be trained further; give another --out, and "
+                    f"training.init={run} to begin with its weights"
+                )
             shown = "; ".join(changed[:4]) + (f"; and {len(changed) - 4} more" if len(changed) > 4 else "")
             raise RegardError(
                 f"{run} holds a run of another recipe ({shown}); give another --out, or the same recipe to resume"

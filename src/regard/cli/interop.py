@@ -15,8 +15,8 @@ def import_model(form: str, name: str, out: Path) -> None:
     _print_note(f"{out}: {count / 1e6:.2f} million parameters, {imported.recipe.task.title}")
 
 
-def export_model(form: str, run: Path, out: Path, precision: str) -> None:
-    _print_note(f"{out}: {export_run(form, run, out, precision)}")
+def export_model(form: str, run: Path, out: Path, precision: str, bits: int | None = None) -> None:
+    _print_note(f"{out}: {export_run(form, run, out, precision, bits)}")
 
 
 def _print_note(sentence: str) -> None:

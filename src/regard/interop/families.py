@@ -58,15 +58,20 @@ def import_checkpoint(name: str | Path, out: Path) -> ImportedModel:
     return imported
 
 
-def export_run(format: str, run: Path, out: Path, precision: str) -> str:
+def export_run(format: str, run: Path, out: Path, precision: str, bits: int | None = None) -> str:
     """Write a trained model in another library's format into the folder `out`; returns a summary."""
+    if bits not in (None, 8):
+        raise RegardError(f"--bits is {bits}; write 8, or leave it out for weights as they are")
+    if bits and format in ("hf", "ct2"):
+        other = "--precision int8" if format == "ct2" else "weights as they are"
+        raise RegardError(f"--bits is for `regard export safetensors`; {format} takes {other}")
     if format not in FORMATS:
         raise RegardError(f"regard export {format}: there is no such form; {nearest(format, FORMATS)}")
     exports: list[tuple[type, Export]] = HF_EXPORTS
     if format == "ct2":
         exports = [(Translator, lambda loaded, run, out: export_ct2(loaded, run, out, precision))]
     elif format == "safetensors":
-        exports = [(object, export_safetensors)]
+        exports = [(object, lambda loaded, run, out: export_safetensors(loaded, run, out, bits))]
     loaded: Any = api.load_as(tuple(kind for kind, _ in exports), run, "cpu", f"export {format}")
     export = next(export for kind, export in exports if isinstance(loaded, kind))
     with atomic_folder(out) as place:

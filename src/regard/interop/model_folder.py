@@ -9,6 +9,7 @@ from typing import Protocol
 from torch import Tensor, nn
 
 from regard.io import run_folder as folder
+from regard.io.int8 import to_int8
 from regard.io.manifest import write_manifest
 from regard.io.tensors import unique_state_dict, write_tensors
 from regard.recipe import Recipe, dump_recipe
@@ -39,17 +40,22 @@ class LoadedModel(Protocol):
     def model(self) -> nn.Module: ...
 
 
-def export_safetensors(loaded: LoadedModel, run: Path, out: Path) -> str:
-    """Weights, config and tokenizer of a run, as a model folder without paths of data; returns a summary."""
+def export_safetensors(loaded: LoadedModel, run: Path, out: Path, bits: int | None = None) -> str:
+    """Weights, config and tokenizer of a run, as a model folder without paths of data; returns a summary.
+
+    `bits`: 8 stores the weights in 8 bits (`io/int8.py`).
+    """
     (out / folder.CONFIG).write_text(dump_recipe(without_data(loaded.recipe)), encoding="utf-8")
     home = folder.run_folder_of(run)
     shutil.copytree(home / "tokenizer", out / "tokenizer")
     if (home / "labels.json").is_file():
         shutil.copy(home / "labels.json", out / "labels.json")
     weights = unique_state_dict(loaded.model)
-    write_tensors(out / folder.WEIGHTS, weights)
+    write_tensors(out / folder.WEIGHTS, to_int8(weights) if bits == 8 else weights)
     write_manifest(out)
-    return f"{len(weights)} tensors, with config and tokenizer"
+    size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
+    stored = f" in 8 bits, {size / 1e6:.2f} MB" if bits == 8 else ""
+    return f"{len(weights)} tensors{stored}, with config and tokenizer"
 
 
 def without_data(recipe: Recipe) -> Recipe:

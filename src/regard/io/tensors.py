@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from regard.errors import RegardError
 from regard.io.atomic import fsync
 from regard.io.files import DamagedFile, open_regular
+from regard.io.int8 import from_int8
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
@@ -47,9 +48,13 @@ def _umask() -> int:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """All tensors of a safetensors file, mapped into memory. Nothing else is read: pickles can run code."""
+    """All tensors of a safetensors file, mapped into memory; those stored in 8 bits as float32.
+
+    Nothing else is read: pickles can run code.
+    """
     with _reading(path):
-        return load_file(path)
+        stored = load_file(path)
+    return from_int8(stored, path)
 
 
 def tensor_shapes(path: Path) -> dict[str, list[int]]:
