@@ -48,7 +48,7 @@ def train(
 
 
 def load(folder: str | Path, device: str = "auto", precision: str = "float32") -> Any:
-    """A trained model as a `Predictor` of its task, such as a Translator.
+    """A trained model as a `Predictor` of its task, such as a Translator; by its folder, or a name such as "en-de".
 
     Reads YAML, JSON and safetensors, compared with the folder's manifest; runs no code from the folder. A checkpoint of
     a run (RUN/checkpoints/step-N, RUN/last) can be loaded too. `precision` is that of decoding: float32, or bf16,
@@ -57,10 +57,12 @@ def load(folder: str | Path, device: str = "auto", precision: str = "float32") -
     from regard.device import check_bf16, pick_device
     from regard.io.building import building_for
     from regard.io.manifest import SETUP, verified
+    from regard.io.model_card import show_terms
+    from regard.io.models import find_model
     from regard.io.tensors import load_weights, read_sharded
     from regard.recipe import read_recipe
 
-    weights, torch_device = Path(folder), pick_device(device)
+    weights, torch_device = find_model(folder), pick_device(device)
     if precision == "bf16":
         check_bf16(torch_device, "precision")
     home = run_folder_of(weights)
@@ -74,6 +76,7 @@ def load(folder: str | Path, device: str = "auto", precision: str = "float32") -
         with building_for(weights, home / CONFIG):
             predictor: Predictor = recipe.task.load_predictor(recipe, home)
         load_weights(predictor.model, read_sharded(weights, "model"), weights / WEIGHTS)
+    show_terms(home)
     predictor.model.to(torch_device).eval()
     predictor.precision, predictor.run = precision, weights
     return predictor
