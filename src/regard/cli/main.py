@@ -168,6 +168,21 @@ def quickstart(
     body(out, device)
 
 
+@app.command("try")
+def try_models(
+    page: Annotated[
+        bool | None,
+        Option("--page/--terminal", help="The page, or a tour in the terminal. Default: the page where a browser is."),
+    ] = None,
+    port: Annotated[int | None, Option(min=0, max=65535, help="Of the page. Default: 8000, or any if taken.")] = None,
+    device: Device = "auto",
+) -> None:
+    """Try the models that are here: translation with attention, a story, a chat, gaps, in a page or in the terminal."""
+    from regard.cli.shipped.try_models import try_models as body
+
+    body(page, port, device)
+
+
 @app.command(cls=TrainCommand)
 @with_plugins
 def train(

@@ -1,6 +1,6 @@
 """The card of a model: README.md in its folder, YAML between two lines `---` and then text, as Hugging Face's cards.
 
-What is read of it is the title, the terms and an example. It is words about the model: a folder needs none, and nothing
+What is read of it is the title, the terms and examples. It is words about the model: a folder needs none, and nothing
 that is computed depends on it.
 """
 
@@ -25,8 +25,8 @@ class ModelCard:
 
     title: str = ""
     command: str = ""  # such as translate
-    example: str = ""  # a text for that command
-    output: str = ""  # what came of it, where it is always the same
+    examples: tuple[str, ...] = ()  # texts for that command
+    output: str = ""  # what comes of the first, where it is always the same
     terms: str = ""  # of the text that it was trained on
     noncommercial: bool = False
     base: str = ""  # the model that it is a change of, where its folder has no whole weights
@@ -47,6 +47,8 @@ def read_card(folder: Path) -> ModelCard | None:
         head = None
     if not isinstance(head, dict):
         raise RegardError(f"{path}: its head, between the lines ---, is not YAML of keys and values")
+    if isinstance(head.get("examples"), list):
+        head["examples"] = tuple(map(str, head["examples"]))
     known = {field.name: type(field.default) for field in fields(ModelCard) if field.name != "text"}
     values = {name: head[name] for name, kind in known.items() if isinstance(head.get(name), kind)}
     return ModelCard(**values, text=parts[2].lstrip("\n"))

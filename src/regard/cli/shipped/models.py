@@ -70,7 +70,7 @@ def model_facts(name: str, folder: Path) -> Json:
         "size": size,
         "terms": card.terms,
         "noncommercial": card.noncommercial,
-        "example": card.example,
+        "examples": list(card.examples),
         "folder": str(folder),
     }
 
