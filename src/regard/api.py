@@ -56,10 +56,11 @@ def load(folder: str | Path, device: str = "auto", precision: str = "float32") -
     """
     from regard.device import check_bf16, pick_device
     from regard.io.building import building_for
-    from regard.io.manifest import SETUP, verified
+    from regard.io.low_rank import read_weights
+    from regard.io.manifest import MODEL, verified
     from regard.io.model_card import show_terms
     from regard.io.models import find_model
-    from regard.io.tensors import load_weights, read_sharded
+    from regard.io.tensors import load_weights
     from regard.recipe import read_recipe
 
     weights, torch_device = find_model(folder), pick_device(device)
@@ -70,12 +71,12 @@ def load(folder: str | Path, device: str = "auto", precision: str = "float32") -
         raise RegardError(
             f"{folder}: training has not finished; resume it, or give {home / 'last'}, its last checkpoint"
         )
-    parts = SETUP if home != weights else (*SETUP, WEIGHTS)
+    parts = MODEL if home != weights else (*MODEL, WEIGHTS)
     with verified(home, parts), verified(weights) if home != weights else contextlib.nullcontext():
         recipe = read_recipe(home)
         with building_for(weights, home / CONFIG):
             predictor: Predictor = recipe.task.load_predictor(recipe, home)
-        load_weights(predictor.model, read_sharded(weights, "model"), weights / WEIGHTS)
+        load_weights(predictor.model, read_weights(weights), weights / WEIGHTS)
     show_terms(home)
     predictor.model.to(torch_device).eval()
     predictor.precision, predictor.run = precision, weights

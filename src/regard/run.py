@@ -26,16 +26,10 @@ from regard.io.atomic import atomic_write
 from regard.io.files import DamagedFile, json_safe, read_json
 from regard.io.int8 import is_int8
 from regard.io.lock import lock_folder
+from regard.io.low_rank import read_weights
 from regard.io.manifest import SETUP, find_damage, replacing, verified
 from regard.io.run_folder import CONFIG, LOG, MANIFEST, RESULTS, TASK_FILES, WEIGHTS
-from regard.io.tensors import (
-    average_checkpoints,
-    load_weights,
-    read_sharded,
-    read_tensors,
-    tensor_shapes,
-    write_tensors,
-)
+from regard.io.tensors import average_checkpoints, load_weights, read_sharded, tensor_shapes, write_tensors
 from regard.recipe import Recipe, dump_recipe, read_recipe
 from regard.reporting import Json, Progress
 from regard.tasks.contract import Task
@@ -169,6 +163,11 @@ def _check_same_recipe(run: Path, recipe: Recipe, console: Console) -> None:
     setup = (".lock", MANIFEST, *SETUP)  # all there is before the first step
     others = [p.name for p in run.iterdir() if p.name not in setup and not STALE.fullmatch(p.name)]
     if (run / CONFIG).exists():
+        if (run / WEIGHTS).is_file() and is_int8(tensor_shapes(run / WEIGHTS)):
+            raise RegardError(
+                f"{run}: a model stored in 8 bits, which cannot be trained further; give another --out, and "
+                f"training.init={run} to begin with its weights"
+            )
         with verified(run, SETUP):
             old = read_recipe(run)
         before, steps = old.training.steps, recipe.training.steps
@@ -183,11 +182,6 @@ def _check_same_recipe(run: Path, recipe: Recipe, console: Console) -> None:
         if changed and not others and any((run / part).exists() for part in TASK_FILES):
             _remove_setup(run)  # a start that failed before the first step; a recipe alone would be somebody's own
         elif changed:
-            if (run / WEIGHTS).is_file() and is_int8(tensor_shapes(run / WEIGHTS)):
-                raise RegardError(
-                    f"{run}: a model stored in 8 bits, which cannot be trained further; give another --out, and "
-                    f"training.init={run} to begin with its weights"
-                )
             shown = "; ".join(changed[:4]) + (f"; and {len(changed) - 4} more" if len(changed) > 4 else "")
             raise RegardError(
                 f"{run} holds a run of another recipe ({shown}); give another --out, or the same recipe to resume"
@@ -260,7 +254,7 @@ def _load_initial_weights(recipe: Recipe, task: Task, model: nn.Module) -> None:
     origin = Path(str(recipe.training.init))
     try:
         with verified(origin, (WEIGHTS,)):
-            tensors = read_tensors(origin / WEIGHTS)
+            tensors = read_weights(origin)
             load_weights(model, task.initial_weights(model, tensors, origin / WEIGHTS), origin / WEIGHTS)
     except DamagedFile:
         raise

@@ -11,6 +11,7 @@ from regard import recipe as recipes
 from regard.cli.info import info
 from regard.cli.interop import export_model
 from regard.errors import RegardError
+from regard.interop.model_folder import Storage
 from regard.io.int8 import SCALE, from_int8, to_int8
 from regard.io.tensors import read_tensors, unique_state_dict
 from regard.run import train_recipe
@@ -38,7 +39,7 @@ def test_rows_keep_their_own_scale() -> None:
 def test_every_kind_of_model_is_a_quarter_of_the_size_and_nearly_the_same(kind: str, tmp_path: Path) -> None:
     run = RUNS / kind / "run" / "last"
     export_model("safetensors", run, tmp_path / "plain", "int8")
-    export_model("safetensors", run, tmp_path / "small", "int8", 8)
+    export_model("safetensors", run, tmp_path / "small", "int8", Storage(8))
     plain, small = (regard.load(tmp_path / name, "cpu") for name in ("plain", "small"))
     stored = load_file(tmp_path / "small" / "model.safetensors")
     for name, weight in unique_state_dict(plain.model).items():
@@ -51,7 +52,7 @@ def test_every_kind_of_model_is_a_quarter_of_the_size_and_nearly_the_same(kind: 
 
 @pytest.fixture
 def small(toy_run: Path, tmp_path: Path) -> Path:
-    export_model("safetensors", toy_run, tmp_path / "small", "int8", 8)
+    export_model("safetensors", toy_run, tmp_path / "small", "int8", Storage(8))
     return tmp_path / "small"
 
 
@@ -83,6 +84,6 @@ def test_a_scale_that_does_not_fit_is_named(small: Path) -> None:
 
 def test_bits_are_eight_and_for_safetensors(toy_run: Path, tmp_path: Path) -> None:
     with pytest.raises(RegardError, match="--bits is 4; write 8"):
-        export_model("safetensors", toy_run, tmp_path / "out", "int8", 4)
+        export_model("safetensors", toy_run, tmp_path / "out", "int8", Storage(4))
     with pytest.raises(RegardError, match="ct2 takes --precision int8"):
-        export_model("ct2", toy_run, tmp_path / "out", "int8", 8)
+        export_model("ct2", toy_run, tmp_path / "out", "int8", Storage(8))

@@ -14,6 +14,7 @@ from regard.cli.interop import export_model
 from regard.cli.serve import named_runs
 from regard.cli.shipped.models import list_models, show_model
 from regard.errors import RegardError
+from regard.interop.model_folder import Storage
 from regard.io import models
 from regard.io.model_card import read_card, show_terms
 from regard.io.models import find_model, known_models
@@ -36,7 +37,7 @@ def shipped(toy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     """A folder with the model en-de, which REGARD_MODELS names; another place has nothing."""
     folder = tmp_path / "shipped"
     folder.mkdir()
-    export_model("safetensors", toy_run, folder / "en-de", "int8", 8)
+    export_model("safetensors", toy_run, folder / "en-de", "int8", Storage(8))
     (folder / "en-de" / "README.md").write_text(CARD.format(noncommercial="false"), encoding="utf-8")
     monkeypatch.setenv("REGARD_MODELS", os.pathsep.join(["", str(tmp_path / "nothing"), str(folder)]))
     (tmp_path / "work").mkdir()

@@ -127,7 +127,8 @@ def _with_folders(options: dict[str, object]) -> dict[str, object]:
             return [folder(item) for item in value]
         return find_model(value) if isinstance(value, Path) else value  # serve's NAME=RUN it takes apart itself
 
-    return {name: folder(value) if name in ("run", "runs", "others") else value for name, value in options.items()}
+    taken = {"run", "runs", "others", "over"}
+    return {name: folder(value) if name in taken else value for name, value in options.items()}
 
 
 RENAMED = {"translate --heads": "--trees", "score --heads": "--trees", "evaluate --heads": "--trees"}
@@ -550,11 +551,16 @@ def export_model(
     bits: Annotated[
         int | None, Option(help="For safetensors: 8 stores weights in 8 bits, a quarter of the size.")
     ] = None,
+    over: Annotated[
+        Path | None, Option(help="For safetensors: store the change of this model, with which training began.")
+    ] = None,
+    rank: Annotated[int, Option(help="For --over: of the change of each matrix.")] = 8,
 ) -> None:
     """Take a model to another library: Hugging Face, CTranslate2, or bare safetensors."""
     from regard.cli.interop import export_model as body
+    from regard.interop.model_folder import Storage
 
-    body(form, run, out, precision, bits)
+    body(form, run, out, precision, Storage(bits, over, rank))
 
 
 @app.command()

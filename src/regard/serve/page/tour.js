@@ -16,7 +16,7 @@ export function offerTour(aside, tabCount) {
 
 export function startTour(aside, tabCount) {
   end();
-  const count = h("span", { class: "number" }), sentence = h("p", { role: "status" });
+  const count = h("span", { class: "number" }), sentence = h("p", { "aria-live": "polite" });
   const next = button("tour.next", () => show(step + 1), { class: "primary" });
   const skip = quiet("tour.skip", () => end());
   let step = 0;
