@@ -38,7 +38,7 @@ def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "models"
 
 
-@pytest.mark.filterwarnings("ignore:.*unknown to", "ignore:the prompt has", "ignore:.*longer than")  # toys know few words
+@pytest.mark.filterwarnings("ignore:.*unknown to", "ignore:the prompt has", "ignore:.*longer than")  # by toys
 def test_without_a_browser_there_is_a_tour_of_every_model(shipped: Path, capsys: pytest.CaptureFixture[str]) -> None:
     try_models(None, None, "cpu")
     said = capsys.readouterr()

@@ -107,7 +107,7 @@ DATASETS: dict[str, Dataset] = {s.name: s for s in (
         "stories", "English fiction of the public domain; 11.3 M words, 150 books", "text",
         {"train": ("train.txt.gz",), "valid": ("valid.txt.gz",)}, ("en",), "23 MB",
         "public domain in the US, the editions CC0", "https://standardebooks.org", (),
-        "in a checkout, `python -m tools.stories OUT` downloads the books of its SOURCES.tsv and makes the set",
+        "in a checkout, `python -m tools.stories.make OUT` downloads the books of its SOURCES.tsv and makes the set",
     ),
     Dataset(
         "tinyshakespeare", "plays of Shakespeare, 1.1 M characters; valid is the last tenth of all", "text",

@@ -104,5 +104,6 @@ def _gaps(filler: MaskFiller, name: str, texts: Sequence[str]) -> Iterator[str]:
 
 @lines_of.register
 def _labels(classifier: TextClassifier, name: str, texts: Sequence[str]) -> Iterator[str]:
-    for text, found in zip(texts, classifier.classify(list(texts)), strict=True):
-        yield f"$ echo {_quoted(text)} | regard classify {name}\n{found.label}\n"
+    labels = [found.label for found in classifier.classify(list(texts))]
+    for text, label in zip(texts, labels, strict=True):
+        yield f"$ echo {_quoted(text)} | regard classify {name}\n{label}\n"
