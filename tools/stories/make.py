@@ -77,7 +77,7 @@ def read_documents(book: Book, path: Path) -> Iterator[str]:
         with tarfile.open(path) as archive:
             if (named := archive.pax_headers.get("comment")) not in (None, book.commit):
                 raise RegardError(f"{path}: an archive of the commit {named}, not {book.commit}")
-            files = {PurePosixPath(m.name).relative_to(PurePosixPath(m.name).parts[0]): m for m in archive if m.isfile()}
+            files = {PurePosixPath(*PurePosixPath(m.name).parts[1:]): m for m in archive if m.isfile()}
             package = _parse(archive, files[PurePosixPath("src/epub/content.opf")])
             pages = {item.get("id"): str(item.get("href")) for item in package.iter(f"{OPF}item")}
             for reference in package.iter(f"{OPF}itemref"):
