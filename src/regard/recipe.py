@@ -176,8 +176,9 @@ def _inherit(root: Node, run: Path | None) -> None:
     init = training.value.get("init")
     if init is None or not isinstance(init.value, str):
         return
-    folder = str(find_model(init.value, missing_ok=True))
-    init = Node(folder, init.where, folder)
+    folder = find_model(init.value, missing_ok=True)
+    if folder != Path(init.value):  # it was a name: the same run from any working folder
+        init = Node(str(folder.absolute()), init.where, str(folder.absolute()))
     training.value["init"] = init
     origin = next((folder for folder in (Path(init.value), run) if folder and (folder / CONFIG).is_file()), None)
     for name in ("text", "model"):

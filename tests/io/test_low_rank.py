@@ -69,5 +69,6 @@ def test_another_base_or_none_is_a_sentence(change: Path, tmp_path: Path, monkey
     with pytest.raises(RegardError, match="a change of the model bert, which is not beside it and not installed"):
         regard.load(change, "cpu")
     (change / "base.json").write_text(json.dumps({"model": "other"}), encoding="utf-8")
+    monkeypatch.setenv("REGARD_MODELS", "")
     with pytest.raises(RegardError, match=r"base.json: damaged"):
         regard.load(change, "cpu")

@@ -506,6 +506,13 @@ def test_first_steps_follow_what_is_done_and_are_shown_once(visit: Visit, stub: 
     expect(visit.page.locator(".pointed")).to_have_count(0)
 
 
+def test_first_steps_point_at_the_tab_that_is_shown(visit: Visit) -> None:
+    panel = visit.panel("fill")
+    expect(panel.locator(".examples.pointed")).to_have_count(1)
+    panel.locator(".chip").first.click()
+    expect(visit.page.get_by_role("complementary", name="First steps")).to_contain_text("2 of 3The answer is computed")
+
+
 def test_the_examples_of_a_models_card_come_before_the_usual_ones(browser: Any, stub: Stub) -> None:
     carded = {"en-de", "bert"}
     stub.models = [model | ({"examples": ["Of its card."]} if model["name"] in carded else {}) for model in ALL]

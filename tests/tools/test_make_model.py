@@ -47,19 +47,20 @@ def test_together_they_are_at_most_30_megabytes() -> None:
 
 
 @pytest.fixture
-def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
     """Makes a model as the command does, from made data."""
     made_data.make_all(tmp_path / "data", rows=60)
     monkeypatch.setenv("REGARD_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(make_model, "COST", {})  # of what has learned nothing
 
-    def run(name: str) -> Path:
-        out = tmp_path / "models" / name
+    def run(name: str, out: Path = tmp_path / "models", teacher: Path | None = None) -> Path:
+        out = out / name
         recipe = recipes.load_recipe(name)
         overrides = [*small(recipe), "training.precision=float32"]
         overrides += ["decoding.max_extra=4"] if recipe.task.kind == "translation" else []
-        assert make_model.make_model(name, out, tmp_path / "runs" / name, overrides, "cpu") == []
+        trained = out.parent.with_name(f"{out.parent.name}-runs") / name
+        assert make_model.make_model(name, out, trained, overrides, "cpu", teacher) == []
         return out
 
     return run
@@ -82,7 +83,7 @@ def check_model(folder: Path) -> None:
     assert f"{size / 1e6:.2f} MB in all" in card.text
 
 
-def test_a_translator_is_made_with_its_card(make: Callable[[str], Path]) -> None:
+def test_a_translator_is_made_with_its_card(make: Callable[..., Path]) -> None:
     out = make("en-de")
     check_model(out)
     text = (out / "README.md").read_text(encoding="utf-8")
@@ -96,7 +97,22 @@ def test_a_translator_is_made_with_its_card(make: Callable[[str], Path]) -> None
 
 
 @pytest.mark.slow
-def test_a_change_of_bert_is_made_over_it(make: Callable[[str], Path]) -> None:
+def test_a_translator_learns_from_a_teacher(make: Callable[..., Path], tmp_path: Path) -> None:
+    teacher = make("en-de")
+    out = make("en-de", tmp_path / "taught", teacher)
+    distilled = (tmp_path / "taught-runs" / "en-de-distilled.tsv").read_text(encoding="utf-8").splitlines()
+    assert 0 < len(distilled) <= 60
+    source, output = distilled[0].split("\t")
+    assert output == regard.load(teacher, "cpu").translate([source])[0]
+    train = recipes.read_recipe(tmp_path / "taught-runs" / "en-de").data.train
+    assert [corpus.set or Path(str(corpus.path)).name for corpus in train] == [
+        "tatoeba-en-de:train", "en-de-distilled.tsv"
+    ]  # fmt: skip
+    assert f"python tools/make_model.py en-de --teacher {teacher}" in (out / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_a_change_of_bert_is_made_over_it(make: Callable[..., Path]) -> None:
     with pytest.raises(SystemExit, match="make this model first"):
         make("sst2")
     check_model(make("bert"))
@@ -107,7 +123,7 @@ def test_a_change_of_bert_is_made_over_it(make: Callable[[str], Path]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["story", "lzh-zh", "chat"])
-def test_each_is_made(name: str, make: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_is_made(name: str, make: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
     check_model(make(name))
     assert ("non-commercial" in capsys.readouterr().err) == words_of(name)["noncommercial"]
 

@@ -13,6 +13,7 @@ from regard.console import Console
 from regard.errors import RegardError, plural
 from regard.io.files import DamagedFile, cache_root, read_json
 from regard.io.int8 import is_int8
+from regard.io.low_rank import base_of
 from regard.io.manifest import SETUP, check_links, find_damage, model_digest, read_manifest, verified
 from regard.io.run_folder import RESULTS, WEIGHTS
 from regard.io.tensors import tensor_shapes
@@ -166,7 +167,9 @@ def _model_facts(run: Path) -> dict[str, object]:
     if read_manifest(run) is None:
         facts["files"] = "unverified (no manifest.json)"
     if (run / WEIGHTS).is_file():
-        facts |= {"stored": "8 bits"} if is_int8(tensor_shapes(run / WEIGHTS)) else {}
+        stored = ["8 bits"] * is_int8(tensor_shapes(run / WEIGHTS))
+        stored += [f"a change of {base}"] if (base := base_of(run)) else []
+        facts |= {"stored": ", ".join(stored)} if stored else {}
         facts["size of the weights"] = (run / WEIGHTS).stat().st_size
     checkpoints = CheckpointManager(run)
     if folders := checkpoints.all_folders():

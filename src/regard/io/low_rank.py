@@ -16,7 +16,7 @@ from torch import Tensor
 from regard.errors import RegardError
 from regard.io.files import read_json, write_json
 from regard.io.manifest import file_sha256
-from regard.io.models import find_model
+from regard.io.models import known_models
 from regard.io.run_folder import BASE, WEIGHTS
 from regard.io.tensors import read_sharded, read_tensors
 
@@ -65,25 +65,28 @@ def write_base(folder: Path, base: Path, weights: Mapping[str, Tensor]) -> None:
     write_json(folder / BASE, content)
 
 
-def _find_base(folder: Path, known: Mapping[str, object]) -> Path:
-    """The folder of the model that another is a change of: beside it, or by its name."""
-    name, digest = str(known.get("model")), known.get("sha256")
-    beside = folder.resolve().parent / Path(name).name
-    base = beside if (beside / WEIGHTS).is_file() else find_model(name, missing_ok=True)
-    if not (base / WEIGHTS).is_file():
+def base_of(folder: Path) -> Path | None:
+    """The folder of the model that another is a change of: beside it, or by its name; None for a whole model."""
+    if not (folder / BASE).is_file():
+        return None
+    name = Path(str(read_json(folder / BASE).get("model"))).name  # no path of somebody else's choice
+    beside = folder.resolve().parent / name
+    base = beside if (beside / WEIGHTS).is_file() else known_models().get(name)
+    if base is None or not (base / WEIGHTS).is_file():
         raise RegardError(f"{folder}: a change of the model {name}, which is not beside it and not installed")
-    if file_sha256(base / WEIGHTS) != digest:
-        raise RegardError(f"{folder}: a change of another {name} than {base}, by its sha256 in {BASE}; get that one")
     return base
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
     """The weights of a model's folder or of a checkpoint, whole, however they are stored."""
-    tensors = read_sharded(folder, "model")
-    if not (folder / BASE).is_file():
+    tensors, place = read_sharded(folder, "model"), base_of(folder)
+    if place is None:
         return tensors
     known = read_json(folder / BASE)
-    base = read_tensors(_find_base(folder, known) / WEIGHTS)
+    if file_sha256(place / WEIGHTS) != known.get("sha256"):
+        name = place.name
+        raise RegardError(f"{folder}: a change of another {name} than {place}, by its sha256 in {BASE}; get that one")
+    base = read_tensors(place / WEIGHTS)
     for name in known.get("unused", ()):
         base.pop(name, None)
     return from_low_rank(tensors, base, folder / WEIGHTS)

@@ -107,7 +107,10 @@ def run_worker(config: WorkerConfig, channel: Channel) -> None:
         return
     gc.collect()
     gc.freeze()  # the model stays: a collection that looks through it would delay every request by a tenth of a second
-    channel.send(hello={**capabilities(model, schedulers), "digest": digest, "examples": card_examples(config["run"])})
+    facts = capabilities(model, schedulers)
+    if examples := card_examples(config["run"]):
+        facts["examples"] = examples
+    channel.send(hello={**facts, "digest": digest})
     by_op = {op: scheduler for scheduler in schedulers for op in scheduler.ops}
     while channel.open:
         channel.busy = any(scheduler.busy for scheduler in schedulers)

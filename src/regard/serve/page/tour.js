@@ -46,15 +46,19 @@ export function startTour(aside, tabCount) {
     else if (event.type === "click") setTimeout(point, 300);
   }
 
+  const main = document.getElementById("main"), tabs = document.getElementById("tabs");
+  const again = () => setTimeout(() => aside.hidden || show(step)); // another tab has other things to point at
+  const heard = [[main, "click", follow], [main, "pointerover", follow], [tabs, "click", again], [tabs, "keydown", again]];
+
   end = () => {
     stored("localStorage", "regard.tour", "done");
     document.querySelectorAll(".pointed").forEach((one) => one.classList.remove("pointed"));
-    for (const kind of ["click", "pointerover"]) document.getElementById("main").removeEventListener(kind, follow);
+    for (const [where, kind, act] of heard) where.removeEventListener(kind, act);
     aside.hidden = true;
     aside.replaceChildren();
     end = () => {};
   };
-  for (const kind of ["click", "pointerover"]) document.getElementById("main").addEventListener(kind, follow);
+  for (const [where, kind, act] of heard) where.addEventListener(kind, act);
   localize(aside, "tour", {}, "aria-label");
   aside.replaceChildren(count, sentence, h("span", { class: "row" }, skip, next));
   aside.hidden = false;
