@@ -32,7 +32,7 @@ from regard.io.run_folder import RESULTS
 from regard.predict.translation import Translator
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # it is run as a file, too
-from tools.model_card import CARDS, write_card
+from tools.model_card import CARDS, slice_metrics, write_card
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -64,6 +64,7 @@ def make_model(
         "command": " ".join(["python tools/make_model.py", name, *taught, *overrides]),
         "valid": shipped,
         "float32": trained.results["valid"]["metrics"],
+        "slice": slice_metrics(out),
     }
     (out / RESULTS).write_text(json.dumps(json_safe(results), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     write_manifest(out)
