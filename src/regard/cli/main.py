@@ -40,6 +40,8 @@ app = typer.Typer(
 )
 data = typer.Typer(no_args_is_help=True, help="The catalog of public data sets.")
 app.add_typer(data, name="data")
+models = typer.Typer(no_args_is_help=True, help="The trained models that commands know by name.")
+app.add_typer(models, name="models")
 
 
 def _version(requested: bool) -> None:
@@ -59,7 +61,9 @@ def _options(
 
 Device = Annotated[str, Option(help="auto, cpu, cuda, cuda:1 …")]
 Json = Annotated[bool, Option("--json", help="Print JSON for programs.")]
-Run = Annotated[Path, Argument(help="A trained model: the folder that `regard train --out` wrote.")]
+Run = Annotated[
+    Path, Argument(help="A trained model: the folder that `regard train --out` wrote, or a name of `regard models`.")
+]
 Trees = Annotated[
     Path | None, Option(help="A CoNLL-U file of the source, sentence i for line i: for structural positions.")
 ]
@@ -107,11 +111,24 @@ def with_plugins(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def run(**options: object) -> None:
         del options["plugin"]  # which its callback has loaded
-        command(**options)
+        command(**_with_folders(options))
 
     run.__signature__ = own.replace(parameters=[*own.parameters.values(), plugin])  # type: ignore[attr-defined]
     run.__annotations__ = command.__annotations__ | {"plugin": Plugins}
     return run
+
+
+def _with_folders(options: dict[str, object]) -> dict[str, object]:
+    """The options of a command with the folders of trained models in the place of their names."""
+    from regard.io.models import find_model
+
+    def folder(value: object) -> object:
+        if isinstance(value, list):
+            return [folder(item) for item in value]
+        return find_model(value) if isinstance(value, Path) else value  # serve's NAME=RUN it takes apart itself
+
+    taken = {"run", "runs", "others", "over"}
+    return {name: folder(value) if name in taken else value for name, value in options.items()}
 
 
 RENAMED = {"translate --heads": "--trees", "score --heads": "--trees", "evaluate --heads": "--trees"}
@@ -150,6 +167,21 @@ def quickstart(
     from regard.cli.quickstart import quickstart as body
 
     body(out, device)
+
+
+@app.command("try")
+def try_models(
+    page: Annotated[
+        bool | None,
+        Option("--page/--terminal", help="The page, or a tour in the terminal. Default: the page where a browser is."),
+    ] = None,
+    port: Annotated[int | None, Option(min=0, max=65535, help="Of the page. Default: 8000, or any if taken.")] = None,
+    device: Device = "auto",
+) -> None:
+    """Try the models that are here: translation with attention, a story, a chat, gaps, in a page or in the terminal."""
+    from regard.cli.shipped.try_models import try_models as body
+
+    body(page, port, device)
 
 
 @app.command(cls=TrainCommand)
@@ -475,8 +507,9 @@ def tokenise_texts(
 ) -> None:
     """What a vocabulary makes of texts, one a line: pieces TAB ids, and where padded TAB the mask."""
     from regard.cli.tokenise import tokenise_texts as body
+    from regard.io.models import find_model
 
-    body(run, text, input, (train, kind, size), side, length, as_json)
+    body(find_model(run) if run else None, text, input, (train, kind, size), side, length, as_json)
 
 
 @app.command()
@@ -524,11 +557,19 @@ def export_model(
     run: Run,
     out: Annotated[Path, Argument(help="Where the folder goes.")],
     precision: Annotated[str, Option(help="For ct2: float32 or int8.")] = "int8",
+    bits: Annotated[
+        int | None, Option(help="For safetensors: 8 stores weights in 8 bits, a quarter of the size.")
+    ] = None,
+    over: Annotated[
+        Path | None, Option(help="For safetensors: store the change of this model, with which training began.")
+    ] = None,
+    rank: Annotated[int, Option(help="For --over: of the change of each matrix.")] = 8,
 ) -> None:
     """Take a model to another library: Hugging Face, CTranslate2, or bare safetensors."""
     from regard.cli.interop import export_model as body
+    from regard.interop.model_folder import Storage
 
-    body(form, run, out, precision)
+    body(form, run, out, precision, Storage(bits, over, rank))
 
 
 @app.command()
@@ -621,6 +662,24 @@ def data_get(name: Annotated[str, Argument(help="A name from `regard data list`.
     from regard.cli.data import get
 
     get(name)
+
+
+@models.command("list")
+def models_list(as_json: Json = False) -> None:
+    """Every model that has a name: what it does, its size and its terms."""
+    from regard.cli.shipped.models import list_models
+
+    list_models(as_json)
+
+
+@models.command("show")
+def models_show(
+    name: Annotated[str, Argument(help="A name from `regard models list`, or a folder.")], as_json: Json = False
+) -> None:
+    """Print the card of a model: how it was made, of which data, how good it is, and its limits."""
+    from regard.cli.shipped.models import show_model
+
+    show_model(name, as_json)
 
 
 def main() -> None:
