@@ -169,6 +169,40 @@ def train(
     raise typer.Exit(body(recipe, overrides or [], out, device, minutes, dry_run, as_json))
 
 
+@app.command()
+@with_plugins
+def compare(
+    recipe: Annotated[str, Argument(help="A YAML file, or the name of a shipped recipe.")],
+    overrides: Annotated[list[str] | None, Argument(help="Keys to change in all arms, as training.steps=500.")] = None,
+    vary: Annotated[
+        list[str] | None, Option(help="A key and its values, as model.position='[rotary, none]'; several make a grid.")
+    ] = None,
+    arms: Annotated[Path | None, Option(help="Instead: a YAML file of arms, each a name and its keys.")] = None,
+    seeds: Annotated[int, Option(help="Every arm is trained on each; all arms of a seed begin alike.")] = 5,
+    up_to: Annotated[int, Option(help="More seeds, up to so many, while a difference is undecided.")] = 0,
+    control: Annotated[str, Option(help="What arms have in common: steps, tokens, time or parameters.")] = "steps",
+    metric: Annotated[str | None, Option(help="Of the validation data. Default: loss.")] = None,
+    margin: Annotated[float, Option(help="The smallest difference that counts.")] = 0.0,
+    tune_rates: Annotated[
+        bool, Option("--tune-rates", help="First find each arm's rate, on one seed at a quarter of the steps.")
+    ] = False,
+    screen: Annotated[bool, Option("--screen", help="Allow one seed: a first look, without a verdict.")] = False,
+    jobs: Annotated[int, Option(min=0, help="Trainings side by side. Default: half of the cores.")] = 0,
+    out: Annotated[Path | None, Option(help="The folder for all runs. Default: compare/NAME of the recipe.")] = None,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Train a recipe with other keys, on the same seeds, and say which is better: paired differences, intervals, a plot.
+
+    The first arm is what the others are compared with. The same command goes on where it was stopped.
+    """
+    from regard.cli.lab import compare as body
+    from regard.lab.compare import CompareOptions
+
+    options = CompareOptions(seeds, up_to, control, metric, margin, tune_rates, screen, jobs, device)
+    body(recipe, overrides or [], vary or [], arms, out, options, as_json)
+
+
 @app.command(cls=RenamedOptions)
 @with_plugins
 def evaluate(
@@ -179,6 +213,9 @@ def evaluate(
     trees: Trees = None,
     beam: Beam = None,
     others: Others = None,
+    against: Annotated[
+        Path | None, Option(metavar="RUN", help="Another model: is the difference more than chance? Paired bootstrap.")
+    ] = None,
     engine: Engine = "own",
     precision: Precision = None,
     text: Annotated[Path | None, Option(help="Not for translation: measure on this file instead.")] = None,
@@ -195,6 +232,12 @@ def evaluate(
 
     of_translation = {"source": source, "reference": reference, "trees": trees, "beam": beam}
     of_text = {"text": text, "context": context, "stride": stride}
+    if against is not None:
+        from regard.cli.against import evaluate_against
+
+        options = {"beam": beam, "source": source, "reference": reference, "trees": trees, **of_text}
+        evaluate_against(run, against, split, device, as_json, engine_loader(engine, precision), others, options)
+        return
     body(run, split, device, as_json, engine_loader(engine, precision), others or (), **of_translation, **of_text)
 
 
