@@ -1,4 +1,4 @@
-"""`regard evaluate A --against B`: is B better than A by more than chance? On the same sentences, by paired bootstrap."""
+"""`regard evaluate A --against B`: is B better by more than chance? On the same sentences, by paired bootstrap."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -49,7 +49,7 @@ def evaluate_against(
         search = with_beam(model.recipe.decoding, beam if isinstance(beam, int) else None)
         trees = read_heads(corpora, languages, model.vocabulary.source)
         with progress_bar(f"Translating with {path.name}") as show:
-            sources, progress = [source for source, _ in pairs], lambda what, n, of: show(n, of)  # noqa: B023
+            sources, progress = [source for source, _ in pairs], lambda what, n, of: show(n, of)
             texts = model.translate(sources, search, form="prepared", warn=warn, trees=trees, progress=progress)
         measured, references = model.measured_form(texts, pairs)
         outputs.append(measured)

@@ -40,6 +40,8 @@ app = typer.Typer(
 )
 data = typer.Typer(no_args_is_help=True, help="The catalog of public data sets.")
 app.add_typer(data, name="data")
+lab = typer.Typer(no_args_is_help=True, help="The claims of the notes as experiments: is it true, what is said?")
+app.add_typer(lab, name="lab")
 
 
 def _version(requested: bool) -> None:
@@ -192,7 +194,7 @@ def compare(
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Train a recipe with other keys, on the same seeds, and say which is better: paired differences, intervals, a plot.
+    """Train a recipe with other keys, on the same seeds, and say which is better: differences, intervals, a plot.
 
     The first arm is what the others are compared with. The same command goes on where it was stopped.
     """
@@ -655,6 +657,58 @@ def data_get(name: Annotated[str, Argument(help="A name from `regard data list`.
     from regard.cli.data import get
 
     get(name)
+
+
+Claims = Annotated[list[str] | None, Argument(metavar="CLAIM…", help="Numbers, as C4 C7; or all.")]
+LabFolder = Annotated[Path, Option(help="What is measured is kept here; the same command goes on.")]
+Jobs = Annotated[int, Option(min=0, help="Seeds side by side. Default: as many as there are cores.")]
+
+
+@lab.command("list")
+def lab_list(as_json: Json = False) -> None:
+    """Every claim, and whether it has an experiment."""
+    from regard.cli.lab import list_claims
+
+    list_claims(as_json)
+
+
+@lab.command("plan")
+def lab_plan(
+    claims: Claims = None, out: LabFolder = Path("lab"), device: str = "cpu", jobs: Jobs = 0, as_json: Json = False
+) -> None:
+    """Say what a run would take, in minutes, and what is measured already."""
+    from regard.cli.lab import plan_claims
+
+    plan_claims(claims or [], out, device, jobs, as_json)
+
+
+@lab.command("run")
+def lab_run(
+    claims: Claims = None,
+    budget: Annotated[str, Option(help="quick: on the CPU; full: on real text.")] = "quick",
+    out: LabFolder = Path("lab"),
+    device: Annotated[str, Option(help="cpu, on which quick experiments are measured.")] = "cpu",
+    jobs: Jobs = 0,
+    fault: Annotated[str, Option(help="Plant a fault that the claim names: its verdict must turn.")] = "",
+    seeds: Annotated[int | None, Option(min=1, help="So many. Default: 3 or 5, to 10 while undecided.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Measure claims, and say of each: confirmed, refuted, depends or undecided, with numbers and intervals."""
+    from regard.cli.lab import run_lab
+
+    run_lab(claims or [], budget, out, device, jobs, fault, seeds, as_json)
+
+
+@lab.command("report")
+def lab_report(
+    out: Annotated[Path, Option("--from", help="The folder of `regard lab run`.")] = Path("lab"),
+    page: Annotated[Path | None, Option("--output", "-o", help="Default: report.html in that folder.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Write one page of all that was measured: claim, prediction, verdict, plots; and the same as Markdown."""
+    from regard.cli.lab import report_lab
+
+    report_lab(out, page, as_json)
 
 
 def main() -> None:

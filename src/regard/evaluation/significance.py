@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from regard.errors import RegardError
 from regard.reporting import Json
@@ -31,7 +32,7 @@ def paired_bootstrap(
 ) -> list[PairedResult]:
     """BLEU, chrF and TER of both, over the same samples of sentences (Koehn 2004)."""
     from sacrebleu.metrics import BLEU, CHRF, TER
-    from sacrebleu.significance import PairedTest
+    from sacrebleu.significance import PairedTest, Result
 
     if not len(first) == len(second) == len(references):
         raise RegardError(f"{len(first)} and {len(second)} outputs cannot be compared on {len(references)} references")
@@ -47,8 +48,9 @@ def paired_bootstrap(
         test = PairedTest([("first", first), ("second", second)], {"m": measure}, [references], "bs", samples)
         signatures, scores = test()
         name = next(key for key in scores if key != "System")
-        one, two = scores[name]
-        results.append(
-            PairedResult(name, one.score, two.score, one.ci, two.ci, float(two.p_value), str(signatures[name]))
-        )
+        one, two = (cast(Result, each) for each in scores[name])
+        ends = float(one.ci or 0), float(two.ci or 0)
+        same = abs(one.score - two.score) < 1e-9  # for which sacreBLEU gives the least p there is
+        p_value = 1.0 if same else float(two.p_value or 0)
+        results.append(PairedResult(name, one.score, two.score, *ends, p_value, str(signatures[name])))
     return results

@@ -90,7 +90,9 @@ def check_metric(recipes: Sequence[Recipe], name: str | None) -> tuple[str, bool
     known = {**first.task.metrics, **{m.kind: m.higher_is_better for m in first.evaluation.metrics}}
     chosen = name or ("loss" if "loss" in known else first.training.goal)
     if chosen not in known:
-        raise RegardError(f"--metric {chosen}: the task {first.task.kind} has not that metric; {nearest(chosen, known)}")
+        raise RegardError(
+            f"--metric {chosen}: the task {first.task.kind} has not that metric; {nearest(chosen, known)}"
+        )
     if chosen in ("loss", "perplexity") and any(recipe.text != first.text for recipe in recipes):
         others = [m for m in known if m not in ("loss", "perplexity")]
         raise RegardError(

@@ -169,9 +169,7 @@ def intervals(rows: Sequence[Row], title: str, unit: str = "", width: int = 640)
                 f'<rect class="zone" x="{low:.1f}" y="{middle - 8}" width="{max(1.5, high - low):.1f}" height="16"/>'
             )
             for value in ends:
-                parts.append(
-                    f'<line class="margin" x1="{x(value):.1f}" x2="{x(value):.1f}" y1="{middle - 8}" y2="{middle + 8}"/>'
-                )
+                parts.append(_vertical("margin", x(value), middle - 8, middle + 8))
         parts.append(f'<line class="grid" x1="20" x2="{width - 20}" y1="{middle}" y2="{middle}"/>')
         low, high = (v if math.isfinite(v) else row.mean for v in (row.low, row.high))
         parts.append(
@@ -190,6 +188,10 @@ def _head(width: int, height: int, title: str) -> str:
         f'<svg class="chart" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" '
         f'aria-label="{escape(title, quote=True)}">'
     )
+
+
+def _vertical(name: str, x: float, top: float, bottom: float) -> str:
+    return f'<line class="{name}" x1="{x:.1f}" x2="{x:.1f}" y1="{top}" y2="{bottom}"/>'
 
 
 def _text(x: float, y: float, text: str, anchor: str = "start", soft: bool = False, weight: int = 400) -> str:

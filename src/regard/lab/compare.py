@@ -172,9 +172,7 @@ class _Run:
         self.recipes = controlled(self.recipes, options.control, options.device, self._note)
         if options.tune_rates:
             metric, higher = self.comparison.metric, self.comparison.higher_is_better
-            self.recipes = tune_rates(
-                self.names, self.recipes, self.out, self._train, metric, higher, self._note
-            )
+            self.recipes = tune_rates(self.names, self.recipes, self.out, self._train, metric, higher, self._note)
         seeds = list(range(1, options.seeds + 1))
         self._seeds(seeds)
         while self._undecided() and len(seeds) < options.up_to:

@@ -3,10 +3,12 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 
 from regard import config
+from regard.config import Choice
 from regard.console import Console
 from regard.errors import RegardError
 from regard.lab.trainings import Outcome, Training
@@ -19,6 +21,7 @@ FACTORS = (0.5, 1.0, 2.0)  # of the rate; more while the best lies at an end
 MOST_FACTORS = 7
 TUNING_SEED = 0  # none of those that are compared
 
+C = TypeVar("C", bound=Choice)
 Say = Callable[[str], None]
 Train = Callable[[Sequence[Training]], list[Outcome]]
 
@@ -67,9 +70,12 @@ def with_steps(recipe: Recipe, steps: float) -> Recipe:
 
     validation = replace(training.validation, every=scaled(training.validation.every))
     checkpoints = replace(training.checkpoints, every=scaled(training.checkpoints.every))
-    return replace(
-        recipe, training=replace(training, steps=count, validation=validation, checkpoints=checkpoints)
-    )
+    return replace(recipe, training=replace(training, steps=count, validation=validation, checkpoints=checkpoints))
+
+
+def changed_fields(choice: C, values: dict[str, float]) -> C:
+    """A copy of a config with other values of some keys."""
+    return type(choice)(**{**vars(choice), **values})
 
 
 def _budget(recipe: Recipe) -> int:
@@ -77,7 +83,7 @@ def _budget(recipe: Recipe) -> int:
 
 
 def _with_parameters(recipe: Recipe, target: int, say: Say) -> Recipe:
-    """The width inside the feed-forward network that gives as many parameters, to half a percent or as near as can be."""
+    """The width inside the feed-forward network that gives as many parameters, to a percent."""
     keys = vars(recipe.model)
     key = next((name for name in ("inner", "size") if name in keys), None)
     if key is None:
@@ -86,7 +92,7 @@ def _with_parameters(recipe: Recipe, target: int, say: Say) -> Recipe:
     step = int(keys.get("heads") or 1) if key == "size" else 1
 
     def widened(width: int) -> Recipe:
-        return replace(recipe, model=replace(recipe.model, **{key: width * step}))
+        return replace(recipe, model=changed_fields(recipe.model, {key: width * step}))
 
     low, high = 1, max(2, 4 * int(keys[key]) // step)
     while low < high:
@@ -117,7 +123,7 @@ def rate_key(recipe: Recipe) -> tuple[str, float]:
 
 def with_rate(recipe: Recipe, factor: float) -> Recipe:
     name, value = rate_key(recipe)
-    schedule = replace(recipe.training.schedule, **{name: value * factor})
+    schedule = changed_fields(recipe.training.schedule, {name: value * factor})
     return replace(recipe, training=replace(recipe.training, schedule=schedule))
 
 
@@ -126,7 +132,7 @@ def quarter(recipe: Recipe) -> Recipe:
     short = replace(with_steps(recipe, recipe.training.steps / 4), seed=TUNING_SEED)
     schedule, training = short.training.schedule, short.training
     if (warmup := vars(schedule).get("warmup")) is not None:
-        training = replace(training, schedule=replace(schedule, warmup=max(1, warmup // 4)))
+        training = replace(training, schedule=changed_fields(schedule, {"warmup": max(1, warmup // 4)}))
     return replace(short, training=training)
 
 

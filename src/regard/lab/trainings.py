@@ -6,6 +6,7 @@ Each run folder is an ordinary one, so a killed comparison goes on where it stop
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -81,7 +82,7 @@ class TrainingPool:
 
     def run(self, trainings: Sequence[Training], done: Callable[[Outcome], None]) -> list[Outcome]:
         """Train what is not finished; `done` is called, in this thread, as each ends."""
-        with ThreadPoolExecutor(self.jobs) as threads:
+        with _sigterm_interrupts(), ThreadPoolExecutor(self.jobs) as threads:
             futures = {threads.submit(self._train, each): n for n, each in enumerate(trainings)}
             outcomes: dict[int, Outcome] = {}
             try:
@@ -138,3 +139,20 @@ class TrainingPool:
             for process in self._running:
                 with contextlib.suppress(OSError):
                     process.terminate()
+
+
+@contextlib.contextmanager
+def _sigterm_interrupts() -> Iterator[None]:
+    """Inside, SIGTERM ends the work as Ctrl-C does: what runs saves and ends."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
