@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from regard.errors import RegardError
-from regard.lab.claim import Claim, Measurement, PlannedClaim, Prediction, Setup, Verdict, judge
+from regard.lab.claim import Claim, Measurement, PlannedClaim, PredictedRange, Setup, Verdict, judge
 from regard.lab.planned import PLANNED
 from regard.lab.registry import MODULES, chosen_claims, claim_ids, find_claim
 from regard.lab.runner import measure_part
@@ -69,7 +69,7 @@ def test_a_false_claim_is_refuted() -> None:
 
     false = Claim(
         "X1", "", "unscaled products have unit variance", "nowhere", "exact",
-        [Prediction("variance", "variance of q·k at d_k = 64", 0.9, 1.1)], measure, 0.1, "",
+        [PredictedRange("variance", "variance of q·k at d_k = 64", 0.9, 1.1)], measure, 0.1, "",
     )  # fmt: skip
     found, judged = judge(false, [measure(seed, Setup()) for seed in range(3)])
     assert found == "refuted"
@@ -77,7 +77,7 @@ def test_a_false_claim_is_refuted() -> None:
 
 
 def test_opposite_settings_depend() -> None:
-    predictions = [Prediction("a", "", 1, 2, "here"), Prediction("b", "", 1, 2, "there")]
+    predictions = [PredictedRange("a", "", 1, 2, "here"), PredictedRange("b", "", 1, 2, "there")]
 
     def with_values(a: float, b: float) -> Verdict:
         claim = Claim("X2", "", "", "", "exact", predictions, lambda seed, setup: Measurement({}), 0, "")
@@ -89,7 +89,9 @@ def test_opposite_settings_depend() -> None:
 
 
 def test_one_seed_gives_no_verdict() -> None:
-    claim = Claim("X3", "", "", "", "exact", [Prediction("a", "", 1, 2)], lambda seed, setup: Measurement({}), 0, "")
+    claim = Claim(
+        "X3", "", "", "", "exact", [PredictedRange("a", "", 1, 2)], lambda seed, setup: Measurement({}), 0, ""
+    )
     assert judge(claim, [Measurement({"a": 1.5})])[0] == "undecided"
 
 

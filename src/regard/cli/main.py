@@ -198,7 +198,7 @@ def compare(
 
     The first arm is what the others are compared with. The same command goes on where it was stopped.
     """
-    from regard.cli.lab import compare as body
+    from regard.cli.lab.compare import compare_recipes as body
     from regard.lab.compare import CompareOptions
 
     options = CompareOptions(seeds, up_to, control, metric, margin, tune_rates, screen, jobs, device)
@@ -235,7 +235,7 @@ def evaluate(
     of_translation = {"source": source, "reference": reference, "trees": trees, "beam": beam}
     of_text = {"text": text, "context": context, "stride": stride}
     if against is not None:
-        from regard.cli.against import evaluate_against
+        from regard.cli.evaluate import evaluate_against
 
         options = {"beam": beam, "source": source, "reference": reference, "trees": trees, **of_text}
         evaluate_against(run, against, split, device, as_json, engine_loader(engine, precision), others, options)
@@ -667,7 +667,7 @@ Jobs = Annotated[int, Option(min=0, help="Seeds side by side. Default: as many a
 @lab.command("list")
 def lab_list(as_json: Json = False) -> None:
     """Every claim, and whether it has an experiment."""
-    from regard.cli.lab import list_claims
+    from regard.cli.lab.claims import list_claims
 
     list_claims(as_json)
 
@@ -677,7 +677,7 @@ def lab_plan(
     claims: Claims = None, out: LabFolder = Path("lab"), device: str = "cpu", jobs: Jobs = 0, as_json: Json = False
 ) -> None:
     """Say what a run would take, in minutes, and what is measured already."""
-    from regard.cli.lab import plan_claims
+    from regard.cli.lab.claims import plan_claims
 
     plan_claims(claims or [], out, device, jobs, as_json)
 
@@ -694,7 +694,7 @@ def lab_run(
     as_json: Json = False,
 ) -> None:
     """Measure claims, and say of each: confirmed, refuted, depends or undecided, with numbers and intervals."""
-    from regard.cli.lab import run_lab
+    from regard.cli.lab.claims import run_lab
 
     run_lab(claims or [], budget, out, device, jobs, fault, seeds, as_json)
 
@@ -706,7 +706,7 @@ def lab_report(
     as_json: Json = False,
 ) -> None:
     """Write one page of all that was measured: claim, prediction, verdict, plots; and the same as Markdown."""
-    from regard.cli.lab import report_lab
+    from regard.cli.lab.claims import report_lab
 
     report_lab(out, page, as_json)
 

@@ -107,9 +107,9 @@ def number(value: float) -> str:
     return f"{value:,.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
-def curves(chart: Chart, width: int = 640, height: int = 300) -> str:
+def curves(chart: Chart, width: int = 480, height: int = 280) -> str:
     """Lines with their bands and a legend."""
-    left, right, top = 62, width - 14, 34 + 18 * math.ceil(len(chart.series) / 3)
+    left, right, top = 58, width - 12, 46 + 18 * math.ceil(len(chart.series) / 2)
     bottom = height - 42
     x = _Axis([v for s in chart.series for v in s.x], left, right, chart.log_x)
     y = _Axis([v for s in chart.series for v in (*s.y, *s.low, *s.high)], bottom, top, chart.log_y)
@@ -125,7 +125,7 @@ def curves(chart: Chart, width: int = 640, height: int = 300) -> str:
     parts.append(_text(left, top - 8, chart.y_label, soft=True))
     for n, series in enumerate(chart.series):
         parts += _curve(series, f"var(--c{n % COLOURS})", x, y)
-        place = left + n % 3 * (right - left) / 3, 36 + 18 * (n // 3)
+        place = left + n % 2 * (right - left) / 2, 40 + 18 * (n // 2)
         dash = ' stroke-dasharray="5 4"' if series.dashed else ""
         parts.append(
             f'<line x1="{place[0]:.0f}" x2="{place[0] + 18:.0f}" y1="{place[1] - 4}" y2="{place[1] - 4}" '
@@ -150,7 +150,7 @@ def _curve(series: Series, colour: str, x: Callable[[float], float], y: Callable
     return parts
 
 
-def intervals(rows: Sequence[Row], title: str, unit: str = "", width: int = 640) -> str:
+def intervals(rows: Sequence[Row], title: str, unit: str = "", width: int = 480) -> str:
     """A line for each number: its interval, the values of the seeds, and the range that was predicted, shaded."""
     top, each = 34, 46
     height = top + each * len(rows) + 6

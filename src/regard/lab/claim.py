@@ -32,7 +32,7 @@ class Measurement:
 
 
 @dataclass(frozen=True)
-class Prediction:
+class PredictedRange:
     """A range in which a measured number lies if the claim is right; written before the run."""
 
     quantity: str
@@ -77,7 +77,7 @@ class Claim:
     sentence: str  # as the notes say it
     source: str  # where
     kind: Literal["exact", "screen"]
-    predictions: Sequence[Prediction]
+    predictions: Sequence[PredictedRange]
     measure: Callable[[int, Setup], Measurement]
     seconds: float  # of one seed, on a quiet core
     depends_on: str  # what the outcome hangs on, and what was not tried
@@ -104,7 +104,7 @@ class PlannedClaim:
 class Judged:
     """A prediction with what came of it."""
 
-    prediction: Prediction
+    prediction: PredictedRange
     interval: Interval
     values: list[float]
     verdict: Verdict

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -24,7 +25,7 @@ def attention_layer(
     **choices: object,
 ) -> EncoderLayer:
     """A layer without dropout; `choices` are those of MultiHeadAttention."""
-    attention = MultiHeadAttention(size, heads, **choices)  # type: ignore[arg-type]
+    attention = MultiHeadAttention(size, heads, **cast(Any, choices))
     inner = FeedForward(size, 2 * size) if feed_forward else None
     return EncoderLayer(attention, inner, residual, dropout=0.0, norm=norm)
 
@@ -49,8 +50,7 @@ class TinyEncoder(nn.Module):
         self.position: Position | None = build_position(position, size) if joined else None
         inside: object = "none" if joined else position
         self.layers = nn.ModuleList(
-            attention_layer(size, heads, position=inside, layer=n, **choices)  # type: ignore[arg-type]
-            for n in range(layers)
+            attention_layer(size, heads, position=inside, layer=n, **cast(Any, choices)) for n in range(layers)
         )
         self.output = nn.Linear(size, classes or entries)
 
@@ -61,6 +61,18 @@ class TinyEncoder(nn.Module):
         for layer in self.layers:
             x = layer(x, mask=mask)
         return self.output(x)
+
+
+def previous_word(entries: int, length: int, rows: int = 32, circle: bool = False) -> tuple[Tensor, Tensor]:
+    """Name the word before: no bag of words can, nor a relation without a direction.
+
+    In a circle the first word comes after the last; else it has no label.
+    """
+    ids = torch.randint(entries, (rows, length))
+    labels = ids.roll(1, 1)
+    if not circle:
+        labels[:, 0] = -100
+    return ids, labels
 
 
 def fit(
@@ -83,7 +95,7 @@ def fit(
 
 
 @torch.no_grad()
-def accuracy(model: nn.Module, ids: Tensor, labels: Tensor) -> float:
+def share_right(model: nn.Module, ids: Tensor, labels: Tensor) -> float:
     """Share of the labels that the model gives."""
     was_training = model.training
     model.eval()

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from regard.lab.claim import Claim, Figure, Measurement, Points, Prediction, Setup
+from regard.lab.claim import Claim, Figure, Measurement, Points, PredictedRange, Setup
 from regard.lab.tiny import attention_layer
 
 SIZE, LENGTH, DEPTH, HEADS = 64, 24, 12, 4
@@ -15,7 +15,7 @@ def distance_to_average(x: Tensor) -> float:
 
 
 @torch.no_grad()
-def depths(residual: str, feed_forward: bool, fault: str) -> list[float]:
+def differences_by_depth(residual: str, feed_forward: bool, fault: str) -> list[float]:
     """After every layer of a fresh stack, by fresh weights of the usual size."""
     x = torch.nn.functional.layer_norm(torch.randn(4, LENGTH, SIZE), (SIZE,))
     found = [distance_to_average(x)]
@@ -26,12 +26,12 @@ def depths(residual: str, feed_forward: bool, fault: str) -> list[float]:
     return found
 
 
-def measure(seed: int, setup: Setup) -> Measurement:
+def _measure(seed: int, setup: Setup) -> Measurement:
     square = {
         "attention alone": ("none", False), "feed-forward": ("none", True), "residual": ("pre_norm", False),
         "residual and feed-forward": ("pre_norm", True),
     }  # fmt: skip
-    found = {name: depths(*choices, setup.fault) for name, choices in square.items()}
+    found = {name: differences_by_depth(*choices, setup.fault) for name, choices in square.items()}
     curves: dict[str, Points] = {name: [(float(n), v) for n, v in enumerate(values)] for name, values in found.items()}
     return Measurement({name: values[-1] for name, values in found.items()}, {"depth": curves})
 
@@ -43,16 +43,16 @@ CLAIM = Claim(
     source="notes 000 (“It’s all just weighted averages”)",
     kind="exact",
     predictions=(
-        Prediction(
+        PredictedRange(
             "attention alone", f"what is left of the words' differences after {DEPTH} layers, no residual: at most 5%",
             0, 0.05, "without residual",
         ),
-        Prediction(
+        PredictedRange(
             "residual", "the same with residual connections, still without feed-forward: at most 5%",
             0, 0.05, "with residual",
         ),
     ),
-    measure=measure,
+    measure=_measure,
     seconds=0.3,
     depends_on="The residual, not the feed-forward network, keeps words apart: without one, the network's presence "
     "hardly helps (see the curves); with one, attention alone keeps them. Fresh weights, no training: "

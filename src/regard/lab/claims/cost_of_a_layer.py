@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from regard.lab.claim import Claim, Figure, Measurement, Points, Prediction, Setup
+from regard.lab.claim import Claim, Figure, Measurement, Points, PredictedRange, Setup
 from regard.lab.tiny import cpu_seconds, slope
 from regard.nn import MultiHeadAttention
 from regard.nn.attention import attention
@@ -42,7 +42,7 @@ def parts(n: int, d: int, fault: str) -> dict[str, float]:
         }
 
 
-def measure(seed: int, setup: Setup) -> Measurement:
+def _measure(seed: int, setup: Setup) -> Measurement:
     by_length = {n: parts(n, 64, setup.fault) for n in LENGTHS}
     by_size = {d: parts(64, d, "") for d in SIZES}
     names, numbers = list(by_length[LENGTHS[0]]), {}
@@ -58,8 +58,8 @@ def measure(seed: int, setup: Setup) -> Measurement:
     return Measurement(numbers, curves)
 
 
-def _exponent(quantity: str, sentence: str, power: float, setting: str) -> Prediction:
-    return Prediction(quantity, f"exponent of {sentence}: {power:g} ± 0.3", power - 0.3, power + 0.3, setting)
+def _exponent(quantity: str, sentence: str, power: float, setting: str) -> PredictedRange:
+    return PredictedRange(quantity, f"exponent of {sentence}: {power:g} ± 0.3", power - 0.3, power + 0.3, setting)
 
 
 CLAIM = Claim(
@@ -69,7 +69,7 @@ CLAIM = Claim(
     source="notes 001; Vaswani 2017, table 1",
     kind="exact",
     predictions=(
-        Prediction(
+        PredictedRange(
             "products", "counted products of a whole layer, against 4nd² + 2n²d: relative error", 0, 1e-9, "counted"
         ),
         _exponent("n, self-attention", "n in the time of QKᵀV", 2, "time over n, d = 64"),
@@ -80,7 +80,7 @@ CLAIM = Claim(
         _exponent("d, convolution", "d in the time of a convolution", 2, "time over d, n = 64"),
         _exponent("d, recurrent", "d in the time of an LSTM", 2, "time over d, n = 64"),
     ),
-    measure=measure,
+    measure=_measure,
     seconds=2.5,
     depends_on="The products are exact. Times follow them only where products are what takes the time: at small d the "
     "softmax of n² scores, at small n the start of every operation. n² d is QKᵀV alone; a whole layer has 4nd² more. "

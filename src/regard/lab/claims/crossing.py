@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from regard.lab.claim import Claim, Figure, Measurement, Prediction, Setup
+from regard.lab.claim import Claim, Figure, Measurement, PredictedRange, Setup
 from regard.lab.tiny import cpu_seconds
 from regard.nn import MultiHeadAttention
 
@@ -12,7 +12,7 @@ LENGTHS = [16, 32, 64, 128, 256, 512, 1024]
 SHORT = [16, 32]  # n < d
 
 
-def measure(seed: int, setup: Setup) -> Measurement:
+def _measure(seed: int, setup: Setup) -> Measurement:
     attention = MultiHeadAttention(SIZE, 1)
     cells = {"LSTM": nn.LSTM(SIZE, SIZE, batch_first=True), "GRU": nn.GRU(SIZE, SIZE, batch_first=True)}
     times: dict[str, list[tuple[float, float]]] = {"self-attention": [], **{name: [] for name in cells}}
@@ -39,11 +39,13 @@ CLAIM = Claim(
     source="the notes; Vaswani 2017, section 4",
     kind="exact",
     predictions=tuple(
-        Prediction(f"{n}, {name}", f"time of self-attention as a share of {article} {name}'s, {n} words", 0, 1, name)
+        PredictedRange(
+            f"{n}, {name}", f"time of self-attention as a share of {article} {name}'s, {n} words", 0, 1, name
+        )
         for article, name in (("an", "LSTM"), ("a", "GRU"))
         for n in SHORT
     ),
-    measure=measure,
+    measure=_measure,
     seconds=1.5,
     depends_on="On what computes it: torch has a fused LSTM for CPUs and none for the GRU; and a layer of "
     "attention is a dozen operations, whose start is most of the time for so short a sentence. Where "

@@ -2,7 +2,8 @@
 
 import torch
 
-from regard.lab.claim import Claim, Figure, Measurement, Points, Prediction, Setup
+from regard.config import parse_config
+from regard.lab.claim import Claim, Figure, Measurement, Points, PredictedRange, Setup
 from regard.models import TransformerConfig
 from regard.nn import sinusoids
 
@@ -11,14 +12,14 @@ SIZES, WORDS = [64, 256, 512], 1000
 
 def ratio(size: int, init: str, scale: bool) -> float:
     """The norm of word vectors, as the first layer gets them, against that of sinusoidal positions."""
-    config = TransformerConfig(layers=1, size=size, inner=8, heads=1, init=init, scale_embedding=scale)  # type: ignore[arg-type]
-    embedding = config.build(WORDS, WORDS).source_embedding
+    keys = {"layers": 1, "size": size, "inner": 8, "heads": 1, "init": init, "scale_embedding": scale}
+    embedding = parse_config(TransformerConfig, keys).build(WORDS, WORDS).source_embedding
     words = embedding(torch.arange(WORDS)).norm(dim=-1).mean()
     return float(words / sinusoids(torch.arange(64), size).norm(dim=-1).mean())
 
 
 @torch.no_grad()
-def measure(seed: int, setup: Setup) -> Measurement:
+def _measure(seed: int, setup: Setup) -> Measurement:
     numbers, curves = {}, {}
     for init in ("xavier", "normal"):
         for scale in (True, False):
@@ -42,13 +43,13 @@ CLAIM = Claim(
         prediction
         for init, words in _INITS.items()
         for prediction in (
-            Prediction(
+            PredictedRange(
                 f"{init}, × √d", f"words × √d against positions, d = 512, {words}: within a factor of 2", 0.5, 2, words
             ),
-            Prediction(f"{init}, as they are", "the same without the factor: at most a fifth", 0, 0.2, words),
+            PredictedRange(f"{init}, as they are", "the same without the factor: at most a fifth", 0, 0.2, words),
         )
     ),
-    measure=measure,
+    measure=_measure,
     seconds=0.3,
     depends_on="Sizes of fresh weights. Both common inits are balanced at d = 512 by the factor; without it positions "
     "drown the words. With 0.02 the ratio grows with √d, so it holds for models of about that size. A note says that "

@@ -2,7 +2,7 @@
 
 import torch
 
-from regard.lab.claim import Claim, Figure, Measurement, Prediction, Setup
+from regard.lab.claim import Claim, Figure, Measurement, PredictedRange, Setup
 from regard.lab.tiny import attention_layer, cpu_seconds
 
 SIZE, LENGTH, TIMED = 32, 24, [16, 32, 64, 128]
@@ -20,7 +20,7 @@ def leak(layers: torch.nn.ModuleList) -> float:
     return worst
 
 
-def measure(seed: int, setup: Setup) -> Measurement:
+def _measure(seed: int, setup: Setup) -> Measurement:
     causal = setup.fault != "a leaking mask"
     layers = torch.nn.ModuleList(attention_layer(SIZE, 2, causal=causal, position="rotary") for _ in range(2)).double()
     leaked = leak(layers)
@@ -52,11 +52,13 @@ CLAIM = Claim(
     source="notes 000, 001; Vaswani 2017, 3.2.3",
     kind="exact",
     predictions=(
-        Prediction("leak", "derivative of an output by any later input: exactly nothing", 0, 0),
-        Prediction("difference", "difference of one pass and of reading word by word: rounding (float64)", 0, 1e-12),
-        Prediction("speed", "time of T = 128 steps as a multiple of one pass: at least 20", 20),
+        PredictedRange("leak", "derivative of an output by any later input: exactly nothing", 0, 0),
+        PredictedRange(
+            "difference", "difference of one pass and of reading word by word: rounding (float64)", 0, 1e-12
+        ),
+        PredictedRange("speed", "time of T = 128 steps as a multiple of one pass: at least 20", 20),
     ),
-    measure=measure,
+    measure=_measure,
     seconds=2.0,
     depends_on="The zeros are exact, whatever is computed. The gain in time grows with T; steps here read the whole "
     "prefix again, as training word by word would, without a cache.",

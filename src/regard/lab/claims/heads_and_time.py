@@ -3,20 +3,21 @@
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from regard.lab.claim import Claim, Figure, Measurement, Prediction, Setup
+from regard.lab.claim import Claim, Figure, Measurement, PredictedRange, Setup
 from regard.lab.tiny import cpu_seconds
 from regard.nn import MultiHeadAttention
 
 SIZE, HEADS, SHORT, LONG = 256, [1, 2, 4, 8, 16], 32, 512
 
 
-def measure(seed: int, setup: Setup) -> Measurement:
+def _measure(seed: int, setup: Setup) -> Measurement:
     wide = setup.fault == "every head as wide as the model"
-    products, times = [], {SHORT: [], LONG: []}  # type: ignore[var-annotated]
+    products: list[int] = []
+    times: dict[int, list[float]] = {SHORT: [], LONG: []}
     with torch.no_grad():
         for heads in HEADS:
-            size = {"d_k": SIZE, "d_v": SIZE} if wide else {}
-            layer = MultiHeadAttention(SIZE, heads, **size)  # type: ignore[arg-type]
+            own = SIZE if wide else None
+            layer = MultiHeadAttention(SIZE, heads, d_k=own, d_v=own)
             with FlopCounterMode(display=False) as counter:
                 layer(torch.randn(1, SHORT, SIZE), return_weights=True)
             products.append(counter.get_total_flops())
@@ -39,11 +40,13 @@ CLAIM = Claim(
     source="notes 001",
     kind="exact",
     predictions=(
-        Prediction("products", "most products of any number of heads as a multiple of the fewest", 1, 1, "counted"),
-        Prediction("time 32", "time of 8 heads as a multiple of one, 32 words: at most 1.25", 0, 1.25, "32 words"),
-        Prediction("time 512", "time of 8 heads as a multiple of one, 512 words: at most 1.25", 0, 1.25, "512 words"),
+        PredictedRange("products", "most products of any number of heads as a multiple of the fewest", 1, 1, "counted"),
+        PredictedRange("time 32", "time of 8 heads as a multiple of one, 32 words: at most 1.25", 0, 1.25, "32 words"),
+        PredictedRange(
+            "time 512", "time of 8 heads as a multiple of one, 512 words: at most 1.25", 0, 1.25, "512 words"
+        ),
     ),
-    measure=measure,
+    measure=_measure,
     seconds=1.0,
     depends_on="The products are the same, to the last one. But each head has a softmax of its own, h·n² "
     "exponentials in all, which the count leaves out: at lengths where n is more than the size of a "

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from regard.lab.claim import Claim, Figure, Measurement, Prediction, Setup
+from regard.lab.claim import Claim, Figure, Measurement, PredictedRange, Setup
 from regard.nn import sinusoids
 
 SIZE, COUNT, SHIFTS = 64, 256, [1, 5, 17, 64]
@@ -16,7 +16,7 @@ def residual(table: Tensor, k: int) -> float:
     return float((now @ matrix - later).norm() / later.norm())
 
 
-def measure(seed: int, setup: Setup) -> Measurement:
+def _measure(seed: int, setup: Setup) -> Measurement:
     learned = torch.randn(COUNT, SIZE, dtype=torch.float64)
     waves = learned if setup.fault == "a learned table" else sinusoids(torch.arange(COUNT), SIZE)
     left = {
@@ -37,12 +37,12 @@ CLAIM = Claim(
     source="the notes; Vaswani 2017, 3.5",
     kind="exact",
     predictions=(
-        Prediction(
+        PredictedRange(
             "sinusoidal", "what the best matrix leaves of PE(p + k), k = 1 to 64: nothing but rounding", 0, 1e-10
         ),
-        Prediction("table", "the same for a table of random vectors, the control: at least a tenth", 0.1),
+        PredictedRange("table", "the same for a table of random vectors, the control: at least a tenth", 0.1),
     ),
-    measure=measure,
+    measure=_measure,
     seconds=0.3,
     depends_on="A property of the vectors. Whether a model uses it is not shown by it.",
     figures=(Figure("residual", "what one matrix leaves", "k", "share that is left", True, True),),

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from regard.lab.claim import Claim, Figure, Measurement, Points, Prediction, Setup
-from regard.lab.tiny import TinyEncoder, accuracy, fit
+from regard.lab.claim import Claim, Figure, Measurement, Points, PredictedRange, Setup
+from regard.lab.tiny import TinyEncoder, fit, share_right
 
 ENTRIES, TRAINED, LENGTHS, STEPS = 12, 16, [16, 32, 64], 500
 POSITIONS: dict[str, str | dict[str, object]] = {
@@ -29,7 +29,7 @@ def beyond(labels: Tensor, length: int) -> Tensor:
     return labels
 
 
-def measure(seed: int, setup: Setup) -> Measurement:
+def _measure(seed: int, setup: Setup) -> Measurement:
     tests = {n: second_before(n) for n in LENGTHS}
     curves: dict[str, Points] = {}
     for name, position in POSITIONS.items():
@@ -38,7 +38,7 @@ def measure(seed: int, setup: Setup) -> Measurement:
             ENTRIES, position="relative" if setup.fault == "relative for all" else position, causal=True
         )
         fit(model, lambda: second_before(TRAINED), STEPS, 5e-3)
-        curves[name] = [(float(n), accuracy(model, ids, beyond(labels, n))) for n, (ids, labels) in tests.items()]
+        curves[name] = [(float(n), share_right(model, ids, beyond(labels, n))) for n, (ids, labels) in tests.items()]
     numbers = {
         "difference": curves["sinusoidal"][0][1] - curves["learned"][0][1],
         "learned beyond": curves["learned"][-1][1],
@@ -56,12 +56,16 @@ CLAIM = Claim(
     source="notes 001, 004; Vaswani 2017, table 3 (E)",
     kind="screen",
     predictions=(
-        Prediction("difference", "accuracy at the trained length, sinusoidal less learned: within 0.05", -0.05, 0.05),
-        Prediction("learned beyond", f"accuracy of learned ones at places beyond {TRAINED}: at most 0.5", 0, 0.5),
-        Prediction("sinusoidal beyond", f"accuracy of sinusoidal ones at places beyond {TRAINED}: at most 0.9", 0, 0.9),
-        Prediction("relative beyond", "the same for relative ones, which go further: at least 0.9", 0.9),
+        PredictedRange(
+            "difference", "accuracy at the trained length, sinusoidal less learned: within 0.05", -0.05, 0.05
+        ),
+        PredictedRange("learned beyond", f"accuracy of learned ones at places beyond {TRAINED}: at most 0.5", 0, 0.5),
+        PredictedRange(
+            "sinusoidal beyond", f"accuracy of sinusoidal ones at places beyond {TRAINED}: at most 0.9", 0, 0.9
+        ),
+        PredictedRange("relative beyond", "the same for relative ones, which go further: at least 0.9", 0.9),
     ),
-    measure=measure,
+    measure=_measure,
     seconds=9.0,
     depends_on="One causal layer, lengths 16 to 64, and a task that asks for a distance of two. What a language model "
     "trained at 512 does at 4,096 was not tried.",

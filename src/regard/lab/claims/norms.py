@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from regard.lab.claim import Claim, Figure, Measurement, Prediction, Setup
-from regard.lab.tiny import TinyEncoder, accuracy, fit
+from regard.lab.claim import Claim, Figure, Measurement, PredictedRange, Setup
+from regard.lab.tiny import TinyEncoder, fit, share_right
 
 ENTRIES, LONGEST, STEPS, BATCH = 12, 16, 300, 4
 
@@ -26,14 +26,14 @@ class Padded(TinyEncoder):
         return super().forward(ids, ids != 0)
 
 
-def measure(seed: int, setup: Setup) -> Measurement:
+def _measure(seed: int, setup: Setup) -> Measurement:
     test, right, losses = sentences(64), {}, {}
     for name in ("layer", "batch", "none"):
         torch.manual_seed(seed)
         norm = "layer" if setup.fault == "LayerNorm for all" else name
         model = Padded(ENTRIES, layers=2, norm=norm)
         losses[name] = fit(model, lambda: sentences(BATCH), STEPS, 3e-3)
-        right[name] = accuracy(model, *test)
+        right[name] = share_right(model, *test)
     numbers = {"gain": right["layer"] - right["batch"], "gain over none": right["layer"] - right["none"]}
     curves = {name: [(float(n), values[n]) for n in range(0, STEPS, 5)] for name, values in losses.items()}
     return Measurement(numbers, {"loss": curves})
@@ -46,9 +46,9 @@ CLAIM = Claim(
     source="notes 001",
     kind="screen",
     predictions=(
-        Prediction("gain", "accuracy with LayerNorm less that with BatchNorm, batches of 4: at least 0.05", 0.05),
+        PredictedRange("gain", "accuracy with LayerNorm less that with BatchNorm, batches of 4: at least 0.05", 0.05),
     ),
-    measure=measure,
+    measure=_measure,
     seconds=7.0,
     depends_on="Two layers, batches of four sentences, one rate for all. The curves show no norm at all beside; with "
     "larger batches BatchNorm's averages are better, which was not tried here.",

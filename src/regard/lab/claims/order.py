@@ -3,8 +3,8 @@
 import torch
 from torch import nn
 
-from regard.lab.claim import Claim, Figure, Measurement, Prediction, Setup
-from regard.lab.tiny import TinyEncoder, accuracy, fit
+from regard.lab.claim import Claim, Figure, Measurement, PredictedRange, Setup
+from regard.lab.tiny import TinyEncoder, fit, previous_word, share_right
 
 ENTRIES, LENGTH, STEPS = 12, 10, 350
 POSITIONS: dict[str, str | dict[str, object]] = {
@@ -13,7 +13,7 @@ POSITIONS: dict[str, str | dict[str, object]] = {
 }  # fmt: skip
 
 
-def moved(model: nn.Module) -> float:
+def change_when_moved(model: nn.Module) -> float:
     """How far f(Px) is from P f(x), for words in another order, as a share of f(x)."""
     model = model.double()
     ids = torch.randperm(ENTRIES)[:LENGTH][None]
@@ -22,29 +22,21 @@ def moved(model: nn.Module) -> float:
         return float((model(ids[:, order]) - model(ids)[:, order]).norm() / model(ids).norm())
 
 
-def previous_word() -> tuple[torch.Tensor, torch.Tensor]:
-    """Name the word before: no bag of words can."""
-    ids = torch.randint(ENTRIES, (32, LENGTH))
-    labels = ids.roll(1, 1)
-    labels[:, 0] = -100
-    return ids, labels
-
-
-def measure(seed: int, setup: Setup) -> Measurement:
+def _measure(seed: int, setup: Setup) -> Measurement:
     dropped = setup.fault == "dropped positions"
     wanted = {name: "none" if dropped else value for name, value in POSITIONS.items()}
     numbers = {
-        "encoder, none": moved(TinyEncoder(ENTRIES, layers=2, position="none")),
-        "encoder, sinusoidal": moved(TinyEncoder(ENTRIES, layers=2, position=wanted["sinusoidal"])),
-        "decoder, none": moved(TinyEncoder(ENTRIES, layers=2, position="none", causal=True)),
+        "encoder, none": change_when_moved(TinyEncoder(ENTRIES, layers=2, position="none")),
+        "encoder, sinusoidal": change_when_moved(TinyEncoder(ENTRIES, layers=2, position=wanted["sinusoidal"])),
+        "decoder, none": change_when_moved(TinyEncoder(ENTRIES, layers=2, position="none", causal=True)),
     }
     right: list[float] = []
-    test = previous_word()
+    test = previous_word(ENTRIES, LENGTH)
     for position in wanted.values():
         torch.manual_seed(seed)
         model = TinyEncoder(ENTRIES, position=position)
-        fit(model, previous_word, STEPS, 5e-3)
-        right.append(accuracy(model, *test))
+        fit(model, lambda: previous_word(ENTRIES, LENGTH), STEPS, 5e-3)
+        right.append(share_right(model, *test))
     numbers["task, none"], numbers["task, worst position"] = right[0], min(right[1:])
     curves = {"task": {"accuracy": [(float(n), value) for n, value in enumerate(right)]}}
     return Measurement(numbers, curves)
@@ -57,15 +49,17 @@ CLAIM = Claim(
     source="notes 000; Vaswani 2017, 3.5",
     kind="exact",
     predictions=(
-        Prediction("encoder, none", "change of an encoder without positions when words are moved: rounding", 0, 1e-12),
-        Prediction("encoder, sinusoidal", "the same with sinusoidal positions: at least 5%", 0.05),
-        Prediction("decoder, none", "the same in a causal decoder without positions: at least 5%", 0.05),
-        Prediction("task, none", "accuracy of naming the word before, without positions: at most 0.3", 0, 0.3),
-        Prediction(
+        PredictedRange(
+            "encoder, none", "change of an encoder without positions when words are moved: rounding", 0, 1e-12
+        ),
+        PredictedRange("encoder, sinusoidal", "the same with sinusoidal positions: at least 5%", 0.05),
+        PredictedRange("decoder, none", "the same in a causal decoder without positions: at least 5%", 0.05),
+        PredictedRange("task, none", "accuracy of naming the word before, without positions: at most 0.3", 0, 0.3),
+        PredictedRange(
             "task, worst position", "the same, the worst of sinusoidal, learned, relative, rotary: at least 0.9", 0.9
         ),
     ),
-    measure=measure,
+    measure=_measure,
     seconds=5.0,
     depends_on="True of an encoder. A causal decoder knows order without any position, since each word sees another "
     "number of words: so 'attention ignores order' is said of attention without a mask. The task is a constructed one, "

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from regard.lab.claim import Claim, Figure, Measurement, Prediction, Setup
+from regard.lab.claim import Claim, Figure, Measurement, PredictedRange, Setup
 from regard.nn import MultiHeadAttention
 
 SIZE, LENGTHS, KERNEL = 8, [9, 17, 33], 5
@@ -37,7 +37,7 @@ def steps_needed(n: int) -> int:
     return count if float(gradient[0].abs().max()) > 0 else n + 1
 
 
-def measure(seed: int, setup: Setup) -> Measurement:
+def _measure(seed: int, setup: Setup) -> Measurement:
     far = "full" if setup.fault == "windows without a mask" else f"window({KERNEL // 2})"
     full, window = MultiHeadAttention(SIZE, 1).double(), MultiHeadAttention(SIZE, 1, pattern=far).double()
     counts = {n: (layers_needed(full, n), layers_needed(window, n), steps_needed(n)) for n in LENGTHS}
@@ -60,12 +60,12 @@ CLAIM = Claim(
     source="notes 000, 004; Vaswani 2017, table 1",
     kind="exact",
     predictions=(
-        Prediction("attention", "layers of self-attention until the first word reaches the last", 1, 1),
-        Prediction("recurrent", "recurrent steps beyond n − 1", 0, 0),
-        Prediction("window", "layers of centred windows beyond ⌈2(n−1)/(k−1)⌉", 0, 0),
-        Prediction("too early", "derivative after ⌈n/k⌉ layers, as the notes count: exactly nothing", 0, 0),
+        PredictedRange("attention", "layers of self-attention until the first word reaches the last", 1, 1),
+        PredictedRange("recurrent", "recurrent steps beyond n − 1", 0, 0),
+        PredictedRange("window", "layers of centred windows beyond ⌈2(n−1)/(k−1)⌉", 0, 0),
+        PredictedRange("too early", "derivative after ⌈n/k⌉ layers, as the notes count: exactly nothing", 0, 0),
     ),
-    measure=measure,
+    measure=_measure,
     seconds=0.3,
     depends_on="The growth is as claimed, the count is not: a centred window of k reaches (k−1)/2 words to each "
     "side, so n/k layers are about half of what is needed.",

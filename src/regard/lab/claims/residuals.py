@@ -3,8 +3,8 @@
 import torch
 from torch import nn
 
-from regard.lab.claim import Claim, Figure, Measurement, Prediction, Setup
-from regard.lab.tiny import TinyEncoder, accuracy, attention_layer, fit
+from regard.lab.claim import Claim, Figure, Measurement, PredictedRange, Setup
+from regard.lab.tiny import TinyEncoder, attention_layer, fit, previous_word, share_right
 
 SIZE, LENGTH, DEPTHS = 32, 12, [2, 4, 8, 16, 24]
 ENTRIES, TRAINED, STEPS = 12, 6, 300
@@ -17,31 +17,28 @@ def first_gradient(depth: int, residual: str) -> float:
     for layer in layers:
         x = layer(x)
     (x * torch.randn_like(x)).sum().backward()
-    return float(layers[0].attention.query.weight.grad.norm())  # type: ignore[union-attr, operator]
+    queries = [p.grad for name, p in layers[0].named_parameters() if name == "attention.query.weight"]
+    assert queries[0] is not None
+    return float(queries[0].norm())
 
 
-def previous_word() -> tuple[torch.Tensor, torch.Tensor]:
-    ids = torch.randint(ENTRIES, (24, LENGTH))
-    labels = ids.roll(1, 1)
-    labels[:, 0] = -100
-    return ids, labels
-
-
-def measure(seed: int, setup: Setup) -> Measurement:
+def _measure(seed: int, setup: Setup) -> Measurement:
     dropped = setup.fault == "no residual anywhere"
     kinds = {name: "none" if dropped else name for name in ("none", "post_norm", "pre_norm")}
     found = {name: [first_gradient(depth, kind) for depth in DEPTHS] for name, kind in kinds.items()}
     found = {name: [value / values[0] for value in values] for name, values in found.items()}
     numbers = {name: values[-1] for name, values in found.items()}
-    test = previous_word()
+    test = previous_word(ENTRIES, LENGTH)
     for name in ("none", "pre_norm"):
         torch.manual_seed(seed)
         model = TinyEncoder(ENTRIES, SIZE, TRAINED, residual=kinds[name])
-        fit(model, previous_word, STEPS, 3e-3)
-        numbers[f"trained, {name}"] = accuracy(model, *test)
+        fit(model, lambda: previous_word(ENTRIES, LENGTH, 24), STEPS, 3e-3)
+        numbers[f"trained, {name}"] = share_right(model, *test)
     curves = {name: [(float(d), v) for d, v in zip(DEPTHS, values, strict=True)] for name, values in found.items()}
     return Measurement(numbers, {"gradient": curves})
 
+
+FRESH, TRAINING = "gradients of fresh weights", "a training"
 
 CLAIM = Claim(
     id="C12",
@@ -50,19 +47,24 @@ CLAIM = Claim(
     source="the notes; Vaswani 2017, 3.1",
     kind="exact",
     predictions=(
-        Prediction(
+        PredictedRange(
             "none",
             "gradient of the first layer of 24, against that of a stack of 2, no residual: at most 0.01",
             0,
             0.01,
+            FRESH,
         ),
-        Prediction("pre_norm", "the same with a residual, norm first: 0.2 to 5", 0.2, 5),
-        Prediction(
-            "trained, none", f"accuracy of {TRAINED} layers after {STEPS} steps, no residual: at most 0.5", 0, 0.5
+        PredictedRange("pre_norm", "the same with a residual, norm first: 0.2 to 5", 0.2, 5, FRESH),
+        PredictedRange(
+            "trained, none",
+            f"accuracy of {TRAINED} layers after {STEPS} steps, no residual: at most 0.5",
+            0,
+            0.5,
+            TRAINING,
         ),
-        Prediction("trained, pre_norm", "the same with a residual: at least 0.9", 0.9),
+        PredictedRange("trained, pre_norm", "the same with a residual: at least 0.9", 0.9, setting=TRAINING),
     ),
-    measure=measure,
+    measure=_measure,
     seconds=8.0,
     depends_on="Gradients are those of fresh weights. The training is a constructed task (name the word before) of "
     f"{STEPS} steps at one rate: more steps, a warmup or other weights may train a stack without residuals too.",

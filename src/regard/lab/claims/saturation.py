@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from regard.lab.claim import Claim, Figure, Measurement, Prediction, Setup
+from regard.lab.claim import Claim, Figure, Measurement, PredictedRange, Setup
 from regard.nn import MultiHeadAttention
 
 SIZES, KEYS, DRAWS = [16, 64, 256, 1024], 32, 400
@@ -25,7 +25,7 @@ def projected(d_k: int) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def measure(seed: int, setup: Setup) -> Measurement:
+def _measure(seed: int, setup: Setup) -> Measurement:
     power = {"no scale": 0.0, "d_k instead of √d_k": 1.0}.get(setup.fault, 0.5)
     plain, scaled, ratios, ratios_scaled = [], [], [], []
     for d_k in SIZES:
@@ -61,15 +61,15 @@ CLAIM = Claim(
     source="notes 001, 004; Vaswani 2017, 3.2.1",
     kind="exact",
     predictions=(
-        Prediction("variance", "variance of q·k as a multiple of d_k, at d_k = 1,024: 1 ± 2%", 0.98, 1.02),
-        Prediction("scaled variance", "variance of q·k/√d_k at d_k = 1,024: 1 ± 2%", 0.98, 1.02),
-        Prediction(
+        PredictedRange("variance", "variance of q·k as a multiple of d_k, at d_k = 1,024: 1 ± 2%", 0.98, 1.02),
+        PredictedRange("scaled variance", "variance of q·k/√d_k at d_k = 1,024: 1 ± 2%", 0.98, 1.02),
+        PredictedRange(
             "slope", "slope of the softmax at d_k = 1,024 as a share of that at 16, unscaled: less than a half", 0, 0.5
         ),
-        Prediction("scaled slope", "the same, scaled: 1 ± 10%", 0.9, 1.1),
-        Prediction("projected", "variance as a multiple of d_k = 256 after fresh projections: 1 ± 20%", 0.8, 1.2),
+        PredictedRange("scaled slope", "the same, scaled: 1 ± 10%", 0.9, 1.1),
+        PredictedRange("projected", "variance as a multiple of d_k = 256 after fresh projections: 1 ± 20%", 0.8, 1.2),
     ),
-    measure=measure,
+    measure=_measure,
     seconds=1.5,
     depends_on="Queries and keys of unit variance, independent, as at the beginning of training. What training "
     "makes of them is another question (C5). Some notes divide by √d, the size of the embedding: right "

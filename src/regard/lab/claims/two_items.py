@@ -3,13 +3,13 @@
 import torch
 from torch import Tensor, nn
 
-from regard.lab.claim import Claim, Figure, Measurement, Points, Prediction, Setup
+from regard.lab.claim import Claim, Figure, Measurement, Points, PredictedRange, Setup
 from regard.lab.tiny import TinyEncoder, fit
 
 ENTRIES, LENGTH, STEPS, SIZE = 16, 8, 400, 16
 
 
-def pairs(rows: int) -> tuple[Tensor, Tensor]:
+def marked_pairs(rows: int) -> tuple[Tensor, Tensor]:
     """At the last place: which words are marked by place, the second and the fifth, in this order, as one class."""
     ids = torch.randint(ENTRIES, (rows, LENGTH))
     labels = torch.full_like(ids, -100)
@@ -33,17 +33,17 @@ class TwoItems(nn.Module):
 
 
 def both_right(model: nn.Module) -> float:
-    ids, labels = pairs(500)
+    ids, labels = marked_pairs(500)
     with torch.no_grad():
         return float((model(ids)[:, -1].argmax(-1) == labels[:, -1]).double().mean())
 
 
-def measure(seed: int, setup: Setup) -> Measurement:
+def _measure(seed: int, setup: Setup) -> Measurement:
     found: Points = []
     for heads in (1, 2, 4):
         torch.manual_seed(seed)
         model = TwoItems(1 if setup.fault == "one head for all" else heads)
-        fit(model, lambda: pairs(32), STEPS, 1e-2)
+        fit(model, lambda: marked_pairs(32), STEPS, 1e-2)
         found.append((float(heads), both_right(model)))
     numbers = {"gain": found[1][1] - found[0][1], "two": found[1][1]}
     return Measurement(numbers, {"heads": {"both words right": found}})
@@ -56,10 +56,10 @@ CLAIM = Claim(
     source="notes 004; Vaswani 2017, 3.2.2",
     kind="screen",
     predictions=(
-        Prediction("gain", "share of pairs named right by two heads less that by one: at least 0.1", 0.1),
-        Prediction("two", "share of pairs named right by two heads: at least 0.9", 0.9),
+        PredictedRange("gain", "share of pairs named right by two heads less that by one: at least 0.1", 0.1),
+        PredictedRange("two", "share of pairs named right by two heads: at least 0.9", 0.9),
     ),
-    measure=measure,
+    measure=_measure,
     seconds=4.0,
     depends_on="Attention alone, as many parameters for any number of heads. One head is not hopeless: an average "
     "of two vectors can still be told apart where they are long enough, so the size of a head decides; "

@@ -1,10 +1,8 @@
-"""`regard compare` and `regard lab`: arms × paired seeds; and the claims of the notes as experiments."""
+"""`regard lab`: list, plan, run and report claims."""
 
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.table import Table
 
@@ -13,71 +11,13 @@ from regard.console import Console
 from regard.errors import RegardError, plural
 from regard.io.atomic import atomic_write
 from regard.io.files import json_safe
-from regard.lab.arms import grid, read_arms
-from regard.lab.charts import standalone
-from regard.lab.compare import CompareOptions, Comparison, compare_arms, describe
-from regard.lab.compare_report import difference_chart, loss_curves, markdown, narrow, table_rows
-
-if TYPE_CHECKING:
-    from regard.lab.runner import ClaimResult
-
-
-def compare(
-    base: str,
-    overrides: list[str],
-    vary: list[str],
-    arms: Path | None,
-    out: Path | None,
-    options: CompareOptions,
-    as_json: bool,
-) -> None:
-    if base and "=" in base:
-        raise RegardError(f"the first argument is the recipe, and {base} is an override; write regard compare RECIPE")
-    if bool(vary) == (arms is not None):
-        raise RegardError("say what differs: --vary key='[one, other]', which may be repeated, or --arms FILE")
-    chosen = grid(vary) if vary else read_arms(arms or Path())
-    folder = out or Path("compare") / Path(base).stem
-    options = replace(options, jobs=options.jobs or max(1, (os.cpu_count() or 1) // 2))
-    comparison = compare_arms(base, chosen, folder, options, overrides, warn)
-    for name, chart in (("differences.svg", difference_chart(comparison)), ("curves.svg", loss_curves(comparison))):
-        if chart:
-            with atomic_write(folder / name) as file:
-                file.write(standalone(chart))
-    with atomic_write(folder / "table.md") as file:
-        file.write(markdown(comparison))
-    if as_json:
-        print(json.dumps(comparison.json(), indent=1, ensure_ascii=False))
-    else:
-        print_comparison(comparison)
-        warn(f"{folder} has the runs, table.md, compare.json, curves.svg and differences.svg")
-    if any(not row.values for row in comparison.arms):
-        raise SystemExit(1)
-
-
-def print_comparison(comparison: Comparison) -> None:
-    console = Console()
-    header, rows = table_rows(comparison)
-    if console.width < 120:
-        header, rows = narrow(header, rows)
-    table = Table()
-    for n, name in enumerate(header):
-        table.add_column(name, justify="left" if n == 0 else "right", overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    console.print(table)
-    for sentence in describe(comparison):
-        console.print(sentence, highlight=False, markup=False, soft_wrap=True)
-
-
-# --- claims --------------------------------------------------------------------------------------------------------
-
-FOLDER = Path("lab")
+from regard.lab.claim import Claim, PlannedClaim, Setup
+from regard.lab.registry import chosen_claims, claim_ids, find_claim
+from regard.lab.report import html_page, markdown_report, page_data
+from regard.lab.runner import BUDGETS, ClaimResult, measured_results, measured_seeds, run_claims
 
 
 def list_claims(as_json: bool) -> None:
-    from regard.lab.claim import PlannedClaim
-    from regard.lab.registry import claim_ids, find_claim
-
     claims = [find_claim(name) for name in claim_ids()]
     if as_json:
         rows = []
@@ -98,10 +38,6 @@ def list_claims(as_json: bool) -> None:
 
 def plan_claims(names: list[str], out: Path, device: str, jobs: int, as_json: bool) -> None:
     """What a run would take, before it is one."""
-    from regard.lab.claim import Setup
-    from regard.lab.registry import chosen_claims
-    from regard.lab.runner import measured_seeds
-
     rows, left = [], 0.0
     for claim in chosen_claims(names or ["all"]):
         done = measured_seeds(out, claim, Setup(device))
@@ -128,10 +64,6 @@ def plan_claims(names: list[str], out: Path, device: str, jobs: int, as_json: bo
 def run_lab(
     names: list[str], budget: str, out: Path, device: str, jobs: int, fault: str, seeds: int | None, as_json: bool
 ) -> None:
-    from regard.lab.claim import Setup
-    from regard.lab.registry import chosen_claims
-    from regard.lab.runner import BUDGETS, run_claims
-
     if budget not in BUDGETS:
         raise RegardError(f"--budget is {budget!r}; write {' or '.join(BUDGETS)}")
     if budget == "full":
@@ -146,8 +78,6 @@ def run_lab(
     claims = chosen_claims(names)
     results = run_claims(claims, out, Setup(device, fault), _jobs(jobs), warn, seeds)
     if as_json:
-        from regard.lab.report import page_data
-
         print(json.dumps(json_safe(page_data(results)), indent=1, ensure_ascii=False))
     else:
         print_results(results)
@@ -157,7 +87,7 @@ def run_lab(
         raise SystemExit(1)
 
 
-def print_results(results: "list[ClaimResult]") -> None:
+def print_results(results: list[ClaimResult]) -> None:
     """A claim, and under it each prediction with what was measured."""
     console, colours = Console(), {"confirmed": "green", "refuted": "red", "depends": "yellow"}
     for result in results:
@@ -178,11 +108,6 @@ def print_results(results: "list[ClaimResult]") -> None:
 
 def report_lab(out: Path, page: Path | None, as_json: bool) -> None:
     """The page of everything that the folder has measured; nothing is measured for it."""
-    from regard.lab.claim import Claim, Setup
-    from regard.lab.registry import claim_ids, find_claim
-    from regard.lab.report import html_page, markdown_report, page_data
-    from regard.lab.runner import measured_results
-
     if not (out / "parts").is_dir():
         raise RegardError(f"{out}: nothing was measured there; begin with `regard lab run all --out {out}`")
     claims = [claim for name in claim_ids() if isinstance(claim := find_claim(name), Claim)]
