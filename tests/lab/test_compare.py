@@ -24,6 +24,7 @@ from regard.lab.compare import ArmResult, CompareOptions, Comparison, compare_ar
 from regard.lab.compare_report import difference_chart, markdown
 from regard.lab.controls import controlled, count_parameters, prepare, quarter, rate_key, tune_rates
 from regard.lab.initial import write_initial_weights
+from regard.lab.sweep import draw_trials, rungs, sweep
 from regard.lab.trainings import Outcome, Training, TrainingPool
 from regard.recipe import Recipe, load_recipe
 from tests.training import toy
@@ -253,6 +254,51 @@ def test_finished_means_all_steps(base: str, tmp_path: Path) -> None:
     assert training.finished()
     longer = replace(recipe, training=replace(recipe.training, steps=99))
     assert not Training(longer, tmp_path / "run").finished()
+
+
+# --- sweep ---------------------------------------------------------------------------------------------------------
+
+
+def test_draws_are_in_their_ranges_and_the_same_again() -> None:
+    ranges = ["a.b=log(1e-4, 1e-2)", "c=int(1, 3)", "d=[x, y]", "e=uniform(0, 0.5)"]
+    trials = draw_trials(ranges, 30, 1)
+    assert len(trials) == 30
+    assert all(1e-4 <= float(str(trial.keys["a.b"])) <= 1e-2 for trial in trials)
+    assert {trial.keys["c"] for trial in trials} == {1, 2, 3}
+    assert draw_trials(ranges, 10, 1) == trials[:10]
+    assert len(draw_trials(["d=[x, y]"], 9, 1)) == 2  # there are no more
+
+
+@pytest.mark.parametrize("text", ["peak=log(0, 1)", "peak=uniform(2, 1)", "peak=log(a, b)", "peak=[1]", "peak", "p=5"])
+def test_ranges_that_are_none(text: str) -> None:
+    with pytest.raises(RegardError, match="--sweep"):
+        draw_trials([text], 4, 1)
+
+
+def test_the_better_third_is_trained_longer(base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert rungs(9, 900, True) == [(9, 100), (3, 300), (1, 900)]
+    assert rungs(9, 900, False) == [(9, 900)]
+
+    class Widest(FakePool):
+        def run(self, trainings: Sequence[Training], done: Callable[[Outcome], None]) -> list[Outcome]:
+            for each in trainings:
+                if not each.run.exists():
+                    _write_results(each.recipe, each.run, 1 / vars(each.recipe.model)["inner"])
+            return [Outcome(each) for each in trainings]
+
+    monkeypatch.setattr("regard.lab.sweep.TrainingPool", Widest)
+    arguments = (base, ["model.inner=int(4, 400)"], tmp_path / "s", 9, True, None, 1, "cpu", ["training.steps=900"])
+    name, found = sweep(*arguments, print)
+    assert name == "loss"
+    assert found[0].keys["model.inner"] == max(int(str(trial.keys["model.inner"])) for trial in found)
+    assert [trial.steps for trial in found] == [900, 300, 300, *[100] * 6]
+    assert sweep(*arguments, print)[1] == found  # again, from what is there
+    arms = read_arms(tmp_path / "s" / "arms.yaml")
+    assert arms[0].name == "as it is"
+    check_arms(base, arms, [])
+
+
+# --- processes -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

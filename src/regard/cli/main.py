@@ -180,6 +180,11 @@ def compare(
         list[str] | None, Option(help="A key and its values, as model.position='[rotary, none]'; several make a grid.")
     ] = None,
     arms: Annotated[Path | None, Option(help="Instead: a YAML file of arms, each a name and its keys.")] = None,
+    sweep: Annotated[
+        list[str] | None, Option(help="Instead: search ranges, as training.schedule.peak='log(1e-4, 1e-2)', on one seed.")
+    ] = None,
+    trials: Annotated[int, Option(help="Of --sweep: so many draws.")] = 9,
+    halving: Annotated[bool, Option("--halving", help="Of --sweep: only the better third is trained longer.")] = False,
     seeds: Annotated[int, Option(help="Every arm is trained on each; all arms of a seed begin alike.")] = 5,
     up_to: Annotated[int, Option(help="More seeds, up to so many, while a difference is undecided.")] = 0,
     control: Annotated[str, Option(help="What arms have in common: steps, tokens, time or parameters.")] = "steps",
@@ -199,7 +204,15 @@ def compare(
     The first arm is what the others are compared with. The same command goes on where it was stopped.
     """
     from regard.cli.lab.compare import compare_recipes as body
+    from regard.cli.lab.compare import search_ranges
     from regard.lab.compare import CompareOptions
+
+    if sweep:
+        given = vary or arms
+        search_ranges(
+            recipe, overrides or [], sweep, bool(given), out, trials, halving, metric, jobs, device, as_json
+        )
+        return
 
     options = CompareOptions(seeds, up_to, control, metric, margin, tune_rates, screen, jobs, device)
     body(recipe, overrides or [], vary or [], arms, out, options, as_json)

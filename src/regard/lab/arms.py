@@ -36,7 +36,7 @@ def grid(choices: Sequence[str]) -> list[Arm]:
         raise RegardError(f"--vary {twice[0]} is given twice; write all its values in one list")
     arms = []
     for row in itertools.product(*(values for _, values in keys)):
-        chosen = [(key, _flow(value)) for (key, _), value in zip(keys, row, strict=True)]
+        chosen = [(key, flow_text(value)) for (key, _), value in zip(keys, row, strict=True)]
         short = [text if len(keys) == 1 else f"{key.rpartition('.')[2]}={text}" for key, text in chosen]
         arms.append(Arm(" ".join(short), tuple(f"{key}={text}" for key, text in chosen)))
     return arms
@@ -52,7 +52,7 @@ def read_arms(path: Path) -> list[Arm]:
         plain = node.plain()
         if plain is not None and not isinstance(plain, dict):
             raise RegardError(f"{node.where}: the arm {name} must be a mapping of keys, such as model.layers: 4")
-        arms.append(Arm(name, tuple(f"{key}={_flow(value)}" for key, value in _dotted(plain or {}))))
+        arms.append(Arm(name, tuple(f"{key}={flow_text(value)}" for key, value in _dotted(plain or {}))))
     return arms
 
 
@@ -113,7 +113,7 @@ def _values(text: str) -> tuple[str, list[object]]:
     return key.strip(), parsed
 
 
-def _flow(value: object) -> str:
+def flow_text(value: object) -> str:
     """A value as YAML of one line."""
     text = yaml.safe_dump(value, default_flow_style=True, width=10**6, allow_unicode=True, sort_keys=False)
     return text.removesuffix("\n").removesuffix("\n...").strip()

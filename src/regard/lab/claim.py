@@ -49,9 +49,11 @@ class PredictedRange:
             return f"≤ {self.high:g}"
         return f"≥ {self.low:g}" if math.isinf(self.high) else f"from {self.low:g} to {self.high:g}"
 
-    def verdict(self, interval: Interval) -> Verdict:
+    def verdict(self, values: Sequence[float], interval: Interval) -> Verdict:
         if not math.isfinite(interval.mean) or interval.count < 2:
             return "undecided"
+        if self.low == self.high:  # what is exact has no exception
+            return "confirmed" if all(value == self.low for value in values) else "refuted"
         names: dict[str, Verdict] = {"inside": "confirmed", "outside": "refuted"}
         return names.get(side(interval, self.low, self.high), "undecided")
 
@@ -116,7 +118,7 @@ def judge(claim: Claim, measurements: Sequence[Measurement]) -> tuple[Verdict, l
     for prediction in claim.predictions:
         values = [float(each.numbers[prediction.quantity]) for each in measurements]
         interval = mean_interval(values)
-        judged.append(Judged(prediction, interval, values, prediction.verdict(interval)))
+        judged.append(Judged(prediction, interval, values, prediction.verdict(values, interval)))
     return overall(judged), judged
 
 

@@ -129,8 +129,8 @@ def compare_arms(
     options.check()
     recipes = check_arms(base, arms, common)
     metric, higher = check_metric(recipes, options.metric)
-    recipes = [_measured_once(recipe, metric) for recipe in recipes]
-    with _claim(out), contextlib.ExitStack() as stack:
+    recipes = [measured_once(recipe, metric) for recipe in recipes]
+    with claim_folder(out), contextlib.ExitStack() as stack:
         _check_same_plan(out, recipes, arms, options)
         scratch = out / "recipes"
         scratch.mkdir(exist_ok=True)
@@ -252,7 +252,7 @@ def _record(row: ArmResult, seed: int, outcome: Outcome, metric: str) -> None:
     row.curves[seed] = [(e["step"], e["loss"]) for e in outcome.log() if e.get("kind") == "train" and "loss" in e]
 
 
-def _measured_once(recipe: Recipe, metric: str) -> Recipe:
+def measured_once(recipe: Recipe, metric: str) -> Recipe:
     """Final weights are the last ones: the best of many measurements would favour arms whose curve is rough.
 
     A goal or patience that a recipe sets still ends a training, and what a checkpoint average is stays.
@@ -265,7 +265,8 @@ def _measured_once(recipe: Recipe, metric: str) -> Recipe:
 
 
 @contextlib.contextmanager
-def _claim(out: Path) -> Iterator[None]:
+def claim_folder(out: Path) -> Iterator[None]:
+    """The folder, made if need be, for this process alone."""
     with os_errors_for(out, "written"):
         out.mkdir(parents=True, exist_ok=True)
         with lock_folder(out, out / ".lock") as free:

@@ -4,14 +4,16 @@ The same command goes on where it was stopped. A part counts only for the source
 """
 
 import ast
+import contextlib
 import hashlib
 import inspect
 import json
 import multiprocessing
 import os
 import platform
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
@@ -27,6 +29,7 @@ from regard.io.files import DamagedFile, read_json
 from regard.lab import tiny
 from regard.lab.claim import Claim, Judged, Measurement, Setup, Verdict, judge
 from regard.lab.registry import find_claim
+from regard.lab.trainings import sigterm_interrupts
 from regard.reporting import Json
 
 BUDGETS = ("quick", "full")
@@ -167,8 +170,32 @@ def measure_part(name: str, seed: int, setup: Setup) -> Json:
     return {"numbers": numbers, "curves": curves, "seconds": time.process_time() - began}
 
 
-def _pool(jobs: int) -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
+@contextlib.contextmanager
+def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
+    """Worker processes, which end with this one however it ends; SIGTERM is as Ctrl-C."""
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(jobs, context, _end_with_parent, (os.getpid(),))
+    with sigterm_interrupts():
+        try:
+            yield pool
+        except BaseException:
+            workers = list((pool._processes or {}).values())
+            pool.shutdown(wait=False, cancel_futures=True)
+            for worker in workers:
+                worker.terminate()
+            raise
+        pool.shutdown()
+
+
+def _end_with_parent(parent: int) -> None:
+    """In a worker: a parent that was killed can tell it nothing."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _part_file(out: Path, claim: Claim, seed: int, setup: Setup) -> Path:

@@ -82,7 +82,7 @@ class TrainingPool:
 
     def run(self, trainings: Sequence[Training], done: Callable[[Outcome], None]) -> list[Outcome]:
         """Train what is not finished; `done` is called, in this thread, as each ends."""
-        with _sigterm_interrupts(), ThreadPoolExecutor(self.jobs) as threads:
+        with sigterm_interrupts(), ThreadPoolExecutor(self.jobs) as threads:
             futures = {threads.submit(self._train, each): n for n, each in enumerate(trainings)}
             outcomes: dict[int, Outcome] = {}
             try:
@@ -142,7 +142,7 @@ class TrainingPool:
 
 
 @contextlib.contextmanager
-def _sigterm_interrupts() -> Iterator[None]:
+def sigterm_interrupts() -> Iterator[None]:
     """Inside, SIGTERM ends the work as Ctrl-C does: what runs saves and ends."""
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -11,10 +11,12 @@ from regard.cli.streams import warn
 from regard.console import Console
 from regard.errors import RegardError
 from regard.io.atomic import atomic_write
+from regard.io.files import json_safe
 from regard.lab.arms import grid, read_arms
 from regard.lab.charts import standalone
 from regard.lab.compare import CompareOptions, Comparison, compare_arms, describe
 from regard.lab.compare_report import difference_chart, loss_curves, markdown, narrow, table_rows
+from regard.lab.sweep import ARMS, sweep
 
 
 def compare_recipes(
@@ -47,6 +49,39 @@ def compare_recipes(
         warn(f"{folder} has the runs, table.md, compare.json, curves.svg and differences.svg")
     if any(not row.values for row in comparison.arms):
         raise SystemExit(1)
+
+
+def search_ranges(
+    base: str,
+    overrides: list[str],
+    ranges: list[str],
+    also_arms: bool,
+    out: Path | None,
+    trials: int,
+    halving: bool,
+    metric: str | None,
+    jobs: int,
+    device: str,
+    as_json: bool,
+) -> None:
+    """`--sweep`: candidates on one seed, and the command that takes the verdict."""
+    if also_arms:
+        raise RegardError("--sweep searches, --vary and --arms compare; give one of them")
+    folder = out or Path("compare") / f"{Path(base).stem}-sweep"
+    jobs = jobs or max(1, (os.cpu_count() or 1) // 2)
+    name, found = sweep(base, ranges, folder, trials, halving, metric, jobs, device, overrides, warn)
+    if as_json:
+        rows = [{**vars(trial), "value": json_safe(trial.value)} for trial in found]
+        print(json.dumps({"metric": name, "trials": rows}, indent=1, ensure_ascii=False))
+        return
+    table = Table()
+    for title in ("trial", "steps", name, "keys"):
+        table.add_column(title, justify="left" if title == "keys" else "right", overflow="fold")
+    for trial in found:
+        value = trial.error or f"{trial.value:.4f}"
+        table.add_row(str(trial.number), f"{trial.steps:,}", value, " ".join(trial.overrides))
+    Console().print(table)
+    warn(f"one seed gives no verdict; for that: regard compare {base} --arms {folder / ARMS} --seeds 5")
 
 
 def print_comparison(comparison: Comparison) -> None:
