@@ -112,6 +112,9 @@ def test_arms_of_a_seed_begin_alike(base: str, tmp_path: Path) -> None:
 def test_equal_tokens_and_parameters(base: str) -> None:
     recipes = check_arms(base, grid(["training.tokens_per_batch=[200, 400]"]), [])
     assert [each.training.steps for each in controlled(recipes, "tokens", "cpu", print)] == [12, 6]
+    slower = check_arms(base, grid(["model.layers=[1, 6]"]), [])
+    first, second = controlled(slower, "time", "cpu", print)
+    assert second.training.steps < first.training.steps == 12
     recipes = check_arms(base, grid(["model.layers=[1, 2]"]), ["model.inner=128"])
     equal = controlled(recipes, "parameters", "cpu", print)
     counts = [count_parameters(each, prepare(each)) for each in equal]
@@ -214,9 +217,10 @@ def test_a_comparison_goes_on_where_it_was_stopped(base: str, tmp_path: Path, mo
     assert first.arms[1].difference(first.arms[0]).mean == pytest.approx(-0.5)  # type: ignore[union-attr]
     assert len(FakePool.trained) == 4
     shutil.rmtree(tmp_path / "out" / "2" / "seed-2")
-    again = compare_arms(base, arms, tmp_path / "out", options)
+    again = compare_arms(base, arms, tmp_path / "out", replace(options, metric="bleu"))
     assert [path.name for path in FakePool.trained[4:]] == ["seed-2"]
-    assert again.arms[1].values == first.arms[1].values
+    assert again.arms[1].values == {1: 1.0, 2: 1.0}  # of the same runs
+    assert again.arms[1].beside["loss"] == list(first.arms[1].values.values())
     with pytest.raises(RegardError, match=r"holds another comparison .*give another --out"):
         compare_arms(base, grid(["model.heads=[1, 2]"]), tmp_path / "out", options)
     report = json.loads((tmp_path / "out" / "compare.json").read_text())

@@ -181,7 +181,7 @@ def compare(
     ] = None,
     arms: Annotated[Path | None, Option(help="Instead: a YAML file of arms, each a name and its keys.")] = None,
     sweep: Annotated[
-        list[str] | None, Option(help="Instead: search ranges, as training.schedule.peak='log(1e-4, 1e-2)', on one seed.")
+        list[str] | None, Option(help="Instead: search ranges, as training.schedule.peak='log(1e-4, 1e-2)'; one seed.")
     ] = None,
     trials: Annotated[int, Option(help="Of --sweep: so many draws.")] = 9,
     halving: Annotated[bool, Option("--halving", help="Of --sweep: only the better third is trained longer.")] = False,

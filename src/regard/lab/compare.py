@@ -129,7 +129,7 @@ def compare_arms(
     options.check()
     recipes = check_arms(base, arms, common)
     metric, higher = check_metric(recipes, options.metric)
-    recipes = [measured_once(recipe, metric) for recipe in recipes]
+    recipes = [measured_once(recipe) for recipe in recipes]
     with claim_folder(out), contextlib.ExitStack() as stack:
         _check_same_plan(out, recipes, arms, options)
         scratch = out / "recipes"
@@ -252,16 +252,18 @@ def _record(row: ArmResult, seed: int, outcome: Outcome, metric: str) -> None:
     row.curves[seed] = [(e["step"], e["loss"]) for e in outcome.log() if e.get("kind") == "train" and "loss" in e]
 
 
-def measured_once(recipe: Recipe, metric: str) -> Recipe:
+def measured_once(recipe: Recipe) -> Recipe:
     """Final weights are the last ones: the best of many measurements would favour arms whose curve is rough.
 
-    A goal or patience that a recipe sets still ends a training, and what a checkpoint average is stays.
+    Which metric is compared changes no training, so the same runs answer for another one. A recipe that stops early, or
+    averages its checkpoints, is measured as it says.
     """
     training = recipe.training
     if training.validation.patience or training.checkpoints.average:
         return recipe
-    validation = replace(training.validation, every=training.steps, decode=metric not in ("loss", "perplexity"))
-    return replace(recipe, training=replace(training, validation=validation, goal=metric))
+    goal = "loss" if "loss" in recipe.task.metrics else training.goal
+    validation = replace(training.validation, every=training.steps, decode=goal != "loss")
+    return replace(recipe, training=replace(training, validation=validation, goal=goal))
 
 
 @contextlib.contextmanager

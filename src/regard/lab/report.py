@@ -1,6 +1,8 @@
 """What the lab found, as one page that needs no network, as Markdown and as JSON."""
 
+import base64
 import datetime
+import hashlib
 import math
 from collections.abc import Sequence
 from html import escape
@@ -81,16 +83,18 @@ def html_page(results: Sequence[ClaimResult]) -> str:
     """One file: it asks for nothing over a network, and runs no script."""
     data = page_data(results)
     style = (files("regard.lab") / "report.css").read_text(encoding="utf-8")
-    dark = f"@media (prefers-color-scheme: dark) {{ .chart {{{DARK}}} }}"
+    css = f"{STYLE}@media (prefers-color-scheme: dark) {{ .chart {{{DARK}}} }}{style}"
+    digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
     rows = "".join(_summary(result) for result in results)
     articles = "".join(_article(result) for result in results)
     planned = "".join(_planned(claim) for claim in planned_claims(results))
     later = f"<h2>Without an experiment yet</h2><ul class='planned'>{planned}</ul>" if planned else ""
     return (
         '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
+        '<meta http-equiv="Content-Security-Policy" '
+        f"content=\"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'\">\n"
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n<title>regard lab</title>\n'
-        f"<style>{STYLE}{dark}{style}</style>\n<body><main>\n<h1>Is it true, what is said of attention?</h1>\n"
+        f"<style>{css}</style>\n<body><main>\n<h1>Is it true, what is said of attention?</h1>\n"
         f"<p class='lead'>Each claim has predictions, inequalities written before the run. It is confirmed or refuted "
         f"only where the 95% interval over paired seeds lies wholly on one side. A <em>screen</em> is a constructed "
         f"task with a tiny model: it says what to expect, and is no verdict on text.</p>\n"

@@ -125,7 +125,7 @@ def sweep(
         for many, steps in rungs(len(chosen), recipes[0].training.steps, halving):
             say(f"{many} of {len(chosen)} trials for {steps:,} steps")
             trained = [
-                Training(_shortened(recipes[trial.number - 1], steps, name), out / f"trial-{trial.number}" / f"{steps}")
+                Training(_shortened(recipes[trial.number - 1], steps), out / f"trial-{trial.number}" / f"{steps}")
                 for trial in chosen[:many]
             ]
             for n, outcome in enumerate(pool.run(trained, lambda outcome: None)):
@@ -145,13 +145,13 @@ def _rank(trial: Trial, higher: bool) -> tuple[int, bool, float]:
     return -trial.steps, broken, 0.0 if broken else -trial.value if higher else trial.value
 
 
-def _shortened(recipe: Recipe, steps: int, metric: str) -> Recipe:
+def _shortened(recipe: Recipe, steps: int) -> Recipe:
     """Fewer steps, with as much less warmup, measured once."""
     share, short = steps / recipe.training.steps, with_steps(recipe, steps)
     schedule = short.training.schedule
     if share != 1 and (warmup := vars(schedule).get("warmup")) is not None:
         schedule = changed_fields(schedule, {"warmup": max(1, round(warmup * share))})
-    return measured_once(replace(short, training=replace(short.training, schedule=schedule)), metric)
+    return measured_once(replace(short, training=replace(short.training, schedule=schedule)))
 
 
 def _write(path: Path, content: Json) -> None:
