@@ -21,7 +21,8 @@ def write_initial_weights(recipe: Recipe, base: Recipe, seeds: list[int], folder
     todo = [(seed, folder) for seed, folder in zip(seeds, folders, strict=True) if not (folder / WEIGHTS).exists()]
     if not todo:
         return 0
-    task, first, shared = prepare(recipe), prepare(base), 0
+    task, shared = prepare(recipe), 0
+    first = task if recipe == base else prepare(base)
     for seed, folder in todo:
         folder.mkdir(parents=True, exist_ok=True)
         torch.manual_seed(seed)

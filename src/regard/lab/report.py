@@ -47,7 +47,7 @@ def counts(results: Sequence[ClaimResult]) -> str:
 def charts(result: ClaimResult) -> list[str]:
     """The predictions with their intervals, then the claim's own figures, as SVG."""
     rows = [_row(each) for each in result.judged]
-    drawn = [intervals(rows, "Measured (dots: seeds, bar: 95% interval) and predicted (shaded)")] if rows else []
+    drawn = [intervals(rows, "Measured, and predicted (shaded)")] if rows else []
     return drawn + [chart for figure in result.claim.figures if (chart := _figure(figure, result))]
 
 

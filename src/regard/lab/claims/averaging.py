@@ -53,7 +53,7 @@ CLAIM = Claim(
         ),
     ),
     measure=_measure,
-    seconds=0.3,
+    seconds=0.1,
     depends_on="The residual, not the feed-forward network, keeps words apart: without one, the network's presence "
     "hardly helps (see the curves); with one, attention alone keeps them. Fresh weights, no training: "
     "what a trained stack does, and its quality, are not measured here (Dong 2021 shows the same).",

@@ -46,7 +46,7 @@ CLAIM = Claim(
         for n in SHORT
     ),
     measure=_measure,
-    seconds=1.5,
+    seconds=0.3,
     depends_on="On what computes it: torch has a fused LSTM for CPUs and none for the GRU; and a layer of "
     "attention is a dozen operations, whose start is most of the time for so short a sentence. Where "
     f"the curves cross is where recurrence begins to be faster or slower, d = {SIZE}. One sentence, one "

@@ -47,7 +47,7 @@ CLAIM = Claim(
         ),
     ),
     measure=_measure,
-    seconds=1.0,
+    seconds=0.4,
     depends_on="The products are the same, to the last one. But each head has a softmax of its own, h·n² "
     "exponentials in all, which the count leaves out: at lengths where n is more than the size of a "
     "head they take time. On a CPU, in one thread; kernels of a GPU that fuse the softmax were not "

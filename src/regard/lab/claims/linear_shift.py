@@ -43,7 +43,7 @@ CLAIM = Claim(
         PredictedRange("table", "the same for a table of random vectors, the control: at least a tenth", 0.1),
     ),
     measure=_measure,
-    seconds=0.3,
+    seconds=0.1,
     depends_on="A property of the vectors. Whether a model uses it is not shown by it.",
     figures=(Figure("residual", "what one matrix leaves", "k", "share that is left", True, True),),
     faults={"a learned table": "a table of vectors in place of the sines"},

@@ -69,7 +69,7 @@ CLAIM = Claim(
         ),
     ),
     measure=_measure,
-    seconds=25.0,
+    seconds=4.0,
     depends_on=f"Learned in {STEPS} steps: an LSTM can hold a word longer, and needs more steps to learn it. Attention "
     "remembers as far as its context, and not a word further: a note's 'without limit' is wrong.",
     figures=(Figure("recall", "recall of one word", "words between", "accuracy", True),),

@@ -49,7 +49,7 @@ CLAIM = Claim(
         PredictedRange("gain", "accuracy with LayerNorm less that with BatchNorm, batches of 4: at least 0.05", 0.05),
     ),
     measure=_measure,
-    seconds=7.0,
+    seconds=3.5,
     depends_on="Two layers, batches of four sentences, one rate for all. The curves show no norm at all beside; with "
     "larger batches BatchNorm's averages are better, which was not tried here.",
     figures=(Figure("loss", "training loss", "step", ""),),

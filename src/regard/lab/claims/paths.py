@@ -66,7 +66,7 @@ CLAIM = Claim(
         PredictedRange("too early", "derivative after ⌈n/k⌉ layers, as the notes count: exactly nothing", 0, 0),
     ),
     measure=_measure,
-    seconds=0.3,
+    seconds=0.2,
     depends_on="The growth is as claimed, the count is not: a centred window of k reaches (k−1)/2 words to each "
     "side, so n/k layers are about half of what is needed.",
     figures=(Figure("path", "layers or steps between two words", "words apart", "", True, True),),

@@ -65,7 +65,7 @@ CLAIM = Claim(
         PredictedRange("trained, pre_norm", "the same with a residual: at least 0.9", 0.9, setting=TRAINING),
     ),
     measure=_measure,
-    seconds=8.0,
+    seconds=6.0,
     depends_on="Gradients are those of fresh weights. The training is a constructed task (name the word before) of "
     f"{STEPS} steps at one rate: more steps, a warmup or other weights may train a stack without residuals too.",
     figures=(Figure("gradient", "gradient of the first layer, against a stack of 2", "layers", "ratio", True, True),),

@@ -70,7 +70,7 @@ CLAIM = Claim(
         PredictedRange("projected", "variance as a multiple of d_k = 256 after fresh projections: 1 ± 20%", 0.8, 1.2),
     ),
     measure=_measure,
-    seconds=1.5,
+    seconds=0.8,
     depends_on="Queries and keys of unit variance, independent, as at the beginning of training. What training "
     "makes of them is another question (C5). Some notes divide by √d, the size of the embedding: right "
     "is d_k, that of one head.",

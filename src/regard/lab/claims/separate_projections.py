@@ -54,7 +54,7 @@ CLAIM = Claim(
         )
     ),
     measure=_measure,
-    seconds=6.0,
+    seconds=2.5,
     depends_on="One matrix makes scores symmetric: word i and word j score each other alike. That forbids no "
     "direction along a line: scores that fall from one end to the other let every word prefer the one before. In a "
     "circle nothing can fall all the way round. One layer, one head, no feed-forward network, twelve words; one matrix "

@@ -60,7 +60,7 @@ CLAIM = Claim(
         PredictedRange("two", "share of pairs named right by two heads: at least 0.9", 0.9),
     ),
     measure=_measure,
-    seconds=4.0,
+    seconds=2.5,
     depends_on="Attention alone, as many parameters for any number of heads. One head is not hopeless: an average "
     "of two vectors can still be told apart where they are long enough, so the size of a head decides; "
     "with 16 numbers for 256 pairs it is short.",
