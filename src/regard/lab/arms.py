@@ -69,12 +69,12 @@ def check_arms(base: str, arms: Sequence[Arm], common: Sequence[str]) -> list[Re
                 raise RegardError(f"the arm {arm.name} sets {key}, which the comparison sets itself; leave it out")
     for n, recipe in enumerate(recipes):
         for m in range(n):
-            if arms[m].folder == arms[n].folder:
-                raise RegardError(f"two arms have the name {arms[n].name!r}; give each its own")
             if recipes[m] == recipe:
                 raise RegardError(
                     f"the arms {arms[m].name} and {arms[n].name} are the same recipe, so there is nothing to compare"
                 )
+            if arms[m].folder == arms[n].folder:
+                raise RegardError(f"two arms have the name {arms[n].name!r}; give each its own")
     return recipes
 
 
