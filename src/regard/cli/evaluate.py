@@ -148,7 +148,7 @@ def _translator(path: Path, device: str, loader: ModelLoader) -> Translator:
 
 
 def _corpora(model: Translator, split: str | None, options: Mapping[str, object]) -> list[Corpus]:
-    for name in ("text", "context", "stride"):
+    for name in ("text", "context", "stride", "memory"):
         if options.get(name) is not None:
             raise RegardError(f"--{name} means nothing to models that translate")
     source, reference, trees = (options.get(name) for name in ("source", "reference", "trees"))

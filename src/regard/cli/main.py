@@ -238,6 +238,9 @@ def evaluate(
     stride: Annotated[
         int | None, Option(min=1, help="A language model: tokens from window to window; less is slower.")
     ] = None,
+    memory: Annotated[
+        int | None, Option(min=0, help="A language model with a memory: tokens remembered before a window.")
+    ] = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -246,7 +249,7 @@ def evaluate(
     from regard.interop.engines import engine_loader
 
     of_translation = {"source": source, "reference": reference, "trees": trees, "beam": beam}
-    of_text = {"text": text, "context": context, "stride": stride}
+    of_text = {"text": text, "context": context, "stride": stride, "memory": memory}
     if against is not None:
         from regard.cli.evaluate import evaluate_against
 

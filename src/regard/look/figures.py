@@ -52,7 +52,7 @@ def positions(figure: "Figure", words: Words) -> None:
     shift = shift_matrix(step, size)
     left, right = figure.subplots(1, 2, width_ratios=(2, 1.2))
     left.imshow(waves.T, cmap="RdBu", vmin=-1, vmax=1, aspect="auto")
-    left.set(xlabel=words("position", "位置"), ylabel=words("dimension", "维度"), title="PE(p)")
+    left.set(xlabel=words("position", "位置"), ylabel=words("dimension", "维数"), title="PE(p)")
     worst = (sinusoids(torch.arange(count) + step, size) - waves @ shift.T).abs().max()
     right.imshow(shift, cmap="RdBu", vmin=-1, vmax=1)
     right.set(title=f"T({step}):  PE(p+{step}) = T({step}) PE(p)", xlabel=words("error", "误差") + f" ≤ {worst:.0e}")

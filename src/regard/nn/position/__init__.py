@@ -1,4 +1,7 @@
-"""How does order enter? One file a choice; a new one is a file that is imported here."""
+"""Position encodings: how does order enter? One file a choice; a new one is a file that is imported here.
+
+One from its first line to its test: CONTRIBUTING.md, "Adding a choice".
+"""
 
 from regard.nn.position.alibi import AlibiConfig
 from regard.nn.position.contract import Bias, Position, PositionConfig
@@ -10,6 +13,7 @@ from regard.nn.position.rotary import RotaryConfig
 from regard.nn.position.sinusoidal import SinusoidalConfig, sinusoids
 from regard.nn.position.structural import StructuralConfig
 from regard.nn.position.t5 import T5Config
+from regard.nn.position.transformer_xl import TransformerXLConfig
 
 __all__ = [
     "AlibiConfig",
@@ -25,5 +29,6 @@ __all__ = [
     "SinusoidalConfig",
     "StructuralConfig",
     "T5Config",
+    "TransformerXLConfig",
     "sinusoids",
 ]

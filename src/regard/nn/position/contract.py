@@ -1,7 +1,8 @@
-"""How does order enter? A position object offers four hooks, identity unless a choice needs them.
+"""How does order enter? A position object offers five hooks, identity unless a choice needs them.
 
-embed: on the word vectors; rotate: on queries and keys; bias: added to the scores; mix: added to the output. A module
-of it that has weights which must not begin as all others do (`models/init.py`) sets them in a method `reset_own`.
+embed: on the word vectors; rotate: on queries and keys; query: on queries alone; bias: added to the scores; mix: added
+to the output. A module of it that has weights which must not begin as all others do (`models/init.py`) sets them in a
+method `reset_own`.
 """
 
 from collections.abc import Callable, Hashable
@@ -54,21 +55,20 @@ class Position(nn.Module):
     """No position at all: attention is then blind to order (P0)."""
 
     longest: int | None = None  # positions that it can tell apart, where there is a limit
+    rotates = False  # whether it turns queries and keys, …
+    biases = False  # … adds to the scores …
+    mixes = False  # … or to the output, which only plain and block backends serve
+
+    def __init_subclass__(cls, **options: object) -> None:
+        super().__init_subclass__(**options)
+        cls.rotates = cls.rotate is not Position.rotate
+        cls.biases = cls.bias is not Position.bias
+        cls.mixes = cls.mix is not Position.mix
 
     @property
     def acts_in_attention(self) -> bool:
         """Whether it does anything to queries, keys, scores or output; others act on word vectors alone."""
-        return self.biases or self.mixes or type(self).rotate is not Position.rotate
-
-    @property
-    def biases(self) -> bool:
-        """Whether it adds to the scores."""
-        return type(self).bias is not Position.bias
-
-    @property
-    def mixes(self) -> bool:
-        """Whether it adds to the output, which only plain and block backends serve."""
-        return type(self).mix is not Position.mix
+        return self.rotates or self.biases or self.mixes
 
     def forward(self, x: Tensor) -> Tensor:
         """Word vectors [B, T, D] with their positions, 0 to T − 1, in them."""
@@ -82,7 +82,12 @@ class Position(nn.Module):
         """Queries or keys [B, H, N, d] at their positions; keys are rotated once, before they are cached."""
         return x
 
+    def query(self, q: Tensor) -> Tensor:
+        """Queries [B, H, Q, d_k] as the scores take them, after they were rotated."""
+        return q
+
     def bias(self, q: Tensor, context: AttentionContext) -> Bias | None:
+        """What is added to the scores of these queries, which `query` has seen."""
         return None
 
     def mix(self, weights: Tensor, context: AttentionContext, grid: Grid) -> Tensor | None:
@@ -95,6 +100,7 @@ class PositionConfig(Choice, slot="position"):
 
     roles: ClassVar[tuple[str, ...]] = ("encoder", "decoder")  # of the attentions that can have it
     embeds: ClassVar[bool] = False  # whether `embed` is its only hook, so that a model without attention can have it
+    per_layer: ClassVar[bool] = False  # whether each layer of a stack has one of its own
 
     @property
     def max_length(self) -> int | None:
