@@ -51,7 +51,7 @@ def attention(
     scores = score(q, k)  # [B, H, Q, K]
     if bias is not None:
         scores = scores + bias
-    weights = normalise(scores, allow)  # 0 where the mask is False
+    weights = normalise(scores, allow)  # masked scores become −∞ there, and their weights 0
     return weights.to(v.dtype) @ v, weights  # a bias may be more precise than the values are
 
 
