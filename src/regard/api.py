@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from regard.errors import RegardError
-from regard.io.run_folder import CONFIG, WEIGHTS, run_folder_of
+from regard.io.run_folder import BASE, CONFIG, WEIGHTS, run_folder_of
 
 if TYPE_CHECKING:
     from regard.predict.base import Predictor
@@ -71,12 +71,16 @@ def load(folder: str | Path, device: str = "auto", precision: str = "float32") -
         raise RegardError(
             f"{folder}: training has not finished; resume it, or give {home / 'last'}, its last checkpoint"
         )
-    parts = MODEL if home != weights else (*MODEL, WEIGHTS)
-    with verified(home, parts), verified(weights) if home != weights else contextlib.nullcontext():
+    with contextlib.ExitStack() as checks:
+        if home != weights:
+            checks.enter_context(verified(home, MODEL))
+        parts = None if home != weights else (*MODEL, WEIGHTS)
+        check = checks.enter_context(verified(weights, parts, read_ahead=(WEIGHTS,)))
         recipe = read_recipe(home)
         with building_for(weights, home / CONFIG):
             predictor: Predictor = recipe.task.load_predictor(recipe, home)
-        load_weights(predictor.model, read_weights(weights), weights / WEIGHTS)
+        private = check.holds(weights / WEIGHTS) and not (weights / BASE).exists()  # a base's weights are its own
+        load_weights(predictor.model, read_weights(weights), weights / WEIGHTS, private)
     show_terms(home)
     predictor.model.to(torch_device).eval()
     predictor.precision, predictor.run = precision, weights

@@ -42,6 +42,8 @@ data = typer.Typer(no_args_is_help=True, help="The catalog of public data sets."
 app.add_typer(data, name="data")
 models = typer.Typer(no_args_is_help=True, help="The trained models that commands know by name.")
 app.add_typer(models, name="models")
+lab = typer.Typer(no_args_is_help=True, help="The claims of the notes as experiments: is it true, what is said?")
+app.add_typer(lab, name="lab")
 
 
 def _version(requested: bool) -> None:
@@ -201,6 +203,51 @@ def train(
     raise typer.Exit(body(recipe, overrides or [], out, device, minutes, dry_run, as_json))
 
 
+@app.command()
+@with_plugins
+def compare(
+    recipe: Annotated[str, Argument(help="A YAML file, or the name of a shipped recipe.")],
+    overrides: Annotated[list[str] | None, Argument(help="Keys to change in all arms, as training.steps=500.")] = None,
+    vary: Annotated[
+        list[str] | None, Option(help="A key and its values, as model.position='[rotary, none]'; several make a grid.")
+    ] = None,
+    arms: Annotated[Path | None, Option(help="Instead: a YAML file of arms, each a name and its keys.")] = None,
+    sweep: Annotated[
+        list[str] | None, Option(help="Instead: search ranges, as training.schedule.peak='log(1e-4, 1e-2)'; one seed.")
+    ] = None,
+    trials: Annotated[int, Option(help="Of --sweep: so many draws.")] = 9,
+    halving: Annotated[bool, Option("--halving", help="Of --sweep: only the better third is trained longer.")] = False,
+    seeds: Annotated[int, Option(help="Every arm is trained on each; all arms of a seed begin alike.")] = 5,
+    up_to: Annotated[int, Option(help="More seeds, up to so many, while a difference is undecided.")] = 0,
+    control: Annotated[str, Option(help="What arms have in common: steps, tokens, time or parameters.")] = "steps",
+    metric: Annotated[str | None, Option(help="Of the validation data. Default: loss.")] = None,
+    margin: Annotated[float, Option(help="The smallest difference that counts.")] = 0.0,
+    tune_rates: Annotated[
+        bool, Option("--tune-rates", help="First find each arm's rate, on one seed at a quarter of the steps.")
+    ] = False,
+    screen: Annotated[bool, Option("--screen", help="Allow one seed: a first look, without a verdict.")] = False,
+    jobs: Annotated[int, Option(min=0, help="Trainings side by side. Default: half of the cores.")] = 0,
+    out: Annotated[Path | None, Option(help="The folder for all runs. Default: compare/NAME of the recipe.")] = None,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Train a recipe with other keys, on the same seeds, and say which is better: differences, intervals, a plot.
+
+    The first arm is what the others are compared with. The same command goes on where it was stopped.
+    """
+    from regard.cli.lab.compare import compare_recipes as body
+    from regard.cli.lab.compare import search_ranges
+    from regard.lab.compare import CompareOptions
+
+    if sweep:
+        given = vary or arms
+        search_ranges(recipe, overrides or [], sweep, bool(given), out, trials, halving, metric, jobs, device, as_json)
+        return
+
+    options = CompareOptions(seeds, up_to, control, metric, margin, tune_rates, screen, jobs, device)
+    body(recipe, overrides or [], vary or [], arms, out, options, as_json)
+
+
 @app.command(cls=RenamedOptions)
 @with_plugins
 def evaluate(
@@ -211,6 +258,9 @@ def evaluate(
     trees: Trees = None,
     beam: Beam = None,
     others: Others = None,
+    against: Annotated[
+        Path | None, Option(metavar="RUN", help="Another model: is the difference more than chance? Paired bootstrap.")
+    ] = None,
     engine: Engine = "own",
     precision: Precision = None,
     text: Annotated[Path | None, Option(help="Not for translation: measure on this file instead.")] = None,
@@ -230,6 +280,12 @@ def evaluate(
 
     of_translation = {"source": source, "reference": reference, "trees": trees, "beam": beam}
     of_text = {"text": text, "context": context, "stride": stride, "memory": memory}
+    if against is not None:
+        from regard.cli.evaluate import evaluate_against
+
+        options = {"beam": beam, "source": source, "reference": reference, "trees": trees, **of_text}
+        evaluate_against(run, against, split, device, as_json, engine_loader(engine, precision), others, options)
+        return
     body(run, split, device, as_json, engine_loader(engine, precision), others or (), **of_translation, **of_text)
 
 
@@ -407,6 +463,11 @@ def look(
     ablate: Annotated[
         list[str], Option(help="Switch a head off, as encoder.1.3: layer 1, head 3. May be given again.")
     ] = [],  # noqa: B006
+    trees: Trees = None,
+    referent: Annotated[
+        str | None,
+        Option(help="Where the guided route leads, as it=goat or it/sie=goat. Default: guessed, in English texts."),
+    ] = None,
     output: Annotated[Path | None, Option("--output", "-o", help="The page. Default: look.html.")] = None,
     png: Annotated[Path | None, Option(help="A picture for a paper; the name may end in .pdf or .svg.")] = None,
     place: Annotated[
@@ -421,7 +482,8 @@ def look(
     """Show what a model's attention does with a text: one page that needs no network, a picture, or JSON."""
     from regard.cli.look import look as body
 
-    body(run, text, other, target, ablate, output, png, (place, layer, head), language, device, as_json)
+    drawn = place, layer, head
+    body(run, text, other, target, ablate, trees, referent, output, png, drawn, language, device, as_json)
 
 
 @app.command()
@@ -676,6 +738,58 @@ def models_show(
     show_model(name, as_json)
 
 
+Claims = Annotated[list[str] | None, Argument(metavar="CLAIM…", help="Numbers, as C4 C7; or all.")]
+LabFolder = Annotated[Path, Option(help="What is measured is kept here; the same command goes on.")]
+Jobs = Annotated[int, Option(min=0, help="Seeds side by side. Default: as many as there are cores.")]
+
+
+@lab.command("list")
+def lab_list(as_json: Json = False) -> None:
+    """Every claim, and whether it has an experiment."""
+    from regard.cli.lab.claims import list_claims
+
+    list_claims(as_json)
+
+
+@lab.command("plan")
+def lab_plan(
+    claims: Claims = None, out: LabFolder = Path("lab"), device: str = "cpu", jobs: Jobs = 0, as_json: Json = False
+) -> None:
+    """Say what a run would take, in minutes, and what is measured already."""
+    from regard.cli.lab.claims import plan_claims
+
+    plan_claims(claims or [], out, device, jobs, as_json)
+
+
+@lab.command("run")
+def lab_run(
+    claims: Claims = None,
+    budget: Annotated[str, Option(help="quick: on the CPU; full: on real text.")] = "quick",
+    out: LabFolder = Path("lab"),
+    device: Annotated[str, Option(help="cpu, on which quick experiments are measured.")] = "cpu",
+    jobs: Jobs = 0,
+    fault: Annotated[str, Option(help="Plant a fault that the claim names: its verdict must turn.")] = "",
+    seeds: Annotated[int | None, Option(min=1, help="So many. Default: 3 or 5, to 10 while undecided.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Measure claims, and say of each: confirmed, refuted, depends or undecided, with numbers and intervals."""
+    from regard.cli.lab.claims import run_lab
+
+    run_lab(claims or [], budget, out, device, jobs, fault, seeds, as_json)
+
+
+@lab.command("report")
+def lab_report(
+    out: Annotated[Path, Option("--from", help="The folder of `regard lab run`.")] = Path("lab"),
+    page: Annotated[Path | None, Option("--output", "-o", help="Default: report.html in that folder.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Write one page of all that was measured: claim, prediction, verdict, plots; and the same as Markdown."""
+    from regard.cli.lab.claims import report_lab
+
+    report_lab(out, page, as_json)
+
+
 def main() -> None:
     """Errors a user can mend are one sentence and exit code 2; --debug, anywhere, shows the traceback instead."""
     from regard.errors import RegardError
@@ -694,12 +808,14 @@ def main() -> None:
             raise
         print(f"regard: {error.filename or 'output'}: {error.strerror or error}", file=sys.stderr)
         raise SystemExit(2) from None
-    except RuntimeError as error:  # torch's own words for a full or absent GPU
-        if debug or "CUDA" not in str(error):
+    except (RuntimeError, MemoryError) as error:  # torch's own words for full memory, or an absent GPU
+        gpu = "CUDA" in str(error)
+        full = isinstance(error, MemoryError) or "out of memory" in str(error) or "allocate memory" in str(error)
+        if debug or not (gpu or full):
             raise
-        full = "out of memory" in str(error)
-        what = "the GPU is out of memory" if full else str(error).splitlines()[0]
-        print(f"regard: {what}; give less at a time (--batch-tokens), or --device cpu", file=sys.stderr)
+        what = f"the {'GPU' if gpu else 'machine'} is out of memory" if full else str(error).splitlines()[0]
+        instead = "give less at a time (--batch-tokens)" + (", or --device cpu" if gpu else "")
+        print(f"regard: {what}; {instead}", file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt:
         print("regard: interrupted", file=sys.stderr)
