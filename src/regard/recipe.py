@@ -12,6 +12,7 @@ from regard.data.config import DataConfig
 from regard.decoding.config import Beam, DecodingConfig
 from regard.errors import RegardError, require_list
 from regard.evaluation.metrics import MetricConfig
+from regard.io.models import find_model
 from regard.io.run_folder import CONFIG
 from regard.models import ModelConfig, TransformerConfig
 from regard.tasks import TaskConfig, TranslationConfig
@@ -21,6 +22,10 @@ from regard.training.config import TrainingConfig
 
 FORMAT = 1  # of the config.yaml in a run folder; raised where a version before could misread what is written
 RENAMED_KEYS: dict[str, str] = {}  # keys that had another name, dotted: old → new
+REPLACED_RECIPES = {  # names that were shipped once → what to use instead
+    "bert-tiny-wikitext2": "it hardly learned more than the commonest word; use bert-cpu (runs of it go on with "
+    "their own config.yaml)"
+}
 MAX_LAYERS = 2000  # a thousand have been trained (arXiv:2203.00555)
 
 
@@ -85,6 +90,8 @@ def find_recipe(name: str | Path) -> Path:
     shipped = shipped_recipes()
     if str(name) in shipped:
         return shipped[str(name)]
+    if str(name) in REPLACED_RECIPES:
+        raise RegardError(f"{name} is not shipped any more: {REPLACED_RECIPES[str(name)]}")
     if path.suffix in (".yaml", ".yml") or "/" in str(name):
         raise RegardError(f"{name}: there is no such file")
     raise RegardError(f"{name}: no such file or shipped recipe; {config.nearest(str(name), shipped)}")
@@ -170,9 +177,15 @@ def _inherit(root: Node, run: Path | None) -> None:
     A section that names its kind or preset takes none of them.
     """
     training = root.value.get("training") if isinstance(root.value, dict) else None
-    init = training.value.get("init") if training and isinstance(training.value, dict) else None
+    if training is None or not isinstance(training.value, dict):
+        return
+    init = training.value.get("init")
     if init is None or not isinstance(init.value, str):
         return
+    folder = find_model(init.value, missing_ok=True)
+    if folder != Path(init.value):  # it was a name: the same run from any working folder
+        init = Node(str(folder.absolute()), init.where, str(folder.absolute()))
+    training.value["init"] = init
     origin = next((folder for folder in (Path(init.value), run) if folder and (folder / CONFIG).is_file()), None)
     for name in ("text", "model"):
         section = root.value.get(name)

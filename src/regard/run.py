@@ -24,10 +24,12 @@ from regard.device import check_bf16, device_name, has_bf16, pick_device, total_
 from regard.errors import RegardError
 from regard.io.atomic import atomic_write
 from regard.io.files import DamagedFile, json_safe, read_json
+from regard.io.int8 import is_int8
 from regard.io.lock import lock_folder
+from regard.io.low_rank import read_weights
 from regard.io.manifest import SETUP, find_damage, replacing, verified
 from regard.io.run_folder import CONFIG, LOG, MANIFEST, RESULTS, TASK_FILES, WEIGHTS
-from regard.io.tensors import average_checkpoints, load_weights, read_sharded, read_tensors, write_tensors
+from regard.io.tensors import average_checkpoints, load_weights, read_sharded, tensor_shapes, write_tensors
 from regard.recipe import Recipe, dump_recipe, read_recipe
 from regard.reporting import Json, Progress
 from regard.tasks.contract import Task
@@ -161,6 +163,11 @@ def _check_same_recipe(run: Path, recipe: Recipe, console: Console) -> None:
     setup = (".lock", MANIFEST, *SETUP)  # all there is before the first step
     others = [p.name for p in run.iterdir() if p.name not in setup and not STALE.fullmatch(p.name)]
     if (run / CONFIG).exists():
+        if (run / WEIGHTS).is_file() and is_int8(tensor_shapes(run / WEIGHTS)):
+            raise RegardError(
+                f"{run}: a model stored in 8 bits, which cannot be trained further; give another --out, and "
+                f"training.init={run} to begin with its weights"
+            )
         with verified(run, SETUP):
             old = read_recipe(run)
         before, steps = old.training.steps, recipe.training.steps
@@ -214,7 +221,8 @@ def _train(
         notices = ["no checkpoint is left of what log.jsonl tells: training begins at step 0"]
     first_step, done = trainer.state.step, group.on_main(lambda: _read_results(run, trainer.state, recipe, notices))
     if done is not None:
-        console.print(f"{run} is trained already, to step {first_step:,}", highlight=False, markup=False, emoji=False)
+        for sentence in (*notices, f"{run} is trained already, to step {first_step:,}"):
+            console.print(sentence, highlight=False, markup=False, emoji=False, soft_wrap=True)
         return TrainingResult(run, trainer.state, done, True, None, group.is_main)
     log = TrainingLog(run, first_step, recipe.training.steps, console) if group.is_main else NullLog()
     try:
@@ -247,7 +255,7 @@ def _load_initial_weights(recipe: Recipe, task: Task, model: nn.Module) -> None:
     origin = Path(str(recipe.training.init))
     try:
         with verified(origin, (WEIGHTS,)):
-            tensors = read_tensors(origin / WEIGHTS)
+            tensors = read_weights(origin)
             load_weights(model, task.initial_weights(model, tensors, origin / WEIGHTS), origin / WEIGHTS)
     except DamagedFile:
         raise

@@ -11,9 +11,12 @@ from rich.table import Table
 from regard import __version__, config
 from regard.console import Console
 from regard.errors import RegardError, plural
-from regard.io.files import DamagedFile, read_json
+from regard.io.files import DamagedFile, cache_root, read_json
+from regard.io.int8 import is_int8
+from regard.io.low_rank import base_of
 from regard.io.manifest import SETUP, check_links, find_damage, model_digest, read_manifest, verified
 from regard.io.run_folder import RESULTS, WEIGHTS
+from regard.io.tensors import tensor_shapes
 from regard.recipe import read_recipe
 from regard.training.checkpoint import CheckpointManager, read_state
 
@@ -58,6 +61,7 @@ _UNITS: dict[str, Callable[[Any], str]] = {
     "memory": _size,
     "training memory": _size,
     "bytes a token": _size,
+    "size of the weights": _size,
     "seconds a step": _time,
     "seconds of all steps": _time,
 }
@@ -102,7 +106,7 @@ def _installation_facts() -> dict[str, object]:
 
     import torch
 
-    from regard.data.catalog import cache_root, data_folders
+    from regard.data.catalog import data_folders
     from regard.device import device_name
     from regard.recipe import shipped_recipes
 
@@ -134,9 +138,11 @@ def _verify(run: Path | None) -> dict[str, object]:
         raise RegardError(
             f"{run}: there is no such folder" if run else "--verify takes a run: regard info RUN --verify"
         )
-    damage: list[str] = []
+    checkpoints = CheckpointManager(run)
+    folders = checkpoints.all_folders()
+    damage = checkpoints.describe_missing([path.name for path in folders[:1]]) if checkpoints.exists() else []
     facts: dict[str, object] = {}
-    for folder in (run, *CheckpointManager(run).all_folders()):
+    for folder in (run, *folders):
         try:
             check_links(folder, (*SETUP, WEIGHTS, RESULTS) if folder == run else None)
             records = read_manifest(folder)
@@ -162,6 +168,11 @@ def _model_facts(run: Path) -> dict[str, object]:
     }
     if read_manifest(run) is None:
         facts["files"] = "unverified (no manifest.json)"
+    if (run / WEIGHTS).is_file():
+        stored = ["8 bits"] * is_int8(tensor_shapes(run / WEIGHTS))
+        stored += [f"a change of {base}"] if (base := base_of(run)) else []
+        facts |= {"stored": ", ".join(stored)} if stored else {}
+        facts["size of the weights"] = (run / WEIGHTS).stat().st_size
     checkpoints = CheckpointManager(run)
     if folders := checkpoints.all_folders():
         with verified(folders[0], ("state.json",)):

@@ -40,6 +40,8 @@ app = typer.Typer(
 )
 data = typer.Typer(no_args_is_help=True, help="The catalog of public data sets.")
 app.add_typer(data, name="data")
+models = typer.Typer(no_args_is_help=True, help="The trained models that commands know by name.")
+app.add_typer(models, name="models")
 lab = typer.Typer(no_args_is_help=True, help="The claims of the notes as experiments: is it true, what is said?")
 app.add_typer(lab, name="lab")
 
@@ -61,7 +63,9 @@ def _options(
 
 Device = Annotated[str, Option(help="auto, cpu, cuda, cuda:1 …")]
 Json = Annotated[bool, Option("--json", help="Print JSON for programs.")]
-Run = Annotated[Path, Argument(help="A trained model: the folder that `regard train --out` wrote.")]
+Run = Annotated[
+    Path, Argument(help="A trained model: the folder that `regard train --out` wrote, or a name of `regard models`.")
+]
 Trees = Annotated[
     Path | None, Option(help="A CoNLL-U file of the source, sentence i for line i: for structural positions.")
 ]
@@ -109,11 +113,24 @@ def with_plugins(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def run(**options: object) -> None:
         del options["plugin"]  # which its callback has loaded
-        command(**options)
+        command(**_with_folders(options))
 
     run.__signature__ = own.replace(parameters=[*own.parameters.values(), plugin])  # type: ignore[attr-defined]
     run.__annotations__ = command.__annotations__ | {"plugin": Plugins}
     return run
+
+
+def _with_folders(options: dict[str, object]) -> dict[str, object]:
+    """The options of a command with the folders of trained models in the place of their names."""
+    from regard.io.models import find_model
+
+    def folder(value: object) -> object:
+        if isinstance(value, list):
+            return [folder(item) for item in value]
+        return find_model(value) if isinstance(value, Path) else value  # serve's NAME=RUN it takes apart itself
+
+    taken = {"run", "runs", "others", "over"}
+    return {name: folder(value) if name in taken else value for name, value in options.items()}
 
 
 RENAMED = {"translate --heads": "--trees", "score --heads": "--trees", "evaluate --heads": "--trees"}
@@ -152,6 +169,21 @@ def quickstart(
     from regard.cli.quickstart import quickstart as body
 
     body(out, device)
+
+
+@app.command("try")
+def try_models(
+    page: Annotated[
+        bool | None,
+        Option("--page/--terminal", help="The page, or a tour in the terminal. Default: the page where a browser is."),
+    ] = None,
+    port: Annotated[int | None, Option(min=0, max=65535, help="Of the page. Default: 8000, or any if taken.")] = None,
+    device: Device = "auto",
+) -> None:
+    """Try the models that are here: translation with attention, a story, a chat, gaps, in a page or in the terminal."""
+    from regard.cli.shipped.try_models import try_models as body
+
+    body(page, port, device)
 
 
 @app.command(cls=TrainCommand)
@@ -209,9 +241,7 @@ def compare(
 
     if sweep:
         given = vary or arms
-        search_ranges(
-            recipe, overrides or [], sweep, bool(given), out, trials, halving, metric, jobs, device, as_json
-        )
+        search_ranges(recipe, overrides or [], sweep, bool(given), out, trials, halving, metric, jobs, device, as_json)
         return
 
     options = CompareOptions(seeds, up_to, control, metric, margin, tune_rates, screen, jobs, device)
@@ -433,6 +463,11 @@ def look(
     ablate: Annotated[
         list[str], Option(help="Switch a head off, as encoder.1.3: layer 1, head 3. May be given again.")
     ] = [],  # noqa: B006
+    trees: Trees = None,
+    referent: Annotated[
+        str | None,
+        Option(help="Where the guided route leads, as it=goat or it/sie=goat. Default: guessed, in English texts."),
+    ] = None,
     output: Annotated[Path | None, Option("--output", "-o", help="The page. Default: look.html.")] = None,
     png: Annotated[Path | None, Option(help="A picture for a paper; the name may end in .pdf or .svg.")] = None,
     place: Annotated[
@@ -447,7 +482,8 @@ def look(
     """Show what a model's attention does with a text: one page that needs no network, a picture, or JSON."""
     from regard.cli.look import look as body
 
-    body(run, text, other, target, ablate, output, png, (place, layer, head), language, device, as_json)
+    drawn = place, layer, head
+    body(run, text, other, target, ablate, trees, referent, output, png, drawn, language, device, as_json)
 
 
 @app.command()
@@ -527,8 +563,9 @@ def tokenise_texts(
 ) -> None:
     """What a vocabulary makes of texts, one a line: pieces TAB ids, and where padded TAB the mask."""
     from regard.cli.tokenise import tokenise_texts as body
+    from regard.io.models import find_model
 
-    body(run, text, input, (train, kind, size), side, length, as_json)
+    body(find_model(run) if run else None, text, input, (train, kind, size), side, length, as_json)
 
 
 @app.command()
@@ -576,11 +613,19 @@ def export_model(
     run: Run,
     out: Annotated[Path, Argument(help="Where the folder goes.")],
     precision: Annotated[str, Option(help="For ct2: float32 or int8.")] = "int8",
+    bits: Annotated[
+        int | None, Option(help="For safetensors: 8 stores weights in 8 bits, a quarter of the size.")
+    ] = None,
+    over: Annotated[
+        Path | None, Option(help="For safetensors: store the change of this model, with which training began.")
+    ] = None,
+    rank: Annotated[int, Option(help="For --over: of the change of each matrix.")] = 8,
 ) -> None:
     """Take a model to another library: Hugging Face, CTranslate2, or bare safetensors."""
     from regard.cli.interop import export_model as body
+    from regard.interop.model_folder import Storage
 
-    body(form, run, out, precision)
+    body(form, run, out, precision, Storage(bits, over, rank))
 
 
 @app.command()
@@ -675,6 +720,24 @@ def data_get(name: Annotated[str, Argument(help="A name from `regard data list`.
     get(name)
 
 
+@models.command("list")
+def models_list(as_json: Json = False) -> None:
+    """Every model that has a name: what it does, its size and its terms."""
+    from regard.cli.shipped.models import list_models
+
+    list_models(as_json)
+
+
+@models.command("show")
+def models_show(
+    name: Annotated[str, Argument(help="A name from `regard models list`, or a folder.")], as_json: Json = False
+) -> None:
+    """Print the card of a model: how it was made, of which data, how good it is, and its limits."""
+    from regard.cli.shipped.models import show_model
+
+    show_model(name, as_json)
+
+
 Claims = Annotated[list[str] | None, Argument(metavar="CLAIM…", help="Numbers, as C4 C7; or all.")]
 LabFolder = Annotated[Path, Option(help="What is measured is kept here; the same command goes on.")]
 Jobs = Annotated[int, Option(min=0, help="Seeds side by side. Default: as many as there are cores.")]
@@ -745,12 +808,14 @@ def main() -> None:
             raise
         print(f"regard: {error.filename or 'output'}: {error.strerror or error}", file=sys.stderr)
         raise SystemExit(2) from None
-    except RuntimeError as error:  # torch's own words for a full or absent GPU
-        if debug or "CUDA" not in str(error):
+    except (RuntimeError, MemoryError) as error:  # torch's own words for full memory, or an absent GPU
+        gpu = "CUDA" in str(error)
+        full = isinstance(error, MemoryError) or "out of memory" in str(error) or "allocate memory" in str(error)
+        if debug or not (gpu or full):
             raise
-        full = "out of memory" in str(error)
-        what = "the GPU is out of memory" if full else str(error).splitlines()[0]
-        print(f"regard: {what}; give less at a time (--batch-tokens), or --device cpu", file=sys.stderr)
+        what = f"the {'GPU' if gpu else 'machine'} is out of memory" if full else str(error).splitlines()[0]
+        instead = "give less at a time (--batch-tokens)" + (", or --device cpu" if gpu else "")
+        print(f"regard: {what}; {instead}", file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt:
         print("regard: interrupted", file=sys.stderr)
