@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
-from regard.nn import MultiHeadAttention
+from regard.nn import MultiHeadAttention, Position
+from regard.nn.backend.contract import nonstandard_reason
 from regard.nn.cache import SegmentMemory
 from regard.nn.position.transformer_xl import TransformerXL
 
@@ -71,3 +73,16 @@ def test_a_segment_sees_what_is_remembered_and_no_gradient_goes_there() -> None:
 def test_an_empty_memory_is_not_seen() -> None:
     layer, x = attention(True), torch.randn(1, 4, 8, dtype=torch.float64)
     torch.testing.assert_close(layer(x, cache=SegmentMemory.empty(1, 5, x)), layer(x))
+
+
+def test_what_changes_queries_alone_is_left_to_the_plain_step() -> None:
+    """The fused step of decoding knows rotation and nothing else."""
+
+    class Louder(Position):
+        def query(self, q: Tensor) -> Tensor:
+            return q * 2
+
+    layer = MultiHeadAttention(8, 2, position=Louder(), causal=True)
+    assert Louder().acts_in_attention
+    assert nonstandard_reason(layer) == "the position adds to queries, scores or output"
+    assert nonstandard_reason(MultiHeadAttention(8, 2, causal=True)) is None

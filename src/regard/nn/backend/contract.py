@@ -72,8 +72,8 @@ def nonstandard_reason(layer: "Attention") -> str | None:
         return "the keys are compressed"
     if not set(layer.pattern.parts()) <= SIMPLE_MASKS:
         return "the pattern hides more than the future and other sequences"
-    if layer.position.biases or layer.position.mixes:
-        return "the position adds to scores or output"
+    if layer.position.changes_queries or layer.position.biases or layer.position.mixes:
+        return "the position adds to queries, scores or output"
     return unfused_layer_reason(layer)
 
 

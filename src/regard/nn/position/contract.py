@@ -56,19 +56,21 @@ class Position(nn.Module):
 
     longest: int | None = None  # positions that it can tell apart, where there is a limit
     rotates = False  # whether it turns queries and keys, …
+    changes_queries = False  # … changes queries alone, …
     biases = False  # … adds to the scores …
     mixes = False  # … or to the output, which only plain and block backends serve
 
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         cls.rotates = cls.rotate is not Position.rotate
+        cls.changes_queries = cls.query is not Position.query
         cls.biases = cls.bias is not Position.bias
         cls.mixes = cls.mix is not Position.mix
 
     @property
     def acts_in_attention(self) -> bool:
         """Whether it does anything to queries, keys, scores or output; others act on word vectors alone."""
-        return self.rotates or self.biases or self.mixes
+        return self.rotates or self.changes_queries or self.biases or self.mixes
 
     def forward(self, x: Tensor) -> Tensor:
         """Word vectors [B, T, D] with their positions, 0 to T − 1, in them."""
