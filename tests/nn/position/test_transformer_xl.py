@@ -84,5 +84,5 @@ def test_what_changes_queries_alone_is_left_to_the_plain_step() -> None:
 
     layer = MultiHeadAttention(8, 2, position=Louder(), causal=True)
     assert Louder().acts_in_attention
-    assert nonstandard_reason(layer) == "the position adds to queries, scores or output"
+    assert nonstandard_reason(layer) == "the position changes queries alone"
     assert nonstandard_reason(MultiHeadAttention(8, 2, causal=True)) is None

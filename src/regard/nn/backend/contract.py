@@ -72,8 +72,10 @@ def nonstandard_reason(layer: "Attention") -> str | None:
         return "the keys are compressed"
     if not set(layer.pattern.parts()) <= SIMPLE_MASKS:
         return "the pattern hides more than the future and other sequences"
-    if layer.position.changes_queries or layer.position.biases or layer.position.mixes:
-        return "the position adds to queries, scores or output"
+    if layer.position.biases or layer.position.mixes:
+        return "the position adds to scores or output"
+    if layer.position.changes_queries:
+        return "the position changes queries alone"
     return unfused_layer_reason(layer)
 
 
