@@ -12,6 +12,8 @@ import typer
 from typer import Argument, Option
 from typer.core import TyperCommand, TyperGroup
 
+from regard import language
+
 
 class Commands(TyperGroup):
     """Ends as other tools do when the reader of its output has seen enough (`| head`); click would exit with 1."""
@@ -126,7 +128,7 @@ class RenamedOptions(TyperCommand):
         for n, argument in enumerate(args[:end]):
             old, equals, value = argument.partition("=")
             if new := RENAMED.get(f"{self.name} {old}"):
-                print(f"regard: {old} is now called {new}", file=sys.stderr)
+                print(f"regard: {language.localise(f'{old} is now called {new}')}", file=sys.stderr)
                 args[n] = f"{new}{equals}{value}"
         return super().parse_args(ctx, args)
 
@@ -614,6 +616,15 @@ def data_get(name: Annotated[str, Argument(help="A name from `regard data list`.
     get(name)
 
 
+def _run() -> None:
+    if language.language() == "en":
+        app()
+    else:
+        from regard.language.command_help import run_localised
+
+        run_localised(typer.main.get_command(app))
+
+
 def main() -> None:
     """Errors a user can mend are one sentence and exit code 2; --debug, anywhere, shows the traceback instead."""
     from regard.errors import RegardError
@@ -621,26 +632,29 @@ def main() -> None:
     debug = "--debug" in sys.argv
     sys.argv = [argument for argument in sys.argv if argument != "--debug"]
     try:
-        app()
+        language.check_language()
+        _run()
     except RegardError as error:
         if debug:
             raise
-        print(f"regard: {error}", file=sys.stderr)
+        print(f"regard: {language.localise(str(error))}", file=sys.stderr)
         raise SystemExit(2) from None
     except OSError as error:
         if debug:
             raise
-        print(f"regard: {error.filename or 'output'}: {error.strerror or error}", file=sys.stderr)
+        what = f"{error.filename or 'output'}: {error.strerror or error}"
+        print(f"regard: {language.localise(what)}", file=sys.stderr)
         raise SystemExit(2) from None
     except RuntimeError as error:  # torch's own words for a full or absent GPU
         if debug or "CUDA" not in str(error):
             raise
         full = "out of memory" in str(error)
         what = "the GPU is out of memory" if full else str(error).splitlines()[0]
-        print(f"regard: {what}; give less at a time (--batch-tokens), or --device cpu", file=sys.stderr)
+        advice = f"{what}; give less at a time (--batch-tokens), or --device cpu"
+        print(f"regard: {language.localise(advice)}", file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt:
-        print("regard: interrupted", file=sys.stderr)
+        print(f"regard: {language.localise('interrupted')}", file=sys.stderr)
         raise SystemExit(130) from None
 
 
