@@ -3,7 +3,7 @@
     python benchmarks/all.py --list                          # the parts: command, minutes, needs, targets, last figure
     python benchmarks/all.py tatoeba training-base           # some parts, or one run of them, as tatoeba-2
     python benchmarks/all.py                                 # all; what cannot run here is said and left out
-    python benchmarks/all.py --table                         # docs/results.md from benchmarks/results/*.json
+    python benchmarks/all.py --table                         # docs/results.md and zh/ from benchmarks/results/*.json
 
 A run takes at most nine minutes. Its figures are kept as one JSON file in --into before the next begins, and a run that
 was measured at this commit is not repeated, so the same command goes on where it was stopped. To publish figures, copy
@@ -20,17 +20,19 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from common import hardware, write_json
+from languages import CHINESE, ENGLISH, English
 from parts import PARTS, Figures, Part, Run
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-PUBLISHED, PAGE = HERE / "results", ROOT / "docs" / "results.md"
+PUBLISHED = HERE / "results"
+PAGES = {ROOT / "docs" / "results.md": ENGLISH, ROOT / "docs" / "zh" / "results.md": CHINESE}
 LIMIT = 9 * 60  # seconds of one run
 BEGIN, END = "<!-- the table of benchmarks/all.py begins -->", "<!-- the table ends -->"
 Result = dict[str, Any]
@@ -40,13 +42,13 @@ def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="PART", help="parts or runs of --list; none: all")
     parser.add_argument("--list", action="store_true", help="print the parts and run nothing")
-    parser.add_argument("--table", action="store_true", help="write the table of --page from the published figures")
+    parser.add_argument("--table", action="store_true", help="write the tables from the published figures")
     parser.add_argument("--device", choices=["cuda", "cpu"], help="only the parts for a GPU, or only those for a CPU")
     parser.add_argument("--commit", help="where the code is not in a git checkout: the commit it is of")
     parser.add_argument("--into", type=Path, default=ROOT / "runs" / "benchmarks" / "results", help="for JSON and logs")
     parser.add_argument("--again", action="store_true", help="measure again what was measured at this commit")
     parser.add_argument("--published", type=Path, default=PUBLISHED, help="the folder of published figures")
-    parser.add_argument("--page", type=Path, default=PAGE)
+    parser.add_argument("--page", type=Path, help="write the English table there, and no other")
     return parser
 
 
@@ -57,8 +59,9 @@ def main(argv: Sequence[str] | None = None, parts: Sequence[Part] = PARTS) -> in
     if options.list:
         show(list(dict.fromkeys(run.part for run in runs)), options)
     elif options.table:
-        text = options.page.read_text(encoding="utf-8")
-        options.page.write_text(with_table(text, table(parts, options.published)), encoding="utf-8")
+        for page, language in ({options.page: ENGLISH} if options.page else PAGES).items():
+            text = page.read_text(encoding="utf-8")
+            page.write_text(with_table(text, table(parts, options.published, language)), encoding="utf-8")
     else:
         return measure_all(runs, options)
     return 0
@@ -219,24 +222,33 @@ def mean(found: list[Result]) -> dict[str, float]:
     return {key: statistics.mean(row[key] for row in rows) for key in names}
 
 
-def figure(part: Part, found: list[Result]) -> str:
+def figure(part: Part, found: list[Result], language: English = ENGLISH) -> str:
     """The mean of the seeds, and the first figure of each."""
     figures = mean(found)
-    shown = part.figure.format(**figures)
+    shown = language.figure(part).format(**figures)
     if len(found) > 1:
-        seeds = ", ".join(str(result["seed"]) for result in found)
+        seeds = language.comma.join(str(result["seed"]) for result in found)
         each = " / ".join(f"{result['figures'][next(iter(figures))]:.2f}" for result in found)
-        shown += f" (mean of seeds {seeds}: {each})"
-    notes = list(dict.fromkeys(result["note"] for result in found if "note" in result))
-    return "; ".join([shown, *notes])
+        shown += language.seeds.format(seeds=seeds, each=each)
+    notes = dict.fromkeys(language.note(result["note"]) for result in found if "note" in result)
+    return language.semicolon.join([shown, *notes])
 
 
-def commit_of(result: Result) -> str:
-    return f"by {result['commit']}" if result.get("commit_not_recorded") else result["commit"]
+def commit_of(result: Result, language: English = ENGLISH) -> str:
+    return language.by.format(**result) if result.get("commit_not_recorded") else result["commit"]
 
 
-def distinct(found: list[Result], key: str) -> str:
-    return "; ".join(dict.fromkeys(commit_of(result) if key == "commit" else result[key] for result in found))
+def distinct(values: Iterable[str]) -> str:
+    return "; ".join(dict.fromkeys(values))
+
+
+def provenance(found: list[Result], language: English = ENGLISH) -> list[str]:
+    """Hardware, commits and dates."""
+    return [
+        distinct(language.hardware(result["hardware"]) for result in found),
+        distinct(commit_of(result, language) for result in found),
+        distinct(result["date"] for result in found),
+    ]
 
 
 def show(parts: list[Part], options: argparse.Namespace) -> None:
@@ -249,22 +261,24 @@ def show(parts: list[Part], options: argparse.Namespace) -> None:
             print(f"  target    {', '.join(map(str, part.targets))}")
         for name, folder in (("published", options.published), ("measured", options.into)):
             if found := results(part, folder):
-                print(f"  {name:9} {figure(part, found)} [{distinct(found, 'commit')}, {distinct(found, 'date')}]")
+                _, commits, dates = provenance(found)
+                print(f"  {name:9} {figure(part, found)} [{commits}, {dates}]")
 
 
-def table(parts: Sequence[Part], folder: Path) -> str:
+def table(parts: Sequence[Part], folder: Path, language: English = ENGLISH) -> str:
     """Markdown: a row for each part that has figures, then the signatures of their metrics."""
-    lines = ["| what | figure | hardware | commit | date | command |", "|---|---|---|---|---|---|"]
+    lines = [f"| {' | '.join(language.head)} |", "|---" * len(language.head) + "|"]
     signatures: dict[str, list[str]] = {}
     for part in parts:
         if found := results(part, folder):
-            cells = [part.title, figure(part, found), *(distinct(found, key) for key in ("hardware", "commit", "date"))]
+            cells = [language.title(part), figure(part, found, language), *provenance(found, language)]
             lines.append("| " + " | ".join([*cells, f"`{found[0]['command']}`"]) + " |")
             for result in found:
                 if signature := result["figures"].get("signature"):
                     signatures.setdefault(signature, []).append(part.name)
     for signature, names in signatures.items():
-        lines += ["", f"Signature of {', '.join(dict.fromkeys(names))}: `{signature}`"]
+        shown = language.comma.join(dict.fromkeys(names))
+        lines += ["", language.signature.format(names=shown, signature=signature)]
     return "\n".join(lines)
 
 

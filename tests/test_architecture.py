@@ -1,6 +1,7 @@
 """The arrows of docs/architecture.md, checked in the code: who may import whom, and what stays cheap."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -95,11 +96,23 @@ def test_folders_are_one_idea() -> None:
     assert not {name for name, size in sizes.items() if size > 18}
 
 
-def test_the_picture_is_drawn_from_the_imports() -> None:
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_picture_is_drawn_from_the_imports(language: str) -> None:
     from tools import draw_architecture
 
-    text = draw_architecture.PAGE.read_text(encoding="utf-8")
-    assert draw_architecture.page(text) == text, "python tools/draw_architecture.py draws it anew"
+    text = draw_architecture.PAGES[language].read_text(encoding="utf-8")
+    assert draw_architecture.page(text, language) == text, "python tools/draw_architecture.py draws it anew"
+
+
+def test_every_room_is_described_in_chinese() -> None:
+    from tools import draw_architecture
+
+    described = draw_architecture.CHINESE
+    assert described.keys() == draw_architecture.rooms().keys()
+    assert draw_architecture.FOOT.keys() == draw_architecture.PAGES.keys()
+    for name, text in described.items():
+        assert re.search("[一-鿿]", text), name
+        assert draw_architecture.columns(text) <= draw_architecture.WIDTH - 19, f"{name}: the line is too long"
 
 
 # --- types ---------------------------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
-"""`benchmarks/all.py`: its parts can be run, its table is the page's, and a run becomes JSON and a row."""
+"""`benchmarks/all.py`: its parts can be run, its tables are the pages', and a run becomes JSON and a row."""
 
 import importlib
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,11 +62,39 @@ def test_commands_of_parts_parse_and_none_takes_longer_than_a_run_may(everything
             parser.parse_args([*run.words("runs/x", "runs/y"), "--json", "x.json"])
 
 
-def test_the_page_has_the_table_of_the_published_figures(everything: ModuleType) -> None:
-    text = everything.PAGE.read_text(encoding="utf-8")
-    made = everything.table(everything.PARTS, everything.PUBLISHED)
+@pytest.mark.parametrize("page", ["results.md", "zh/results.md"])
+def test_the_page_has_the_table_of_the_published_figures(everything: ModuleType, page: str) -> None:
+    language = everything.PAGES[ROOT / "docs" / page]
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    made = everything.table(everything.PARTS, everything.PUBLISHED, language)
     assert everything.with_table(text, made) == text, "write it: python benchmarks/all.py --table"
     assert len(text.splitlines()) <= 120
+
+
+def test_both_tables_have_the_same_numbers(everything: ModuleType) -> None:
+    """In every row: a figure that one language leaves out, or adds, is found."""
+    one, other = (everything.table(everything.PARTS, everything.PUBLISHED, language).splitlines()
+                  for language in everything.PAGES.values())  # fmt: skip
+    numbers = sys.modules["languages"].NUMBER
+    assert len(one) > 20
+    for english, chinese in zip(one, other, strict=True):
+        assert sorted(numbers.findall(english)) == sorted(numbers.findall(chinese)), f"{english}\n{chinese}"
+        assert english.split("`")[1::2] == chinese.split("`")[1::2]  # names and commands
+
+
+def test_the_chinese_words_of_the_table_are_complete(everything: ModuleType) -> None:
+    words = sys.modules["languages"]
+    assert list(words.PARTS) == [part.name for part in everything.PARTS]
+    fields = lambda text: sorted(re.findall(r"{[^}]*}", text))  # noqa: E731
+    for part in everything.PARTS:
+        title, figure = words.PARTS[part.name]
+        assert fields(figure) == fields(part.figure), part.name  # the same figures, as exact
+        for english, chinese in ((part.title, title), (part.figure, figure)):
+            assert sorted(words.NUMBER.findall(english)) == sorted(words.NUMBER.findall(chinese)), part.name
+    for english, chinese in words.NOTES.items():
+        assert fields(chinese) == fields(english)
+    with pytest.raises(SystemExit, match=r"languages\.py has no Chinese for measured in \{\} h of rain"):
+        words.CHINESE.note("measured in 3.5 h of rain")
 
 
 def test_published_figures_belong_to_a_part_and_to_a_commit(everything: ModuleType) -> None:

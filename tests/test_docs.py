@@ -1,9 +1,11 @@
 """The documents are run: recipes parse, commands and links exist, languages are in step, an example runs."""
 
 import ast
+import os
 import re
 import shlex
 import sys
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -153,7 +155,22 @@ def test_make_targets_exist() -> None:
 # --- languages ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("english, chinese", TRANSLATED, ids=lambda path: path.name)
+FROM_CHINESE = {  # what stands between backquotes and is not the same in both languages
+    "--ablate 位置.层.头": "--ablate PLACE.LAYER.HEAD",
+    "<s> 句 </s> 句 </s> …": "<s> turn </s> turn </s> …",
+    "= 标题 =": "= Title =",
+    "regard figures --language zh": "regard figures",
+}
+TIMES = {"million": 1e6, "billion": 1e9, "万": 1e4, "亿": 1e8}
+AMOUNT = re.compile(r"(\d+(?:,\d{3})*(?:\.\d+)?)(?: ?(million|billion|万|亿))?")
+by_page = pytest.mark.parametrize("english, chinese", TRANSLATED, ids=lambda path: path.name)
+
+
+def rows(path: Path) -> list[str]:
+    return [line for line in prose(path).splitlines() if line.startswith("|")]
+
+
+@by_page
 def test_translations_are_in_step(english: Path, chinese: Path) -> None:
     def levels(path: Path) -> list[int]:
         return [len(marks) for marks in re.findall(r"^(#+) ", prose(path), re.MULTILINE)]
@@ -162,12 +179,53 @@ def test_translations_are_in_step(english: Path, chinese: Path) -> None:
         found = blocks(path, "bash", "console", "yaml", "python")
         return [(block.language, without_comments(block.text)) for block in found]
 
-    def rows(path: Path) -> int:
-        return sum(line.startswith("|") for line in prose(path).splitlines())
+    def pictures(path: Path) -> list[str]:
+        """Without the folder and the language: `softmax` of `../figures/softmax.zh.svg`."""
+        return [Path(link).name.partition(".")[0] for link in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", prose(path))]
 
     assert levels(english) == levels(chinese)
     assert code(english) == code(chinese)
-    assert rows(english) == rows(chinese)
+    assert len(blocks(english)) == len(blocks(chinese))
+    assert len(rows(english)) == len(rows(chinese))
+    assert pictures(english) == pictures(chinese)
+
+
+@by_page
+def test_translations_lead_to_each_other(english: Path, chinese: Path) -> None:
+    for page, other in ((english, chinese), (chinese, english)):
+        top = page.read_text(encoding="utf-8").split("\n## ")[0]
+        assert f"({Path(os.path.relpath(other, page.parent)).as_posix()})" in top, f"{page.name}: no link to {other}"
+
+
+@by_page
+def test_tables_have_the_same_numbers_in_both_languages(english: Path, chinese: Path) -> None:
+    def amounts(row: str) -> list[float]:
+        found = [(float(number.replace(",", "")), TIMES.get(unit, 1.0)) for number, unit in AMOUNT.findall(row)]
+        return sorted(round(number * times, 6) for number, times in found)
+
+    for one, other in zip(rows(english), rows(chinese), strict=True):
+        assert amounts(one) == amounts(other), f"{one}\n{other}"
+
+
+@by_page
+def test_both_languages_name_the_same_keys_files_and_functions(english: Path, chinese: Path) -> None:
+    if english.name == "mechanisms.md":
+        pytest.skip("formulas are taken apart there; tests/test_mechanisms.py compares them")
+
+    def quoted(path: Path) -> set[str]:
+        return {" ".join(text.split()) for text in re.findall(r"`([^`]+)`", prose(path))}
+
+    assert quoted(english) == {FROM_CHINESE.get(text, text) for text in quoted(chinese)}
+
+
+@pytest.mark.parametrize("path", [READMES[1], *CHINESE], ids=lambda path: path.name)
+def test_chinese_lines_do_not_end_within_a_word(path: Path) -> None:
+    """Where a line ends, a browser shows a space, which belongs in no Chinese word."""
+    lines = prose(path).splitlines()
+    for line, following in pairwise(lines):
+        within = re.search("[一-鿿]$", line) and re.match(" *[一-鿿]", following)
+        assert not within or line.startswith("#"), f"{path.name}: end the line after a comma, not after “{line[-12:]}”"
+        assert not re.match(" *[，。；：、）！？”]", following), f"{path.name}: a line begins with “{following[:12]}”"
 
 
 # --- links ----------------------------------------------------------------------------------------
@@ -192,6 +250,7 @@ def test_links_lead_somewhere(path: Path) -> None:
 
 def test_files_named_in_the_architecture_exist() -> None:
     text = "".join(prose(ROOT / "docs" / name) for name in ("architecture.md", "contracts.md"))
+    assert {"architecture.md", "contracts.md"} <= {path.name for path in CHINESE}  # and held to the same names
     for name in set(re.findall(r"`((?:\w+/)+\w+\.py)`", text)):
         assert (ROOT / name).exists() or (ROOT / "src" / "regard" / name).exists(), name
 

@@ -23,6 +23,8 @@ IDS = [
     *(f"M{n}" for n in range(1, 9)),
     *("B1", "B2", "B3", "B4", "B5", "B7"),
     *(f"A{n}" for n in range(1, 8)),
+    "A10",
+    "P8",
 ]
 # Trees must be given with the text, which no line about the model can do.
 PARSED = [f"data.{split}={{set: embedded:{split}, heads: {split}.conllu}}" for split in ("train", "valid", "test")]

@@ -1,10 +1,13 @@
 """Hooks of `mkdocs build`: front pages from the READMEs, an API reference from docstrings, links that leave docs/.
 
 Pages of docs/ link to source files as well, which are no pages of the site: there such a link is its text alone.
+Chinese has no spaces between sentences, so line ends that a browser would show as spaces are removed. A wide table
+scrolls by itself.
 """
 
 import posixpath
 import re
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,10 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "regard"
 LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\]]*\])*)\]\((?!https?:|#|mailto:)([^)#\s]+)(#[^)\s]*)?\)")
+FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+PAUSE = re.compile(r"(?<=[，。；：、！？）”])\n *(?=\S)(?![-*>] |\d+\. |[|#<]|```)")  # not before lists, tables
+TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
+STYLE = "<style>.table-responsive td { min-width: 5.5em } .table-responsive code { overflow-wrap: anywhere }</style>"
 FRONT = {"index.md": "README.md", "zh/index.md": "README.zh-CN.md"}
 REFERENCE = {
     "api/regard.md": ["regard.api", "regard.look.attention", "regard.predict.translation", "regard.predict.generation"],
@@ -57,4 +64,22 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
             return match[1]
         return f"[{match[1]}]({posixpath.relpath(inside, posixpath.dirname(here) or '.')}{match[3] or ''})"
 
-    return LINK.sub(link, markdown)
+    markdown = LINK.sub(link, markdown)
+    return without_breaks(markdown) if here.startswith("zh/") else markdown
+
+
+def without_breaks(markdown: str) -> str:
+    """Lines that end with Chinese punctuation are joined with the next one of the paragraph; code stays as it is."""
+    ends = [0, *(end for fence in FENCE.finditer(markdown) for end in fence.span()), len(markdown)]
+    pieces = [markdown[a:b] for a, b in pairwise(ends)]
+    return "".join(PAUSE.sub("", text) if index % 2 == 0 else text for index, text in enumerate(pieces))
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Tables scroll where they are too wide; `\\|`, which GitHub needs in code within a table, is a bar here too."""
+
+    def scrolling(table: re.Match[str]) -> str:
+        return f'<div class="table-responsive">{table[0]}</div>'.replace("\\|", "|")
+
+    made, tables = TABLE.subn(scrolling, html)
+    return STYLE + made if tables else html

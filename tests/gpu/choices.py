@@ -55,11 +55,12 @@ TASKS: dict[str, dict[str, Any]] = {  # a set for each, and how its text is cut
     "choose": {"set": "dream", "task": {"length": 64}},
 }
 NOT_LEARNED = ("embedding",)  # a task that is only imported
-NUMBERS = {"d_k": "16", "d_v": "16", "heads": "2", "kv_heads": "2", "decoder_layers": "1"}
+NUMBERS = {"d_k": "16", "d_v": "16", "heads": "2", "kv_heads": "2", "decoder_layers": "1", "memory": "64"}
 NUMBERS |= {"accumulate": "2", "ema": "0.9", "clip": "0.5"}
 NO_SLOTS = {"parallel"}  # for several GPUs
 ROOMY = {"learned": ["length=300"], "linformer": ["length=300", "size=16"]}  # what a kind needs to serve our lengths
-WITH = ("model.attends=current", "training.goal=loss")  # what makes possible what is refused alone
+MEMORY = ("model.position=transformer_xl", "task.boundaries=marked")
+WITH = (("model.attends=current",), ("training.goal=loss",), MEMORY)  # what makes possible what is refused alone
 PIECES, WORDS = {"kind": "bert", "size": 150}, {"kind": "word", "size": 400}
 
 
@@ -119,7 +120,7 @@ def everything() -> list[Choice]:
 
 def accepted(choice: Choice) -> Choice | None:
     """As a recipe takes it, alone or with what makes it possible."""
-    for more in ((), *((each,) for each in WITH)):
+    for more in ((), *WITH):
         able = dataclasses.replace(choice, overrides=(*more, *choice.overrides))
         with contextlib.suppress(RegardError):
             able.load(Path("work"))

@@ -26,6 +26,14 @@ def until(true: Callable[[], Any], what: str) -> Any:
     return found
 
 
+def words_of(process: psutil.Process) -> list[str]:
+    """The words of its command; none of one that has just ended, whether the server has seen it or not."""
+    try:
+        return process.cmdline()
+    except (psutil.NoSuchProcess, psutil.ZombieProcess):
+        return []
+
+
 class Server:
     def __init__(self, *arguments: Any) -> None:
         command = [sys.executable, "-m", "regard", "serve", *map(str, arguments), "--port", "0", "--device", "cpu"]
@@ -87,7 +95,7 @@ class Server:
         if self.process.poll() is not None:
             return []
         found = psutil.Process(self.process.pid).children()
-        return [each for each in found if any(str(run) in word for word in each.cmdline())]
+        return [each for each in found if any(str(run) in word for word in words_of(each))]
 
     def metric(self, line: str) -> float:
         for each in self.client.get("/metrics").text.splitlines():

@@ -132,7 +132,7 @@ def test_a_worker_that_cannot_be_started_again_says_why(monkeypatch: pytest.Monk
 
 ENDLESS = """
 import runpy, sys
-from regard.serve.schedulers import BatchScheduler
+from regard.serve.batch_scheduler import BatchScheduler
 def endless(scheduler):
     while True:
         pass

@@ -13,15 +13,11 @@ import torch
 import regard
 from regard.errors import RegardError
 from regard.predict.translation import Translator
-from regard.serve.schedulers import (
-    BatchScheduler,
-    Scheduler,
-    StreamScheduler,
-    TranslationScheduler,
-    WorkRequest,
-    build_schedulers,
-    capabilities,
-)
+from regard.serve.batch_scheduler import BatchScheduler
+from regard.serve.scheduler import Scheduler, WorkRequest
+from regard.serve.schedulers import build_schedulers, capabilities
+from regard.serve.stream_scheduler import StreamScheduler
+from regard.serve.translation_scheduler import TranslationScheduler
 
 
 class Ear(list[dict[str, Any]]):

@@ -1,36 +1,41 @@
-"""The hooks of the site: links that leave docs/ become text, the READMEs are front pages, modules are listed."""
+"""`tools/docs_site.py`: what the hooks make of a page."""
 
-from types import SimpleNamespace
+import pytest
 
-from mkdocs.structure.files import Files
+PAGE = """# 标题
 
-from tools import docs_site
+一句话，
+接着说。
+`code` 开头的行
+- 一项：
+  还是这一项，
+  *强调*。
+- 又一项。
+| a |
+
+```text
+一行。
+又一行。
+```
+最后，
+没有空格。
+"""
 
 
-class Known(Files):
-    def __init__(self, *paths: str) -> None:
-        super().__init__([])
-        self.paths = paths
+def test_a_bar_in_a_table_is_a_bar() -> None:
+    pytest.importorskip("mkdocs")
+    from tools.docs_site import on_page_content
 
-    def get_file_from_path(self, path: str):  # type: ignore[override]
-        return path if path in self.paths else None
-
-
-def rewritten(page: str, text: str) -> str:
-    files = Known("library.md", "zh/library.md", "index.md", "zh/index.md")
-    return docs_site.on_page_markdown(text, SimpleNamespace(file=SimpleNamespace(src_uri=page)), None, files)
+    assert on_page_content(r"<p>a \| b</p>") == r"<p>a \| b</p>"
+    made = on_page_content(r"<p>a \| b</p><table><td><code>\|</code></td></table>")
+    assert made.endswith(r'<p>a \| b</p><div class="table-responsive"><table><td><code>|</code></td></table></div>')
 
 
-def test_links_stay_within_the_site() -> None:
-    assert rewritten("index.md", "[a](docs/library.md#x) [b](src/regard/run.py)") == "[a](library.md#x) b"
-    assert (
-        rewritten("zh/library.md", "[a](../library.md) [b](../../README.md)") == "[a](../library.md) [b](../index.md)"
+def test_chinese_lines_are_joined_without_spaces_and_code_is_not() -> None:
+    pytest.importorskip("mkdocs")
+    from tools.docs_site import without_breaks
+
+    assert without_breaks(PAGE) == (
+        "# 标题\n\n一句话，接着说。`code` 开头的行\n- 一项：还是这一项，*强调*。\n- 又一项。\n| a |\n\n"
+        "```text\n一行。\n又一行。\n```\n最后，没有空格。\n"
     )
-    assert rewritten("library.md", "[a](https://x.org/y.md) [b](#c)") == "[a](https://x.org/y.md) [b](#c)"
-
-
-def test_modules_of_packages_are_listed_once() -> None:
-    page = docs_site.reference(docs_site.REFERENCE["api/nn.md"])
-    assert page.startswith("# regard.nn\n\n::: regard.nn.multi_head\n")
-    assert page.count("::: regard.nn.multi_head\n") == 1
-    assert "::: regard.nn.position.rotary\n" in page

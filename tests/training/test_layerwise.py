@@ -103,23 +103,27 @@ def test_frozen_parts_stay_to_the_bit_until_their_step(folder: Path) -> None:
         assert step == next(first for prefix, first in firsts.items() if name.startswith(prefix)), name
 
 
-@pytest.mark.parametrize("kind", ["carry", "unfreezing"])
+@pytest.mark.parametrize("kind", ["carry", "memory", "unfreezing"])
 def test_stopped_and_resumed_is_the_same_bits(folder: Path, kind: str) -> None:
     made = (
-        language_model(folder, steps=10)
-        if kind == "carry"
-        else classifier(folder, steps=10, layerwise={"divide": 2.0, "unfreeze": 3})
+        classifier(folder, steps=10, layerwise={"divide": 2.0, "unfreeze": 3})
+        if kind == "unfreezing"
+        else language_model(folder, steps=10)
     )
+    if kind == "memory":
+        made["model"] = {"kind": "lm", "layers": 2, "size": 16, "heads": 2, "inner": 32, "position": "transformer_xl"}
+        made["model"] |= {"memory": 24}
+    carried = {"carry": {"layer0", "layer1", "next"}, "memory": {"layer0", "layer1", "real", "next"}}
     recipe = recipes.load_recipe(made)
     whole, parts = folder / f"{kind}-whole", folder / f"{kind}-parts"
     train_recipe(recipe, whole, "cpu")
     stops = 0
     while not train_recipe(recipe, parts, "cpu", minutes=0.0).finished:
         stops += 1
-        if kind == "carry":
-            assert set(load_file(parts / "last" / "carry.safetensors")) == {"layer0", "layer1", "next"}
+        if kind in carried:
+            assert set(load_file(parts / "last" / "carry.safetensors")) == carried[kind]
     assert stops > 5
-    for name in ("model", "optimiser", *(["carry"] if kind == "carry" else [])):
+    for name in ("model", "optimiser", *(["carry"] if kind in carried else [])):
         a, b = (load_file(run / "last" / f"{name}.safetensors") for run in (whole, parts))
         assert a.keys() == b.keys()
         assert all(torch.equal(a[key], b[key]) for key in a)

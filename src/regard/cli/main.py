@@ -188,6 +188,9 @@ def evaluate(
     stride: Annotated[
         int | None, Option(min=1, help="A language model: tokens from window to window; less is slower.")
     ] = None,
+    memory: Annotated[
+        int | None, Option(min=0, help="A language model with a memory: tokens remembered before a window.")
+    ] = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -196,7 +199,7 @@ def evaluate(
     from regard.interop.engines import engine_loader
 
     of_translation = {"source": source, "reference": reference, "trees": trees, "beam": beam}
-    of_text = {"text": text, "context": context, "stride": stride}
+    of_text = {"text": text, "context": context, "stride": stride, "memory": memory}
     body(run, split, device, as_json, engine_loader(engine, precision), others or (), **of_translation, **of_text)
 
 

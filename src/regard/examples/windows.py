@@ -10,21 +10,27 @@ class StridedWindows:
     """Windows of `context` tokens, each `stride` tokens after the one before; every token is scored once.
 
     A token is scored in the first window that holds it: it sees at least context − stride tokens, if so many are there.
+    With a `memory`, a model that has one reads them one after the other, and remembers so many tokens before each.
     """
 
     context: int
     stride: int
+    memory: int = 0
 
     def __post_init__(self) -> None:
         if not 1 <= self.stride <= self.context:
             raise ValueError(f"stride must be from 1 to the context of {self.context}, not {self.stride}")
+        if self.memory and self.stride != self.context:
+            raise ValueError(
+                f"stride must be the context, {self.context}, where a memory of {self.memory} tokens is read"
+            )
 
     def windows(self, row: int, tokens: int) -> Iterator["TokenWindow"]:
         """The windows over the inputs of a row, all its `tokens` but the last."""
         done, last = 0, tokens - 1
         while done < last:
             end = min(last, self.context if not done else done + self.stride)
-            begin = max(0, end - self.context)
+            begin = done if self.memory else max(0, end - self.context)  # what is remembered is not read again
             yield TokenWindow(row, begin, end, done - begin)
             done = end
 

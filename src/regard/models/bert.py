@@ -137,7 +137,7 @@ class Bert(nn.Module):
         c, self.config = config, config
         self.embedding = Embedding(entries, c.size, scale=False)
         self.segment_embedding = Embedding(c.segments, c.size, scale=False) if c.segments else None
-        self.position = stack.build_positions(c.position, c.attention.sizes(c.size, c.heads), "encoder")
+        self.position = stack.build_positions(c.position, c.attention.sizes(c.size, c.heads), "encoder", c.layers)
         self.embedding_norm = c.build_norm()
         self.dropout = Dropout(c.dropout)
         attentions = c.build_attentions(c.attention, c.layers, self.position, Padding() & Document())

@@ -11,3 +11,13 @@ class ModelConfig(Choice, slot="model"):
     presets: ClassVar[Presets] = {}
     check: Any  # raises ValueError where the choices cannot serve sequences of these lengths
     build: Any  # -> the module
+
+    @property
+    def segment_memory(self) -> int:
+        """Tokens before a block whose states are remembered, when a text is read block by block."""
+        return 0
+
+    @property
+    def carries(self) -> bool:
+        """Whether states pass from batch to batch, whose rows then continue each other."""
+        return False

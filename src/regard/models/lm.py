@@ -3,25 +3,27 @@
 Its layers are the encoder's, with a causal pattern and a cache. Sizes live in PRESETS, as data.
 """
 
-from typing import ClassVar, Literal
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from regard.config import Presets, below_one, choice, option
+from regard.config import Presets, at_least, below_one, choice, option
 from regard.models import stack
 from regard.models.batch import TextBatch
 from regard.models.init import INITS
 from regard.models.stack import Positions, StackConfig
 from regard.models.state import DecoderState
 from regard.nn.attention import AttentionConfig
+from regard.nn.cache import SegmentMemory
 from regard.nn.dropout import DROPOUTS, Dropout
 from regard.nn.embedding import Embedding, Output, WordDropout
 from regard.nn.feed_forward import Activation
 from regard.nn.layers import EncoderLayer, ModuleList
 from regard.nn.layout import AttentionContext, Layout
-from regard.nn.pattern import Causal, Document, Padding
-from regard.nn.position import LearnedConfig
+from regard.nn.pattern import PATTERNS, Causal, Document, Full, Padding, SlidingWindow, parse_pattern
+from regard.nn.position import LearnedConfig, NoPositionConfig
 from regard.nn.record import AttentionRecorder
 
 
@@ -72,11 +74,43 @@ class LanguageModelConfig(StackConfig):
     )
     position: Positions = option(LearnedConfig(length=1024), "how order enters; a list is tiled over the layers")
     attention: AttentionConfig = option(AttentionConfig, "the five choices")
+    memory: int = option(0, "tokens before a block whose states every layer sees too (Transformer-XL); 0: none")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         below_one(self, "embedding_dropout", "word_dropout", "output_dropout")
+        at_least(self, 0, "memory")
         stack.check_positions(self.position, "decoder", self.attention.sizes(self.size, self.heads))
+        if self.memory:
+            self._check_memory()
+
+    @property
+    def segment_memory(self) -> int:
+        return self.memory
+
+    @property
+    def carries(self) -> bool:
+        return self.memory > 0
+
+    def _check_memory(self) -> None:
+        """A remembered state has no position of its own: a block's positions begin where the memory does."""
+        for position in stack.as_list(self.position):
+            if position.embeds and not isinstance(position, NoPositionConfig):
+                raise ValueError(
+                    f"memory needs positions that act inside attention, such as transformer_xl or rotary: "
+                    f"{position.kind} is part of a state that is remembered, and would be out of date"
+                )
+        for n in range(self.layers):
+            c = self.attention.layer(n)
+            if c.compress.kind != "none":
+                raise ValueError(f"memory needs compress: none, not {c.compress.kind}")
+            parts = parse_pattern(c.pattern, PATTERNS).parts()
+            if not all(isinstance(part, Full | SlidingWindow) for part in parts):
+                raise ValueError(
+                    f"memory needs the pattern full or window, not {c.pattern!r}, which counts from a start"
+                )
+        if self.norm == "batch":
+            raise ValueError("memory needs norm: layer, rms or none, not batch")
 
     def build_dropout(self, rate: float) -> Dropout:
         return DROPOUTS[self.dropped](rate)
@@ -102,7 +136,7 @@ class LanguageModel(nn.Module):
         self.word_dropout = WordDropout(c.word_dropout)
         self.dropout = c.build_dropout(c.dropout if c.embedding_dropout is None else c.embedding_dropout)
         self.output_dropout = c.build_dropout(c.output_dropout)
-        self.position = stack.build_positions(c.position, c.attention.sizes(c.size, c.heads), "decoder")
+        self.position = stack.build_positions(c.position, c.attention.sizes(c.size, c.heads), "decoder", c.layers)
         attentions = c.build_attentions(c.attention, c.layers, self.position, Causal() & Padding() & Document())
         self.layers = ModuleList(EncoderLayer(own, c.build_feed_forward(), c.build_residuals(2)) for own in attentions)
         self.norm = c.build_final_norm()
@@ -120,30 +154,51 @@ class LanguageModel(nn.Module):
 
     # --- the whole sequence at once: training, scoring ---------------------------------------------------------
 
-    def hidden(self, batch: TextBatch, record: AttentionRecorder | None = None) -> Tensor:
-        """Hidden states [B, T, D] of all positions at once; none sees a later one."""
+    def hidden(
+        self, batch: TextBatch, record: AttentionRecorder | None = None, memories: Sequence[SegmentMemory] | None = None
+    ) -> Tensor:
+        """Hidden states [B, T, D] of all positions at once; none sees a later one.
+
+        With `memories`, one a layer, also what those hold of the blocks before; they then hold this one.
+        """
         layout = batch.layout(padding=self.config.norm == "batch")  # else causality hides the padding
-        context = AttentionContext(layout, layout)
+        context = memories[0].context(batch.ids.shape[1]) if memories else AttentionContext(layout, layout)
         x = self.word_dropout(self.embedding(batch.ids), batch.ids, len(self.embedding.weight), batch.document)
         x = self.dropout(stack.embed_positions(self.position, x, layout))
         for n, layer in enumerate(self.layers):
-            x = layer(x, context, record and record.at("decoder", n))
+            x = layer(x, context, record and record.at("decoder", n), memories[n] if memories else None)
         return self.output_dropout(self.norm(x, layout.real))
 
     def forward(
-        self, batch: TextBatch, record: AttentionRecorder | None = None, smoothing: float | None = None
-    ) -> Tensor:
+        self,
+        batch: TextBatch,
+        record: AttentionRecorder | None = None,
+        smoothing: float | None = None,
+        carry: dict[str, Tensor] | None = None,
+    ) -> Any:
         """Logits at `batch.label_positions` [N, V], in the order of `batch.labels`; without labels, all [B, T, V].
 
-        With `smoothing`, the loss of those labels, summed, instead: the logits are then never kept.
+        With `smoothing`, the loss of those labels, summed, instead: the logits are then never kept. With a `carry`,
+        empty at first, that and the carry of the next batch, whose rows continue these.
         """
-        hidden = self.hidden(batch, record)  # [B, T, D]
-        if batch.label_positions is None:
-            return self.output.at(hidden, batch.labels, smoothing)
-        x = hidden.flatten(0, 1)
-        if len(batch.label_positions) != len(x):
-            x = x[batch.label_positions]
-        return self.output.at(x, batch.labels, smoothing)
+        memories = None
+        if carry is not None:
+            carry = carry or self.empty_carry(len(batch.ids), self.config.memory)
+            memories = [SegmentMemory(carry[f"layer{n}"], carry["real"]) for n in range(len(self.layers))]
+        x = self.hidden(batch, record, memories)  # [B, T, D]
+        if batch.label_positions is not None:
+            x = x.flatten(0, 1)
+            if len(batch.label_positions) != len(x):
+                x = x[batch.label_positions]
+        out = self.output.at(x, batch.labels, smoothing)
+        if memories is None:
+            return out
+        return out, {f"layer{n}": memory.states for n, memory in enumerate(memories)} | {"real": memories[0].real}
+
+    def empty_carry(self, rows: int, memory: int) -> dict[str, Tensor]:
+        """The carry of the first batch, with room for `memory` tokens a row."""
+        empty = SegmentMemory.empty(rows, memory, self.embedding.weight)
+        return {f"layer{n}": empty.states for n in range(len(self.layers))} | {"real": empty.real}
 
     # --- step by step: decoding --------------------------------------------------------------------------------
 

@@ -32,14 +32,16 @@ LstmStates = dict[str, Tensor]  # of each layer [B, 1, 2, D]: its h and c
 class LstmConfig(ModelConfig):
     """A language model of LSTM layers, whose states pass from batch to batch; a head on its body classifies."""
 
-    carries: ClassVar[bool] = True
-
     layers: int = option(3, "how many of them")
     size: int = option(400, "D, the width of words and of the last layer")
     hidden: int = option(1150, "the width of the layers before the last")
     dropout: float = option(0.3, "on words, between layers and on the last states; the same at all places of a row")
     word_dropout: float = option(0.05, "share of the vocabulary whose vectors are nothing, drawn for each batch")
     weight_dropout: float = option(0.3, "on the matrices from state to state (DropConnect)")
+
+    @property
+    def carries(self) -> bool:
+        return True
 
     def __post_init__(self) -> None:
         at_least(self, 1, "layers", "size", "hidden")
@@ -67,14 +69,16 @@ class LstmConfig(ModelConfig):
 class BiLstmConfig(LstmConfig):
     """A language model in both directions, with shared words: what ELMo's features are made of."""
 
-    carries: ClassVar[bool] = False  # the backward direction has no state to continue
-
     layers: int = option(2, "how many of them, in each direction")
     size: int = option(512, "D, the width of words and of each direction")
     hidden: int | None = option(None, "as size: layers are added to what they read")  # type: ignore[assignment]
     dropout: float = option(0.1, "on words, between layers and on the last states; the same at all places of a row")
     word_dropout: float = option(0.0, "share of the vocabulary whose vectors are nothing, drawn for each batch")
     weight_dropout: float = option(0.0, "on the matrices from state to state (DropConnect)")
+
+    @property
+    def carries(self) -> bool:
+        return False  # the backward direction has no state to continue
 
     def __post_init__(self) -> None:
         if self.hidden not in (None, self.size):

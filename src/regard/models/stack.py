@@ -131,8 +131,12 @@ def check_max_length(
             )
 
 
-def build_positions(chosen: Positions, sizes: Sizes, role: str) -> ModuleList[Position]:
-    return ModuleList(position.build(sizes, role) for position in as_list(chosen))
+def build_positions(chosen: Positions, sizes: Sizes, role: str, layers: int) -> ModuleList[Position]:
+    """The positions that layers take in turn: as many as are chosen, or one a layer where a choice is its layer's."""
+    configs = as_list(chosen)
+    if any(config.per_layer for config in configs):
+        configs = [configs[n % len(configs)] for n in range(layers)]
+    return ModuleList(config.build(sizes, role) for config in configs)
 
 
 def embed_positions(positions: ModuleList[Position], x: Tensor, layout: Layout) -> Tensor:

@@ -174,7 +174,8 @@ class Transformer(nn.Module):
     def _positions(self, role: str) -> ModuleList[Position]:
         c = self.config
         sizes = c.attention.of(role).sizes(c.size, c.heads)
-        return stack.build_positions(c.position.of(role), sizes, role)
+        layers = c.layers if role == "encoder" else c.decoder_layers or c.layers
+        return stack.build_positions(c.position.of(role), sizes, role, layers)
 
     @property
     def longest(self) -> int | None:

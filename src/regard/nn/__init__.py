@@ -7,7 +7,7 @@ Letters for shapes, everywhere: B batch, T/S target/source length, Q/K query/key
 """
 
 from regard.nn.attention import Attention, AttentionConfig, slow_paths
-from regard.nn.cache import CrossKVCache, KVCache
+from regard.nn.cache import CrossKVCache, KVCache, SegmentMemory
 from regard.nn.compress import (
     CompressConfig,
     Compressor,
@@ -36,6 +36,7 @@ from regard.nn.position import (
     SinusoidalConfig,
     StructuralConfig,
     T5Config,
+    TransformerXLConfig,
     sinusoids,
 )
 from regard.nn.record import AttentionRecorder, LayerRecord
@@ -107,6 +108,7 @@ __all__ = [
     "ScaledDotConfig",
     "Score",
     "ScoreConfig",
+    "SegmentMemory",
     "SharedQueryKey",
     "SinusoidalConfig",
     "Sizes",
@@ -115,6 +117,7 @@ __all__ = [
     "StridedConvolutionConfig",
     "StructuralConfig",
     "T5Config",
+    "TransformerXLConfig",
     "Tree",
     "WordDropout",
     "build_attention",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, overload
 from torch import Tensor, nn
 
 from regard.config import lookup
-from regard.nn.cache import CrossKVCache, KVCache
+from regard.nn.cache import CrossKVCache, KVCache, SegmentMemory
 from regard.nn.dropout import Dropout, add_dropout
 from regard.nn.feed_forward import FeedForward
 from regard.nn.layout import AttentionContext
@@ -122,7 +122,7 @@ class EncoderLayer(_Layer):
         x: Tensor,
         context: AttentionContext | None = None,
         record: LayerRecord | None = None,
-        cache: KVCache | None = None,
+        cache: KVCache | SegmentMemory | None = None,
         mask: Tensor | None = None,
     ) -> Tensor:
         """x [B, T, D] to the same shape; `mask` and `cache` as MultiHeadAttention has them."""

@@ -19,7 +19,7 @@ from regard.errors import RegardError
 from regard.nn import dispatch
 from regard.nn.attention import Attention, AttentionConfig
 from regard.nn.backend.contract import split_heads
-from regard.nn.cache import CachePositions, CrossKVCache, KVCache
+from regard.nn.cache import CachePositions, CrossKVCache, KVCache, SegmentMemory
 from regard.nn.compress import CompressConfig, Compressor
 from regard.nn.feed_forward import Linear, linear
 from regard.nn.layout import AttentionContext, Layout
@@ -112,7 +112,7 @@ class MultiHeadAttention(Attention):
         x: Tensor,
         memory: Tensor | None = None,
         context: AttentionContext | None = None,
-        cache: KVCache | CrossKVCache | None = None,
+        cache: KVCache | CrossKVCache | SegmentMemory | None = None,
         record: LayerRecord | None = None,
         mask: Tensor | None = None,
         return_weights: bool = False,
@@ -120,7 +120,8 @@ class MultiHeadAttention(Attention):
         """x [B, Q, D] attends to memory [B, K, D], or to itself: [B, Q, D], and the weights [B, H, Q, K] if wanted.
 
         mask: True where a key may be seen, [B, K] (padding) or [B or 1, H or 1, Q, K]; a query that sees none gets
-        zeros. A `context` says the same and more, and layers may share it. A CrossKVCache stands for a memory.
+        zeros. A `context` says the same and more, and layers may share it. A CrossKVCache stands for a memory; a
+        SegmentMemory puts what came before x in front of it.
         """
         if context is None:
             context = self.context(x, memory, mask, cache)
@@ -130,14 +131,16 @@ class MultiHeadAttention(Attention):
             record = record or LayerRecord(keep_graph=True)
             return self.forward(x, memory, context, cache, record), record.weights[-1]
         if isinstance(cache, CrossKVCache) and memory is None:
-            q = self.position.rotate(self.query_norm(self._split(self.query(x))), context.queries)  # [B, H, Q, d_k]
+            q = self._position_queries(self._split(self.query(x)), context)  # [B, H, Q, d_k]
             k, v = cache.read()
             return self._join(self.attend(q.to(k.dtype), k, v, context, record).to(x.dtype))
+        if isinstance(cache, SegmentMemory):
+            memory, cache = cache.extend(x), None
         s, products = self.sizes, self.project_qkv(x, x if memory is None else memory)
         dropped = {part: self.inner_dropout(part) for part in dict.fromkeys(products)}  # what is shared is dropped once
         parts = tuple(dropped[part] for part in products)
         first, second, v = split_heads(parts, (s.heads, s.kv_heads, s.kv_heads), s.d_k, s.d_k, s.d_v)
-        q = self.position.rotate(self.query_norm(first), context.queries)
+        q = self._position_queries(first, context)
         k = self.key_norm(second)
         k = self.position.rotate(k, context.queries if cache is not None else context.keys)  # cached: at x
         k = self.prepare_keys(k)
@@ -153,12 +156,15 @@ class MultiHeadAttention(Attention):
             cache.cache_positions.advance(x.shape[1])
         return self._join(out)
 
+    def _position_queries(self, q: Tensor, context: AttentionContext) -> Tensor:
+        return self.position.query(self.position.rotate(self.query_norm(q), context.queries))
+
     def context(
         self,
         x: Tensor,
         memory: Tensor | None = None,
         mask: Tensor | None = None,
-        cache: KVCache | CrossKVCache | None = None,
+        cache: KVCache | CrossKVCache | SegmentMemory | None = None,
     ) -> AttentionContext:
         """The context of a call that brings none: positions from 0, or from where a cache is, and the mask."""
         for name, side in (("x", x), ("memory", memory)):
@@ -166,7 +172,7 @@ class MultiHeadAttention(Attention):
                 rows = f"B {len(x)}" if name == "memory" else "B"
                 shape = list(side.shape)
                 raise RegardError(f"{name} is {shape}, and this attention takes [{rows}, N, {self.sizes.size}]")
-        if isinstance(cache, KVCache):
+        if isinstance(cache, KVCache | SegmentMemory):
             return cache.context(x.shape[1], mask)
         keys = cache.keys.shape[2] if cache is not None else x.shape[1] if memory is None else memory.shape[1]
         alone = memory is None and cache is None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from regard.data.documents import with_newline
 from regard.decoding import Beam, DecodingConfig, GenerationRequest, RequestQueue, Sample, Symbols
@@ -51,8 +51,9 @@ class TextGenerator(Predictor):
 
     @property
     def context(self) -> int:
-        """Tokens of the context that the model was trained with."""
-        return min(self.task.length, self.longest or self.task.length)
+        """Tokens of the context that the model was trained with: a block, and the memory before it."""
+        learned = self.task.length + self.recipe.model.segment_memory
+        return min(learned, self.longest or learned)
 
     # --- generation --------------------------------------------------------------------------------------------
 
@@ -172,7 +173,9 @@ class TextGenerator(Predictor):
         """For each text, as a document of its own: its log-probability and its tokens, ends of lines included."""
         require_list(documents, "score([text])")
         rows = self.document_encoder.encode_batch([with_newline(text) for text in documents])
-        scores = negative_log_likelihoods(self.model, rows, window or self.task.sliding_window(), self._ignored())
+        scores = negative_log_likelihoods(
+            self.model, rows, window or self.task.sliding_window(self.recipe.model), self._ignored()
+        )
         return [(-nll, count) for nll, count in scores]
 
     def rows(self, documents: Sequence[str]) -> list[np.ndarray]:
@@ -198,10 +201,15 @@ class TextGenerator(Predictor):
         return self.tokenizer.bos if self.document_encoder.opens else None
 
 
+# --- log-likelihoods ----------------------------------------------------------------------------------------------
+
+Rows = Sequence[Sequence[int] | np.ndarray]
+
+
 @torch.inference_mode()
 def negative_log_likelihoods(
     model: nn.Module,
-    rows: Sequence[Sequence[int] | np.ndarray],
+    rows: Rows,
     window: StridedWindows,
     ignored: int | None = None,
     report: Callable[[int], None] | None = None,
@@ -211,44 +219,69 @@ def negative_log_likelihoods(
     Every token counts once, in windows that may overlap. `report` receives the number of tokens that are done.
     """
     weight = next(model.parameters())
-    windows = [w for n, row in enumerate(rows) for w in window.windows(n, len(row))]
-    windows.sort(key=lambda w: w.begin - w.end)  # like lengths together: only the last batch of each has padding
     entries = len(cast("LanguageModel | LstmLanguageModel", model).output.weight)
     budget = max(window.context, LOGITS.get(weight.device.type, 1 << 25) // entries)
     totals, counts, done = np.zeros(len(rows)), np.zeros(len(rows), dtype=np.int64), 0
     was_training = model.training
     model.eval()
-    start = 0
-    while start < len(windows):
-        length = windows[start].end - windows[start].begin
-        taken = windows[start : start + max(1, budget // length)]
-        batch, owners = _windows_batch(taken, rows, ignored)
-        if len(owners):
-            logits = model(batch.to(weight.device))
-            logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-            nll = F.cross_entropy(logits, batch.labels.to(weight.device), reduction="none")  # type: ignore[union-attr]
-            np.add.at(totals, owners, nll.double().cpu().numpy())
-            np.add.at(counts, owners, 1)
-        start, done = start + len(taken), done + len(owners)
+    scored = _segment_logits if window.memory else _window_logits
+    for logits, labels, owners in scored(model, rows, window, ignored, budget, weight.device):
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        nll = F.cross_entropy(logits, labels.to(weight.device), reduction="none")
+        np.add.at(totals, owners, nll.double().cpu().numpy())
+        np.add.at(counts, owners, 1)
+        done += len(owners)
         if report:
             report(done)
     model.train(was_training)
     return list(zip(totals.tolist(), counts.tolist(), strict=True))
 
 
+Scored = Iterator[tuple[Tensor, Tensor, np.ndarray]]  # logits [N, V], labels [N], and the row that each belongs to
+
+
+def _window_logits(
+    model: nn.Module, rows: Rows, window: StridedWindows, ignored: int | None, budget: int, device: torch.device
+) -> Scored:
+    """Each window by itself, as many at once as the budget has room for."""
+    windows = [w for n, row in enumerate(rows) for w in window.windows(n, len(row))]
+    windows.sort(key=lambda w: w.begin - w.end)  # like lengths together: only the last batch of each has padding
+    while windows:
+        count = max(1, budget // (windows[0].end - windows[0].begin))
+        batch, labels, owners = _windows_batch(windows[:count], rows, ignored)
+        windows = windows[count:]
+        if len(owners):
+            yield model(batch.to(device)), labels, owners
+
+
+def _segment_logits(
+    model: nn.Module, rows: Rows, window: StridedWindows, ignored: int | None, budget: int, device: torch.device
+) -> Scored:
+    """The windows of a row in their order, each with the memory of those before; several rows side by side."""
+    windows = [list(window.windows(n, len(row))) for n, row in enumerate(rows)]
+    windows.sort(key=len, reverse=True)  # rows that end are the last of a batch, and leave it
+    count = max(1, budget // window.context)
+    for first in range(0, len(windows), count):
+        some = windows[first : first + count]
+        carry = cast("LanguageModel", model).empty_carry(len(some), window.memory)
+        for step in range(len(some[0])):
+            left = [row[step] for row in some if step < len(row)]
+            batch, labels, owners = _windows_batch(left, rows, ignored)
+            carry = {name: value[: len(left)] for name, value in carry.items()}
+            logits, carry = model(batch.to(device), carry=carry)
+            yield logits, labels, owners
+
+
 def _windows_batch(
-    windows: Sequence[TokenWindow], rows: Sequence[Sequence[int] | np.ndarray], ignored: int | None
-) -> tuple[TextBatch, np.ndarray]:
-    """The windows as a batch, and the row that each of its labels belongs to."""
+    windows: Sequence[TokenWindow], rows: Rows, ignored: int | None
+) -> tuple[TextBatch, Tensor, np.ndarray]:
+    """The windows as a batch, its labels, and the row that each of them belongs to."""
     ids, real = RaggedRows.of([rows[w.row][w.begin : w.end] for w in windows]).padded(0)
-    labels = RaggedRows.of([rows[w.row][w.begin + 1 : w.end + 1] for w in windows]).padded(0)[0]
+    targets = RaggedRows.of([rows[w.row][w.begin + 1 : w.end + 1] for w in windows]).padded(0)[0]
     counts = real & (np.arange(ids.shape[1]) >= np.array([w.skip for w in windows])[:, None])
     if ignored is not None:
-        counts &= labels != ignored
-    owners = np.repeat([w.row for w in windows], counts.sum(1))
-    return TextBatch(
-        torch.from_numpy(ids),
-        None if real.all() else torch.from_numpy(real),
-        labels=torch.from_numpy(labels[counts]),
-        label_positions=torch.from_numpy(np.flatnonzero(counts)),
-    ), owners
+        counts &= targets != ignored
+    owners, labels = np.repeat([w.row for w in windows], counts.sum(1)), torch.from_numpy(targets[counts])
+    positions = torch.from_numpy(np.flatnonzero(counts))
+    padding = None if real.all() else torch.from_numpy(real)
+    return TextBatch(torch.from_numpy(ids), padding, labels=labels, label_positions=positions), labels, owners

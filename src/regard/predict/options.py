@@ -212,6 +212,7 @@ class EvaluateOptions(TypedDict, total=False):
     text: Path
     context: int
     stride: int
+    memory: int
 
 
 # --- the data of an evaluation -------------------------------------------------------------------------------------

@@ -85,7 +85,8 @@ def load_model(config: WorkerConfig) -> tuple[Any, str]:
 def run_worker(config: WorkerConfig, channel: Channel) -> None:
     import torch
 
-    from regard.serve.schedulers import WorkRequest, build_schedulers, capabilities
+    from regard.serve.scheduler import WorkRequest
+    from regard.serve.schedulers import build_schedulers, capabilities
 
     torch.set_num_threads(config["threads"])
     try:
@@ -124,7 +125,7 @@ if __name__ == "__main__":
         threading.Thread(target=own_channel.beat, daemon=True).start()
         run_worker(worker_config, own_channel)
     except Exception as error:
-        from regard.serve.schedulers import log_exception
+        from regard.serve.scheduler import log_exception
 
         log_exception(error)
         failed = 1

@@ -19,11 +19,10 @@ from regard.evaluation.metrics import Metric, perplexity
 from regard.examples.blocks import BlockView, CorpusTokens, contiguous_view
 from regard.examples.document_encoder import DocumentEncoder
 from regard.examples.preparing import TOKENIZER, prepare_documents, read_documents, tokenizer_for, training_lines
-from regard.examples.recipe_like import RecipeLike
+from regard.examples.recipe_like import ModelSettings, RecipeLike
 from regard.examples.vocabulary import load_or_train_tokenizer
 from regard.examples.windows import StridedWindows
 from regard.models.batch import TextBatch
-from regard.models.lstm import LstmConfig
 from regard.predict.generation import TextGenerator
 from regard.predict.options import EvaluateOptions, text_corpora
 from regard.reporting import Json, Progress
@@ -48,7 +47,7 @@ class LanguageModellingConfig(TaskConfig):
         "training": {"goal": "perplexity", "label_smoothing": 0.0},
         "decoding": {"kind": "sample"},
     }
-    evaluate_options: ClassVar[tuple[str, ...]] = ("text", "context", "stride")
+    evaluate_options: ClassVar[tuple[str, ...]] = ("text", "context", "stride", "memory")
 
     language: str = option("en", "of the text, as a code; it picks the Moses rules")
     documents: DocumentForm = option(
@@ -65,21 +64,45 @@ class LanguageModellingConfig(TaskConfig):
         "tokens from window to window when a finished model is measured; less is slower and sees more; none: context",
     )
 
+    memory: int | None = option(
+        None, "tokens before a window that a model with a memory sees when it is measured; none: the model's"
+    )
+
     def __post_init__(self) -> None:
         at_least(self, 1, "length", "context", "stride")
+        at_least(self, 0, "memory")
         self.sliding_window()
 
     @property
     def title(self) -> str:
         return f"{self.kind} {self.language}"
 
-    def sliding_window(self, context: int | None = None, stride: int | None = None) -> StridedWindows:
-        """The windows in which a finished model is evaluated: those of the settings, or of these sizes."""
+    def sliding_window(
+        self,
+        model: ModelSettings | None = None,
+        context: int | None = None,
+        stride: int | None = None,
+        memory: int | None = None,
+    ) -> StridedWindows:
+        """The windows in which a finished model is evaluated: those of the settings, or of these sizes.
+
+        A model with a memory reads windows that do not overlap one after the other, and remembers.
+        """
         seen = context or self.context or self.length
-        return StridedWindows(seen, stride or (seen if context or self.stride is None else self.stride))
+        stride = stride or (seen if context or self.stride is None else self.stride)
+        chosen = self.memory if memory is None else memory
+        learned = model.segment_memory if model else 0
+        if chosen and model and not learned:
+            raise ValueError(f"memory is {chosen}, but this model has none (model.memory)")
+        if chosen is None:
+            chosen = learned if stride == seen else 0
+        return StridedWindows(seen, stride, chosen)
 
     def check(self, recipe: RecipeLike) -> None:
         check_no_sampling(recipe)
+        self.sliding_window(recipe.model)
+        if recipe.model.carries and self.boundaries == "kept" and recipe.model.segment_memory:
+            raise ValueError("model.memory passes from document to document: write task.boundaries: marked")
         check_lengths(recipe, max(self.length, self.context or 0))
 
     # --- from files to a task or a trained model ---------------------------------------------------------------
@@ -103,7 +126,9 @@ class LanguageModellingConfig(TaskConfig):
     ) -> Json:
         corpora = text_corpora(predictor.recipe, split, options.get("text"))
         try:
-            window = self.sliding_window(options.get("context"), options.get("stride"))
+            window = self.sliding_window(
+                predictor.recipe.model, options.get("context"), options.get("stride"), options.get("memory")
+            )
         except ValueError as error:
             raise RegardError(f"--{error}") from None
         room = predictor.longest
@@ -120,7 +145,7 @@ class LanguageModellingTask(EncodedTask):
         texts = read_documents(recipe.data.valid, self.settings.documents, recipe.training.validation.lines)
         self.valid = HeldOutText.of(texts, self.generator(nn.Identity()))
         self.stream = CorpusTokens(prepared, self.settings.length)
-        self.carries = isinstance(recipe.model, LstmConfig) and recipe.model.carries
+        self.carries = recipe.model.carries
 
     def report(self) -> list[str]:
         tokens = len(self.stream.flat)
@@ -148,13 +173,13 @@ class LanguageModellingTask(EncodedTask):
             return super().loss(model, batch, carry)
         begin, states = torch.tensor(batch.rows, device=batch.device), dict[str, Tensor]()
         if carry and len(carry["next"]) == len(begin):  # a short text has more rows in one epoch than in another
-            other = (carry["next"] != begin)[:, None, None, None]  # as in a new epoch: such a row begins anew
-            states = {name: value.masked_fill(other, 0.0) for name, value in carry.items() if name != "next"}
+            other = carry["next"] != begin  # as in a new epoch: such a row begins anew
+            states = {name: blank_rows(value, other) for name, value in carry.items() if name != "next"}
         loss, states = model(batch, None, self.smoothing, states)
         return loss, states | {"next": begin + self.settings.length}
 
     def static_batch(self, model: nn.Module, batch: TextBatch) -> TextBatch | None:
-        return batch.fixed() if batch.document is None and self.recipe.model.kind == "lm" else None
+        return batch.fixed() if batch.document is None and self.recipe.model.kind == "lm" and not self.carries else None
 
     def describe(self, batch: TextBatch) -> str:
         row = int(np.searchsorted(self.stream.offsets, batch.rows[0], side="right")) - 1
@@ -167,11 +192,19 @@ class LanguageModellingTask(EncodedTask):
         """In windows without overlap, which is quick; a finished model is evaluated with the task's stride."""
         if not self.valid.rows:
             return {}
-        context = self.settings.sliding_window().context
-        return self.valid.metrics(self.generator(model), StridedWindows(context, context), progress)[0]
+        window = self.settings.sliding_window(self.recipe.model)
+        quick = self.settings.sliding_window(self.recipe.model, window.context)
+        return self.valid.metrics(self.generator(model), quick, progress)[0]
 
     def evaluate_corpora(self, model: nn.Module, corpora: Sequence[Corpus], progress: Progress | None = None) -> Json:
-        return evaluate_language_model(self.generator(model), corpora, self.settings.sliding_window(), progress)
+        return evaluate_language_model(
+            self.generator(model), corpora, self.settings.sliding_window(self.recipe.model), progress
+        )
+
+
+def blank_rows(state: Tensor, rows: Tensor) -> Tensor:
+    """A state [B, …] that is zero in those rows [B]."""
+    return state.masked_fill(rows.view(-1, *[1] * (state.dim() - 1)), 0)
 
 
 # --- evaluation -----------------------------------------------------------------------------------------------------
@@ -211,6 +244,7 @@ def evaluate_language_model(
     values, tokens = held_out.metrics(generator, window, progress)
     extent = held_out.extent
     how = f"context:{window.context}|stride:{window.stride}|boundaries:{task.boundaries}"
+    how += f"|memory:{window.memory}" if window.memory else ""
     signatures = {
         "perplexity": f"{how}|tokens:{tokens}",
         "word_perplexity": f"{how}|words:{extent.words}, with ends of lines",
@@ -224,6 +258,7 @@ def evaluate_language_model(
         "documents": len(texts),
         "context": window.context,
         "stride": window.stride,
+        "memory": window.memory,
         "metrics": {name: Metric(name, value, signatures.get(name, "")).json() for name, value in values.items()},
         "notes": [],
     }

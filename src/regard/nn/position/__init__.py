@@ -10,6 +10,7 @@ from regard.nn.position.rotary import RotaryConfig
 from regard.nn.position.sinusoidal import SinusoidalConfig, sinusoids
 from regard.nn.position.structural import StructuralConfig
 from regard.nn.position.t5 import T5Config
+from regard.nn.position.transformer_xl import TransformerXLConfig
 
 __all__ = [
     "AlibiConfig",
@@ -25,5 +26,6 @@ __all__ = [
     "SinusoidalConfig",
     "StructuralConfig",
     "T5Config",
+    "TransformerXLConfig",
     "sinusoids",
 ]

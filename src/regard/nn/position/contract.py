@@ -1,7 +1,8 @@
-"""How does order enter? A position object offers four hooks, identity unless a choice needs them.
+"""How does order enter? A position object offers five hooks, identity unless a choice needs them.
 
-embed: on the word vectors; rotate: on queries and keys; bias: added to the scores; mix: added to the output. A module
-of it that has weights which must not begin as all others do (`models/init.py`) sets them in a method `reset_own`.
+embed: on the word vectors; rotate: on queries and keys; query: on queries alone; bias: added to the scores; mix: added
+to the output. A module of it that has weights which must not begin as all others do (`models/init.py`) sets them in a
+method `reset_own`.
 """
 
 from collections.abc import Callable, Hashable
@@ -82,7 +83,12 @@ class Position(nn.Module):
         """Queries or keys [B, H, N, d] at their positions; keys are rotated once, before they are cached."""
         return x
 
+    def query(self, q: Tensor) -> Tensor:
+        """Queries [B, H, Q, d_k] as the scores take them, after they were rotated."""
+        return q
+
     def bias(self, q: Tensor, context: AttentionContext) -> Bias | None:
+        """What is added to the scores of these queries, which `query` has seen."""
         return None
 
     def mix(self, weights: Tensor, context: AttentionContext, grid: Grid) -> Tensor | None:
@@ -95,6 +101,7 @@ class PositionConfig(Choice, slot="position"):
 
     roles: ClassVar[tuple[str, ...]] = ("encoder", "decoder")  # of the attentions that can have it
     embeds: ClassVar[bool] = False  # whether `embed` is its only hook, so that a model without attention can have it
+    per_layer: ClassVar[bool] = False  # whether each layer of a stack has one of its own
 
     @property
     def max_length(self) -> int | None:
