@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import io
 import os
 import sys
 from collections.abc import Callable
@@ -620,6 +621,8 @@ def data_get(name: Annotated[str, Argument(help="A name from `regard data list`.
 
 
 def _run() -> None:
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.encoding.lower() != "utf-8":
+        sys.stdout.reconfigure(errors="backslashreplace")  # what GBK lacks ends no command, as on stderr
     if language.language() == "en":
         app()
     else:
