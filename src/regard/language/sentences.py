@@ -84,8 +84,8 @@ def _readings(text: str) -> Iterator[Reading]:
             yield known + sum(map(_letters, parts)), chinese
     if ", " in text:
         yield _join(text.split(", "), "，")
-    if re.fullmatch(r"\S+( or \S+)+", text):
-        yield text.count(" or ") * 2, text.replace(" or ", " 或 ")
+    if re.fullmatch(r"\S+( (and in|and|or) \S+)+", text):
+        yield 2, re.sub(" (and in|and|or) ", lambda match: " 或 " if match[1] == "or" else " 和 ", text)
     if text.endswith(","):
         known, chinese = _value(text[:-1])
         yield known, f"{chinese}，"
