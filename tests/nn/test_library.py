@@ -2,6 +2,7 @@
 
 import copy
 import io
+import sys
 
 import pytest
 import torch
@@ -143,7 +144,7 @@ def test_export(chosen: dict) -> None:
 def test_compile(chosen: dict) -> None:
     torch.manual_seed(0)
     layer, x = MultiHeadAttention(16, 2, **chosen).eval(), torch.randn(2, 6, 16)
-    compiled = torch.compile(layer, backend="aot_eager")
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=not chosen)  # a plain call is one graph
     torch.testing.assert_close(compiled(x), layer(x))
     torch.testing.assert_close(compiled(x, mask=REAL)[REAL], layer(x, mask=REAL)[REAL])
 
@@ -166,6 +167,19 @@ def test_a_cross_cache_stands_for_a_memory() -> None:
     x, memory = torch.randn(2, 3, 16, dtype=torch.float64), torch.randn(2, 6, 16, dtype=torch.float64)
     expected = layer(x, memory, mask=REAL)
     torch.testing.assert_close(layer(x, cache=layer.cross_cache(memory), mask=REAL), expected)
+
+
+def test_a_plain_call_is_little_python() -> None:
+    """No mask and no positions are made that nobody asks for, and few functions are called: 66 with torch 2.13."""
+    layer, x, calls = MultiHeadAttention(16, 2, causal=True), torch.randn(1, 4, 16), []
+    context = layer.context(x)
+    with torch.no_grad():
+        layer(x, context=context)
+        sys.setprofile(lambda frame, event, argument: calls.append(frame.f_code.co_qualname) if event == "call" else None)
+        layer(x, context=context)
+        sys.setprofile(None)
+    assert (context._memo, context.keys._position) == ({}, None)
+    assert len(calls) <= 80, calls
 
 
 def test_weights_carry_gradients() -> None:

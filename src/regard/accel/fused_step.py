@@ -150,7 +150,7 @@ class _FusedAttention:
         assert layer.score.scale is not None
         self.layer, self.heads, self.scale = layer, layer.heads, layer.score.scale
         self.output = _linear(layer.output)
-        self.rotates = type(layer.position).rotate is not Position.rotate
+        self.rotates = layer.position.rotates
         self.prepares_keys = type(layer.score).keys is not Score.keys
 
     def rotate(self, x: Tensor, queries: Layout) -> Tensor:

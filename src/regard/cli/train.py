@@ -1,4 +1,7 @@
-"""`regard train` and `regard average`, and the list of every key of a recipe that `regard train --help` prints."""
+"""`regard train` and `regard average`, and the list of every key of a recipe that `regard train --help` prints.
+
+Training and resuming are in `regard/run.py`, the loop in `training/loop.py`.
+"""
 
 import contextlib
 import json

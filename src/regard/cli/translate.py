@@ -1,4 +1,7 @@
-"""`regard translate`: a line in, its translation out; and files whose line i belongs to line i of the input."""
+"""`regard translate`: a line in, its translation out; and files whose line i belongs to line i of the input.
+
+From stdin to the printed line, call by call: docs/architecture.md, "The way of one sentence".
+"""
 
 import contextlib
 import json

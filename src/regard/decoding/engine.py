@@ -320,7 +320,7 @@ class ContinuousBatch:
             return self.advance()
 
     def advance(self) -> Finished:
-        """The same, for a caller that has left gradients and autocast."""
+        """As `step`, for a caller that has left gradients and autocast: admit waiting requests, step, evict."""
         slots = self._admit()
         if not slots or not slots.active:
             return []

@@ -63,7 +63,10 @@ class DecodingStep:
     tokens: Tensor  # [B·K, 1]
 
     def advance(self) -> None:
-        """One more token of every row."""
+        """One more token of every row.
+
+        The model of an engine mostly has fused steps (`accel/fused_step.py`); the plain twin is `Transformer.step`.
+        """
         logits, self.state = self.model.step(self.tokens, self.state)
         tokens, beams = self.search.select(logits[:, -1])
         if beams is not None:

@@ -106,7 +106,7 @@ def _layer(steps: list[AttentionInputs], weights: Tensor) -> Json:
     layer, first = steps[0].layer, steps[0]
     scores, normaliser = SCORES[type(layer.score)], NORMALISERS[type(layer.normalise)]
     q, how = _compared_queries(layer.score, torch.cat([inputs.q for inputs in steps], 2)[0])
-    rotates = type(layer.position).rotate is not Position.rotate
+    rotates = layer.position.rotates
     data: Json = {
         "score": {"kind": scores.kind, "formula": scores.formula, **how},
         "normalise": {"kind": normaliser.kind, "formula": normaliser.formula},

@@ -1,10 +1,13 @@
 """Attention: one plain function to quote, and the layer that composes the five choices around it.
 
 `attention` is the formula. `Attention` puts score, position, pattern, compress and normalise around it, objects whose
-hooks are identity where a choice does not need them. Its heads and projections are `multi_head.py`. A mask is a pattern
-(`pattern/masks.py`): `Attention.attend` binds it to the queries and to what the context (`layout.py`) says of padding,
-`Attention.reference` makes it dense, and the plain function takes that as `allow`. Where the choices allow it, decoding
-fuses the same for one token at a time (`accel/fused_step.py`).
+hooks are identity where a choice does not need them. Its heads and projections are `multi_head.py`.
+
+The way of a mask: a model passes the base pattern, `Causal() & Padding() & Document()` (`models/transformer.py`; they
+are in `pattern/masks.py`), and the recipe's pattern joins it by &. `Attention.attend` binds both to the queries and to
+what the context (`layout.py`) says of positions and padding, and picks a backend; `Attention.reference`, which has no
+kernel, makes them a dense mask, which `attention` takes as `allow`. Where the choices let it, decoding fuses the same
+for one token at a time (`accel/fused_step.py`).
 """
 
 from collections.abc import Callable
@@ -173,19 +176,23 @@ class Attention(nn.Module):
         `parts` are the products that q, k and v are views of, where nothing was done to them since. There may be
         several rows of queries for one of keys: the beams of a sentence, side by side.
         """
-        rows, q, context = len(q), fold_beams(q, len(k)), context.fold_beams(len(k))
-        k, v = (x if x.shape[1] == q.shape[1] else x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
+        rows, sentences = q.shape[0], k.shape[0]
+        if rows != sentences:
+            q, context = fold_beams(q, sentences), context.fold_beams(sentences)
+        if q.shape[1] != k.shape[1]:
+            k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
         if self.compress.shortens:
             if context.mask is not None:
                 raise RegardError("compressed keys take a mask of padding alone, [B, K], not one for each query")
             k, v, keys = self.compress(k, v, context.keys)
             k, context = self.score.keys(k), AttentionContext(context.queries, keys)
-        pattern = self.pattern.bind(q, context, self.layer)
+        pattern = self.pattern.bind(q, context, self.layer) if self.pattern.binds else self.pattern
         if (mask := context.mask) is not None:
             pattern = pattern & context.once("dense mask", lambda: DenseMask(mask))
         inputs = AttentionInputs(self, q, k, v, context, pattern, self.position.bias(q, context), parts)
         backend, why = choose_backend(inputs)
-        self.path = f"{backend.name if backend else 'plain'}{f' ({why})' if why else ''}"
+        path = f"{backend.name if backend else 'plain'}{f' ({why})' if why else ''}"
+        object.__setattr__(self, "path", path)  # nn.Module's own way asks whether it is a parameter
         if backend is None:
             out, weights = self.reference(inputs)
         else:
@@ -196,7 +203,7 @@ class Attention(nn.Module):
                 record.weights.append(unfold_beams(seen if record.keep_graph else seen.detach(), rows))
             if record.inputs is not None:
                 record.inputs.append(inputs)
-        return unfold_beams(out, rows)
+        return out if rows == sentences else unfold_beams(out, rows)
 
     def reference(self, inputs: AttentionInputs) -> tuple[Tensor, Tensor]:
         """The plain function with all choices: output [B, H, Q, d_v] and weights [B, H, Q, K]."""

@@ -76,7 +76,7 @@ def register(**functions: Callable[..., Any]) -> None:
 
 def fast(name: str, x: Tensor) -> Callable[..., Any] | None:
     """The fast twin of a function for a tensor like x, while gradients are computed; None: compute it plainly."""
-    return _fast.get(name) if usable(x) else None
+    return _fast.get(name) if _fast and usable(x) else None
 
 
 def registered(name: str) -> Callable[..., Any]:

@@ -38,7 +38,7 @@ class SequenceSpans:
 class Layout:
     """The positions of one side of an attention. A row of length 1 in `position` serves the whole batch."""
 
-    position: Tensor  # [B or 1, N] absolute positions
+    _position: Tensor | None  # `position`; None: 0, 1, 2 …, made when they are asked for: most attentions never do
     end: int  # every position is below this; known without asking the device
     real: Tensor | None = None  # [B, N] False at padding; None: everything is real
     document: Tensor | None = None  # [B, N] which sequence of a packed row; None: one a row
@@ -47,15 +47,24 @@ class Layout:
     start: int = 0  # no position is below this; known without asking the device
     past: Tensor | None = None  # [B, N, K] which keys are a query's own past, where beams share storage; None: all
     spans: SequenceSpans | None = None  # of a packed row's documents, where each is one span
+    device: torch.device | None = None  # of positions that are still to be made; None: torch's default
+
+    @property
+    def position(self) -> Tensor:
+        """Absolute positions [B or 1, N]."""
+        if self._position is None:
+            object.__setattr__(self, "_position", torch.arange(self.end, device=self.device)[None])
+        assert self._position is not None
+        return self._position
 
     @property
     def rows(self) -> int:
-        parts = (self.position, self.real, self.document, self.tree.depth if self.tree else None)
-        return max(len(part) for part in parts if part is not None)
+        parts = (self._position, self.real, self.document, self.tree.depth if self.tree else None)
+        return max([1, *(len(part) for part in parts if part is not None)])
 
     @property
     def length(self) -> int:
-        return self.position.shape[1]
+        return self.end if self._position is None else self._position.shape[1]
 
     def lengths(self) -> Tensor:
         """The number of real positions of each row [B or 1]."""
@@ -68,7 +77,7 @@ class Layout:
         length: int, real: Tensor | None = None, device: torch.device | None = None, tree: Tree | None = None
     ) -> "Layout":
         """Sequences that start at 0 and are padded on the right, if at all."""
-        return Layout(torch.arange(length, device=device)[None], length, real, right_padded=True, tree=tree)
+        return Layout(None, length, real, right_padded=True, tree=tree, device=device)
 
     @staticmethod
     def masked(real: Tensor, rows: int, length: int) -> "Layout":
@@ -79,7 +88,7 @@ class Layout:
                 return Layout.of(length)
             if (real[:, 1:] <= real[:, :-1]).all():
                 return Layout.of(length, real)
-        return Layout(torch.arange(length, device=real.device)[None], length, real)
+        return Layout(None, length, real, device=real.device)
 
 
 def _check_mask(mask: Tensor, shape: tuple[int, ...], wanted: str) -> None:
@@ -131,7 +140,7 @@ class AttentionContext:
 
         def fold() -> AttentionContext:
             past = None if q.past is None else q.past.reshape(rows, -1, q.past.shape[-1])
-            return AttentionContext(replace(q, position=q.position.reshape(rows, -1), past=past), self.keys)
+            return AttentionContext(replace(q, _position=q.position.reshape(rows, -1), past=past), self.keys)
 
         return self.once(("folded", rows), fold)
 

@@ -23,7 +23,7 @@ from regard.nn.cache import CachePositions, CrossKVCache, KVCache, SegmentMemory
 from regard.nn.compress import CompressConfig, Compressor
 from regard.nn.feed_forward import Linear, linear
 from regard.nn.layout import AttentionContext, Layout
-from regard.nn.norm import NoNorm, build_norm
+from regard.nn.norm import RMSNorm
 from regard.nn.normalise import NormaliseConfig
 from regard.nn.pattern import PATTERNS, Causal, Document, Full, Padding, Pattern, parse_pattern
 from regard.nn.position import Position, PositionConfig
@@ -88,9 +88,8 @@ class MultiHeadAttention(Attention):
         self.query = Linear(s.size, s.heads * s.d_k)
         self._build_key_value(s)
         self.output = Linear(s.heads * s.d_v, s.size)
-        kind = "rms" if qk_norm else "none"
-        self.query_norm, self.key_norm = build_norm(kind, s.d_k, 1e-6), build_norm(kind, s.d_k, 1e-6)
-        self.inner_dropout: nn.Module = nn.Identity()  # of queries, keys and values; set by the config of a stack
+        self.query_norm, self.key_norm = (RMSNorm(s.d_k, 1e-6) if qk_norm else None for _ in range(2))
+        self.inner_dropout: nn.Module | None = None  # of queries, keys and values; set by the config of a stack
         if base_pattern is None:  # a model gives all its parts their first weights together
             self._check_position()
             self.reset_parameters()
@@ -131,23 +130,22 @@ class MultiHeadAttention(Attention):
             record = record or LayerRecord(keep_graph=True)
             return self.forward(x, memory, context, cache, record), record.weights[-1]
         if isinstance(cache, CrossKVCache) and memory is None:
-            q = self._position_queries(self._split(self.query(x)), context)  # [B, H, Q, d_k]
+            q = self._prepared_queries(self._split(self.query(x)), context.queries)  # [B, H, Q, d_k]
             k, v = cache.read()
             return self._join(self.attend(q.to(k.dtype), k, v, context, record).to(x.dtype))
         if isinstance(cache, SegmentMemory):
             memory, cache = cache.extend(x), None
-        s, products = self.sizes, self.project_qkv(x, x if memory is None else memory)
-        dropped = {part: self.inner_dropout(part) for part in dict.fromkeys(products)}  # what is shared is dropped once
-        parts = tuple(dropped[part] for part in products)
-        first, second, v = split_heads(parts, (s.heads, s.kv_heads, s.kv_heads), s.d_k, s.d_k, s.d_v)
-        q = self._position_queries(first, context)
-        k = self.key_norm(second)
-        k = self.position.rotate(k, context.queries if cache is not None else context.keys)  # cached: at x
-        k = self.prepare_keys(k)
-        plain = q is first and k is second and cache is None and self.kv_heads == self.heads
-        untouched = parts if plain else None
+        parts = self.project_qkv(x, x if memory is None else memory)
+        if self.inner_dropout is not None:
+            dropped = {part: self.inner_dropout(part) for part in dict.fromkeys(parts)}  # what is shared, once
+            parts = tuple(dropped[part] for part in parts)
+        s, heads = self.sizes, (self.heads, self.kv_heads, self.kv_heads)
+        first, second, v = split_heads(parts, heads, s.d_k, s.d_k, s.d_v)
+        q = self._prepared_queries(first, context.queries)
+        k = self._prepared_keys(second, context.keys if cache is None else context.queries)  # cached: at x
         if not isinstance(cache, KVCache):
-            return self._join(self.attend(q, k, v, context, record, untouched))
+            untouched = q is first and k is second and cache is None and self.kv_heads == self.heads
+            return self._join(self.attend(q, k, v, context, record, parts if untouched else None))
         k, v = cache.append(k, v)
         if self.compress.shortens or self.normalise.needs_order or record is not None:  # each beam's keys in order
             k, v, context = cache.per_beam(k, v, context)
@@ -155,9 +153,6 @@ class MultiHeadAttention(Attention):
         if cache.counts:
             cache.cache_positions.advance(x.shape[1])
         return self._join(out)
-
-    def _position_queries(self, q: Tensor, context: AttentionContext) -> Tensor:
-        return self.position.query(self.position.rotate(self.query_norm(q), context.queries))
 
     def context(
         self,
@@ -167,19 +162,20 @@ class MultiHeadAttention(Attention):
         cache: KVCache | CrossKVCache | SegmentMemory | None = None,
     ) -> AttentionContext:
         """The context of a call that brings none: positions from 0, or from where a cache is, and the mask."""
-        for name, side in (("x", x), ("memory", memory)):
-            if side is not None and (side.dim() != 3 or side.shape[-1] != self.sizes.size or len(side) != len(x)):
-                rows = f"B {len(x)}" if name == "memory" else "B"
-                shape = list(side.shape)
-                raise RegardError(f"{name} is {shape}, and this attention takes [{rows}, N, {self.sizes.size}]")
-        if isinstance(cache, KVCache | SegmentMemory):
-            return cache.context(x.shape[1], mask)
-        keys = cache.keys.shape[2] if cache is not None else x.shape[1] if memory is None else memory.shape[1]
+        size = self.sizes.size
+        if x.dim() != 3 or x.shape[2] != size:
+            raise RegardError(f"x is {list(x.shape)}, and this attention takes [B, N, {size}]")
+        if memory is not None and (memory.dim() != 3 or memory.shape[2] != size or len(memory) != len(x)):
+            raise RegardError(f"memory is {list(memory.shape)}, and this attention takes [B {len(x)}, N, {size}]")
+        rows, queries, _ = x.shape
+        if cache is not None and not isinstance(cache, CrossKVCache):
+            return cache.context(queries, mask)
+        keys = cache.keys.shape[2] if cache is not None else queries if memory is None else memory.shape[1]
+        if mask is not None and mask.dim() != 2:
+            return AttentionContext.masked(mask, (rows, self.heads, queries, keys))
+        own = Layout.of(keys, device=x.device) if mask is None else Layout.masked(mask, rows, keys)
         alone = memory is None and cache is None
-        if mask is None or mask.dim() == 2:
-            own = Layout.of(keys, device=x.device) if mask is None else Layout.masked(mask, len(x), keys)
-            return AttentionContext(own if alone else Layout.of(x.shape[1], device=x.device), own)
-        return AttentionContext.masked(mask, (len(x), self.heads, x.shape[1], keys))
+        return AttentionContext(own if alone else Layout.of(queries, device=x.device), own)
 
     def project_qkv(self, x: Tensor, memory: Tensor) -> tuple[Tensor, ...]:
         """Queries, keys and values, side by side in few products [B, N, …]: one for self-attention on a GPU."""
@@ -200,11 +196,20 @@ class MultiHeadAttention(Attention):
         k, v = split_heads((self.key_value(memory),), self.kv_heads, self.sizes.d_k, self.sizes.d_v)
         return k, v
 
+    def _prepared_queries(self, q: Tensor, layout: Layout) -> Tensor:
+        """Queries [B, H, Q, d_k] as the score takes them: normalised if that was chosen, and at their positions."""
+        position = self.position
+        return position.query(position.rotate(q if self.query_norm is None else self.query_norm(q), layout))
+
+    def _prepared_keys(self, k: Tensor, layout: Layout) -> Tensor:
+        """Keys [B, kv_heads, K, d_k] as the score and a cache take them: normalised, at their positions, prepared."""
+        return self.prepare_keys(self.position.rotate(k if self.key_norm is None else self.key_norm(k), layout))
+
     def unfused_step_reason(self) -> str | None:
         """Why the projections need more than the fused step of decoding computes; None: they do not."""
         if self.kv_heads != self.heads:
             return "several heads of queries share keys"
-        return None if isinstance(self.query_norm, NoNorm) else "queries and keys are normalised"
+        return None if self.query_norm is None else "queries and keys are normalised"
 
     def _join(self, out: Tensor) -> Tensor:
         return self.output(out.transpose(1, 2).flatten(2))  # [B, H, Q, d_v] -> [B, Q, D]
@@ -227,13 +232,12 @@ class MultiHeadAttention(Attention):
     def cross_cache(self, memory: Tensor) -> CrossKVCache:
         """The keys and values of a memory that does not change."""
         k, v = self.project_kv(memory)
-        k = self.position.rotate(self.key_norm(k), Layout.of(memory.shape[1], device=memory.device))
-        return CrossKVCache.of(self.prepare_keys(k), v, self._has_weights())
+        k = self._prepared_keys(k, Layout.of(memory.shape[1], device=memory.device))
+        return CrossKVCache.of(k, v, self._has_weights())
 
     def _has_weights(self) -> bool:
         """Whether a choice multiplies queries or keys with weights of its own."""
-        biased = type(self.position).bias is not Position.bias
-        parts = (self.score, self.compress, self.learned, *([self.position] if biased else []))
+        parts = (self.score, self.compress, self.learned, *([self.position] if self.position.biases else []))
         return any(next(part.parameters(), None) is not None for part in parts)
 
     def _split(self, x: Tensor) -> Tensor:

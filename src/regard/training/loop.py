@@ -80,7 +80,11 @@ class Trainer:
         return CapturedMicroBatch(lambda batch: self._backward(batch, self.loss_factor), torch.cuda.Stream(self.device))
 
     def resume(self) -> list[str]:
-        """Load the last checkpoint, if there is one; sentences about those that are damaged."""
+        """Load the last checkpoint, if there is one; sentences about those that are damaged.
+
+        It goes on with the same numbers: batches are a function of (seed, epoch) (`Task.view`, `data/batches.py`), the
+        loader starts at (state.epoch, state.epoch_step), the step seeds dropout (`_accumulate`) and gives the rates.
+        """
         if not self.group.broadcast(self.checkpoints.exists()):
             return []
         shadow = self.ema.shadow if self.ema else None

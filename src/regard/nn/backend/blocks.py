@@ -21,7 +21,7 @@ GATHER_COST = 16  # of a block's keys, in keys to be compared
 
 
 def _unsupported_reason(inputs: AttentionInputs) -> str | None:
-    chosen = _choose_blocks(inputs)
+    chosen = _choose_blocks(inputs) if inputs.pattern.sparse else None
     if chosen is None:
         return ""
     size, listed = chosen
@@ -51,7 +51,7 @@ def _choose_blocks(inputs: AttentionInputs) -> tuple[int, Blocks] | None:
             best, least = (size, listed), cost
         return best
 
-    return inputs.context.once(("blocks", inputs.pattern), find) if inputs.pattern.sparse else None
+    return inputs.context.once(("blocks", inputs.pattern), find)
 
 
 def _blocks(inputs: AttentionInputs) -> Tensor:

@@ -44,8 +44,10 @@ class Backend:
 
 def unfused_reason(inputs: AttentionInputs) -> str | None:
     """Why the choices need the plain function; None where a kernel for softmax(scale · qᵀk) v will do."""
-    gain = inputs.pattern.gain(inputs.context) is not None
-    return unfused_layer_reason(inputs.layer) or ("the pattern weighs what it lets through" if gain else None)
+    if (reason := unfused_layer_reason(inputs.layer)) is not None:
+        return reason
+    weighs = inputs.pattern.weighs and inputs.pattern.gain(inputs.context) is not None
+    return "the pattern weighs what it lets through" if weighs else None
 
 
 def unfused_layer_reason(layer: "Attention") -> str | None:
@@ -68,19 +70,16 @@ def nonstandard_reason(layer: "Attention") -> str | None:
 
 
 def split_heads(parts: tuple[Tensor, ...], heads: int | Sequence[int], *sizes: int) -> list[Tensor]:
-    """Vectors of these sizes, which lie side by side in `parts` [B, N, …] for all heads: [B, H, N, size] each.
+    """Vectors of these sizes, which lie in `parts` [B, N, …] for all heads: [B, H, N, size] each.
 
-    Each may have its own number of heads.
+    The last part has all those side by side that have no part of their own. Each may have its own number of heads.
     """
     counts = [heads] * len(sizes) if isinstance(heads, int) else heads
-    rest, vectors = list(zip(counts, sizes, strict=True)), []
-    for part in parts:
-        width = part.shape[-1]
-        own: list[tuple[int, int]] = []
-        while width > 0:
-            own.append(rest.pop(0))
-            width -= own[-1][0] * own[-1][1]
-        pieces = part.split([count * size for count, size in own], -1) if len(own) > 1 else (part,)
-        for piece, (count, size) in zip(pieces, own, strict=True):
-            vectors.append(piece.view(*piece.shape[:2], count, size).transpose(1, 2))
-    return vectors
+    if len(parts) < len(sizes):
+        *alone, last = parts
+        widths = [count * size for count, size in zip(counts, sizes, strict=True)]
+        parts = (*alone, *last.split_with_sizes(widths[len(alone) :], -1))
+    return [
+        part.view(part.shape[0], part.shape[1], count, size).transpose(1, 2)
+        for part, count, size in zip(parts, counts, sizes, strict=True)
+    ]

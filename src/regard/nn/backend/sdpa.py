@@ -13,7 +13,7 @@ def _unsupported_reason(inputs: AttentionInputs) -> str | None:
 
 
 def _sdpa(inputs: AttentionInputs) -> Tensor:
-    if dispatch.on_cpu(inputs.q.device) and torch.is_autocast_enabled("cpu"):
+    if torch.is_autocast_enabled("cpu") and dispatch.on_cpu(inputs.q.device):
         # torch's CPU kernel is slow at small products in half precision: its gradients took 7 times as long (2.13).
         with torch.autocast("cpu", enabled=False):
             return _attend(inputs, inputs.q.float(), inputs.k.float(), inputs.v.float())

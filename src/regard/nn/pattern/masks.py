@@ -35,6 +35,15 @@ def require_at_least(pattern: str, name: str, value: int, least: int) -> None:
 
 class Pattern(Choice, slot="pattern"):
     roles: ClassVar[tuple[str, ...]] = ("encoder", "decoder", "cross")  # of the attentions that it may mask
+    binds: bool  # whether `bind` ever fixes anything …
+    sparse: bool  # … `blocks` ever lists any …
+    weighs: bool  # … and `gain` ever gives factors: attention asks all three at every call
+
+    def __init_subclass__(cls, **options: str) -> None:
+        super().__init_subclass__(**options)
+        cls.binds = cls.bind is not Pattern.bind
+        cls.sparse = cls.blocks is not Pattern.blocks
+        cls.weighs = cls.gain is not Pattern.gain
 
     @staticmethod
     def from_text(text: str) -> "Pattern":
@@ -77,11 +86,6 @@ class Pattern(Choice, slot="pattern"):
     def shape(self, context: AttentionContext) -> Shape:
         return "mask"
 
-    @property
-    def sparse(self) -> bool:
-        """Whether `blocks` ever lists any."""
-        return type(self).blocks is not Pattern.blocks
-
     def blocks(self, context: AttentionContext, size: int) -> Blocks | None:
         """The visible blocks, found in time linear in the length; None where any block may be visible."""
         return None
@@ -90,9 +94,9 @@ class Pattern(Choice, slot="pattern"):
         """Factors on the weights after normalising [B, H, Q, K]; None for most patterns."""
         return None
 
-    def parts(self) -> "list[Pattern]":
+    def parts(self) -> "tuple[Pattern, ...]":
         """The patterns all of which must allow a key, through any depth of &."""
-        return [self]
+        return (self,)
 
     def __and__(self, other: "Pattern") -> "Pattern":
         return And(self, other)
@@ -200,6 +204,11 @@ class _Combined(Pattern):
     left: Pattern
     right: Pattern
 
+    def __post_init__(self) -> None:
+        """What follows from the two alone is found here, once: attention asks for it at every call."""
+        object.__setattr__(self, "binds", self.left.binds or self.right.binds)
+        object.__setattr__(self, "weighs", self.left.weighs or self.right.weighs)
+
     @property
     def by_head(self) -> bool:
         return self.left.by_head or self.right.by_head
@@ -233,8 +242,15 @@ class _Combined(Pattern):
 
 
 class And(_Combined):
-    def parts(self) -> list[Pattern]:
-        return [*self.left.parts(), *self.right.parts()]
+    _parts: tuple[Pattern, ...]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "sparse", self.left.sparse or self.right.sparse)
+        object.__setattr__(self, "_parts", (*self.left.parts(), *self.right.parts()))
+
+    def parts(self) -> tuple[Pattern, ...]:
+        return self._parts
 
     def bind(self, q: Tensor, context: AttentionContext, layer: int, past: bool = False) -> Pattern:
         return super().bind(q, context, layer, past or Causal() in self.parts())
@@ -244,16 +260,12 @@ class And(_Combined):
 
     def shape(self, context: AttentionContext) -> Shape:
         hiding = [(part, shape) for part in self.parts() if (shape := part.shape(context)) != "full"]
-        if not hiding:
-            return "full"
+        if len(hiding) < 2:
+            return hiding[0][1] if hiding else "full"
         own = context.queries.real is context.keys.real  # padding on the right is the future of every real position …
         if own and any(shape == "causal" for _, shape in hiding):  # … of the same sequence
             hiding = [(part, shape) for part, shape in hiding if part != Padding()]
         return "causal" if all(shape == "causal" for _, shape in hiding) else "mask"
-
-    @property
-    def sparse(self) -> bool:
-        return self.left.sparse or self.right.sparse
 
     def blocks(self, context: AttentionContext, size: int) -> Blocks | None:
         """What both allow lies within what either does: the shorter list will do, but the other may mask some of it."""
@@ -262,15 +274,15 @@ class And(_Combined):
 
 
 class Or(_Combined):
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "sparse", self.left.sparse and self.right.sparse)
+
     def allow(self, context: AttentionContext, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return self.left.allow(context, b, h, i, j) | self.right.allow(context, b, h, i, j)
 
     def shape(self, context: AttentionContext) -> Shape:
         return "full" if "full" in (self.left.shape(context), self.right.shape(context)) else "mask"
-
-    @property
-    def sparse(self) -> bool:
-        return self.left.sparse and self.right.sparse
 
     def blocks(self, context: AttentionContext, size: int) -> Blocks | None:
         left, right = self.left.blocks(context, size), self.right.blocks(context, size)

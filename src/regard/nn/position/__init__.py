@@ -1,4 +1,7 @@
-"""How does order enter? One file a choice; a new one is a file that is imported here."""
+"""Position encodings: how does order enter? One file a choice; a new one is a file that is imported here.
+
+One from its first line to its test: CONTRIBUTING.md, "Adding a choice".
+"""
 
 from regard.nn.position.alibi import AlibiConfig
 from regard.nn.position.contract import Bias, Position, PositionConfig

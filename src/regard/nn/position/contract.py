@@ -55,21 +55,20 @@ class Position(nn.Module):
     """No position at all: attention is then blind to order (P0)."""
 
     longest: int | None = None  # positions that it can tell apart, where there is a limit
+    rotates = False  # whether it turns queries and keys, …
+    biases = False  # … adds to the scores …
+    mixes = False  # … or to the output, which only plain and block backends serve
+
+    def __init_subclass__(cls, **options: object) -> None:
+        super().__init_subclass__(**options)
+        cls.rotates = cls.rotate is not Position.rotate
+        cls.biases = cls.bias is not Position.bias
+        cls.mixes = cls.mix is not Position.mix
 
     @property
     def acts_in_attention(self) -> bool:
         """Whether it does anything to queries, keys, scores or output; others act on word vectors alone."""
-        return self.biases or self.mixes or type(self).rotate is not Position.rotate
-
-    @property
-    def biases(self) -> bool:
-        """Whether it adds to the scores."""
-        return type(self).bias is not Position.bias
-
-    @property
-    def mixes(self) -> bool:
-        """Whether it adds to the output, which only plain and block backends serve."""
-        return type(self).mix is not Position.mix
+        return self.rotates or self.biases or self.mixes
 
     def forward(self, x: Tensor) -> Tensor:
         """Word vectors [B, T, D] with their positions, 0 to T − 1, in them."""
