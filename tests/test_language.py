@@ -138,6 +138,10 @@ def chinese(monkeypatch: pytest.MonkeyPatch) -> None:
         ("empty: there is no such folder", "empty：没有这个目录"),
         ("text must be a mapping of keys, not 'the file is empty'",
          "text 须是由键组成的映射，而不是 'the file is empty'"),
+        ("--stride must be from 1 to the context of 16, not 17", "--stride 须在 1 到上下文 16 之间，而不是 17"),
+        ("the prompt has 21 tokens, more than the context of 16: its last ones are kept",
+         "提示有 21 个词元，超过上下文 16：只保留末尾部分"),
+        ("mask is [2, 5], and this call takes [2, 6]", "mask is [2, 5], and this call takes [2, 6]"),
         ("Nobody said this: not here, and not there.", "Nobody said this: not here, and not there."),
     ],
 )  # fmt: skip

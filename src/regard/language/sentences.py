@@ -40,7 +40,8 @@ def localise(text: str) -> str:
         return text
     body = text.strip("\n ")
     start = text.index(body)
-    return text[:start] + _read(body)[1] + text[start + len(body) :]
+    known, chinese = _read(body)
+    return text[:start] + (chinese if known >= LEAST else body) + text[start + len(body) :]
 
 
 @cache
@@ -56,6 +57,7 @@ HOLE = re.compile(r"\{\}|\(s\)")  # of a key: a value, and the end of a noun tha
 FILLED = re.compile(r"(\{\d*\*?\})")  # of its Chinese: the next value, the value of a number, a word of ours
 NO_SPACE = re.compile("[\u3000-\u9fff\uff00-\uffef] [\u3000-\u9fff\uff00-\uffef]")  # Chinese on both sides
 WEAK = 6  # with fewer letters of its own a key says little: only its last value may have spaces
+LEAST = 4  # letters that are known of a sentence which is not foreign
 LONGEST = 4000  # characters of a text that is read
 
 Reading = tuple[int, str]  # how many letters of a text the tables know, and its Chinese
@@ -84,8 +86,9 @@ def _readings(text: str) -> Iterator[Reading]:
             yield known + sum(map(_letters, parts)), chinese
     if ", " in text:
         yield _join(text.split(", "), "，")
-    if re.fullmatch(r"\S+( (and in|and|or) \S+)+", text):
-        yield 2, re.sub(" (and in|and|or) ", lambda match: " 或 " if match[1] == "or" else " 和 ", text)
+    if text.startswith("--"):  # a sentence about a key of a recipe, which is an option here
+        known, chinese = _read(text[2:])
+        yield known, f"--{chinese}"
     if text.endswith(","):
         known, chinese = _value(text[:-1])
         yield known, f"{chinese}，"
@@ -128,6 +131,8 @@ def _join(parts: Sequence[str], separator: str) -> Reading:
 
 def _value(text: str) -> Reading:
     """A part of a sentence, which may be a sentence itself; a lone word, or a quotation, is the user's and stays."""
+    if re.fullmatch(r"\S+( (and in|and|or) \S+)+", text):
+        return 0, re.sub(" (and in|and|or) ", lambda match: " 或 " if match[1] == "or" else " 和 ", text)
     return (0, text) if " " not in text or text[0] in "'\"" else _read(text)
 
 
