@@ -2,6 +2,7 @@
 
     python benchmarks/all.py --list                          # the parts: command, minutes, needs, targets, last figure
     python benchmarks/all.py tatoeba training-base           # some parts, or one run of them, as tatoeba-2
+    python benchmarks/all.py "sst2-*"                        # the parts whose names begin so
     python benchmarks/all.py                                 # all; what cannot run here is said and left out
     python benchmarks/all.py --table                         # docs/results.md and zh/ from benchmarks/results/*.json
 
@@ -21,6 +22,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from fnmatch import filter as matching
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,7 +42,7 @@ Result = dict[str, Any]
 
 def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="PART", help="parts or runs of --list; none: all")
+    parser.add_argument("names", nargs="*", metavar="PART", help="parts or runs of --list, or patterns; none: all")
     parser.add_argument("--list", action="store_true", help="print the parts and run nothing")
     parser.add_argument("--table", action="store_true", help="write the tables from the published figures")
     parser.add_argument("--device", choices=["cuda", "cpu"], help="only the parts for a GPU, or only those for a CPU")
@@ -69,10 +71,11 @@ def main(argv: Sequence[str] | None = None, parts: Sequence[Part] = PARTS) -> in
 
 def chosen(options: argparse.Namespace, parts: Sequence[Part]) -> list[Run]:
     runs = [run for part in parts for run in part.runs() if options.device in (None, "cuda" if part.gpu else "cpu")]
-    unknown = set(options.names) - {name for run in runs for name in (run.name, run.part.name)}
+    names = {run: {run.name, run.part.name} for run in runs}
+    unknown = [wanted for wanted in options.names if not any(matching(own, wanted) for own in names.values())]
     if unknown:
         sys.exit(f"all.py: there is no part {', '.join(sorted(unknown))}; --list prints them")
-    return [run for run in runs if not options.names or {run.name, run.part.name} & set(options.names)]
+    return [run for run in runs if not options.names or any(matching(names[run], wanted) for wanted in options.names)]
 
 
 # --- measuring -----------------------------------------------------------------------------------------------------
@@ -263,6 +266,8 @@ def show(parts: list[Part], options: argparse.Namespace) -> None:
             if found := results(part, folder):
                 _, commits, dates = provenance(found)
                 print(f"  {name:9} {figure(part, found)} [{commits}, {dates}]")
+            elif name == "published":
+                print("  published nothing yet")
 
 
 def table(parts: Sequence[Part], folder: Path, language: English = ENGLISH) -> str:

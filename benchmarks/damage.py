@@ -1,13 +1,18 @@
 """Kills, flipped bits and bad files: nothing lost, every damage named, no traceback, no hang, bounded memory.
 
+And what checksums cost a model that is loaded.
+
 python benchmarks/damage.py --kills 200 --flips 200 --files 10000
+python benchmarks/damage.py --load 15
 """
 
 import argparse
 import contextlib
+import hashlib
 import io
 import json
 import multiprocessing
+import os
 import random
 import resource
 import shutil
@@ -17,11 +22,15 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
 from safetensors.torch import load_file
+from tokenizers import Tokenizer as Inner
+from tokenizers import models, normalizers, pre_tokenizers, processors
 
 sys.path[:0] = [str(Path(__file__).parent.parent)]  # for `tests`
 
@@ -30,7 +39,9 @@ from regard import recipe as recipes  # noqa: E402
 from regard.console import Console  # noqa: E402
 from regard.errors import RegardError  # noqa: E402
 from regard.interop.families import import_checkpoint  # noqa: E402
+from regard.io.manifest import write_manifest  # noqa: E402
 from regard.run import train_recipe  # noqa: E402
+from tests.interop import toy as interop_toy  # noqa: E402
 from tests.training import toy  # noqa: E402
 
 SECONDS, MEMORY = 5.0, 2 << 30  # that reading one bad file may take: processor time, and memory that was not taken yet
@@ -256,6 +267,26 @@ def hf_export(run: Path, out: Path) -> None:
     export_run("hf", run, out, "float32")
 
 
+def import_and_use(folder: Path) -> None:
+    with tempfile.TemporaryDirectory() as out:
+        import_checkpoint(folder, Path(out) / "model")
+        regard.load(Path(out) / "model", "cpu").fill(["The cat sat on [MASK] mats ."])
+
+
+def bert_of_others(folder: Path) -> None:
+    """A BERT as Hugging Face's library writes it, with its vocabulary in tokenizer.json alone."""
+    from tests.interop.test_bert import PIECES, saved
+
+    saved(folder, "BertForPreTraining")
+    inner = Inner(models.WordPiece({piece: i for i, piece in enumerate(PIECES)}, unk_token="[UNK]"))
+    inner.normalizer, inner.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    inner.add_special_tokens(PIECES[:5])
+    inner.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    inner.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text('{"do_lower_case": true, "tokenizer_class": "BertTokenizer"}')
+    (folder / "vocab.txt").unlink()
+
+
 def bad_files(
     folder: Path, count: int, draw: random.Random, seconds: float = SECONDS, show: Callable[[str], None] = print
 ) -> Counter[str]:
@@ -270,6 +301,9 @@ def bad_files(
         hf_export(model, theirs)
         import_it(theirs)
         uses.append((theirs, import_it))
+    if find_spec("transformers"):
+        bert_of_others(folder / "bert")
+        uses.append((folder / "bert", import_and_use))
     for number in range(count):
         home, use = draw.choice(uses)
         paths = [
@@ -304,13 +338,82 @@ def bad_files(
     return found
 
 
+# --- what loading costs ---------------------------------------------------------------------------------------------
+
+SIZES = {"10 MB": (192, 2), "400 MB": (768, 6)}  # the size of a Transformer, and its layers on each side
+
+
+def load(folder: Path, rounds: int) -> None:
+    """Loads models with a manifest and without, in turns; a row for each, of minima and medians."""
+    for name, (size, layers) in SIZES.items():
+        home = folder / name.replace(" ", "-")
+        shape = {"size": size, "inner": 4 * size, "layers": layers, "decoder_layers": layers}
+        interop_toy.make(home, {"kind": "bpe", "size": 300}, **shape)
+        write_manifest(home)
+        manifest, hidden = home / "manifest.json", home / ".hidden"
+        seconds: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
+        for _ in range(rounds + 1):  # the first warms up
+            for checked, times in seconds.items():
+                if not checked:
+                    manifest.rename(hidden)
+                times.append(_in_a_fork(home))
+                if not checked:
+                    hidden.rename(manifest)
+        clock, processor = (
+            {checked: sorted(time[i] for time in times[1:]) for checked, times in seconds.items()} for i in (0, 1)
+        )
+        row = {"model": name, "bytes": (home / "model.safetensors").stat().st_size, "rounds": rounds}
+        for what, of in (("seconds", clock), ("processor seconds", processor)):
+            for checked, word in ((True, "with"), (False, "without")):
+                row[f"{what} {word}: least, median"] = [round(of[checked][0], 4), round(median(of[checked]), 4)]
+        row["more, by the clock"] = round(median(clock[True]) / median(clock[False]) - 1, 3)
+        row["more, of the least"] = round(clock[True][0] / clock[False][0] - 1, 3)
+        print(json.dumps(row | _machine()), flush=True)
+        shutil.rmtree(home)
+
+
+def _in_a_fork(home: Path) -> tuple[float, float]:
+    """Seconds and processor seconds of loading a model in a process that has all imported and no memory to reuse."""
+    reading, writing = os.pipe()
+    if not (child := os.fork()):
+        begun, used = time.perf_counter(), time.process_time()
+        regard.load(home, "cpu")
+        os.write(writing, json.dumps([time.perf_counter() - begun, time.process_time() - used]).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(writing)
+    with os.fdopen(reading) as file:
+        clock, processor = json.load(file)
+    return clock, processor
+
+
+def _machine() -> dict[str, object]:
+    """How quickly one core hashes, whether it has instructions for it, and how busy the machine is."""
+    content, best = bytes(64 << 20), 9e9
+    for _ in range(5):
+        used = time.process_time()
+        hashlib.sha256(content)
+        best = min(best, time.process_time() - used)
+    flags = Path("/proc/cpuinfo").read_text("utf-8") if Path("/proc/cpuinfo").exists() else ""
+    return {
+        "sha256 GB/s": round(len(content) / best / 1e9, 2),
+        "SHA extensions": " sha_ni " in flags or " sha2 " in flags,
+        "cores": os.cpu_count(),
+        "load average": round(os.getloadavg()[0], 1),
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     for part in ("kills", "flips", "files"):
         parser.add_argument(f"--{part}", type=int, default=0)
+    parser.add_argument("--load", type=int, default=0, help="how often a model is loaded, with checksums and without")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(1)
+    if options.load:
+        with tempfile.TemporaryDirectory() as temporary:
+            load(Path(temporary), options.load)
     for name, part in (("kills", kills), ("flips", flips), ("files", bad_files)):
         if count := getattr(options, name):
             with tempfile.TemporaryDirectory() as temporary:

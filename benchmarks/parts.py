@@ -85,9 +85,14 @@ def _recipe(split: str, *metrics: str) -> Callable[[Any], Figures]:
     return read
 
 
-def _marian(found: Any) -> Figures:
-    row = found["marian"]
-    return {"bleu": row["bleu"], "minutes": row["training_s"] / 60, "signature": row["signature"]}
+def _marian(split: str, *metrics: str) -> Callable[[Any], Figures]:
+    def read(found: Any) -> Figures:
+        row = found["marian"]
+        measured = row if split == "valid" else row[split]
+        figures: Figures = {name: measured[name] for name in metrics}
+        return figures | {"minutes": row["training_s"] / 60, "signature": measured["signature"]}
+
+    return read
 
 
 def _speed(found: Any) -> Figures:
@@ -159,6 +164,38 @@ def _minilm_part(task: str, title: str, metric: str, data: str, minutes: float) 
     )  # fmt: skip
 
 
+def _language_pair(recipe: str, title: str, split: str, data: str, minutes: float, rate: str = "") -> list[Part]:
+    """A recipe of translation, and Marian beside it; `rate` is one that post-norm residuals stand."""
+    cell = "{bleu:.2f} BLEU, {chrf:.2f} chrF; {minutes:.1f} minutes of training"
+    own = f" training.schedule.peak={rate}" if rate else ""
+    return [
+        Part(recipe, title, cell, "recipe.py", f"{recipe} seed={{seed}} --out {{folder}}",
+             _recipe(split, "bleu", "chrf"), minutes, seeds=(1, 2), data=(data,)),
+        Part(f"{recipe}-marian", f"{title}: Hugging Face's Marian on the same batches", cell, "versus_marian.py",
+             f"{recipe} seed={{seed}}{own} --only marian --out {{folder}}", _marian(split, "bleu", "chrf"),
+             min(8.5, 2 * minutes), seeds=(1, 2), data=(data,), libraries=("transformers",)),
+    ]  # fmt: skip
+
+
+def _sst2(name: str, title: str, recipe: str, after: str, minutes: float) -> Part:
+    """Fine-tuning on all labels of SST-2 from the run of the part `after`; without one, from scratch."""
+    origin = "{after}" if after else "null"
+    return Part(
+        f"sst2-{name}", f"SST-2, all labels: {title}", "accuracy {accuracy:.2f}", "recipe.py",
+        f"{recipe} seed={{seed}} training.init={origin} --out {{folder}}", _recipe("valid", "accuracy"), minutes,
+        seeds=(1, 2, 3), data=("glue/SST-2",), after=after,
+    )  # fmt: skip
+
+
+def _pretrained(name: str, title: str, command: str, metric: str, minutes: float, data: str, after: str = "") -> Part:
+    """A model that the parts of SST-2 begin with."""
+    return Part(
+        f"sst2-{name}", f"For SST-2: {title}", f"{metric.replace('_', ' ')} {{{metric}:.2f}}", "recipe.py",
+        f"{command} --out {{folder}}", _recipe("valid", metric), minutes, data=(data, "glue/SST-2"), after=after,
+    )  # fmt: skip
+
+
+_ALL_LABELS = "task.limit=0 training.steps=6315 training.validation.every=1000 training.checkpoints.every=1000"
 _PRETRAINING = "{tokens_per_second:,.0f} tokens/s, {times:.2f} × the fastest peer, {of_peak:.0%} of peak"
 
 PARTS = [
@@ -167,9 +204,9 @@ PARTS = [
          _recipe("valid", "bleu", "chrf"), 4, seeds=(1, 2), data=("tatoeba-en-de",),
          targets=(Target("bleu", ">=", 44.3), Target("minutes", "<=", 4))),
     Part("tatoeba-marian", "Tatoeba en→de, Hugging Face's Marian on the same batches",
-         "{bleu:.2f} BLEU; {minutes:.1f} minutes of training", "tatoeba_vs_marian.py",
-         "--only marian --out {folder} seed={seed}", _marian, 6, seeds=(1, 2), data=("tatoeba-en-de",),
-         libraries=("transformers",)),
+         "{bleu:.2f} BLEU; {minutes:.1f} minutes of training", "versus_marian.py",
+         "tatoeba-en-de seed={seed} --only marian --out {folder}", _marian("valid", "bleu"), 6, seeds=(1, 2),
+         data=("tatoeba-en-de",), libraries=("transformers",)),
     Part("training-base", "Training, Transformer base",
          "{tokens_per_second:,.0f} target tokens/s, {times:.2f} × the fastest peer, {of_peak:.0%} of peak",
          "training.py", "--preset base", _speed, 3, libraries=("transformers",),
@@ -197,6 +234,10 @@ PARTS = [
          "{bleu:.2f} BLEU, {chrf:.2f} chrF, {ter:.2f} TER; {minutes:.1f} minutes of training", "recipe.py",
          "multi30k-en-de seed={seed} --out {folder}", _recipe("test", "bleu", "chrf", "ter"), 5, seeds=(1, 2, 3),
          data=("multi30k",)),
+    *_language_pair("multi30k-fr-en", "Multi30k fr→en, raw text, `test_2016_flickr`", "test", "multi30k", 5, "1e-3"),
+    *_language_pair("tatoeba-en-zh", "Tatoeba en→zh, `valid`", "valid", "tatoeba-en-zh", 3, "1e-3"),
+    *_language_pair("tatoeba-zh-en", "Tatoeba zh→en, `valid`", "valid", "tatoeba-en-zh", 3, "1e-3"),
+    *_language_pair("classical-modern-zh", "Classical → modern Chinese, `valid`", "valid", "classical-modern-zh", 4),
     Part("tinyshakespeare", "tinyshakespeare, 10.7M parameters", "{loss:.3f} nats a character", "recipe.py",
          "tinyshakespeare --out {folder}", _recipe("valid", "loss"), 3, data=("tinyshakespeare",)),
     _minilm_part("sst2", "SST-2", "accuracy", "glue/SST-2", 4),
@@ -204,6 +245,18 @@ PARTS = [
     _minilm_part("conll2003", "CoNLL-2003", "f1", "conll2003", 2),
     _minilm_part("squad", "SQuAD's shared split", "f1", "squad-dev-split", 3),
     _minilm_part("dream", "DREAM", "accuracy", "dream", 2),
+    _pretrained("gpt-pretraining", "GPT of 4 layers of 512 on WikiText-2", "gpt-small-wikitext2", "perplexity", 4,
+                "wikitext-2"),
+    _pretrained("bert-pretraining", "BERT-small on WikiText-2", "bert-small-wikitext2", "gap_accuracy", 8,
+                "wikitext-2"),
+    _pretrained("ulmfit-pretraining", "LSTM language model on WikiText-2", "ulmfit-wikitext2", "perplexity", 8,
+                "wikitext-2"),
+    _pretrained("ulmfit-text", "that one tuned to SST-2's text", "ulmfit-sst2-lm training.init={after}", "perplexity",
+                4, "wikitext-2", "sst2-ulmfit-pretraining"),
+    _sst2("gpt", "a pretrained GPT", "sst2-gpt", "sst2-gpt-pretraining", 3),
+    _sst2("gpt-scratch", "the same GPT from scratch", "sst2-gpt", "", 3),
+    _sst2("bert", "BERT-small", "sst2-bert-small", "sst2-bert-pretraining", 3),
+    _sst2("ulmfit", "ULMFiT", f"ulmfit-sst2 {_ALL_LABELS}", "sst2-ulmfit-text", 8),
     Part("quickstart", "Quickstart, the embedded corpus",
          "{exact_match:.2f}% exact match, {pronouns:.2f}% of pronouns; {tokens_per_second:,.0f} tokens/s in training",
          "recipe.py", "quickstart --device cpu --out {folder}", _recipe("test", "exact_match", "pronouns"), 3,

@@ -68,7 +68,7 @@ def test_the_page_has_the_table_of_the_published_figures(everything: ModuleType,
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     made = everything.table(everything.PARTS, everything.PUBLISHED, language)
     assert everything.with_table(text, made) == text, "write it: python benchmarks/all.py --table"
-    assert len(text.splitlines()) <= 120
+    assert len(text.splitlines()) <= 140
 
 
 def test_both_tables_have_the_same_numbers(everything: ModuleType) -> None:

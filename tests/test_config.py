@@ -158,6 +158,12 @@ def test_there_are_recipes_to_parse() -> None:
     assert {"quickstart", "multi30k-en-de", "tatoeba-en-de"} <= set(recipe.shipped_recipes())
 
 
+def test_a_recipe_that_was_replaced_is_named() -> None:
+    with pytest.raises(RegardError, match=r"not shipped any more: .*use bert-cpu"):
+        recipe.find_recipe("bert-tiny-wikitext2")
+    assert "bert-cpu" in recipe.shipped_recipes()
+
+
 def test_recipe_mistakes_that_cross_sections() -> None:
     with pytest.raises(RegardError, match="shared"):
         recipe.load_recipe({"data": {"train": ["a", "b"]}, "text": {"kind": "word", "shared": False}})

@@ -153,16 +153,29 @@ def test_a_model_that_fits_nowhere(override: str, sentence: str, tmp_path: Path)
         train_recipe(recipes.load_recipe(toy.recipe(tmp_path), [override]), tmp_path / "run", "cpu")
 
 
+@pytest.mark.parametrize(
+    "error, sentence",
+    [
+        (
+            torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total ..."),
+            "the GPU is out of memory; give less at a time (--batch-tokens), or --device cpu",
+        ),
+        (
+            RuntimeError("[enforce fail at alloc_cpu.cpp:118] err == 0. DefaultCPUAllocator: can't allocate memory"),
+            "the machine is out of memory; give less at a time (--batch-tokens)",
+        ),
+        (MemoryError(), "the machine is out of memory; give less at a time (--batch-tokens)"),
+    ],
+)
 def test_a_command_that_finds_no_memory_is_a_sentence(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception, sentence: str
 ) -> None:
     def decode() -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total ...")
+        raise error
 
     monkeypatch.setattr(cli, "app", decode)
     monkeypatch.setattr(sys, "argv", ["regard", "translate", "runs/my"])
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert ended.value.code == 2
-    said = "regard: the GPU is out of memory; give less at a time (--batch-tokens), or --device cpu\n"
-    assert capsys.readouterr().err == said
+    assert capsys.readouterr().err == f"regard: {sentence}\n"

@@ -353,3 +353,10 @@ def test_the_callbacks_for_trackers_work(documented_plugins: Path, tmp_path: Pat
     assert calls[-1][1] == "FINISHED"
     assert "loss" in calls[3][1]
     assert "valid_bleu" in calls[5][1]
+
+
+@pytest.mark.parametrize("path", [ROOT / "docs" / "questions.md", ROOT / "docs" / "zh" / "questions.md"], ids=str)
+def test_questions_name_files_that_exist_and_every_claim(path: Path) -> None:
+    for name in set(re.findall(r"`((?:\w+/)+(?:\w+\.py)?)`", prose(path))):
+        assert (ROOT / "src" / "regard" / name).exists(), name
+    assert set(re.findall(r"\bC\d+\b", prose(path).split("\n## ", 1)[1])) == {f"C{n}" for n in range(1, 30)}

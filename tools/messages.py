@@ -43,12 +43,13 @@ UNSEEN = {  # commands, code, metric signatures, fingerprints, and mistakes that
     "accumulate and prefetch must be at least 1, rank below world_size, start not negative", "{} residual",
     "mean over labels", "of {}", "{}, entities as conlleval", "{}, of words", "{} of {} ({} masked, {} random)",
     "[spare {}]", "export {}", '<iframe {} srcdoc="{}"></iframe>', "{} · {} · layers × heads {}", "sampled blocks",
-    'sandbox="allow-scripts" style="width: 100%; height: 640px; border: 0"', "answer([(question, text)])",
+    "answer([(question, text)])",
     '<td style="background: rgba(70, 110, 200, {})">{}</td>', "{}, {} parameters",
     "choose([(text, question, options)])",
     "<p>{} <small>score {}</small></p>", "score([(source, target)])", "format: {}\n{}", "chat {} {}", "lm {}",
     "{}|words:{}, with ends of lines", "{}|places that read [MASK]:{}", "pretraining {}", "turns {} {}",
-    "{}|places:{}|always the most frequent of these",
+    "{}|places:{}|always the most frequent of these", "allocate memory",
+    'sandbox="allow-scripts allow-downloads" style="width: 100%; height: 640px; border: 0"',
 }  # fmt: skip
 
 
@@ -110,8 +111,8 @@ class Strings(ast.NodeVisitor):
 
     def visit_Call(self, node: ast.Call) -> None:
         name, first = _name(node), template_of(node.args[0]) if node.args else None
-        if name in UNSEEN_CALLS:
-            return
+        if name in UNSEEN_CALLS or (name == "split" and isinstance(node.func, ast.Attribute) and not node.args):
+            return  # a list of words, written as one string
         if name == "localise" and first is not None:
             self.said.add(first)
         if name == "_fail" and len(node.args) == 3 and (problem := template_of(node.args[2])):

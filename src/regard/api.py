@@ -68,12 +68,16 @@ def load(folder: str | Path, device: str = "auto", precision: str = "float32") -
         raise RegardError(
             f"{folder}: training has not finished; resume it, or give {home / 'last'}, its last checkpoint"
         )
-    parts = SETUP if home != weights else (*SETUP, WEIGHTS)
-    with verified(home, parts), verified(weights) if home != weights else contextlib.nullcontext():
+    with contextlib.ExitStack() as checks:
+        if home != weights:
+            checks.enter_context(verified(home, SETUP))
+        parts = None if home != weights else (*SETUP, WEIGHTS)
+        check = checks.enter_context(verified(weights, parts, read_ahead=(WEIGHTS,)))
         recipe = read_recipe(home)
         with building_for(weights, home / CONFIG):
             predictor: Predictor = recipe.task.load_predictor(recipe, home)
-        load_weights(predictor.model, read_sharded(weights, "model"), weights / WEIGHTS)
+        tensors = read_sharded(weights, "model")
+        load_weights(predictor.model, tensors, weights / WEIGHTS, private=check.holds(weights / WEIGHTS))
     predictor.model.to(torch_device).eval()
     predictor.precision, predictor.run = precision, weights
     return predictor

@@ -21,6 +21,10 @@ from regard.training.config import TrainingConfig
 
 FORMAT = 1  # of the config.yaml in a run folder; raised where a version before could misread what is written
 RENAMED_KEYS: dict[str, str] = {}  # keys that had another name, dotted: old → new
+REPLACED_RECIPES = {  # names that were shipped once → what to use instead
+    "bert-tiny-wikitext2": "it hardly learned more than the commonest word; use bert-cpu (runs of it go on with "
+    "their own config.yaml)"
+}
 MAX_LAYERS = 2000  # a thousand have been trained (arXiv:2203.00555)
 
 
@@ -85,6 +89,8 @@ def find_recipe(name: str | Path) -> Path:
     shipped = shipped_recipes()
     if str(name) in shipped:
         return shipped[str(name)]
+    if str(name) in REPLACED_RECIPES:
+        raise RegardError(f"{name} is not shipped any more: {REPLACED_RECIPES[str(name)]}")
     if path.suffix in (".yaml", ".yml") or "/" in str(name):
         raise RegardError(f"{name}: there is no such file")
     raise RegardError(f"{name}: no such file or shipped recipe; {config.nearest(str(name), shipped)}")

@@ -215,7 +215,8 @@ def _train(
         notices = ["no checkpoint is left of what log.jsonl tells: training begins at step 0"]
     first_step, done = trainer.state.step, group.on_main(lambda: _read_results(run, trainer.state, recipe, notices))
     if done is not None:
-        console.print(f"{run} is trained already, to step {first_step:,}", highlight=False, markup=False, emoji=False)
+        for sentence in (*notices, f"{run} is trained already, to step {first_step:,}"):
+            console.print(sentence, highlight=False, markup=False, emoji=False, soft_wrap=True)
         return TrainingResult(run, trainer.state, done, True, None, group.is_main)
     log = TrainingLog(run, first_step, recipe.training.steps, console) if group.is_main else NullLog()
     try:

@@ -99,3 +99,21 @@ def test_what_does_not_work_is_one_sentence(toy_run: Path) -> None:
     ):
         with pytest.raises(RegardError, match=said):
             command("look", toy_run, *arguments, stdin=stdin)
+
+
+def test_trees_and_the_referent(toy_run: Path, tmp_path: Path) -> None:
+    parse = "".join(f"{n}\tw{n}\t_\t_\t_\t_\t{n - 1}\t_\t_\t_\n" for n in (1, 2))
+    (tmp_path / "one.conllu").write_text(parse, encoding="utf-8")
+    (tmp_path / "two.conllu").write_text(f"{parse}\n{parse}", encoding="utf-8")
+    command("look", toy_run, "w1 w2", "--trees", "one.conllu")  # a model that needs none reads none
+    command("look", toy_run, "w1 w2", "w1 w3", "--trees", "two.conllu")
+    with pytest.raises(RegardError, match=r"two.conllu, line 4: a sentence too many: the text has no line left for it"):
+        command("look", toy_run, "w1 w2", "--trees", "two.conllu")
+    with pytest.raises(RegardError, match=r"one.conllu: the file ends before line 2 of the texts"):
+        command("look", toy_run, "w1 w2", "w1 w3", "--trees", "one.conllu")
+    with pytest.raises(RegardError, match="3 words in the text, but heads for 2"):
+        command("look", toy_run, "w1 w2 w3", "--trees", "one.conllu")
+    found = json.loads(command("look", toy_run, "w1 w2", "--target", "W2 W1", "--referent", "w2/W2=w1", "--json"))
+    assert found["route"]["referent"] == {"text": "w1", "at": [0]}
+    with pytest.raises(RegardError, match="leads through one text"):
+        command("look", toy_run, "w1 w2", "w1 w3", "--referent", "w2=w1")

@@ -50,6 +50,15 @@ def test_lines_of_stdin_give_a_line_each(text: Path, kind: str) -> None:
     assert padded[2].split() == ["1"] * len(ids.split()) + ["0"] * (9 - len(ids.split()))
 
 
+def test_bytes_are_shown_as_the_text_they_are(text: Path) -> None:
+    learn = ("--train", text, "--kind", "byte_bpe", "--size", 300)
+    pieces, ids = tokenise(*learn, "--text", "我爱中国").strip().split("\t")
+    assert len(pieces.split(" ")) == len(ids.split(" "))
+    assert "æ" not in pieces
+    found = json.loads(tokenise(*learn, "--json", "--text", "我"))
+    assert "".join(found["pieces"]) == "æĪĳ"  # as the vocabulary has them
+
+
 def test_the_vocabulary_of_a_run(toy_run: Path) -> None:
     vocabulary = Vocabulary.load(toy_run / "tokenizer", ("en", "de"))
     for side, tokenizer in zip(("source", "target"), vocabulary, strict=True):
@@ -71,7 +80,7 @@ def test_mistakes_are_a_sentence(text: Path, toy_run: Path) -> None:
         ([toy_run, "--kind", "bpe"], "belong to --train"),
         ([toy_run, "--side", "left", "--text", "a"], "write source or target"),
         ([*train, "--kind", "bpee"], "did you mean bpe"),
-        ([*train, "--kind", "char", "--size", 300], "size is not a known key"),
+        ([*train, "--kind", "char", "--size", 300], "char has no size"),
         ([*train, "--size", 200, "--length", 2, "--text", "a", "--text", "a b c"], "line 2: .* do not fit --length 2"),
         ([*train, "--text", "a", "--input", text], "leave out one"),
     ]:

@@ -37,7 +37,7 @@ MODELS: dict[str, tuple[str, Asked]] = {  # by name: the recipe
     ),
     "writer": ("tinyshakespeare", {"generate": (["Ba be"], {"max_tokens": 40, "seed": 1}), "look": (["Ba be bi"], {})}),
     "chat": ("dailydialog-chat", {"chat": ([["Ba be bi .", "Bo ?"]], {"seed": 1}), "look": (["Ba be bi"], {})}),
-    "bert": ("bert-tiny-wikitext2", {"fill": (["Ba [MASK] bi."], {"top": 3}), "embed": ([TEXT], {})}),
+    "bert": ("bert-cpu", {"fill": (["Ba [MASK] bi."], {"top": 3}), "embed": ([TEXT], {})}),
     "classifier": ("sst2-bert-small", {"classify": ([TEXT, "Bu be."], {}), "look": ([TEXT], {})}),
 }
 CANCELLED = {"translator": ("translate", [f"{TEXT} " * 20] * 200), "writer": ("generate", ["Ba be"])}

@@ -56,6 +56,7 @@ def make_trained_here(home: Path, said: dict[str, Any], steps: int = 100, **keys
     """A run that has learned a little, so that its sentences differ and end."""
     small = {"layers": 1, "decoder_layers": 1, "size": 32, "inner": 64, "dropout": 0.0}
     ours = toy.make(home, said, {"kind": "greedy", "max_extra": 40}, **small | keys)
+    torch.manual_seed(0)
     for parameter in ours.model.parameters():
         if parameter.dim() > 1:
             torch.nn.init.xavier_uniform_(parameter)

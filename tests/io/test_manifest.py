@@ -6,12 +6,16 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
 import regard
 from regard.cli.info import info
 from regard.errors import RegardError
+from regard.io import building as api_building
+from regard.io import manifest
 from regard.io.files import DamagedFile
 from regard.io.manifest import find_damage, model_digest, read_manifest, replacing, verified, write_manifest
+from regard.io.tensors import DTYPES, read_tensors, write_tensors
 
 
 @pytest.fixture
@@ -114,6 +118,10 @@ def test_info_verifies_a_run(model: Path, capsys: pytest.CaptureFixture[str]) ->
     assert found.pop("files") == "4 files whole"
     assert len(found) == len(list(model.glob("checkpoints/step-*"))) > 1
     assert set(found.values()) == {"3 files whole"}
+    (model / "last").rename(model / "elsewhere")
+    with pytest.raises(DamagedFile, match=r"last is missing: it is the link to the last checkpoint$"):
+        info(model, as_json=True, verify=True)
+    (model / "elsewhere").rename(model / "last")
     (model / "results.json").write_text((model / "results.json").read_text() + " ")
     flip(model / "last" / "optimiser.safetensors", 4000)
     with pytest.raises(DamagedFile, match=r"results.json: damaged.*; .*optimiser.safetensors: damaged"):
@@ -124,3 +132,69 @@ def test_info_verifies_a_run(model: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "whole" not in capsys.readouterr().out
     info(model, as_json=True)
     assert json.loads(capsys.readouterr().out)["files"] == "unverified (no manifest.json)"
+
+
+def test_what_is_hashed_is_what_is_loaded(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that another process changes once it was read, and back again: neither the first model nor the second."""
+    weights = model / "model.safetensors"
+    whole = regard.load(model, "cpu").model.state_dict()
+    building = api_building.building_for
+
+    def change_while_it_is_built(*arguments: Path) -> object:
+        flip(weights, 8 * weights.stat().st_size - 40)
+        return building(*arguments)
+
+    monkeypatch.setattr(api_building, "building_for", change_while_it_is_built)
+    for _ in range(2):
+        try:
+            loaded = regard.load(model, "cpu").model.state_dict()
+        except DamagedFile as error:
+            assert "model.safetensors: damaged" in str(error)  # noqa: PT017
+        else:
+            assert all(whole[name].equal(value) for name, value in loaded.items())
+
+
+def test_weights_are_not_mapped(model: Path) -> None:
+    """A model that was checked does not change with its file."""
+    loaded = regard.load(model, "cpu").model
+    before = {name: value.clone() for name, value in loaded.state_dict().items()}
+    with (model / "model.safetensors").open("r+b") as file:
+        file.seek(-1000, os.SEEK_END)
+        file.write(b"\0" * 1000)
+    assert all(before[name].equal(value) for name, value in loaded.state_dict().items())
+
+
+def test_tensors_are_those_of_the_library(tmp_path: Path) -> None:
+    """Of sizes that leave gaps, of all types, scalars and empty ones too; a checked file and one that is mapped."""
+    tensors = {f"{n}": torch.randn(n).sum() if n == 4 else torch.randn(n, 3) for n in (0, 1, 4, 5, 16, 33)}
+    tensors |= {str(dtype): torch.arange(7).to(dtype) for dtype in DTYPES.values()}
+    write_tensors(tmp_path / "model.safetensors", tensors, {"format": "pt"})
+    write_manifest(tmp_path)
+    with verified(tmp_path) as check:
+        found = read_tensors(tmp_path / "model.safetensors")
+        assert check.holds(tmp_path / "model.safetensors")
+    mapped = read_tensors(tmp_path / "model.safetensors")
+    assert found.keys() == mapped.keys() == tensors.keys()
+    for name, tensor in mapped.items():
+        assert found[name].dtype == tensor.dtype
+        assert found[name].equal(tensor)
+        assert found[name].data_ptr() % 64 == 0 or not tensor.numel()
+
+
+def test_a_large_file_that_changes_while_it_is_mapped_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manifest, "PRIVATE", 10)
+    path = tmp_path / "model.safetensors"
+    write_tensors(path, {"a": torch.randn(50)})
+    write_manifest(tmp_path)
+    with verified(tmp_path) as check:
+        assert read_tensors(path)["a"].shape == (50,)
+        assert not check.holds(path)
+    with pytest.raises(DamagedFile, match="changed while it was read"), verified(tmp_path):  # noqa: PT012
+        read_tensors(path)
+        os.utime(path, ns=(1, 1))
+
+
+def test_no_values_are_drawn_for_weights_that_are_loaded(model: Path) -> None:
+    before = torch.get_rng_state()
+    regard.load(model, "cpu")
+    assert torch.get_rng_state().equal(before)

@@ -11,13 +11,14 @@ import torch
 from regard import text
 from regard.decoding import Greedy
 from regard.errors import RegardError
-from regard.look import look
+from regard.look import look, look_pair
 from regard.look.model_inputs import LIMIT
 from regard.look.quantize import pack_vectors, pack_weights, unpack_weights
 from regard.nn.attention import Attention
 from regard.text.config import Bpe, ByteBpe
 from tests.look.small import TEXT, opened, translator, vectors, walked, weights
 from tests.tasks import bert_toy, chat_toy, lm_toy, toys
+from tests.training import toy
 
 ONE = {"layers": 1, "size": 16, "inner": 16, "heads": 2}
 
@@ -369,3 +370,50 @@ def test_sources_name_the_lines_that_compute_each_step(made: Any) -> None:
     ):
         path, line = sources[step].split(":")
         assert wanted in (root / path).read_text(encoding="utf-8").splitlines()[int(line) - 1], step
+
+
+# --- dependency trees ----------------------------------------------------------------------------------------------
+
+
+def structural(folder: Path, terms: str) -> Any:
+    """A model with structural positions, whose corpus has a chain for every sentence."""
+    toy.write_corpus(folder, train=40, valid=5)
+    keys = toy.recipe(folder)
+    for split, size in (("train", 40), ("valid", 5)):
+        lines = (folder / f"{split}.en").read_text(encoding="utf-8").splitlines()
+        chains = (
+            "".join(f"{n}\t{word}\t_\t_\t_\t_\t{n - 1}\t_\t_\t_\n" for n, word in enumerate(line.split(), 1))
+            for line in lines
+        )
+        (folder / f"{split}.conllu").write_text("\n".join(chains), encoding="utf-8")
+        assert len(lines) == size
+        sides = {side: str(folder / f"{split}.{name}") for side, name in (("source", "en"), ("target", "de"))}
+        keys["data"][split] = [sides | {"heads": str(folder / f"{split}.conllu")}]
+    position = {"encoder": {"kind": "structural", "terms": terms}, "decoder": "sinusoidal"}
+    keys["model"] = ONE | {"position": position}
+    return opened(folder, keys)
+
+
+@pytest.mark.parametrize("terms", ["absolute", "relative", "both"])
+def test_dependency_trees(tmp_path: Path, terms: str) -> None:
+    made = structural(tmp_path, terms)
+    chain, flat = [0, 1, 2, 3, 4], [0, 1, 1, 1, 1]
+    data = look(made, TEXT, trees=[chain])
+    assert data["output"] == made.translate([TEXT], trees=[chain])[0]
+    own, _ = walked(data, "encoder", 0)
+    np.testing.assert_allclose(own, np.nan_to_num(weights(data["places"][0]["weights"])[0]), atol=5e-4)
+    other = look(made, TEXT, data["output"], trees=[flat])
+    assert other["places"][0]["weights"] != data["places"][0]["weights"]
+    assert (other["walk"]["sides"]["source"] != data["walk"]["sides"]["source"]) == (terms != "relative")
+    off = look(made, TEXT, "W1", ["encoder.1.1"], trees=[chain], referent="w1/W1=w2")
+    assert off["route"]["steps"]
+    pair = look_pair(made, TEXT, TEXT, "W1", trees=[chain, flat])
+    assert pair["moved"]["heads"][0]["moved"] > 0
+    with pytest.raises(RegardError, match=r"structural positions need a dependency tree for every sentence.*--trees"):
+        look(made, TEXT)
+    with pytest.raises(RegardError, match="5 words in the text, but heads for 2"):
+        look(made, TEXT, trees=[[0, 1]])
+    with pytest.raises(RegardError, match="one text, but heads for 2"):
+        look(made, TEXT, trees=[chain, flat])
+    with pytest.raises(RegardError, match="two texts, but heads for 1"):
+        look_pair(made, TEXT, TEXT, trees=[chain])

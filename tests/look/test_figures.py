@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from regard.cli.main import app
 from regard.errors import RegardError
-from regard.look.figures import FIGURES, LANGUAGES, MASKS, depths, draw, mask_of, saturation, shift_matrix
+from regard.look.figures import FIGURES, LANGUAGES, MASKS, depths, differences, draw, mask_of, saturation, shift_matrix
 from regard.nn.layout import Layout
 from regard.nn.pattern import PATTERNS, parse_pattern
 from regard.nn.position import sinusoids
@@ -35,6 +35,16 @@ def test_scaling_keeps_softmax_soft() -> None:
     assert large[0] < 0.2 < small[0]
     scaled = [saturation(d_k, True) for d_k in (8, 512)]
     assert scaled[0] == pytest.approx(scaled[1], abs=0.05)
+
+
+def test_the_residual_keeps_words_apart() -> None:
+    alone, feed_forward, residual = (
+        differences("none", False),
+        differences("none", True),
+        differences("pre_norm", False),
+    )
+    assert alone[0] == pytest.approx(feed_forward[0]) == pytest.approx(residual[0])
+    assert max(alone[-1], feed_forward[-1]) < 0.01 < 0.3 < residual[-1]
 
 
 @pytest.mark.parametrize("text", MASKS)

@@ -625,7 +625,7 @@ def test_chinese(data: dict[str, Any], opened: Opened) -> None:
     page = opened(given, language="zh")
     assert page.get_by_role("tab").all_inner_texts() == ["连线", "热图", "各头", "累积", "演算"]
     page.keyboard.press("j")
-    assert readout(page).startswith("“你好” 注意 “")
+    assert readout(page).startswith("“你好” 关注 “")
     page.keyboard.press("z")
     assert page.get_by_role("tab", name="Lines").is_visible()
     assert readout(page).startswith("“你好” attends to “")

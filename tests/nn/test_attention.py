@@ -207,9 +207,9 @@ def test_patterns_may_differ_by_head_and_by_layer() -> None:
 def test_causal_with_right_padding_needs_no_mask() -> None:
     real = torch.tensor([[True, True, False]])
     layout = Layout.of(3, real)
-    assert (Causal() & (Padding() & Document())).shape(AttentionContext(layout, layout)) == "causal"
+    assert (Causal() & (Padding() & Document())).mask_kind(AttentionContext(layout, layout)) == "causal"
     packed = Layout(layout.position, 3, real, torch.tensor([[0, 1, 1]]), right_padded=True)
-    assert (Causal() & (Padding() & Document())).shape(AttentionContext(packed, packed)) == "mask"
+    assert (Causal() & (Padding() & Document())).mask_kind(AttentionContext(packed, packed)) == "mask"
 
 
 def test_heads_must_divide() -> None:

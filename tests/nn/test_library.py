@@ -175,7 +175,9 @@ def test_a_plain_call_is_little_python() -> None:
     context = layer.context(x)
     with torch.no_grad():
         layer(x, context=context)
-        sys.setprofile(lambda frame, event, argument: calls.append(frame.f_code.co_qualname) if event == "call" else None)
+        sys.setprofile(
+            lambda frame, event, argument: calls.append(frame.f_code.co_qualname) if event == "call" else None
+        )
         layer(x, context=context)
         sys.setprofile(None)
     assert (context._memo, context.keys._position) == ({}, None)

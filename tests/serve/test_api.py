@@ -138,7 +138,7 @@ def test_the_page_and_its_policy(server: Server) -> None:
     assert page.headers["content-type"].startswith("text/html")
     assert page.headers["content-security-policy"] == POLICY
     assert "unsafe" not in POLICY
-    for name in [path.name for path in app.PAGE.glob("*")] + ["look/look.js", "look/look.css"]:
+    for name in [path.name for path in app.PAGE.glob("*")] + ["look/look.js", "look/look.css", "look/page.txt"]:
         assert server.client.get(f"/static/{name}").status_code == 200
     for name in ("../app.py", "..%2fapp.py", "%2e%2e/app.py", "look/../app.py", "look%2f..%2fapp.py", "nothing.js"):
         assert server.client.get(f"/static/{name}").status_code == 404

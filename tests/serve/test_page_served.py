@@ -1,6 +1,7 @@
 """The page before the real server, with small models of three kinds: what people see first."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 from tests.serve.live import Server
@@ -25,8 +26,14 @@ def test_translate_then_look(browser: Any, server: Server) -> None:  # noqa: F81
     view.get_by_role("button", name="Switch this head off").click()
     expect(view.locator(".ablated")).to_contain_text("Encoder, layer 1, head 1")
     view.get_by_label("Text", exact=True).fill("w5 w4")
+    assert view.get_by_label("Text", exact=True).bounding_box()["height"] < 60  # one line, as forms elsewhere are not
     view.get_by_role("button", name="Show").click()
     expect(view.locator(".lines ol").first.locator("button")).to_have_text(["w5", "w4", "</s>"])
+    with visit.page.expect_download() as download:
+        view.get_by_role("button", name="Save this view").click()
+    saved = Path(download.value.path()).read_text(encoding="utf-8")
+    assert saved.startswith("<!doctype html>")
+    assert '"text":"w5 w4"' in saved
     visit.page.keyboard.press("Escape")
     expect(view).to_have_count(0)
     assert not visit.wrong

@@ -109,6 +109,19 @@ def test_tokenizers_that_would_grow_text(unverified: Path) -> None:
         regard.load(unverified, "cpu")
 
 
+@pytest.mark.parametrize(
+    "key, value", [("sampling", "\ud800"), ("sample", {"size_requested": "x"}), ("special", {"pad": True})]
+)
+def test_headers_of_tokenizers(unverified: Path, key: str, value: object) -> None:
+    path = unverified / "tokenizer" / "tokenizer.json"
+    whole = json.loads(path.read_text("utf-8"))
+    value = whole["regard"][key] | value if isinstance(value, dict) else value
+    path.write_text(json.dumps(whole | {"regard": whole["regard"] | {key: value}}))
+    damage.resummed(path)
+    with pytest.raises(RegardError, match=r"tokenizer.json: damaged: not a tokenizer that can be used"):
+        regard.load(unverified, "cpu")
+
+
 def test_no_message_repeats_a_file(tmp_path: Path, unverified: Path) -> None:
     secret = "hunter2-and-some-more"
     for content in (f"{secret}\n{secret}", f"- {secret}", f'"{secret}', f'{{"a": "{secret}"'):

@@ -41,7 +41,8 @@ def small(recipe: recipes.Recipe) -> list[str]:
         sizes = BERT if from_bert else SMALL[recipe.model.kind]
         keys |= {f"model.{key}": value for key, value in sizes.items()}
         if recipe.text.kind in SIZES:
-            keys["text.size"] = 400 if from_bert else SIZES[recipe.text.kind]
+            chinese = "zh" in getattr(recipe.task, "languages", ()) and recipe.text.kind == "bpe"
+            keys["text.size"] = 400 if from_bert or chinese else SIZES[recipe.text.kind]
     if (recipe.data.train[0].set or "").startswith("embedded"):  # 1,000 lines would be translated
         keys |= {f"data.{split}": "[valid.en, valid.de]" for split in ("valid", "test")}
     return [f"{key}={value}" for key, value in keys.items()]

@@ -274,13 +274,16 @@ def test_without_last_the_newest_checkpoint_is_taken(tmp_path: Path) -> None:
     step, _, notices = resumed(tmp_path)
     assert (step, notices) == (
         10,
-        [f"{tmp_path / 'last'} is missing", f"going on from {tmp_path / 'checkpoints' / 'step-10'}"],
+        [
+            f"{tmp_path / 'last'} is missing: it is the link to the last checkpoint",
+            f"going on from {tmp_path / 'checkpoints' / 'step-10'}",
+        ],
     )
     (tmp_path / "last").symlink_to("checkpoints/step-11")
     assert resumed(tmp_path)[0] == 10
     shutil.rmtree(tmp_path / "checkpoints")
     assert CheckpointManager(tmp_path).exists()
-    with pytest.raises(RegardError, match=r"last names no checkpoint that is there; no checkpoint is whole"):
+    with pytest.raises(RegardError, match=r"last names no checkpoint that is there: .*; no checkpoint is whole"):
         resumed(tmp_path)
 
 
@@ -345,6 +348,11 @@ def test_damaged_weights_of_a_finished_run_are_made_anew(tmp_path: Path) -> None
         assert f"{name}: damaged" in said
         assert same(before, after)
         assert find_damage(tmp_path / "run") == []
+    (tmp_path / "run" / "last").unlink()
+    after, said = finish(keys, tmp_path / "run")
+    assert f"{tmp_path / 'run' / 'last'} is missing: it is the link to the last checkpoint" in said
+    assert "is trained already, to step 4" in said
+    assert same(before, after)
 
 
 def test_removing_the_lock_lets_no_second_trainer_in(tmp_path: Path) -> None:

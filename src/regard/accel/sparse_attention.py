@@ -35,7 +35,7 @@ OPTIONS: dict[str, dict[int, dict[str, int]]] = {  # how each kernel is compiled
 def sparse_unsupported_reason(inputs: AttentionInputs) -> str | None:
     if inputs.q.device.type != "cuda":
         return ""
-    if inputs.context.mask is not None:
+    if inputs.context.caller_mask is not None:
         return "the caller's own mask differs from query to query"
     plan = plan_of(inputs)
     if plan is None:

@@ -60,7 +60,7 @@ def make_plan(parts: tuple[Pattern, ...], context: AttentionContext) -> SparsePl
     rows = 64
     if large is not None and 2 * large[1].keys.shape[-1] <= 1.25 * listed.keys.shape[-1]:  # fewer and larger is faster
         (part, listed), rows = large, 128
-    others = [other for other in parts if other != part and other.shape(context) != "full"]
+    others = [other for other in parts if other != part and other.mask_kind(context) != "full"]
     if any(other.by_head for other in others):
         return None
     if context.rows > 1:  # documents differ from row to row

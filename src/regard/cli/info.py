@@ -142,9 +142,11 @@ def _verify(run: Path | None) -> dict[str, object]:
         raise RegardError(
             f"{run}: there is no such folder" if run else "--verify takes a run: regard info RUN --verify"
         )
-    damage: list[str] = []
+    checkpoints = CheckpointManager(run)
+    folders = checkpoints.all_folders()
+    damage = checkpoints.describe_missing([path.name for path in folders[:1]]) if checkpoints.exists() else []
     facts: dict[str, object] = {}
-    for folder in (run, *CheckpointManager(run).all_folders()):
+    for folder in (run, *folders):
         try:
             check_links(folder, (*SETUP, WEIGHTS, RESULTS) if folder == run else None)
             records = read_manifest(folder)

@@ -2,10 +2,12 @@
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from regard.api import load
 from regard.cli.streams import check_distinct_files, decode_lines, open_output, warn
+from regard.cli.translate import records_with_trees
 from regard.errors import RegardError
 from regard.look.attention import look as recorded
 from regard.look.html import LANGUAGES, page
@@ -22,6 +24,8 @@ def look(
     other: str | None,
     target: str | None,
     ablate: list[str],
+    trees: Path | None,
+    referent: str | None,
     output: Path | None,
     png: Path | None,
     drawn: tuple[str | None, int | None, int | None],
@@ -39,11 +43,14 @@ def look(
     if text is None:
         text = "\n".join(decode_lines(sys.stdin.buffer, "standard input"))
     text = text.strip("\r\n")
+    if referent is not None and other is not None:
+        raise RegardError("--referent leads through one text; leave the second out, or --referent")
+    parents = None if trees is None else _parents(trees, [text] if other is None else [text, other])
     predictor = load(run, device)
     data = (
-        recorded(predictor, text, target, ablate)
+        recorded(predictor, text, target, ablate, trees=parents, referent=referent)
         if other is None
-        else look_pair(predictor, text, other, target, ablate)
+        else look_pair(predictor, text, other, target, ablate, trees=parents)
     )
     if png is not None:
         from regard.look.plot import plot_attention
@@ -56,6 +63,12 @@ def look(
         with open_output(output or DEFAULT) as file:
             file.write(page(data, language))
         warn(f"{output or DEFAULT} shows it; open it in a browser")
+
+
+def _parents(trees: Path, texts: list[str]) -> list[Sequence[int]]:
+    """The heads of the texts' words, from a CoNLL-U file with a sentence for each."""
+    records = records_with_trees(((text,) for text in texts), trees, "the text" if len(texts) == 1 else "the texts")
+    return [record.parents or [] for record in records]
 
 
 def _json_data(data: Json) -> Json:

@@ -378,6 +378,11 @@ def look(
     ablate: Annotated[
         list[str], Option(help="Switch a head off, as encoder.1.3: layer 1, head 3. May be given again.")
     ] = [],  # noqa: B006
+    trees: Trees = None,
+    referent: Annotated[
+        str | None,
+        Option(help="Where the guided route leads, as it=goat or it/sie=goat. Default: guessed, in English texts."),
+    ] = None,
     output: Annotated[Path | None, Option("--output", "-o", help="The page. Default: look.html.")] = None,
     png: Annotated[Path | None, Option(help="A picture for a paper; the name may end in .pdf or .svg.")] = None,
     place: Annotated[
@@ -392,7 +397,8 @@ def look(
     """Show what a model's attention does with a text: one page that needs no network, a picture, or JSON."""
     from regard.cli.look import look as body
 
-    body(run, text, other, target, ablate, output, png, (place, layer, head), language, device, as_json)
+    drawn = place, layer, head
+    body(run, text, other, target, ablate, trees, referent, output, png, drawn, language, device, as_json)
 
 
 @app.command()
@@ -651,13 +657,15 @@ def main() -> None:
         what = f"{error.filename or 'output'}: {error.strerror or error}"
         print(f"regard: {language.localise(what)}", file=sys.stderr)
         raise SystemExit(2) from None
-    except RuntimeError as error:  # torch's own words for a full or absent GPU
-        if debug or "CUDA" not in str(error):
+    except (RuntimeError, MemoryError) as error:  # torch's own words for full memory, or an absent GPU
+        gpu = "CUDA" in str(error)
+        full = isinstance(error, MemoryError) or "out of memory" in str(error) or "allocate memory" in str(error)
+        if debug or not (gpu or full):
             raise
-        full = "out of memory" in str(error)
-        what = "the GPU is out of memory" if full else str(error).splitlines()[0]
-        advice = f"{what}; give less at a time (--batch-tokens), or --device cpu"
-        print(f"regard: {language.localise(advice)}", file=sys.stderr)
+        what = "the GPU is out of memory" if gpu else "the machine is out of memory"
+        instead = "give less at a time (--batch-tokens)" + (", or --device cpu" if gpu else "")
+        sentence = f"{what if full else str(error).splitlines()[0]}; {instead}"
+        print(f"regard: {language.localise(sentence)}", file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt:
         print(f"regard: {language.localise('interrupted')}", file=sys.stderr)

@@ -2,15 +2,16 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from regard.cli.streams import batched_lines, input_lines, open_output, warn
-from regard.config import parse_config
+from regard.config import choices, parse_config
 from regard.data.readers import read_lines
 from regard.errors import RegardError
 from regard.reporting import Json
 from regard.text import TextConfig, Tokenizer, train_tokenizer
+from regard.text.piece_formats import ByteFormat
 
 Training = tuple[Path | None, str | None, int | None]  # a text file, the kind of vocabulary, its size
 
@@ -48,6 +49,8 @@ def tokenise_texts(
                 ids, mask = (rows[0].tolist() for rows in tokenizer.pad_batch([row], length))
                 found = {"line": number, "text": text, "pieces": tokenizer.tokens(ids), "ids": ids}
                 found["mask"] = [int(real) for real in mask]
+                if not as_json and isinstance(tokenizer.piece_format, ByteFormat):  # else 我 would read æĪĳ
+                    found["pieces"] = [piece.replace(" ", "") for piece in tokenizer.shown(ids)]
                 out.write((json.dumps(found, ensure_ascii=False) if as_json else _columns(found, length)) + "\n")
             out.flush()
 
@@ -70,6 +73,9 @@ def _tokenizer(run: Path | None, training: Training, side: str) -> Tokenizer:
             raise RegardError("--kind and --size belong to --train; a trained model has its vocabulary")
         return load_side_tokenizer(run, getattr(read_recipe(run).task, "languages", ()), side)
     assert path is not None
+    known = choices(TextConfig).get(kind or "bpe")
+    if size and known and not any(field.name == "size" for field in fields(known)):
+        raise RegardError(f"--kind {kind} has no size: it keeps every character; leave out --size")
     section = {"kind": kind or "bpe"} | ({"size": size} if size else {})
     config: TextConfig = parse_config(_Section, {"text": section}).text
     if config.files():

@@ -21,6 +21,7 @@ from regard.config.options import Presets, field_values, join_key
 from regard.config.registry import SLOTS, Choice, choices, is_slot
 from regard.config.tree import COMMAND_LINE, Node, descendants, find_key, to_node
 from regard.errors import RegardError
+from regard.io.files import shown
 
 T = TypeVar("T")
 SHOWN = 60  # characters of a value in a message: a file that is no recipe may hold secrets
@@ -46,7 +47,7 @@ def to_choice(slot: str | type[Choice], value: object, where: str = "", name: st
 
 
 def _fail(node: Node, path: str, problem: str) -> RegardError:
-    return RegardError(f"{node.where}: {path or 'the recipe'} {problem}")
+    return RegardError(f"{node.where}: {path or 'the recipe'} {shown(problem, 600)}")
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -84,6 +84,13 @@ DATASETS: dict[str, Dataset] = {s.name: s for s in (
         "split by the hash of the English sentence, 1 in 100 to valid; the download grows, so counts differ",
     ),
     Dataset(
+        "tatoeba-en-zh", "everyday sentences, simplified and traditional; 28,077 train", "columns",
+        {"train": ("train.tsv.gz",), "valid": ("valid.tsv.gz",)}, ("en", "zh"), "0.7 MB", "CC-BY 2.0 FR",
+        "https://www.manythings.org/anki/",
+        (Download("https://www.manythings.org/anki/cmn-eng.zip", convert="tatoeba", members={"cmn.txt": ""}),),
+        "split by the hash of the English sentence, 1 in 100 to valid; the download grows, so counts differ",
+    ),
+    Dataset(
         "classical-modern-zh", "classical to modern Chinese; 190,099 train", "columns",
         {"train": ("train.tsv.gz",), "valid": ("valid.tsv.gz",)}, ("lzh", "zh"), "14 MB", "MIT",
         "https://github.com/NiuTrans/Classical-Modern", (),
@@ -109,6 +116,13 @@ DATASETS: dict[str, Dataset] = {s.name: s for s in (
         "public domain", "https://github.com/karpathy/char-rnn",
         (Download("https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
                "input.txt", "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"),),
+    ),
+    Dataset(
+        "stories", "public-domain English fiction, much of it science fiction; 3,566 documents train", "text",
+        {"train": ("train.txt.gz",), "valid": ("valid.txt.gz",)}, ("en",), "23 MB",
+        "public domain in the US, edition CC0", "https://standardebooks.org", (),
+        "write books of github.com/standardebooks as plain text, a paragraph a line and a blank line between stories "
+        "or chapters: train.txt, valid.txt",
     ),
     _glue("SST-2", "sentiment of film reviews; 67,349 train", "1.5 MB", {"sentence": 0, "label": 1}),
     _glue("CoLA", "is the sentence grammatical; 8,551 train", "0.1 MB",

@@ -105,6 +105,12 @@ def pairs(split: Split) -> list[Pair]:
     return list(_pairs(split))
 
 
+def find(source: str) -> Pair | None:
+    """The pair of this English sentence, where a split has it."""
+    lines = (line for split in SPLITS for line in _lines()[split])
+    return next((_pair(line) for line in lines if line.startswith(f"{source}\t")), None)
+
+
 def trees(split: Split) -> list[list[int]]:
     """For each pair of the split the heads of its English words."""
     return [list(pair.heads) for pair in _pairs(split)]

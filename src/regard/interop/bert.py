@@ -27,7 +27,7 @@ from regard.interop.compatibility import (
 from regard.interop.hf_tokenizer import read_tokenizer, write_tokenizer
 from regard.interop.key_map import KeyMap, rule, weight_and_bias
 from regard.interop.model_folder import ImportedModel, without_data
-from regard.io.files import write_json
+from regard.io.files import shown, write_json
 from regard.io.tensors import unique_state_dict, write_tensors
 from regard.models.bert import BertConfig
 from regard.nn.position import LearnedConfig
@@ -150,7 +150,7 @@ def import_bert(checkpoint: Checkpoint, out: Path) -> ImportedModel:
     """The model of a BERT checkpoint; `out`, where its folder will be, is not needed."""
     origin, hf_config = checkpoint.folder, checkpoint.config
     model, hf_weights = bert_config_from_hf(hf_config, origin), checkpoint.tensors()
-    vocab_size = int(hf_config.get("vocab_size", 30_522))
+    vocab_size = _vocab_size(checkpoint, hf_weights)
     if exported := read_tokenizer(origin, vocab_size):  # by regard
         (tokenizer, sections), keys = exported, None
     else:
@@ -210,10 +210,12 @@ def _sentence_transformer(checkpoint: Checkpoint) -> dict[str, object]:
             modes = [key.removeprefix("pooling_mode_") for key in pooling if key.startswith("pooling_mode_")]
             modes = [mode for mode in modes if pooling[f"pooling_mode_{mode}"]]
             if len(modes) != 1 or modes[0] not in POOLINGS:
-                raise RegardError(f"{origin}: vectors are pooled by {', '.join(modes)}; known: {', '.join(POOLINGS)}")
+                raise RegardError(
+                    f"{origin}: vectors are pooled by {shown(', '.join(modes))}; known: {', '.join(POOLINGS)}"
+                )
             options["pooling"] = POOLINGS[modes[0]]
         elif name not in ("Transformer", "Normalize"):
-            raise RegardError(f"{origin}: the module {name} cannot be read")
+            raise RegardError(f"{origin}: the module {shown(name)} cannot be read")
     limit = checkpoint.json("sentence_bert_config.json", {}).get("max_seq_length")
     return options | ({"length": limit} if limit else {})
 
@@ -233,12 +235,30 @@ def _tokenizer(checkpoint: Checkpoint, tokenizer_config: HFConfig, lower: bool, 
 def _pieces(checkpoint: Checkpoint) -> list[str]:
     if checkpoint.has("vocab.txt"):
         return read_bert_vocabulary(checkpoint.folder / "vocab.txt")
-    model = checkpoint.json("tokenizer.json", {}).get("model", {})
-    if model.get("type") != "WordPiece":
+    model = checkpoint.json("tokenizer.json", {}).get("model")
+    if not isinstance(model, dict) or model.get("type") != "WordPiece":
         raise RegardError(
             f"{checkpoint.folder}: there is no vocab.txt, and no tokenizer.json with a WordPiece vocabulary"
         )
-    return sorted(model["vocab"], key=model["vocab"].__getitem__)
+    ids = model.get("vocab")
+    if not isinstance(ids, dict) or not all(type(i) is int for i in ids.values()):
+        raise RegardError(f"{checkpoint.folder / 'tokenizer.json'}: its vocabulary is none of pieces and their ids")
+    if sorted(ids.values()) != list(range(len(ids))):
+        raise RegardError(
+            f"{checkpoint.folder / 'tokenizer.json'}: the ids of its pieces are not 0 to {len(ids) - 1:,}"
+        )
+    return sorted(ids, key=ids.__getitem__)
+
+
+def _vocab_size(checkpoint: Checkpoint, hf_weights: Mapping[str, Tensor]) -> int:
+    """What config.json says, and the weights too: no list is made of more pieces than there are."""
+    said = int(checkpoint.config.get("vocab_size", 30_522))
+    for name, tensor in hf_weights.items():
+        if name.endswith("embeddings.word_embeddings.weight") and len(tensor) != said:
+            raise RegardError(
+                f"{checkpoint.folder}: config.json says {said:,} pieces, and {name} has {len(tensor):,} rows"
+            )
+    return said
 
 
 # --- out ------------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import RegardError
-from regard.io.files import read_json
+from regard.io.files import read_json, shown
 from regard.io.manifest import check_links
 from regard.io.tensors import read_tensors
 from regard.reporting import Json
@@ -78,7 +78,7 @@ class Checkpoint:
         tensors: dict[str, Tensor] = {}
         for shard in sorted(set(index.values())):
             if Path(shard).name != shard:
-                raise RegardError(f"{self.folder / name}.index.json: {shard} is not a file of this folder")
+                raise RegardError(f"{self.folder / name}.index.json: {shown(shard)} is not a file of this folder")
             tensors |= read(self.folder / shard)
         return tensors
 

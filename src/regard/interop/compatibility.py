@@ -10,6 +10,7 @@ from typing import Any
 
 from regard.config import Choice, to_plain
 from regard.errors import RegardError
+from regard.io.files import shown
 
 HFConfig = Mapping[str, Any]  # the mapping of a config.json
 ACTIVATIONS = {  # Hugging Face's names; the first of ours that is listed is written
@@ -26,7 +27,7 @@ TRAINING_KEYS = ("preset", "init", "embedding_dropout", "word_dropout", "output_
 
 def activation_from_hf(name: str, origin: object) -> str:
     if name not in ACTIVATIONS:
-        raise RegardError(f"{origin}: the activation {name} is not one of {', '.join(ACTIVATIONS)}")
+        raise RegardError(f"{origin}: the activation {shown(name)} is not one of {', '.join(ACTIVATIONS)}")
     return ACTIVATIONS[name]
 
 
@@ -38,7 +39,9 @@ def activation_to_hf(name: str) -> str | None:
 def check_fixed(hf_config: HFConfig, fixed: Mapping[str, object], origin: object) -> None:
     """Refuse a config in which any of these keys is there and has another value."""
     wrong = [
-        f"{key} is {hf_config[key]}, not {value}" for key, value in fixed.items() if hf_config.get(key, value) != value
+        f"{key} is {shown(hf_config[key])}, not {value}"
+        for key, value in fixed.items()
+        if hf_config.get(key, value) != value
     ]
     if wrong:
         raise RegardError(f"{origin}: this kind of model cannot be read ({'; '.join(wrong)})")

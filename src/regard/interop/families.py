@@ -15,6 +15,7 @@ from regard.interop.marian import export_marian, import_marian
 from regard.interop.model_folder import ImportedModel, export_safetensors
 from regard.io.atomic import atomic_folder
 from regard.io.building import importing_from
+from regard.io.files import shown
 from regard.io.tensors import check_finite
 from regard.predict.base import FinetunedPredictor
 from regard.predict.embedding import TextEmbedder
@@ -42,7 +43,9 @@ def import_checkpoint(name: str | Path, out: Path) -> ImportedModel:
         checkpoint = Checkpoint.find(str(name))
         if checkpoint.family not in FAMILIES:
             known = ", ".join(FAMILIES)
-            raise RegardError(f"{name}: a model of the family {checkpoint.family[:40]}; these can be imported: {known}")
+            raise RegardError(
+                f"{name}: a model of the family {shown(checkpoint.family)}; these can be imported: {known}"
+            )
         config = checkpoint.folder / "config.json"
         try:
             with importing_from(checkpoint.folder, config):

@@ -28,6 +28,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import RegardError
+from regard.io.files import shown
 
 
 @dataclass(frozen=True)
@@ -213,7 +214,7 @@ def _raise_problems(problems: Problems, origin: object) -> None:
     """One sentence with all of them, if there are any."""
     parts = [f"{kind}: {', '.join(listed(problems[kind]))}" for kind, listed in PROBLEMS.items() if problems[kind]]
     if parts:
-        raise RegardError(f"{origin}: the weights do not fit the model ({'; '.join(parts)})")
+        raise RegardError(f"{origin}: the weights do not fit the model ({shown('; '.join(parts), 700)})")
 
 
 # --- names and shapes -----------------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
-from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from regard.errors import RegardError
@@ -14,7 +13,15 @@ from regard.io.tensors import sharded_files, tensor_shapes
 
 TABLES = 1 << 25  # numbers that a model may allocate beside its weights: position vectors, masks
 TENSORS = 2_000  # and how many tensors
-DRAWING = {"normal_", "uniform_", "trunc_normal_", "xavier_uniform_", "xavier_normal_"}
+DRAWING = {
+    "normal_",
+    "uniform_",
+    "trunc_normal_",
+    "xavier_uniform_",
+    "xavier_normal_",
+    "kaiming_uniform_",
+    "orthogonal_",
+}
 ALLOCATING = {torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn, torch.arange, torch.eye}
 
 
@@ -69,16 +76,12 @@ class _Building(TorchFunctionMode):
             self.tensors -= 1
             if self.numbers < 0 or self.tensors < 0:
                 raise _TooLarge
-        elif not self.draws and getattr(func, "__name__", "") in DRAWING and args and _is_parameter(args[0]):
-            return args[0]
+        elif not self.draws and kwargs.get("generator") is None and getattr(func, "__name__", "") in DRAWING:
+            # What a generator draws is the same each time, such as a random pattern: all else comes from the weights.
+            tensor = args[0] if args else kwargs["tensor"]  # torch.nn.init gives its arguments by name
+            assert isinstance(tensor, torch.Tensor)
+            return tensor
         return func(*args, **kwargs)
-
-
-def _is_parameter(tensor: object) -> bool:
-    """A parameter or a part of one."""
-    return isinstance(tensor, nn.Parameter) or (
-        isinstance(tensor, torch.Tensor) and isinstance(tensor._base, nn.Parameter)
-    )
 
 
 def _requested(func: object, args: tuple, kwargs: dict) -> int:

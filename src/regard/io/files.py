@@ -7,9 +7,10 @@ import math
 import os
 import stat
 from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from io import BufferedReader
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from regard.errors import RegardError
 
@@ -18,6 +19,16 @@ MAX_BYTES = 64 << 20  # of a file that is read whole and parsed; vocabularies ha
 
 class DamagedFile(RegardError):
     """A file that is not what was written: missing, cut short or changed."""
+
+
+class ReadCheck(Protocol):
+    """Compares what is read with what was written."""
+
+    def check(self, path: Path, content: bytes) -> None:
+        """Raises DamagedFile for another content than was written."""
+
+
+read_checks: ContextVar[tuple[ReadCheck, ...]] = ContextVar("read_checks", default=())  # those of `manifest.verified`
 
 
 @contextlib.contextmanager
@@ -49,6 +60,8 @@ def read_bytes(path: str | Path, limit: int = MAX_BYTES) -> bytes:
         content = file.read(limit + 1)
     if len(content) > limit:
         raise RegardError(f"{path}: larger than the {limit >> 10:,} KiB that such a file can have")
+    for check in read_checks.get():
+        check.check(Path(path), content)
     return content
 
 
@@ -71,6 +84,12 @@ def read_json(path: str | Path, expected: type | tuple[type, ...] = dict) -> Any
     if not isinstance(value, expected):
         raise DamagedFile(f"{path}: damaged: it holds another kind of JSON than is expected there")
     return value
+
+
+def shown(value: object, length: int = 80) -> str:
+    """A name or a value of a stranger's file, for a message: its beginning, without what a terminal obeys."""
+    text = "".join(c if c.isprintable() else "?" for c in str(value)[: length + 1])
+    return text if len(text) <= length else f"{text[:length]}…"
 
 
 def write_json(path: Path, content: Mapping[str, object]) -> None:

@@ -8,17 +8,20 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from regard.errors import RegardError
 from regard.io.atomic import atomic_write, fsync
-from regard.io.files import DamagedFile, open_regular, os_errors_for, read_json
+from regard.io.files import DamagedFile, open_regular, os_errors_for, read_checks, read_json
+from regard.io.hashed_tensors import HashedTensors
 from regard.io.run_folder import CONFIG, MANIFEST, RESULTS, TASK_FILES, WEIGHTS, run_folder_of
 
 FORMAT = 1
 SETUP = (CONFIG, *TASK_FILES)  # what a run has before its first step
 CHANGE = f"if the change is yours, delete {MANIFEST}, and the folder is read unverified"
+PRIVATE = (
+    1 << 30
+)  # bytes of a file that is read into memory of its own, if it is not read ahead; larger ones are mapped
 Record = tuple[int, str]  # bytes, sha256
 
 
@@ -136,35 +139,116 @@ def find_damage(folder: Path, parts: Iterable[str] | None = None) -> list[str]:
 
 
 def _damage(folder: Path, records: Mapping[str, Record]) -> Iterator[str]:
-    for name, (size, sha256) in records.items():
+    for name, record in records.items():
         path = folder / name
         if not path.is_file():
             yield f"{path}: missing; {MANIFEST} lists it"
-        elif path.stat().st_size != size:
-            yield f"{path}: damaged: {path.stat().st_size:,} bytes, where {size:,} were written; {CHANGE}"
-        elif file_sha256(path) != sha256:
-            yield f"{path}: damaged: not what was written, by its sha256 in {MANIFEST}; {CHANGE}"
+        else:
+            size = path.stat().st_size
+            found = size, "" if size != record[0] else file_sha256(path)
+            if sentence := _difference(path, record, found):
+                yield sentence
+
+
+def _difference(path: Path, record: Record, found: Record) -> str | None:
+    """A sentence where a file is not what was written."""
+    if found[0] != record[0]:
+        return f"{path}: damaged: {found[0]:,} bytes, where {record[0]:,} were written; {CHANGE}"
+    if found[1] != record[1]:
+        return f"{path}: damaged: not what was written, by its sha256 in {MANIFEST}; {CHANGE}"
+    return None
 
 
 @contextlib.contextmanager
-def verified(folder: Path, parts: Iterable[str] | None = None) -> Iterator[None]:
+def verified(
+    folder: Path, parts: Iterable[str] | None = None, read_ahead: Iterable[str] = ()
+) -> Iterator["Verification"]:
     """Raises DamagedFile for files of a folder that are not what was written; they are hashed while the block runs.
 
-    `parts` names those that the block reads. Its own error, which damage may have caused, gives way to the damage.
+    `parts` names those that the block reads; of `read_ahead`, large ones, reading begins at once, in other threads. An
+    error of the block, which damage may have caused, gives way to the damage.
     """
     check_links(folder, parts)
     records = read_manifest(folder) or {}
     chosen = records if parts is None else {name: r for name, r in records.items() if _is_part(name, tuple(parts))}
-    with ThreadPoolExecutor(1) as pool:
-        damage = pool.submit(lambda: next(_damage(folder, chosen), None))
-        try:
-            yield
-        except Exception:
-            if found := damage.result():
-                raise DamagedFile(found) from None
-            raise
-        if found := damage.result():
-            raise DamagedFile(found)
+    verification = Verification(folder, chosen, read_ahead)
+    token = read_checks.set((*read_checks.get(), verification))
+    try:
+        yield verification
+    except Exception:
+        if found := verification.find_damage():
+            raise DamagedFile(found) from None
+        raise
+    finally:
+        read_checks.reset(token)
+    if found := verification.find_damage():
+        raise DamagedFile(found)
+
+
+def verifications() -> list["Verification"]:
+    """Those around the caller."""
+    return [check for check in read_checks.get() if isinstance(check, Verification)]
+
+
+class Verification:
+    """Compares files with their records: the bytes that the block reads by `io`, and after it the other files."""
+
+    def __init__(self, folder: Path, records: Mapping[str, Record], read_ahead: Iterable[str]) -> None:
+        self.folder, self.records = folder, records
+        self._paths = {(folder / name).absolute(): name for name in records}
+        self._same: set[str] = set()  # names of files whose bytes were compared
+        self._damage: str | None = None
+        # A file that is missing, or that has another size, is named without being read.
+        ahead = [name for name in read_ahead if name in records and not _wrong_size(folder / name, records[name])]
+        self._files = {name: HashedTensors(folder / name) for name in ahead}
+        self._mapped: dict[str, tuple[int, ...]] = {}  # what is too large for memory of its own, as it was then
+
+    def check(self, path: Path, content: bytes) -> None:
+        if name := self._paths.get(path.absolute()):
+            self._compare(name, len(content), hashlib.sha256(content).hexdigest())
+            if self._damage:
+                raise DamagedFile(self._damage)
+
+    def tensor_file(self, path: Path) -> HashedTensors | None:
+        """A safetensors file in memory, being compared; None where it is to be mapped instead, or is not known."""
+        name = self._paths.get(path.absolute())
+        if name is None or _wrong_size(path, self.records[name]):
+            return None  # its reader says what it cannot read, and that gives way to the damage
+        if name not in self._files and self.records[name][0] > PRIVATE:
+            self._mapped[name] = _stamp(path)
+            return None
+        if name not in self._files:
+            self._files[name] = HashedTensors(path)
+        return self._files[name]
+
+    def holds(self, path: Path) -> bool:
+        """Whether the block read the file's bytes into memory that nobody else writes."""
+        return self._paths.get(path.absolute()) in self._files
+
+    def find_damage(self) -> str | None:
+        """A sentence for the first damage found."""
+        for name, file in self._files.items():
+            if sha256 := file.sha256():
+                self._compare(name, file.size, sha256)
+        rest = {name: record for name, record in self.records.items() if name not in self._same}
+        self._damage = self._damage or next(_damage(self.folder, rest), None)
+        for name, stamp in self._mapped.items():
+            if not self._damage and _stamp(self.folder / name) != stamp:
+                self._damage = f"{self.folder / name}: changed while it was read; run the same command again"
+        return self._damage
+
+    def _compare(self, name: str, size: int, sha256: str) -> None:
+        self._same.add(name)
+        self._damage = self._damage or _difference(self.folder / name, self.records[name], (size, sha256))
+
+
+def _wrong_size(path: Path, record: Record) -> bool:
+    return not path.is_file() or path.stat().st_size != record[0]
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    stat = path.stat()
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
 def check_links(folder: Path, parts: Iterable[str] | None = None, within: Path | None = None) -> None:

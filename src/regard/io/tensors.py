@@ -3,6 +3,7 @@
 import contextlib
 import os
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeGuard
 
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from regard.errors import RegardError
 from regard.io.atomic import fsync
 from regard.io.files import DamagedFile, open_regular
+from regard.io.manifest import verifications
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
@@ -47,9 +49,26 @@ def _umask() -> int:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """All tensors of a safetensors file, mapped into memory. Nothing else is read: pickles can run code."""
+    """All tensors of a safetensors file. Nothing else is read: pickles can run code.
+
+    They are mapped into memory, or lie in that which a verification around this compares with a manifest.
+    """
     with _reading(path):
+        for verification in verifications():
+            if (file := verification.tensor_file(path)) is not None:
+                return {name: _to_tensor(*tensor) for name, tensor in file.tensors().items()}
         return load_file(path)
+
+
+DTYPES = {
+    "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "BOOL": torch.bool,
+    "I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8,
+}  # fmt: skip
+
+
+def _to_tensor(dtype: str, shape: list[int], data: memoryview) -> Tensor:
+    flat = torch.frombuffer(data, dtype=DTYPES[dtype]) if len(data) else torch.empty(0, dtype=DTYPES[dtype])
+    return flat.reshape(shape)
 
 
 def tensor_shapes(path: Path) -> dict[str, list[int]]:
@@ -137,9 +156,12 @@ def copy_into(tensor: Tensor, full: Tensor) -> None:
     shard.copy_(full[start : start + len(shard)])
 
 
-def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], origin: Path) -> None:
-    """Loads all weights of a model, strictly; the error names `origin` and what does not fit."""
-    own = unique_state_dict(model)
+def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], origin: Path, private: bool = False) -> None:
+    """Loads all weights of a model, strictly; the error names `origin` and what does not fit.
+
+    The model keeps `private` tensors, which nobody else uses, instead of copies of them.
+    """
+    own, owners = unique_state_dict(model), dict(chain(model.named_parameters(), model.named_buffers()))
     missing, unknown = sorted(set(own) - set(tensors)), sorted(set(tensors) - set(own))
     if missing or unknown:
         problems = [
@@ -155,7 +177,21 @@ def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], origin: Path) 
                     f"{origin}: {name} is {list(tensors[name].shape)} in the file, {list(value.shape)} in the model"
                 )
             check_finite(name, tensors[name], origin)
-            copy_into(value, tensors[name])
+            if private and _can_replace(value, tensors[name]):
+                owners[name].data = tensors[name]
+            else:
+                copy_into(value, tensors[name])
+
+
+def _can_replace(value: Tensor, tensor: Tensor) -> bool:
+    """Whether a model can have the tensor itself in the place of a value of its own."""
+    return (
+        value.dtype == tensor.dtype
+        and value.device == tensor.device
+        and value.is_contiguous()
+        and value.untyped_storage().nbytes() == value.nbytes  # not a part of another one
+        and not is_sharded(value)
+    )
 
 
 def check_finite(name: str, tensor: Tensor, origin: Path) -> None:

@@ -14,6 +14,7 @@ from regard.config import nearest
 from regard.errors import RegardError
 from regard.nn.attention import Attention
 from regard.nn.multi_head import MultiHeadAttention
+from regard.nn.record import AttentionRecorder
 
 Head = tuple[str, int, int]  # role, layer and head, from 0
 
@@ -30,7 +31,7 @@ def _parse_head(name: str, attentions: Mapping[tuple[str, int], Attention]) -> H
     role, layer, head = found[1], int(found[2]) - 1, int(found[3]) - 1
     roles = list(dict.fromkeys(each for each, _ in attentions))
     if role not in roles:
-        raise RegardError(f"the head {name!r}: this model has no attention {role!r}{nearest(role, roles)}")
+        raise RegardError(f"the head {name!r}: this model has no attention {role!r}; {nearest(role, roles)}")
     layers = sum(each == role for each, _ in attentions)
     if not 0 <= layer < layers:
         raise RegardError(f"the head {name!r}: there is no layer {found[2]}; write 1 to {layers}")
@@ -40,6 +41,11 @@ def _parse_head(name: str, attentions: Mapping[tuple[str, int], Attention]) -> H
     if not 0 <= head < attention.heads:
         raise RegardError(f"the head {name!r}: there is no head {found[3]}; write 1 to {attention.heads}")
     return role, layer, head
+
+
+def recorded_attentions(record: AttentionRecorder) -> dict[tuple[str, int], Attention]:
+    """By role and layer the attentions of a record that kept their inputs."""
+    return {place: each.inputs[0].layer for place, each in sorted(record.records.items()) if each.inputs}
 
 
 @contextmanager

@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 
 from regard.errors import RegardError
-from regard.look.ablation import heads_off, parse_heads
+from regard.look.ablation import Head, heads_off, parse_heads, recorded_attentions
 from regard.look.html import page
 from regard.look.internals import internals, masked_keys
 from regard.look.model_inputs import ModelInput, prepare_input
 from regard.look.quantize import Json, pack_weights, weight_array
+from regard.look.route import guided_route
 from regard.look.sublayers import watch_sublayers
 from regard.nn.attention import Attention
 from regard.nn.backend.contract import AttentionInputs
@@ -31,7 +32,7 @@ class ShownResult(dict[str, Any]):
     """JSON as docs/look.md describes it, which a notebook shows as the page."""
 
     def _repr_html_(self) -> str:
-        frame = 'sandbox="allow-scripts" style="width: 100%; height: 640px; border: 0"'
+        frame = 'sandbox="allow-scripts allow-downloads" style="width: 100%; height: 640px; border: 0"'
         return f'<iframe {frame} srcdoc="{escape(page(self))}"></iframe>'
 
 
@@ -54,32 +55,47 @@ def has_attention(predictor: Any) -> bool:
 
 
 @torch.inference_mode()
-def look(predictor: Any, text: str, target: str | None = None, ablate: Sequence[str] = ()) -> LookResult:
+def look(
+    predictor: Any,
+    text: str,
+    target: str | None = None,
+    ablate: Sequence[str] = (),
+    *,
+    trees: Sequence[Sequence[int]] | None = None,
+    referent: str | None = None,
+) -> LookResult:
     """What the attention of a loaded model does with a text, in the form that docs/look.md describes.
 
     `predictor` is what `regard.load` gives. The target is the model's own translation, unless `target` is given; a
     language model reads the text, and the target after it. `ablate` names heads that are switched off, as
-    `encoder.1.3` (layer 1, head 3).
+    `encoder.1.3` (layer 1, head 3). `trees` has the heads of the text's words, for structural positions, as
+    `translate` takes them for several texts. `referent` says where the guided route leads, as `it=goat`; by default it
+    is guessed.
     """
     if not has_attention(predictor):
         raise RegardError(f"a model of the kind {predictor.recipe.model.kind} has no attention to look at")
     predictor.model.eval()
-    model_input = prepare_input(predictor, text, target)
+    if trees is not None and len(trees) != 1:
+        raise RegardError(f"one text, but heads for {len(trees)}; write trees=[[2, 0, 2]]")
+    parents = None if trees is None else trees[0]
+    model_input = prepare_input(predictor, text, target, parents)
     if not ablate:
-        return _recorded(predictor, model_input, text)
+        return _recorded(predictor, model_input, text, referent)
     record = AttentionRecorder(keep_inputs=True)
     model_input.run(record)
-    attentions = {place: each.inputs[0].layer for place, each in sorted(record.records.items()) if each.inputs}
+    attentions = recorded_attentions(record)
     heads = parse_heads(ablate, attentions)
     with heads_off(heads, attentions):
         unfused = predictor.unfused()
-        result = _recorded(unfused, prepare_input(unfused, text, target), text)
+        result = _recorded(unfused, prepare_input(unfused, text, target, parents), text, referent, heads)
     result["ablated"] = [f"{role}.{layer + 1}.{head + 1}" for role, layer, head in heads]
     result["output_before"] = model_input.output
     return result
 
 
-def _recorded(predictor: Any, model_input: ModelInput, text: str) -> LookResult:
+def _recorded(
+    predictor: Any, model_input: ModelInput, text: str, referent: str | None, off: Sequence[Head] = ()
+) -> LookResult:
     record = AttentionRecorder(keep_inputs=True)
     with watch_sublayers(predictor.model) as sublayers:
         logits = model_input.run(record)
@@ -97,7 +113,8 @@ def _recorded(predictor: Any, model_input: ModelInput, text: str) -> LookResult:
         "rollout": {role: pack_weights(rolled) for role, rolled in rollout(weights).items()},
         "walk": internals(predictor.model, model_input, passes, weights, sublayers, logits),
     }
-    return LookResult(result)
+    route = guided_route(predictor, result, model_input, referent, off)
+    return LookResult(result if route is None else {**result, "route": route})
 
 
 def _model(predictor: Any, weights: dict[str, Tensor]) -> Json:

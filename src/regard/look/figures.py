@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Callable
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,10 @@ from torch import Tensor
 from regard.config import nearest
 from regard.errors import RegardError
 from regard.look.plot import pyplot_for, save_figure
+from regard.nn.feed_forward import FeedForward
+from regard.nn.layers import EncoderLayer
 from regard.nn.layout import AttentionContext, Layout
+from regard.nn.multi_head import MultiHeadAttention
 from regard.nn.pattern import PATTERNS, Causal, Document, Padding, Pattern, parse_pattern
 from regard.nn.position import sinusoids
 from regard.training.schedule import (
@@ -162,6 +166,47 @@ def saturation(d_k: int, scaled: bool, keys: int = 32, draws: int = 500) -> tupl
     return float(entropy), float(jacobian.flatten(1).norm(dim=-1).mean())
 
 
+# --- depth ---------------------------------------------------------------------------------------------------------
+
+DEPTH, WIDTH, LENGTH = 12, 64, 24
+
+
+def depth(figure: "Figure", words: Words) -> None:
+    """How much words still differ after so many layers, with and without residual and feed-forward; fresh weights."""
+    kinds = {
+        words("attention alone", "只有注意力"): ("none", False),
+        words("and feed-forward", "加前馈网络"): ("none", True),
+        words("and residual", "加残差"): ("pre_norm", False),
+        words("and both", "两者都加"): ("pre_norm", True),
+    }
+    axis = figure.subplots()
+    for (label, choices), (colour, line) in zip(
+        kinds.items(), ((ORANGE, "-"), (ORANGE, "--"), (BLUE, "-"), (BLUE, "--")), strict=True
+    ):
+        axis.plot(differences(*choices), line, color=colour, label=label)
+    axis.set(
+        ylabel=words("differences of words, of their size", "词与词的差别占其大小的比例"),
+        xlabel=words("layers", "层数"),
+    )
+    axis.legend(frameon=False)
+
+
+@torch.no_grad()
+def differences(residual: str, feed_forward: bool) -> list[float]:
+    """What is left of words without their mean, as a share of all, after each encoder layer with fresh weights."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        x = torch.nn.functional.layer_norm(torch.randn(8, LENGTH, WIDTH), (WIDTH,))  # [B, T, D]
+        layers = [
+            EncoderLayer(
+                MultiHeadAttention(WIDTH, 4), FeedForward(WIDTH, 4 * WIDTH) if feed_forward else None, residual, 0.0
+            )
+            for _ in range(DEPTH)
+        ]
+    states = list(accumulate(layers, lambda state, layer: layer(state), initial=x))
+    return [float((x - x.mean(1, keepdim=True)).norm() / x.norm()) for x in states]
+
+
 # --- training ------------------------------------------------------------------------------------------------------
 
 
@@ -260,6 +305,7 @@ FIGURES: dict[str, tuple[Draw, tuple[float, float]]] = {  # by name: how it is d
     "masks": (masks, (6.4, 7)),
     "paths": (paths, (12, 3)),
     "softmax": (softmax, (9, 3.4)),
+    "depth": (depth, (7, 3.6)),
     "schedule": (schedule, (7, 3.6)),
     "norms": (norms, (9, 3.6)),
     "timeline": (timeline, (11, 4.4)),

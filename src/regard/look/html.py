@@ -9,7 +9,7 @@ from importlib.resources import files
 from regard.reporting import Json
 
 PAGE = files("regard.look") / "page"
-PARTS = ("words", "numbers", "views", "walk", "after", "pair", "look")  # of the script, in this order
+PARTS = ("words", "numbers", "views", "walk", "after", "route", "save", "pair", "look")  # of the script, in this order
 LANGUAGES = ("", "en", "zh")  # none: the browser's own
 START = """
 const data = JSON.parse(document.getElementById("data").textContent);
@@ -28,12 +28,15 @@ def style() -> str:
 
 
 def page(data: Json, language: str = "") -> str:
-    """The whole file. Nothing in it runs or styles but what is named by its hash: text stays text."""
+    """The whole file; without data, what a view is saved in.
+
+    Nothing in it runs or styles but what is named by its hash: text stays text.
+    """
     code, css = script() + START, style() + "body { margin: 0; }"
     policy = (
         f"default-src 'none'; script-src {_hash(code)}; style-src {_hash(css)}; base-uri 'none'; form-action 'none'"
     )
-    title = escape(f"{data['text'][:60]} · regard look")
+    title = escape(" · ".join(filter(None, [data.get("text", "")[:60], "regard look"])))
     return (
         f'<!doctype html>\n<html lang="{language or "en"}" data-language="{language}">\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'

@@ -13,7 +13,9 @@ from regard.data.labelled import LabelledText
 from regard.data.questions import ChoiceQuestion, Question, parse_choice_line, parse_question_line
 from regard.data.tagged import TaggedSentence
 from regard.errors import RegardError
+from regard.examples.pairs import check_trees, piece_trees
 from regard.models.batch import RaggedRows, collate_pairs, collate_texts
+from regard.nn.layout import Tree
 from regard.nn.record import AttentionRecorder
 from regard.predict.answering import QuestionAnswerer
 from regard.predict.base import FinetunedPredictor, Predictor
@@ -42,11 +44,15 @@ class ModelInput:
     output: str
     segments: list[int] | None = None
     says: list[str] | None = None  # the token that each decoder position predicts
+    tree: Tree | None = None  # the dependency tree of the source
     token_names: Callable[[list[int]], list[str]] | None = None  # where `run` gives the logits of decoder positions
 
 
-def prepare_input(predictor: Predictor, text: str, target: str | None = None) -> ModelInput:
-    """The input of what `regard.load` gives for this text; a target replaces the model's own output."""
+def prepare_input(
+    predictor: Predictor, text: str, target: str | None = None, parents: Sequence[int] | None = None
+) -> ModelInput:
+    """The input of what `regard.load` gives for this text; a target replaces the model's own output, `parents` are the
+    heads of the text's words."""
     if not text.strip():
         raise RegardError("there is no text to look at")
     for kind, build in BUILDERS.items():
@@ -54,6 +60,11 @@ def prepare_input(predictor: Predictor, text: str, target: str | None = None) ->
             if target is not None and build in (_embedding_input, _finetuned_input):
                 raise RegardError(f"a model of the task {predictor.recipe.task.kind} has no target text; "
                                   "leave out the target")  # fmt: skip
+            if isinstance(predictor, Translator):
+                return _translation_input(predictor, text, target, parents)
+            if parents is not None:
+                raise RegardError(f"a model of the task {predictor.recipe.task.kind} reads no dependency trees; "
+                                  "leave out the trees")  # fmt: skip
             return build(predictor, text, target)
     raise RegardError(f"a model of the task {predictor.recipe.task.kind} cannot be looked into")
 
@@ -69,13 +80,21 @@ def _check_length(ids: Sequence[int], what: str, room: int | None = None) -> Seq
 # --- one function a kind of model ----------------------------------------------------------------------------------
 
 
-def _translation_input(predictor: Translator, text: str, target: str | None) -> ModelInput:
+def _translation_input(
+    predictor: Translator, text: str, target: str | None, parents: Sequence[int] | None = None
+) -> ModelInput:
     source, target_tokenizer = predictor.vocabulary
+    trees = None if parents is None else [parents]
     source_ids = _check_length(source.encode(text), "text", predictor.recipe.data.filters.max_length)
+    if trees is not None:
+        check_trees(trees, [source_ids], source)
+    tree = None if trees is None else piece_trees(trees, [source_ids], source)
     if target is not None:
-        return _pair_input(predictor, (source, target_tokenizer), source_ids, target_tokenizer.encode(target), target)
-    best = predictor.nbest([text], 1)[0][0]
-    return _pair_input(predictor, (source, target_tokenizer), source_ids, best.tokens, best.text)
+        target_ids = target_tokenizer.encode(target)
+    else:
+        best = predictor.nbest([text], 1, trees=trees)[0][0]
+        target_ids, target = best.tokens, best.text
+    return _pair_input(predictor, (source, target_tokenizer), source_ids, target_ids, target, tree)
 
 
 def _generation_input(predictor: TextGenerator, text: str, target: str | None) -> ModelInput:
@@ -105,17 +124,25 @@ def _pair_input(
     source_ids: Sequence[int],
     target_ids: list[int],
     output: str,
+    tree: Tree | None = None,
 ) -> ModelInput:
     """The source and the target of an encoder-decoder."""
     source, target = tokenizers
     _check_length(target_ids, "target", (predictor.longest or LIMIT + 1) - 1)
-    batch = collate_pairs(RaggedRows.of([source_ids]), RaggedRows.of([target_ids]), source, target).to(predictor.device)
+    batch = collate_pairs(RaggedRows.of([source_ids]), RaggedRows.of([target_ids]), source, target)
+    batch = replace(batch, tree=tree).to(predictor.device)
     ids = {"source": [*source_ids, source.eos], "target": [target.bos, *target_ids]}
     keys, queries = source.shown(ids["source"]), target.shown(ids["target"])
     says = target.shown([*target_ids, target.eos])
     names = {"encoder": (keys, keys), "decoder": (queries, queries), "cross": (says, keys)}
     return ModelInput(
-        lambda record: predictor.model(batch, record), ids, names, output, says=says, token_names=target.shown
+        lambda record: predictor.model(batch, record),
+        ids,
+        names,
+        output,
+        says=says,
+        tree=batch.tree,
+        token_names=target.shown,
     )
 
 

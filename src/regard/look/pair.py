@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from regard.errors import RegardError
 from regard.look.attention import LookResult, ShownResult, look
 from regard.look.quantize import Json, weight_array
 
@@ -16,9 +17,22 @@ class LookPair(ShownResult):
     """What `look_pair` gives: `looks`, the two results of `look`, and `moved`."""
 
 
-def look_pair(predictor: Any, text: str, other: str, target: str | None = None, ablate: Sequence[str] = ()) -> LookPair:
+def look_pair(
+    predictor: Any,
+    text: str,
+    other: str,
+    target: str | None = None,
+    ablate: Sequence[str] = (),
+    *,
+    trees: Sequence[Sequence[int]] | None = None,
+) -> LookPair:
     """Two texts that differ little, and which attention weights of the words that both share moved most."""
-    looks = [look(predictor, each, target, ablate) for each in (text, other)]
+    if trees is not None and len(trees) != 2:
+        raise RegardError(f"two texts, but heads for {len(trees)}; give a list for each")
+    looks = [
+        look(predictor, each, target, ablate, trees=None if trees is None else [trees[n]])
+        for n, each in enumerate((text, other))
+    ]
     joined = " | ".join(each["text"] for each in looks)
     return LookPair(version=1, model=looks[0]["model"], text=joined, looks=looks, moved=moved(*looks))
 

@@ -182,12 +182,12 @@ class Attention(nn.Module):
         if q.shape[1] != k.shape[1]:
             k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
         if self.compress.shortens:
-            if context.mask is not None:
+            if context.caller_mask is not None:
                 raise RegardError("compressed keys take a mask of padding alone, [B, K], not one for each query")
             k, v, keys = self.compress(k, v, context.keys)
             k, context = self.score.keys(k), AttentionContext(context.queries, keys)
         pattern = self.pattern.bind(q, context, self.layer) if self.pattern.binds else self.pattern
-        if (mask := context.mask) is not None:
+        if (mask := context.caller_mask) is not None:
             pattern = pattern & context.once("dense mask", lambda: DenseMask(mask))
         inputs = AttentionInputs(self, q, k, v, context, pattern, self.position.bias(q, context), parts)
         backend, why = choose_backend(inputs)

@@ -109,7 +109,7 @@ class AttentionContext:
 
     queries: Layout
     keys: Layout
-    mask: Tensor | None = None  # [B or 1, H or 1, Q, K] True where a query may see a key, beside what patterns say
+    caller_mask: Tensor | None = None  # [B or 1, H or 1, Q, K] True where a key may be seen, beside what patterns say
     _memo: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @staticmethod
@@ -129,14 +129,14 @@ class AttentionContext:
 
     @property
     def rows(self) -> int:
-        return max(self.queries.rows, self.keys.rows, 1 if self.mask is None else len(self.mask))
+        return max(self.queries.rows, self.keys.rows, 1 if self.caller_mask is None else len(self.caller_mask))
 
     def fold_beams(self, rows: int) -> "AttentionContext":
         """As many rows of queries as of keys: queries of a sentence's beams side by side, [B·K, T] as [B, K·T]."""
         q = self.queries
         if len(q.position) <= rows:
             return self
-        assert self.mask is None  # beams are a search's, which has layouts
+        assert self.caller_mask is None  # beams are a search's, which has layouts
 
         def fold() -> AttentionContext:
             past = None if q.past is None else q.past.reshape(rows, -1, q.past.shape[-1])

@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 
 import regard
 from regard.errors import RegardError
+from regard.look.html import page as look_page
 from regard.look.html import script, style
 from regard.reporting import Json
 from regard.serve import schemas
@@ -231,7 +232,9 @@ def _add_admin_route(app: FastAPI, reload: Reload) -> None:
 
 def _add_page(app: FastAPI) -> None:
     files = {path.name: path for path in PAGE.glob("*") if path.is_file()}
-    look = {"look/look.js": (script, "text/javascript"), "look/look.css": (style, "text/css")}  # which the page opens
+    # what the page opens: the view, and the page in which a view is saved
+    look = {"look/look.js": (script, "text/javascript"), "look/look.css": (style, "text/css"),
+            "look/page.txt": (lambda: look_page({}), "text/plain")}  # fmt: skip
 
     @app.get("/", include_in_schema=False)
     async def page() -> Response:

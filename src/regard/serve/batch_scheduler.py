@@ -57,7 +57,8 @@ def _predict(op: str) -> Compute:
 
 
 def _look(model: LoadedModel, items: Sequence[Item], options: RequestOptions) -> list[Result]:
-    return [look(model, str(text), options.get("target"), options.get("ablate") or ()) for text in items]
+    target, ablate = options.get("target"), options.get("ablate") or ()
+    return [look(model, str(text), target, ablate, referent=options.get("referent")) for text in items]
 
 
 BATCHED: dict[str, Compute] = {"translate": _translate, "fill": _fill, "embed": _embed}  # by method

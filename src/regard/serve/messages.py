@@ -27,6 +27,7 @@ class RequestOptions(TypedDict, total=False):
     max_tokens: int
     stop: list[str]
     ablate: list[str]
+    referent: str
 
 
 class WorkerConfig(TypedDict):

@@ -128,6 +128,9 @@ class LookRequest(Request):
         max_length=400,
         description="Heads that are switched off, as encoder.1.3: layer 1, head 3.",
     )
+    referent: str | None = Field(
+        None, max_length=200, description="Where the guided route leads, as it=goat. Default: guessed."
+    )
 
     def to_items(self) -> Sequence[Item]:
         return [self.text.replace("\0", " ")]  # tabs and line ends tell its parts apart, where a model reads several

@@ -10,10 +10,11 @@ from tokenizers import Tokenizer as Inner
 
 from regard.errors import RegardError
 from regard.io.files import read_json, read_text
+from regard.reporting import Json
 from regard.text import spm
 from regard.text.normaliser import TextNormaliser
 from regard.text.piece_formats import special_piece
-from regard.text.tokenizer import Tokenizer
+from regard.text.tokenizer import Tokenizer, check_parts
 
 _AS_IT_IS = TextNormaliser(fold=False)
 BERT_SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -34,7 +35,18 @@ def from_gpt2(vocab_json: str | Path, merges_txt: str | Path) -> Tokenizer:
     except Exception as error:  # `tokenizers` raises plain Exception
         raise RegardError(f"{merges_txt}: does not belong to {vocab_json} ({error})") from None
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    return Tokenizer(json.loads(inner.to_str()), "gpt2", _AS_IT_IS, dict.fromkeys(("pad", "unk", "bos", "eos"), end))
+    document = _document(inner, vocab_json)
+    return Tokenizer(document, "gpt2", _AS_IT_IS, dict.fromkeys(("pad", "unk", "bos", "eos"), end))
+
+
+def _document(inner: Inner, origin: object) -> Json:
+    """The JSON of a tokenizer that somebody else made; what could not be read again is refused now."""
+    document: Json = json.loads(inner.to_str())
+    try:
+        check_parts(document)
+    except ValueError as error:
+        raise RegardError(f"{origin}: a vocabulary that is not read ({error})") from None
+    return document
 
 
 def from_bert(vocab_txt: str | Path, lower: bool = True) -> Tokenizer:
@@ -59,7 +71,7 @@ def bert_tokenizer(pieces: Sequence[str], lower: bool, origin: str, sample: dict
     inner.normalizer = normalizers.BertNormalizer(lowercase=lower)
     inner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     special = {"pad": pad, "unk": unk, "bos": cls, "eos": sep, "cls": cls, "sep": sep, "mask": mask}
-    return Tokenizer(json.loads(inner.to_str()), "bert", _AS_IT_IS, special, sample=sample)
+    return Tokenizer(_document(inner, origin), "bert", _AS_IT_IS, special, sample=sample)
 
 
 def from_sentencepiece(path: str | Path, normaliser: TextNormaliser = _AS_IT_IS) -> Tokenizer:
@@ -88,9 +100,7 @@ def from_sentencepiece(path: str | Path, normaliser: TextNormaliser = _AS_IT_IS)
         "user_defined": user_defined,
     }
     byte_ids = [names.index(special_piece(f"<0x{b:02X}>")) for b in range(256)] if model.byte_fallback else None
-    return Tokenizer(
-        json.loads(inner.to_str()), "sentencepiece", normaliser, special, format_options, byte_ids=byte_ids
-    )
+    return Tokenizer(_document(inner, path), "sentencepiece", normaliser, special, format_options, byte_ids=byte_ids)
 
 
 def _bpe(model: spm.SentencePieceModel, names: list[str], scores: list[float]) -> models.BPE:

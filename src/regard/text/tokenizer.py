@@ -283,7 +283,8 @@ class Tokenizer:
         try:
             if header["sum"] != _sum(document["tokenizer"]):
                 raise ValueError("the vocabulary does not match its checksum")
-            _check_parts(document["tokenizer"])
+            _check_header(header)
+            check_parts(document["tokenizer"])
             tokenizer = cls(
                 document["tokenizer"],
                 header["kind"],
@@ -295,12 +296,21 @@ class Tokenizer:
                 header["byte_ids"],
                 IdTable(**header["table"]) if "table" in header else None,
             )
-            if not all(0 <= i < tokenizer.size for i in (*tokenizer.special.values(), *tokenizer.byte_ids)):
+            ids = (*tokenizer.special.values(), *tokenizer.byte_ids)
+            if not all(type(i) is int and 0 <= i < tokenizer.size for i in ids):
                 raise ValueError("a special token lies outside the vocabulary")
         except Exception as error:  # `tokenizers` raises plain Exception
             reason = str(error) if type(error) is ValueError else type(error).__name__  # not what is in the file
             raise DamagedFile(f"{name}: damaged: not a tokenizer that can be used ({reason[:80]})") from None
         return tokenizer
+
+
+def _check_header(header: Json) -> None:
+    """Raises ValueError for what fails only where it is used: numbers that are none, text that is not UTF-8."""
+    json.dumps(header, ensure_ascii=False).encode()
+    for name in ("sampling", "sample"):
+        if not isinstance(header[name], dict) or any(type(n) not in (int, float) for n in header[name].values()):
+            raise ValueError(f"its {name} is not made of numbers")
 
 
 # What regard's own vocabularies are made of. Others could repeat text without end, or match it for hours.
@@ -312,9 +322,12 @@ SPLITTERS: dict[str | None, set[str]] = {
     "ByteLevel": {"add_prefix_space", "trim_offsets", "use_regex"},
 }
 LONGEST_PIECE = 4096  # characters
+LONGEST_WORD = 100  # characters that WordPiece looks at; the time grows with their cube
+NESTED = 100  # pieces of Unigram that begin with each other, all of which are tried at each place of a text
+ADDED = 100_000  # characters of all added tokens, of which a matcher is built
 
 
-def _check_parts(document: Json) -> None:
+def check_parts(document: Json) -> None:
     """Raises ValueError for what no vocabulary of ours has."""
     splitter, normaliser = document.get("pre_tokenizer") or {}, document.get("normalizer") or {}
     if normaliser.get("type") not in (None, "BertNormalizer") or splitter.get("type") not in SPLITTERS:
@@ -330,6 +343,23 @@ def _check_parts(document: Json) -> None:
     pieces = vocabulary if isinstance(vocabulary, dict) else (piece for piece, _ in vocabulary)
     if any(len(piece) > LONGEST_PIECE for piece in pieces):
         raise ValueError(f"a piece has more than {LONGEST_PIECE:,} characters")
+    if document["model"].get("max_input_chars_per_word", 0) > LONGEST_WORD:
+        raise ValueError(f"its words have more than {LONGEST_WORD} characters")
+    if isinstance(vocabulary, list) and _nested([piece for piece, _ in vocabulary]) > NESTED:
+        raise ValueError(f"more than {NESTED} pieces begin with each other")
+    if sum(len(token["content"]) for token in document["added_tokens"]) > ADDED:
+        raise ValueError(f"its added tokens have more than {ADDED:,} characters")
+
+
+def _nested(pieces: list[str]) -> int:
+    """How many pieces, at most, begin with each other."""
+    most, chain = 0, list[str]()
+    for piece in sorted(pieces):
+        while chain and not piece.startswith(chain[-1]):
+            chain.pop()
+        chain.append(piece)
+        most = max(most, len(chain))
+    return most
 
 
 def _sum(document: object) -> str:

@@ -170,7 +170,7 @@ class CheckpointManager:
         """
         # As one process sees it: a shared file system may be slow.
         names = self.group.on_main(lambda: [path.name for path in self.all_folders()])
-        notices = self.notices = self.group.on_main(lambda: self._describe_missing(names[:1]))
+        notices = self.notices = self.group.on_main(lambda: self.describe_missing(names[:1]))
         for name in names:
             damage = None
             try:
@@ -186,11 +186,12 @@ class CheckpointManager:
             f"{'; '.join(notices)}; no checkpoint is whole: restore one, or give another --out to begin again"
         )
 
-    def _describe_missing(self, first: list[str]) -> list[str]:
-        """Sentences about a link `last` that names no checkpoint."""
+    def describe_missing(self, first: list[str]) -> list[str]:
+        """Sentences about a link `last` that does not name the first of these checkpoints."""
         if self.last.is_symlink() and [self.last.resolve().name] == first:
             return []
-        return [f"{self.last} {'names no checkpoint that is there' if self.last.is_symlink() else 'is missing'}"]
+        why = "names no checkpoint that is there" if self.last.is_symlink() else "is missing"
+        return [f"{self.last} {why}: it is the link to the last checkpoint"]
 
     def _read(
         self, folder: Path, model: nn.Module, optimiser: torch.optim.Optimizer, trained: dict[str, Tensor] | None

@@ -13,12 +13,22 @@ class Pair {
     element.replaceChildren(this.root);
     this.looks = data.looks.map((look, side) => new Look(sides[side], look, {...options, compact: true, ask: undefined,
       bar: side ? el("div") : bar, other: (name) => this.other(name, side), moved: data.moved.heads,
-      changed: () => this.follow(side)}));
+      changed: () => this.follow(side), saver: side === 0 && savable(options) && (() => save(this.looks[0], data, options))}));
     this.onKey = (event) => this.looks[0].key(event);
     this.keys = this.compact ? this.root : document;
     this.keys.addEventListener("keydown", this.onKey);
     this.follow(0);
-    if (data.moved.heads.length) this.open(data.moved.heads[0]);
+    if (data.start) this.begin(data.start);
+    else if (data.moved.heads.length) this.open(data.moved.heads[0]);
+  }
+
+  /* As a saved view was. */
+  begin({theme, language, place, step, ...at}) {
+    const [first] = this.looks;
+    if (language !== first.language) first.turnLanguage();
+    first.setTheme(theme);
+    first.set({place});
+    first.set(at);
   }
 
   destroy() {

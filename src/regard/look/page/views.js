@@ -10,6 +10,7 @@ const INKS = {light: "77,99,147", dark: "232,240,255"}, GREYS = {light: [236, 23
 class Views {
   constructor(element, data, options) {
     this.data = data;
+    this.options = options; // of a pair: bar, other, moved, changed, saver
     this.compact = Boolean(options.compact);
     this.language = WORDS[options.language] ? options.language : /^zh/i.test(navigator.language) ? "zh" : "en";
     this.dark = matchMedia("(prefers-color-scheme: dark)");
@@ -17,10 +18,12 @@ class Views {
     const names = data.places.map((place) => place.name);
     this.at = {place: Math.max(0, names.indexOf("encoder")), layer: 0, head: 0, query: -1, key: -1, view: "lines"};
     this.touch = matchMedia("(hover: none)").matches;
+    this.step = -1; // of the guided route
+    this.saver = options.saver ?? (savable(options) && (() => save(this, this.data, options)));
+    if (data.start) this.begin(data.start);
     this.root = el("div", {class: `regard-look${this.compact ? "" : " whole"}`, tabindex: "-1"});
     this.onTheme = () => this.setTheme(this.dark.matches ? "dark" : "light");
     this.onKey = (event) => this.key(event);
-    this.options = options; // of a pair: bar, other, moved, changed
     this.keys = options.bar ? el("div") : this.compact ? this.root : document;
     this.keys.addEventListener("keydown", this.onKey);
     this.dark.addEventListener("change", this.onTheme);
@@ -28,6 +31,12 @@ class Views {
     this.build();
     this.resized = new ResizeObserver(() => this.drawn && this.root.clientWidth !== this.width && this.show());
     this.resized.observe(this.root);
+  }
+
+  /* As a saved view was. */
+  begin({theme, language, step, ...at}) {
+    Object.assign(this.at, at);
+    Object.assign(this, {theme: RAMPS[theme] ? theme : this.theme, language: this.options.bar ? this.language : language, step});
   }
 
   destroy() {
@@ -68,17 +77,19 @@ class Views {
       const onchange = (event) => this.set({[name]: Number(event.target.value)});
       return el("label", {}, t[name], el("select", {"data-pick": name, onchange}));
     };
-    const titles = {...t.titles, encoder: data.places.length > 1 ? t.titles.encoder : t.titles.text};
-    const places = data.places.map(({name}, n) => choose("place", n, t[name], titles[name]));
+    const title = (name) => t[`${name === "encoder" && data.places.length === 1 ? "text" : name}Title`];
+    const places = data.places.map(({name}, n) => choose("place", n, t[name], title(name)));
     const views = Object.keys(VIEWS).map((view) =>
       choose("view", view, t[view], `${t[view]} (${VIEWS[view].toUpperCase()})`, "tab"));
-    const end = [button("◐", `${t.theme} (T)`, {"aria-label": t.theme, "data-do": "theme"}, () => this.turnTheme()),
+    const end = [this.saver && button("⤓", t.save, {"aria-label": t.save, "data-do": "save"}, this.saver), button("◐", `${t.theme} (T)`, {"aria-label": t.theme, "data-do": "theme"}, () => this.turnTheme()),
       button(t.other, `${t.other} (Z)`, {"data-do": "language"}, () => this.turnLanguage())];
     this.drawn = "";
     this.root.lang = LANGS[this.language];
     if (!this.compact) document.documentElement.lang = this.root.lang;
     this.root.dataset.theme = this.theme;
     this.view = el("div", {class: "view", role: "tabpanel", "aria-label": t.views});
+    this.about = el("p", {class: "about"}, fill(t.about, {p: this.touch ? t.tap : t.point}));
+    this.route = data.route && !this.options.bar ? new Route(this) : null;
     this.readout = el("p", {class: "readout", role: "status", "aria-live": "polite"});
     const keys = t.help.map(([names, what]) =>
       [el("dt", {}, names.split(" ").map((name) => el("kbd", {}, name))), el("dd", {}, what)]);
@@ -88,19 +99,18 @@ class Views {
     const said = data.output && el("p", {class: "said"}, el("b", {}, "→ "), el("bdi", {}, whole(data.output)));
     const header = el("header", {}, el("h2", {}, "regard look"), para(visible(data.model.title), "soft"),
       el("p", {class: "said", dir: "auto"}, whole(data.text)), said, !asking && ablated);
-    const about = el("p", {class: "about"}, fill(t.about, {p: this.touch ? t.tap : t.point}));
     this.bar = el("div", {class: "bar", role: "toolbar", "aria-label": t.views},
       el("div", {role: "group", "aria-label": t.places}, places),
       el("div", {role: "tablist", "aria-label": t.views}, views),
       pick("layer"), pick("head"), this.options.ask && button(t.switch, t.switch, {"data-do": "ablate"}, () => this.turnHead()),
-      el("div", {class: "end"}, end));
+      el("div", {class: "end"}, end.filter(Boolean)));
     if (this.options.bar) {
       this.options.bar.replaceChildren(this.bar);
       this.root.replaceChildren(el("p", {class: "said", dir: "auto"}, whole(data.text)), said ?? "", ablated || "", this.readout, this.view);
     } else {
       const help = this.touch ? "" : el("details", {}, el("summary", {}, t.keys), el("dl", {}, keys));
-      this.root.replaceChildren(...(this.compact ? asking ? [] : [ablated || ""] : [header]), asking, about,
-        el("div", {class: "head"}, this.bar, this.readout), this.view, help, para(t.note, "note"));
+      this.root.replaceChildren(...(this.compact ? asking ? [] : [ablated || ""] : [header]), asking, this.about,
+        this.route?.root ?? "", el("div", {class: "head"}, this.bar, this.readout), this.view, help, para(t.note, "note"));
     }
     this.set({});
   }
@@ -135,6 +145,7 @@ class Views {
       const data = await this.options.ask({ablate: this.data.ablated ?? [], ...given});
       if (turn !== this.turn) return; // a later one was asked for
       this.data = data;
+      this.step = -1;
       Object.assign(this.at, {query: -1, key: -1});
       this.build();
     } catch (error) {
@@ -179,8 +190,10 @@ class Views {
       arrowdown: () => turn("layer", -1, layers), arrowup: () => turn("layer", 1, layers),
       j: () => turn("query", 1, queries.length), k: () => turn("query", -1, queries.length),
       n: () => turn("key", 1, keys.length), b: () => turn("key", -1, keys.length),
-      t: () => this.turnTheme(), z: () => this.turnLanguage(), escape: () => this.set({query: -1, key: -1}),
+      ".": () => this.route?.go(this.step + 1), ",": () => this.step >= 0 && this.route?.go(this.step - 1),
+      t: () => this.turnTheme(), z: () => this.turnLanguage(),
     };
+    if (at.query >= 0 || at.key >= 0) actions.escape = () => this.set({query: -1, key: -1}); // else it closes a dialog
     for (const [view, letter] of Object.entries(VIEWS)) actions[letter] = () => this.set({view});
     this.data.places.forEach(({name}, n) => { actions[PLACES[name]] = () => this.set({place: n}); });
     if (!actions[key]) return;
@@ -193,6 +206,7 @@ class Views {
     const same = this.drawn === this.at.view && this.drawnAs === drawn;
     Object.assign(this, {width, drawn: this.at.view, drawnAs: drawn, shown: {}});
     this[this.at.view](same);
+    this.route?.mark();
   }
 
   /* What the weights of a word are, in words: its five largest. */

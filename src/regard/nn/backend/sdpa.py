@@ -23,10 +23,10 @@ def _sdpa(inputs: AttentionInputs) -> Tensor:
 def _attend(inputs: AttentionInputs, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     layer = inputs.layer
     dropout = layer.dropout if layer.training else 0.0
-    shape = inputs.pattern.shape(inputs.context)
-    if inputs.bias is None and shape != "mask":
+    kind = inputs.pattern.mask_kind(inputs.context)
+    if inputs.bias is None and kind != "mask":
         return F.scaled_dot_product_attention(
-            q, k, v, dropout_p=dropout, is_causal=shape == "causal", scale=layer.score.scale
+            q, k, v, dropout_p=dropout, is_causal=kind == "causal", scale=layer.score.scale
         )
     mask = inputs.pattern.mask(inputs.context, q.shape[1])
     if inputs.bias is not None:

@@ -16,7 +16,7 @@ from regard.config import Choice, choice, choices
 from regard.nn.layout import AttentionContext, at, distance
 from regard.nn.sizes import Sizes
 
-Shape = Literal["full", "causal", "mask"]  # for fast backends: nothing is masked, only the future, or something else
+MaskKind = Literal["full", "causal", "mask"]  # for fast backends: nothing is masked, only the future, or something else
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Pattern(Choice, slot="pattern"):
         """True where query i of row b may see key j under head h; the index tensors broadcast."""
         raise TypeError(f"{type(self).__name__} must be built, and bound to queries, before it gives a mask")
 
-    def shape(self, context: AttentionContext) -> Shape:
+    def mask_kind(self, context: AttentionContext) -> MaskKind:
         return "mask"
 
     def blocks(self, context: AttentionContext, size: int) -> Blocks | None:
@@ -108,7 +108,7 @@ class Pattern(Choice, slot="pattern"):
         """The dense mask, which broadcasts to [B, H, Q, K], built once a context; None when nothing is hidden."""
 
         def build() -> Tensor | None:
-            if self.shape(context) == "full":
+            if self.mask_kind(context) == "full":
                 return None
             b, h, i, j = context.grid(heads if self.by_head else 1)
             if self.rows > len(b):
@@ -129,7 +129,7 @@ class Full(Pattern):
     def allow(self, context: AttentionContext, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return torch.ones_like(i * j, dtype=torch.bool)
 
-    def shape(self, context: AttentionContext) -> Shape:
+    def mask_kind(self, context: AttentionContext) -> MaskKind:
         return "full"
 
 
@@ -142,7 +142,7 @@ class Causal(Pattern):
     def allow(self, context: AttentionContext, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return distance(context, b, i, j) <= 0
 
-    def shape(self, context: AttentionContext) -> Shape:
+    def mask_kind(self, context: AttentionContext) -> MaskKind:
         q, k = context.queries, context.keys
         if q.start >= k.end - 1:  # the next word of rows that are equally long: all keys lie before it
             return "full"
@@ -158,7 +158,7 @@ class Padding(Pattern):
             return torch.ones_like(i * j, dtype=torch.bool)
         return at(context.keys.real, b, j)
 
-    def shape(self, context: AttentionContext) -> Shape:
+    def mask_kind(self, context: AttentionContext) -> MaskKind:
         return "full" if context.keys.real is None else "mask"
 
 
@@ -173,7 +173,7 @@ class Document(Pattern):
             return torch.ones_like(i * j, dtype=torch.bool)
         return at(context.keys.document, b, j) == at(context.queries.document, b, i)
 
-    def shape(self, context: AttentionContext) -> Shape:
+    def mask_kind(self, context: AttentionContext) -> MaskKind:
         return "full" if context.keys.document is None and context.queries.past is None else "mask"
 
 
@@ -258,14 +258,14 @@ class And(_Combined):
     def allow(self, context: AttentionContext, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return self.left.allow(context, b, h, i, j) & self.right.allow(context, b, h, i, j)
 
-    def shape(self, context: AttentionContext) -> Shape:
-        hiding = [(part, shape) for part in self.parts() if (shape := part.shape(context)) != "full"]
+    def mask_kind(self, context: AttentionContext) -> MaskKind:
+        hiding = [(part, kind) for part in self.parts() if (kind := part.mask_kind(context)) != "full"]
         if len(hiding) < 2:
             return hiding[0][1] if hiding else "full"
         own = context.queries.real is context.keys.real  # padding on the right is the future of every real position …
-        if own and any(shape == "causal" for _, shape in hiding):  # … of the same sequence
-            hiding = [(part, shape) for part, shape in hiding if part != Padding()]
-        return "causal" if all(shape == "causal" for _, shape in hiding) else "mask"
+        if own and any(kind == "causal" for _, kind in hiding):  # … of the same sequence
+            hiding = [(part, kind) for part, kind in hiding if part != Padding()]
+        return "causal" if all(kind == "causal" for _, kind in hiding) else "mask"
 
     def blocks(self, context: AttentionContext, size: int) -> Blocks | None:
         """What both allow lies within what either does: the shorter list will do, but the other may mask some of it."""
@@ -281,8 +281,8 @@ class Or(_Combined):
     def allow(self, context: AttentionContext, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return self.left.allow(context, b, h, i, j) | self.right.allow(context, b, h, i, j)
 
-    def shape(self, context: AttentionContext) -> Shape:
-        return "full" if "full" in (self.left.shape(context), self.right.shape(context)) else "mask"
+    def mask_kind(self, context: AttentionContext) -> MaskKind:
+        return "full" if "full" in (self.left.mask_kind(context), self.right.mask_kind(context)) else "mask"
 
     def blocks(self, context: AttentionContext, size: int) -> Blocks | None:
         left, right = self.left.blocks(context, size), self.right.blocks(context, size)

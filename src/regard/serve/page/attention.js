@@ -92,5 +92,5 @@ export async function openView(data, models) {
   dialog.addEventListener("close", () => dialog.remove());
   document.body.append(dialog);
   dialog.showModal();
-  regardLook(view, data, { language: currentLanguage(), compact: true, ask: ask(models) });
+  regardLook(view, data, { language: currentLanguage(), compact: true, ask: ask(models), shell: "static/look/page.txt" });
 }
