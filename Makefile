@@ -4,7 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: quickstart test quick test-all lint lock docs bench gpu clean
+.PHONY: try quickstart wheels test quick test-all lint lock docs bench gpu clean
+
+# The models that are here, in a page or in the terminal. ARGS=--terminal, ARGS="--page --port 8080"
+try: $(VENV)/.serve
+	@$(BIN)/regard try $(ARGS)
 
 quickstart: $(VENV)/.core
 	$(BIN)/regard quickstart
@@ -24,6 +28,10 @@ test-all: $(VENV)/.dev
 lint: $(VENV)/.dev
 	$(BIN)/ruff check src tests benchmarks tools
 	$(BIN)/mypy
+
+# regard and regard-models, in dist; the second has the models of models/.
+wheels: $(VENV)/bin/python
+	$(PIP) wheel -q --no-deps -w dist . ./models
 
 # requirements.lock: constraints.txt with the sha256 of every file; needs a network.
 lock: $(VENV)/.dev
@@ -47,9 +55,13 @@ $(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) install -q -c constraints.txt -e .
 	touch $@
 
+$(VENV)/.serve: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) install -q -c constraints.txt -e ".[serve]"
+	touch $@ $(VENV)/.core
+
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) install -q -c constraints.txt -e ".[dev]"
-	touch $@ $(VENV)/.core
+	touch $@ $(VENV)/.core $(VENV)/.serve
 
 $(VENV)/.docs: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) install -q -c constraints.txt -e ".[docs]"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from regard.errors import RegardError
-from regard.io.run_folder import CONFIG, WEIGHTS, run_folder_of
+from regard.io.run_folder import BASE, CONFIG, WEIGHTS, run_folder_of
 
 if TYPE_CHECKING:
     from regard.predict.base import Predictor
@@ -48,7 +48,7 @@ def train(
 
 
 def load(folder: str | Path, device: str = "auto", precision: str = "float32") -> Any:
-    """A trained model as a `Predictor` of its task, such as a Translator.
+    """A trained model as a `Predictor` of its task, such as a Translator; by its folder, or a name such as "en-de".
 
     Reads YAML, JSON and safetensors, compared with the folder's manifest; runs no code from the folder. A checkpoint of
     a run (RUN/checkpoints/step-N, RUN/last) can be loaded too. `precision` is that of decoding: float32, or bf16,
@@ -56,11 +56,14 @@ def load(folder: str | Path, device: str = "auto", precision: str = "float32") -
     """
     from regard.device import check_bf16, pick_device
     from regard.io.building import building_for
-    from regard.io.manifest import SETUP, verified
-    from regard.io.tensors import load_weights, read_sharded
+    from regard.io.low_rank import read_weights
+    from regard.io.manifest import MODEL, verified
+    from regard.io.model_card import show_terms
+    from regard.io.models import find_model
+    from regard.io.tensors import load_weights
     from regard.recipe import read_recipe
 
-    weights, torch_device = Path(folder), pick_device(device)
+    weights, torch_device = find_model(folder), pick_device(device)
     if precision == "bf16":
         check_bf16(torch_device, "precision")
     home = run_folder_of(weights)
@@ -70,14 +73,15 @@ def load(folder: str | Path, device: str = "auto", precision: str = "float32") -
         )
     with contextlib.ExitStack() as checks:
         if home != weights:
-            checks.enter_context(verified(home, SETUP))
-        parts = None if home != weights else (*SETUP, WEIGHTS)
+            checks.enter_context(verified(home, MODEL))
+        parts = None if home != weights else (*MODEL, WEIGHTS)
         check = checks.enter_context(verified(weights, parts, read_ahead=(WEIGHTS,)))
         recipe = read_recipe(home)
         with building_for(weights, home / CONFIG):
             predictor: Predictor = recipe.task.load_predictor(recipe, home)
-        tensors = read_sharded(weights, "model")
-        load_weights(predictor.model, tensors, weights / WEIGHTS, private=check.holds(weights / WEIGHTS))
+        private = check.holds(weights / WEIGHTS) and not (weights / BASE).exists()  # a base's weights are its own
+        load_weights(predictor.model, read_weights(weights), weights / WEIGHTS, private)
+    show_terms(home)
     predictor.model.to(torch_device).eval()
     predictor.precision, predictor.run = precision, weights
     return predictor

@@ -12,6 +12,7 @@ from regard.data.config import DataConfig
 from regard.decoding.config import Beam, DecodingConfig
 from regard.errors import RegardError, require_list
 from regard.evaluation.metrics import MetricConfig
+from regard.io.models import find_model
 from regard.io.run_folder import CONFIG
 from regard.models import ModelConfig, TransformerConfig
 from regard.tasks import TaskConfig, TranslationConfig
@@ -176,9 +177,15 @@ def _inherit(root: Node, run: Path | None) -> None:
     A section that names its kind or preset takes none of them.
     """
     training = root.value.get("training") if isinstance(root.value, dict) else None
-    init = training.value.get("init") if training and isinstance(training.value, dict) else None
+    if training is None or not isinstance(training.value, dict):
+        return
+    init = training.value.get("init")
     if init is None or not isinstance(init.value, str):
         return
+    folder = find_model(init.value, missing_ok=True)
+    if folder != Path(init.value):  # it was a name: the same run from any working folder
+        init = Node(str(folder.absolute()), init.where, str(folder.absolute()))
+    training.value["init"] = init
     origin = next((folder for folder in (Path(init.value), run) if folder and (folder / CONFIG).is_file()), None)
     for name in ("text", "model"):
         section = root.value.get(name)

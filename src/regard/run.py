@@ -24,10 +24,12 @@ from regard.device import check_bf16, device_name, has_bf16, pick_device, total_
 from regard.errors import RegardError
 from regard.io.atomic import atomic_write
 from regard.io.files import DamagedFile, json_safe, read_json
+from regard.io.int8 import is_int8
 from regard.io.lock import lock_folder
+from regard.io.low_rank import read_weights
 from regard.io.manifest import SETUP, find_damage, replacing, verified
 from regard.io.run_folder import CONFIG, LOG, MANIFEST, RESULTS, TASK_FILES, WEIGHTS
-from regard.io.tensors import average_checkpoints, load_weights, read_sharded, read_tensors, write_tensors
+from regard.io.tensors import average_checkpoints, load_weights, read_sharded, tensor_shapes, write_tensors
 from regard.language import localise
 from regard.recipe import Recipe, dump_recipe, read_recipe
 from regard.reporting import Json, Progress
@@ -162,6 +164,11 @@ def _check_same_recipe(run: Path, recipe: Recipe, console: Console) -> None:
     setup = (".lock", MANIFEST, *SETUP)  # all there is before the first step
     others = [p.name for p in run.iterdir() if p.name not in setup and not STALE.fullmatch(p.name)]
     if (run / CONFIG).exists():
+        if (run / WEIGHTS).is_file() and is_int8(tensor_shapes(run / WEIGHTS)):
+            raise RegardError(
+                f"{run}: a model stored in 8 bits, which cannot be trained further; give another --out, and "
+                f"training.init={run} to begin with its weights"
+            )
         with verified(run, SETUP):
             old = read_recipe(run)
         before, steps = old.training.steps, recipe.training.steps
@@ -249,7 +256,7 @@ def _load_initial_weights(recipe: Recipe, task: Task, model: nn.Module) -> None:
     origin = Path(str(recipe.training.init))
     try:
         with verified(origin, (WEIGHTS,)):
-            tensors = read_tensors(origin / WEIGHTS)
+            tensors = read_weights(origin)
             load_weights(model, task.initial_weights(model, tensors, origin / WEIGHTS), origin / WEIGHTS)
     except DamagedFile:
         raise

@@ -16,6 +16,7 @@ ARGS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disa
         "--disable-component-update", "--disable-sync"]  # fmt: skip
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium here")
 GOAT = "The goat couldn't carry the basket because it was too thirsty."
+STREET = "The animal didn't cross the capital because it was too tired."
 ZIEGE = "Die Ziege konnte den Korb nicht tragen, weil sie zu durstig war."
 TABS = ["translate", "chat", "story", "fill", "classify", "tag", "answer", "choose"]
 NASTY = "<img src=x onerror=alert(1)><b>bold</b>"
@@ -292,7 +293,7 @@ def test_a_conversation_remembers_what_was_said(visit: Visit, stub: Stub) -> Non
 @pytest.mark.parametrize(
     "name, shown",
     [
-        ("fill", "The goat was too capital to carry the basket.capital62 %heart21 %centre8.0 %##s4.0 %Attention"),
+        ("fill", f"{STREET}capital62 %heart21 %centre8.0 %##s4.0 %Attention"),
         ("classify", "goodgood93 %bad7.0 %"),
         ("tag", "Anna BergPER moved from Hamburg to Paris in May . "),
         ("choose", "On a cliff80 %In a forest10 %On a ship10 %"),
@@ -482,6 +483,45 @@ def test_a_busy_server_is_asked_again(visit: Visit, stub: Stub, status: int) -> 
     expect(visit.page.locator(".to")).to_have_text("ONE")
     expect(visit.page.get_by_role("status")).to_have_text("")
     quiet_about_failures(visit)
+
+
+# --- first steps ---------------------------------------------------------------------------------------------------
+
+
+def test_first_steps_follow_what_is_done_and_are_shown_once(visit: Visit, stub: Stub) -> None:
+    tour = visit.page.get_by_role("complementary", name="First steps")
+    expect(tour).to_contain_text("1 of 3Click one of the examples")
+    visit.page.locator(".chip").first.click()
+    expect(tour).to_contain_text("2 of 3Point at a word")
+    visit.page.locator(".to .word").first.hover()
+    expect(tour).to_contain_text("3 of 3“Attention” opens every layer and head of the model; the tabs above")
+    tour.get_by_role("button", name="Done").click()
+    expect(tour).to_have_count(0)
+    visit.page.reload()
+    expect(visit.page.locator(".chip").first).to_be_visible()
+    expect(tour).to_have_count(0)
+    visit.page.get_by_role("button", name="First steps").click()
+    expect(tour).to_contain_text("1 of 3")
+    tour.get_by_role("button", name="Skip").click()
+    expect(visit.page.locator(".pointed")).to_have_count(0)
+
+
+def test_first_steps_point_at_the_tab_that_is_shown(visit: Visit) -> None:
+    panel = visit.panel("fill")
+    expect(panel.locator(".examples.pointed")).to_have_count(1)
+    panel.locator(".chip").first.click()
+    expect(visit.page.get_by_role("complementary", name="First steps")).to_contain_text("2 of 3The answer is computed")
+
+
+def test_the_examples_of_a_models_card_come_before_the_usual_ones(browser: Any, stub: Stub) -> None:
+    carded = {"en-de", "bert"}
+    stub.models = [model | ({"examples": ["Of its card."]} if model["name"] in carded else {}) for model in ALL]
+    visit = Visit(browser)
+    visit.page.goto(stub.url)
+    expect(visit.panel("translate").locator(".chip")).to_have_text(["Of its card."])
+    expect(visit.panel("fill").locator(".chip")).to_have_text(["Of its card."])
+    expect(visit.panel("story").locator(".chip").first).to_have_text("As aliens entered our planet")
+    visit.page.context.close()
 
 
 def test_a_server_that_was_away_is_found_again(visit: Visit, stub: Stub) -> None:

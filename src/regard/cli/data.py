@@ -4,9 +4,10 @@ import json as json_module
 import sys
 
 from regard.cli.streams import warn
-from regard.data.catalog import cache_root, find_set, set_folder
+from regard.data.catalog import find_set, set_folder
 from regard.data.datasets import DATASETS
 from regard.data.download import download_set
+from regard.io.files import cache_root
 from regard.language import localise
 from regard.reporting import Json
 

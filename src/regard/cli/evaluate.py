@@ -1,7 +1,10 @@
-"""`regard evaluate`: the metrics of a model, as its task measures it; and the table of metrics that commands print."""
+"""`regard evaluate`: the metrics of a model, as its task measures it; of two, whether they differ by more than chance.
+
+And the table of metrics that commands print.
+"""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.table import Table
@@ -10,9 +13,13 @@ from regard.api import ModelLoader, load
 from regard.cli.streams import progress_bar, warn
 from regard.cli.translate import ensemble_of
 from regard.console import Console
-from regard.errors import RegardError
+from regard.data.config import Corpus
+from regard.errors import RegardError, plural
+from regard.evaluation.metrics import tokeniser_of
+from regard.evaluation.significance import SAMPLES, PairedResult, paired_bootstrap
+from regard.examples.pairs import read_heads, read_pairs
 from regard.language import localise
-from regard.predict.options import SPLITS
+from regard.predict.options import SPLITS, split_corpora, with_beam
 from regard.predict.translation import Translator
 from regard.reporting import Json
 
@@ -85,3 +92,93 @@ def print_metrics(report: Json, console: Console | None = None) -> None:
                 highlight=False,
                 soft_wrap=True,
             )
+
+
+# --- is B better than A? -----------------------------------------------------------------------------------------
+
+SIGNIFICANT = 0.05  # p below this is more than chance
+
+
+def evaluate_against(
+    run: Path,
+    other: Path,
+    split: str | None,
+    device: str,
+    as_json: bool,
+    loader: ModelLoader,
+    ensemble: Sequence[Path] | None,
+    options: Mapping[str, object],
+) -> None:
+    if ensemble:
+        raise RegardError("--against compares two models; leave out --with")
+    if split not in (None, *SPLITS):
+        raise RegardError(f"--split is {split!r}; write {' or '.join(SPLITS)}")
+    if run.resolve() == other.resolve():
+        raise RegardError(f"--against {other} is the model itself; give another one")
+    models = [_translator(path, device, loader) for path in (run, other)]
+    corpora = _corpora(models[0], split, options)
+    languages = models[0].languages
+    if models[1].languages != languages:
+        raise RegardError(f"{other} translates {'→'.join(models[1].languages)}, and {run} {'→'.join(languages)}")
+    pairs = read_pairs(corpora, languages)
+    beam = options.get("beam")
+    outputs = []
+    for path, model in zip((run, other), models, strict=True):
+        search = with_beam(model.recipe.decoding, beam if isinstance(beam, int) else None)
+        trees = read_heads(corpora, languages, model.vocabulary.source)
+        with progress_bar(f"Translating with {path.name}") as show:
+            sources, progress = [source for source, _ in pairs], lambda what, n, of: show(n, of)
+            texts = model.translate(sources, search, form="prepared", warn=warn, trees=trees, progress=progress)
+        measured, references = model.measured_form(texts, pairs)
+        outputs.append(measured)
+    tokenise = models[0].recipe.evaluation.tokenise or tokeniser_of(languages[1])
+    results = paired_bootstrap(outputs[0], outputs[1], references, tokenise)
+    report = {"data": [corpus.name for corpus in corpora], "lines": len(pairs), "samples": SAMPLES}
+    report |= {"first": str(run), "second": str(other)}
+    if as_json:
+        print(json.dumps({**report, "metrics": [result.json() for result in results]}, indent=1, ensure_ascii=False))
+    else:
+        _print_paired(report, results)
+
+
+def _translator(path: Path, device: str, loader: ModelLoader) -> Translator:
+    predictor = loader(path, device)
+    if not isinstance(predictor, Translator):
+        raise RegardError(
+            f"--against is for models that translate, and {path} is of the task {predictor.recipe.task.kind}; "
+            "compare others over seeds, with `regard compare`"
+        )
+    return predictor
+
+
+def _corpora(model: Translator, split: str | None, options: Mapping[str, object]) -> list[Corpus]:
+    for name in ("text", "context", "stride", "memory"):
+        if options.get(name) is not None:
+            raise RegardError(f"--{name} means nothing to models that translate")
+    source, reference, trees = (options.get(name) for name in ("source", "reference", "trees"))
+    if (source is None) != (reference is None):
+        raise RegardError("--source and --reference belong together")
+    if source is not None:
+        return [Corpus(source=str(source), target=str(reference), heads=str(trees) if trees else None)]
+    return split_corpora(model.recipe, split, "give --source and --reference")
+
+
+def _print_paired(report: Json, results: Sequence[PairedResult]) -> None:
+    console = Console()
+    title = f"{', '.join(report['data'])} · {plural(report['lines'], 'line')} · {report['samples']:,} samples of them"
+    console.print(title, style="italic", highlight=False, markup=False, soft_wrap=True)
+    table = Table()
+    table.add_column("metric")
+    first, second = Path(report["first"]), Path(report["second"])
+    names = (first.name, second.name) if first.name != second.name else (str(first), str(second))
+    for name in (*names, "difference", "p"):
+        table.add_column(name, justify="right", overflow="fold")
+    for row in results:
+        values = (f"{row.first:.2f} ± {row.first_interval:.2f}", f"{row.second:.2f} ± {row.second_interval:.2f}")
+        table.add_row(row.metric, *values, f"{row.second - row.first:+.2f}", f"{row.p_value:.4f}")
+    console.print(table)
+    for row in results:
+        beyond = "more than chance" if row.p_value < SIGNIFICANT else "no more than chance may give"
+        console.print(f"{row.metric}: {beyond} (p = {row.p_value:.4f})", highlight=False, soft_wrap=True)
+    for row in results:
+        console.print(f"{row.metric}: {row.signature}", style="dim", highlight=False, soft_wrap=True)

@@ -11,9 +11,12 @@ from rich.table import Table
 from regard import __version__, config
 from regard.console import Console
 from regard.errors import RegardError, plural
-from regard.io.files import DamagedFile, read_json
+from regard.io.files import DamagedFile, cache_root, read_json
+from regard.io.int8 import is_int8
+from regard.io.low_rank import base_of
 from regard.io.manifest import SETUP, check_links, find_damage, model_digest, read_manifest, verified
 from regard.io.run_folder import RESULTS, WEIGHTS
+from regard.io.tensors import tensor_shapes
 from regard.language import localise
 from regard.recipe import read_recipe
 from regard.training.checkpoint import CheckpointManager, read_state
@@ -61,6 +64,7 @@ _UNITS: dict[str, Callable[[Any], str]] = {
     "memory": _size,
     "training memory": _size,
     "bytes a token": _size,
+    "size of the weights": _size,
     "seconds a step": _time,
     "seconds of all steps": _time,
 }
@@ -110,7 +114,7 @@ def _installation_facts() -> dict[str, object]:
 
     import torch
 
-    from regard.data.catalog import cache_root, data_folders
+    from regard.data.catalog import data_folders
     from regard.device import device_name
     from regard.recipe import shipped_recipes
 
@@ -172,6 +176,11 @@ def _model_facts(run: Path) -> dict[str, object]:
     }
     if read_manifest(run) is None:
         facts["files"] = "unverified (no manifest.json)"
+    if (run / WEIGHTS).is_file():
+        stored = ["8 bits"] * is_int8(tensor_shapes(run / WEIGHTS))
+        stored += [f"a change of {base}"] if (base := base_of(run)) else []
+        facts |= {"stored": ", ".join(stored)} if stored else {}
+        facts["size of the weights"] = (run / WEIGHTS).stat().st_size
     checkpoints = CheckpointManager(run)
     if folders := checkpoints.all_folders():
         with verified(folders[0], ("state.json",)):

@@ -4,7 +4,8 @@ from pathlib import Path
 
 from regard.console import Console
 from regard.errors import RegardError
-from regard.interop.families import export_run, import_checkpoint
+from regard.interop.families import DEFAULT, export_run, import_checkpoint
+from regard.interop.model_folder import Storage
 
 
 def import_model(form: str, name: str, out: Path) -> None:
@@ -15,8 +16,8 @@ def import_model(form: str, name: str, out: Path) -> None:
     _print_note(f"{out}: {count / 1e6:.2f} million parameters, {imported.recipe.task.title}")
 
 
-def export_model(form: str, run: Path, out: Path, precision: str) -> None:
-    _print_note(f"{out}: {export_run(form, run, out, precision)}")
+def export_model(form: str, run: Path, out: Path, precision: str, storage: Storage = DEFAULT) -> None:
+    _print_note(f"{out}: {export_run(form, run, out, precision, storage)}")
 
 
 def _print_note(sentence: str) -> None:

@@ -43,6 +43,10 @@ app = typer.Typer(
 )
 data = typer.Typer(no_args_is_help=True, help="The catalog of public data sets.")
 app.add_typer(data, name="data")
+models = typer.Typer(no_args_is_help=True, help="The trained models that commands know by name.")
+app.add_typer(models, name="models")
+lab = typer.Typer(no_args_is_help=True, help="The claims of the notes as experiments: is it true, what is said?")
+app.add_typer(lab, name="lab")
 
 
 def _version(requested: bool) -> None:
@@ -62,7 +66,9 @@ def _options(
 
 Device = Annotated[str, Option(help="auto, cpu, cuda, cuda:1 …")]
 Json = Annotated[bool, Option("--json", help="Print JSON for programs.")]
-Run = Annotated[Path, Argument(help="A trained model: the folder that `regard train --out` wrote.")]
+Run = Annotated[
+    Path, Argument(help="A trained model: the folder that `regard train --out` wrote, or a name of `regard models`.")
+]
 Trees = Annotated[
     Path | None, Option(help="A CoNLL-U file of the source, sentence i for line i: for structural positions.")
 ]
@@ -110,11 +116,24 @@ def with_plugins(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def run(**options: object) -> None:
         del options["plugin"]  # which its callback has loaded
-        command(**options)
+        command(**_with_folders(options))
 
     run.__signature__ = own.replace(parameters=[*own.parameters.values(), plugin])  # type: ignore[attr-defined]
     run.__annotations__ = command.__annotations__ | {"plugin": Plugins}
     return run
+
+
+def _with_folders(options: dict[str, object]) -> dict[str, object]:
+    """The options of a command with the folders of trained models in the place of their names."""
+    from regard.io.models import find_model
+
+    def folder(value: object) -> object:
+        if isinstance(value, list):
+            return [folder(item) for item in value]
+        return find_model(value) if isinstance(value, Path) else value  # serve's NAME=RUN it takes apart itself
+
+    taken = {"run", "runs", "others", "over"}
+    return {name: folder(value) if name in taken else value for name, value in options.items()}
 
 
 RENAMED = {"translate --heads": "--trees", "score --heads": "--trees", "evaluate --heads": "--trees"}
@@ -155,6 +174,21 @@ def quickstart(
     body(out, device)
 
 
+@app.command("try")
+def try_models(
+    page: Annotated[
+        bool | None,
+        Option("--page/--terminal", help="The page, or a tour in the terminal. Default: the page where a browser is."),
+    ] = None,
+    port: Annotated[int | None, Option(min=0, max=65535, help="Of the page. Default: 8000, or any if taken.")] = None,
+    device: Device = "auto",
+) -> None:
+    """Try the models that are here: translation with attention, a story, a chat, gaps, in a page or in the terminal."""
+    from regard.cli.shipped.try_models import try_models as body
+
+    body(page, port, device)
+
+
 @app.command(cls=TrainCommand)
 @with_plugins
 def train(
@@ -172,6 +206,51 @@ def train(
     raise typer.Exit(body(recipe, overrides or [], out, device, minutes, dry_run, as_json))
 
 
+@app.command()
+@with_plugins
+def compare(
+    recipe: Annotated[str, Argument(help="A YAML file, or the name of a shipped recipe.")],
+    overrides: Annotated[list[str] | None, Argument(help="Keys to change in all arms, as training.steps=500.")] = None,
+    vary: Annotated[
+        list[str] | None, Option(help="A key and its values, as model.position='[rotary, none]'; several make a grid.")
+    ] = None,
+    arms: Annotated[Path | None, Option(help="Instead: a YAML file of arms, each a name and its keys.")] = None,
+    sweep: Annotated[
+        list[str] | None, Option(help="Instead: search ranges, as training.schedule.peak='log(1e-4, 1e-2)'; one seed.")
+    ] = None,
+    trials: Annotated[int, Option(help="Of --sweep: so many draws.")] = 9,
+    halving: Annotated[bool, Option("--halving", help="Of --sweep: only the better third is trained longer.")] = False,
+    seeds: Annotated[int, Option(help="Every arm is trained on each; all arms of a seed begin alike.")] = 5,
+    up_to: Annotated[int, Option(help="More seeds, up to so many, while a difference is undecided.")] = 0,
+    control: Annotated[str, Option(help="What arms have in common: steps, tokens, time or parameters.")] = "steps",
+    metric: Annotated[str | None, Option(help="Of the validation data. Default: loss.")] = None,
+    margin: Annotated[float, Option(help="The smallest difference that counts.")] = 0.0,
+    tune_rates: Annotated[
+        bool, Option("--tune-rates", help="First find each arm's rate, on one seed at a quarter of the steps.")
+    ] = False,
+    screen: Annotated[bool, Option("--screen", help="Allow one seed: a first look, without a verdict.")] = False,
+    jobs: Annotated[int, Option(min=0, help="Trainings side by side. Default: half of the cores.")] = 0,
+    out: Annotated[Path | None, Option(help="The folder for all runs. Default: compare/NAME of the recipe.")] = None,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Train a recipe with other keys, on the same seeds, and say which is better: differences, intervals, a plot.
+
+    The first arm is what the others are compared with. The same command goes on where it was stopped.
+    """
+    from regard.cli.lab.compare import compare_recipes as body
+    from regard.cli.lab.compare import search_ranges
+    from regard.lab.compare import CompareOptions
+
+    if sweep:
+        given = vary or arms
+        search_ranges(recipe, overrides or [], sweep, bool(given), out, trials, halving, metric, jobs, device, as_json)
+        return
+
+    options = CompareOptions(seeds, up_to, control, metric, margin, tune_rates, screen, jobs, device)
+    body(recipe, overrides or [], vary or [], arms, out, options, as_json)
+
+
 @app.command(cls=RenamedOptions)
 @with_plugins
 def evaluate(
@@ -182,6 +261,9 @@ def evaluate(
     trees: Trees = None,
     beam: Beam = None,
     others: Others = None,
+    against: Annotated[
+        Path | None, Option(metavar="RUN", help="Another model: is the difference more than chance? Paired bootstrap.")
+    ] = None,
     engine: Engine = "own",
     precision: Precision = None,
     text: Annotated[Path | None, Option(help="Not for translation: measure on this file instead.")] = None,
@@ -201,6 +283,12 @@ def evaluate(
 
     of_translation = {"source": source, "reference": reference, "trees": trees, "beam": beam}
     of_text = {"text": text, "context": context, "stride": stride, "memory": memory}
+    if against is not None:
+        from regard.cli.evaluate import evaluate_against
+
+        options = {"beam": beam, "source": source, "reference": reference, "trees": trees, **of_text}
+        evaluate_against(run, against, split, device, as_json, engine_loader(engine, precision), others, options)
+        return
     body(run, split, device, as_json, engine_loader(engine, precision), others or (), **of_translation, **of_text)
 
 
@@ -478,8 +566,9 @@ def tokenise_texts(
 ) -> None:
     """What a vocabulary makes of texts, one a line: pieces TAB ids, and where padded TAB the mask."""
     from regard.cli.tokenise import tokenise_texts as body
+    from regard.io.models import find_model
 
-    body(run, text, input, (train, kind, size), side, length, as_json)
+    body(find_model(run) if run else None, text, input, (train, kind, size), side, length, as_json)
 
 
 @app.command()
@@ -527,11 +616,19 @@ def export_model(
     run: Run,
     out: Annotated[Path, Argument(help="Where the folder goes.")],
     precision: Annotated[str, Option(help="For ct2: float32 or int8.")] = "int8",
+    bits: Annotated[
+        int | None, Option(help="For safetensors: 8 stores weights in 8 bits, a quarter of the size.")
+    ] = None,
+    over: Annotated[
+        Path | None, Option(help="For safetensors: store the change of this model, with which training began.")
+    ] = None,
+    rank: Annotated[int, Option(help="For --over: of the change of each matrix.")] = 8,
 ) -> None:
     """Take a model to another library: Hugging Face, CTranslate2, or bare safetensors."""
     from regard.cli.interop import export_model as body
+    from regard.interop.model_folder import Storage
 
-    body(form, run, out, precision)
+    body(form, run, out, precision, Storage(bits, over, rank))
 
 
 @app.command()
@@ -624,6 +721,76 @@ def data_get(name: Annotated[str, Argument(help="A name from `regard data list`.
     from regard.cli.data import get
 
     get(name)
+
+
+@models.command("list")
+def models_list(as_json: Json = False) -> None:
+    """Every model that has a name: what it does, its size and its terms."""
+    from regard.cli.shipped.models import list_models
+
+    list_models(as_json)
+
+
+@models.command("show")
+def models_show(
+    name: Annotated[str, Argument(help="A name from `regard models list`, or a folder.")], as_json: Json = False
+) -> None:
+    """Print the card of a model: how it was made, of which data, how good it is, and its limits."""
+    from regard.cli.shipped.models import show_model
+
+    show_model(name, as_json)
+
+
+Claims = Annotated[list[str] | None, Argument(metavar="CLAIM…", help="Numbers, as C4 C7; or all.")]
+LabFolder = Annotated[Path, Option(help="What is measured is kept here; the same command goes on.")]
+Jobs = Annotated[int, Option(min=0, help="Seeds side by side. Default: as many as there are cores.")]
+
+
+@lab.command("list")
+def lab_list(as_json: Json = False) -> None:
+    """Every claim, and whether it has an experiment."""
+    from regard.cli.lab.claims import list_claims
+
+    list_claims(as_json)
+
+
+@lab.command("plan")
+def lab_plan(
+    claims: Claims = None, out: LabFolder = Path("lab"), device: str = "cpu", jobs: Jobs = 0, as_json: Json = False
+) -> None:
+    """Say what a run would take, in minutes, and what is measured already."""
+    from regard.cli.lab.claims import plan_claims
+
+    plan_claims(claims or [], out, device, jobs, as_json)
+
+
+@lab.command("run")
+def lab_run(
+    claims: Claims = None,
+    budget: Annotated[str, Option(help="quick: on the CPU; full: on real text.")] = "quick",
+    out: LabFolder = Path("lab"),
+    device: Annotated[str, Option(help="cpu, on which quick experiments are measured.")] = "cpu",
+    jobs: Jobs = 0,
+    fault: Annotated[str, Option(help="Plant a fault that the claim names: its verdict must turn.")] = "",
+    seeds: Annotated[int | None, Option(min=1, help="So many. Default: 3 or 5, to 10 while undecided.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Measure claims, and say of each: confirmed, refuted, depends or undecided, with numbers and intervals."""
+    from regard.cli.lab.claims import run_lab
+
+    run_lab(claims or [], budget, out, device, jobs, fault, seeds, as_json)
+
+
+@lab.command("report")
+def lab_report(
+    out: Annotated[Path, Option("--from", help="The folder of `regard lab run`.")] = Path("lab"),
+    page: Annotated[Path | None, Option("--output", "-o", help="Default: report.html in that folder.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Write one page of all that was measured: claim, prediction, verdict, plots; and the same as Markdown."""
+    from regard.cli.lab.claims import report_lab
+
+    report_lab(out, page, as_json)
 
 
 def _run() -> None:

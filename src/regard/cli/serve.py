@@ -6,17 +6,18 @@ import re
 from pathlib import Path
 
 from regard.errors import RegardError
+from regard.io.models import find_model
 from regard.serve.settings import ServerSettings
 
 NAME = re.compile(r"[\w.-]{1,64}")
 
 
 def named_runs(runs: list[str]) -> dict[str, Path]:
-    """RUN or NAME=RUN, by name; a folder's name is its default."""
+    """RUN or NAME=RUN, by name; a folder's name is its default, and RUN may be a model's name."""
     paths: dict[str, Path] = {}
     for argument in runs:
         name, equals, run = argument.partition("=")
-        path = Path(run if equals else argument)
+        path = find_model(run if equals else argument)
         name = name if equals else path.resolve().name
         if not NAME.fullmatch(name):
             raise RegardError(f"a model's name has letters, digits, dots, - and _, not {name!r}; write NAME={path}")

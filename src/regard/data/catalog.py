@@ -8,10 +8,7 @@ from regard.config import nearest
 from regard.data import embedded
 from regard.data.datasets import DATASETS, SPLIT_ALIASES, Dataset
 from regard.errors import RegardError
-
-
-def cache_root() -> Path:
-    return Path(os.environ.get("REGARD_CACHE") or Path.home() / ".cache" / "regard")
+from regard.io.files import cache_root
 
 
 def data_folders() -> list[Path]:

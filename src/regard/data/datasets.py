@@ -111,6 +111,12 @@ DATASETS: dict[str, Dataset] = {s.name: s for s in (
         tuple(Download(f"{WIKITEXT}/{split}.txt", f"{split}.txt") for split in ("train", "valid")),
     ),
     Dataset(
+        "stories", "English fiction of the public domain; 11.3 M words, 150 books", "text",
+        {"train": ("train.txt.gz",), "valid": ("valid.txt.gz",)}, ("en",), "23 MB",
+        "public domain in the US, the editions CC0", "https://standardebooks.org", (),
+        "in a checkout, `python -m tools.stories.make OUT` downloads the books of its SOURCES.tsv and makes the set",
+    ),
+    Dataset(
         "tinyshakespeare", "plays of Shakespeare, 1.1 M characters; valid is the last tenth of all", "text",
         {"train": ("input.txt.gz",), "valid": ("input.txt.gz",), "all": ("input.txt.gz",)}, ("en",), "0.4 MB",
         "public domain", "https://github.com/karpathy/char-rnn",

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from regard.data import prepared
-from regard.data.catalog import cache_root
 from regard.data.config import Corpus
 from regard.data.documents import COLUMN, DocumentForm, iter_documents, split_documents
 from regard.data.prepared import PreparedCorpus, TextEncoder
 from regard.data.readers import corpus_files, read_corpus, split_folder
 from regard.errors import RegardError
 from regard.examples.recipe_like import RecipeLike
+from regard.io.files import cache_root
 from regard.reporting import Progress
 from regard.text import Tokenizer
 

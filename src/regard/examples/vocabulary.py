@@ -9,11 +9,11 @@ from pathlib import Path
 
 from regard import text
 from regard.config import to_plain
-from regard.data.catalog import cache_root
 from regard.data.prepared import file_hash, file_hashes
 from regard.data.readers import read_corpus
 from regard.errors import RegardError
 from regard.examples.recipe_like import RecipeLike
+from regard.io.files import cache_root
 from regard.reporting import Progress
 from regard.text import Tokenizer
 from regard.text.tokenizer import VERSION

@@ -12,7 +12,7 @@ from regard.interop.checkpoint import Checkpoint
 from regard.interop.ct2 import export_ct2
 from regard.interop.gpt2 import export_gpt2, import_gpt2
 from regard.interop.marian import export_marian, import_marian
-from regard.interop.model_folder import ImportedModel, export_safetensors
+from regard.interop.model_folder import ImportedModel, Storage, export_safetensors
 from regard.io.atomic import atomic_folder
 from regard.io.building import importing_from
 from regard.io.files import shown
@@ -34,6 +34,7 @@ HF_EXPORTS: list[tuple[type, Export]] = [
     (TextEmbedder, export_bert),
     (FinetunedPredictor, export_bert),
 ]
+DEFAULT = Storage()
 FORMATS = ("hf", "ct2", "safetensors")
 
 
@@ -61,15 +62,18 @@ def import_checkpoint(name: str | Path, out: Path) -> ImportedModel:
     return imported
 
 
-def export_run(format: str, run: Path, out: Path, precision: str) -> str:
+def export_run(format: str, run: Path, out: Path, precision: str, storage: Storage = DEFAULT) -> str:
     """Write a trained model in another library's format into the folder `out`; returns a summary."""
+    if storage != DEFAULT and format in ("hf", "ct2"):
+        other = "--precision int8" if format == "ct2" else "no such option"
+        raise RegardError(f"--bits, --over and --rank are for `regard export safetensors`; {format} takes {other}")
     if format not in FORMATS:
         raise RegardError(f"regard export {format}: there is no such form; {nearest(format, FORMATS)}")
     exports: list[tuple[type, Export]] = HF_EXPORTS
     if format == "ct2":
         exports = [(Translator, lambda loaded, run, out: export_ct2(loaded, run, out, precision))]
     elif format == "safetensors":
-        exports = [(object, export_safetensors)]
+        exports = [(object, lambda loaded, run, out: export_safetensors(loaded, run, out, storage))]
     loaded: Any = api.load_as(tuple(kind for kind, _ in exports), run, "cpu", f"export {format}")
     export = next(export for kind, export in exports if isinstance(loaded, kind))
     with atomic_folder(out) as place:

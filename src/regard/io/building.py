@@ -9,6 +9,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from regard.errors import RegardError
+from regard.io.low_rank import base_of
+from regard.io.run_folder import WEIGHTS
 from regard.io.tensors import sharded_files, tensor_shapes
 
 TABLES = 1 << 25  # numbers that a model may allocate beside its weights: position vectors, masks
@@ -32,7 +34,9 @@ def building_for(folder: Path, config: Path) -> Iterator[None]:
     Raises RegardError where the config describes a larger model than that of the weights, before it takes memory.
     Parameters keep what is in their memory, since all of them will be loaded.
     """
-    shapes = [shape for path in sharded_files(folder, "model") for shape in tensor_shapes(path).values()]
+    base = base_of(folder)
+    files = [*sharded_files(folder, "model"), *([base / WEIGHTS] if base else [])]
+    shapes = [shape for path in files for shape in tensor_shapes(path).values()]
     numbers = sum(map(math.prod, shapes))
     have = f"{len(shapes):,} tensors with {numbers:,} numbers in all"
     with _limited(_Building(2 * numbers + TABLES, 4 * len(shapes) + TENSORS, draws=False), config, have):

@@ -17,6 +17,11 @@ from regard.errors import RegardError
 MAX_BYTES = 64 << 20  # of a file that is read whole and parsed; vocabularies have at most some 20 MB
 
 
+def cache_root() -> Path:
+    """The folder for what can be made again."""
+    return Path(os.environ.get("REGARD_CACHE") or Path.home() / ".cache" / "regard")
+
+
 class DamagedFile(RegardError):
     """A file that is not what was written: missing, cut short or changed."""
 

@@ -14,10 +14,11 @@ from regard.errors import RegardError
 from regard.io.atomic import atomic_write, fsync
 from regard.io.files import DamagedFile, open_regular, os_errors_for, read_checks, read_json
 from regard.io.hashed_tensors import HashedTensors
-from regard.io.run_folder import CONFIG, MANIFEST, RESULTS, TASK_FILES, WEIGHTS, run_folder_of
+from regard.io.run_folder import BASE, CONFIG, MANIFEST, RESULTS, TASK_FILES, WEIGHTS, run_folder_of
 
 FORMAT = 1
 SETUP = (CONFIG, *TASK_FILES)  # what a run has before its first step
+MODEL = (*SETUP, BASE)
 CHANGE = f"if the change is yours, delete {MANIFEST}, and the folder is read unverified"
 PRIVATE = (
     1 << 30
@@ -48,7 +49,7 @@ def _files(path: Path) -> list[Path]:
 def write_manifest(folder: Path, records: Mapping[str, Record] | None = None) -> None:
     """Writes manifest.json, by default of the files that make a model."""
     if records is None:
-        records = file_records(folder, (*SETUP, WEIGHTS, RESULTS))
+        records = file_records(folder, (*MODEL, WEIGHTS, RESULTS))
     files = {name: {"size": size, "sha256": sha256} for name, (size, sha256) in sorted(records.items())}
     content = {"format": FORMAT, "files": files, "sha256": _records_sha256(records)}
     with atomic_write(folder / MANIFEST) as file:
@@ -121,7 +122,7 @@ def file_stamps(folder: Path) -> list[tuple[str, int, int, int]]:
 
 def _model_files(folder: Path) -> list[tuple[Path, set[str]]]:
     """Config, tokenizer and labels in the folder or its run, and the weights: the names in each of the two places."""
-    places = (run_folder_of(folder), SETUP), (folder, [path.name for path in folder.glob("model*.safetensors")])
+    places = (run_folder_of(folder), MODEL), (folder, [path.name for path in folder.glob("model*.safetensors")])
     return [
         (place, {path.relative_to(place).as_posix() for name in names for path in _files(place / name)})
         for place, names in places

@@ -5,6 +5,7 @@ from pathlib import Path
 CONFIG, WEIGHTS, RESULTS, LOG = "config.yaml", "model.safetensors", "results.json", "log.jsonl"
 MANIFEST = "manifest.json"  # sizes and hashes of the other files
 TASK_FILES = ("tokenizer", "labels.json")  # written by tasks that have them
+BASE = "base.json"  # of a model that is stored as a change of another
 
 
 def is_model_folder(folder: Path) -> bool:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from regard.errors import RegardError
 from regard.io.atomic import fsync
 from regard.io.files import DamagedFile, open_regular
+from regard.io.int8 import from_int8
 from regard.io.manifest import verifications
 
 if TYPE_CHECKING:
@@ -49,15 +50,16 @@ def _umask() -> int:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """All tensors of a safetensors file. Nothing else is read: pickles can run code.
+    """All tensors of a safetensors file; those stored in 8 bits as float32. Nothing else is read: pickles can run code.
 
     They are mapped into memory, or lie in that which a verification around this compares with a manifest.
     """
     with _reading(path):
         for verification in verifications():
             if (file := verification.tensor_file(path)) is not None:
-                return {name: _to_tensor(*tensor) for name, tensor in file.tensors().items()}
-        return load_file(path)
+                return from_int8({name: _to_tensor(*tensor) for name, tensor in file.tensors().items()}, path)
+        stored = load_file(path)
+    return from_int8(stored, path)
 
 
 DTYPES = {

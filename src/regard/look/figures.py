@@ -171,7 +171,7 @@ def saturation(d_k: int, scaled: bool, keys: int = 32, draws: int = 500) -> tupl
 DEPTH, WIDTH, LENGTH = 12, 64, 24
 
 
-def depth(figure: "Figure", words: Words) -> None:
+def differences_over_depth(figure: "Figure", words: Words) -> None:
     """How much words still differ after so many layers, with and without residual and feed-forward; fresh weights."""
     kinds = {
         words("attention alone", "只有注意力"): ("none", False),
@@ -305,7 +305,7 @@ FIGURES: dict[str, tuple[Draw, tuple[float, float]]] = {  # by name: how it is d
     "masks": (masks, (6.4, 7)),
     "paths": (paths, (12, 3)),
     "softmax": (softmax, (9, 3.4)),
-    "depth": (depth, (7, 3.6)),
+    "depth": (differences_over_depth, (7, 3.6)),
     "schedule": (schedule, (7, 3.6)),
     "norms": (norms, (9, 3.6)),
     "timeline": (timeline, (11, 4.4)),

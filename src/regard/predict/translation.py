@@ -343,14 +343,19 @@ class Translator(Predictor):
         self, outputs: Sequence[str], examples: Sequence[tuple[str, str]], full: bool = True
     ) -> dict[str, Metric]:
         """Text metrics of outputs in prepared form, as `evaluation` says: on that form, or on plain text."""
-        settings, target = self.recipe.evaluation, self.vocabulary.target
-        if settings.form == "prepared":
-            references = [target.normalise(t) for _, t in examples]
-        else:
-            references = [t for _, t in examples]
-            outputs = [target.detokenise(o, self.languages[1]) for o in outputs]
+        settings = self.recipe.evaluation
+        outputs, references = self.measured_form(outputs, examples)
         metrics = text_metrics(outputs, references, self.languages[1], settings.tokenise, full)
         return metrics | own_metrics(settings.metrics, outputs, references, [s for s, _ in examples])
+
+    def measured_form(
+        self, outputs: Sequence[str], examples: Sequence[tuple[str, str]]
+    ) -> tuple[Sequence[str], list[str]]:
+        """Outputs in prepared form, and their references, in the form that `evaluation.form` says."""
+        target = self.vocabulary.target
+        if self.recipe.evaluation.form == "prepared":
+            return outputs, [target.normalise(t) for _, t in examples]
+        return [target.detokenise(o, self.languages[1]) for o in outputs], [t for _, t in examples]
 
 
 def hypotheses_per_line(decoding: DecodingConfig, nbest: int) -> int:

@@ -50,6 +50,7 @@ class Capabilities(TypedDict, total=False):
     title: str
     can: list[str]  # operations
     languages: list[str]
+    examples: list[str]  # texts to try, of the model's card
     digest: str  # of the model's files
 
 

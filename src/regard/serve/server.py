@@ -177,12 +177,12 @@ def check_address(address: str, settings: ServerSettings) -> None:
     )
 
 
-async def run_server(settings: ServerSettings) -> None:
+async def run_server(settings: ServerSettings, log: ServerLog | None = None) -> None:
     sock = listening_socket(settings.host, settings.port)  # an address that is taken is told before models are loaded
     with sock:
         check_address(sock.getsockname()[0], settings)
         allow_descriptors(settings)
-        log = ServerLog()
+        log = log or ServerLog()
         logging.basicConfig(handlers=[log])
         try:
             await Server(settings, sock, log).run()

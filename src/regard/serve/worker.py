@@ -82,6 +82,17 @@ def load_model(config: WorkerConfig) -> tuple[Any, str]:
     return model, digest
 
 
+def card_examples(run: str) -> list[str]:
+    """Texts to try, of the model's card, which may be missing or wrong: it is words."""
+    from regard.io.model_card import read_card
+
+    try:
+        card = read_card(Path(run))
+    except RegardError:
+        return []
+    return list(card.examples) if card else []
+
+
 def run_worker(config: WorkerConfig, channel: Channel) -> None:
     import torch
 
@@ -97,7 +108,10 @@ def run_worker(config: WorkerConfig, channel: Channel) -> None:
         return
     gc.collect()
     gc.freeze()  # the model stays: a collection that looks through it would delay every request by a tenth of a second
-    channel.send(hello={**capabilities(model, schedulers), "digest": digest})
+    facts = capabilities(model, schedulers)
+    if examples := card_examples(config["run"]):
+        facts["examples"] = examples
+    channel.send(hello={**facts, "digest": digest})
     by_op = {op: scheduler for scheduler in schedulers for op in scheduler.ops}
     while channel.open:
         channel.busy = any(scheduler.busy for scheduler in schedulers)

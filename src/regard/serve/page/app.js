@@ -1,9 +1,10 @@
 /* The page at `/`: which tabs there are, which model each asks, the language, and what happens when the server is away. */
 
 import { requestJson, showError, hooks } from "./api.js";
-import { button, h, stored, localize, setLanguage, currentLanguage, unique } from "./dom.js";
+import { button, h, quiet, stored, localize, setLanguage, currentLanguage, unique } from "./dom.js";
 import { answer, choose, classify, fill, tag } from "./forms.js";
 import { chat, story } from "./chat.js";
+import { offerTour, startTour } from "./tour.js";
 import { translate } from "./translate.js";
 
 const TABS = { // name: [what a model must be able to do, what builds the panel]
@@ -74,13 +75,14 @@ tablist.addEventListener("keydown", (event) => {
 addEventListener("hashchange", () => tabs.has(location.hash.slice(1)) && show(location.hash.slice(1)));
 
 /** The models of a panel: which is chosen, what it can do, and what to do when another is chosen. */
-function modelPicker(models) {
+function modelPicker(models, can) {
   const id = unique(), select = h("select", { id }, ...models.map((model) => h("option", { value: model.name }, modelTitle(model))));
   const only = h("span", { class: "faint", dir: "auto" }, modelTitle(models[0]));
   const shown = models.length > 1 ? h("div", { class: "picker" }, h("label", { for: id, t: "model" }), select) : only;
   const chosen = () => models.find(({ name }) => name === select.value) ?? models[0];
   return {
     shown, name: () => chosen().name, can: (what) => chosen().can.includes(what), languages: () => chosen().languages ?? [],
+    examples: (usual) => (chosen().can[0] === can && chosen().examples?.length ? chosen().examples : usual),
     changed: (act) => select.addEventListener("change", act),
   };
 }
@@ -105,7 +107,7 @@ async function start() {
     if (!fitting.length) continue;
     const tab = button(name, () => show(name), { role: "tab", id: `tab-${name}`, "aria-controls": `panel-${name}` });
     const panel = h("section", { role: "tabpanel", id: `panel-${name}`, "aria-labelledby": `tab-${name}` });
-    tabs.set(name, { tab, panel, models: modelPicker(fitting) });
+    tabs.set(name, { tab, panel, models: modelPicker(fitting, can) });
     tablist.append(tab);
     main.append(panel);
   }
@@ -113,12 +115,14 @@ async function start() {
   tablist.hidden = tabs.size < 2;
   const hash = location.hash.slice(1);
   show(tabs.has(hash) ? hash : tabs.keys().next().value);
+  offerTour(document.getElementById("tour"), tabs.size);
 }
 
 const begin = () => start().catch((error) => showError(error, hooks.notice));
 
 localize(switcher, "other");
 localize(tablist, "tabs", {}, "aria-label");
-document.getElementById("footer").append(h("span", { t: "about" }), h("a", { href: "docs", t: "api" }));
+document.getElementById("footer").append(h("span", { t: "about" }), h("span", { class: "row" },
+  quiet("tour.again", () => startTour(document.getElementById("tour"), tabs.size)), h("a", { href: "docs", t: "api" })));
 switchLanguage(currentLanguage());
 begin();

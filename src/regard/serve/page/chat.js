@@ -2,8 +2,8 @@
 
 import { showError, streamText } from "./api.js";
 import { lookButton } from "./attention.js";
-import { button, copy, examples, field, autosize, h, errorLine, quiet } from "./dom.js";
-import { EXAMPLES } from "./messages.js";
+import { button, copy, field, autosize, h, errorLine, quiet } from "./dom.js";
+import { EXAMPLES, exampleRow } from "./examples.js";
 
 const TURNS = 99; // that are sent: the last of a long conversation, from one of the reader's on
 
@@ -48,7 +48,7 @@ export function chat(panel, models) {
   const send = button("chat.send", () => submit(input.value), { class: "primary" });
   const stop = button("stop", null, { hidden: true });
   const fresh = quiet("chat.new", restart);
-  const exampleRow = examples(EXAMPLES.chat, (text) => submit(text));
+  const tries = exampleRow(models, () => EXAMPLES.chat, (text) => submit(text));
   const stream = generator(showNote, log, send, stop);
   let messages = [];
 
@@ -60,7 +60,7 @@ export function chat(panel, models) {
 
   /** The whole log, or what stands before it. */
   function arrange() {
-    empty.hidden = exampleRow.hidden = messages.length > 0;
+    empty.hidden = tries.hidden = messages.length > 0;
     fresh.hidden = !messages.length;
     autosize(input);
   }
@@ -104,7 +104,7 @@ export function chat(panel, models) {
   models.changed(restart);
   arrange();
   panel.append(models.shown, empty, log, note, h("div", { class: "composer" }, wrapper, stop, send),
-    h("div", { class: "row" }, fresh, exampleRow));
+    h("div", { class: "row" }, fresh, tries));
 }
 
 export function story(panel, models) {
@@ -139,7 +139,7 @@ export function story(panel, models) {
     if (event.key === "Escape") stream.stop();
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) write(input.value);
   });
-  panel.append(models.shown, wrapper, examples(EXAMPLES.story, (text) => { input.value = text; write(text); }),
+  panel.append(models.shown, wrapper, exampleRow(models, () => EXAMPLES.story, (text) => { input.value = text; write(text); }),
     h("details", {}, h("summary", { t: "story.options" }),
       h("div", { class: "settings" }, ...Object.values(settings).map(([shown]) => shown))),
     h("div", { class: "row" }, start, stop, after), note, page);

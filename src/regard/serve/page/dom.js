@@ -87,11 +87,6 @@ export function errorLine() {
   return [note, (key, args) => localize(note, key, args)];
 }
 
-/** Examples to click: each is a list of values, the first is shown. */
-export const examples = (list, use) =>
-  h("div", { class: "examples" }, h("span", { t: "try", class: "faint" }),
-    ...list.map((one) => h("button", { type: "button", class: "chip", onclick: () => use(one) }, [one].flat()[0])));
-
 /** Labels with their probabilities, best first; `pick` makes them buttons. */
 export function bars(list, { pick, best } = {}) {
   return h("ul", { class: "bars" }, ...list.map(([label, share], n) => {

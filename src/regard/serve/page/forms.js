@@ -2,8 +2,8 @@
 
 import { requestJson, latestOnly } from "./api.js";
 import { lookButton } from "./attention.js";
-import { bars, examples, field, h, errorLine, percent, quiet, localize } from "./dom.js";
-import { EXAMPLES } from "./messages.js";
+import { bars, field, h, errorLine, percent, quiet, localize } from "./dom.js";
+import { EXAMPLES, exampleRow } from "./examples.js";
 
 /** Fields whose answer follows the typing. `body` makes the request, or a sentence that says what is missing. */
 function form(panel, models, name, fields, body, show) {
@@ -31,7 +31,7 @@ function form(panel, models, name, fields, body, show) {
     [example].flat().forEach((value, n) => { inputs[n].value = value; inputs[n].dispatchEvent(new Event("input")); });
     work.now();
   };
-  panel.append(models.shown, ...wrapped.map(([shown]) => shown), examples(EXAMPLES[name], use), note, output);
+  panel.append(models.shown, ...wrapped.map(([shown]) => shown), exampleRow(models, () => EXAMPLES[name], use), note, output);
   return { refresh: work.now, inputs, output };
 }
 

@@ -1,4 +1,4 @@
-/* What the page says, in English and 中文, and the examples it offers. */
+/* What the page says, in English and 中文. */
 
 const en = {
   other: "中文", tabs: "What the models can do", model: "Model", try: "Try", copy: "Copy", copied: "Copied", clear: "Clear",
@@ -29,6 +29,12 @@ const en = {
   "answer.question": "Question", "answer.context": "Text that may answer it", "answer.none": "The text does not say.",
   "choose.context": "Text", "choose.question": "Question", "choose.options": "Options, one a line",
   "choose.few": "Two options at least, one a line.",
+  tour: "First steps", "tour.again": "First steps", "tour.next": "Next", "tour.end": "Done", "tour.skip": "Skip", "tour.at": "{n} of 3",
+  "tour.1": "Click one of the examples, or write a text of your own.",
+  "tour.2": "Point at a word, or tap it: the words that it attended to light up.",
+  "tour.2.other": "The answer is computed here, by a model on this machine, as you watch.",
+  "tour.3": "“Attention” opens every layer and head of the model.",
+  "tour.3.tabs": "“Attention” opens every layer and head of the model; the tabs above are other models.",
 };
 
 const zh = {
@@ -59,26 +65,12 @@ const zh = {
   "answer.question": "问题", "answer.context": "可能含有答案的文本", "answer.none": "文本中没有答案。",
   "choose.context": "文本", "choose.question": "问题", "choose.options": "选项，每行一个",
   "choose.few": "至少要有两个选项，每行一个。",
+  tour: "新手引导", "tour.again": "新手引导", "tour.next": "下一步", "tour.end": "完成", "tour.skip": "跳过", "tour.at": "第 {n} 步，共 3 步",
+  "tour.1": "点一个例子，或者写一段自己的文字。",
+  "tour.2": "指向或点按一个词，它注意的词就会亮起来。",
+  "tour.2.other": "答案由这台机器上的模型当场算出。",
+  "tour.3": "点“注意力”，可以看到模型的每一层、每一个头。",
+  "tour.3.tabs": "点“注意力”，可以看到模型的每一层、每一个头；上方的标签页是其他模型。",
 };
 
 export const MESSAGES = { en, zh };
-
-const SEA = "The lighthouse was built in 1858 by Anna Berg. It stands on a cliff above the harbour, " +
-  "and its lamp can be seen from twenty miles away.";
-
-/** By tab; where a tab has several fields, an example has a value for each, and its first is shown. */
-export const EXAMPLES = {
-  translate: { // by the language that a model reads
-    en: ["The goat couldn't carry the basket because it was too thirsty.",
-         "The goat couldn't carry the basket because it was too heavy.", "Every evening my sister washes her car.", "The mouse is sitting on the carpet. It is round."],
-    de: ["Die Ziege konnte den Korb nicht tragen, weil sie zu durstig war.", "Jeden Abend wäscht meine Schwester ihr Auto."],
-    zh: ["山羊搬不动篮子，因为它太渴了。", "我姐姐每天晚上都洗她的车。"],
-  },
-  chat: ["Hello! Who are you?", "Tell me something about the sea."],
-  story: ["Once upon a time", "The ship left the harbour at night, and"],
-  fill: ["The goat was too [MASK] to carry the basket.", "Paris is the [MASK] of [MASK]."],
-  classify: ["A warm, funny and beautifully acted film.", "Two hours that I will never get back."],
-  tag: ["Anna Berg moved from Hamburg to Paris in May .", "The European Commission met in Brussels on Thursday ."],
-  answer: [["Who built the lighthouse?", SEA], ["How far can the lamp be seen?", SEA]],
-  choose: [["Where does the lighthouse stand?", SEA, "On a cliff\nIn a forest\nOn a ship"]],
-};

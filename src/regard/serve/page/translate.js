@@ -2,9 +2,9 @@
 
 import { requestJson, showError, latestOnly } from "./api.js";
 import { segmentWords, openView, wordWeights } from "./attention.js";
-import { copy, examples, field, autosize, h, errorLine, quiet, unique } from "./dom.js";
+import { copy, field, autosize, h, errorLine, quiet, unique } from "./dom.js";
+import { EXAMPLES, exampleRow } from "./examples.js";
 import { highlightAttention, renderWords } from "./highlight.js";
-import { EXAMPLES } from "./messages.js";
 
 const LONG = 200; // characters of a line from which it is translated by sentence; shorter ones keep their context
 const ALTERNATIVES = 5;
@@ -31,11 +31,7 @@ export function translate(panel, models) {
   const list = h("div", { class: "pairs" });
   const [note, showNote] = errorLine();
   const known = new Map(); // model and text → translation
-  const exampleRow = h("div", { class: "examples" });
-  const showExamples = () => {
-    const fitting = EXAMPLES.translate[models.languages()[0]] ?? EXAMPLES.translate.en;
-    exampleRow.replaceChildren(...examples(fitting, write).children);
-  };
+  const usual = () => EXAMPLES.translate[models.languages()[0]] ?? EXAMPLES.translate.en;
   const write = (text) => { input.value = text; autosize(input); work.now(); };
   const clear = quiet("clear", () => { write(""); input.focus(); });
   const everything = quiet("translate.all", () => copy(whole(), everything, "translate.all"));
@@ -91,9 +87,8 @@ export function translate(panel, models) {
 
   clear.hidden = below.hidden = true;
   input.addEventListener("input", work.soon);
-  models.changed(() => { showExamples(); pairs.forEach((pair) => pair.set(pair.text)); work.now(); });
-  showExamples();
-  panel.append(models.shown, h("div", { class: "editor" }, wrapper, clear), exampleRow, note, list, below);
+  models.changed(() => { pairs.forEach((pair) => pair.set(pair.text)); work.now(); });
+  panel.append(models.shown, h("div", { class: "editor" }, wrapper, clear), exampleRow(models, usual, (text) => write(text)), note, list, below);
   return work.now;
 }
 

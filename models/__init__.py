@@ -1,0 +1,1 @@
+"""Trained models that `regard` knows by name: a folder each."""

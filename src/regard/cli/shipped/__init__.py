@@ -1,0 +1,1 @@
+"""The commands about models that come ready: which there are, and a look at each."""

@@ -1,0 +1,1 @@
+"""Claims as experiments, and `compare`: arms × paired seeds, intervals and plots."""

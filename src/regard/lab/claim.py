@@ -1,0 +1,138 @@
+"""A claim of the notes as an experiment: its sentence, predictions written before the run, a measurement, a verdict.
+
+A prediction is a range for a number. It is confirmed where the number's interval lies wholly inside, refuted where it
+lies wholly outside, and else undecided. Knows no file and no process.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from regard.lab.statistics import Interval, mean_interval, side
+
+Verdict = Literal["confirmed", "refuted", "depends", "undecided"]
+Points = list[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Setup:
+    """How a claim is measured: on which device, and with which fault planted, if any."""
+
+    device: str = "cpu"
+    fault: str = ""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What one seed gives: numbers by name, and curves by chart and name."""
+
+    numbers: Mapping[str, float]
+    curves: Mapping[str, Mapping[str, Points]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PredictedRange:
+    """A range in which a measured number lies if the claim is right; written before the run."""
+
+    quantity: str
+    sentence: str  # what the number is
+    low: float = -math.inf
+    high: float = math.inf
+    setting: str = ""  # opposite outcomes in different settings make a claim depend on them
+
+    @property
+    def inequality(self) -> str:
+        if self.low == self.high:
+            return f"= {self.low:g}"
+        if math.isinf(self.low):
+            return f"≤ {self.high:g}"
+        return f"≥ {self.low:g}" if math.isinf(self.high) else f"from {self.low:g} to {self.high:g}"
+
+    def verdict(self, values: Sequence[float], interval: Interval) -> Verdict:
+        if not math.isfinite(interval.mean) or interval.count < 2:
+            return "undecided"
+        if self.low == self.high:  # what is exact has no exception
+            return "confirmed" if all(value == self.low for value in values) else "refuted"
+        names: dict[str, Verdict] = {"inside": "confirmed", "outside": "refuted"}
+        return names.get(side(interval, self.low, self.high), "undecided")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """The axes of a chart whose curves a measurement gives."""
+
+    name: str
+    title: str
+    x_label: str
+    y_label: str
+    log_x: bool = False
+    log_y: bool = False
+
+
+@dataclass(frozen=True)
+class Claim:
+    """`kind` is exact, or screen: quality on a constructed task with a tiny model, which is no verdict on text."""
+
+    id: str
+    title: str
+    sentence: str  # as the notes say it
+    source: str  # where
+    kind: Literal["exact", "screen"]
+    predictions: Sequence[PredictedRange]
+    measure: Callable[[int, Setup], Measurement]
+    seconds: float  # of one seed, on a quiet core
+    depends_on: str  # what the outcome hangs on, and what was not tried
+    figures: Sequence[Figure] = ()
+    faults: Mapping[str, str] = field(default_factory=dict)  # planted ones that must turn the verdict: name, meaning
+    timed: bool = False  # measures time, so nothing may run beside it
+    seeds: int = 5
+    most_seeds: int = 10  # while a prediction is undecided
+    on_text: Sequence[str] = ()  # commands that take the verdict on real text
+
+
+@dataclass(frozen=True)
+class PlannedClaim:
+    """A claim that has no experiment yet."""
+
+    id: str
+    title: str
+    sentence: str
+    reason: str
+    on_text: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A prediction with what came of it."""
+
+    prediction: PredictedRange
+    interval: Interval
+    values: list[float]
+    verdict: Verdict
+
+
+def judge(claim: Claim, measurements: Sequence[Measurement]) -> tuple[Verdict, list[Judged]]:
+    """The claim's verdict, and that of every prediction."""
+    judged = []
+    for prediction in claim.predictions:
+        values = [float(each.numbers[prediction.quantity]) for each in measurements]
+        interval = mean_interval(values)
+        judged.append(Judged(prediction, interval, values, prediction.verdict(values, interval)))
+    return overall(judged), judged
+
+
+def overall(judged: Sequence[Judged]) -> Verdict:
+    """Confirmed or refuted where all settings are; a setting is refuted by one prediction; `depends` shows both."""
+    settings: dict[str, list[Verdict]] = {}
+    for each in judged:
+        settings.setdefault(each.prediction.setting, []).append(each.verdict)
+    outcomes = {
+        "refuted" if "refuted" in verdicts else "confirmed" if set(verdicts) == {"confirmed"} else "undecided"
+        for verdicts in settings.values()
+    }
+    if outcomes == {"confirmed"}:
+        return "confirmed"
+    if outcomes == {"refuted"}:
+        return "refuted"
+    return "depends" if {"confirmed", "refuted"} <= outcomes else "undecided"

@@ -1,0 +1,59 @@
+"""C14: what √d does to the sizes of word vectors and positions."""
+
+import torch
+
+from regard.config import parse_config
+from regard.lab.claim import Claim, Figure, Measurement, Points, PredictedRange, Setup
+from regard.models import TransformerConfig
+from regard.nn import sinusoids
+
+SIZES, WORDS = [64, 256, 512], 1000
+
+
+def ratio(size: int, init: str, scale: bool) -> float:
+    """The norm of word vectors, as the first layer gets them, against that of sinusoidal positions."""
+    keys = {"layers": 1, "size": size, "inner": 8, "heads": 1, "init": init, "scale_embedding": scale}
+    embedding = parse_config(TransformerConfig, keys).build(WORDS, WORDS).source_embedding
+    words = embedding(torch.arange(WORDS)).norm(dim=-1).mean()
+    return float(words / sinusoids(torch.arange(64), size).norm(dim=-1).mean())
+
+
+@torch.no_grad()
+def _measure(seed: int, setup: Setup) -> Measurement:
+    numbers, curves = {}, {}
+    for init in ("xavier", "normal"):
+        for scale in (True, False):
+            values = [ratio(size, init, scale and setup.fault != "no factor") for size in SIZES]
+            name = f"{init}, {'× √d' if scale else 'as they are'}"
+            numbers[name] = values[-1]
+            curves[name] = [(float(size), value) for size, value in zip(SIZES, values, strict=True)]
+    found: dict[str, dict[str, Points]] = {"ratio": curves}
+    return Measurement(numbers, found)
+
+
+_INITS = {"xavier": "words of deviation d^−½", "normal": "words of deviation 0.02"}
+
+CLAIM = Claim(
+    id="C14",
+    title="√d on embeddings",
+    sentence="Multiplying word vectors by √d brings them to the size of the positions.",
+    source="notes 001; Vaswani 2017, 3.4",
+    kind="exact",
+    predictions=tuple(
+        prediction
+        for init, words in _INITS.items()
+        for prediction in (
+            PredictedRange(
+                f"{init}, × √d", f"words × √d against positions, d = 512, {words}: within a factor of 2", 0.5, 2, words
+            ),
+            PredictedRange(f"{init}, as they are", "the same without the factor: at most a fifth", 0, 0.2, words),
+        )
+    ),
+    measure=_measure,
+    seconds=0.3,
+    depends_on="Sizes of fresh weights. Both common inits are balanced at d = 512 by the factor; without it positions "
+    "drown the words. With 0.02 the ratio grows with √d, so it holds for models of about that size. A note says that "
+    "the factor lowers the risk of exploding gradients: it raises small vectors. Quality was not measured.",
+    figures=(Figure("ratio", "norm of words against positions", "d", "ratio", True, True),),
+    faults={"no factor": "words are not multiplied"},
+)

@@ -1,0 +1,183 @@
+"""What the lab found, as one page that needs no network, as Markdown and as JSON."""
+
+import base64
+import datetime
+import hashlib
+import math
+from collections.abc import Sequence
+from html import escape
+from importlib.resources import files
+
+from regard.lab.charts import DARK, STYLE, Chart, Row, Series, curves, intervals
+from regard.lab.claim import Claim, Figure, Judged, PlannedClaim, Points
+from regard.lab.registry import claim_ids, find_claim
+from regard.lab.runner import ClaimResult, hardware
+from regard.reporting import Json
+
+WORDS = {
+    "confirmed": "confirmed", "refuted": "refuted", "depends": "depends", "undecided": "undecided", "failed": "failed",
+}  # fmt: skip
+
+
+def page_data(results: Sequence[ClaimResult]) -> Json:
+    """Everything as JSON, with what was measured on."""
+    date = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d")
+    return {"date": date, "hardware": hardware(), "claims": [result.json() for result in results]}
+
+
+def planned_claims(results: Sequence[ClaimResult]) -> list[Claim | PlannedClaim]:
+    """Claims without a result here: those not run, and those that have no experiment yet."""
+    done = {result.claim.id for result in results}
+    return [find_claim(name) for name in claim_ids() if name not in done]
+
+
+def counts(results: Sequence[ClaimResult]) -> str:
+    """`exact claims: 7 confirmed, 2 depend; screens: …`."""
+    parts = []
+    for kind, name in (("exact", "verdicts"), ("screen", "screens")):
+        own = [result.verdict or "failed" for result in results if result.claim.kind == kind]
+        each = [f"{own.count(word)} {WORDS[word]}" for word in WORDS if word in own]
+        parts += [f"{name}: {', '.join(each)}"] if own else []
+    return "; ".join(parts)
+
+
+# --- charts --------------------------------------------------------------------------------------------------------
+
+
+def charts(result: ClaimResult) -> list[str]:
+    """The predictions with their intervals, then the claim's own figures, as SVG."""
+    rows = [_row(each) for each in result.judged]
+    drawn = [intervals(rows, "Measured, and predicted (shaded)")] if rows else []
+    return drawn + [chart for figure in result.claim.figures if (chart := _figure(figure, result))]
+
+
+def _row(judged: Judged) -> Row:
+    p, interval = judged.prediction, judged.interval
+    return Row(
+        p.quantity, interval.mean, interval.low, interval.high, f"{interval.format()} · {judged.verdict}",
+        (p.low, p.high), judged.values,
+    )  # fmt: skip
+
+
+def _figure(figure: Figure, result: ClaimResult) -> str:
+    """Curves averaged over seeds, with the least and the most of them as a band."""
+    lines: dict[str, list[Points]] = {}
+    for measurement in result.measurements:
+        for name, points in measurement.curves.get(figure.name, {}).items():
+            lines.setdefault(name, []).append(points)
+    series = []
+    for name, seeds in lines.items():
+        x = [point[0] for point in seeds[0]]
+        values = [[points[n][1] for points in seeds] for n in range(len(x))]
+        mean = [math.fsum(each) / len(each) for each in values]
+        series.append(Series(name, x, mean, [*map(min, values)], [*map(max, values)]))
+    if not series:
+        return ""
+    return curves(Chart(figure.title, figure.x_label, figure.y_label, series, figure.log_x, figure.log_y))
+
+
+# --- the page ------------------------------------------------------------------------------------------------------
+
+
+def html_page(results: Sequence[ClaimResult]) -> str:
+    """One file: it asks for nothing over a network, and runs no script."""
+    data = page_data(results)
+    style = (files("regard.lab") / "report.css").read_text(encoding="utf-8")
+    css = f"{STYLE}@media (prefers-color-scheme: dark) {{ .chart {{{DARK}}} }}{style}"
+    digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
+    rows = "".join(_summary(result) for result in results)
+    articles = "".join(_article(result) for result in results)
+    planned = "".join(_planned(claim) for claim in planned_claims(results))
+    later = f"<h2>Without an experiment yet</h2><ul class='planned'>{planned}</ul>" if planned else ""
+    return (
+        '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
+        '<meta http-equiv="Content-Security-Policy" '
+        f"content=\"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'\">\n"
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n<title>regard lab</title>\n'
+        f"<style>{css}</style>\n<body><main>\n<h1>Is it true, what is said of attention?</h1>\n"
+        f"<p class='lead'>Each claim has predictions, inequalities written before the run. It is confirmed or refuted "
+        f"only where the 95% interval over paired seeds lies wholly on one side. A <em>screen</em> is a constructed "
+        f"task with a tiny model: it says what to expect, and is no verdict on text.</p>\n"
+        f"<p class='facts'>{escape(counts(results))}<br>{escape(data['hardware'])} · {data['date']}</p>\n"
+        f"<nav><table>{rows}</table></nav>\n{articles}\n{later}\n</main></body></html>\n"
+    )
+
+
+def _badge(result: ClaimResult) -> str:
+    word = "failed" if result.error else str(result.verdict)
+    return f"<span class='badge {word}'>{escape(result.outcome)}</span>"
+
+
+def _summary(result: ClaimResult) -> str:
+    claim = result.claim
+    return (
+        f"<tr><td>{claim.id}</td><td><a href='#{claim.id}'>{escape(claim.title)}</a></td><td>{_badge(result)}</td></tr>"
+    )
+
+
+def _article(result: ClaimResult) -> str:
+    claim = result.claim
+    rows = "".join(
+        f"<tr><td>{escape(each.prediction.sentence)}"
+        f"{f' <small>{escape(each.prediction.setting)}</small>' if each.prediction.setting else ''}</td>"
+        f"<td>{escape(each.prediction.inequality)}</td><td>{escape(each.interval.format())}</td>"
+        f"<td class='{each.verdict}'>{each.verdict}</td></tr>"
+        for each in result.judged
+    )
+    table = (
+        "<div class='wide'><table class='numbers'><thead><tr><th>the number</th><th>predicted</th>"
+        f"<th>measured, 95%</th><th></th></tr></thead><tbody>{rows}</tbody></table></div>"
+    )
+    problem = f"<p class='failed'>It could not be measured: {escape(result.error)}</p>" if result.error else ""
+    figures = "".join(f"<figure>{svg}</figure>" for svg in charts(result))
+    commands = [f"regard lab run {claim.id}", *claim.on_text]
+    faults = "".join(
+        f"<li><code>regard lab run {claim.id} --fault '{escape(name)}'</code> {escape(meaning)}</li>"
+        for name, meaning in claim.faults.items()
+    )
+    return (
+        f"<article id='{claim.id}'><h2><small>{claim.id}</small> {escape(claim.title)} {_badge(result)}</h2>"
+        f"<blockquote>{escape(claim.sentence)}<cite>{escape(claim.source)}</cite></blockquote>{problem}"
+        f"{table if result.judged else ''}<div class='figures'>{figures}</div>"
+        f"<h3>What it depends on</h3><p>{escape(claim.depends_on)}</p>"
+        f"<details><summary>Run it yourself</summary><pre>{escape(chr(10).join(commands))}</pre>"
+        f"{'<p>A fault planted on purpose must turn the verdict:</p><ul>' + faults + '</ul>' if faults else ''}"
+        f"<p>{len(result.measurements)} seeds, {result.seconds:.1f} s of CPU</p></details></article>\n"
+    )
+
+
+def _planned(claim: Claim | PlannedClaim) -> str:
+    reason = claim.reason if isinstance(claim, PlannedClaim) else f"not run here: regard lab run {claim.id}"
+    commands = "".join(f"<code>{escape(command)}</code>" for command in claim.on_text)
+    return (
+        f"<li id='{claim.id}'><b>{claim.id}</b> {escape(claim.sentence)} <span>{escape(reason)}</span>{commands}</li>"
+    )
+
+
+# --- Markdown ------------------------------------------------------------------------------------------------------
+
+
+def markdown_report(results: Sequence[ClaimResult]) -> str:
+    """A table of claims, and one of their predictions."""
+    data = page_data(results)
+    lines = ["# regard lab", "", f"{counts(results)}.", "", f"{data['hardware']}, {data['date']}.", ""]
+    lines += ["| claim | | outcome | seeds |", "|---|---|---|---|"]
+    for result in results:
+        claim = result.claim
+        lines.append(f"| {claim.id} | {_cell(claim.sentence)} | {result.outcome} | {len(result.measurements)} |")
+    lines += ["", "| claim | number | predicted | measured, 95% | |", "|---|---|---|---|---|"]
+    for result in results:
+        for each in result.judged:
+            p = each.prediction
+            setting = f" ({p.setting})" if p.setting else ""
+            row = (result.claim.id, p.sentence + setting, p.inequality, each.interval.format(), each.verdict)
+            lines.append("| " + " | ".join(map(_cell, row)) + " |")
+    lines += ["", "Without a result here:", ""]
+    for other in planned_claims(results):
+        reason = other.reason if isinstance(other, PlannedClaim) else "not run"
+        lines.append(f"- {other.id}: {other.sentence} ({reason})")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", r"\|")

@@ -1,0 +1,123 @@
+"""Tiny models and trainings for claims: an encoder of regard's own layers, and a loop of a few hundred steps."""
+
+import time
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from regard.nn import EncoderLayer, FeedForward, MultiHeadAttention, build_position
+from regard.nn.embedding import Embedding
+from regard.nn.layout import Layout
+from regard.nn.position import Position
+
+JOINED = ("sinusoidal", "learned", "counting", "normalised_counting")  # positions that join the word vectors
+
+
+def attention_layer(
+    size: int,
+    heads: int = 1,
+    feed_forward: bool = True,
+    residual: str = "post_norm",
+    norm: str = "layer",
+    **choices: object,
+) -> EncoderLayer:
+    """A layer without dropout; `choices` are those of MultiHeadAttention."""
+    attention = MultiHeadAttention(size, heads, **cast(Any, choices))
+    inner = FeedForward(size, 2 * size) if feed_forward else None
+    return EncoderLayer(attention, inner, residual, dropout=0.0, norm=norm)
+
+
+class TinyEncoder(nn.Module):
+    """Tokens [B, N] to logits [B, N, V]: embedding, position, layers, and a matrix of words."""
+
+    def __init__(
+        self,
+        entries: int,
+        size: int = 32,
+        layers: int = 1,
+        heads: int = 2,
+        position: str | dict[str, object] = "sinusoidal",
+        classes: int | None = None,
+        **choices: object,
+    ) -> None:
+        super().__init__()
+        kind = position if isinstance(position, str) else str(position["kind"])
+        joined = kind in JOINED
+        self.embedding = Embedding(entries, size, True)
+        self.position: Position | None = build_position(position, size) if joined else None
+        inside: object = "none" if joined else position
+        self.layers = nn.ModuleList(
+            attention_layer(size, heads, position=inside, layer=n, **cast(Any, choices)) for n in range(layers)
+        )
+        self.output = nn.Linear(size, classes or entries)
+
+    def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
+        x = self.embedding(ids)
+        if self.position is not None:
+            x = self.position.embed(x, Layout.of(ids.shape[1]))
+        for layer in self.layers:
+            x = layer(x, mask=mask)
+        return self.output(x)
+
+
+def previous_word(entries: int, length: int, rows: int = 32, circle: bool = False) -> tuple[Tensor, Tensor]:
+    """Name the word before: no bag of words can, nor a relation without a direction.
+
+    In a circle the first word comes after the last; else it has no label.
+    """
+    ids = torch.randint(entries, (rows, length))
+    labels = ids.roll(1, 1)
+    if not circle:
+        labels[:, 0] = -100
+    return ids, labels
+
+
+def fit(
+    model: nn.Module, draw: Callable[[], tuple[Tensor, Tensor]], steps: int, rate: float = 3e-3, warmup: int = 20
+) -> list[float]:
+    """Train on what `draw` gives, inputs and labels (−100: none), by AdamW; the losses."""
+    optimiser = torch.optim.AdamW(model.parameters(), rate, betas=(0.9, 0.98))
+    losses = []
+    for step in range(1, steps + 1):
+        for group in optimiser.param_groups:
+            group["lr"] = rate * min(1, step / warmup) * (1 - 0.9 * step / steps)
+        ids, labels = draw()
+        loss = F.cross_entropy(model(ids).flatten(0, -2), labels.flatten(), ignore_index=-100)
+        optimiser.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+        losses.append(float(loss.detach()))
+    return losses
+
+
+@torch.no_grad()
+def share_right(model: nn.Module, ids: Tensor, labels: Tensor) -> float:
+    """Share of the labels that the model gives."""
+    was_training = model.training
+    model.eval()
+    guesses = model(ids).argmax(-1)
+    model.train(was_training)
+    real = labels != -100
+    return float((guesses == labels)[real].double().mean())
+
+
+def cpu_seconds(work: Callable[[], object], rounds: int = 5) -> float:
+    """The least CPU time of some rounds: what else the machine does hardly counts."""
+    work()
+    times = []
+    for _ in range(rounds):
+        began = time.process_time()
+        work()
+        times.append(time.process_time() - began)
+    return max(min(times), 1e-9)
+
+
+def slope(x: list[float], y: list[float]) -> float:
+    """The exponent p of y ∝ xᵖ, by least squares of the logarithms."""
+    a, b = torch.tensor(x, dtype=torch.float64).log(), torch.tensor(y, dtype=torch.float64).log()
+    a, b = a - a.mean(), b - b.mean()
+    return float((a * b).sum() / (a * a).sum())

@@ -1,0 +1,99 @@
+"""Parts are kept and used again; what broke is a row; the commands and the page."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from regard.cli.main import app
+from regard.errors import RegardError
+from regard.lab import runner
+from regard.lab.charts import Chart, Row, Series, curves, intervals, standalone
+from regard.lab.claim import Claim, Setup
+from regard.lab.registry import find_claim
+from regard.lab.report import html_page, markdown_report
+from regard.lab.runner import measured_results, run_claims
+
+
+def claim(name: str) -> Claim:
+    found = find_claim(name)
+    assert isinstance(found, Claim)
+    return found
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("lab")
+    run_claims([claim("C7")], out, Setup(), 1, print)
+    return out
+
+
+def test_what_was_measured_is_not_measured_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+
+    def refuse(*parts: object) -> None:
+        raise AssertionError("measured again")
+
+    monkeypatch.setattr(runner.ProcessPoolExecutor, "submit", refuse)
+    result = run_claims([claim("C7")], folder, Setup(), 1, said.append)[0]
+    assert result.verdict == "confirmed"
+    assert said[0].startswith("C7 confirmed (3 seeds")
+
+
+def test_a_part_of_other_source_or_cut_short_counts_for_nothing(folder: Path) -> None:
+    part = folder / "parts" / "C7-cpu-seed-1.json"
+    kept = part.read_text()
+    try:
+        part.write_text(kept.replace('"digest": "', '"digest": "0'))
+        assert len(measured_results([claim("C7")], folder, Setup())[0].measurements) == 2
+        part.write_text(kept[: len(kept) // 2])
+        assert len(measured_results([claim("C7")], folder, Setup())[0].measurements) == 2
+    finally:
+        part.write_text(kept)
+
+
+def test_a_fault_that_is_not_there(folder: Path) -> None:
+    with pytest.raises(RegardError, match="C7 has no fault 'gremlins'; it has a learned table"):
+        run_claims([claim("C7")], folder, Setup(fault="gremlins"), 1, print)
+
+
+def test_the_page_asks_for_nothing(folder: Path) -> None:
+    results = measured_results([claim("C7")], folder, Setup())
+    page = html_page(results)
+    assert "<script" not in page
+    assert "http" not in page.replace("http://www.w3.org/2000/svg", "").replace("http-equiv", "")
+    assert "regard lab run C7" in page
+    assert page.count("<svg") == 2
+    assert "regard compare" in page  # of claims that are planned
+    text = markdown_report(results)
+    assert "| C7 | PE(p + k) is a linear function" in text
+
+
+def test_commands(folder: Path, tmp_path: Path) -> None:
+    run = CliRunner().invoke
+    listed = json.loads(run(app, ["lab", "list", "--json"]).stdout)
+    assert [row["id"] for row in listed] == [f"C{n}" for n in range(1, 30)]
+    plan = json.loads(run(app, ["lab", "plan", "C7", "C3", "--out", str(folder), "--json"]).stdout)
+    assert [row["measured"] for row in plan["claims"]] == [3, 0]
+    assert run(app, ["lab", "report", "--from", str(folder), "-o", str(tmp_path / "page.html")]).exit_code == 0
+    assert (tmp_path / "page.md").exists()
+    for arguments, sentence in (
+        (["lab", "run", "C7", "--seeds", "1"], "one seed gives no verdict"),
+        (["lab", "run", "C7", "--budget", "ample"], "--budget is 'ample'"),
+        (["lab", "run", "C7", "--budget", "full"], "no claim has its full experiment yet"),
+        (["lab", "report", "--from", str(tmp_path)], "nothing was measured there"),
+    ):
+        error = run(app, arguments).exception
+        assert isinstance(error, RegardError), arguments
+        assert sentence in str(error)
+
+
+def test_charts_escape_and_bound_what_they_are_given() -> None:
+    chart = Chart("a < b & c", "x", "y", [Series("one", [1, 10], [1e-9, float("nan")])], True, True)
+    assert "a &lt; b &amp; c" in curves(chart)
+    assert "nan" not in curves(chart)
+    infinite = intervals([Row("r", 1.0, float("-inf"), float("inf"), "", (0, float("inf")))], "t")
+    assert "nan" not in infinite
+    assert "inf" not in infinite
+    assert standalone(infinite).startswith("<?xml")
