@@ -67,6 +67,30 @@ _PRETRAINING = _TRAINING.replace("目标词元", "词元")
 _MINILM = "：regard {regard:.2f}，transformers {transformers:.2f}；一步 {step_ms:.1f} 和 {their_step_ms:.1f} 毫秒"
 _BLEU = "{bleu:.2f} BLEU；训练 {minutes:.1f} 分钟"
 
+_PAIR = "{bleu:.2f} BLEU，{chrf:.2f} chrF；训练 {minutes:.1f} 分钟"
+_PAIRS = {
+    "multi30k-fr-en": "Multi30k 法→英，原始文本，`test_2016_flickr`",
+    "tatoeba-en-zh": "Tatoeba 英→中，`valid`",
+    "tatoeba-zh-en": "Tatoeba 中→英，`valid`",
+    "classical-modern-zh": "文言→白话，`valid`",
+}
+
+
+def _beside_marian(name: str, title: str) -> dict[str, tuple[str, str]]:
+    return {name: (title, _PAIR), f"{name}-marian": (f"{title}：Hugging Face 的 Marian，批次相同", _PAIR)}
+
+
+_SST2 = {
+    "gpt-pretraining": ("WikiText-2 上的 GPT，4 层，512", "困惑度 {perplexity:.2f}"),
+    "bert-pretraining": ("WikiText-2 上的 BERT-small", "填空准确率 {gap_accuracy:.2f}"),
+    "ulmfit-pretraining": ("WikiText-2 上的 LSTM 语言模型", "困惑度 {perplexity:.2f}"),
+    "ulmfit-text": ("该模型再读 SST-2 的文本", "困惑度 {perplexity:.2f}"),
+    "gpt": ("预训练的 GPT", "准确率 {accuracy:.2f}"),
+    "gpt-scratch": ("同样的 GPT，从零训练", "准确率 {accuracy:.2f}"),
+    "bert": ("BERT-small", "准确率 {accuracy:.2f}"),
+    "ulmfit": ("ULMFiT", "准确率 {accuracy:.2f}"),
+}
+
 PARTS = {  # title, figure
     "tatoeba": ("Tatoeba 英→德，`valid`，small（13.1M 参数）", _BLEU),
     "tatoeba-marian": ("Tatoeba 英→德，Hugging Face 的 Marian，批次相同", _BLEU),
@@ -92,12 +116,14 @@ PARTS = {  # title, figure
         "Multi30k 英→德，`test_2016_flickr`，7.8M 参数",
         "{bleu:.2f} BLEU，{chrf:.2f} chrF，{ter:.2f} TER；训练 {minutes:.1f} 分钟",
     ),
+    **{name: words for pair in _PAIRS.items() for name, words in _beside_marian(*pair).items()},
     "tinyshakespeare": ("tinyshakespeare，10.7M 参数", "每个字符 {loss:.3f} nat"),
     "minilm-sst2": ("在 SST-2 上微调 MiniLM，与 `transformers` 对照", "准确率" + _MINILM),
     "minilm-mrpc": ("在 MRPC 上微调 MiniLM，与 `transformers` 对照", "准确率" + _MINILM),
     "minilm-conll2003": ("在 CoNLL-2003 上微调 MiniLM，与 `transformers` 对照", "F1" + _MINILM),
     "minilm-squad": ("在 squad-dev-split（SQuAD）上微调 MiniLM，与 `transformers` 对照", "F1" + _MINILM),
     "minilm-dream": ("在 DREAM 上微调 MiniLM，与 `transformers` 对照", "准确率" + _MINILM),
+    **{f"sst2-{name}": (f"SST-2，全部标签：{title}", figure) for name, (title, figure) in _SST2.items()},
     "quickstart": (
         "quickstart，自带语料",
         "完全匹配 {exact_match:.2f}%，代词 {pronouns:.2f}%；训练时 {tokens_per_second:,.0f} 词元/秒",

@@ -19,6 +19,8 @@ FAST: dict[str, dict[str, Any]] = {
     "shared": {"attention": {"projection": "shared"}},
     "other sizes": {"attention": {"d_k": 3, "d_v": 5}},
     "heads of its own": {"attention": {"cross": {"heads": 8}, "decoder": {"heads": 1}}},
+    "grouped keys": {"attention": {"heads": 4, "kv_heads": 2}},
+    "one head of keys": {"attention": {"heads": 4, "kv_heads": 1, "d_v": 3}, "position": {"kind": "rotary"}},
     "rotary": {"position": {"kind": "rotary"}},
     "learned": {"position": {"kind": "learned", "length": 30}},
     "beside the word": {"position": {"kind": "sinusoidal", "join": "concat"}},
@@ -44,7 +46,6 @@ PLAIN: dict[str, dict[str, Any]] = {
     "alibi": {"position": {"kind": "alibi"}},
     "window": {"attention": {"decoder": {"pattern": "window(2)"}, "cross": {"pattern": "local_m(1)"}}},
     "compressed": {"attention": {"decoder": {"compress": "strided_conv"}, "cross": {"compress": "strided_conv"}}},
-    "grouped keys": {"attention": {"heads": 4, "kv_heads": 2}},
     "queries and keys normalised": {"attention": {"qk_norm": True}, "position": {"kind": "rotary"}},
     "one of two": {"attention": {"score": ["scaled_dot", "additive"]}},
 }

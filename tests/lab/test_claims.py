@@ -1,12 +1,17 @@
 """Every claim is well formed; a planted fault turns its verdict; a planted false claim is refuted."""
 
 import math
+import shlex
 
 import pytest
 import torch
+import typer
 
+from regard.cli.main import app
 from regard.errors import RegardError
+from regard.lab.arms import check_arms, check_metric, grid
 from regard.lab.claim import Claim, Measurement, PlannedClaim, PredictedRange, Setup, Verdict, judge
+from regard.lab.controls import CONTROLS
 from regard.lab.planned import PLANNED
 from regard.lab.registry import MODULES, chosen_claims, claim_ids, find_claim
 from regard.lab.runner import measure_part
@@ -57,6 +62,7 @@ FAULTS = [(claim, fault) for claim in CLAIMS for fault in claim.faults]
         for claim, fault in FAULTS
     ],
 )
+@pytest.mark.timeout(1200)  # on a busy machine
 def test_a_planted_fault_turns_the_verdict(claim: Claim, fault: str) -> None:
     found, predictions = measured(claim, fault, 2 if is_fast(claim, fault) else 4)
     assert (predictions[PARTLY[claim.id]] if claim.id in PARTLY else found) == "refuted", predictions
@@ -96,6 +102,18 @@ def test_opposite_settings_depend() -> None:
     assert with_values(1.5, 1.5) == "confirmed"
     assert with_values(3, 3) == "refuted"
     assert with_values(1.5, 3) == "depends"
+
+
+COMMANDS = [(name, command) for name in claim_ids() for command in find_claim(name).on_text]
+
+
+@pytest.mark.parametrize("name, command", COMMANDS, ids=[f"{name} {n}" for n, (name, _) in enumerate(COMMANDS)])
+def test_commands_on_text_can_be_typed(name: str, command: str) -> None:
+    """Their arms are recipes, and their metric compares them."""
+    context = typer.main.get_command(app).commands["compare"].make_context("compare", shlex.split(command)[2:])  # type: ignore[attr-defined]
+    given = context.params
+    check_metric(check_arms(given["recipe"], grid(given["vary"]), given["overrides"] or []), given["metric"])
+    assert given["control"] in CONTROLS
 
 
 def test_one_seed_gives_no_verdict() -> None:

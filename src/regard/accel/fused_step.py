@@ -112,9 +112,11 @@ class StepContext:
         return None if real is None else real[:, None, None]
 
     def bias(self, name: Literal["past", "source"], q: Tensor) -> Tensor | None:
-        """The addend of a mask to the scores of queries [B, H, K, d], as `attend` takes it; made once a step."""
+        """The addend of a mask to the scores of queries [B, G, h·K, d], as `attend` takes it; made once a step."""
         if name not in self.biases:
             mask = self._past_mask() if name == "past" else self._source_mask()
+            if mask is not None and mask.shape[2] > 1:  # [B, 1, K, slots]: every head of a group sees the same
+                mask = mask.repeat(1, 1, q.shape[2] // mask.shape[2], 1)
             make = _bias_by_head if dispatch.on_cpu(q.device) else _bias
             self.biases[name] = None if mask is None else make(mask, q)
         return self.biases[name]
@@ -124,12 +126,12 @@ class StepContext:
 
 
 def _bias(mask: Tensor, q: Tensor) -> Tensor:
-    """[B, 1, K, slots]"""
+    """[B, 1, h·K or 1, slots]"""
     return torch.zeros(mask.shape, dtype=q.dtype, device=q.device).masked_fill_(~mask, MASKED)
 
 
 def _bias_by_head(mask: Tensor, q: Tensor) -> Tensor:
-    """[B·H, K, slots]"""
+    """[B·G, h·K, slots]"""
     return _bias(mask, q).expand(*q.shape[:3], -1).flatten(0, 1)
 
 
@@ -142,13 +144,14 @@ def _two_products(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: f
 
 
 def _sdpa(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float) -> Tensor:
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=scale)
+    return F.scaled_dot_product_attention(q, k, v, bias, scale=scale, enable_gqa=q.shape[1] != k.shape[1])
 
 
 class _FusedAttention:
     def __init__(self, layer: MultiHeadAttention) -> None:
         assert layer.score.scale is not None
-        self.layer, self.heads, self.scale = layer, layer.heads, layer.score.scale
+        self.layer, self.scale = layer, layer.score.scale
+        self.heads, self.kv_heads = layer.heads, layer.kv_heads
         self.output = _linear(layer.output)
         self.rotates = layer.position.rotates
         self.prepares_keys = type(layer.score).keys is not Score.keys
@@ -159,18 +162,23 @@ class _FusedAttention:
     def keys(self, k: Tensor) -> Tensor:
         return self.layer.score.keys(k) if self.prepares_keys else k
 
-    def split(self, x: Tensor) -> Tensor:
-        return x.view(len(x), self.heads, 1, -1)  # [N, H·d] -> [N, H, 1, d]
+    def split(self, x: Tensor, heads: int) -> Tensor:
+        return x.view(len(x), heads, 1, -1)  # [N, H·d] -> [N, H, 1, d]
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Literal["past", "source"], context: StepContext, dtype: torch.dtype
     ) -> Tensor:
-        """Queries [N, H, 1, d] over keys [B, H, slots, d] and values: [N, D]."""
-        rows = len(q)
-        q = q.view(len(k), -1, *q.shape[1::2]).transpose(1, 2)  # [B, H, K, d]
+        """Queries [N, H, 1, d] over keys [B, kv_heads, slots, d] and values: [N, D].
+
+        What shares keys stands side by side, as so many queries of theirs: heads h of a group, and K beams of each.
+        """
+        rows, groups, shared = len(q), self.kv_heads, self.heads // self.kv_heads
+        q = q.view(len(k), -1, groups, shared, q.shape[-1])  # [B, K, G, h, d]
+        beams = q.shape[1]
+        q = q.permute(0, 2, 3, 1, 4).flatten(2, 3)  # [B, G, h·K, d]
         attend = _two_products if dispatch.on_cpu(q.device) else _sdpa
-        out = attend(q, k, v, context.bias(mask, q), self.scale)
-        return self.output(out.transpose(1, 2).reshape(rows, -1).to(dtype))
+        out = attend(q, k, v, context.bias(mask, q), self.scale).unflatten(2, (shared, beams))  # [B, G, h, K, d]
+        return self.output(out.permute(0, 3, 1, 2, 4).reshape(rows, -1).to(dtype))
 
 
 class FusedSelfAttention(_FusedAttention):
@@ -180,11 +188,12 @@ class FusedSelfAttention(_FusedAttention):
         super().__init__(layer)
         s = layer.sizes
         self.product = _like(layer.query, *layer.fused_projection())
-        self.widths = [s.heads * s.d_k, s.heads * s.d_k, s.heads * s.d_v]
+        self.widths = [s.heads * s.d_k, s.kv_heads * s.d_k, s.kv_heads * s.d_v]
 
     def __call__(self, x: Tensor, context: Any, cache: Any) -> Tensor:
-        qkv = self.product(x).to(cache.keys.dtype)  # [N, H·(2·d_k + d_v)]
-        q, k, v = map(self.split, torch.split_with_sizes(qkv, self.widths, -1))
+        qkv = self.product(x).to(cache.keys.dtype)  # [N, H·d_k + kv_heads·(d_k + d_v)]
+        parts = torch.split_with_sizes(qkv, self.widths, -1)
+        q, k, v = map(self.split, parts, (self.heads, self.kv_heads, self.kv_heads))
         q, k = self.rotate(q, context.queries), self.rotate(k, context.queries)
         k, v = cache.append(self.keys(k), v, context.reach)
         return self.attend(q, k, v, "past", context, x.dtype)
@@ -198,7 +207,7 @@ class FusedCrossAttention(_FusedAttention):
         self.query = _linear(layer.query)
 
     def __call__(self, x: Tensor, context: StepContext, cache: CrossKVCache) -> Tensor:
-        q = self.rotate(self.split(self.query(x).to(cache.keys.dtype)), context.queries)
+        q = self.rotate(self.split(self.query(x).to(cache.keys.dtype), self.heads), context.queries)
         return self.attend(q, cache.keys, cache.values, "source", context, x.dtype)
 
 
@@ -227,8 +236,8 @@ class FusedEncoderAttention(FusedSelfAttention):
     """Self-attention within sources [B·S, D]."""
 
     def __call__(self, x: Tensor, context: "EncoderContext", cache: None) -> Tensor:
-        parts = self.product(x).split(self.widths, -1)
-        q, k, v = (part.view(*context.shape, self.heads, -1).transpose(1, 2) for part in parts)
+        parts, heads = self.product(x).split(self.widths, -1), (self.heads, self.kv_heads, self.kv_heads)
+        q, k, v = (p.view(*context.shape, h, -1).transpose(1, 2) for p, h in zip(parts, heads, strict=True))
         q, k = self.rotate(q, context.queries), self.rotate(k, context.queries)  # [B, H, S, d]
         out = _sdpa(q, self.keys(k), v, context.mask, self.scale)
         return self.output(out.transpose(1, 2).reshape(len(x), -1))

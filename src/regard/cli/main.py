@@ -663,7 +663,7 @@ def info(
 @app.command()
 @with_plugins
 def serve(
-    runs: Annotated[list[str], Argument(metavar="RUN…", help="Trained models, each as RUN or NAME=RUN.")],
+    runs: Annotated[list[str], Argument(metavar="RUN…", help="Models, each as RUN or NAME=RUN; RUN may be a name.")],
     host: Annotated[str, Option(help="Where to listen; 0.0.0.0 is everywhere.")] = "127.0.0.1",
     port: Annotated[int, Option(min=0, max=65535, help="0: any that is free.")] = 8000,
     engine: Engine = "own",

@@ -150,19 +150,23 @@ def _curve(series: Series, colour: str, x: Callable[[float], float], y: Callable
     return parts
 
 
-def intervals(rows: Sequence[Row], title: str, unit: str = "", width: int = 480) -> str:
-    """A line for each number: its interval, the values of the seeds, and the range that was predicted, shaded."""
+def intervals(rows: Sequence[Row], title: str, shared: bool = False, width: int = 480) -> str:
+    """A line for each number: its interval, the values of the seeds, and the range that was predicted, shaded.
+
+    Each line has an axis of its own, unless they share one.
+    """
     top, each = 34, 46
     height = top + each * len(rows) + 6
     parts = [_head(width, height, title), _text(10, 18, title, weight=600)]
     for n, row in enumerate(rows):
         middle = top + n * each + 30
         ends = [v for v in (row.wanted or ()) if math.isfinite(v)]
-        values = [v for v in (row.low, row.high, row.mean, *row.points, *ends) if math.isfinite(v)]
-        x = _Axis(values, 40, width - 40, log=False, pad=0.12)
+        x = _Axis(
+            [v for each in (rows if shared else [row]) for v in _numbers(each)], 40, width - 40, log=False, pad=0.12
+        )
         parts.append(_text(10, middle - 14, f"{row.name}"))
         if row.label:
-            parts.append(_text(width - 10, middle - 14, row.label + unit, "end", soft=True))
+            parts.append(_text(width - 10, middle - 14, row.label, "end", soft=True))
         if row.wanted:
             low, high = (x(v) if math.isfinite(v) else (20 if v < 0 else width - 20) for v in row.wanted)
             parts.append(
@@ -181,6 +185,10 @@ def intervals(rows: Sequence[Row], title: str, unit: str = "", width: int = 480)
         ]
         parts.append(f'<circle cx="{x(row.mean):.1f}" cy="{middle}" r="5" fill="var(--c0)"/>')
     return "".join(parts) + "</svg>"
+
+
+def _numbers(row: Row) -> list[float]:
+    return [v for v in (row.low, row.high, row.mean, *row.points, *(row.wanted or ())) if math.isfinite(v)]
 
 
 def _head(width: int, height: int, title: str) -> str:

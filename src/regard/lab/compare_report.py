@@ -69,7 +69,7 @@ def difference_chart(comparison: Comparison) -> str:
         wanted = (-margin, margin)
         label = f"{difference.mean:+.4f} · {comparison.verdict(arm)}"
         rows.append(Row(arm.arm.name, difference.mean, difference.low, difference.high, label, wanted, points))
-    return intervals(rows, f"{comparison.metric}: difference to {first.arm.name}, 95%") if rows else ""
+    return intervals(rows, f"{comparison.metric}: difference to {first.arm.name}, 95%", True) if rows else ""
 
 
 def loss_curves(comparison: Comparison) -> str:

@@ -163,6 +163,8 @@ def tune_rates(
     for name, recipe, values in zip(names, recipes, measured, strict=True):
         best = min(values, key=lambda factor: values[factor])
         key, value = rate_key(recipe)
-        say(f"{name}: training.schedule.{key} {value * best:g} is the best of {len(values)} rates")
+        broken = sum(value == float("inf") for value in values.values())
+        failed = f", of which {broken} failed" if broken else ""
+        say(f"{name}: training.schedule.{key} {value * best:g} is the best of {len(values)} rates{failed}")
         tuned.append(with_rate(recipe, best))
     return tuned

@@ -51,7 +51,7 @@ def attention(
     scores = score(q, k)  # [B, H, Q, K]
     if bias is not None:
         scores = scores + bias
-    weights = normalise(scores, allow)  # 0 where the mask is False
+    weights = normalise(scores, allow)  # masked scores become −∞ there, and their weights 0
     return weights.to(v.dtype) @ v, weights  # a bias may be more precise than the values are
 
 
@@ -179,8 +179,6 @@ class Attention(nn.Module):
         rows, sentences = q.shape[0], k.shape[0]
         if rows != sentences:
             q, context = fold_beams(q, sentences), context.fold_beams(sentences)
-        if q.shape[1] != k.shape[1]:
-            k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
         if self.compress.shortens:
             if context.caller_mask is not None:
                 raise RegardError("compressed keys take a mask of padding alone, [B, K], not one for each query")
@@ -196,17 +194,18 @@ class Attention(nn.Module):
         if backend is None:
             out, weights = self.reference(inputs)
         else:
-            out = backend.compute(inputs)
+            out = backend.compute(inputs if backend.grouped else inputs.repeat_keys())
         if record is not None:
             with torch.set_grad_enabled(record.keep_graph and torch.is_grad_enabled()):
                 seen = weights if backend is None else self.reference(inputs)[1]
                 record.weights.append(unfold_beams(seen if record.keep_graph else seen.detach(), rows))
             if record.inputs is not None:
-                record.inputs.append(inputs)
+                record.inputs.append(inputs.repeat_keys())
         return out if rows == sentences else unfold_beams(out, rows)
 
     def reference(self, inputs: AttentionInputs) -> tuple[Tensor, Tensor]:
         """The plain function with all choices: output [B, H, Q, d_v] and weights [B, H, Q, K]."""
+        inputs = inputs.repeat_keys()
         context, pattern = inputs.context, inputs.pattern
         bias = None if inputs.bias is None else inputs.bias.dense(context)
         allow = pattern.mask(context, inputs.q.shape[1])

@@ -207,8 +207,6 @@ class MultiHeadAttention(Attention):
 
     def unfused_step_reason(self) -> str | None:
         """Why the projections need more than the fused step of decoding computes; None: they do not."""
-        if self.kv_heads != self.heads:
-            return "several heads of queries share keys"
         return None if self.query_norm is None else "queries and keys are normalised"
 
     def _join(self, out: Tensor) -> Tensor:

@@ -77,7 +77,8 @@ class Trainer:
         s = self.settings
         if self.device.type != "cuda" or self.group.size > 1 or not s.fast or s.deterministic:
             return None
-        return CapturedMicroBatch(lambda batch: self._backward(batch, self.loss_factor), torch.cuda.Stream(self.device))
+        step = lambda batch: self._loss_and_backward(batch, self.loss_factor)  # noqa: E731
+        return CapturedMicroBatch(step, torch.cuda.Stream(self.device))
 
     def resume(self) -> list[str]:
         """Load the last checkpoint, if there is one; sentences about those that are damaged.
@@ -142,7 +143,10 @@ class Trainer:
         return state
 
     def step(self, batches: StepBatches) -> tuple[Tensor, int, float]:
-        """One optimiser step: gradients of all its micro-batches, divided by the targets they have together."""
+        """One optimiser step: gradients of all its micro-batches, divided by the targets they have together.
+
+        The step's number gives the rates; `update`, which is `_update` or a CUDA graph of it, clips, steps and zeroes.
+        """
         number, targets, carry = self.state.step + 1, max(1, batches.targets), self.carry
         try:
             loss = self._accumulate(batches, number, targets)
@@ -211,9 +215,9 @@ class Trainer:
             self.loss_factor.fill_(factor)
             launch.step_seed(self.loss_factor).fill_(int(torch.randint(2**31 - 1, ())))
             return self.replay(fixed)
-        return self._backward(batch.to(self.device), factor)
+        return self._loss_and_backward(batch.to(self.device), factor)
 
-    def _backward(self, batch: Batch, factor: float | Tensor) -> Tensor:
+    def _loss_and_backward(self, batch: Batch, factor: float | Tensor) -> Tensor:
         with self.autocast():
             loss, self.carry = self.task.loss(self.parallel_model, batch, self.carry)
         if self.carry and self.group.size > 1:  # rows that follow each other would meet in other processes

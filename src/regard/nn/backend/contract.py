@@ -1,7 +1,7 @@
 """The inputs of an attention backend, and how a backend says that it cannot serve them."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from torch import Tensor
@@ -18,7 +18,7 @@ SIMPLE_MASKS = {Causal(), Padding(), Document()}
 
 @dataclass(frozen=True)
 class AttentionInputs:
-    """One attention to be computed: q [B, H, Q, d_k], k and v [B, H, K, …], under a bound pattern."""
+    """One attention to be computed: q [B, H, Q, d_k], k and v [B, H or kv_heads, K, …], under a bound pattern."""
 
     layer: "Attention"
     q: Tensor
@@ -28,6 +28,13 @@ class AttentionInputs:
     pattern: Pattern
     bias: Bias | None
     parts: tuple[Tensor, ...] | None = None  # the products [B, N, …] that q, k and v are views of, where they are
+
+    def repeat_keys(self) -> "AttentionInputs":
+        """The same with keys and values for every head of queries: copies, where several share them."""
+        times = self.q.shape[1] // self.k.shape[1]
+        if times == 1:
+            return self
+        return replace(self, k=self.k.repeat_interleave(times, 1), v=self.v.repeat_interleave(times, 1))
 
 
 @dataclass(frozen=True)
@@ -40,6 +47,7 @@ class Backend:
     name: str
     compute: Callable[[AttentionInputs], Tensor]
     unsupported_reason: Callable[[AttentionInputs], str | None]
+    grouped: bool = False  # whether it takes keys and values of fewer heads than queries have
 
 
 def unfused_reason(inputs: AttentionInputs) -> str | None:
