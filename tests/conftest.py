@@ -31,6 +31,7 @@ settings.load_profile("ours")
 def _own_cache(tmp_path_factory: pytest.TempPathFactory):
     patch = pytest.MonkeyPatch()
     patch.setenv("REGARD_CACHE", str(tmp_path_factory.mktemp("cache")))
+    patch.setenv("REGARD_LANG", "en")  # whatever the locale
     patch.setenv("OMP_NUM_THREADS", "1")  # models this small: two threads would only wait for each other
     torch.set_num_threads(1)
     yield

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent / "src" / "regard"
-COMMON = {"config", "console", "device", "errors", "regard", "reporting"}  # known to all; they know no component
+COMMON = {"config", "console", "device", "errors", "language", "regard", "reporting"}  # of all; they know no component
 ROOMS = [  # each may import what stands below it
     "cli", "lab", "serve", "look", "interop", "api", "run", "mechanisms", "recipe", "training", "tasks", "predict",
     "examples", "decoding", "accel", "models", "nn", "data", "text", "evaluation", "io",

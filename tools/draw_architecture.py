@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent / "src" / "regard"
 PAGE = ROOT.parent.parent / "docs" / "architecture.md"
-COMMON = ("config", "console", "device", "errors", "reporting")  # used by all
+COMMON = ("config", "console", "device", "errors", "language", "reporting")  # used by all
 BEGIN, END = "<!-- picture: tools/draw_architecture.py -->", "<!-- end of picture -->"
 WIDTH = 118
 PAGES = {"en": PAGE, "zh": PAGE.parent / "zh" / PAGE.name}

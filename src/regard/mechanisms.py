@@ -20,6 +20,7 @@ from rich.text import Text
 from regard.config import Choice, choices
 from regard.config.registry import SLOTS
 from regard.console import Console
+from regard.language import language, localise
 from regard.models.transformer import AttentionsConfig, PositionsConfig, TransformerConfig
 from regard.nn.attention import AttentionConfig
 from regard.nn.layout import AttentionContext, Layout, Tree
@@ -188,13 +189,13 @@ def print_mechanisms(as_json: bool) -> None:
     console = Console(highlight=False, markup=False)
     for slot in dict.fromkeys(m.slot for m in mechanisms):
         chosen = [m for m in mechanisms if m.slot == slot]
-        console.print(f"\n{slot}", style="bold", end="")
+        heading = slot if language() == "en" else f"{localise(slot)} {slot}"
+        console.print(f"\n{heading}", style="bold", end="")
         console.print(f"   {chosen[-1].config}", style="dim")
         for m in chosen:
-            console.print(
-                Text.assemble((f"  {m.name:<12}", "cyan"), f" {m.formula}   ", (f"{m.paper} · {m.id}", "dim"))
-            )
-            console.print(Indented(m.meaning, (0, 0, 0, 15)))
+            source = (f"{localise(m.paper)} · {m.id}", "dim")
+            console.print(Text.assemble((f"  {m.name:<12}", "cyan"), f" {localise(m.formula)}   ", source))
+            console.print(Indented(localise(m.meaning), (0, 0, 0, 15)))
 
 
 # --- what combines with what ---------------------------------------------------------------------------------------

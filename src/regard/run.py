@@ -30,6 +30,7 @@ from regard.io.low_rank import read_weights
 from regard.io.manifest import SETUP, find_damage, replacing, verified
 from regard.io.run_folder import CONFIG, LOG, MANIFEST, RESULTS, TASK_FILES, WEIGHTS
 from regard.io.tensors import average_checkpoints, load_weights, read_sharded, tensor_shapes, write_tensors
+from regard.language import localise
 from regard.recipe import Recipe, dump_recipe, read_recipe
 from regard.reporting import Json, Progress
 from regard.tasks.contract import Task
@@ -300,15 +301,15 @@ def _prepare(
     console: Console,
     wrap: Callable[[Progress], Progress] = lambda progress: progress,
 ) -> Task:
-    with console.status("Reading") as status:
+    with console.status(localise("Reading")) as status:
         printed = time.monotonic()
 
         def show(what: str, done: int, total: int) -> None:
             nonlocal printed
-            status.update(f"{what}: {done:,}")
+            status.update(f"{localise(what)}: {done:,}")
             if not console.is_terminal and time.monotonic() - printed > PLAIN_INTERVAL:
                 printed = time.monotonic()
-                console.print(f"{what}: {done:,}", highlight=False)
+                console.print(f"{localise(what)}: {done:,}", highlight=False)
 
         return recipe.task.prepare(recipe, home, wrap(show))
 
@@ -337,11 +338,12 @@ def distribution_notes(settings: TrainingConfig, model: nn.Module, group: Proces
     if group.size == before == 1:
         return []
     parts, count = parts_per_batch(settings.accumulate, group.size), settings.accumulate
-    summary = f"{group.size} processes ({settings.parallel})" if group.size > 1 else "1 process"
-    summary += f", {before} before," if before != group.size else ""
-    summary += f" for the {count} micro-batches of a step" if count > 1 else " for the micro-batch of a step"
-    summary += f", {'each ' if count > 1 else ''}cut into {parts} parts" if parts > 1 else ""
-    sentences = [f"{summary}: it learns from the same examples with any number of processes"]
+    processes = f"{group.size} processes ({settings.parallel})" if group.size > 1 else "1 process"
+    processes += f", {before} before," if before != group.size else ""
+    batches = f"the {count} micro-batches of a step" if count > 1 else "the micro-batch of a step"
+    if parts > 1:
+        batches += f", each cut into {parts} parts" if count > 1 else f", cut into {parts} parts"
+    sentences = [f"{processes} for {batches}: it learns from the same examples with any number of processes"]
     if group.size > 1 and any(isinstance(module, nn.BatchNorm1d) for module in model.modules()):
         sentences.append("batch normalisation averages over each process's part: other numbers than with one process")
     return sentences
@@ -458,8 +460,8 @@ def _final_weights(recipe: Recipe, trainer: Trainer) -> tuple[str, dict[str, tor
             stack.enter_context(verified(folder))
         if count:
             return f"average of the last {len(folders)} checkpoints", average_checkpoints(folders)
-        mean = "running mean of the weights at " if recipe.training.ema else ""
-        return f"{mean}step {step}", read_sharded(folders[0], "model")
+        name = f"running mean of the weights at step {step}" if recipe.training.ema else f"step {step}"
+        return name, read_sharded(folders[0], "model")
 
 
 def _commit() -> str | None:

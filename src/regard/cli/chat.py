@@ -15,6 +15,7 @@ from regard.console import Console
 from regard.decoding import DecodingConfig
 from regard.errors import RegardError
 from regard.io.files import os_errors_for
+from regard.language import localise
 from regard.predict.chat import ChatPredictor
 from regard.predict.options import ReplyOptions
 
@@ -84,7 +85,7 @@ class Conversation:
     def reset(self, argument: str, out: IO[str]) -> None:
         """forget all that was said"""
         self.turns.clear()
-        out.write("A new conversation.\n")
+        out.write(localise("A new conversation.") + "\n")
 
     def undo(self, argument: str, out: IO[str]) -> None:
         """take back your last turn and the reply to it"""
@@ -92,14 +93,14 @@ class Conversation:
             raise RegardError("nothing was said yet")
         turn = self.turns[-2]
         del self.turns[-2:]
-        out.write(f"Taken back: {turn}\n")
+        out.write(f"{localise('Taken back')}: {turn}\n")
 
     def look(self, argument: str, out: IO[str]) -> None:
         """what the words of the last reply looked at most in what was said before"""
         if not self.turns:
             raise RegardError("nothing was said yet")
         history, reply, weights = self.predictor.attention(self.turns[:-1], self.turns[-1])
-        table = Table("reply", "looked at, and how much of its attention to words")
+        table = Table(localise("reply"), localise("looked at, and how much of its attention to words"))
         for piece, row in zip(reply, weights, strict=True):
             best = row.topk(min(ATTENDED, len(row)))
             attended = zip(best.indices.tolist(), best.values.tolist(), strict=True)
@@ -119,13 +120,13 @@ class Conversation:
             open(path, "a" if path.suffix == ".jsonl" else "w", encoding="utf-8") as file,
         ):
             file.write(lines)
-        out.write(f"{len(self.turns)} turns in {path}\n")
+        out.write(localise(f"{len(self.turns)} turns in {path}") + "\n")
 
     def help(self, argument: str, out: IO[str]) -> None:
         """this list"""
         for name, command in self.commands.items():
-            out.write(f"{name:8}{command.__doc__}\n")
-        out.write("Ctrl-C stops a reply, Ctrl-D ends the conversation.\n")
+            out.write(f"{name:8}{localise(command.__doc__ or '')}\n")
+        out.write(localise("Ctrl-C stops a reply, Ctrl-D ends the conversation.") + "\n")
 
     @property
     def commands(self) -> dict[str, Callable[[str, IO[str]], None]]:

@@ -8,6 +8,7 @@ from regard.data.catalog import find_set, set_folder
 from regard.data.datasets import DATASETS
 from regard.data.download import download_set
 from regard.io.files import cache_root
+from regard.language import localise
 from regard.reporting import Json
 
 
@@ -45,13 +46,13 @@ def list_sets(json: bool = False) -> None:
 
     table = Table(box=None, header_style="bold", pad_edge=False)
     for name in ("name", "what", "languages", "splits", "size", "where"):
-        table.add_column(name, no_wrap=name in ("name", "size"), overflow="fold")
+        table.add_column(localise(name), no_wrap=name in ("name", "size"), overflow="fold")
     for row in rows:
         where = _where(row["found"]) if row["found"] else "get" if row["get"] else "by hand"
         lists = [" ".join(row[key]) for key in ("languages", "splits")]
-        table.add_row(row["name"], row["what"], *lists, row["size"], where)
+        table.add_row(row["name"], localise(row["what"]), *lists, row["size"], localise(where))
     Console().print(table)
-    print("get: regard data get NAME; by hand, terms and addresses: regard data list --json")
+    print(localise("get: regard data get NAME; by hand, terms and addresses: regard data list --json"))
 
 
 def _where(location: str) -> str:
@@ -80,6 +81,6 @@ def get(name: str, json: bool = False) -> None:
     if json:
         print(json_module.dumps({"name": entry.name, "folder": str(folder)}))
         return
-    print(f"{entry.name} is in {folder}; terms: {entry.terms}")
+    print(localise(f"{entry.name} is in {folder}; terms: {entry.terms}"))
     if entry.manual:
-        print(entry.manual)
+        print(localise(entry.manual))

@@ -18,6 +18,7 @@ from regard.errors import RegardError, plural
 from regard.evaluation.metrics import tokeniser_of
 from regard.evaluation.significance import SAMPLES, PairedResult, paired_bootstrap
 from regard.examples.pairs import read_heads, read_pairs
+from regard.language import localise
 from regard.predict.options import SPLITS, split_corpora, with_beam
 from regard.predict.translation import Translator
 from regard.reporting import Json
@@ -72,13 +73,13 @@ DIGITS = {"masked_loss": 4, "next_loss": 4, "loss": 4, "bits_per_character": 4}
 
 
 def print_metrics(report: Json, console: Console | None = None) -> None:
-    size = ", ".join(f"{report[what]:,} {what}" for what in COUNTED if what in report)
+    size = ", ".join(localise(f"{report[what]:,} {what}") for what in COUNTED if what in report)
     table = Table()
-    table.add_column("metric")
-    table.add_column("value", justify="right")
+    table.add_column(localise("metric"))
+    table.add_column(localise("value"), justify="right")
     console = console or Console()
     for name, entry in report["metrics"].items():
-        table.add_row(NAMES.get(name, name), f"{entry['value']:.{DIGITS.get(name, 2)}f}")
+        table.add_row(localise(NAMES.get(name, name)), f"{entry['value']:.{DIGITS.get(name, 2)}f}")
     # Not the table's title, which would be broken at its width.
     title = f"{', '.join(report['data'])} · {size}"
     console.print(title, style="italic", highlight=False, markup=False, soft_wrap=True)
@@ -86,7 +87,10 @@ def print_metrics(report: Json, console: Console | None = None) -> None:
     for name, entry in report["metrics"].items():
         if "signature" in entry:
             console.print(
-                f"{NAMES.get(name, name)}: {entry['signature']}", style="dim", highlight=False, soft_wrap=True
+                f"{localise(NAMES.get(name, name))}: {entry['signature']}",
+                style="dim",
+                highlight=False,
+                soft_wrap=True,
             )
 
 

@@ -17,6 +17,7 @@ from regard.io.low_rank import base_of
 from regard.io.manifest import SETUP, check_links, find_damage, model_digest, read_manifest, verified
 from regard.io.run_folder import RESULTS, WEIGHTS
 from regard.io.tensors import tensor_shapes
+from regard.language import localise
 from regard.recipe import read_recipe
 from regard.training.checkpoint import CheckpointManager, read_state
 
@@ -27,7 +28,7 @@ def info(run: Path | None, as_json: bool, tokens: int | None = None, length: int
     else:
         facts = _installation_facts() if run is None else _model_facts(run) | _cost_facts(run, tokens, length)
     if "of" in facts and not as_json:
-        facts["step"] = f"{facts['step']:,} of {facts.pop('of'):,}"
+        facts["step"] = localise(f"{facts['step']:,} of {facts.pop('of'):,}")
     print_facts(facts, f"regard {__version__}" if run is None else str(run), as_json)
 
 
@@ -36,11 +37,11 @@ def print_facts(facts: dict[str, object], title: str, as_json: bool) -> None:
     if as_json:
         print(json.dumps(facts, indent=1, ensure_ascii=False))
         return
-    table = Table(show_header=False, title=title, title_justify="left")
+    table = Table(show_header=False, title=localise(title), title_justify="left")
     table.add_column(style="bold")
     table.add_column(overflow="fold")
     for key, value in facts.items():
-        table.add_row(key, _text(value, _UNITS.get(key, str)))
+        table.add_row(localise(key), _text(value, _UNITS.get(key, str), localise if key in NAMED else str))
     Console().print(table)
 
 
@@ -54,7 +55,9 @@ def _size(count: int) -> str:
 
 def _time(seconds: float) -> str:
     minutes, hours = seconds / 60, seconds / 3600
-    return f"{seconds:.3g} s" if minutes < 2 else f"{minutes:.0f} minutes" if hours < 2 else f"{hours:.1f} hours"
+    return localise(
+        f"{seconds:.3g} s" if minutes < 2 else f"{minutes:.0f} minutes" if hours < 2 else f"{hours:.1f} hours"
+    )
 
 
 _UNITS: dict[str, Callable[[Any], str]] = {
@@ -67,14 +70,19 @@ _UNITS: dict[str, Callable[[Any], str]] = {
 }
 
 
-def _text(value: Any, show: Callable[[Any], str] = str) -> str:
+NAMED = (*_UNITS, "FLOPs a token")  # whose parts have names of ours; those of others are keys and modules
+
+
+def _text(value: Any, show: Callable[[Any], str] = str, name: Callable[[str], str] = str) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{key} {_text(item, show)}" for key, item in value.items())
+        return ", ".join(f"{name(key)} {_text(item, show)}" for key, item in value.items())
     if isinstance(value, list):
-        return ", ".join(map(str, value))
+        return ", ".join(_text(str(item)) for item in value)
     if show is not str:
         return show(value)
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return localise(value) if isinstance(value, str) and " " in value else str(value)
 
 
 def _cost_facts(run: Path, tokens: int | None, length: int) -> dict[str, object]:

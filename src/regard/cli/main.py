@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import io
 import os
 import sys
 from collections.abc import Callable
@@ -11,6 +12,8 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 from typer.core import TyperCommand, TyperGroup
+
+from regard import language
 
 
 class Commands(TyperGroup):
@@ -145,7 +148,7 @@ class RenamedOptions(TyperCommand):
         for n, argument in enumerate(args[:end]):
             old, equals, value = argument.partition("=")
             if new := RENAMED.get(f"{self.name} {old}"):
-                print(f"regard: {old} is now called {new}", file=sys.stderr)
+                print(f"regard: {language.localise(f'{old} is now called {new}')}", file=sys.stderr)
                 args[n] = f"{new}{equals}{value}"
         return super().parse_args(ctx, args)
 
@@ -790,6 +793,17 @@ def lab_report(
     report_lab(out, page, as_json)
 
 
+def _run() -> None:
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.encoding.lower() != "utf-8":
+        sys.stdout.reconfigure(errors="backslashreplace")  # what GBK lacks ends no command, as on stderr
+    if language.language() == "en":
+        app()
+    else:
+        from regard.language.command_help import run_localised
+
+        run_localised(typer.main.get_command(app))
+
+
 def main() -> None:
     """Errors a user can mend are one sentence and exit code 2; --debug, anywhere, shows the traceback instead."""
     from regard.errors import RegardError
@@ -797,28 +811,31 @@ def main() -> None:
     debug = "--debug" in sys.argv
     sys.argv = [argument for argument in sys.argv if argument != "--debug"]
     try:
-        app()
+        language.check_language()
+        _run()
     except RegardError as error:
         if debug:
             raise
-        print(f"regard: {error}", file=sys.stderr)
+        print(f"regard: {language.localise(str(error))}", file=sys.stderr)
         raise SystemExit(2) from None
     except OSError as error:
         if debug:
             raise
-        print(f"regard: {error.filename or 'output'}: {error.strerror or error}", file=sys.stderr)
+        what = f"{error.filename or 'output'}: {error.strerror or error}"
+        print(f"regard: {language.localise(what)}", file=sys.stderr)
         raise SystemExit(2) from None
     except (RuntimeError, MemoryError) as error:  # torch's own words for full memory, or an absent GPU
         gpu = "CUDA" in str(error)
         full = isinstance(error, MemoryError) or "out of memory" in str(error) or "allocate memory" in str(error)
         if debug or not (gpu or full):
             raise
-        what = f"the {'GPU' if gpu else 'machine'} is out of memory" if full else str(error).splitlines()[0]
+        what = "the GPU is out of memory" if gpu else "the machine is out of memory"
         instead = "give less at a time (--batch-tokens)" + (", or --device cpu" if gpu else "")
-        print(f"regard: {what}; {instead}", file=sys.stderr)
+        sentence = f"{what if full else str(error).splitlines()[0]}; {instead}"
+        print(f"regard: {language.localise(sentence)}", file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt:
-        print("regard: interrupted", file=sys.stderr)
+        print(f"regard: {language.localise('interrupted')}", file=sys.stderr)
         raise SystemExit(130) from None
 
 

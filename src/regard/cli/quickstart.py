@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from regard.console import Console
+from regard.language import localise
 
 if TYPE_CHECKING:
     from regard.data.embedded import Pair
@@ -46,15 +47,15 @@ def quickstart(out: Path, device: str) -> None:
         (f"regard train quickstart model.layers=1 --out {out.parent / 'one-layer'}", "change one thing and compare"),
         ("regard train --help", "every key of a recipe, to train on your own text"),
     ):
-        console.print(f"  {command}\n      {meaning}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"  {command}\n      {localise(meaning)}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _print_examples(console: Console, translator: "Translator", examples: "Sequence[Pair]") -> None:
     """A few translations beside their references."""
     outputs = translator.translate([pair.source for pair in examples])
-    table = Table(title="Held-out sentences", title_justify="left", show_lines=True)
-    for name in ("English", "the model says", "reference"):
+    table = Table(title=localise("Held-out sentences"), title_justify="left", show_lines=True)
+    for name in (localise("English"), localise("the model says"), localise("reference")):
         table.add_column(name, overflow="fold")
     for pair, output in zip(examples, outputs, strict=True):
-        table.add_row(pair.source, output, "the same" if output == pair.target else pair.target)
+        table.add_row(pair.source, output, localise("the same") if output == pair.target else pair.target)
     console.print(table)

@@ -18,6 +18,7 @@ from regard.console import Console
 from regard.data.readers import MAX_LINE, check_line_length, read_lines
 from regard.errors import RegardError
 from regard.io.atomic import atomic_write
+from regard.language import localise
 from regard.reporting import Progress
 
 T = TypeVar("T")
@@ -30,7 +31,7 @@ NextIsReady = Callable[[float], bool]  # whether the next line, or the end, come
 
 
 def warn(sentence: str) -> None:
-    print(f"regard: {sentence}", file=sys.stderr)
+    print(f"regard: {localise(sentence)}", file=sys.stderr)
 
 
 class Utf8Repair:
@@ -220,5 +221,5 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
         rich_progress.TimeRemainingColumn(),
     )
     with rich_progress.Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(what, total=None)
+        task = bar.add_task(localise(what), total=None)
         yield lambda done, of: bar.update(task, completed=done, total=of)

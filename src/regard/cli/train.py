@@ -15,6 +15,7 @@ from regard.io.files import os_errors_for
 from regard.io.manifest import SETUP, verified, write_manifest
 from regard.io.run_folder import CONFIG, TASK_FILES, WEIGHTS, run_folder_of
 from regard.io.tensors import average_checkpoints, sharded_files, write_tensors
+from regard.language import localise
 from regard.recipe import read_recipe
 from regard.training.checkpoint import CheckpointManager
 
@@ -61,13 +62,14 @@ def recipe_help() -> str:
     config.load_allowed_plugins()
     lines = [
         "",
-        f"Shipped recipes: {', '.join(shipped_recipes())}",
+        localise(f"Shipped recipes: {', '.join(shipped_recipes())}"),
         "",
-        "Keys of a recipe (key, type, default: meaning):",
+        localise("Keys of a recipe (key, type, default: meaning):"),
         "",
     ]
     for key, kind, default, meaning in config.describe_options(Recipe):
-        lines += [f"  {key}  {kind}  [{default}]", f"      {meaning}"] if meaning else [f"  {key}  {kind}  [{default}]"]
+        shown = localise(default) if default == "required" else default
+        lines += [f"  {key}  {kind}  [{shown}]", *([f"      {localise(meaning)}"] if meaning else [])]
     return "\n".join(lines) + "\n"
 
 

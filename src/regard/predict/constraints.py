@@ -92,8 +92,9 @@ class Constraints:
                     raise self._unmet(n, "phrases", text, "the vocabulary has no pieces for it")
 
     def _unmet(self, row: int, name: str, text: str, reason: str) -> RegardError:
-        what = {"prefixes": "the output cannot begin with", "phrases": "the output cannot hold"}[name]
-        return RegardError(f"{self.files.get(name, name)}, line {self.before + row + 1}: {what} {text!r}: {reason}")
+        cannot = f"begin with {text!r}" if name == "prefixes" else f"hold {text!r}"
+        where = f"{self.files.get(name, name)}, line {self.before + row + 1}"
+        return RegardError(f"{where}: the output cannot {cannot}: {reason}")
 
 
 def _no_room(pieces: int, limit: int) -> str:

@@ -157,8 +157,10 @@ class TextGenerator(Predictor):
             warn(f"unknown to this model: {unknown:,} of the prompt's {len(ids):,} tokens")
         if len(ids) <= most:
             return ids
-        room = "" if most == self.context else f" less the room for what a beam says, {most:,}"
-        problem = f"the prompt has {len(ids):,} tokens, more than the context of {self.context:,}{room}"
+        room = f"{self.context:,}"
+        if most < self.context:
+            room = f"{room} less the room for what a beam says, {most:,}"
+        problem = f"the prompt has {len(ids):,} tokens, more than the context of {room}"
         if options.strict:
             raise RegardError(f"{problem}; shorten it, or let its last tokens be kept")
         warn(f"{problem}: its last ones are kept")

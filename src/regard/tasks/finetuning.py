@@ -177,7 +177,7 @@ class FinetuningConfig(TaskConfig, Generic[E, P, W]):
             tokenizer = load_or_train_tokenizer(recipe, texts, "en", self.kind)
         causal = isinstance(recipe.model, LanguageModelConfig)
         codec = ExampleCodec(self, tokenizer, self.labels(train), self.texts_per_example(train), causal)
-        progress("ExampleCodec examples", len(train), 0)
+        progress("Encoding examples", len(train), 0)
         task = FinetuningTask(self, recipe, codec, train, valid, np.array([weight for weight, _ in weighted]))
         codec.features(test)  # a label that was never seen is an error now, not in the end
         return task

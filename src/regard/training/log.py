@@ -17,6 +17,7 @@ from regard.console import Console
 from regard.io.atomic import atomic_write
 from regard.io.files import json_safe
 from regard.io.run_folder import LOG
+from regard.language import localise
 
 PLAIN_INTERVAL = 15.0  # seconds between plain lines without a terminal
 
@@ -41,7 +42,7 @@ class TrainingLog:
                 transient=True,
             )
             self.bar.start()
-            self._task = self.bar.add_task("Training", total=steps, completed=step, note="")
+            self._task = self.bar.add_task(localise("Training"), total=steps, completed=step, note="")
 
     def _truncate_after(self, step: int) -> None:
         """Drops the entries after the checkpoint that a run resumes from, so that each step is logged once, and the
@@ -70,7 +71,7 @@ class TrainingLog:
     def log_step(self, step: int, steps: int, loss: float, rate: float, speed: str) -> None:
         note = f"training loss {loss:.3f}  {speed}"
         if self.bar:
-            self.bar.update(self._task, note=note)
+            self.bar.update(self._task, note=localise(note))
         elif time.monotonic() - self._printed > PLAIN_INTERVAL or step == steps:
             self._printed = time.monotonic()
             self.info(f"step {step:,} of {steps:,}  {note}  rate {rate:.2e}  {self._time_left(step, steps)}")
@@ -88,7 +89,8 @@ class TrainingLog:
     def show_progress(self, what: str, done: int, total: int) -> None:
         """Progress of other work than steps, such as a validation."""
         if self.bar:
-            self.bar.update(self._task, note=f"{what} {done:,}" + (f" of {total:,}" if total else ""))
+            count = localise(f"{done:,} of {total:,}") if total else f"{done:,}"
+            self.bar.update(self._task, note=f"{localise(what)} {count}")
 
     def info(self, sentence: str) -> None:
         self.console.print(sentence, highlight=False, markup=False, emoji=False, soft_wrap=True)
