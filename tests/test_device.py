@@ -14,7 +14,8 @@ from regard import recipe as recipes
 from regard.cli import main as cli
 from regard.device import check_bf16, gc_disabled, has_bf16, pick_device
 from regard.errors import RegardError
-from regard.run import device_warnings, train_recipe
+from regard.run import train_recipe
+from regard.run_checks import device_warnings
 from regard.training.config import TrainingConfig
 from regard.training.loop import Trainer
 from tests.training import toy
@@ -105,7 +106,7 @@ def test_without_triton_it_is_said_once(old_gpu: torch.device, monkeypatch: pyte
 def full(monkeypatch: pytest.MonkeyPatch, *failing: int) -> list[int]:
     """These micro-batches, counted from 0, find the memory full after their gradients were added."""
     calls: list[int] = []
-    gradients = Trainer._backward
+    gradients = Trainer._loss_and_backward
 
     def work(self: Trainer, batch: object, share: float) -> torch.Tensor:
         calls.append(len(calls))
@@ -114,7 +115,7 @@ def full(monkeypatch: pytest.MonkeyPatch, *failing: int) -> list[int]:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
         return loss
 
-    monkeypatch.setattr(Trainer, "_backward", work)
+    monkeypatch.setattr(Trainer, "_loss_and_backward", work)
     return calls
 
 

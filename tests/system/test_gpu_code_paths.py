@@ -57,7 +57,7 @@ class CheckedMicroBatch:
         with NoHostReads() if key in self.seen else contextlib.nullcontext():
             self.checked += key in self.seen
             self.seen.add(key)
-            return self.trainer._backward(batch, self.trainer.loss_factor)
+            return self.trainer._loss_and_backward(batch, self.trainer.loss_factor)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from regard import recipe as recipes
 from regard.data.loader import Loader
 from regard.io.tensors import unique_state_dict
-from regard.run import distribution_notes
+from regard.run_checks import distribution_notes
 from regard.training.config import TrainingConfig
 from regard.training.distributed import ProcessGroup, full_tensor, process_group
 from regard.training.loop import PlannedEpoch, Trainer

@@ -316,7 +316,7 @@ def test_a_processor_without_bf16_is_told(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for has in (True, False):
-        monkeypatch.setattr("regard.run.has_bf16", lambda device, has=has: has)
+        monkeypatch.setattr("regard.run_checks.has_bf16", lambda device, has=has: has)
         run(folder, f"has-{has}", steps=1, precision="bf16")
         said = "".join(capsys.readouterr())
         assert ("bf16, for which" in said) != has, said

@@ -14,7 +14,8 @@ from regard import recipe as recipes
 from regard.config import parse_config
 from regard.errors import RegardError
 from regard.nn.embedding import Embedding
-from regard.run import device_warnings, train_recipe
+from regard.run import train_recipe
+from regard.run_checks import device_warnings
 from regard.training.config import TrainingConfig
 from regard.training.optimiser import MuonConfig, build_optimiser
 from tests.training import toy

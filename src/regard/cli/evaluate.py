@@ -87,10 +87,7 @@ def print_metrics(report: Json, console: Console | None = None) -> None:
     for name, entry in report["metrics"].items():
         if "signature" in entry:
             console.print(
-                f"{localise(NAMES.get(name, name))}: {entry['signature']}",
-                style="dim",
-                highlight=False,
-                soft_wrap=True,
+                f"{localise(NAMES.get(name, name))}: {entry['signature']}", style="dim", highlight=False, soft_wrap=True
             )
 
 
