@@ -56,11 +56,12 @@ def load(folder: str | Path, device: str = "auto", precision: str = "float32") -
     """
     from regard.device import check_bf16, pick_device
     from regard.io.building import building_for
+    from regard.io.int8 import is_int8
     from regard.io.low_rank import read_weights
     from regard.io.manifest import MODEL, verified
     from regard.io.model_card import show_terms
     from regard.io.models import find_model
-    from regard.io.tensors import load_weights
+    from regard.io.tensors import load_weights, tensor_shapes
     from regard.recipe import read_recipe
 
     weights, torch_device = find_model(folder), pick_device(device)
@@ -80,6 +81,8 @@ def load(folder: str | Path, device: str = "auto", precision: str = "float32") -
         with building_for(weights, home / CONFIG):
             predictor: Predictor = recipe.task.load_predictor(recipe, home)
         private = check.holds(weights / WEIGHTS) and not (weights / BASE).exists()  # a base's weights are its own
+        if private and is_int8(tensor_shapes(weights / WEIGHTS)):  # the few that are as stored would hold all of it
+            private = False
         load_weights(predictor.model, read_weights(weights), weights / WEIGHTS, private)
     show_terms(home)
     predictor.model.to(torch_device).eval()

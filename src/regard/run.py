@@ -23,8 +23,8 @@ from regard.io.atomic import atomic_write
 from regard.io.files import DamagedFile, json_safe, read_json
 from regard.io.low_rank import read_weights
 from regard.io.manifest import SETUP, find_damage, replacing, verified
-from regard.io.run_folder import CONFIG, LOG, RESULTS, WEIGHTS
-from regard.io.tensors import average_checkpoints, load_weights, read_sharded, write_tensors
+from regard.io.run_folder import BASE, CONFIG, LOG, RESULTS, WEIGHTS
+from regard.io.tensors import average_checkpoints, load_weights, read_sharded, sharded_files, write_tensors
 from regard.language import localise
 from regard.recipe import Recipe, dump_recipe
 from regard.reporting import Json, Progress
@@ -170,7 +170,7 @@ def _train(
 def _load_initial_weights(recipe: Recipe, task: Task, model: nn.Module) -> None:
     origin = Path(str(recipe.training.init))
     try:
-        with verified(origin, (WEIGHTS,)):
+        with verified(origin, (BASE, *(path.name for path in sharded_files(origin, "model")))):
             tensors = read_weights(origin)
             load_weights(model, task.initial_weights(model, tensors, origin / WEIGHTS), origin / WEIGHTS)
     except DamagedFile:

@@ -20,17 +20,22 @@ TEXTS = ["the cat sat", "a dog ran on"]
 
 
 def test_a_change_of_low_rank_comes_back() -> None:
-    base = {"w": torch.randn(12, 20), "b": torch.randn(12), "same": torch.randn(3, 4), "words": torch.randn(90, 8)}
+    words, tall = "body.embedding.weight", "body.expand.weight"
+    base = {"w": torch.randn(12, 20), "b": torch.randn(12), "same": torch.randn(3, 4), words: torch.randn(90, 8)}
+    base[tall] = torch.randn(40, 4)
     change = torch.randn(12, 2) @ torch.randn(2, 20)
-    weights = base | {"w": base["w"] + change, "b": base["b"] + 1, "words": base["words"] + 1}
+    weights = base | {"w": base["w"] + change, "b": base["b"] + 1, words: base[words] + 1}
+    weights[tall] = base[tall] + torch.randn(40, 1) @ torch.randn(1, 4)
     weights["head"] = torch.randn(2, 12)
     stored = to_low_rank(weights, base, 2)
     assert {name: list(t.shape) for name, t in stored.items()} == {
-        "w.left": [2, 12], "w.right": [2, 20], "b": [12], "head": [2, 12]
+        "w.left": [2, 12], "w.right": [2, 20], "b": [12], "head": [2, 12],
+        f"{tall}.left": [2, 40], f"{tall}.right": [2, 4],
     }  # fmt: skip
     restored = from_low_rank(stored, base, "here")
     assert torch.allclose(restored["w"], weights["w"], atol=1e-5)
-    assert torch.equal(restored["words"], base["words"])  # of a table of words the base's is kept
+    assert torch.allclose(restored[tall], weights[tall], atol=1e-5)
+    assert torch.equal(restored[words], base[words])  # of a table of words the base's is kept
     assert all(torch.equal(restored[name], weights[name]) for name in ("b", "head", "same"))
     error = (from_low_rank(to_low_rank(weights, base, 1), base, "here")["w"] - weights["w"]).norm()
     assert error == pytest.approx(float(torch.linalg.svdvals(change)[1]), rel=1e-3)  # the best of rank 1
@@ -50,7 +55,7 @@ def test_a_fine_tuned_model_is_loaded_over_its_base(change: Path) -> None:
     whole = regard.load(FIXTURE / "run" / "last", "cpu")
     loaded = regard.load(change, "cpu")
     names = {name for name in load_file(change / "model.safetensors") if ".left" not in name and ".right" not in name}
-    assert "body.words.weight" not in names
+    assert "body.embedding.weight" not in names
     theirs, ours = unique_state_dict(whole.model), unique_state_dict(loaded.model)
     assert set(theirs) == set(ours)
     both = [model.classify(TEXTS) for model in (whole, loaded)]

@@ -64,12 +64,13 @@ class RequestQueue:
     source_lengths: list[int] = field(default_factory=list)  # of each, where `dummy_batch` is given
     on_done: Callable[[int], None] = no_callback  # receives how many more are done
     boundaries: WordBoundaries = WHOLE_WORDS  # phrases are not met inside a word
+    whole: bool = False  # whether `collate` knows one batch alone, so that all its requests begin together
 
     @staticmethod
     def of(batch: InputBatch, limits: list[int], keys: list[int] | None = None) -> "RequestQueue":
         """One batch, all of it at once."""
         requests = [GenerationRequest(limit, keys[n] if keys else n) for n, limit in enumerate(limits)]
-        return RequestQueue(lambda rows: batch, requests, len(requests))
+        return RequestQueue(lambda rows: batch, requests, len(requests), whole=True)
 
 
 @dataclass(frozen=True)
@@ -152,7 +153,9 @@ class Engine:
         if not queue.requests:
             return results
         spec, longest = SearchSpec.of(queue, symbols, config, nbest), max(each.limit for each in queue.requests)
-        slots = queue.slots if self.most_tokens is None else min(queue.slots, max(1, self.most_tokens // longest))
+        slots = queue.slots
+        if self.most_tokens is not None and not queue.whole:
+            slots = min(slots, max(1, self.most_tokens // longest))
         while not self._decode(replace(queue, slots=slots), spec, record, results):
             slots = (slots + 1) // 2
             self.most_tokens = slots * longest
@@ -174,7 +177,7 @@ class Engine:
                             results[n] = hypotheses
                         queue.on_done(len(done))
         except torch.OutOfMemoryError:
-            if record is not None or queue.slots == 1:  # a record has steps that would come twice
+            if record is not None or queue.slots == 1 or queue.whole:  # a record has steps that would come twice
                 raise
             return False  # the caller tries again: here, the exception would hold what was computed
         return True

@@ -4,6 +4,7 @@ One thread reads and another hashes, both without Python's lock, while the calle
 manifest and no torch: tensors are bytes here.
 """
 
+import contextlib
 import hashlib
 import json
 import math
@@ -95,8 +96,10 @@ class HashedTensors:
 
 
 def _new_memory(size: int) -> mmap.mmap:
-    memory = mmap.mmap(-1, size)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
+    # Private: Python's default is shared, so that a forked child would write into its parent's weights.
+    own = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANON} if hasattr(mmap, "MAP_PRIVATE") else {}
+    memory = mmap.mmap(-1, size, **own)
+    with contextlib.suppress(OSError, AttributeError):  # a system, or a kernel, without huge pages
         memory.madvise(mmap.MADV_HUGEPAGE)  # a tenth of the time that the system takes to hand out small pages
     return memory
 

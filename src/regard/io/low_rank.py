@@ -7,6 +7,7 @@ and what the base lacks; what did not change, and embeddings of words, are the b
 the sha256 of its weights. Knows no model.
 """
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,14 +15,15 @@ import torch
 from torch import Tensor
 
 from regard.errors import RegardError
-from regard.io.files import read_json, write_json
+from regard.io.files import DamagedFile, read_json, shown, write_json
 from regard.io.manifest import file_sha256
 from regard.io.models import known_models
 from regard.io.run_folder import BASE, WEIGHTS
 from regard.io.tensors import read_sharded, read_tensors
 
 LEFT, RIGHT = ".left", ".right"
-LARGEST = 4  # times as many rows as columns: what is taller is a table of words, of which few change
+LARGEST = 4  # times as many rows as columns: such a table of words changes in few of them
+TABLE = re.compile(r"(^|[._])embedding\.weight$")  # of words, of which few change
 
 
 def to_low_rank(weights: Mapping[str, Tensor], base: Mapping[str, Tensor], rank: int) -> dict[str, Tensor]:
@@ -34,7 +36,8 @@ def to_low_rank(weights: Mapping[str, Tensor], base: Mapping[str, Tensor], rank:
                 stored[name] = weight
             continue
         change = (weight - there).double()
-        if weight.shape[0] > LARGEST * weight.shape[1] or not bool(change.any()):
+        table = TABLE.search(name) and weight.shape[0] > LARGEST * weight.shape[1]
+        if table or not bool(change.any()):
             continue
         left, sizes, right = torch.linalg.svd(change, full_matrices=False)  # [R, K], [K], [K, C]
         root = sizes[:rank].sqrt()
@@ -73,7 +76,7 @@ def base_of(folder: Path) -> Path | None:
     beside = folder.resolve().parent / name
     base = beside if (beside / WEIGHTS).is_file() else known_models().get(name)
     if base is None or not (base / WEIGHTS).is_file():
-        raise RegardError(f"{folder}: a change of the model {name}, which is not beside it and not installed")
+        raise RegardError(f"{folder}: a change of the model {shown(name)}, which is not beside it and not installed")
     return base
 
 
@@ -87,6 +90,9 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
         name = place.name
         raise RegardError(f"{folder}: a change of another {name} than {place}, by its sha256 in {BASE}; get that one")
     base = read_tensors(place / WEIGHTS)
-    for name in known.get("unused", ()):
+    unused = known.get("unused", [])
+    if not isinstance(unused, list) or not all(isinstance(name, str) for name in unused):
+        raise DamagedFile(f"{folder / BASE}: damaged: `unused` is no list of names")
+    for name in unused:
         base.pop(name, None)
     return from_low_rank(tensors, base, folder / WEIGHTS)

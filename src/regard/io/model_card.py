@@ -43,12 +43,12 @@ def read_card(folder: Path) -> ModelCard | None:
         return None
     try:
         head = yaml.safe_load(parts[1])
-    except (yaml.YAMLError, RecursionError):
+    except (yaml.YAMLError, ValueError, OverflowError, RecursionError):  # such as a date that is none
         head = None
     if not isinstance(head, dict):
         raise RegardError(f"{path}: its head, between the lines ---, is not YAML of keys and values")
     if isinstance(head.get("examples"), list):
-        head["examples"] = tuple(map(str, head["examples"]))
+        head["examples"] = tuple(str(each) for each in head["examples"] if isinstance(each, str | int | float))
     known = {field.name: type(field.default) for field in fields(ModelCard) if field.name != "text"}
     values = {name: head[name] for name, kind in known.items() if isinstance(head.get(name), kind)}
     return ModelCard(**values, text=parts[2].lstrip("\n"))

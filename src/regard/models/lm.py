@@ -183,6 +183,8 @@ class LanguageModel(nn.Module):
         """
         memories = None
         if carry is not None:
+            if batch.document is not None:
+                raise ValueError("a memory passes from document to document: a batch with a carry has no documents")
             carry = carry or self.empty_carry(len(batch.ids), self.config.memory)
             memories = [SegmentMemory(carry[f"layer{n}"], carry["real"]) for n in range(len(self.layers))]
         x = self.hidden(batch, record, memories)  # [B, T, D]

@@ -134,13 +134,16 @@ def check_max_length(
 def build_positions(chosen: Positions, sizes: Sizes, role: str, layers: int) -> ModuleList[Position]:
     """The positions that layers take in turn: as many as are chosen, or one a layer where a choice is its layer's."""
     configs = as_list(chosen)
+    built = [config.build(sizes, role) for config in configs]
     if any(config.per_layer for config in configs):
-        configs = [configs[n % len(configs)] for n in range(layers)]
-    return ModuleList(config.build(sizes, role) for config in configs)
+        for n in range(len(configs), layers):
+            config = configs[n % len(configs)]
+            built.append(config.build(sizes, role) if config.per_layer else built[n % len(configs)])
+    return ModuleList(built)
 
 
 def embed_positions(positions: ModuleList[Position], x: Tensor, layout: Layout) -> Tensor:
-    for position in positions:
+    for position in dict.fromkeys(positions):  # layers may share one, which joins the vectors once
         x = position.embed(x, layout)
     return x
 

@@ -88,8 +88,11 @@ class ChatPredictor(Predictor):
         done, beams = 0, decoding.size if isinstance(decoding, Beam) else 1
         with self.eval_mode():
             for rows in by_length([len(ids) + limit for ids, limit in prompts], batch_tokens // beams):
-                batch = self.collate_prompts([prompts[n][0] for n in rows])
-                queue = RequestQueue.of(batch, [prompts[n][1] for n in rows], [keys[n] for n in rows])
+                queue = RequestQueue(
+                    lambda chosen, rows=rows: self.collate_prompts([prompts[rows[n]][0] for n in chosen]),  # type: ignore[misc]
+                    [GenerationRequest(prompts[n][1], keys[n]) for n in rows],
+                    len(rows),
+                )
                 for n, (best, *_) in zip(rows, self.engine.decode(queue, self.symbols, decoding), strict=True):
                     text = self.dialogue_encoder.decode(best.tokens).strip()
                     replies[n] = Reply(text, best.log_probability, best.tokens)

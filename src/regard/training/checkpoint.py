@@ -254,5 +254,5 @@ def load_optimiser(
             copy_into(own, value)
         else:
             counts = value.dim() == 0 and not optimiser.defaults.get("fused")  # steps, which are counted on the host
-            own = value.to("cpu" if counts else parameter.device)
+            own = value.clone().to("cpu" if counts else parameter.device)  # a view would keep all of the file in memory
         optimiser.state[parameter][slot] = own

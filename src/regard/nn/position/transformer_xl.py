@@ -33,10 +33,15 @@ class TransformerXL(Position):
 
     def bias(self, q: Tensor, context: AttentionContext) -> Bias:
         reach = max(context.queries.end, context.keys.end) - 1
-        waves = self.project(context.once(("distances", reach, self.size, self.past_only), partial(self._waves, reach)))
-        keys = waves.unflatten(-1, (len(self.content), -1)).transpose(0, 1).to(q.dtype)  # [H, R, d_k]
-        query = q + (self.place - self.content).to(q.dtype)  # it has u already
-        table = (query * self.scale) @ keys.transpose(1, 2)  # [B, H, Q, R]
+        waves = context.once(("distances", reach, self.size, self.past_only), partial(self._waves, reach))  # [R, D]
+        query = (q + (self.place - self.content).to(q.dtype)) * self.scale  # it has u already
+        heads, d_k = len(self.content), q.shape[-1]
+        if len(q) * q.shape[2] < d_k:  # a step of decoding: it projects the queries, not all distances
+            weight = self.project.weight.unflatten(0, (heads, d_k)).to(q.dtype)  # [H, d_k, D]
+            table = (query @ weight) @ waves.T.to(q.dtype)  # [B, H, Q, R]
+        else:
+            keys = self.project(waves).unflatten(-1, (heads, d_k)).transpose(0, 1).to(q.dtype)  # [H, R, d_k]
+            table = query @ keys.transpose(1, 2)
         return Bias(table, partial(self.column, context, reach), (type(self).column, reach, self.past_only))
 
     def _waves(self, reach: int) -> Tensor:
