@@ -106,6 +106,15 @@ def test_no_memory_for_one_slot(monkeypatch: pytest.MonkeyPatch) -> None:
         Engine(MODELS["transformer"]()).decode(queue(sentences(5), 4), SYMBOLS, Greedy())
 
 
+def test_a_batch_that_cannot_be_parted_begins_together() -> None:
+    """Also after other requests have shown how little memory there is."""
+    rows, engine = sentences(6), Engine(MODELS["transformer"]())
+    whole = RequestQueue.of(batch(rows), [8] * 6)
+    expected = engine.decode(whole, SYMBOLS, Greedy())
+    engine.most_tokens = 3 * 8
+    assert tokens(engine.decode(whole, SYMBOLS, Greedy())) == tokens(expected)
+
+
 @pytest.mark.parametrize("alpha, kind", [(0.0, "power"), (1.0, "power"), (-0.5, "power"), (2.0, "gnmt")])
 def test_beams_are_those_of_the_plain_search(model, alpha: float, kind: str) -> None:
     """One hypothesis at a time, each read anew, until `size` have ended: the same n-best, the same scores."""

@@ -15,6 +15,7 @@ from regard.io import building as api_building
 from regard.io import manifest
 from regard.io.files import DamagedFile
 from regard.io.manifest import find_damage, model_digest, read_manifest, replacing, verified, write_manifest
+from regard.io.run_folder import WEIGHTS
 from regard.io.tensors import DTYPES, read_tensors, write_tensors
 
 
@@ -198,3 +199,17 @@ def test_no_values_are_drawn_for_weights_that_are_loaded(model: Path) -> None:
     before = torch.get_rng_state()
     regard.load(model, "cpu")
     assert torch.get_rng_state().equal(before)
+
+
+def test_weights_are_nobody_elses(tmp_path: Path) -> None:
+    """A forked process that learns leaves its parent's weights as they are."""
+    write_tensors(tmp_path / WEIGHTS, {"w": torch.ones(8)})
+    write_manifest(tmp_path)
+    with verified(tmp_path, (WEIGHTS,)):
+        tensor = read_tensors(tmp_path / WEIGHTS)["w"]
+    child = os.fork()
+    if not child:
+        tensor.mul_(7)
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert tensor.tolist() == [1.0] * 8

@@ -130,3 +130,10 @@ def test_noncommercial_terms_are_said_once(
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "file"))  # where nothing can be kept, it is said each time
     show_terms(shipped / "en-de")
     assert "non-commercial" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("head", ["date: 2024-02-30", "x: !!int foo", "- a list"])
+def test_a_card_that_is_no_yaml_of_keys_is_a_sentence(tmp_path: Path, head: str) -> None:
+    (tmp_path / "README.md").write_text(f"---\n{head}\n---\ntext\n", encoding="utf-8")
+    with pytest.raises(RegardError, match="its head, between the lines ---, is not YAML of keys and values"):
+        read_card(tmp_path)

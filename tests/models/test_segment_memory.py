@@ -7,6 +7,8 @@ from regard.config import parse_config, to_node
 from regard.errors import RegardError
 from regard.examples.windows import StridedWindows
 from regard.models import LanguageModel, LanguageModelConfig, TextBatch
+from regard.models.stack import embed_positions
+from regard.nn import Layout
 from regard.predict.generation import negative_log_likelihoods
 
 POSITIONS = ["transformer_xl", "rotary", "alibi", "t5", "relative", "none"]
@@ -77,3 +79,15 @@ def test_what_cannot_be_remembered_is_refused(keys: dict[str, object], message: 
 def test_a_stride_leaves_no_room_for_a_memory() -> None:
     with pytest.raises(ValueError, match="stride must be the context, 8, where a memory of 4 tokens is read"):
         StridedWindows(8, 2, memory=4)
+
+
+def test_positions_of_a_layer_and_of_the_words_stand_beside_each_other() -> None:
+    """Waves are added to the words once, and every layer reads distances in its own way."""
+    net = model(position=["sinusoidal", "transformer_xl"], layers=4, memory=0)
+    kinds = [type(position).__name__ for position in net.position]
+    assert kinds == ["Sinusoidal", "TransformerXL"] * 2
+    assert net.position[0] is net.position[2]
+    assert net.position[1] is not net.position[3]
+    x = torch.zeros(1, 5, 16, dtype=torch.float64)
+    both = embed_positions(net.position, x, Layout.of(5))
+    torch.testing.assert_close(both, net.position[0](x))
