@@ -364,7 +364,7 @@ def test_output_is_never_the_input_and_a_mistake_empties_nothing(toy_run: Path, 
 def test_every_command_refuses_it_before_the_model_is_loaded(name: str, tmp_path: Path, monkeypatch: Any) -> None:
     (tmp_path / "text").write_text("w1\n", encoding="utf-8")
     (tmp_path / "link").symlink_to("text")
-    monkeypatch.setattr(sys, "argv", ["regard", name, "run", *(f"--{k}={tmp_path / v}" for k, v in ARGUMENTS)])
+    monkeypatch.setattr(sys, "argv", ["regard", name, str(tmp_path), *(f"--{k}={tmp_path / v}" for k, v in ARGUMENTS)])
     with pytest.raises(RegardError, match="would overwrite the input"):
         cli.app(standalone_mode=False)
 
