@@ -6,8 +6,9 @@ hooks are identity where a choice does not need them. Its heads and projections 
 The way of a mask: a model passes the base pattern, `Causal() & Padding() & Document()` (`models/transformer.py`; they
 are in `pattern/masks.py`), and the recipe's pattern joins it by &. `Attention.attend` binds both to the queries and to
 what the context (`layout.py`) says of positions and padding, and picks a backend; `Attention.reference`, which has no
-kernel, makes them a dense mask, which `attention` takes as `allow`. Where the choices let it, decoding fuses the same
-for one token at a time (`accel/fused_step.py`).
+kernel, makes them a dense mask, which `attention` takes as `allow`, and so does SDPA where `mask_kind` is "mask". In
+training a target's padding needs none: it lies in the future of all that is real. Where the choices let it, decoding
+fuses the same for one token at a time (`accel/fused_step.py`).
 """
 
 from collections.abc import Callable
