@@ -93,8 +93,8 @@ def test_killed_and_resumed_is_the_same_bits(tmp_path: Path, steps: int, least: 
     assert not list(killed.glob("checkpoints/.*"))
     assert not list(killed.glob(".model*"))
     logs = [[json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()] for run in (whole, killed)]
-    steps = [[(entry["kind"], entry["step"]) for entry in log] for log in logs]
-    assert steps[0] == steps[1]
-    assert [step for kind, step in steps[1] if kind == "train"] == list(range(1, steps + 1))
+    seen = [[(entry["kind"], entry["step"]) for entry in log] for log in logs]
+    assert seen[0] == seen[1]
+    assert [step for kind, step in seen[1] if kind == "train"] == list(range(1, steps + 1))
     losses = [[entry["loss"] for entry in log if entry["kind"] == "train"] for log in logs]
     assert losses[0] == losses[1]
