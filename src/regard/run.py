@@ -303,14 +303,14 @@ def _final_weights(recipe: Recipe, trainer: Trainer) -> tuple[str, dict[str, tor
 
 
 def _commit() -> str | None:
-    """Of the checkout this package runs from, if it is one."""
-    here = Path(__file__).resolve()
-    if here.parents[2].name != "src":
+    """Of the checkout this package runs from, if it is one; with a + where files were changed since."""
+    source = Path(__file__).resolve().parents[1]
+    if source.name != "src":
         return None
     try:
         git = subprocess.run(
-            ["git", "rev-parse", "--short", "HEAD"],
-            cwd=here.parents[3],
+            ["git", "describe", "--always", "--exclude=*", "--dirty=+", "--abbrev=7"],
+            cwd=source.parent,
             capture_output=True,
             text=True,
             timeout=5,

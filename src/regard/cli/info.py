@@ -41,6 +41,8 @@ def print_facts(facts: dict[str, object], title: str, as_json: bool) -> None:
     table.add_column(style="bold")
     table.add_column(overflow="fold")
     for key, value in facts.items():
+        if value is None:
+            continue
         table.add_row(localise(key), _text(value, _UNITS.get(key, str), localise if key in NAMED else str))
     Console().print(table)
 
