@@ -213,14 +213,15 @@ class LanguageModel(nn.Module):
         room = prompts.shape[1] + length
         position = torch.zeros(len(prompts), dtype=torch.long, device=batch.device)
         weight = self.embedding.weight
-        caches = [(layer.attention.empty_cache(position, room, weight),) for layer in self.layers]
+        bounded = record is None  # weights are recorded for all of the past
+        caches = [(layer.attention.empty_cache(position, room, weight, bounded),) for layer in self.layers]
         state = DecoderState(position, caches, None, 0, room, record=record)
         if prompts.shape[1]:
             if record is not None and batch.real is not None:
                 raise ValueError("prompts whose attention is recorded must be equally long")
             layout = Layout.of(prompts.shape[1], device=batch.device)  # as in training, for the same backends
-            self._read(prompts, state, AttentionContext(layout, layout))
-            state.rewind((batch.lengths() - 1).clamp(min=0))  # shorter rows continue where their own prompt ends
+            with state.reading_prompts((batch.lengths() - 1).clamp(min=0)):
+                self._read(prompts, state, AttentionContext(layout, layout))
         return state
 
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:

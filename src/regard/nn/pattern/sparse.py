@@ -12,7 +12,7 @@ from torch import Tensor
 
 from regard.config import choice
 from regard.nn.layout import AttentionContext, at, distance
-from regard.nn.pattern.masks import Blocks, Pattern, require_at_least
+from regard.nn.pattern.masks import Blocks, Pattern, Retention, require_at_least
 
 
 def _tiles(context: AttentionContext, size: int) -> int:
@@ -63,6 +63,10 @@ class SlidingWindow(Pattern):
     def __post_init__(self) -> None:
         require_at_least(f"window({self.r})", "r", self.r, 1)
 
+    @property
+    def retention(self) -> Retention:
+        return Retention(0, self.r + 1)
+
     def bind(self, q: Tensor, context: AttentionContext, layer: int, past: bool = False) -> Pattern:
         return Band(1, self.r, 0 if past else self.r)
 
@@ -77,6 +81,10 @@ class Global(Pattern):
 
     def __post_init__(self) -> None:
         require_at_least(f"global({self.g})", "g", self.g, 1)
+
+    @property
+    def retention(self) -> Retention:
+        return Retention(self.g, 0)
 
     def allow(self, context: AttentionContext, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return (at(context.queries.position, b, i) < self.g) | (at(context.keys.position, b, j) < self.g)
@@ -135,6 +143,11 @@ class BigBird(Pattern):
 
     def check(self, longest: int) -> None:
         _enough(self.random, self.block, longest)
+
+    @property
+    def retention(self) -> Retention | None:
+        """Blocks that are drawn may lie anywhere in the past."""
+        return None if self.random else Retention(self.first * self.block, (self.window // 2 + 1) * self.block)
 
     def bind(self, q: Tensor, context: AttentionContext, layer: int, past: bool = False) -> Pattern:
         side = self.window // 2
