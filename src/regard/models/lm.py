@@ -23,7 +23,7 @@ from regard.nn.feed_forward import Activation
 from regard.nn.layers import EncoderLayer, ModuleList
 from regard.nn.layout import AttentionContext, Layout
 from regard.nn.pattern import PATTERNS, Causal, Document, Full, Padding, SlidingWindow, parse_pattern
-from regard.nn.position import LearnedConfig, NoPositionConfig
+from regard.nn.position import LearnedConfig, NoPositionConfig, PositionConfig
 from regard.nn.record import AttentionRecorder
 
 
@@ -92,10 +92,16 @@ class LanguageModelConfig(StackConfig):
     def carries(self) -> bool:
         return self.memory > 0
 
+    @property
+    def bounded_past(self) -> bool:
+        kept = [parse_pattern(self.attention.layer(n).pattern, PATTERNS).retention for n in range(self.layers)]
+        bounded = all(retention is not None and not retention.first for retention in kept)
+        return bounded and not any(map(_is_absolute, stack.as_list(self.position)))
+
     def _check_memory(self) -> None:
         """A remembered state has no position of its own: a block's positions begin where the memory does."""
         for position in stack.as_list(self.position):
-            if position.embeds and not isinstance(position, NoPositionConfig):
+            if _is_absolute(position):
                 raise ValueError(
                     f"memory needs positions that act inside attention, such as transformer_xl or rotary: "
                     f"{position.kind} is part of a state that is remembered, and would be out of date"
@@ -125,6 +131,11 @@ class LanguageModelConfig(StackConfig):
 
     def body(self, entries: int) -> "LanguageModelBody":
         return LanguageModelBody(self, entries)
+
+
+def _is_absolute(position: PositionConfig) -> bool:
+    """Whether it joins the word vectors, so that more than distances matter."""
+    return position.embeds and not isinstance(position, NoPositionConfig)
 
 
 class LanguageModel(nn.Module):

@@ -179,6 +179,7 @@ class SampledBlocks(Pattern):
 
     table: Tensor  # [B or 1, H, query blocks, count] blocks of keys; -1: none
     block: int
+    of_rows: "tuple[SampledBlocks, ...]" = ()  # of each row alone, where rows differ
 
     def allow(self, context: AttentionContext, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         query = at(context.queries.position, b, i) // self.block
@@ -248,16 +249,23 @@ class BlockSampler:
 
 def _sampled(sampler: BlockSampler, context: AttentionContext) -> SampledBlocks:
     """The same object for the same sampler, so that what kernels derive from it can be kept."""
-    blocks = -(-context.queries.end // sampler.block)
+    blocks, device = -(-context.queries.end // sampler.block), context.keys.position.device
     if sampler.past or context.keys.real is None:  # all rows alike
-        return _shared_sample(sampler, blocks, 0 if sampler.past else context.keys.length, context.keys.position.device)
-    return context.once(
-        ("sampled blocks", sampler),
-        lambda: SampledBlocks(sampler.sample(blocks, context.keys.lengths()), sampler.block),
-    )
+        return _shared_sample(sampler, blocks, 0 if sampler.past else context.keys.length, device)
+
+    def by_row() -> SampledBlocks:
+        """A draw depends on how many blocks a row has, and few numbers of them occur: each is drawn once."""
+        lengths = context.once("row lengths", lambda: context.keys.lengths().tolist())
+        whole = (-(-length // sampler.block) * sampler.block for length in lengths)
+        rows = tuple(_shared_sample(sampler, blocks, length, device) for length in whole)
+        if all(row is rows[0] for row in rows):
+            return rows[0]
+        return SampledBlocks(torch.cat([row.table for row in rows]), sampler.block, rows)
+
+    return context.once(("sampled blocks", sampler), by_row)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1024)
 @torch.inference_mode(False)
 def _shared_sample(sampler: BlockSampler, blocks: int, length: int, device: torch.device) -> SampledBlocks:
     return SampledBlocks(sampler.sample(blocks, torch.tensor([length], device=device)), sampler.block)
