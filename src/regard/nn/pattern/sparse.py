@@ -255,7 +255,7 @@ def _sampled(sampler: BlockSampler, context: AttentionContext) -> SampledBlocks:
 
     def by_row() -> SampledBlocks:
         """A draw depends on how many blocks a row has, and few numbers of them occur: each is drawn once."""
-        lengths = context.once("row lengths", lambda: context.keys.lengths().tolist())
+        lengths = context.once("lengths", lambda: context.keys.lengths().tolist())
         whole = (-(-length // sampler.block) * sampler.block for length in lengths)
         rows = tuple(_shared_sample(sampler, blocks, length, device) for length in whole)
         if all(row is rows[0] for row in rows):
