@@ -273,5 +273,5 @@ def _in_order(k: Tensor, v: Tensor, context: AttentionContext) -> Keys:
         layout = Layout(position.clamp(min=0), keys.end, position >= 0)
         return index, AttentionContext(replace(queries, past=None), layout, reach=context.reach)
 
-    index, ordered = context.once("in order", sort)
+    index, ordered = context.once("sorted", sort)
     return _taken(k, index), _taken(v, index), ordered
