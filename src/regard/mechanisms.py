@@ -82,7 +82,7 @@ BLOCKS = [  # choices of the Transformer that are no classes with a `kind`
     ("A10", "recurrence", "memory", "Every layer also sees what it read before the block, without gradients.",
      "k, v from [stop(x_τ−1); x_τ]", "Dai 2019, 3.2",
      "task.kind=lm task.boundaries=marked model.kind=lm model.position=transformer_xl model.memory=128",
-     "nn/cache.py"),
+     "nn/cache/kv_cache.py"),
     ("A13", "rates", "slanted_triangle", "The rate rises for a short while and falls for the rest.",
      "peak · (1 + p · (ratio − 1)) / ratio; p = t/cut, then 1 − (t − cut)/(cut · (1/cut_frac − 1))",
      "Howard 2018, eq. 3", "training.schedule.kind=slanted_triangle", "training/schedule.py"),

@@ -21,3 +21,8 @@ class ModelConfig(Choice, slot="model"):
     def carries(self) -> bool:
         """Whether states pass from batch to batch, whose rows then continue each other."""
         return False
+
+    @property
+    def bounded_past(self) -> bool:
+        """Whether a token's layers see so many before it and no more, by their distances: a text then has no limit."""
+        return False

@@ -23,7 +23,7 @@ from regard.nn.feed_forward import Activation
 from regard.nn.layers import EncoderLayer, ModuleList
 from regard.nn.layout import AttentionContext, Layout
 from regard.nn.pattern import PATTERNS, Causal, Document, Full, Padding, SlidingWindow, parse_pattern
-from regard.nn.position import LearnedConfig, NoPositionConfig
+from regard.nn.position import LearnedConfig, NoPositionConfig, PositionConfig
 from regard.nn.record import AttentionRecorder
 
 
@@ -92,10 +92,16 @@ class LanguageModelConfig(StackConfig):
     def carries(self) -> bool:
         return self.memory > 0
 
+    @property
+    def bounded_past(self) -> bool:
+        kept = [parse_pattern(self.attention.layer(n).pattern, PATTERNS).retention for n in range(self.layers)]
+        bounded = all(retention is not None and not retention.first for retention in kept)
+        return bounded and not any(map(_is_absolute, stack.as_list(self.position)))
+
     def _check_memory(self) -> None:
         """A remembered state has no position of its own: a block's positions begin where the memory does."""
         for position in stack.as_list(self.position):
-            if position.embeds and not isinstance(position, NoPositionConfig):
+            if _is_absolute(position):
                 raise ValueError(
                     f"memory needs positions that act inside attention, such as transformer_xl or rotary: "
                     f"{position.kind} is part of a state that is remembered, and would be out of date"
@@ -125,6 +131,11 @@ class LanguageModelConfig(StackConfig):
 
     def body(self, entries: int) -> "LanguageModelBody":
         return LanguageModelBody(self, entries)
+
+
+def _is_absolute(position: PositionConfig) -> bool:
+    """Whether it joins the word vectors, so that more than distances matter."""
+    return position.embeds and not isinstance(position, NoPositionConfig)
 
 
 class LanguageModel(nn.Module):
@@ -213,14 +224,15 @@ class LanguageModel(nn.Module):
         room = prompts.shape[1] + length
         position = torch.zeros(len(prompts), dtype=torch.long, device=batch.device)
         weight = self.embedding.weight
-        caches = [(layer.attention.empty_cache(position, room, weight),) for layer in self.layers]
+        bounded = record is None  # weights are recorded for all of the past
+        caches = [(layer.attention.empty_cache(position, room, weight, bounded),) for layer in self.layers]
         state = DecoderState(position, caches, None, 0, room, record=record)
         if prompts.shape[1]:
             if record is not None and batch.real is not None:
                 raise ValueError("prompts whose attention is recorded must be equally long")
             layout = Layout.of(prompts.shape[1], device=batch.device)  # as in training, for the same backends
-            self._read(prompts, state, AttentionContext(layout, layout))
-            state.rewind((batch.lengths() - 1).clamp(min=0))  # shorter rows continue where their own prompt ends
+            with state.reading_prompts((batch.lengths() - 1).clamp(min=0)):
+                self._read(prompts, state, AttentionContext(layout, layout))
         return state
 
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:

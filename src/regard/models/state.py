@@ -5,6 +5,7 @@ then read in rows [B·K, T], while what belongs to the source is kept once for e
 """
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -145,9 +146,9 @@ class DecoderState:
             part.reorder_beams(beams)
         self.cache_positions.reorder_beams(beams)
 
-    def rewind(self, position: Tensor) -> None:
-        """Continue every row from an earlier position [B]; what it has read from there on is overwritten."""
-        self.cache_positions.rewind(position)
+    def reading_prompts(self, ends: Tensor) -> AbstractContextManager[None]:
+        """Rows read padded prompts within; each then continues where its own ends [B]."""
+        return self.cache_positions.reading_prompts(ends)
 
     def reorder(self, index: Tensor) -> None:
         """Sentence r becomes what sentence index[r] was; the index may repeat sentences or leave some out."""

@@ -264,7 +264,7 @@ class Transformer(nn.Module):
             return DecoderState.concatenate([self.start(part, length, encode=encode) for part in parts])
         memory, layout = (encode or self.encode)(batch, record)
         position = torch.zeros(len(memory), dtype=torch.long, device=memory.device)
-        caches = [layer.caches(memory, position, length) for layer in self.decoder]
+        caches = [layer.caches(memory, position, length, record is None) for layer in self.decoder]
         return DecoderState(position, caches, layout.real, layout.length, length, record=record)
 
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:

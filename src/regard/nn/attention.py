@@ -177,14 +177,30 @@ class Attention(nn.Module):
         `parts` are the products that q, k and v are views of, where nothing was done to them since. There may be
         several rows of queries for one of keys: the beams of a sentence, side by side.
         """
+        if self.compress.shortens:
+            k, v, context = self.shorten(k, v, context)
+        return self.attend_prepared(q, k, v, context, record, parts)
+
+    def shorten(self, k: Tensor, v: Tensor, context: AttentionContext) -> tuple[Tensor, Tensor, AttentionContext]:
+        """Compressed keys, prepared for the score, their values, and the context with their layout."""
+        if context.caller_mask is not None:
+            raise RegardError("compressed keys take a mask of padding alone, [B, K], not one for each query")
+        k, v, keys = self.compress(k, v, context.keys)
+        return self.score.keys(k), v, AttentionContext(context.queries, keys)
+
+    def attend_prepared(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        context: AttentionContext,
+        record: LayerRecord | None = None,
+        parts: tuple[Tensor, ...] | None = None,
+    ) -> Tensor:
+        """The same over keys that are compressed already."""
         rows, sentences = q.shape[0], k.shape[0]
         if rows != sentences:
             q, context = fold_beams(q, sentences), context.fold_beams(sentences)
-        if self.compress.shortens:
-            if context.caller_mask is not None:
-                raise RegardError("compressed keys take a mask of padding alone, [B, K], not one for each query")
-            k, v, keys = self.compress(k, v, context.keys)
-            k, context = self.score.keys(k), AttentionContext(context.queries, keys)
         pattern = self.pattern.bind(q, context, self.layer) if self.pattern.binds else self.pattern
         if (mask := context.caller_mask) is not None:
             pattern = pattern & context.once("dense mask", lambda: DenseMask(mask))

@@ -170,6 +170,8 @@ class DecoderLayer(_Layer):
         x = self.residuals[1](x, lambda y: self.cross(y, memory, cross_context, source, records[1]), real)
         return x if self.feed_forward is None else self.residuals[2](x, self.feed_forward, real)
 
-    def caches(self, memory: Tensor, position: Tensor, length: int) -> tuple[KVCache, CrossKVCache]:
-        """An empty KV cache for `length` tokens, and the cross KV cache of the source."""
-        return self.attention.empty_cache(position, length, memory), self.cross.cross_cache(memory)
+    def caches(
+        self, memory: Tensor, position: Tensor, length: int, bounded: bool = True
+    ) -> tuple[KVCache, CrossKVCache]:
+        """An empty KV cache for `length` tokens (`empty_cache`), and the cross KV cache of the source."""
+        return self.attention.empty_cache(position, length, memory, bounded), self.cross.cross_cache(memory)
