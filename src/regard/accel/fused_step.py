@@ -87,6 +87,7 @@ class StepContext:
     def __init__(self, state: DecoderState) -> None:
         self.state, self.positions, self.reach = state, state.cache_positions, state.cache_positions.read_length()
         self.queries: Layout = self.positions.next_layout(1)  # [N, 1]
+        self.shape = len(self.positions.position), 1
         self.biases: dict[str, Tensor | None] = {}
 
     @cached_property
@@ -280,13 +281,15 @@ class FusedEncoder:
 
 class FusedLayer:
     def __init__(self, layer: EncoderLayer | DecoderLayer, attentions: Sequence[FusedSublayer] = ()) -> None:
-        self.attentions = attentions or [_self_attention(layer.attention)]
+        self.attentions, self.position = attentions or [_self_attention(layer.attention)], layer.attention.position
         if isinstance(layer, DecoderLayer):
             self.attentions = [*self.attentions, _cross_attention(layer.cross)]
         self.residuals = [_residual(residual) for residual in layer.residuals]
         self.feed_forward = None if layer.feed_forward is None else _feed_forward(layer.feed_forward)
 
     def __call__(self, x: Tensor, context: "StepContext | EncoderContext", caches: Sequence[Any]) -> Tensor:
+        if self.position.joins_layers:
+            x = self.position.enter(x.unflatten(0, context.shape), context.queries).flatten(0, 1)
         for residual, attention, cache in zip(self.residuals, self.attentions, caches, strict=False):
             x = residual(x, lambda y, attention=attention, cache=cache: attention(y, context, cache))  # type: ignore[misc]
         return x if self.feed_forward is None else self.residuals[-1](x, self.feed_forward)
