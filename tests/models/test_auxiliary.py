@@ -8,8 +8,8 @@ import torch
 
 from regard import config
 from regard.errors import RegardError
-from regard.models.auxiliary import lowest_predicting_layer
 from regard.models.batch import FurtherLabels, TextBatch
+from regard.models.decoders.auxiliary import lowest_predicting_layer
 from regard.models.lm import LanguageModel, LanguageModelBody, LanguageModelConfig
 
 SIZES = {"layers": 3, "size": 8, "inner": 12, "heads": 2, "dropout": 0.0, "position": "learned_per_layer"}

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from regard.accel.inference_weights import OneDnnLinear
 from regard.accel.norm import add_norm_without_gradient
 from regard.models.batch import PairBatch
+from regard.models.decoders.pairs import DecoderOnly
 from regard.models.lm import LanguageModel
 from regard.models.stack import embed_positions
 from regard.models.state import DecoderState
@@ -78,6 +79,10 @@ def fused(model: Any) -> Any:
         return FusedStep(model, model.target_embedding, model.decoder_position, model.decoder, model.decoder_norm)
     if isinstance(model, LanguageModel):
         return FusedStep(model, model.embedding, model.position, model.layers, model.norm)
+    if isinstance(model, DecoderOnly):
+        steps = fused(model.body)
+        steps.start = model.start
+        return steps
     return model.fused() if hasattr(model, "fused") else model
 
 

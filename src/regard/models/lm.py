@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from regard.config import Presets, at_least, below_one, choice, option
 from regard.models import stack
-from regard.models.auxiliary import AuxiliaryOutputs, gradient_only, labelled_states, lowest_predicting_layer
 from regard.models.batch import TextBatch
+from regard.models.decoders.auxiliary import AuxiliaryOutputs, gradient_only, labelled_states, lowest_predicting_layer
 from regard.models.init import INITS
 from regard.models.stack import Positions, StackConfig
 from regard.models.state import DecoderState

@@ -1,6 +1,7 @@
 """Checks of a recipe whose sections do not go together, before any file is read."""
 
 from regard.examples.recipe_like import RecipeLike
+from regard.models.decoders.pairs import DecoderOnlyConfig
 from regard.models.transformer import PositionsConfig, TransformerConfig
 from regard.tasks.guided_alignment import GuidedAlignment
 
@@ -9,6 +10,8 @@ def check_translation(recipe: RecipeLike, guide: GuidedAlignment | None) -> None
     """Raise ValueError, which names the key, where the sections of a recipe for translation do not go together."""
     if getattr(recipe.model, "share", None) == "all" and not recipe.text.shared:
         raise ValueError("model.share: all needs text.shared: true, since one matrix serves both languages")
+    if isinstance(recipe.model, DecoderOnlyConfig) and not recipe.text.shared:
+        raise ValueError("model.kind: decoder_only needs text.shared: true, since source and target are one sequence")
     training = recipe.training
     if training.goal not in ("loss", "perplexity") and not training.validation.decode:
         raise ValueError(

@@ -33,7 +33,7 @@ class TranslationConfig(TaskConfig):
     """Pairs of sentences: the second is predicted from the first."""
 
     has_text_output: ClassVar[bool] = True
-    models: ClassVar[tuple[str, ...]] = ("transformer", "rnn", "conv", "bytenet")
+    models: ClassVar[tuple[str, ...]] = ("transformer", "rnn", "conv", "bytenet", "decoder_only")
     metrics: ClassVar[dict[str, bool]] = {
         "bleu": True, "chrf": True, "ter": False, "exact_match": True, "loss": False, "perplexity": False,
     }  # fmt: skip
