@@ -15,6 +15,8 @@ EXPRESSIONS = [
     "window(20)",
     "window(150)",
     "window(70) & causal",
+    "blocks(128) & causal",
+    "blocks(256)",
     "window(20) | global(2)",
     "(window(33) | global(70)) & causal",
     "bigbird(64, random=1)",
@@ -97,7 +99,7 @@ def test_interior_tiles_need_no_bits() -> None:
     assert (bird.refs[:, 2:][bird.ids[:, 2:] < bird.key_tiles] < 0).all()
 
 
-@pytest.mark.parametrize("expression, most", [("window(256)", 10), ("bigbird(64)", 20)])
+@pytest.mark.parametrize("expression, most", [("window(256)", 10), ("blocks(256)", 6), ("bigbird(64)", 20)])
 def test_no_tile_of_keys_waits_for_long(expression: str, most: int) -> None:
     """Beyond the edge, whose tiles are split, tiles of keys are met by few of queries: the work is balanced."""
     plan, _ = planned(expression, AttentionContext(Layout.of(8192), Layout.of(8192)))

@@ -22,6 +22,8 @@ PATTERNS = [
     "window(1)",
     "window(3)",
     "window(5) & causal",
+    "blocks(4) & causal",
+    "blocks(3)",
     "window(3) | global(2)",
     "(window(2) | global(3)) & causal",
     "window(2) | random(2, block=4)",

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from regard.accel.inference_weights import OneDnnLinear
 from regard.accel.norm import add_norm_without_gradient
 from regard.models.batch import PairBatch
+from regard.models.decoders.pairs import DecoderOnly
 from regard.models.lm import LanguageModel
 from regard.models.stack import embed_positions
 from regard.models.state import DecoderState
@@ -78,6 +79,10 @@ def fused(model: Any) -> Any:
         return FusedStep(model, model.target_embedding, model.decoder_position, model.decoder, model.decoder_norm)
     if isinstance(model, LanguageModel):
         return FusedStep(model, model.embedding, model.position, model.layers, model.norm)
+    if isinstance(model, DecoderOnly):
+        steps = fused(model.body)
+        steps.start = model.start
+        return steps
     return model.fused() if hasattr(model, "fused") else model
 
 
@@ -87,6 +92,7 @@ class StepContext:
     def __init__(self, state: DecoderState) -> None:
         self.state, self.positions, self.reach = state, state.cache_positions, state.cache_positions.read_length()
         self.queries: Layout = self.positions.next_layout(1)  # [N, 1]
+        self.shape = len(self.positions.position), 1
         self.biases: dict[str, Tensor | None] = {}
 
     @cached_property
@@ -280,13 +286,15 @@ class FusedEncoder:
 
 class FusedLayer:
     def __init__(self, layer: EncoderLayer | DecoderLayer, attentions: Sequence[FusedSublayer] = ()) -> None:
-        self.attentions = attentions or [_self_attention(layer.attention)]
+        self.attentions, self.position = attentions or [_self_attention(layer.attention)], layer.attention.position
         if isinstance(layer, DecoderLayer):
             self.attentions = [*self.attentions, _cross_attention(layer.cross)]
         self.residuals = [_residual(residual) for residual in layer.residuals]
         self.feed_forward = None if layer.feed_forward is None else _feed_forward(layer.feed_forward)
 
     def __call__(self, x: Tensor, context: "StepContext | EncoderContext", caches: Sequence[Any]) -> Tensor:
+        if self.position.joins_layers:
+            x = self.position.enter(x.unflatten(0, context.shape), context.queries).flatten(0, 1)
         for residual, attention, cache in zip(self.residuals, self.attentions, caches, strict=False):
             x = residual(x, lambda y, attention=attention, cache=cache: attention(y, context, cache))  # type: ignore[misc]
         return x if self.feed_forward is None else self.residuals[-1](x, self.feed_forward)

@@ -144,7 +144,7 @@ def build_positions(chosen: Positions, sizes: Sizes, role: str, layers: int) -> 
 
 def embed_positions(positions: ModuleList[Position], x: Tensor, layout: Layout) -> Tensor:
     for position in dict.fromkeys(positions):  # layers may share one, which joins the vectors once
-        x = position.embed(x, layout)
+        x = x if position.joins_layers else position.embed(x, layout)
     return x
 
 

@@ -128,6 +128,7 @@ class EncoderLayer(_Layer):
         """x [B, T, D] to the same shape; `mask` and `cache` as MultiHeadAttention has them."""
         context = context or self.attention.context(x, mask=mask, cache=cache)
         real = context.queries.real
+        x = self.attention.position.enter(x, context.queries)
         x = self.residuals[0](x, lambda y: self.attention(y, y, context, cache, record), real)
         return x if self.feed_forward is None else self.residuals[1](x, self.feed_forward, real)
 
@@ -166,6 +167,7 @@ class DecoderLayer(_Layer):
         self_context = self_context or self.attention.context(x, mask=mask, cache=past)
         cross_context = cross_context or self.cross.context(x, memory, memory_mask, source)
         real = self_context.queries.real
+        x = self.attention.position.enter(x, self_context.queries)
         x = self.residuals[0](x, lambda y: self.attention(y, y, self_context, past, records[0]), real)
         x = self.residuals[1](x, lambda y: self.cross(y, memory, cross_context, source, records[1]), real)
         return x if self.feed_forward is None else self.residuals[2](x, self.feed_forward, real)

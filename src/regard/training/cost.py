@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from regard.models.batch import PairBatch, TextBatch
 from regard.models.bert import MaskedLM
+from regard.models.decoders.pairs import DecoderOnly
 from regard.models.lm import LanguageModel
 from regard.models.transformer import Transformer
 from regard.nn.attention import Attention
@@ -94,7 +95,7 @@ def sample_batch(model: nn.Module, length: int) -> PairBatch | TextBatch | None:
     """A row of that many tokens, to see what learning from it takes; None where the model has no words to learn."""
     ids = torch.zeros(1, length, dtype=torch.long)
     labels, positions = ids[0], torch.arange(length)
-    if hasattr(model, "source_embedding"):
+    if hasattr(model, "source_embedding") or isinstance(model, DecoderOnly):
         return PairBatch(ids, target=ids, labels=labels, label_positions=positions)
     if isinstance(model, LanguageModel | MaskedLM):
         return TextBatch(ids, labels=labels, label_positions=positions)

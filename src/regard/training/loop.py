@@ -148,6 +148,8 @@ class Trainer:
         The step's number gives the rates; `apply_gradients` clips, steps and zeroes, on a GPU as a CUDA graph.
         """
         number, targets, carry = self.state.step + 1, max(1, batches.targets), self.carry
+        if self.task.begin_step(number, self.settings.steps) and self.replay:
+            self.replay.clear()
         try:
             loss = self._accumulate(batches, number, targets)
         except torch.OutOfMemoryError:

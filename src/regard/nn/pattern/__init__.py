@@ -7,7 +7,7 @@ from regard.config import choices
 from regard.nn.pattern.expression import parse_pattern
 from regard.nn.pattern.local import LocalM, LocalP
 from regard.nn.pattern.masks import And, Blocks, Causal, DenseMask, Document, Full, Or, Padding, Pattern, Retention
-from regard.nn.pattern.sparse import BigBird, Global, Random, SlidingWindow
+from regard.nn.pattern.sparse import BigBird, Global, LocalBlocks, Random, SlidingWindow
 
 PATTERNS: dict[str, type[Pattern]] = choices(Pattern)
 
@@ -21,6 +21,7 @@ __all__ = [
     "Document",
     "Full",
     "Global",
+    "LocalBlocks",
     "LocalM",
     "LocalP",
     "Or",

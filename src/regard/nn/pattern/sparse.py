@@ -1,4 +1,4 @@
-"""Sparse self-attention: a window, global positions, random blocks, and BigBird, which is all three.
+"""Sparse self-attention: a window, blocks, global positions, random blocks, and BigBird, which is all of these.
 
 Which blocks may be visible is found in time linear in the length; `allow` says exactly what is.
 """
@@ -69,6 +69,25 @@ class SlidingWindow(Pattern):
 
     def bind(self, q: Tensor, context: AttentionContext, layer: int, past: bool = False) -> Pattern:
         return Band(1, self.r, 0 if past else self.r)
+
+
+@choice("blocks", "M9", "⌊position(j) / size⌋ = ⌊position(i) / size⌋", "Liu 2018, 4.2.3")
+class LocalBlocks(Pattern):
+    """A position sees those of its own block: blocks of equal size, side by side."""
+
+    roles: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
+
+    size: int
+
+    def __post_init__(self) -> None:
+        require_at_least(f"blocks({self.size})", "size", self.size, 1)
+
+    @property
+    def retention(self) -> Retention:
+        return Retention(0, self.size)
+
+    def bind(self, q: Tensor, context: AttentionContext, layer: int, past: bool = False) -> Pattern:
+        return Band(self.size, 0, 0)
 
 
 @choice("global", "M5", "position(i) < g or position(j) < g", "Zaheer 2020, 2")
