@@ -22,7 +22,7 @@ from regard.models.state import DecoderState
 from regard.models.transformer import DecoderLayer, Transformer
 from regard.nn import dispatch
 from regard.nn.backend.contract import nonstandard_reason
-from regard.nn.cache import CrossKVCache, KVCache
+from regard.nn.cache import CrossKVCache, KVCache, StateTensors
 from regard.nn.embedding import Embedding
 from regard.nn.feed_forward import FeedForward
 from regard.nn.layers import EncoderLayer, ModuleList, NoResidual, PostNorm, PreNorm
@@ -32,6 +32,8 @@ from regard.nn.norm import LayerNorm, NoNorm
 from regard.nn.pattern import Causal
 from regard.nn.position import Position
 from regard.nn.record import AttentionRecorder
+from regard.nn.recurrence import SSRU, AverageAttention, Recurrence
+from regard.nn.recurrence.contract import H, wide
 from regard.nn.score import Score
 
 Function = Callable[[Tensor], Tensor]
@@ -40,7 +42,7 @@ MASKED = -1e30  # added to a score, this leaves exactly nothing of its weight, i
 
 
 class FusedStep:
-    """A model of attention layers that decodes. Its layers are sub-layers in the order of the state's caches."""
+    """A model of such layers that decodes. They are sub-layers in the order of the state's caches."""
 
     def __init__(
         self,
@@ -73,7 +75,7 @@ class FusedStep:
 
 
 def fused(model: Any) -> Any:
-    """The model with fused steps, where it is made of attention layers; else the model itself."""
+    """The model with fused steps, where it is made of attention layers or recurrences; else the model itself."""
     if isinstance(model, Transformer):
         return FusedStep(model, model.target_embedding, model.decoder_position, model.decoder, model.decoder_norm)
     if isinstance(model, LanguageModel):
@@ -211,14 +213,45 @@ class FusedCrossAttention(_FusedAttention):
         return self.attend(q, cache.keys, cache.values, "source", context, x.dtype)
 
 
+class FusedSSRU:
+    """An SSRU's step: one product for its gate and its value."""
+
+    def __init__(self, layer: SSRU) -> None:
+        weight = torch.cat([layer.forget.weight, layer.value.weight])
+        self.product = _like(layer.forget, weight, torch.cat([layer.forget.bias, torch.zeros_like(layer.forget.bias)]))
+
+    def __call__(self, x: Tensor, context: StepContext, cache: StateTensors) -> Tensor:
+        f, value = self.product(x).to(wide(x.dtype)).chunk(2, -1)
+        cache[H] = torch.lerp(value, cache[H], f.sigmoid())  # f ⊙ c + (1 − f) ⊙ value
+        return cache[H].relu().to(x.dtype)
+
+
+class FusedAverage:
+    """A step of average attention: a sum, the network, and the gates in one product."""
+
+    def __init__(self, layer: AverageAttention) -> None:
+        self.network = None if layer.network is None else _feed_forward(layer.network)
+        self.gate = _linear(layer.gate)
+
+    def __call__(self, x: Tensor, context: StepContext, cache: StateTensors) -> Tensor:
+        cache[H] = cache[H] + x
+        g = (cache[H] / (context.queries.position + 1)).to(x.dtype)
+        g = g if self.network is None else self.network(g)
+        i, f = self.gate(torch.cat([x, g], -1)).sigmoid().chunk(2, -1)
+        return i * x + f * g
+
+
 def _unfused_reason(layer: MultiHeadAttention) -> str | None:
     return nonstandard_reason(layer) or layer.unfused_step_reason()
 
 
-def _self_attention(layer: MultiHeadAttention) -> FusedSublayer:
+def _self_attention(layer: MultiHeadAttention | Recurrence) -> FusedSublayer:
     def plain(x: Tensor, context: StepContext, cache: KVCache) -> Tensor:
         return layer(x[:, None], x[:, None], context.own, cache)[:, 0]
 
+    if isinstance(layer, Recurrence):
+        known: dict[type, Callable[..., FusedSublayer]] = {SSRU: FusedSSRU, AverageAttention: FusedAverage}
+        return known[type(layer)](layer) if type(layer) in known else plain
     return plain if _unfused_reason(layer) else FusedSelfAttention(layer)
 
 
@@ -259,8 +292,10 @@ class FusedEncoder:
         self.model = model
         self.layers: list[FusedLayer] = []
         layers = list(model.encoder)
-        if not any(_unfused_reason(each.attention) or Causal() in each.attention.pattern.parts() for each in layers):
-            self.layers = [FusedLayer(layer, [FusedEncoderAttention(layer.attention)]) for layer in layers]
+        attentions = [each.attention for each in layers if isinstance(each.attention, MultiHeadAttention)]
+        if not any(_unfused_reason(each) or Causal() in each.pattern.parts() for each in attentions):
+            parts = [FusedEncoderAttention(attention) for attention in attentions]
+            self.layers = [FusedLayer(layer, [part]) for layer, part in zip(layers, parts, strict=True)]
         self.norm = _norm(model.encoder_norm)
 
     def __call__(self, batch: PairBatch, record: AttentionRecorder | None = None) -> tuple[Tensor, Layout]:

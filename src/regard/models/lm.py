@@ -22,9 +22,11 @@ from regard.nn.embedding import Embedding, Output, WordDropout
 from regard.nn.feed_forward import Activation
 from regard.nn.layers import EncoderLayer, ModuleList
 from regard.nn.layout import AttentionContext, Layout
+from regard.nn.multi_head import MultiHeadAttention
 from regard.nn.pattern import PATTERNS, Causal, Document, Full, Padding, SlidingWindow, parse_pattern
 from regard.nn.position import LearnedConfig, NoPositionConfig
-from regard.nn.record import AttentionRecorder
+from regard.nn.record import AttentionRecorder, LayerRecord
+from regard.nn.recurrence import DecoderSelfConfig, SelfAttentionConfig
 
 
 def _gpt2(layers: int, size: int, heads: int) -> dict[str, int | float | str | bool]:
@@ -74,6 +76,9 @@ class LanguageModelConfig(StackConfig):
     )
     position: Positions = option(LearnedConfig(length=1024), "how order enters; a list is tiled over the layers")
     attention: AttentionConfig = option(AttentionConfig, "the five choices")
+    decoder_self: DecoderSelfConfig = option(
+        SelfAttentionConfig, "what a layer does with its own past: attention, or a recurrence, which is faster"
+    )
     memory: int = option(0, "tokens before a block whose states every layer sees too (Transformer-XL); 0: none")
 
     def __post_init__(self) -> None:
@@ -81,6 +86,7 @@ class LanguageModelConfig(StackConfig):
         below_one(self, "embedding_dropout", "word_dropout", "output_dropout")
         at_least(self, 0, "memory")
         stack.check_positions(self.position, "decoder", self.attention.sizes(self.size, self.heads))
+        stack.check_decoder_self(self.decoder_self, self.attention, self.position, "attention")
         if self.memory:
             self._check_memory()
 
@@ -94,6 +100,8 @@ class LanguageModelConfig(StackConfig):
 
     def _check_memory(self) -> None:
         """A remembered state has no position of its own: a block's positions begin where the memory does."""
+        if self.decoder_self.kind != "attention":
+            raise ValueError(f"memory needs decoder_self: attention, not {self.decoder_self.kind}, which has no keys")
         for position in stack.as_list(self.position):
             if position.embeds and not isinstance(position, NoPositionConfig):
                 raise ValueError(
@@ -137,7 +145,8 @@ class LanguageModel(nn.Module):
         self.dropout = c.build_dropout(c.dropout if c.embedding_dropout is None else c.embedding_dropout)
         self.output_dropout = c.build_dropout(c.output_dropout)
         self.position = stack.build_positions(c.position, c.attention.sizes(c.size, c.heads), "decoder", c.layers)
-        attentions = c.build_attentions(c.attention, c.layers, self.position, Causal() & Padding() & Document())
+        causal = Causal() & Padding() & Document()
+        attentions = c.build_decoder_self(c.decoder_self, c.attention, c.layers, self.position, causal)
         self.layers = ModuleList(EncoderLayer(own, c.build_feed_forward(), c.build_residuals(2)) for own in attentions)
         self.norm = c.build_final_norm()
         INITS[c.init](self)
@@ -166,7 +175,7 @@ class LanguageModel(nn.Module):
         x = self.word_dropout(self.embedding(batch.ids), batch.ids, len(self.embedding.weight), batch.document)
         x = self.dropout(stack.embed_positions(self.position, x, layout))
         for n, layer in enumerate(self.layers):
-            x = layer(x, context, record and record.at("decoder", n), memories[n] if memories else None)
+            x = layer(x, context, _record(record, n, layer), memories[n] if memories else None)
         return self.output_dropout(self.norm(x, layout.real))
 
     def forward(
@@ -231,9 +240,15 @@ class LanguageModel(nn.Module):
         record = state.record
         x = stack.embed_positions(self.position, self.embedding(tokens), context.queries)
         for n, (layer, (cache,)) in enumerate(zip(self.layers, state.layers, strict=True)):
-            x = layer(x, context, record and record.at("decoder", n), cache)
+            x = layer(x, context, _record(record, n, layer), cache)
         state.advance(tokens.shape[1])
         return self.norm(x)
+
+
+def _record(record: AttentionRecorder | None, n: int, layer: EncoderLayer) -> LayerRecord | None:
+    """Where layer n puts its weights; a recurrence has none."""
+    stack.check_recorded(record, [layer])
+    return record.at("decoder", n) if record and isinstance(layer.attention, MultiHeadAttention) else None
 
 
 # --- fine-tuning ---------------------------------------------------------------------------------------------------
