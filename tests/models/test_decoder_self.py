@@ -114,7 +114,5 @@ def test_it_has_no_weights_to_record() -> None:
     model(given, record)
     assert sorted({role for role, _ in record.records}) == ["cross", "encoder"]
     for ask in (lambda r: model(given, r), lambda r: model.start(given, 5, r)):
-        with pytest.raises(
-            RegardError, match="has AverageAttention in the place of self-attention, which"
-        ):
+        with pytest.raises(RegardError, match="has AverageAttention in the place of self-attention, which"):
             ask(AttentionRecorder(("decoder",)))

@@ -98,6 +98,11 @@ class LanguageModelConfig(StackConfig):
     def carries(self) -> bool:
         return self.memory > 0
 
+    @property
+    def rolls_back(self) -> bool:
+        """Whether steps of decoding can be taken back: a recurrence keeps no past."""
+        return self.decoder_self.kind == "attention"
+
     def _check_memory(self) -> None:
         """A remembered state has no position of its own: a block's positions begin where the memory does."""
         if self.decoder_self.kind != "attention":

@@ -115,6 +115,11 @@ class TransformerConfig(StackConfig):
         choices, positions = self.attention.decoder, self.position.decoder
         stack.check_decoder_self(self.decoder_self, choices, positions, "attention.decoder")
 
+    @property
+    def rolls_back(self) -> bool:
+        """Whether steps of decoding can be taken back: a recurrence keeps no past."""
+        return self.decoder_self.kind == "attention"
+
     def check(self, source: int, target: int) -> None:
         """Raise ValueError where the choices cannot serve sequences of this length."""
         for role, longest in (("encoder", source), ("decoder", target), ("cross", source)):
