@@ -100,6 +100,12 @@ _LONG = (
 PARTS = {  # title, figure
     "tatoeba": ("Tatoeba 英→德，`valid`，small（13.1M 参数）", _BLEU),
     "tatoeba-marian": ("Tatoeba 英→德，Hugging Face 的 Marian，批次相同", _BLEU),
+    "students": (
+        "Tatoeba 英→德模型的学生，`valid`，1,000 行，同一设备",
+        "教师 {teacher_bleu:.2f} BLEU，{teacher_speed:,.0f} 句/秒，{teacher_ms:.1f} 毫秒，{teacher_mb:.0f} MB；"
+        "deep-shallow {shallow_bleu:.2f}、{shallow_speed:,.0f}、{shallow_ms:.1f}、{shallow_mb:.0f}；"
+        "ssru {ssru_bleu:.2f}、{ssru_speed:,.0f}、{ssru_ms:.1f}、{ssru_mb:.0f}",
+    ),
     "training-base": ("训练 Transformer base", _TRAINING),
     "training-big": ("训练 Transformer big", "{tokens_per_second:,.0f} 目标词元/秒，峰值的 {of_peak:.0%}"),
     "language-model": ("训练 GPT-2 small（124M），1,024 个词元", _PRETRAINING),

@@ -157,6 +157,13 @@ def _serving(m: Any) -> Figures:
     }  # fmt: skip
 
 
+def _students(found: Any) -> Figures:
+    rows = {row["model"]: row for row in found["rows"]}
+    named = {"teacher": "teacher", "shallow": "deep-shallow", "ssru": "ssru"}
+    keys = {"bleu": "bleu", "speed": "sentences_per_second", "ms": "milliseconds", "mb": "megabytes"}
+    return {f"{name}_{key}": rows[model][kept] for name, model in named.items() for key, kept in keys.items()}
+
+
 def _look(found: Any) -> Figures:
     rows = found["interactions"].values()
     slowest = {key: max(row[key] for row in rows) for key in ("median_ms", "p95_ms", "busy_ms")}
@@ -224,6 +231,12 @@ PARTS = [
          "{bleu:.2f} BLEU; {minutes:.1f} minutes of training", "versus_marian.py",
          "tatoeba-en-de seed={seed} --only marian --out {folder}", _marian("valid", "bleu"), 6, seeds=(1, 2),
          data=("tatoeba-en-de",), libraries=("transformers",)),
+    Part("students", "Students of Tatoeba en→de's model, `valid`, 1,000 lines, on its device",
+         "teacher {teacher_bleu:.2f} BLEU, {teacher_speed:,.0f} sentences/s, {teacher_ms:.1f} ms, {teacher_mb:.0f} MB; "
+         "deep-shallow {shallow_bleu:.2f}, {shallow_speed:,.0f}, {shallow_ms:.1f}, {shallow_mb:.0f}; "
+         "ssru {ssru_bleu:.2f}, {ssru_speed:,.0f}, {ssru_ms:.1f}, {ssru_mb:.0f}", "students.py",
+         "{after} --students deep-shallow ssru --out {folder}", _students, 8.5, data=("tatoeba-en-de",),
+         after="tatoeba-1"),
     Part("training-base", "Training, Transformer base",
          "{tokens_per_second:,.0f} target tokens/s, {times:.2f} × the fastest peer, {of_peak:.0%} of peak",
          "training.py", "--preset base", _speed, 3, libraries=("transformers",),

@@ -125,6 +125,9 @@ def all_mechanisms() -> list[Mechanism]:
         ]
     mechanisms += [Mechanism(*row) for row in BLOCKS]
     mechanisms += [_mechanism("model", kind, cls, _model_assignment(kind)) for kind, cls in by_id("model")]
+    key = "model.decoder_self"
+    others = [(kind, cls) for kind, cls in by_id("decoder_self") if kind != "attention"]  # which the slots above are
+    mechanisms += [_mechanism("decoder_self", kind, cls, f"{key}={kind}") for kind, cls in others]
     key = "model.kind=conv model.encoder"
     mechanisms += [_mechanism("encoder", kind, cls, f"{key}={kind}") for kind, cls in by_id("encoder")]
     plugins = [(slot, kind, cls) for slot in KEYS if slot in SLOTS for kind, cls in choices(slot).items() if cls.plugin]

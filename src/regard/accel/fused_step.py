@@ -23,7 +23,7 @@ from regard.models.state import DecoderState
 from regard.models.transformer import DecoderLayer, Transformer
 from regard.nn import dispatch
 from regard.nn.backend.contract import nonstandard_reason
-from regard.nn.cache import CrossKVCache, KVCache
+from regard.nn.cache import CrossKVCache, KVCache, StateTensors
 from regard.nn.embedding import Embedding
 from regard.nn.feed_forward import FeedForward
 from regard.nn.layers import EncoderLayer, ModuleList, NoResidual, PostNorm, PreNorm
@@ -33,6 +33,8 @@ from regard.nn.norm import LayerNorm, NoNorm
 from regard.nn.pattern import Causal
 from regard.nn.position import Position
 from regard.nn.record import AttentionRecorder
+from regard.nn.recurrence import SSRU, AverageAttention, Recurrence
+from regard.nn.recurrence.contract import H, wide
 from regard.nn.score import Score
 
 Function = Callable[[Tensor], Tensor]
@@ -41,7 +43,7 @@ MASKED = -1e30  # added to a score, this leaves exactly nothing of its weight, i
 
 
 class FusedStep:
-    """A model of attention layers that decodes. Its layers are sub-layers in the order of the state's caches."""
+    """A model of such layers that decodes. They are sub-layers in the order of the state's caches."""
 
     def __init__(
         self,
@@ -74,7 +76,7 @@ class FusedStep:
 
 
 def fused(model: Any) -> Any:
-    """The model with fused steps, where it is made of attention layers; else the model itself."""
+    """The model with fused steps, where it is made of attention layers or recurrences; else the model itself."""
     if isinstance(model, Transformer):
         return FusedStep(model, model.target_embedding, model.decoder_position, model.decoder, model.decoder_norm)
     if isinstance(model, LanguageModel):
@@ -217,14 +219,45 @@ class FusedCrossAttention(_FusedAttention):
         return self.attend(q, cache.keys, cache.values, "source", context, x.dtype)
 
 
+class FusedSSRU:
+    """An SSRU's step: one product for its gate and its value."""
+
+    def __init__(self, layer: SSRU) -> None:
+        weight = torch.cat([layer.forget.weight, layer.value.weight])
+        self.product = _like(layer.forget, weight, torch.cat([layer.forget.bias, torch.zeros_like(layer.forget.bias)]))
+
+    def __call__(self, x: Tensor, context: StepContext, cache: StateTensors) -> Tensor:
+        f, value = self.product(x).to(wide(x.dtype)).chunk(2, -1)
+        cache[H] = torch.lerp(value, cache[H], f.sigmoid())  # f ⊙ c + (1 − f) ⊙ value
+        return cache[H].relu().to(x.dtype)
+
+
+class FusedAverage:
+    """A step of average attention: a sum, the network, and the gates in one product."""
+
+    def __init__(self, layer: AverageAttention) -> None:
+        self.network = None if layer.network is None else _feed_forward(layer.network)
+        self.gate = _linear(layer.gate)
+
+    def __call__(self, x: Tensor, context: StepContext, cache: StateTensors) -> Tensor:
+        cache[H] = cache[H] + x
+        g = (cache[H] / (context.queries.position + 1)).to(x.dtype)
+        g = g if self.network is None else self.network(g)
+        i, f = self.gate(torch.cat([x, g], -1)).sigmoid().chunk(2, -1)
+        return i * x + f * g
+
+
 def _unfused_reason(layer: MultiHeadAttention) -> str | None:
     return nonstandard_reason(layer) or layer.unfused_step_reason()
 
 
-def _self_attention(layer: MultiHeadAttention) -> FusedSublayer:
+def _self_attention(layer: MultiHeadAttention | Recurrence) -> FusedSublayer:
     def plain(x: Tensor, context: StepContext, cache: KVCache) -> Tensor:
         return layer(x[:, None], x[:, None], context.own, cache)[:, 0]
 
+    if isinstance(layer, Recurrence):
+        known: dict[type, Callable[..., FusedSublayer]] = {SSRU: FusedSSRU, AverageAttention: FusedAverage}
+        return known[type(layer)](layer) if type(layer) in known else plain
     return plain if _unfused_reason(layer) else FusedSelfAttention(layer)
 
 
@@ -265,8 +298,10 @@ class FusedEncoder:
         self.model = model
         self.layers: list[FusedLayer] = []
         layers = list(model.encoder)
-        if not any(_unfused_reason(each.attention) or Causal() in each.attention.pattern.parts() for each in layers):
-            self.layers = [FusedLayer(layer, [FusedEncoderAttention(layer.attention)]) for layer in layers]
+        attentions = [each.attention for each in layers if isinstance(each.attention, MultiHeadAttention)]
+        if not any(_unfused_reason(each) or Causal() in each.pattern.parts() for each in attentions):
+            parts = [FusedEncoderAttention(attention) for attention in attentions]
+            self.layers = [FusedLayer(layer, [part]) for layer, part in zip(layers, parts, strict=True)]
         self.norm = _norm(model.encoder_norm)
 
     def __call__(self, batch: PairBatch, record: AttentionRecorder | None = None) -> tuple[Tensor, Layout]:
@@ -286,14 +321,16 @@ class FusedEncoder:
 
 class FusedLayer:
     def __init__(self, layer: EncoderLayer | DecoderLayer, attentions: Sequence[FusedSublayer] = ()) -> None:
-        self.attentions, self.position = attentions or [_self_attention(layer.attention)], layer.attention.position
+        own = layer.attention
+        self.attentions = attentions or [_self_attention(own)]
+        self.position = own.position if isinstance(own, MultiHeadAttention) and own.position.joins_layers else None
         if isinstance(layer, DecoderLayer):
             self.attentions = [*self.attentions, _cross_attention(layer.cross)]
         self.residuals = [_residual(residual) for residual in layer.residuals]
         self.feed_forward = None if layer.feed_forward is None else _feed_forward(layer.feed_forward)
 
     def __call__(self, x: Tensor, context: "StepContext | EncoderContext", caches: Sequence[Any]) -> Tensor:
-        if self.position.joins_layers:
+        if self.position is not None:
             x = self.position.enter(x.unflatten(0, context.shape), context.queries).flatten(0, 1)
         for residual, attention, cache in zip(self.residuals, self.attentions, caches, strict=False):
             x = residual(x, lambda y, attention=attention, cache=cache: attention(y, context, cache))  # type: ignore[misc]

@@ -132,7 +132,7 @@ def _with_folders(options: dict[str, object]) -> dict[str, object]:
             return [folder(item) for item in value]
         return find_model(value) if isinstance(value, Path) else value  # serve's NAME=RUN it takes apart itself
 
-    taken = {"run", "runs", "others", "over"}
+    taken = {"run", "runs", "others", "over", "teacher"}
     return {name: folder(value) if name in taken else value for name, value in options.items()}
 
 
@@ -582,6 +582,44 @@ def figures(
     from regard.cli.look import figures as body
 
     body(names or [], out, form, language)
+
+
+@app.command()
+@with_plugins
+def distil(
+    teacher: Annotated[Path, Argument(metavar="TEACHER", help="A trained translator: a run, or a name.")],
+    overrides: Annotated[
+        list[str] | None, Argument(help="Keys of the student's recipe to change, as training.steps=500.")
+    ] = None,
+    student: Annotated[
+        str, Option(help="deep-shallow, ssru or average: one decoder layer, as wide as the teacher; or a recipe.")
+    ] = "deep-shallow",
+    data: Annotated[
+        list[str] | None,
+        Option(help="Text to translate: sentences, pairs (.tsv), NAME:SPLIT; several. Default: the teacher's own."),
+    ] = None,
+    out: Annotated[Path | None, Option(help="The folder for all. Default: runs/TEACHER-STUDENT.")] = None,
+    nbest: Annotated[int, Option(help="Learn from so many translations of each sentence.")] = 1,
+    beam: Annotated[int | None, Option(help="Of the teacher. Default: as its recipe says.")] = None,
+    worst: Annotated[float, Option(help="Leave out this share of translations, the least likely.")] = 0.05,
+    max_ratio: Annotated[
+        float, Option(help="Leave out what is so many times as long as its source; 0: nothing.")
+    ] = 3.0,
+    truth: Annotated[float, Option(help="Weight of the true translations, where the text has them; 0: none.")] = 1.0,
+    lines: Annotated[int, Option(help="Measure on at most so many lines of the test data.")] = 1000,
+    chunk: Annotated[int, Option(help="Sentences whose translations are kept together.")] = 2000,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Teach a small, fast translator by a large one's translations, store it in 8 bits and measure both.
+
+    The same command goes on where it was stopped.
+    """
+    from regard.cli.train import distil as body
+
+    choices = {"nbest": nbest, "beam": beam, "worst": worst, "max_ratio": max_ratio, "chunk": chunk}
+    others = {"truth": truth, "lines": lines, "device": device}
+    raise typer.Exit(body(teacher, student, data or [], overrides or [], out, as_json, **choices, **others))
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""`regard train` and `regard average`, and the list of every key of a recipe that `regard train --help` prints.
+"""`regard train`, `regard distil` and `regard average`; the list of every key of a recipe, for `regard train --help`.
 
 Training and resuming are in `regard/run.py`, the loop in `training/loop.py`.
 """
@@ -6,7 +6,11 @@ Training and resuming are in `regard/run.py`, the loop in `training/loop.py`.
 import contextlib
 import json
 import shutil
+from dataclasses import fields
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
 
 from regard import config
 from regard.console import Console
@@ -18,6 +22,9 @@ from regard.io.tensors import average_checkpoints, sharded_files, write_tensors
 from regard.language import localise
 from regard.recipe import read_recipe
 from regard.training.checkpoint import CheckpointManager
+
+if TYPE_CHECKING:
+    from regard.distil.measure import MeasuredRow
 
 
 def train(
@@ -71,6 +78,50 @@ def recipe_help() -> str:
         shown = localise(default) if default == "required" else default
         lines += [f"  {key}  {kind}  [{shown}]", *([f"      {localise(meaning)}"] if meaning else [])]
     return "\n".join(lines) + "\n"
+
+
+def distil(
+    teacher: Path, student: str, data: list[str], overrides: list[str], out: Path | None, as_json: bool, **options: Any
+) -> int:
+    """`options` are those of DistillationOptions and TranslationChoices, by name."""
+    from regard.cli.streams import progress_bar, warn
+    from regard.distil.pipeline import DistillationOptions, Reports, run_distillation
+    from regard.distil.translations import TranslationChoices
+
+    names = {f.name for f in fields(TranslationChoices)}
+    try:
+        choices = TranslationChoices(**{name: value for name, value in options.items() if name in names})
+        others = {name: value for name, value in options.items() if name not in names}
+        chosen = DistillationOptions(choices, **others)
+    except ValueError as error:
+        raise RegardError(f"--{str(error).replace('_', '-', 1)}") from None
+    out = out or Path("runs") / f"{teacher.name}-{Path(student).stem}"
+    console = Console(stderr=True)
+    with progress_bar("Translating") as show:
+        say = lambda sentence: console.print(sentence, highlight=False, soft_wrap=True)  # noqa: E731
+        reports = Reports(say, warn, lambda what, done, of: show(done, of), console)
+        result = run_distillation(teacher, student, data, out, overrides, chosen, reports)
+    if as_json:
+        print(json.dumps(result.json(), indent=1, ensure_ascii=False))
+    elif result.finished:
+        _print_students(result.rows, result.folder)
+        for note in result.notes:
+            warn(note)
+    return result.exit_code
+
+
+def _print_students(rows: "list[MeasuredRow]", folder: Path) -> None:
+    table = Table()
+    for name in ("model", "BLEU", "chrF", "sentences/s", "ms", "MB"):
+        table.add_column(localise(name), justify="left" if name == "model" else "right")
+    for row in rows:
+        scores = ["—" if value is None else f"{value:.2f}" for value in (row["bleu"], row["chrf"])]
+        speed = [f"{row['sentences_per_second']:,.1f}", f"{row['milliseconds']:.1f}", f"{row['megabytes']:.2f}"]
+        table.add_row(localise(row["model"]), *scores, *speed)
+    Console().print(table)
+    Console(stderr=True).print(
+        f"the student is {folder / 'student'}, in 8 bits {folder / 'student-int8'}", highlight=False, soft_wrap=True
+    )
 
 
 def average(runs: list[Path], out: Path, last: int) -> None:

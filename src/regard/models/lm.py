@@ -23,9 +23,11 @@ from regard.nn.embedding import Embedding, Output, WordDropout
 from regard.nn.feed_forward import Activation
 from regard.nn.layers import EncoderLayer, ModuleList
 from regard.nn.layout import AttentionContext, Layout
+from regard.nn.multi_head import MultiHeadAttention
 from regard.nn.pattern import PATTERNS, Causal, Document, Full, Padding, SlidingWindow, parse_pattern
 from regard.nn.position import LearnedConfig, LearnedPerLayerConfig, NoPositionConfig, PositionConfig
-from regard.nn.record import AttentionRecorder
+from regard.nn.record import AttentionRecorder, LayerRecord
+from regard.nn.recurrence import DecoderSelfConfig, SelfAttentionConfig
 
 
 def _gpt2(layers: int, size: int, heads: int) -> dict[str, int | float | str | bool]:
@@ -87,6 +89,9 @@ class LanguageModelConfig(StackConfig):
     )
     position: Positions = option(LearnedConfig(length=1024), "how order enters; a list is tiled over the layers")
     attention: AttentionConfig = option(AttentionConfig, "the five choices")
+    decoder_self: DecoderSelfConfig = option(
+        SelfAttentionConfig, "what a layer does with its own past: attention, or a recurrence, which is faster"
+    )
     memory: int = option(0, "tokens before a block whose states every layer sees too (Transformer-XL); 0: none")
     layer_losses: bool = option(
         False, "in the task lm: layers below the last predict too, layer l of n until l/2n of the training is done"
@@ -102,6 +107,7 @@ class LanguageModelConfig(StackConfig):
         if self.layer_losses and self.norm == "batch":
             raise ValueError("layer_losses needs norm: layer, rms or none, not batch, which would count all layers")
         stack.check_positions(self.position, "decoder", self.attention.sizes(self.size, self.heads))
+        stack.check_decoder_self(self.decoder_self, self.attention, self.position, "attention")
         if self.memory:
             self._check_memory()
 
@@ -126,8 +132,15 @@ class LanguageModelConfig(StackConfig):
     def predicting_layers(self, step: int, steps: int) -> int | None:
         return lowest_predicting_layer(self.layers, step, steps) if self.layer_losses else None
 
+    @property
+    def rolls_back(self) -> bool:
+        """Whether steps of decoding can be taken back: a recurrence keeps no past."""
+        return self.decoder_self.kind == "attention"
+
     def _check_memory(self) -> None:
         """A remembered state has no position of its own: a block's positions begin where the memory does."""
+        if self.decoder_self.kind != "attention":
+            raise ValueError(f"memory needs decoder_self: attention, not {self.decoder_self.kind}, which has no keys")
         for position in stack.as_list(self.position):
             if _is_absolute(position):
                 raise ValueError(
@@ -177,7 +190,8 @@ class LanguageModel(nn.Module):
         self.dropout = c.build_dropout(c.dropout if c.embedding_dropout is None else c.embedding_dropout)
         self.output_dropout = c.build_dropout(c.output_dropout)
         self.position = stack.build_positions(c.position, c.attention.sizes(c.size, c.heads), "decoder", c.layers)
-        attentions = c.build_attentions(c.attention, c.layers, self.position, Causal() & Padding() & Document())
+        causal = Causal() & Padding() & Document()
+        attentions = c.build_decoder_self(c.decoder_self, c.attention, c.layers, self.position, causal)
         self.layers = ModuleList(EncoderLayer(own, c.build_feed_forward(), c.build_residuals(2)) for own in attentions)
         self.norm = c.build_final_norm()
         self.auxiliary: AuxiliaryOutputs | None = None
@@ -215,7 +229,7 @@ class LanguageModel(nn.Module):
         x = self.word_dropout(self.embedding(batch.ids), batch.ids, len(self.embedding.weight), batch.document)
         x = self.dropout(stack.embed_positions(self.position, x, layout))
         for n, layer in enumerate(self.layers):
-            x = layer(x, context, record and record.at("decoder", n), memories[n] if memories else None)
+            x = layer(x, context, _record(record, n, layer), memories[n] if memories else None)
             if states is not None and batch.predicting is not None and batch.predicting <= n + 1 < len(self.layers):
                 states[n + 1] = self.output_dropout(self.norm(x, layout.real))
         x = self.output_dropout(self.norm(x, layout.real))
@@ -287,9 +301,15 @@ class LanguageModel(nn.Module):
         record = state.record
         x = stack.embed_positions(self.position, self.embedding(tokens), context.queries)
         for n, (layer, (cache,)) in enumerate(zip(self.layers, state.layers, strict=True)):
-            x = layer(x, context, record and record.at("decoder", n), cache)
+            x = layer(x, context, _record(record, n, layer), cache)
         state.advance(tokens.shape[1])
         return self.norm(x)
+
+
+def _record(record: AttentionRecorder | None, n: int, layer: EncoderLayer) -> LayerRecord | None:
+    """Where layer n puts its weights; a recurrence has none."""
+    stack.check_recorded(record, [layer])
+    return record.at("decoder", n) if record and isinstance(layer.attention, MultiHeadAttention) else None
 
 
 # --- fine-tuning ---------------------------------------------------------------------------------------------------

@@ -14,7 +14,8 @@ from regard.config import at_least, below_one, choice, option
 from regard.models.batch import TextBatch
 from regard.models.contract import ModelConfig
 from regard.models.recurrent import Recurrent
-from regard.models.state import DecoderState, StateTensors
+from regard.models.state import DecoderState
+from regard.nn.cache import StateTensors
 from regard.nn.dropout import RowDropout
 from regard.nn.embedding import BiasedOutput, Embedding, Output, WordDropout
 from regard.nn.layers import ModuleList
