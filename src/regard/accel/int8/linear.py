@@ -3,11 +3,12 @@
     w[v, k] ≈ a[v] · n[v, k],  n from −127 to 127         x[r, k] ≈ s[r] · q[r, k] + m[r],  q from 0 to 255
     Σₖ x[r, k] w[v, k] ≈ s[r] · (a[v] · Σₖ q[r, k] n[v, k]) + m[r] · (a[v] · Σₖ n[v, k])
 
-The sum over q · n is exact, in 32 bits. A row's numbers depend on that row alone, whatever stands beside it; but a
-single row goes to FBGEMM, which rounds it otherwise and takes two thirds of the time. Knows no model.
+The sum over q · n is exact, in 32 bits, so a row's numbers depend on that row alone, whatever stands beside it and
+whichever library multiplies. Knows no model.
 """
 
 import warnings
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +18,7 @@ from regard.accel.inference_weights import CHUNK, padded_count
 from regard.io.int8 import quantise_rows
 
 FBGEMM = "fbgemm"  # as torch names its engine
+FEW = 16  # rows up to which FBGEMM is faster than oneDNN
 LEAST = 1 << 12  # weights of a linear map that is worth it, which a head of a few classes is not
 
 
@@ -30,46 +32,68 @@ class Int8Linear(nn.Module):
         self.bias = None if bias is None else bias.detach().float()
         self.base = torch.zeros(1) if self.bias is None else self.bias
         self.sums = self.scale * self.integers.sum(1)  # [V]
-        self.zeros = torch.zeros(self.out_features, dtype=torch.int32)
-        self.packed = torch.ops.onednn.qlinear_prepack(self.integers, None)
-        self.single = _fbgemm_weight(self.integers, self.scale, self.bias)
+        self.few = _fbgemm_product(self.integers, self.scale)
+        self.many = _onednn_product(self.integers, self.scale)
 
     @property
     def weight(self) -> Tensor:
         return self.integers * self.scale[:, None]
 
-    def forward(self, x: Tensor) -> Tensor:
-        if self._alone(x):
-            return torch.ops.quantized.linear_dynamic(x, self.single)
-        return self._product(x)
-
     def rectified(self, x: Tensor) -> Tensor:
         """max(0, xWᵀ + b)"""
-        if self._alone(x):
-            return torch.ops.quantized.linear_relu_dynamic(x, self.single)
-        return self._product(x).relu_()
+        return self(x).relu_()
 
-    def _alone(self, x: Tensor) -> bool:
-        return self.single is not None and x.numel() == self.in_features and x.dim() > 1
-
-    def _product(self, x: Tensor) -> Tensor:
-        rows = x.reshape(-1, self.in_features)
-        count = len(rows)
-        if not count:
+    def forward(self, x: Tensor) -> Tensor:
+        rows = x if x.dim() == 2 else x.reshape(-1, self.in_features)
+        if not (count := len(rows)):
             return x.new_zeros(*x.shape[:-1], self.out_features)
         quantised = torch.ops.quantized.embedding_bag_byte_prepack(rows)  # [N, K + 8]: q, then s and m in float32
+        out = (self.few if count <= FEW else self.many)(quantised.narrow(1, 0, self.in_features))
         ends = quantised.view(torch.float32)
-        scale, least = ends[:, -2:-1], ends[:, -1:]  # [N, 1]
-        whole = quantised[:, : self.in_features]
+        scale, least = ends.narrow(1, -2, 1), ends.narrow(1, -1, 1)  # [N, 1]
+        if out.numel() <= CHUNK:
+            torch.addcmul(torch.addcmul(self.base, least, self.sums), out, scale, out=out)
+        else:  # some rows at a time, which a core's own cache holds
+            size = max(1, CHUNK // self.out_features)
+            for part, s, m in zip(out.split(size), scale.split(size), least.split(size), strict=True):
+                torch.addcmul(torch.addcmul(self.base, m, self.sums), part, s, out=part)
+        return out if x.dim() == 2 else out.view(*x.shape[:-1], self.out_features)
+
+
+Product = Callable[[Tensor], Tensor]  # q [N, K] in 8 bits -> a[v] · Σₖ q n [N, V] in float32
+
+
+def _onednn_product(integers: Tensor, scale: Tensor) -> Product:
+    packed = torch.ops.onednn.qlinear_prepack(integers, None)
+    zeros = torch.zeros(len(scale), dtype=torch.int32)
+
+    def product(q: Tensor) -> Tensor:
+        count = len(q)
         if more := padded_count(count) - count:
-            whole = F.pad(whole, (0, 0, 0, more))
-        out = torch.ops.onednn.qlinear_pointwise(
-            whole, 1.0, 0, self.packed, self.scale, self.zeros, None, 1.0, 0, torch.float32, "none", [], ""
-        )[:count]
-        size = max(1, CHUNK // self.out_features)
-        for part, s, m in zip(out.split(size), scale.split(size), least.split(size), strict=True):
-            torch.addcmul(torch.addcmul(self.base, m, self.sums), part, s, out=part)
-        return out.view(*x.shape[:-1], self.out_features)
+            q = F.pad(q, (0, 0, 0, more))
+        return torch.ops.onednn.qlinear_pointwise(
+            q, 1.0, 0, packed, scale, zeros, None, 1.0, 0, torch.float32, "none", [], ""
+        ).narrow(0, 0, count)
+
+    return product
+
+
+def _fbgemm_product(integers: Tensor, scale: Tensor) -> Product:
+    """The same numbers; few rows take two thirds of the time. Without FBGEMM, oneDNN's."""
+    engines, name = torch.backends.quantized, "linear_with_input_q_dq_qweight_dq_output_fp32"
+    whole = hasattr(torch, "_make_per_channel_quantized_tensor") and hasattr(torch.ops.quantized, name)
+    if FBGEMM not in engines.supported_engines or not whole:
+        return _onednn_product(integers, scale)
+    zeros = torch.zeros(len(scale), dtype=torch.long)
+    before, engines.engine = engines.engine, FBGEMM
+    try:
+        with warnings.catch_warnings():  # that later versions of torch will not have these tensors
+            warnings.simplefilter("ignore", UserWarning)
+            weight = torch._make_per_channel_quantized_tensor(integers, scale.double(), zeros, 0)
+        packed = torch.ops.quantized.linear_prepack(weight, None)
+    finally:
+        engines.engine = before
+    return lambda q: torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(q.float(), 1.0, 0, packed)
 
 
 class Int8Output(Int8Linear):
@@ -85,19 +109,3 @@ class Int8Output(Int8Linear):
             F.cross_entropy(self(part), own, reduction="sum", label_smoothing=smoothing)
             for part, own in zip(x.split(rows), labels.split(rows), strict=True)
         ]).sum()  # fmt: skip
-
-
-def _fbgemm_weight(integers: Tensor, scale: Tensor, bias: Tensor | None) -> object | None:
-    """The weights as FBGEMM takes them; None without it."""
-    engines = torch.backends.quantized
-    if FBGEMM not in engines.supported_engines or not hasattr(torch, "_make_per_channel_quantized_tensor"):
-        return None
-    zeros = torch.zeros(len(scale), dtype=torch.long)
-    before, engines.engine = engines.engine, FBGEMM
-    try:
-        with warnings.catch_warnings():  # that later versions of torch will not have these tensors
-            warnings.simplefilter("ignore", UserWarning)
-            whole = torch._make_per_channel_quantized_tensor(integers, scale.double(), zeros, 0)
-        return torch.ops.quantized.linear_prepack(whole, bias)
-    finally:
-        engines.engine = before
