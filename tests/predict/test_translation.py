@@ -282,7 +282,7 @@ def test_bf16_says_nearly_the_same(run: Path, translator: Translator) -> None:
         assert [t[0].log_probability for t in fast] != [t[0].log_probability for t in plain]
     assert next(half.model.parameters()).dtype == torch.float32  # scores of given text stay exact
     assert half.score([("w1", "W1")]) == translator.score([("w1", "W1")])
-    with pytest.raises(RegardError, match="precision is 'int4'; write float32 or bf16"):
+    with pytest.raises(RegardError, match="precision is 'int4'; write float32 or bf16 or int8"):
         regard.load(run, "cpu", "int4").translate(["w1"])
 
 

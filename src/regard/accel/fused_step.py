@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.accel.inference_weights import OneDnnLinear
+from regard.accel.int8.linear import Int8Linear
 from regard.accel.norm import add_norm_without_gradient
 from regard.models.batch import PairBatch
 from regard.models.decoders.pairs import DecoderOnly
@@ -365,18 +366,22 @@ def _feed_forward(network: FeedForward) -> Function:
     if not isinstance(activation, nn.ReLU):
         return lambda x: contract(activation(expand(x)))
     first: nn.Module = network.expand
-    if isinstance(first, OneDnnLinear) and not first.small:
+    if isinstance(first, Int8Linear) or (isinstance(first, OneDnnLinear) and not first.small):
         return lambda x: contract(first.rectified(x))
     weight, bias = network.expand.weight.detach().T, network.expand.bias
     return lambda x: contract(torch._addmm_activation(bias, x, weight))
 
 
 def _linear(layer: nn.Linear) -> Function:
+    if isinstance(layer, Int8Linear):
+        return layer.forward
     return _like(layer, layer.weight, layer.bias)
 
 
 def _like(layer: nn.Module, weight: Tensor, bias: Tensor) -> Function:
     """xWᵀ + b of rows x [N, D] with these, in the way in which a layer computes its product."""
+    if isinstance(layer, Int8Linear):
+        return Int8Linear(weight, bias).forward
     if isinstance(layer, OneDnnLinear) and not layer.small:
         return layer.forward if layer.weight is weight else OneDnnLinear(weight, bias).forward
     return partial(_product, weight.detach().T, bias)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from regard.api import load_as
+from regard.api import ModelLoader, load_as
 from regard.cli.streams import batched_lines, check_distinct_files, input_lines, open_output, progress_bar, warn
 from regard.data.questions import parse_choice_line, parse_question_line
 from regard.errors import RegardError
@@ -47,9 +47,11 @@ def _where(source: Path | None, number: int) -> str:
     return f"{source or 'standard input'}, line {number}"
 
 
-def classify(run: Path, source: Path | None, output: Path | None, device: str, as_json: bool) -> None:
+def classify(
+    run: Path, source: Path | None, output: Path | None, device: str, loader: ModelLoader, as_json: bool
+) -> None:
     check_distinct_files([output], [source])
-    classifier = load_as(TextClassifier, run, device, "classify")
+    classifier = load_as(TextClassifier, run, device, "classify", loader)
 
     def predict(lines: list[str], before: int) -> Sequence[Label | Number]:
         texts: list[str | tuple[str, str]] = []
@@ -63,9 +65,9 @@ def classify(run: Path, source: Path | None, output: Path | None, device: str, a
     _predict_lines(source, output, "Classifying", predict, lambda prediction: prediction.label, as_json)
 
 
-def tag(run: Path, source: Path | None, output: Path | None, device: str, as_json: bool) -> None:
+def tag(run: Path, source: Path | None, output: Path | None, device: str, loader: ModelLoader, as_json: bool) -> None:
     check_distinct_files([output], [source])
-    tagger = load_as(WordTagger, run, device, "tag")
+    tagger = load_as(WordTagger, run, device, "tag", loader)
 
     def warn_cut(sentence: str) -> None:
         if "no words" not in sentence:
@@ -77,9 +79,11 @@ def tag(run: Path, source: Path | None, output: Path | None, device: str, as_jso
     )  # fmt: skip
 
 
-def answer(run: Path, source: Path | None, output: Path | None, device: str, as_json: bool) -> None:
+def answer(
+    run: Path, source: Path | None, output: Path | None, device: str, loader: ModelLoader, as_json: bool
+) -> None:
     check_distinct_files([output], [source])
-    answerer = load_as(QuestionAnswerer, run, device, "answer")
+    answerer = load_as(QuestionAnswerer, run, device, "answer", loader)
 
     def predict(lines: list[str], before: int) -> list[Answer]:
         questions = []
@@ -90,9 +94,11 @@ def answer(run: Path, source: Path | None, output: Path | None, device: str, as_
     _predict_lines(source, output, "Answering", predict, lambda answer: " ".join(answer.text.split()), as_json)
 
 
-def choose(run: Path, source: Path | None, output: Path | None, device: str, as_json: bool) -> None:
+def choose(
+    run: Path, source: Path | None, output: Path | None, device: str, loader: ModelLoader, as_json: bool
+) -> None:
     check_distinct_files([output], [source])
-    chooser = load_as(OptionChooser, run, device, "choose")
+    chooser = load_as(OptionChooser, run, device, "choose", loader)
     earlier = 0
 
     def predict(lines: list[str], before: int) -> list[ChosenOption]:

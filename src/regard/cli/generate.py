@@ -6,15 +6,23 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import IO
 
-from regard.api import load_as
+from regard.api import ModelLoader, load_as
 from regard.cli.streams import decode_lines, open_output, warn
 from regard.decoding import Beam
 from regard.predict.generation import Continuation, TextDelta, TextGenerator
 from regard.predict.options import GenerationOptions
 
 
-def generate(run: Path, prompt: str | None, options: GenerationOptions, echo: bool, device: str, as_json: bool) -> None:
-    generator = load_as(TextGenerator, run, device, "generate")
+def generate(
+    run: Path,
+    prompt: str | None,
+    options: GenerationOptions,
+    echo: bool,
+    device: str,
+    loader: ModelLoader,
+    as_json: bool,
+) -> None:
+    generator = load_as(TextGenerator, run, device, "generate", loader)
     decoding = options.decoding_config(generator.recipe.decoding, cli=True)
     text = "\n".join(decode_lines(sys.stdin.buffer, "standard input")) if prompt is None else prompt
     echoed, count = text if echo else "", options.count

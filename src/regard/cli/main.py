@@ -74,8 +74,10 @@ Trees = Annotated[
 ]
 Engine = Annotated[str, Option(help="own, or ct2: CTranslate2, which is fastest on a CPU; see docs/interop.md.")]
 Precision = Annotated[
-    str | None, Option(help="Of decoding: float32 or bf16; with --engine ct2 int8, which is its default, or float32.")
+    str | None,
+    Option(help="Of decoding: float32, bf16, or int8, on a CPU; with --engine ct2 int8, its default, or float32."),
 ]
+Weights = Annotated[str | None, Option("--precision", help="float32, or int8, which is faster on a CPU.")]
 Others = Annotated[
     list[Path] | None,
     Option("--with", metavar="RUN", help="Another model that decides together with RUN; may be repeated."),
@@ -314,18 +316,20 @@ def generate(
     strict: Annotated[
         bool, Option("--strict", help="Refuse a prompt longer than the context, instead of keeping its end.")
     ] = False,
+    precision: Weights = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Continue a text with a language model, as it is being written."""
     from regard.cli.generate import generate as body
+    from regard.interop.engines import precision_loader
     from regard.predict.options import GenerationOptions
 
     options = GenerationOptions(
         greedy=greedy, beam=beam, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed,
         repetition_penalty=repetition_penalty, count=samples, max_tokens=max_tokens, stop=stop or [], strict=strict,
     )  # fmt: skip
-    body(run, prompt, options, echo, device, as_json)
+    body(run, prompt, options, echo, device, precision_loader(precision), as_json)
 
 
 @app.command()
@@ -343,18 +347,20 @@ def chat(
     seed: Annotated[int | None, Option(help="The same seed gives the same replies to the same turns.")] = None,
     greedy: Greedy = False,
     beam: SlowBeam = None,
+    precision: Weights = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Talk with a model: in a terminal line by line (/help), else one turn a line in, one reply a line out."""
     from regard.cli.chat import chat as body
+    from regard.interop.engines import precision_loader
     from regard.predict.options import ReplyOptions
 
     options = ReplyOptions(
         greedy=greedy, beam=beam, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed,
         repetition_penalty=repetition_penalty, max_tokens=max_tokens,
     )  # fmt: skip
-    body(run, options, device, as_json)
+    body(run, options, device, precision_loader(precision), as_json)
 
 
 @app.command()
@@ -365,6 +371,7 @@ def fill(
     output: Output = None,
     top: Annotated[int, Option(min=1, help="So many words for each gap.")] = 5,
     batch_tokens: BatchTokens = 4096,
+    precision: Weights = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -374,8 +381,9 @@ def fill(
     and a note.
     """
     from regard.cli.pretrained import fill as body
+    from regard.interop.engines import precision_loader
 
-    body(run, input, output, top, batch_tokens, device, as_json)
+    body(run, input, output, top, batch_tokens, device, precision_loader(precision), as_json)
 
 
 @app.command()
@@ -394,15 +402,17 @@ def embed(
     join: Annotated[str, Option(help="How --layers become one vector: concat, sum or mean.")] = "concat",
     normalise: Annotated[bool | None, Option(help="Vectors of length 1. Default: as the model's task says.")] = None,
     batch_tokens: BatchTokens = 4096,
+    precision: Weights = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Turn texts into vectors with a BERT: one line in, one vector out, tabs between its numbers, empty lines kept."""
     from regard.cli.pretrained import embed as body
+    from regard.interop.engines import precision_loader
 
     options = {"pooling": pooling, "layer": layer, "normalise": normalise, "batch_tokens": batch_tokens}
     options |= {"layers": layers, "join": join}
-    body(run, input, output, device, as_json, **options)
+    body(run, input, output, device, precision_loader(precision), as_json, **options)
 
 
 @app.command(cls=RenamedOptions)
@@ -492,43 +502,69 @@ def look(
 @app.command()
 @with_plugins
 def classify(
-    run: Run, input: Input = None, output: Output = None, device: Device = "auto", as_json: Json = False
+    run: Run,
+    input: Input = None,
+    output: Output = None,
+    precision: Weights = None,
+    device: Device = "auto",
+    as_json: Json = False,
 ) -> None:
     """Label texts, one a line, or pairs, as first TAB second: a label a line, or a number; empty lines are kept."""
     from regard.cli.finetuned import classify as body
+    from regard.interop.engines import precision_loader
 
-    body(run, input, output, device, as_json)
+    body(run, input, output, device, precision_loader(precision), as_json)
 
 
 @app.command()
 @with_plugins
-def tag(run: Run, input: Input = None, output: Output = None, device: Device = "auto", as_json: Json = False) -> None:
+def tag(
+    run: Run,
+    input: Input = None,
+    output: Output = None,
+    precision: Weights = None,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
     """Tag words, a sentence a line, with spaces between words: the tags of a line, with spaces between them."""
     from regard.cli.finetuned import tag as body
+    from regard.interop.engines import precision_loader
 
-    body(run, input, output, device, as_json)
+    body(run, input, output, device, precision_loader(precision), as_json)
 
 
 @app.command()
 @with_plugins
 def answer(
-    run: Run, input: Input = None, output: Output = None, device: Device = "auto", as_json: Json = False
+    run: Run,
+    input: Input = None,
+    output: Output = None,
+    precision: Weights = None,
+    device: Device = "auto",
+    as_json: Json = False,
 ) -> None:
     """Answer questions by parts of texts: question TAB text a line, or JSON with question and context."""
     from regard.cli.finetuned import answer as body
+    from regard.interop.engines import precision_loader
 
-    body(run, input, output, device, as_json)
+    body(run, input, output, device, precision_loader(precision), as_json)
 
 
 @app.command()
 @with_plugins
 def choose(
-    run: Run, input: Input = None, output: Output = None, device: Device = "auto", as_json: Json = False
+    run: Run,
+    input: Input = None,
+    output: Output = None,
+    precision: Weights = None,
+    device: Device = "auto",
+    as_json: Json = False,
 ) -> None:
     """Choose an option: text TAB question TAB options a line, or JSON with context, question and options."""
     from regard.cli.finetuned import choose as body
+    from regard.interop.engines import precision_loader
 
-    body(run, input, output, device, as_json)
+    body(run, input, output, device, precision_loader(precision), as_json)
 
 
 @app.command(cls=RenamedOptions)
@@ -540,13 +576,15 @@ def score(
     ] = None,
     target: Annotated[Path | None, Option(help="Their translations, line by line.")] = None,
     trees: Trees = None,
+    precision: Weights = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """How likely a model finds given translations, or texts: the log-probability of each, one a line."""
     from regard.cli.score import score as body
+    from regard.interop.engines import precision_loader
 
-    body(run, source, target, trees, device, as_json)
+    body(run, source, target, trees, device, precision_loader(precision), as_json)
 
 
 @app.command("tokenize", hidden=True)

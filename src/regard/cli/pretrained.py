@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from regard.api import load_as
+from regard.api import ModelLoader, load_as
 from regard.cli.streams import (
     batched_lines,
     check_distinct_files,
@@ -28,10 +28,17 @@ Embeddings = Iterator[tuple[list[str], np.ndarray]]  # texts and their vectors, 
 
 
 def fill(
-    run: Path, source: Path | None, output: Path | None, top: int, batch_tokens: int, device: str, as_json: bool
+    run: Path,
+    source: Path | None,
+    output: Path | None,
+    top: int,
+    batch_tokens: int,
+    device: str,
+    loader: ModelLoader,
+    as_json: bool,
 ) -> None:
     check_distinct_files([output], [source])
-    filler = load_as(MaskFiller, run, device, "fill")
+    filler = load_as(MaskFiller, run, device, "fill", loader)
     done, without, apart = 0, 0, 0
 
     def warn_apart(sentence: str) -> None:
@@ -68,10 +75,12 @@ def _json_line(number: int, line: str, masks: list[list[MaskPrediction]]) -> str
     return json.dumps({"line": number, "text": line, "gaps": gaps}, ensure_ascii=False) + "\n"
 
 
-def embed(run: Path, source: Path | None, output: Path | None, device: str, as_json: bool, **options: Any) -> None:
+def embed(
+    run: Path, source: Path | None, output: Path | None, device: str, loader: ModelLoader, as_json: bool, **options: Any
+) -> None:
     """`options` are those of `TextEmbedder.embed`."""
     check_distinct_files([output], [source])
-    embedder = load_as(TextEmbedder, run, device, "embed")
+    embedder = load_as(TextEmbedder, run, device, "embed", loader)
     binary = output is not None and output.suffix == ".npy"
     if binary and as_json:
         raise RegardError(f"--json writes lines, and {output} would hold an array; leave out one of the two")

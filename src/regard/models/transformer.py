@@ -247,7 +247,7 @@ class Transformer(nn.Module):
 
     def takes_packed(self, batch: PairBatch) -> bool:
         """Whether this batch is computed as packed sequences, without padding."""
-        fits = dispatch.fast("packed_fits", self.output.weight)
+        fits = dispatch.fast("packed_fits", self.target_embedding.weight)
         if fits is None or batch.packed is None or batch.tree is not None or self.packing_refusal is not None:
             return False
         rooms = map(stack.max_length, (self.encoder_position, self.decoder_position))  # padding has positions too

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from regard.accel.inference_weights import inference_weights
+from regard.accel.int8 import INT8
 from regard.data.config import Corpus
 from regard.decoding import Engine, Generator
 from regard.errors import RegardError
@@ -22,7 +23,7 @@ from regard.examples.recipe_like import RecipeLike
 from regard.nn.dispatch import autocast_dtype
 from regard.reporting import Json, Progress, Warn
 
-PRECISIONS: dict[str, torch.dtype | None] = {"float32": None, "bf16": torch.bfloat16}  # None: as the weights are
+PRECISIONS: dict[str, torch.dtype | None] = {"float32": None, "bf16": torch.bfloat16, INT8: None}  # None: as they are
 
 
 class Predictor:
@@ -70,7 +71,7 @@ class Predictor:
         if self._engine is None or self._engine[0] != key:
             self._engine = None  # free the old weights before more are allocated
             model = self.model
-            if self.packs_weights:
+            if self.packs_weights and self.precision != INT8:  # which `regard.load` has put into the model
                 model = inference_weights(model, PRECISIONS[self.precision])
             self._engine = key, Engine(cast(Generator, model), fuse=self.fuse)
         return self._engine[1]
