@@ -466,6 +466,16 @@ def look(
     ablate: Annotated[
         list[str], Option(help="Switch a head off, as encoder.1.3: layer 1, head 3. May be given again.")
     ] = [],  # noqa: B006
+    lens: Annotated[
+        bool, Option("--lens", help="Print what the model would say after each of its layers (logit lens).")
+    ] = False,
+    patch: Annotated[
+        list[str],
+        Option(
+            help="Put outputs for the first text into a run on the second, and print what comes back of the first's "
+            "answer: encoder.1.3, encoder.1, encoder.1@4, or all heads, layers or positions. May be given again."
+        ),
+    ] = [],  # noqa: B006
     trees: Trees = None,
     referent: Annotated[
         str | None,
@@ -485,6 +495,11 @@ def look(
     """Show what a model's attention does with a text: one page that needs no network, a picture, or JSON."""
     from regard.cli.look import look as body
 
+    if lens or patch:
+        from regard.cli.lab.interventions import intervene
+
+        intervene(run, text, other, target, lens, patch, trees, device, as_json, [ablate, referent, output, png])
+        return
     drawn = place, layer, head
     body(run, text, other, target, ablate, trees, referent, output, png, drawn, language, device, as_json)
 
