@@ -30,7 +30,9 @@ def test_the_whole_memory_brings_back_the_whole_answer(made: Any) -> None:
     rows = by_name(data)
     assert rows["encoder.2"]["recovered"] == pytest.approx(1, abs=1e-4)
     assert rows["encoder.2"]["probability"] == data["first"]
-    assert rows["cross.1+cross.2"]["recovered"] == pytest.approx(1, abs=1e-4)  # all that the decoder reads of the source
+    assert rows["cross.1+cross.2"]["recovered"] == pytest.approx(
+        1, abs=1e-4
+    )  # all that the decoder reads of the source
     assert rows["encoder.1@1"]["recovered"] != pytest.approx(1, abs=1e-3)
     assert data["first"] != data["second"]
 
@@ -82,7 +84,9 @@ def test_language_models_and_positions(tmp_path: Path) -> None:
     assert rows["decoder.1@1"]["recovered"] == pytest.approx(0, abs=1e-6)  # what both texts share changes nothing
 
 
-@pytest.mark.parametrize("model", [{"kind": "rnn", "preset": "luong", "size": 8}, {"kind": "conv", "size": 8, "layers": 2}])
+@pytest.mark.parametrize(
+    "model", [{"kind": "rnn", "preset": "luong", "size": 8}, {"kind": "conv", "size": 8, "layers": 2}]
+)
 def test_attentions_without_projections(tmp_path: Path, model: dict[str, Any]) -> None:
     made = translator(tmp_path, model)
     data = patch_activations(made, TEXT, OTHER, ["heads"])

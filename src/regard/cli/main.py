@@ -758,7 +758,15 @@ def models_show(
 
 Claims = Annotated[list[str] | None, Argument(metavar="CLAIM…", help="Numbers, as C4 C7; or all.")]
 LabFolder = Annotated[Path, Option(help="What is measured is kept here; the same command goes on.")]
-Jobs = Annotated[int, Option(min=0, help="Seeds side by side. Default: as many as there are cores.")]
+Jobs = Annotated[
+    int, Option(min=0, help="Seeds side by side. Default: as many as there are cores; of --budget full, 10 trainings.")
+]
+Budget = Annotated[str, Option(help="quick: on the CPU; full: on real text, for a GPU.")]
+LabDevice = Annotated[str, Option(help="Of --budget full. Default: what there is; quick is measured on the CPU.")]
+LabOverrides = Annotated[
+    list[str],
+    Option("--set", metavar="KEY=VALUE", help="Of --budget full: override every recipe; a trial without a verdict."),
+]
 
 
 @lab.command("list")
@@ -771,21 +779,31 @@ def lab_list(as_json: Json = False) -> None:
 
 @lab.command("plan")
 def lab_plan(
-    claims: Claims = None, out: LabFolder = Path("lab"), device: str = "cpu", jobs: Jobs = 0, as_json: Json = False
+    claims: Claims = None,
+    budget: Budget = "quick",
+    out: LabFolder = Path("lab"),
+    device: LabDevice = "",
+    jobs: Jobs = 0,
+    overrides: LabOverrides = [],  # noqa: B006
+    as_json: Json = False,
 ) -> None:
     """Say what a run would take, in minutes, and what is measured already."""
     from regard.cli.lab.claims import plan_claims
 
-    plan_claims(claims or [], out, device, jobs, as_json)
+    plan_claims(claims or [], budget, out, device, jobs, overrides, as_json)
 
 
 @lab.command("run")
 def lab_run(
     claims: Claims = None,
-    budget: Annotated[str, Option(help="quick: on the CPU; full: on real text.")] = "quick",
+    budget: Budget = "quick",
     out: LabFolder = Path("lab"),
-    device: Annotated[str, Option(help="cpu, on which quick experiments are measured.")] = "cpu",
+    device: LabDevice = "",
     jobs: Jobs = 0,
+    overrides: LabOverrides = [],  # noqa: B006
+    minutes: Annotated[
+        float | None, Option(help="Of --budget full: save and end after so many, with status 3; run it again to go on.")
+    ] = None,
     fault: Annotated[str, Option(help="Plant a fault that the claim names: its verdict must turn.")] = "",
     seeds: Annotated[int | None, Option(min=1, help="So many. Default: 3 or 5, to 10 while undecided.")] = None,
     as_json: Json = False,
@@ -793,7 +811,7 @@ def lab_run(
     """Measure claims, and say of each: confirmed, refuted, depends or undecided, with numbers and intervals."""
     from regard.cli.lab.claims import run_lab
 
-    run_lab(claims or [], budget, out, device, jobs, fault, seeds, as_json)
+    run_lab(claims or [], budget, out, device, jobs, fault, seeds, as_json, overrides, minutes)
 
 
 @lab.command("report")
