@@ -53,16 +53,16 @@ def test_one_head_by_hand(made: Any, role: str) -> None:
     inputs = [scored_input(made, prepare_input(made, text, target)) for text in (TEXT, OTHER)]
     kept: list[torch.Tensor] = []
     handle = attention.output.register_forward_pre_hook(lambda module, args: kept.append(args[0].clone()))
-    first = inputs[0].run().double().log_softmax(-1)
+    first = inputs[0].run().double().log_softmax(-1).detach()
     handle.remove()
-    second = inputs[1].run().double().log_softmax(-1)
+    second = inputs[1].run().double().log_softmax(-1).detach()
     half = kept[0].shape[-1] // 2
 
     def put(module: Any, args: Any) -> Any:
         return (torch.cat([args[0][..., :half], kept[0][..., half:]], -1),)
 
     handle = attention.output.register_forward_pre_hook(put)
-    expected = inputs[1].run().double().log_softmax(-1)
+    expected = inputs[1].run().double().log_softmax(-1).detach()
     handle.remove()
     data = patch_activations(made, TEXT, OTHER, [f"{role}.1.2"])
     answers = first.argmax(-1, keepdim=True)

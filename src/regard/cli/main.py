@@ -476,6 +476,10 @@ def look(
             "answer: encoder.1.3, encoder.1, encoder.1@4, or all heads, layers or positions. May be given again."
         ),
     ] = [],  # noqa: B006
+    answer: Annotated[
+        str | None,
+        Option(help="For --patch: the token of the first output to follow. Default: what falls most."),
+    ] = None,
     trees: Trees = None,
     referent: Annotated[
         str | None,
@@ -495,10 +499,11 @@ def look(
     """Show what a model's attention does with a text: one page that needs no network, a picture, or JSON."""
     from regard.cli.look import look as body
 
-    if lens or patch:
+    if lens or patch or answer:
         from regard.cli.lab.interventions import intervene
 
-        intervene(run, text, other, target, lens, patch, trees, device, as_json, [ablate, referent, output, png])
+        of_the_page = [ablate, referent, output, png]
+        intervene(run, text, other, target, lens, patch, answer, trees, device, as_json, of_the_page)
         return
     drawn = place, layer, head
     body(run, text, other, target, ablate, trees, referent, output, png, drawn, language, device, as_json)

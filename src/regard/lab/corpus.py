@@ -125,10 +125,10 @@ def pair_batch(pairs: Sequence[Pair]) -> PairBatch:
     return collate_pairs(sides[0], sides[1], _Special(), _Special())
 
 
-def fit_translator(model: nn.Module, steps: int, rate: float = 4e-3, rows: int = 48) -> None:
-    """Train on pairs of the corpus, as `tiny.fit` trains encoders."""
+def fit_translator(model: nn.Module, steps: int, rate: float = 4e-3, rows: int = 48, constructions: str = "") -> None:
+    """Train on pairs of the corpus, or of some constructions, as `tiny.fit` trains encoders."""
     optimiser = torch.optim.AdamW(model.parameters(), rate, betas=(0.9, 0.98))
-    pairs = embedded.pairs("train")
+    pairs = [pair for pair in embedded.pairs("train") if pair.construction.startswith(constructions)]
     for step in range(1, steps + 1):
         for group in optimiser.param_groups:
             group["lr"] = rate * min(1, step / (steps / 8)) * (1 - 0.9 * step / steps)

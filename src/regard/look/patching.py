@@ -56,13 +56,19 @@ class _Outputs:
 
 @torch.inference_mode()
 def patch_activations(
-    predictor: Predictor, text: str, other: str, patches: Sequence[str] = ("heads",), target: str | None = None
+    predictor: Predictor,
+    text: str,
+    other: str,
+    patches: Sequence[str] = ("heads",),
+    target: str | None = None,
+    answer: str | None = None,
 ) -> Json:
     """Outputs for `text` put into a run on `other`: how much of the difference of their scores comes back.
 
     A patch is `encoder.1.3` (layer 1, head 3), `encoder.1` (the whole layer; of cross-attention all heads), either with
     `@4` (the fourth token of the second text alone), several joined by +, or `heads`, `layers` or `positions`: every
-    one of them, by itself. The target is the first text's own output, unless it is given.
+    one of them, by itself. The target is the first text's own output, unless it is given. What is followed is the token
+    of that output whose probability falls most from the first text to the second, or `answer`.
     """
     predictor.model.eval()
     unfused = predictor.unfused()
@@ -72,12 +78,13 @@ def patch_activations(
     scored = [scored_input(unfused, each) for each in inputs]
     run = _Patching(predictor.model, inputs, scored)
     wanted = run.parse(patches)
-    comparison = run.comparison()
+    comparison = run.comparison(answer)
     rows = [run.patched(sites, comparison) for sites in wanted]
     if len(rows) > 1:
         rows.sort(key=lambda row: -abs(float(row["recovered"] or 0)))
     head: Json = {"version": 1, "model": {"kind": predictor.recipe.model.kind, "task": predictor.recipe.task.kind}}
-    return head | {"texts": [text, other], "output": first.output, **comparison.json(), "patches": rows}
+    head |= {"texts": [text, other], "output": first.output, "unmatched": run.unmatched()}
+    return head | comparison.json() | {"patches": rows}
 
 
 @dataclass(frozen=True)
@@ -111,17 +118,31 @@ class _Patching:
             self.first = scored[0].run().double().log_softmax(-1)
         self.second = scored[1].run().double().log_softmax(-1)
 
-    def comparison(self) -> _Comparison:
-        """Where the answer of the first text loses most in the second."""
-        pairs = match_tokens(self.scored[0].rows, self.scored[1].rows)
+    def comparison(self, wanted: str | None) -> _Comparison:
+        """Where the answer of the first text loses most in the second; of those of this name, if one is given."""
+        pairs, names = match_tokens(self.scored[0].rows, self.scored[1].rows), self.scored[0].names
         if not pairs:
             raise RegardError("the two texts share no place at which their scores could be compared; change one word")
         answers = {a: int(self.first[a].argmax()) for a, _ in pairs}
+        if wanted is not None:
+            said = {a: names([answer])[0] for a, answer in answers.items()}
+            pairs = [pair for pair in pairs if said[pair[0]] == wanted]
+            if not pairs:
+                raise RegardError(f"the first text is answered without {wanted!r}; {nearest(wanted, said.values())}")
         a, b = max(pairs, key=lambda rows: float(self.first[rows[0]].max() - self.second[rows[1], answers[rows[0]]]))
-        answer, names = answers[a], self.scored[0].names
+        answer = answers[a]
         said = names([answer])[0], names([int(self.second[b].argmax())])[0]
         both = float(self.first[a, answer]), float(self.second[b, answer])
         return _Comparison((a, b), self.scored[1].rows[b], answer, said, both)
+
+    def unmatched(self) -> dict[str, list[str]]:
+        """By role the tokens of the second text that nothing of the first stands for: they keep their own outputs."""
+        found = {}
+        for role, pairs in self.aligned.items():
+            seen, tokens = {b for _, b in pairs}, _queries(self.inputs[1], role)
+            if alone := [token for n, token in enumerate(tokens) if n not in seen]:
+                found[role] = alone
+        return found
 
     def patched(self, sites: Sequence[Site], comparison: _Comparison) -> Json:
         """One run on the second text with these outputs of the first."""

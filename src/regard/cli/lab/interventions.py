@@ -24,6 +24,7 @@ def intervene(
     target: str | None,
     lens: bool,
     patch: list[str],
+    answer: str | None,
     trees: Path | None,
     device: str,
     as_json: bool,
@@ -39,13 +40,15 @@ def intervene(
         raise RegardError("--lens reads one text; leave the second out")
     if patch and trees is not None:
         raise RegardError("--patch takes no trees; leave out --trees")
+    if answer is not None and not patch:
+        raise RegardError("--answer belongs to --patch; leave it out")
     text = given_text(text)
     parents = None if trees is None else parents_of(trees, [text])
     predictor = load(run, device)
     if lens:
         data = logit_lens(predictor, text, target, trees=parents)
     else:
-        data = patch_activations(predictor, text, str(other), patch, target)
+        data = patch_activations(predictor, text, str(other), patch, target, answer)
     if as_json:
         print(json.dumps(data, ensure_ascii=False))
     elif lens:
@@ -85,6 +88,11 @@ def print_patches(data: Json) -> None:
         f"{data['second']:.4f} in the second, which says {data['other']}",
         highlight=False, markup=False, soft_wrap=True,
     )  # fmt: skip
+    for role, alone in data["unmatched"].items():
+        console.print(
+            f"{role}: {' '.join(alone)} of the second text stands for nothing in the first, and stays as it is",
+            style="dim", highlight=False, markup=False, soft_wrap=True,
+        )  # fmt: skip
     table = Table()
     for name in ("patch", "probability", "recovered", "says"):
         table.add_column(name, justify="left" if name in ("patch", "says") else "right", overflow="fold")

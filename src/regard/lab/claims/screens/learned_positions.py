@@ -5,7 +5,7 @@ import torch
 from regard.lab.claim import Claim, Figure, Measurement, Points, PredictedRange, Setup, TextExperiment
 from regard.lab.tiny import TinyEncoder, fit, previous_word, share_right
 
-ENTRIES, LENGTH, STEPS = 12, 24, 250
+ENTRIES, LENGTH, STEPS = 12, 16, 350
 CORPORA = (8, 32, 128, 2048)  # sentences
 POSITIONS: dict[str, str | dict[str, object]] = {
     "sinusoidal": "sinusoidal", "learned": {"kind": "learned", "length": LENGTH},
@@ -44,7 +44,9 @@ CLAIM = Claim(
     ),
     measure=_measure,
     seconds=6.0,
-    depends_on="One layer that names the word before, in 24 random words; as many steps for every corpus, so a small "
+    seeds=3,
+    most_seeds=6,
+    depends_on="One layer that names the word before, in 16 random words; as many steps for every corpus, so a small "
     "one is read again and again. Which of the two is better depends on what the sentences ask of positions: here the "
     "same of every one.",
     figures=(Figure("accuracy", "naming the word before, fresh sentences", "sentences", "accuracy", True),),
