@@ -23,7 +23,7 @@ REST = 5  # ids of words begin here
 SHARE = 0.15  # of the words that are asked for (Devlin 2019, 3.1)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Special:
     """The special ids, as batches name them."""
 

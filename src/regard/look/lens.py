@@ -79,7 +79,8 @@ def logit_lens(
 def last_stack(model: nn.Module, kind: str) -> list[nn.Module]:
     """The layers whose states are scored: a decoder's, where there is one."""
     for wanted in (DecoderLayer, ConvDecoderLayer, EncoderLayer):
-        if layers := [module for module in model.modules() if isinstance(module, wanted)]:
+        layers: list[nn.Module] = [module for module in model.modules() if isinstance(module, wanted)]
+        if layers:
             return layers
     raise RegardError(f"a model of the kind {kind} has no stack of layers, so there is nothing between them to score")
 

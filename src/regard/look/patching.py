@@ -125,10 +125,10 @@ class _Patching:
             raise RegardError("the two texts share no place at which their scores could be compared; change one word")
         answers = {a: int(self.first[a].argmax()) for a, _ in pairs}
         if wanted is not None:
-            said = {a: names([answer])[0] for a, answer in answers.items()}
-            pairs = [pair for pair in pairs if said[pair[0]] == wanted]
+            shown = {a: names([answer])[0] for a, answer in answers.items()}
+            pairs = [pair for pair in pairs if shown[pair[0]] == wanted]
             if not pairs:
-                raise RegardError(f"the first text is answered without {wanted!r}; {nearest(wanted, said.values())}")
+                raise RegardError(f"the first text is answered without {wanted!r}; {nearest(wanted, shown.values())}")
         a, b = max(pairs, key=lambda rows: float(self.first[rows[0]].max() - self.second[rows[1], answers[rows[0]]]))
         answer = answers[a]
         said = names([answer])[0], names([int(self.second[b].argmax())])[0]

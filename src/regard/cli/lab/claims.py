@@ -55,6 +55,7 @@ def plan_claims(
     """What a run would take, before it is one."""
     _check_budget(budget, overrides, None)
     claims = chosen_claims(names or ["all"])
+    columns: tuple[str, ...]
     if budget == "full":
         setup = TextSetup(device or "auto", jobs or JOBS, tuple(overrides))
         rows, minutes = _full_plan(text_claims(claims, "all" in names or not names), setup, out)
