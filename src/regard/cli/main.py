@@ -476,6 +476,20 @@ def look(
     ablate: Annotated[
         list[str], Option(help="Switch a head off, as encoder.1.3: layer 1, head 3. May be given again.")
     ] = [],  # noqa: B006
+    lens: Annotated[
+        bool, Option("--lens", help="Print what the model would say after each of its layers (logit lens).")
+    ] = False,
+    patch: Annotated[
+        list[str],
+        Option(
+            help="Put outputs for the first text into a run on the second, and print what comes back of the first's "
+            "answer: encoder.1.3, encoder.1, encoder.1@4, or all heads, layers or positions. May be given again."
+        ),
+    ] = [],  # noqa: B006
+    answer: Annotated[
+        str | None,
+        Option(help="For --patch: the token of the first output to follow. Default: what falls most."),
+    ] = None,
     trees: Trees = None,
     referent: Annotated[
         str | None,
@@ -495,6 +509,12 @@ def look(
     """Show what a model's attention does with a text: one page that needs no network, a picture, or JSON."""
     from regard.cli.look import look as body
 
+    if lens or patch or answer:
+        from regard.cli.lab.interventions import intervene
+
+        of_the_page = [ablate, referent, output, png]
+        intervene(run, text, other, target, lens, patch, answer, trees, device, as_json, of_the_page)
+        return
     drawn = place, layer, head
     body(run, text, other, target, ablate, trees, referent, output, png, drawn, language, device, as_json)
 
@@ -819,7 +839,15 @@ def models_show(
 
 Claims = Annotated[list[str] | None, Argument(metavar="CLAIM…", help="Numbers, as C4 C7; or all.")]
 LabFolder = Annotated[Path, Option(help="What is measured is kept here; the same command goes on.")]
-Jobs = Annotated[int, Option(min=0, help="Seeds side by side. Default: as many as there are cores.")]
+Jobs = Annotated[
+    int, Option(min=0, help="Seeds side by side. Default: as many as there are cores; of --budget full, 10 trainings.")
+]
+Budget = Annotated[str, Option(help="quick: on the CPU; full: on real text, for a GPU.")]
+LabDevice = Annotated[str, Option(help="Of --budget full. Default: what there is; quick is measured on the CPU.")]
+LabOverrides = Annotated[
+    list[str],
+    Option("--set", metavar="KEY=VALUE", help="Of --budget full: override every recipe; a trial without a verdict."),
+]
 
 
 @lab.command("list")
@@ -832,21 +860,31 @@ def lab_list(as_json: Json = False) -> None:
 
 @lab.command("plan")
 def lab_plan(
-    claims: Claims = None, out: LabFolder = Path("lab"), device: str = "cpu", jobs: Jobs = 0, as_json: Json = False
+    claims: Claims = None,
+    budget: Budget = "quick",
+    out: LabFolder = Path("lab"),
+    device: LabDevice = "",
+    jobs: Jobs = 0,
+    overrides: LabOverrides = [],  # noqa: B006
+    as_json: Json = False,
 ) -> None:
     """Say what a run would take, in minutes, and what is measured already."""
     from regard.cli.lab.claims import plan_claims
 
-    plan_claims(claims or [], out, device, jobs, as_json)
+    plan_claims(claims or [], budget, out, device, jobs, overrides, as_json)
 
 
 @lab.command("run")
 def lab_run(
     claims: Claims = None,
-    budget: Annotated[str, Option(help="quick: on the CPU; full: on real text.")] = "quick",
+    budget: Budget = "quick",
     out: LabFolder = Path("lab"),
-    device: Annotated[str, Option(help="cpu, on which quick experiments are measured.")] = "cpu",
+    device: LabDevice = "",
     jobs: Jobs = 0,
+    overrides: LabOverrides = [],  # noqa: B006
+    minutes: Annotated[
+        float | None, Option(help="Of --budget full: save and end after so many, with status 3; run it again to go on.")
+    ] = None,
     fault: Annotated[str, Option(help="Plant a fault that the claim names: its verdict must turn.")] = "",
     seeds: Annotated[int | None, Option(min=1, help="So many. Default: 3 or 5, to 10 while undecided.")] = None,
     as_json: Json = False,
@@ -854,7 +892,7 @@ def lab_run(
     """Measure claims, and say of each: confirmed, refuted, depends or undecided, with numbers and intervals."""
     from regard.cli.lab.claims import run_lab
 
-    run_lab(claims or [], budget, out, device, jobs, fault, seeds, as_json)
+    run_lab(claims or [], budget, out, device, jobs, fault, seeds, as_json, overrides, minutes)
 
 
 @lab.command("report")
