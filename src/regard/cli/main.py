@@ -80,6 +80,13 @@ Others = Annotated[
     list[Path] | None,
     Option("--with", metavar="RUN", help="Another model that decides together with RUN; may be repeated."),
 ]
+Long = Annotated[
+    str | None,
+    Option(
+        metavar="KIND", help="Texts longer than the model reads: truncate, extract, segments, refuse, none, or YAML as "
+        "'{kind: truncate, keep: tail}' (docs/long-text.md). Default: as task.long says.",
+    ),
+]  # fmt: skip
 Input = Annotated[Path | None, Option("--input", "-i", help="Text, one sentence a line. Default: stdin.")]
 Output = Annotated[Path | None, Option("--output", "-o", help="Default: stdout.")]
 BatchTokens = Annotated[int, Option(min=1, help="Padded tokens computed at once.")]
@@ -90,6 +97,13 @@ Temperature = Annotated[float | None, Option(help="Below 1 sharpens, above 1 fla
 TopK = Annotated[int | None, Option(help="Draw from the k likeliest words only.")]
 TopP = Annotated[float | None, Option(help="Draw from the likeliest with this much probability.")]
 MinP = Annotated[float | None, Option(help="Draw from those with this share of the likeliest's.")]
+
+
+def long_option(value: str | None) -> Any:
+    """The choice that --long names."""
+    from regard.examples.long_text import Truncate, to_long
+
+    return None if value is None else to_long(value, Truncate(), "--long")
 
 
 def _allow_plugins(context: typer.Context, names: list[str] | None) -> None:
@@ -365,6 +379,7 @@ def fill(
     output: Output = None,
     top: Annotated[int, Option(min=1, help="So many words for each gap.")] = 5,
     batch_tokens: BatchTokens = 4096,
+    long: Long = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -375,7 +390,7 @@ def fill(
     """
     from regard.cli.pretrained import fill as body
 
-    body(run, input, output, top, batch_tokens, device, as_json)
+    body(run, input, output, top, batch_tokens, long_option(long), device, as_json)
 
 
 @app.command()
@@ -394,6 +409,7 @@ def embed(
     join: Annotated[str, Option(help="How --layers become one vector: concat, sum or mean.")] = "concat",
     normalise: Annotated[bool | None, Option(help="Vectors of length 1. Default: as the model's task says.")] = None,
     batch_tokens: BatchTokens = 4096,
+    long: Long = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -401,7 +417,7 @@ def embed(
     from regard.cli.pretrained import embed as body
 
     options = {"pooling": pooling, "layer": layer, "normalise": normalise, "batch_tokens": batch_tokens}
-    options |= {"layers": layers, "join": join}
+    options |= {"layers": layers, "join": join, "long": long_option(long)}
     body(run, input, output, device, as_json, **options)
 
 
@@ -429,9 +445,7 @@ def translate(
     layer: Annotated[int | None, Option(min=1, help="For --alignments. Default: the one before the last.")] = None,
     head: Annotated[list[int] | None, Option(min=1, help="For --alignments, may be repeated. Default: all.")] = None,
     trees: Trees = None,
-    long: Annotated[
-        str, Option(help="Lines longer than the model knows: truncate, refuse, translate, or segment: cut, then join.")
-    ] = "truncate",
+    long: Long = None,
     others: Others = None,
     prefixes: Annotated[
         Path | None, Option(help="A file whose line i says how output i must begin; empty: nothing asked.")
@@ -449,7 +463,7 @@ def translate(
     as_json: Json = False,
 ) -> None:
     """Translate text: one line in, one line out, empty lines kept."""
-    options = dict(locals())
+    options = {**locals(), "long": long_option(long)}
     from regard.cli.translate import TranslateCommand
     from regard.cli.translate import translate as body
 
@@ -492,43 +506,49 @@ def look(
 @app.command()
 @with_plugins
 def classify(
-    run: Run, input: Input = None, output: Output = None, device: Device = "auto", as_json: Json = False
-) -> None:
+    run: Run, input: Input = None, output: Output = None, long: Long = None, device: Device = "auto",
+    as_json: Json = False,
+) -> None:  # fmt: skip
     """Label texts, one a line, or pairs, as first TAB second: a label a line, or a number; empty lines are kept."""
     from regard.cli.finetuned import classify as body
 
-    body(run, input, output, device, as_json)
+    body(run, input, output, long_option(long), device, as_json)
 
 
 @app.command()
 @with_plugins
-def tag(run: Run, input: Input = None, output: Output = None, device: Device = "auto", as_json: Json = False) -> None:
+def tag(
+    run: Run, input: Input = None, output: Output = None, long: Long = None, device: Device = "auto",
+    as_json: Json = False,
+) -> None:  # fmt: skip
     """Tag words, a sentence a line, with spaces between words: the tags of a line, with spaces between them."""
     from regard.cli.finetuned import tag as body
 
-    body(run, input, output, device, as_json)
+    body(run, input, output, long_option(long), device, as_json)
 
 
 @app.command()
 @with_plugins
 def answer(
-    run: Run, input: Input = None, output: Output = None, device: Device = "auto", as_json: Json = False
-) -> None:
+    run: Run, input: Input = None, output: Output = None, long: Long = None, device: Device = "auto",
+    as_json: Json = False,
+) -> None:  # fmt: skip
     """Answer questions by parts of texts: question TAB text a line, or JSON with question and context."""
     from regard.cli.finetuned import answer as body
 
-    body(run, input, output, device, as_json)
+    body(run, input, output, long_option(long), device, as_json)
 
 
 @app.command()
 @with_plugins
 def choose(
-    run: Run, input: Input = None, output: Output = None, device: Device = "auto", as_json: Json = False
-) -> None:
+    run: Run, input: Input = None, output: Output = None, long: Long = None, device: Device = "auto",
+    as_json: Json = False,
+) -> None:  # fmt: skip
     """Choose an option: text TAB question TAB options a line, or JSON with context, question and options."""
     from regard.cli.finetuned import choose as body
 
-    body(run, input, output, device, as_json)
+    body(run, input, output, long_option(long), device, as_json)
 
 
 @app.command(cls=RenamedOptions)
