@@ -89,9 +89,9 @@ def test_long_texts_keep_their_beginnings(filler: MaskFiller) -> None:
     said: list[str] = []
     long = "sea cat " * 40
     found = filler.embed([long, "a cat"], warn=said.append)
-    assert said == ["1 of 2 texts have more than 30 tokens, cut; 50 of 80 tokens of long texts were dropped"]
+    assert said == ["1 of 2 texts have more than 30 tokens, cut short; long texts lost 50 of 80 tokens"]
     np.testing.assert_allclose(found[0], filler.embed(["sea cat " * 15])[0], atol=1e-5)
-    with pytest.warns(UserWarning, match="50 of 80 tokens of long texts were dropped"):
+    with pytest.warns(UserWarning, match="long texts lost 50 of 80 tokens"):
         filler.embed([long])
 
 
@@ -169,7 +169,7 @@ def test_segments_of_long_texts_are_pooled(filler: MaskFiller, pool: str) -> Non
     np.testing.assert_allclose(found[1], parts.mean(0) if pool == "mean" else parts.max(0), atol=1e-5)
     np.testing.assert_allclose(found[0], filler.embed(["a cat"])[0], atol=1e-5)
     assert said == [
-        "1 of 2 texts have more than 30 tokens, read in segments; 0 of 42 tokens of long texts were dropped"
+        "1 of 2 texts have more than 30 tokens, read in segments; long texts lost 0 of 42 tokens"
     ]
     assert long[1].json() == {"kind": "segments", "tokens": 42, "dropped": 0, "segments": 2}
 

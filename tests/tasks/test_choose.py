@@ -109,8 +109,8 @@ def test_of_long_texts_the_end_is_cut_and_counted(tmp_path: Path) -> None:
     (feature,) = made.features([ChoiceQuestion("here", "a b c d e f g", "the", ("cat", "a b c d"), 0)], notes)
     assert [made.tokenizer.decode(row.ids) for row in feature.rows] == ["a b c d e the cat", "a b the a b c d"]
     assert notes.messages() == [
-        "texts longer than task.length=10 pieces, cut: 1 (here)",
-        "5 of 7 tokens of long texts were dropped",
+        "texts longer than task.length=10 pieces, cut short: 1 (here)",
+        "long texts lost 5 of 7 tokens",
     ]
 
 
@@ -174,4 +174,4 @@ def test_long_texts_in_other_ways(run: Path, long: str, rows: int) -> None:
     assert found.long.segments == rows
     assert (found.long.dropped > 0) == (rows == 1)
     assert found.json()["long"]["tokens"] == found.long.tokens
-    assert "tokens of long texts were dropped" in told[-1]
+    assert "long texts lost " in told[-1]

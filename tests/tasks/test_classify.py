@@ -70,8 +70,8 @@ def test_it_learns_and_is_used(run: Path) -> None:
     told: list[str] = []
     model.classify(["", "w3 " * 40], told.append, before=4096)
     assert told == [
-        "texts longer than task.length=32 pieces, cut: 1 (text 4098)",
-        "10 of 40 tokens of long texts were dropped",
+        "texts longer than task.length=32 pieces, cut short: 1 (text 4098)",
+        "long texts lost 10 of 40 tokens",
     ]
     model.classify(["w3", ("w1", "great")], told.append)
     assert told[2:] == ["pairs for a model trained on single texts: 1 (text 2)"]
@@ -221,10 +221,10 @@ def test_empty_and_long_texts_are_counted(tmp_path: Path) -> None:
     assert made.report() == [
         "5 examples in 3 rows, 2 labels",
         f"examples without text, dropped: 2 ({tmp_path}/train.tsv, line 4, 5)",
-        f"texts longer than task.length=8 pieces, cut: 1 ({tmp_path}/train.tsv, line 6)",
-        "44 of 50 tokens of long texts were dropped",
-        f"validation data: texts longer than task.length=8 pieces, cut: 1 ({tmp_path}/valid.tsv, line 6)",
-        "validation data: 44 of 50 tokens of long texts were dropped",
+        f"texts longer than task.length=8 pieces, cut short: 1 ({tmp_path}/train.tsv, line 6)",
+        "long texts lost 44 of 50 tokens",
+        f"validation data: texts longer than task.length=8 pieces, cut short: 1 ({tmp_path}/valid.tsv, line 6)",
+        "validation data: long texts lost 44 of 50 tokens",
     ]
     assert max(feature.length for feature in made.features) == 8
 
@@ -293,7 +293,7 @@ def test_every_way_with_a_long_text(run: Path) -> None:
         told: list[str] = []
         (found,) = model.classify([text], told.append, long=long)
         assert (found.long.tokens, found.long.dropped, found.long.segments) == (tokens, dropped, segments)
-        assert told[-1] == f"{dropped:,} of {tokens:,} tokens of long texts were dropped"
+        assert told[-1] == f"long texts lost {dropped:,} of {tokens:,} tokens"
         assert sum(found.probabilities.values()) == pytest.approx(1)
     for by in ("tfidf", "centrality", "attention"):
         (found,) = model.classify([text], told.append, long={"kind": "extract", "by": by})

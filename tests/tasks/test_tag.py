@@ -98,7 +98,7 @@ def test_a_long_sentence_gets_the_tags_of_its_parts(run: Path) -> None:
     assert np.mean([a == b for a, b in zip(found.tags, wanted, strict=True)]) > 0.97
     assert said == [
         "sentences longer than task.length=16 pieces, read in segments: 1 (sentence 1)",
-        "0 of 150 tokens of long texts were dropped",
+        "long texts lost 0 of 150 tokens",
     ]
     model.tag([words], said.append, before=4)
     assert said[2].endswith("(sentence 5)")

@@ -25,7 +25,7 @@ from regard.text import Tokenizer
 LABELS = "labels.json"
 E = TypeVar("E")  # an example
 P = TypeVar("P")  # a prediction
-READ = {"truncate": "cut", "extract": "of which whole passages are read", "segments": "read in segments"}
+READ = {"truncate": "cut short", "extract": "of which whole passages are read", "segments": "read in segments"}
 
 
 class Notes:
@@ -54,7 +54,7 @@ class Notes:
             shown = _by_file(places[: self.SHOWN]) + (f"; and {more:,} more" if more > 0 else "")
             messages.append(f"{what}: {len(places):,} ({shown})")
         if self.tokens:
-            messages.append(f"{self.dropped:,} of {self.tokens:,} tokens of long texts were dropped")
+            messages.append(f"long texts lost {self.dropped:,} of {self.tokens:,} tokens")
         return messages
 
 

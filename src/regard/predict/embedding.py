@@ -113,7 +113,7 @@ class TextEmbedder(Predictor):
             tokens, dropped = sum(done.tokens for done in said), sum(done.dropped for done in said)
             warn(
                 f"{len(said):,} of {len(lines):,} texts have more than {room} tokens, {READ[said[0].kind]}; "
-                f"{dropped:,} of {tokens:,} tokens of long texts were dropped"
+                f"long texts lost {dropped:,} of {tokens:,} tokens"
             )
         return rows, owners
 

@@ -88,7 +88,7 @@ class MaskFiller(TextEmbedder):
                 warn(f"{far}, so it is left empty")
                 return []
             if warn:
-                dropped = f"{len(ids) - room:,} of {len(ids):,} tokens of long texts were dropped"
+                dropped = f"long texts lost {len(ids) - room:,} of {len(ids):,} tokens"
                 warn(f"line {number}: what stands around its gaps is read; {dropped}")
             begin = min(max(0, (first + last - room) // 2), len(ids) - room)
             ids = ids[begin : begin + room]
