@@ -15,9 +15,11 @@ from regard.data.config import Corpus
 from regard.data.questions import AnswerSpan, Question, read_questions
 from regard.errors import RegardError
 from regard.examples.codec import ExampleCodec, Notes
+from regard.examples.long_text import Extract
 from regard.tasks.answer import AnswerConfig, encode_with_offsets
 from regard.tasks.finetuning import FinetuningTask
 from regard.text import from_bert
+from regard.text.passages import passage_spans
 from tests.parity.test_heads import write_vocabulary
 from tests.tasks import toys
 
@@ -286,3 +288,39 @@ def test_answers_in_other_places_are_counted_and_named(tmp_path: Path) -> None:
     assert learned.messages()[1] == f"{other}: 1 ({path}, line 4)"
     made.features(found[:3], measured)
     assert measured.messages() == [f"{other}: 3 ({path}, line 1, 2, 3)"]
+
+
+# --- long texts -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("long", ["segments", "truncate", "{kind: truncate, keep: both}", "extract"])
+def test_answers_of_every_way_stand_where_they_say(run: Path, long: str) -> None:
+    """Offsets are of the whole text, found again by a search in it, and no answer spans what was left out."""
+    model, draw = regard.load(run, "cpu"), random.Random(4)
+    texts = [" ".join(paragraph(draw)[1] for _ in range(12)) for _ in range(4)]
+    told: list[str] = []
+    found = model.answer([("colour colour colour", text) for text in texts], told.append, long=long)
+    for text, answer in zip(texts, found, strict=True):
+        assert text[answer.start : answer.end] == answer.text
+        assert answer.start in [n for n in range(len(text)) if text.startswith(answer.text, n)]
+        assert answer.long.kind in long
+        assert (answer.long.dropped > 0) == (long != "segments")
+    assert "long texts lost " in told[-1]
+    with pytest.raises(RegardError, match="learned positions end at 64; shorten it"):
+        model.answer([("colour", texts[0])], long="none")
+
+
+def test_the_passage_with_the_words_of_the_question_is_kept(tmp_path: Path) -> None:
+    made = codec(tmp_path, length=20, question=4, overlap=3, long=Extract())
+    context = "A b c d e f g! A b c! The cat dogs ab! C d e f g! A b!"
+    (feature,) = made.features([question(context, (context.index("ab!"), "ab"))])
+    kept = made.tokenizer.decode(feature.rows[0].ids)
+    assert "the cat dogs ab" in kept
+    assert feature.window.long.kept
+    first, last = feature.target
+    spans = [feature.window.spans[n - feature.window.place] for n in (first, last)]
+    assert context[spans[0][0] : spans[1][1]] == "ab"
+    dropped = next(n for n in range(1, 6) if n not in feature.window.long.kept)
+    end = passage_spans(context)[dropped - 1][1] - 1
+    (other,) = made.features([question(context, (end - 1, context[end - 1 : end]))])
+    assert other.target == (0, 0)  # what was left out is no answer to learn

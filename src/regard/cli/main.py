@@ -82,6 +82,13 @@ Others = Annotated[
     list[Path] | None,
     Option("--with", metavar="RUN", help="Another model that decides together with RUN; may be repeated."),
 ]
+Long = Annotated[
+    str | None,
+    Option(
+        metavar="KIND", help="Texts longer than the model reads: truncate, extract, segments, refuse, none, or YAML as "
+        "'{kind: truncate, keep: tail}' (docs/long-text.md). Default: as task.long says.",
+    ),
+]  # fmt: skip
 Input = Annotated[Path | None, Option("--input", "-i", help="Text, one sentence a line. Default: stdin.")]
 Output = Annotated[Path | None, Option("--output", "-o", help="Default: stdout.")]
 BatchTokens = Annotated[int, Option(min=1, help="Padded tokens computed at once.")]
@@ -92,6 +99,13 @@ Temperature = Annotated[float | None, Option(help="Below 1 sharpens, above 1 fla
 TopK = Annotated[int | None, Option(help="Draw from the k likeliest words only.")]
 TopP = Annotated[float | None, Option(help="Draw from the likeliest with this much probability.")]
 MinP = Annotated[float | None, Option(help="Draw from those with this share of the likeliest's.")]
+
+
+def long_option(value: str | None) -> Any:
+    """The choice that --long names."""
+    from regard.examples.long_text import Truncate, to_long
+
+    return None if value is None else to_long(value, Truncate(), "--long")
 
 
 def _allow_plugins(context: typer.Context, names: list[str] | None) -> None:
@@ -372,6 +386,7 @@ def fill(
     top: Annotated[int, Option(min=1, help="So many words for each gap.")] = 5,
     batch_tokens: BatchTokens = 4096,
     precision: Weights = None,
+    long: Long = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -383,7 +398,7 @@ def fill(
     from regard.cli.pretrained import fill as body
     from regard.interop.engines import precision_loader
 
-    body(run, input, output, top, batch_tokens, device, precision_loader(precision), as_json)
+    body(run, input, output, top, batch_tokens, long_option(long), device, precision_loader(precision), as_json)
 
 
 @app.command()
@@ -403,6 +418,7 @@ def embed(
     normalise: Annotated[bool | None, Option(help="Vectors of length 1. Default: as the model's task says.")] = None,
     batch_tokens: BatchTokens = 4096,
     precision: Weights = None,
+    long: Long = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -411,7 +427,7 @@ def embed(
     from regard.interop.engines import precision_loader
 
     options = {"pooling": pooling, "layer": layer, "normalise": normalise, "batch_tokens": batch_tokens}
-    options |= {"layers": layers, "join": join}
+    options |= {"layers": layers, "join": join, "long": long_option(long)}
     body(run, input, output, device, precision_loader(precision), as_json, **options)
 
 
@@ -439,9 +455,7 @@ def translate(
     layer: Annotated[int | None, Option(min=1, help="For --alignments. Default: the one before the last.")] = None,
     head: Annotated[list[int] | None, Option(min=1, help="For --alignments, may be repeated. Default: all.")] = None,
     trees: Trees = None,
-    long: Annotated[
-        str, Option(help="Lines longer than the model knows: truncate, refuse, translate, or segment: cut, then join.")
-    ] = "truncate",
+    long: Long = None,
     others: Others = None,
     prefixes: Annotated[
         Path | None, Option(help="A file whose line i says how output i must begin; empty: nothing asked.")
@@ -459,7 +473,7 @@ def translate(
     as_json: Json = False,
 ) -> None:
     """Translate text: one line in, one line out, empty lines kept."""
-    options = dict(locals())
+    options = {**locals(), "long": long_option(long)}
     from regard.cli.translate import TranslateCommand
     from regard.cli.translate import translate as body
 
@@ -526,6 +540,7 @@ def classify(
     input: Input = None,
     output: Output = None,
     precision: Weights = None,
+    long: Long = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -533,7 +548,7 @@ def classify(
     from regard.cli.finetuned import classify as body
     from regard.interop.engines import precision_loader
 
-    body(run, input, output, device, precision_loader(precision), as_json)
+    body(run, input, output, long_option(long), device, precision_loader(precision), as_json)
 
 
 @app.command()
@@ -543,6 +558,7 @@ def tag(
     input: Input = None,
     output: Output = None,
     precision: Weights = None,
+    long: Long = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -550,7 +566,7 @@ def tag(
     from regard.cli.finetuned import tag as body
     from regard.interop.engines import precision_loader
 
-    body(run, input, output, device, precision_loader(precision), as_json)
+    body(run, input, output, long_option(long), device, precision_loader(precision), as_json)
 
 
 @app.command()
@@ -560,6 +576,7 @@ def answer(
     input: Input = None,
     output: Output = None,
     precision: Weights = None,
+    long: Long = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -567,7 +584,7 @@ def answer(
     from regard.cli.finetuned import answer as body
     from regard.interop.engines import precision_loader
 
-    body(run, input, output, device, precision_loader(precision), as_json)
+    body(run, input, output, long_option(long), device, precision_loader(precision), as_json)
 
 
 @app.command()
@@ -577,6 +594,7 @@ def choose(
     input: Input = None,
     output: Output = None,
     precision: Weights = None,
+    long: Long = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -584,7 +602,7 @@ def choose(
     from regard.cli.finetuned import choose as body
     from regard.interop.engines import precision_loader
 
-    body(run, input, output, device, precision_loader(precision), as_json)
+    body(run, input, output, long_option(long), device, precision_loader(precision), as_json)
 
 
 @app.command(cls=RenamedOptions)

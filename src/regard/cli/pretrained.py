@@ -18,13 +18,15 @@ from regard.cli.streams import (
     warn,
 )
 from regard.errors import RegardError
+from regard.examples.long_text import LongConfig, Shortened, long_json
 from regard.io.atomic import atomic_write
 from regard.predict.embedding import TextEmbedder
 from regard.predict.filling import MASK, MaskFiller, MaskPrediction
 
 NAMED = 5  # lines without predictions that are reported one by one
 
-Embeddings = Iterator[tuple[list[str], np.ndarray]]  # texts and their vectors, some at a time
+Shortenings = dict[int, Shortened]  # what was done with long texts, by their index
+Embeddings = Iterator[tuple[list[str], np.ndarray, Shortenings]]  # texts and their vectors, some at a time
 
 
 def fill(
@@ -33,6 +35,7 @@ def fill(
     output: Path | None,
     top: int,
     batch_tokens: int,
+    long: LongConfig | None,
     device: str,
     loader: ModelLoader,
     as_json: bool,
@@ -50,7 +53,7 @@ def fill(
     lines = input_lines(source)
     with open_output(output) as out:
         for batch in batched_lines(lines, lines.ready):
-            predictions = filler.fill(batch, top, batch_tokens, done, warn_apart)
+            predictions = filler.fill(batch, top, batch_tokens, done, warn_apart, long)
             for number, (line, masks) in enumerate(zip(batch, predictions, strict=True), done + 1):
                 out.write(_json_line(number, line, masks) if as_json else f"{_text_line(masks)}\n")
                 if MASK not in line and line.strip():
@@ -97,7 +100,9 @@ def _embeddings(
 ) -> Embeddings:
     lines, done = input_lines(source), 0
     for batch in batched_lines(lines, lines.ready):
-        yield batch, embedder.embed(batch, progress=offset_progress(done, report), warn=warn, **options)
+        long: Shortenings = {}
+        made = embedder.embed(batch, progress=offset_progress(done, report), warn=warn, shortened=long, **options)
+        yield batch, made, long
         done += len(batch)
 
 
@@ -105,17 +110,18 @@ def _write_lines(output: Path | None, embeddings: Embeddings, as_json: bool) -> 
     """Numbers with tabs between them, or JSON; a line without words gives an empty line, or an empty list."""
     number = 0
     with open_output(output) as out:
-        for texts, vectors in embeddings:
-            for text, vector in zip(texts, vectors, strict=True):
+        for texts, vectors, long in embeddings:
+            for n, (text, vector) in enumerate(zip(texts, vectors, strict=True)):
                 number += 1
                 values = [f"{value:.9g}" for value in vector] if text.strip() else []
                 numbers = [float(value) for value in values]
-                out.write((json.dumps({"line": number, "vector": numbers}) if as_json else "\t".join(values)) + "\n")
+                row = {"line": number, "vector": numbers} | long_json(long.get(n))
+                out.write((json.dumps(row) if as_json else "\t".join(values)) + "\n")
             out.flush()
 
 
 def save_array(path: Path, embeddings: Embeddings, size: int) -> None:
-    parts = [vectors for _, vectors in embeddings]
+    parts = [batch[1] for batch in embeddings]
     with atomic_write(path, "wb") as file:
         array = np.concatenate(parts) if parts else np.zeros((0, size), dtype=np.float32)
         np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple, TypeVar, cast, get_args
+from typing import NamedTuple, TypeVar
 
 from regard.api import ModelLoader, load_as
 from regard.cli.streams import (
@@ -25,9 +25,10 @@ from regard.cli.streams import (
 from regard.data import annotations
 from regard.data.readers import TextRecord, read_lines
 from regard.errors import RegardError
+from regard.examples.long_text import LongConfig, long_json
 from regard.interop.engines import engine_loader
 from regard.predict.alignment import to_pharaoh
-from regard.predict.options import Long, TranslationOptions, TranslationSearch
+from regard.predict.options import TranslationOptions, TranslationSearch
 from regard.predict.translation import Translation, Translator
 from regard.text.coverage import unknown_lines_warning
 
@@ -47,7 +48,7 @@ class TranslateCommand(TranslationSearch):
     layer: int | None
     head: list[int] | None
     trees: Path | None
-    long: str
+    long: LongConfig | None
     others: list[Path] | None
     prefixes: Path | None
     phrases: Path | None
@@ -70,10 +71,6 @@ class TranslateCommand(TranslationSearch):
 
     def check(self) -> None:
         """Raise RegardError for options that do not go together; no file is read."""
-        if self.long not in get_args(Long):
-            raise RegardError(
-                f"--long is {self.long!r}; write {', '.join(get_args(Long)[:-1])} or {get_args(Long)[-1]}"
-            )
         if not self.alignments and (self.layer or self.head):
             raise RegardError("--layer and --head choose what --alignments shows; give --alignments FILE, too")
         if self.others and self.alignments:
@@ -88,7 +85,7 @@ class TranslateCommand(TranslationSearch):
             nbest=self.nbest,
             files={name: str(path) for name in ("prefixes", "phrases") if (path := vars(self)[name])},
             batch_tokens=self.batch_tokens,
-            long=cast(Long, self.long),
+            long=self.long,
             warn=warn,
             scores=self.scores or self.as_json or self.nbest > 1,
             attention=("cross",) if self.alignments else (),
@@ -187,7 +184,8 @@ def _batch_options(
 def _output_line(number: int, translations: list[Translation], options: TranslateCommand) -> str:
     if options.as_json:
         rows = [{"text": t.text, "score": t.score, "log_probability": t.log_probability} for t in translations]
-        return json.dumps({"line": number, "translations": rows}, ensure_ascii=False) + "\n"
+        long = long_json(translations[0].long if translations else None)
+        return json.dumps({"line": number, "translations": rows} | long, ensure_ascii=False) + "\n"
     if options.nbest > 1:
         return "".join(f"{number}\t{t.score:.4f}\t{t.text}\n" for t in translations) or f"{number}\t\t\n"
     text = translations[0].text if translations else ""

@@ -10,6 +10,7 @@ from html import escape
 from pathlib import Path
 from typing import Any, Self, cast
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -19,8 +20,13 @@ from regard.data.config import Corpus
 from regard.decoding import Engine, Generator
 from regard.errors import RegardError
 from regard.examples.codec import ExampleCodec, Notes
+from regard.examples.features import Feature, pad_features
+from regard.examples.long_text import Long, with_long
 from regard.examples.recipe_like import RecipeLike
+from regard.models.heads import BodyWithHead
 from regard.nn.dispatch import autocast_dtype
+from regard.nn.record import AttentionRecorder
+from regard.predict.long_text import attention_received
 from regard.reporting import Json, Progress, Warn
 
 PRECISIONS: dict[str, torch.dtype | None] = {"float32": None, "bf16": torch.bfloat16, INT8: None}  # None: as they are
@@ -101,14 +107,28 @@ class FinetunedPredictor(Predictor):
         super().__init__(model, recipe)
         self.codec, self.tokenizer, self.labels = codec, codec.tokenizer, codec.labels
 
-    def predict(self, examples: Sequence[Any], warn: Warn | None = None) -> list[Any]:
+    def predict(self, examples: Sequence[Any], warn: Warn | None = None, long: Long | None = None) -> list[Any]:
         """The prediction for every example; `warn` gets sentences about what was cut."""
-        notes = Notes()
-        predictions = self.codec.predict(self.model, examples, notes=notes)[0]
+        notes, codec = Notes(), copy.copy(self.codec)
+        if long is not None:
+            codec.settings = with_long(codec.settings, long)
+        codec.importance = self._importance
+        predictions = codec.predict(self.model, examples, notes=notes)[0]
         if warn:
             for message in notes.messages():
                 warn(message)
         return predictions
+
+    def _importance(self, passages: Sequence[list[int]]) -> np.ndarray:
+        """Of passages, by the attention that their tokens receive."""
+
+        def read(ids: list[int], record: AttentionRecorder) -> int:
+            batch = pad_features([Feature((self.codec.special_tokens.row(ids),), 0)], self.tokenizer.pad)
+            cast(BodyWithHead, self.model).hidden(batch.to(self.device), record)
+            return 1  # [CLS], or <s>
+
+        with self.eval_mode():
+            return attention_received(read, passages, self.codec.settings.length - 2)
 
     def evaluate(self, corpora: Sequence[Corpus], progress: Progress | None = None) -> Json:
         """The report of `regard evaluate`."""

@@ -15,6 +15,7 @@ from regard.data.readers import corpus_files
 from regard.decoding import DecodingConfig
 from regard.errors import RegardError
 from regard.examples.leads import LeadExamples, Leads
+from regard.examples.long_text import LongConfig, Truncate
 from regard.examples.pairs import COLUMNS, PairsView, packed_batch, read_heads, read_pairs
 from regard.examples.preparing import prepare_training_data, training_lines
 from regard.examples.recipe_like import RecipeLike
@@ -43,6 +44,9 @@ class TranslationConfig(TaskConfig):
 
     source: str = option("en", "language of the source, as a code")
     target: str = option("de", "language of the target; it picks BLEU's tokeniser")
+    long: LongConfig = option(
+        Truncate, "what becomes of a line longer than data.filters.max_length when translating (docs/long-text.md)"
+    )
     guide: GuidedAlignment | None = option(
         None, "teach attention to the source by the alignments given with the corpora"
     )

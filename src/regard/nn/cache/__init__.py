@@ -1,4 +1,4 @@
-"""Caches of keys and values between decoding steps, recurrent states, and the memory of a segment. They know no model."""
+"""Caches between decoding steps: keys and values, recurrent states, the memory of a segment. They know no model."""
 
 from regard.nn.cache.bounded import BoundedKVCache, SlotRing
 from regard.nn.cache.kv_cache import CachePositions, CrossKVCache, KVCache, SegmentMemory, StateTensors
