@@ -151,7 +151,7 @@ def test_held_out_pairs_never_change_and_corpora_have_weights(folder: Path) -> N
 @pytest.mark.parametrize("model", [None, {"layers": 1, "size": 16, "inner": 16, "heads": 2},
                                    {"kind": "rnn", "size": 8}], ids=["t-dmca", "t-ed", "seq2seq"])  # fmt: skip
 def test_a_run_and_its_resuming(folder: Path, tmp_path: Path, model: Any) -> None:
-    made = recipes.load_recipe(recipe(folder, model))
+    made = recipes.load_recipe(recipe(folder, model, steps=6))
     train_recipe(made, tmp_path / "one", "cpu")
     assert not train_recipe(made, tmp_path / "two", "cpu", minutes=1e-9).finished
     assert train_recipe(made, tmp_path / "two", "cpu").finished

@@ -275,11 +275,15 @@ OTHERS: dict[str, dict[str, Any]] = {
     "rnn": {"kind": "rnn", "size": 16},
     "luong": {"kind": "rnn", "preset": "luong", "size": 16},
     "conv": {"kind": "conv", "layers": 1, "size": 16},
+    "decoder_only": {
+        **{"kind": "decoder_only", "layers": 2, "size": 16, "inner": 16, "heads": 1},
+        "attention": {"pattern": ["blocks(4)", "full"], "compress": ["none", "strided_conv"]},
+    },
     "bytenet": {"kind": "bytenet", "sets": 1, "dilations": [1, 2], "size": 16},
 }
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n == "decoder_only")) for n in OTHERS])
 def test_other_models_that_translate(as_gpu: None, tmp_path: Path, name: str) -> None:
     toy.write_corpus(tmp_path, train=20, valid=3)
     made = toy.recipe(tmp_path) | {"model": OTHERS[name]}
@@ -359,6 +363,7 @@ def test_captured_steps_read_nothing(
     assert bool(capturing[0].checked) == (name not in ("batch norm", "bigbird"))
 
 
+@pytest.mark.slow
 def test_captured_steps_follow_the_layers_that_predict(
     as_gpu: None, capturing: list[CheckedMicroBatch], tmp_path: Path
 ) -> None:
