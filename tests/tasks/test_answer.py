@@ -84,6 +84,18 @@ def test_it_learns_and_is_used(run: Path) -> None:
             model.answer([wrong])
 
 
+def test_longer_windows_of_a_trained_body(run: Path) -> None:
+    """64 positions become 128, under BigBird; a text of two windows is one, and only the head has to learn."""
+    made = toys.recipe(run.parent, TASK | {"length": 120, "frozen": True}, ("train.json", "valid.json"), steps=40)
+    del made["text"]
+    made["training"] |= {"init": str(run), "schedule": {"kind": "constant", "peak": 0.02}}
+    made["model"] = {"position": {"length": 128}, "attention": {"pattern": "bigbird(8, global=1, random=1)"}}
+    assert toys.value(toys.trained(made, run.parent / "longer"), "f1") > 80
+    context = " ".join(["w1 w2"] * 20) + " blue. w4"
+    (found,) = regard.load(run.parent / "longer", "cpu").answer([("colour colour colour", context)])
+    assert context[found.start : found.end] == found.text
+
+
 def test_the_command(run: Path) -> None:
     question, context = "colour colour colour", "w1 w2 hat. green. w3"
     given = f"{question}\t{context}\n\n" + json.dumps({"question": question, "context": context}) + "\n"
