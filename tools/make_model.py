@@ -22,10 +22,9 @@ import yaml
 import regard
 from regard import recipe as recipes
 from regard.api import load_as
-from regard.examples.pairs import read_pairs
+from regard.distil.translations import TranslationChoices, read_sources, translate_in_chunks, write_filtered
 from regard.interop.families import export_run
 from regard.interop.model_folder import Storage
-from regard.io.atomic import atomic_write
 from regard.io.files import json_safe
 from regard.io.manifest import write_manifest
 from regard.io.run_folder import RESULTS
@@ -76,17 +75,19 @@ def make_model(
 def _with_translations(name: str, teacher: Path, path: Path, device: str) -> str:
     """Sequence distillation (Kim and Rush 2016): the training text once more, with a larger model's translations.
 
-    Writes them to `path`, if they are not there, and returns what makes them part of data.train.
+    As in `regard distil`, they are kept in chunks, beside `path`, and what is left of them is there. Returns what makes
+    them part of data.train.
     """
-    recipe = recipes.load_recipe(name)
+    recipe, choices = recipes.load_recipe(name), TranslationChoices()
     if not path.exists():
         translator = load_as(Translator, teacher, device, "translate")
-        sources = [source for source, _ in read_pairs(recipe.data.train, translator.languages)]
-        print(f"{path}: {len(sources):,} translations by {teacher}", flush=True)
-        outputs = translator.translate(sources)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(path) as file:
-            file.writelines(f"{s}\t{o}\n" for s, o in zip(sources, outputs, strict=True) if s.strip() and o.strip())
+        sources = read_sources(recipe.data.train, translator.languages)
+        print(f"{path}: translations of {len(sources):,} lines by {teacher}", flush=True)
+        chunks = path.with_suffix("")
+        counts = write_filtered(
+            translate_in_chunks(translator, sources, chunks, choices, lambda what, done, of: None), path, choices
+        )
+        print(", ".join(f"{what} {count:,}" for what, count in counts.items()), flush=True)
     return f"data.train=[{', '.join([*(str(corpus.set) for corpus in recipe.data.train), str(path.absolute())])}]"
 
 

@@ -93,9 +93,7 @@ def test_what_is_bad_is_left_out_and_counted(tmp_path: Path) -> None:
 def test_nothing_left_and_damage_are_sentences(tmp_path: Path) -> None:
     path = tmp_path / "0.tsv"
     path.write_text(TranslatedRow("?", "", reason="unknown").line(), encoding="utf-8")
-    with pytest.raises(
-        RegardError, match=r"no translation is left to learn from: 1 mostly unknown to the teacher"
-    ):
+    with pytest.raises(RegardError, match=r"no translation is left to learn from: 1 mostly unknown to the teacher"):
         write_filtered([path], tmp_path / "out.tsv", TranslationChoices())
     path.write_text("half a li", encoding="utf-8")
     with pytest.raises(RegardError, match=r"0\.tsv: damaged; remove it"):

@@ -6,8 +6,6 @@ import pytest
 import torch
 
 from regard.accel.fused_step import FusedAverage, FusedSSRU, fused
-from regard.decoding import Beam, Greedy, Symbols
-from regard.decoding.engine import Engine, RequestQueue
 from regard.errors import RegardError
 from regard.models.batch import collate_texts
 from regard.nn.record import AttentionRecorder
@@ -44,19 +42,6 @@ def test_the_fused_step(kind: Any, beams: int, uneven: bool) -> None:
     model, given = build(decoder_self=kind), batch([(5, 4), (3, 4), (2, 4)])
     same_steps(model, lambda: model.start(given, 9), beams=beams, uneven=uneven)
     assert {type(layer.attentions[0]) for layer in fused(model).layers} <= {FusedSSRU, FusedAverage}
-
-
-@each_kind
-def test_searches_find_what_the_models_own_step_finds(kind: Any) -> None:
-    model, symbols = build(decoder_self=kind), Symbols(2, 3, (0, 2))
-    given = batch([(5, 4), (3, 4), (2, 4), (4, 4), (1, 4)])
-    for config in (Beam(size=3), Greedy()):
-        found = []
-        for fuse in (True, False):
-            queue = RequestQueue.of(given, [7] * 5)
-            results = Engine(model, fuse=fuse).decode(queue, symbols, config)
-            found.append([best[0].tokens for best in results])
-        assert found[0] == found[1]
 
 
 @each_kind
