@@ -86,7 +86,7 @@ def load(folder: str | Path, device: str = "auto", precision: str = "float32") -
         load_weights(predictor.model, read_weights(weights), weights / WEIGHTS, private)
     show_terms(home)
     predictor.model.to(torch_device).eval()
-    predictor.precision, predictor.run = precision, weights
+    predictor.precision, predictor.run, predictor.load_run = precision, weights, load
     return predictor
 
 

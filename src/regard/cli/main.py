@@ -86,6 +86,17 @@ BatchTokens = Annotated[int, Option(min=1, help="Padded tokens computed at once.
 Beam = Annotated[int | None, Option(min=1, help="Beam size; 1 is greedy. Default: as the recipe says.")]
 SlowBeam = Annotated[int | None, Option(min=1, help="Search with a beam; shown when it is done.")]
 Greedy = Annotated[bool, Option("--greedy", help="The likeliest word every time.")]
+Search = Annotated[
+    str | None, Option(help="greedy, beam, sample, speculative or blockwise (docs/faster.md). Default: the recipe's.")
+]
+Draft = Annotated[
+    str | None, Option(help="What guesses in a speculative search: ngrams, layers(2) of the model, or another RUN.")
+]
+DraftTokens = Annotated[int | None, Option(help="So many guesses at a step. Default: 4.")]
+Accept = Annotated[
+    str | None, Option(help="Guesses that a blockwise search keeps: exact, top_k(2) or distance(2). Default: exact.")
+]
+Stats = Annotated[Path | None, Option(metavar="FILE", help="Write here as JSON how many guesses were kept.")]
 Temperature = Annotated[float | None, Option(help="Below 1 sharpens, above 1 flattens; 0: the likeliest word.")]
 TopK = Annotated[int | None, Option(help="Draw from the k likeliest words only.")]
 TopP = Annotated[float | None, Option(help="Draw from the likeliest with this much probability.")]
@@ -308,6 +319,11 @@ def generate(
     seed: Annotated[int | None, Option(help="The same seed writes the same text.")] = None,
     greedy: Greedy = False,
     beam: SlowBeam = None,
+    search: Search = None,
+    draft: Draft = None,
+    draft_tokens: DraftTokens = None,
+    accept: Accept = None,
+    stats: Stats = None,
     samples: Annotated[int, Option(min=1, help="So many texts.")] = 1,
     stop: Annotated[list[str] | None, Option(help="End before this string; may be repeated.")] = None,
     echo: Annotated[bool, Option("--echo", help="Write the prompt too.")] = False,
@@ -324,8 +340,9 @@ def generate(
     options = GenerationOptions(
         greedy=greedy, beam=beam, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed,
         repetition_penalty=repetition_penalty, count=samples, max_tokens=max_tokens, stop=stop or [], strict=strict,
+        search=search, draft=draft, draft_tokens=draft_tokens, accept=accept,
     )  # fmt: skip
-    body(run, prompt, options, echo, device, as_json)
+    body(run, prompt, options, echo, stats, device, as_json)
 
 
 @app.command()
@@ -343,6 +360,11 @@ def chat(
     seed: Annotated[int | None, Option(help="The same seed gives the same replies to the same turns.")] = None,
     greedy: Greedy = False,
     beam: SlowBeam = None,
+    search: Search = None,
+    draft: Draft = None,
+    draft_tokens: DraftTokens = None,
+    accept: Accept = None,
+    stats: Stats = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -353,8 +375,9 @@ def chat(
     options = ReplyOptions(
         greedy=greedy, beam=beam, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed,
         repetition_penalty=repetition_penalty, max_tokens=max_tokens,
+        search=search, draft=draft, draft_tokens=draft_tokens, accept=accept,
     )  # fmt: skip
-    body(run, options, device, as_json)
+    body(run, options, stats, device, as_json)
 
 
 @app.command()
@@ -412,6 +435,11 @@ def translate(
     input: Input = None,
     output: Output = None,
     beam: Beam = None,
+    search: Search = None,
+    draft: Draft = None,
+    draft_tokens: DraftTokens = None,
+    accept: Accept = None,
+    stats: Stats = None,
     nbest: Annotated[
         int, Option(min=1, help="Up to so many translations of each line, all different, as number, score, text.")
     ] = 1,

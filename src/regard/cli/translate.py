@@ -19,6 +19,7 @@ from regard.cli.streams import (
     offset_progress,
     open_output,
     progress_bar,
+    report_acceptance,
     utf8_repair,
     warn,
 )
@@ -55,6 +56,7 @@ class TranslateCommand(TranslationSearch):
     batch_tokens: int
     engine: str
     precision: str | None
+    stats: Path | None
     device: str
     as_json: bool
 
@@ -78,7 +80,7 @@ class TranslateCommand(TranslationSearch):
             raise RegardError("--layer and --head choose what --alignments shows; give --alignments FILE, too")
         if self.others and self.alignments:
             raise RegardError("--alignments shows the attention of one model; leave out --with")
-        check_distinct_files([self.output, self.alignments], [self.input, *self.beside])
+        check_distinct_files([self.output, self.alignments, self.stats], [self.input, *self.beside])
 
     def for_predictor(self, translator: Translator) -> TranslationOptions:
         """The options of `Translator.translations` that are the same for all lines."""
@@ -121,6 +123,7 @@ def translate(options: TranslateCommand) -> None:
                     aligned.write("\n".join(links or [""]) + "\n")
             out.flush()
             done += len(batch)
+    report_acceptance(translator, own.decoding, options.stats)
     if repair:
         repair.report(options.name)
     if own.unknown:

@@ -121,6 +121,7 @@ class GenerationRequest:
     variants: tuple[tuple[TokenIds, ...], ...] = ()  # for each phrase others that count as it, none shorter
     seed: int | None = None  # None: the search's
     prompt: TokenIds = ()  # tokens before it: a repetition penalty counts them, and a full context is cut from them
+    lookup: TokenIds = ()  # tokens among which a draft of n-grams looks, before those of the output; empty: the prompt
 
     def phrase_variants(self) -> list[tuple[TokenIds, ...]]:
         """For each phrase all its variants, itself first."""

@@ -13,7 +13,7 @@ from regard.config import Presets, at_least, below_one, choice, option
 from regard.models import stack
 from regard.models.batch import TextBatch
 from regard.models.init import INITS
-from regard.models.stack import Positions, StackConfig
+from regard.models.stack import Positions, ProposalsConfig, StackConfig
 from regard.models.state import DecoderState
 from regard.nn.attention import AttentionConfig
 from regard.nn.cache import SegmentMemory
@@ -74,6 +74,7 @@ class LanguageModelConfig(StackConfig):
     )
     position: Positions = option(LearnedConfig(length=1024), "how order enters; a list is tiled over the layers")
     attention: AttentionConfig = option(AttentionConfig, "the five choices")
+    proposals: ProposalsConfig | None = option(None, "heads that score further tokens too, for blockwise decoding")
     memory: int = option(0, "tokens before a block whose states every layer sees too (Transformer-XL); 0: none")
 
     def __post_init__(self) -> None:
@@ -140,7 +141,9 @@ class LanguageModel(nn.Module):
         attentions = c.build_attentions(c.attention, c.layers, self.position, Causal() & Padding() & Document())
         self.layers = ModuleList(EncoderLayer(own, c.build_feed_forward(), c.build_residuals(2)) for own in attentions)
         self.norm = c.build_final_norm()
+        self.proposals = None if c.proposals is None else c.proposals.build(c.size, c.inner)
         INITS[c.init](self)
+        stack.freeze_but_proposals(self, self.proposals)
 
     @classmethod
     def from_preset(cls, preset: str, vocabulary: int, **keys: object) -> "LanguageModel":
@@ -192,7 +195,10 @@ class LanguageModel(nn.Module):
             x = x.flatten(0, 1)
             if len(batch.label_positions) != len(x):
                 x = x[batch.label_positions]
-        out = self.output.at(x, batch.labels, smoothing)
+        if self.training and self.proposals is not None and smoothing is not None and batch.labels is not None:
+            out = self.proposals.loss(self.output, x, batch.labels, batch.label_places(), smoothing)
+        else:
+            out = self.output.at(x, batch.labels, smoothing)
         if memories is None:
             return out
         return out, {f"layer{n}": memory.states for n, memory in enumerate(memories)} | {"real": memories[0].real}
@@ -225,7 +231,16 @@ class LanguageModel(nn.Module):
 
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Read T more tokens a row [B, T]; give the logits of the token after each [B, T, V]."""
-        return self.output(self._read(tokens, state, state.self_context(tokens.shape[1]))), state
+        states, state = self.read(tokens, state)
+        return self.output(states), state
+
+    def read(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        """Read T more tokens a row [B, T]; give what `output` scores the next ones by [B, T, D]."""
+        return self._read(tokens, state, state.self_context(tokens.shape[1])), state
+
+    def first_layers(self, count: int) -> "LanguageModel":
+        """The model of its first layers, with the same weights."""
+        return stack.with_layers(self, "layers", count)
 
     def _read(self, tokens: Tensor, state: DecoderState, context: AttentionContext) -> Tensor:
         record = state.record

@@ -126,7 +126,9 @@ class BaseTask:
         return slow_paths(model)
 
     def initial_weights(self, model: nn.Module, tensors: Mapping[str, Tensor], origin: object) -> Mapping[str, Tensor]:
-        return tensors
+        """Those of the run; proposal heads that it lacks begin with their own."""
+        own = {name: value for name, value in model.state_dict().items() if name.startswith("proposals.")}
+        return {**own, **tensors}
 
     def loss(self, model: nn.Module, batch: Any, carry: Carry) -> tuple[Tensor, Carry]:
         return model(batch, None, self.smoothing), carry
