@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import IO
 
 from regard.api import load_as
-from regard.cli.streams import decode_lines, open_output, report_acceptance, warn
+from regard.cli.streams import check_stats, decode_lines, open_output, report_acceptance, warn
 from regard.decoding import Beam
 from regard.predict.generation import Continuation, TextDelta, TextGenerator
 from regard.predict.options import GenerationOptions
@@ -24,6 +24,7 @@ def generate(
 ) -> None:
     generator = load_as(TextGenerator, run, device, "generate")
     decoding = options.decoding_config(generator.recipe.decoding, cli=True)
+    check_stats(decoding, stats)
     text = "\n".join(decode_lines(sys.stdin.buffer, "standard input")) if prompt is None else prompt
     echoed, count = text if echo else "", options.count
     own = {"max_tokens": options.max_tokens, "stop": options.stop, "strict": options.strict, "warn": warn}

@@ -219,6 +219,27 @@ def train(
 
 @app.command()
 @with_plugins
+def tune(
+    run: Run,
+    overrides: Annotated[list[str] | None, Argument(help="Keys to change, as training.schedule.peak=1e-4.")] = None,
+    proposals: Annotated[
+        int, Option(min=2, help="k: heads that score the next k tokens, for blockwise search (docs/faster.md).")
+    ] = 4,
+    frozen: Annotated[bool, Option("--frozen", help="Only the heads learn: the words stay the model's.")] = False,
+    steps: Annotated[int | None, Option(min=1, help="Default: a quarter of those that the model had.")] = None,
+    out: Annotated[Path, Option(help="The new run folder.")] = Path("runs/tuned"),
+    device: Device = "auto",
+    minutes: Annotated[float | None, Option(help="Stop and save after so long; run again to go on.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Teach a trained model to guess several tokens at once, by heads that are added to it."""
+    from regard.cli.train import tune as body
+
+    raise typer.Exit(body(run, overrides or [], proposals, frozen, steps, out, device, minutes, as_json))
+
+
+@app.command()
+@with_plugins
 def compare(
     recipe: Annotated[str, Argument(help="A YAML file, or the name of a shipped recipe.")],
     overrides: Annotated[list[str] | None, Argument(help="Keys to change in all arms, as training.steps=500.")] = None,

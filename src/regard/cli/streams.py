@@ -38,16 +38,14 @@ def warn(sentence: str) -> None:
     print(f"regard: {localise(sentence)}", file=sys.stderr)
 
 
+def check_stats(decoding: DecodingConfig | None, stats: Path | None) -> None:
+    if stats is not None and not (decoding and decoding.parallel):
+        raise RegardError("--stats counts the guesses of a speculative or blockwise search; add --search speculative")
+
+
 def report_acceptance(predictor: Predictor, decoding: DecodingConfig | None, stats: Path | None) -> None:
     """What parallel decoding gained: a line for people, and JSON in the file `stats`; nothing of other searches."""
-    if decoding is None or not decoding.parallel:
-        if stats is not None:
-            raise RegardError(
-                "--stats counts the guesses of a speculative or blockwise search; add --search speculative"
-            )
-        return
-    found = predictor.acceptance(decoding)
-    if found is None:  # nothing was decoded
+    if decoding is None or not decoding.parallel or (found := predictor.acceptance(decoding)) is None:
         return
     shares = " ".join(f"{share:.0%}" for share in found.by_position)
     warn(

@@ -14,6 +14,7 @@ from regard.api import ModelLoader, load_as
 from regard.cli.streams import (
     batched_lines,
     check_distinct_files,
+    check_stats,
     input_lines,
     longest_line,
     offset_progress,
@@ -107,6 +108,7 @@ def translate(options: TranslateCommand) -> None:
     if options.alignments:
         translator.check_alignment(options.layer, options.head)
     own = options.for_predictor(translator)
+    check_stats(own.decoding, options.stats)
     with contextlib.ExitStack() as files:
         source, out = input_lines(options.input, repair), files.enter_context(open_output(options.output))
         aligned = files.enter_context(open_output(options.alignments)) if options.alignments else None

@@ -151,7 +151,7 @@ class NgramDraft(Draft):
         period = (known - 1 - best).clamp(min=1)
         ahead = torch.arange(self.count, device=history.device)
         found = history.gather(1, best + 1 + ahead % period)  # what followed may go round in a circle
-        return Guesses(found.clamp(min=0))
+        return Guesses(found * run.amax(1, keepdim=True).clamp(max=1))  # nothing that is not part of the output yet
 
     def observe(self, states: Tensor, block: Tensor, place: Tensor, count: Tensor) -> None:
         self.history.scatter_(1, self.before[:, None] + place, block)

@@ -198,7 +198,9 @@ def with_layers(model: M, name: str, count: int) -> M:
     """A model of the first layers of a stack of `model`; all modules are the same ones."""
     depth = len(list(model.get_submodule(name).children()))
     if not 0 < count < depth:
-        raise RegardError(f"layers({count}) is no part of a model of {depth} layers; take from 1 to {depth - 1}")
+        raise RegardError(
+            f"the draft layers({count}) needs a model of more layers than that, and this one has {depth}; take fewer"
+        )
     part = copy.copy(model)
     part._modules = {**model._modules, name: ModuleList(list(model.get_submodule(name).children())[:count])}
     return part
