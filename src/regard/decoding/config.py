@@ -148,12 +148,11 @@ class Speculative(Sample):
             raise ValueError(f"draft is {self.draft}, and the model has {depth} layers; take fewer")
 
     def token_by_token(self) -> DecodingConfig:
-        lengths = {"max_ratio": self.max_ratio, "max_extra": self.max_extra}
         if not self.samples:
-            return Greedy(**lengths)
+            return Greedy(max_ratio=self.max_ratio, max_extra=self.max_extra)
         return Sample(
-            temperature=self.temperature, top_k=self.top_k, top_p=self.top_p, min_p=self.min_p,
-            repetition_penalty=self.repetition_penalty, seed=self.seed, **lengths,
+            temperature=self.temperature, top_k=self.top_k, top_p=self.top_p, min_p=self.min_p, seed=self.seed,
+            repetition_penalty=self.repetition_penalty, max_ratio=self.max_ratio, max_extra=self.max_extra,
         )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ all is decided on the device, so that the step can be a CUDA graph; the host lea
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -27,6 +27,7 @@ from regard.decoding.logits_processors import (
 from regard.decoding.sampling import GreedyPicker, SingleSequenceSearch
 from regard.decoding.slots import DecodingStep
 from regard.errors import RegardError
+from regard.models.state import DecoderState
 from regard.reporting import Json
 
 NO_LIMIT = 1 << 40
@@ -126,7 +127,7 @@ class SamplingCheck(GreedyCheck):
     def _keep(p: Tensor, guesses: Guesses, n: int, numbers: Tensor) -> tuple[Tensor, Tensor]:
         """Whether guess n is kept [B], and the token at its place."""
         guess = guesses.tokens[:, n : n + 1]
-        q = F.one_hot(guess[:, 0], p.shape[1]).to(p.dtype)
+        q = torch.zeros_like(p).scatter_(1, guess, 1.0)
         if guesses.probabilities is not None:
             q = guesses.probabilities[:, n]
         kept = numbers[:, 1:2] * q.gather(1, guess) < p.gather(1, guess)
@@ -220,8 +221,13 @@ class ParallelStep(DecodingStep):
     def width(self) -> int:
         return self.search.width
 
+    @property
+    def states(self) -> list[DecoderState]:
+        """The model's, and the draft's where it has one."""
+        return cast(list[DecoderState], self.state.states if isinstance(self.state, EnsembleState) else [self.state])
+
     def advance(self) -> None:
-        states = self.state.states if isinstance(self.state, EnsembleState) else [self.state]
+        states = self.states
         guesses = self.search.guess(self.tokens, states)
         read, _ = self.model.model.read(torch.cat([self.tokens, guesses.tokens], 1), states[0])  # [B, T, D]
         place = self.search.places()
@@ -234,13 +240,11 @@ class ParallelStep(DecodingStep):
         self.tokens = torch.where(count[:, None] > 0, newest, self.tokens)
 
     def progress(self) -> Tensor:
-        state = self.state.states[0] if isinstance(self.state, EnsembleState) else self.state
-        return torch.stack([self.search.done.long(), state.cache_positions.position])  # [2, B]
+        return torch.stack([self.search.done.long(), self.states[0].position])  # [2, B]
 
     def learn(self, progress: list[Any], delay: int) -> list[bool]:
         done, position = progress
-        states = self.state.states if isinstance(self.state, EnsembleState) else [self.state]
-        for state in states:
+        for state in self.states:
             state.cache_positions.know(position, delay * self.width)
         return [bool(each) for each in done]
 
@@ -292,6 +296,7 @@ class ParallelModel:
                 f"{config.kind} search takes back what was read, and needs one model with a KV cache: no ensemble, no "
                 "recurrent or convolutional model; leave it out"
             )
+        assert draft is None or isinstance(draft, BlockReader)
         self.model, self.draft, self.tally = model, draft, torch.zeros(0)
         if isinstance(config, Blockwise) and model.proposals is None:
             raise RegardError(
@@ -309,8 +314,10 @@ class ParallelModel:
         models = [self.model] if self.draft is None else [self.model, self.draft]
         states = [model.start(batch, length + self.width - 1) for model in models]
         for model, state in zip(models, states, strict=True):
-            state.cache_positions.known = model.longest
-        return states[0] if self.draft is None else EnsembleState(states)
+            cast(DecoderState, state).cache_positions.known = model.longest
+        if len(states) == 1:
+            return cast(DecodingState, states[0])
+        return EnsembleState(states)
 
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, DecodingState]:
         raise NotImplementedError  # `ParallelStep` reads blocks

@@ -34,14 +34,14 @@ class Predictor:
 
     precision = "float32"  # of decoding
     run: Path | None = None  # the folder that it was loaded from
-    load_run: "Callable[[str, str], Predictor] | None" = None  # (run, device); `regard.load` gives it
+    load_run: Callable[[str, str], Self] | None = None  # (run, device); `regard.load` gives it
     fuse = True  # whether the engine may decode by fused steps
     packs_weights = False  # whether the engine decodes with weights in that precision, packed for inference
 
     def __init__(self, model: nn.Module, recipe: RecipeLike) -> None:
         self.model, self.recipe = model, recipe
         self._engine: tuple[object, Engine] | None = None
-        self.drafts: dict[str, Predictor] = {}  # of speculative searches, by name
+        self.drafts: dict[str, Self] = {}  # of speculative searches, by name
 
     def _repr_html_(self) -> str:
         """What a notebook shows: which model this is, and where it runs."""
@@ -96,16 +96,16 @@ class Predictor:
                 )
             other = self.load_run(run, str(self.device))
             if type(other.model) is not type(self.model) or other.tokenizers.keys() != self.tokenizers.keys():
-                theirs, ours = (
-                    f"{each.recipe.model.kind} of the task {each.recipe.task.kind}" for each in (other, self)
+                theirs, ours = other.recipe, self.recipe
+                raise RegardError(
+                    f"{run}: a model {theirs.model.kind} of the task {theirs.task.kind} cannot be the draft of a model "
+                    f"{ours.model.kind} of the task {ours.task.kind}"
                 )
-                raise RegardError(f"{run}: a model {theirs} cannot be the draft of a model {ours}")
             for side, tokenizer in self.tokenizers.items():
                 if not same_vocabulary(tokenizer, other.tokenizers[side]):
-                    name = f"{side} vocabulary".strip()
                     raise RegardError(
-                        f"{run} has another {name} than {self.run or 'the model'}, so its guesses mean other words; a "
-                        "draft learns with the same vocabulary: from the same data by the same settings"
+                        f"{run} has another vocabulary than {self.run or 'the model'}, so its guesses mean other "
+                        "words; a draft learns with the same one: from the same data by the same settings"
                     )
             self.drafts[run] = other
         other = self.drafts[run]
