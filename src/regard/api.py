@@ -94,7 +94,7 @@ def load(folder: str | Path, device: str = "auto", precision: str = "float32") -
     predictor.model.to(torch_device).eval()
     if precision == INT8:
         use_int8(predictor.model)
-    predictor.precision, predictor.run = precision, weights
+    predictor.precision, predictor.run, predictor.load_run = precision, weights, load
     return predictor
 
 

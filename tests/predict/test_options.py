@@ -47,7 +47,7 @@ def test_what_a_search_becomes() -> None:
     with pytest.raises(RegardError, match="--top-k is for drawing words at random; add --sample"):
         TranslationSearch(top_k=3).decoding_config(base, False, 1, cli=True)
     with pytest.raises(RegardError, match="decoding is a whole search; leave out seed, or decoding"):
-        TranslationOptions(decoding=base, seed=3).search(base)
+        TranslationOptions(decoding=base, seed=3).chosen_search(base)
 
 
 def test_every_option_of_a_search_has_no_value_unless_it_is_given() -> None:

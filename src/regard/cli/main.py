@@ -95,6 +95,17 @@ BatchTokens = Annotated[int, Option(min=1, help="Padded tokens computed at once.
 Beam = Annotated[int | None, Option(min=1, help="Beam size; 1 is greedy. Default: as the recipe says.")]
 SlowBeam = Annotated[int | None, Option(min=1, help="Search with a beam; shown when it is done.")]
 Greedy = Annotated[bool, Option("--greedy", help="The likeliest word every time.")]
+Search = Annotated[
+    str | None, Option(help="greedy, beam, sample, speculative or blockwise (docs/faster.md). Default: the recipe's.")
+]
+Draft = Annotated[
+    str | None, Option(help="What guesses in a speculative search: ngrams, layers(2) of the model, or another RUN.")
+]
+DraftTokens = Annotated[int | None, Option(help="So many guesses at a step. Default: 4.")]
+Accept = Annotated[
+    str | None, Option(help="Guesses that a blockwise search keeps: exact, top_k(2) or distance(2). Default: exact.")
+]
+Stats = Annotated[Path | None, Option(metavar="FILE", help="Write here as JSON how many guesses were kept.")]
 Temperature = Annotated[float | None, Option(help="Below 1 sharpens, above 1 flattens; 0: the likeliest word.")]
 TopK = Annotated[int | None, Option(help="Draw from the k likeliest words only.")]
 TopP = Annotated[float | None, Option(help="Draw from the likeliest with this much probability.")]
@@ -224,6 +235,27 @@ def train(
 
 @app.command()
 @with_plugins
+def tune(
+    run: Run,
+    overrides: Annotated[list[str] | None, Argument(help="Keys to change, as training.schedule.peak=1e-4.")] = None,
+    proposals: Annotated[
+        int, Option(min=2, help="k: heads that score the next k tokens, for blockwise search (docs/faster.md).")
+    ] = 4,
+    frozen: Annotated[bool, Option("--frozen", help="Only the heads learn: the words stay the model's.")] = False,
+    steps: Annotated[int | None, Option(min=1, help="Default: a quarter of those that the model had.")] = None,
+    out: Annotated[Path, Option(help="The new run folder.")] = Path("runs/tuned"),
+    device: Device = "auto",
+    minutes: Annotated[float | None, Option(help="Stop and save after so long; run again to go on.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Teach a trained model to guess several tokens at once, by heads that are added to it."""
+    from regard.cli.train import tune as body
+
+    raise typer.Exit(body(run, overrides or [], proposals, frozen, steps, out, device, minutes, as_json))
+
+
+@app.command()
+@with_plugins
 def compare(
     recipe: Annotated[str, Argument(help="A YAML file, or the name of a shipped recipe.")],
     overrides: Annotated[list[str] | None, Argument(help="Keys to change in all arms, as training.steps=500.")] = None,
@@ -324,6 +356,11 @@ def generate(
     seed: Annotated[int | None, Option(help="The same seed writes the same text.")] = None,
     greedy: Greedy = False,
     beam: SlowBeam = None,
+    search: Search = None,
+    draft: Draft = None,
+    draft_tokens: DraftTokens = None,
+    accept: Accept = None,
+    stats: Stats = None,
     samples: Annotated[int, Option(min=1, help="So many texts.")] = 1,
     stop: Annotated[list[str] | None, Option(help="End before this string; may be repeated.")] = None,
     echo: Annotated[bool, Option("--echo", help="Write the prompt too.")] = False,
@@ -342,8 +379,9 @@ def generate(
     options = GenerationOptions(
         greedy=greedy, beam=beam, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed,
         repetition_penalty=repetition_penalty, count=samples, max_tokens=max_tokens, stop=stop or [], strict=strict,
+        search=search, draft=draft, draft_tokens=draft_tokens, accept=accept,
     )  # fmt: skip
-    body(run, prompt, options, echo, device, precision_loader(precision), as_json)
+    body(run, prompt, options, echo, stats, device, precision_loader(precision), as_json)
 
 
 @app.command()
@@ -362,6 +400,11 @@ def chat(
     greedy: Greedy = False,
     beam: SlowBeam = None,
     precision: Weights = None,
+    search: Search = None,
+    draft: Draft = None,
+    draft_tokens: DraftTokens = None,
+    accept: Accept = None,
+    stats: Stats = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -373,8 +416,9 @@ def chat(
     options = ReplyOptions(
         greedy=greedy, beam=beam, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed,
         repetition_penalty=repetition_penalty, max_tokens=max_tokens,
+        search=search, draft=draft, draft_tokens=draft_tokens, accept=accept,
     )  # fmt: skip
-    body(run, options, device, precision_loader(precision), as_json)
+    body(run, options, stats, device, precision_loader(precision), as_json)
 
 
 @app.command()
@@ -438,6 +482,11 @@ def translate(
     input: Input = None,
     output: Output = None,
     beam: Beam = None,
+    search: Search = None,
+    draft: Draft = None,
+    draft_tokens: DraftTokens = None,
+    accept: Accept = None,
+    stats: Stats = None,
     nbest: Annotated[
         int, Option(min=1, help="Up to so many translations of each line, all different, as number, score, text.")
     ] = 1,

@@ -14,11 +14,13 @@ from regard.api import ModelLoader, load_as
 from regard.cli.streams import (
     batched_lines,
     check_distinct_files,
+    check_stats,
     input_lines,
     longest_line,
     offset_progress,
     open_output,
     progress_bar,
+    report_acceptance,
     utf8_repair,
     warn,
 )
@@ -56,6 +58,7 @@ class TranslateCommand(TranslationSearch):
     batch_tokens: int
     engine: str
     precision: str | None
+    stats: Path | None
     device: str
     as_json: bool
 
@@ -75,7 +78,7 @@ class TranslateCommand(TranslationSearch):
             raise RegardError("--layer and --head choose what --alignments shows; give --alignments FILE, too")
         if self.others and self.alignments:
             raise RegardError("--alignments shows the attention of one model; leave out --with")
-        check_distinct_files([self.output, self.alignments], [self.input, *self.beside])
+        check_distinct_files([self.output, self.alignments, self.stats], [self.input, *self.beside])
 
     def for_predictor(self, translator: Translator) -> TranslationOptions:
         """The options of `Translator.translations` that are the same for all lines."""
@@ -102,6 +105,7 @@ def translate(options: TranslateCommand) -> None:
     if options.alignments:
         translator.check_alignment(options.layer, options.head)
     own = options.for_predictor(translator)
+    check_stats(own.decoding, options.stats)
     with contextlib.ExitStack() as files:
         source, out = input_lines(options.input, repair), files.enter_context(open_output(options.output))
         aligned = files.enter_context(open_output(options.alignments)) if options.alignments else None
@@ -118,6 +122,7 @@ def translate(options: TranslateCommand) -> None:
                     aligned.write("\n".join(links or [""]) + "\n")
             out.flush()
             done += len(batch)
+    report_acceptance(translator, own.decoding, options.stats)
     if repair:
         repair.report(options.name)
     if own.unknown:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from regard import api
-from regard.decoding import Beam, DecodingConfig, Sample, Symbols
+from regard.decoding import Beam, DecodingConfig, Symbols
 from regard.device import pick_device
 from regard.errors import RegardError
 from regard.examples.batching import slot_groups
@@ -121,8 +121,10 @@ class CT2Translator(Translator):
 
     @staticmethod
     def _refuse(decoding: DecodingConfig, options: TranslationOptions) -> None:
-        if isinstance(decoding, Sample):
+        if decoding.samples:
             raise RegardError("--engine ct2 searches; to draw words at random (--sample), use the own engine")
+        if decoding.parallel:
+            raise RegardError(f"--engine ct2 decodes token by token; for {decoding.kind} search, use the own engine")
         if isinstance(decoding, Beam) and decoding.penalty != "power":
             raise RegardError(
                 f"--engine ct2 divides by nᵅ (decoding.penalty: power), not as {decoding.penalty}; use the own engine"

@@ -67,6 +67,11 @@ class PairBatch(Batch):
     def device(self) -> torch.device:
         return self.source.device
 
+    def label_places(self) -> Tensor:
+        """Numbers of the labels [N] that grow by 1 along a target, and by more from one to the next."""
+        assert self.target is not None
+        return _places(self.target.shape, self.label_positions, self.device)
+
     def fixed(self) -> "PairBatch":
         """The packed sequences alone, whose few shapes come again: for captured training steps."""
         assert self.packed is not None
@@ -87,6 +92,14 @@ class PairBatch(Batch):
             batches.append(PairBatch(self.source[rows, :longest], self.source_real[rows, :longest]))
             start = rows.stop
         return batches if len(batches) > 1 else [self]
+
+
+def _places(shape: torch.Size, positions: Tensor | None, device: torch.device) -> Tensor:
+    """Positions in the flattened [B·T], with a gap between rows."""
+    rows, length = shape
+    if positions is None:
+        positions = torch.arange(rows * length, device=device)
+    return positions + positions // length
 
 
 class RaggedRows:
@@ -193,6 +206,16 @@ class TextBatch(Batch):
     def fixed(self) -> "TextBatch":
         """The tensors alone, whose shapes come again with every block: for captured training steps."""
         return replace(self, rows=())
+
+    def label_places(self) -> Tensor:
+        """Numbers of the labels [N] that grow by 1 along a text, and by more from one to the next."""
+        places = _places(self.ids.shape, self.label_positions, self.device)
+        if self.document is None:
+            return places
+        document = (
+            self.document.flatten() if self.label_positions is None else self.document.flatten()[self.label_positions]
+        )
+        return places + document * self.ids.shape[1]
 
     def lengths(self) -> Tensor:
         """The number of real positions of each row [B]."""

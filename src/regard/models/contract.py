@@ -18,6 +18,16 @@ class ModelConfig(Choice, slot="model"):
         return 0
 
     @property
+    def rolls_back(self) -> bool:
+        """Whether a step of decoding can be taken back: what it read is kept by position, and overwritten."""
+        return False
+
+    @property
+    def proposals(self) -> Any:
+        """The config of the heads that score the tokens after the next one too; None: it has none."""
+        return None
+
+    @property
     def carries(self) -> bool:
         """Whether states pass from batch to batch, whose rows then continue each other."""
         return False

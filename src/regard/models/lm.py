@@ -14,7 +14,7 @@ from regard.models import stack
 from regard.models.batch import TextBatch
 from regard.models.decoders.auxiliary import AuxiliaryOutputs, gradient_only, labelled_states, lowest_predicting_layer
 from regard.models.init import INITS
-from regard.models.stack import Positions, StackConfig
+from regard.models.stack import Positions, ProposalsConfig, StackConfig
 from regard.models.state import DecoderState
 from regard.nn.attention import AttentionConfig
 from regard.nn.cache import SegmentMemory
@@ -92,6 +92,7 @@ class LanguageModelConfig(StackConfig):
     decoder_self: DecoderSelfConfig = option(
         SelfAttentionConfig, "what a layer does with its own past: attention, or a recurrence, which is faster"
     )
+    proposals: ProposalsConfig | None = option(None, "heads that score further tokens too, for blockwise decoding")
     memory: int = option(0, "tokens before a block whose states every layer sees too (Transformer-XL); 0: none")
     layer_losses: bool = option(
         False, "in the task lm: layers below the last predict too, layer l of n until l/2n of the training is done"
@@ -198,7 +199,9 @@ class LanguageModel(nn.Module):
         if c.layer_losses or c.targets > 1:
             lowest = 1 if c.layer_losses else c.layers
             self.auxiliary = AuxiliaryOutputs(lowest, c.layers, c.targets, c.further_weight, entries, c.size)
+        self.proposals = None if c.proposals is None else c.proposals.build(c.size, c.inner)
         INITS[c.init](self)
+        stack.freeze_but_proposals(self, self.proposals)
 
     @classmethod
     def from_preset(cls, preset: str, vocabulary: int, **keys: object) -> "LanguageModel":
@@ -259,7 +262,10 @@ class LanguageModel(nn.Module):
         x = self.hidden(batch, record, memories, states)  # [B, T, D]
         if batch.label_positions is not None:
             x = labelled_states(x, batch.label_positions)
-        out = self.output.at(x, batch.labels, smoothing)
+        if self.training and self.proposals is not None and smoothing is not None and batch.labels is not None:
+            out = self.proposals.loss(self.output, x, batch.labels, batch.label_places(), smoothing)
+        else:
+            out = self.output.at(x, batch.labels, smoothing)
         if states is not None and self.auxiliary and smoothing is not None:
             out = out + gradient_only(self.auxiliary(states, batch, smoothing))
         if memories is None:
@@ -273,16 +279,18 @@ class LanguageModel(nn.Module):
 
     # --- step by step: decoding --------------------------------------------------------------------------------
 
-    def start(self, batch: TextBatch, length: int, record: AttentionRecorder | None = None) -> DecoderState:
+    def start(
+        self, batch: TextBatch, length: int, record: AttentionRecorder | None = None, *, bounded: bool = True
+    ) -> DecoderState:
         """Read the prompts, all but the last token of each, which is the first that a search reads.
 
-        The state then has room for `length` more tokens a row.
+        The state then has room for `length` more tokens a row. `bounded`: its caches keep what may still be seen.
         """
         prompts = batch.ids[:, :-1]
         room = prompts.shape[1] + length
         position = torch.zeros(len(prompts), dtype=torch.long, device=batch.device)
         weight = self.embedding.weight
-        bounded = record is None  # weights are recorded for all of the past
+        bounded = bounded and record is None  # weights are recorded for all of the past
         caches = [(layer.attention.empty_cache(position, room, weight, bounded),) for layer in self.layers]
         state = DecoderState(position, caches, None, 0, room, record=record)
         if prompts.shape[1]:
@@ -295,7 +303,16 @@ class LanguageModel(nn.Module):
 
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Read T more tokens a row [B, T]; give the logits of the token after each [B, T, V]."""
-        return self.output(self._read(tokens, state, state.self_context(tokens.shape[1]))), state
+        states, state = self.read(tokens, state)
+        return self.output(states), state
+
+    def read(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        """Read T more tokens a row [B, T]; give what `output` scores the next ones by [B, T, D]."""
+        return self._read(tokens, state, state.self_context(tokens.shape[1])), state
+
+    def first_layers(self, count: int) -> "LanguageModel":
+        """The model of its first layers, with the same weights."""
+        return stack.with_layers(self, "layers", count)
 
     def _read(self, tokens: Tensor, state: DecoderState, context: AttentionContext) -> Tensor:
         record = state.record

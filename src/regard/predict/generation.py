@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.data.documents import with_newline
-from regard.decoding import Beam, DecodingConfig, GenerationRequest, RequestQueue, Sample, Symbols
+from regard.decoding import Beam, DecodingConfig, GenerationRequest, RequestQueue, Symbols
 from regard.errors import RegardError, require_list
 from regard.examples.document_encoder import DocumentEncoder
 from regard.examples.recipe_like import RecipeLike
@@ -26,6 +26,7 @@ from regard.predict.text_stream import (
     stream_texts,
 )
 from regard.reporting import Progress
+from regard.text import Tokenizer
 
 if TYPE_CHECKING:
     from regard.models.lm import LanguageModel
@@ -44,6 +45,10 @@ class TextGenerator(Predictor):
         t, end = self.tokenizer, document_encoder.end
         never = {t.pad, t.bos} - {end} if t.bos != t.eos else set()
         self.symbols = Symbols(t.bos, end, tuple(sorted(never)))
+
+    @property
+    def tokenizers(self) -> dict[str, Tokenizer]:
+        return {"": self.tokenizer}
 
     @property
     def task(self) -> "LanguageModellingConfig":
@@ -95,7 +100,7 @@ class TextGenerator(Predictor):
         self._check(options)
         if isinstance(decoding, Beam):
             raise RegardError("a beam knows what it says only at its end; use generate, or sample or greedy search")
-        if options.count > 1 and not isinstance(decoding, Sample):
+        if options.count > 1 and not decoding.samples:
             raise RegardError(
                 f"greedy search writes one text, not {options.count}; draw them (a temperature), or use a beam"
             )

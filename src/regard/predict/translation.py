@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, cast, overload
@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.decoding import Beam, DecodingConfig, Greedy, Hypothesis, RequestQueue, Sample, Symbols
+from regard.decoding import Beam, DecodingConfig, Hypothesis, RequestQueue, Symbols
 from regard.errors import RegardError, require_list
 from regard.evaluation import Metric, text_metrics
 from regard.evaluation.metrics import own_metrics, perplexity
@@ -39,10 +39,11 @@ from regard.nn.record import AttentionRecorder
 from regard.predict.alignment import NamedWeights, align, select_heads
 from regard.predict.base import Predictor
 from regard.predict.constraints import Constraints
-from regard.predict.ensemble import EnsembleModel, check_same_vocabularies, ensemble_recipe
+from regard.predict.ensemble import EnsembleModel, check_same_vocabularies, ensemble_recipe, same_vocabulary
 from regard.predict.long_text import LineSegments, attention_received
 from regard.predict.options import Form, TranslationOptions, check_arguments, checked, warn_caller
 from regard.reporting import Warn
+from regard.text import Tokenizer
 from regard.text.coverage import unknown_lines, unknown_lines_warning
 
 if TYPE_CHECKING:
@@ -81,9 +82,18 @@ class Translator(Predictor):
         self.symbols = Symbols(target.bos, target.eos, (target.pad, target.bos))
 
     @property
+    def tokenizers(self) -> dict[str, Tokenizer]:
+        return {"source": self.vocabulary.source, "target": self.vocabulary.target}
+
+    @property
     def languages(self) -> tuple[str, str]:
         """Of the source and the target."""
         return cast("TranslationConfig", self.recipe.task).languages
+
+    @cached_property
+    def one_vocabulary(self) -> bool:
+        """Whether source and target have the same ids: a piece of the source may stand in the output."""
+        return same_vocabulary(self.vocabulary.source, self.vocabulary.target)
 
     def ensemble(self, others: Sequence["Translator"]) -> "Translator":
         """This model and others of the same vocabularies as one: the mean of their log-probabilities at every word."""
@@ -139,7 +149,7 @@ class Translator(Predictor):
     def translations(self, lines: Sequence[str], options: TranslationOptions) -> list[list[Translation]]:
         """What `nbest` returns, for options that are checked."""
         require_list(lines, "translate([text])", "sentences")
-        decoding, before = options.search(self.recipe.decoding), options.before
+        decoding, before = options.chosen_search(self.recipe.decoding), options.before
         self.check_search(decoding, options.nbest, bool(options.phrases))
         unknown: list[int] = []
         count, warn = hypotheses_per_line(decoding, options.nbest), options.warn or warn_caller
@@ -194,9 +204,9 @@ class Translator(Predictor):
             raise RegardError("phrases that must appear need a beam search; use a beam of 5 or so (--beam 5)")
         if isinstance(decoding, Beam) and nbest > decoding.size:
             raise RegardError(f"a beam of {decoding.size} has no {nbest} best; raise the beam to {nbest}")
-        if isinstance(decoding, Greedy) and nbest > 1:
+        if nbest > 1 and not isinstance(decoding, Beam) and not decoding.samples:
             raise RegardError(
-                f"greedy search gives one output, not {nbest}; use a beam of at least {nbest} (--beam {nbest})"
+                f"{decoding.kind} search gives one output, not {nbest}; use a beam of at least {nbest} (--beam {nbest})"
             )
 
     def segments(self, lines: Sequence[str]) -> LineSegments:
@@ -214,7 +224,7 @@ class Translator(Predictor):
         constraints.check([limit if row else 0 for limit, row in zip(limits, ids, strict=True)], self.symbols)
         translations: list[list[Translation]] = [[] for _ in ids]
         budget = max(1, options.batch_tokens // (decoding.size if isinstance(decoding, Beam) else 1))
-        draws, done = count if isinstance(decoding, Sample) else 1, 0  # of each line
+        draws, done = count if decoding.samples else 1, 0  # of each line
 
         def report(finished: int) -> None:
             nonlocal done
@@ -229,6 +239,10 @@ class Translator(Predictor):
                 requests = [
                     constraints.request(row, limits[row], keys[row] * count + n % draws) for n, row in enumerate(drawn)
                 ]
+                if self.one_vocabulary:
+                    requests = [
+                        replace(each, lookup=tuple(ids[row])) for each, row in zip(requests, drawn, strict=True)
+                    ]
                 queue = RequestQueue(
                     partial(self._sources, ids, options.trees, drawn), requests,
                     slots * draws if options.attention else slots, self.blank,

@@ -129,7 +129,9 @@ class BaseTask:
         return slow_paths(model)
 
     def initial_weights(self, model: nn.Module, tensors: Mapping[str, Tensor], origin: object) -> Mapping[str, Tensor]:
-        return tensors
+        """Those of the run; proposal heads that it lacks begin with their own."""
+        own = {name: value for name, value in model.state_dict().items() if name.startswith("proposals.")}
+        return {**own, **tensors}
 
     def begin_step(self, step: int, steps: int) -> bool:
         return False

@@ -33,6 +33,7 @@ class CachePositions:
     filled: int = 0  # no row has read more tokens than this …
     least: int = 0  # … and none less than this; both are known without asking the device
     ends: Tensor | None = field(default=None, init=False)  # [B] where each row's own tokens end, while prompts are read
+    known: int | None = None  # positions that the model can tell apart; guesses beyond them are read at the last one
     _bounds: list[tuple[int, int] | None] = field(init=False, repr=False)  # (least, filled) of each sentence when …
     _clock: int = field(default=0, init=False, repr=False)  # … so many tokens had been read here
     _next: tuple[int, Tensor] | None = field(default=None, init=False, repr=False)
@@ -67,10 +68,10 @@ class CachePositions:
 
         return context.once("over slots", over_slots)
 
-    def read_length(self) -> int:
-        """How many positions the next token reads: up to the longest row's, or as many as are read no slower."""
+    def read_length(self, steps: int = 1) -> int:
+        """How many positions the next tokens read: up to the longest row's, or as many as are read no slower."""
         fewest = MIN_SLOTS if dispatch.on_cpu(self.position.device) and not self.aligned else 0
-        return min(max(self.filled + 1, -(-fewest // self.beams)), self.length)
+        return min(max(self.filled + steps, -(-fewest // self.beams)), self.length)
 
     def visible_slots(self, steps: int, length: int = 0) -> Tensor:
         """Which slots [B, K, slots] hold each beam's past; those of the next tokens are its own."""
@@ -83,24 +84,30 @@ class CachePositions:
     def mark_own(self, steps: int) -> None:
         """Every beam writes its next tokens itself."""
         if self.history is not None:
-            at = self.next_layout(steps).position.unflatten(0, (-1, self.beams))  # [B, K, T]
+            at = self._next_positions(steps).unflatten(0, (-1, self.beams))  # [B, K, T]
             beam = torch.arange(self.beams, dtype=BEAM_DTYPE, device=at.device)
             self.history.scatter_(2, at, beam[:, None].expand_as(at))
 
     def next_layout(self, steps: int) -> Layout:
-        """The positions of the next tokens [B·K, T]. A row that is done and released stays at the last one in use."""
+        """The positions of the next tokens [B·K, T]."""
+        end, room = min(self.filled + steps, self.length), self.known or self.length
+        position = self._next_positions(steps)
+        return Layout(position if room >= end else position.clamp(max=room - 1), min(end, room), start=self.least)
+
+    def _next_positions(self, steps: int) -> Tensor:
+        """Where the next tokens are kept [B·K, T]. A row that is done and released stays at the last one in use."""
         end, device = min(self.filled + steps, self.length), self.position.device
         position = self.position[:, None]
         if steps > 1:
             position = position + torch.arange(steps, device=device)
-        return Layout(position.clamp(max=end - 1), end, start=self.least)
+        return position.clamp(max=end - 1)
 
     def write_slots(self, steps: int, heads: int) -> Tensor:
         """The slots of the next tokens' keys [B·K, H, T, d] in storage [B·H·L·K, d]; the same for all layers."""
         if self._next is None or self._next[0] != heads:
             row = torch.arange(len(self.position), device=self.position.device)[:, None]  # [B·K, 1]
             head = row // self.beams * heads + torch.arange(heads, device=row.device)  # [B·K, H]
-            own = self.next_layout(steps).position * self.beams + row % self.beams  # [B·K, T]
+            own = self._next_positions(steps) * self.beams + row % self.beams  # [B·K, T]
             slots = head[..., None] * (self.length * self.beams) + own[:, None]  # [B·K, H, T]
             self._next = heads, slots.flatten()
         return self._next[1]
@@ -122,10 +129,38 @@ class CachePositions:
             self.history = self.history.masked_fill(~self._before(), self.beams)
         self._bounds = [(-self._clock, self.filled - self._clock)] * len(self._bounds)
 
-    def advance_bounds(self, steps: int) -> None:
-        """Advance by `steps` tokens what is known without asking the device."""
+    def rollback(self, position: Tensor, steps: int) -> None:
+        """Of the last `steps` tokens each row keeps the first ones, up to a position [B]; others are overwritten."""
+        self.position, self._next = position, None
+        self._keep_some(steps)
+
+    def _keep_some(self, steps: int) -> None:
+        """Of the last `steps` tokens every row keeps at least one."""
+        self.least -= steps - 1
+        self._bounds = [bounds and (bounds[0] - steps + 1, bounds[1]) for bounds in self._bounds]
+
+    def know(self, positions: Sequence[int], ahead: int) -> None:
+        """The device has told where each row was; since then it has read at most `ahead` tokens more."""
+        for row, at in enumerate(positions):
+            if self._bounds[row] is not None:
+                self._bounds[row] = at - self._clock, at + ahead - self._clock
+        self._bound()
+
+    @contextmanager
+    def trial(self) -> Iterator[None]:
+        """What is read inside does not count: afterwards it is overwritten."""
+        before = self.position, self.filled, self.least, self._clock
+        try:
+            yield
+        finally:
+            (self.position, self.filled, self.least, self._clock), self._next = before, None
+
+    def advance_bounds(self, steps: int, whole: bool = True) -> None:
+        """Advance by `steps` tokens what is known without asking the device; if not `whole`, each row kept some."""
         self._clock, self._next = self._clock + steps, None
         self.filled, self.least = min(self.filled + steps, self.length), self.least + steps
+        if not whole:
+            self._keep_some(steps)
 
     @contextmanager
     def assume_filled(self, filled: int) -> Iterator[None]:
