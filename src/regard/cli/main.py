@@ -512,6 +512,17 @@ def translate(
     phrases: Annotated[
         Path | None, Option(help="A file whose line i has phrases, with tabs between, that output i must hold.")
     ] = None,
+    document: Annotated[
+        Path | None, Option(help="Translate a whole file instead: its prose; all else, and its lines, stay.")
+    ] = None,
+    form: Annotated[
+        str | None, Option(help="Of --document: text or markdown. Default: markdown for names that end in .md.")
+    ] = None,
+    by: Annotated[str, Option(help="Of --document: sentence or paragraph, what is translated at once.")] = "sentence",
+    context: Annotated[
+        int, Option(help="Of --document: the model reads so many sentences before each; it must be trained so.")
+    ] = 0,
+    separator: Annotated[str, Option(help="Of --context: what stands between sentences.")] = "<sep>",
     errors: Annotated[
         str, Option(help="Input that is not UTF-8: strict stops at it, replace puts U+FFFD there and counts.")
     ] = "strict",
@@ -521,12 +532,38 @@ def translate(
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Translate text: one line in, one line out, empty lines kept."""
+    """Translate text: one line in, one line out, empty lines kept; or a whole document (docs/long-text.md)."""
     options = {**locals(), "long": long_option(long)}
     from regard.cli.translate import TranslateCommand
     from regard.cli.translate import translate as body
 
     body(TranslateCommand(**options))
+
+
+@app.command()
+@with_plugins
+def summarise(
+    run: Run,
+    document: Annotated[Path, Option(help="The text, paragraphs with empty lines between them.")],
+    output: Output = None,
+    long: Annotated[
+        str | None,
+        Option(metavar="KIND", help="What is too long: extract, the default, segments, truncate …, as there."),
+    ] = None,
+    beam: Beam = None,
+    errors: Annotated[
+        str, Option(help="Input that is not UTF-8: strict stops at it, replace puts U+FFFD there and counts.")
+    ] = "strict",
+    batch_tokens: BatchTokens = 4096,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Summarise a document with a model that was trained on texts and their summaries (docs/long-text.md)."""
+    options = {**locals(), "long": long_option(long)}
+    from regard.cli.documents.summarise import SummariseCommand
+    from regard.cli.documents.summarise import summarise as body
+
+    body(SummariseCommand(**options))
 
 
 @app.command(cls=RenamedOptions)

@@ -54,6 +54,11 @@ class TranslateCommand(TranslationSearch):
     others: list[Path] | None
     prefixes: Path | None
     phrases: Path | None
+    document: Path | None
+    form: str | None
+    by: str
+    context: int
+    separator: str
     errors: str
     batch_tokens: int
     engine: str
@@ -96,12 +101,22 @@ class TranslateCommand(TranslationSearch):
         )
 
 
+def load_translators(options: TranslateCommand) -> Translator:
+    """The model, with the others that decide together with it."""
+    load = engine_loader(options.engine, options.precision)
+    translator = load_as(Translator, options.run, options.device, "translate", load)
+    return ensemble_of(translator, options.others or (), options.device, load)
+
+
 def translate(options: TranslateCommand) -> None:
     repair = utf8_repair(options.errors)
     options.check()
-    load = engine_loader(options.engine, options.precision)
-    translator = load_as(Translator, options.run, options.device, "translate", load)
-    translator = ensemble_of(translator, options.others or (), options.device, load)
+    if options.document is not None:
+        from regard.cli.documents.translate import translate_file
+
+        translate_file(options)
+        return
+    translator = load_translators(options)
     if options.alignments:
         translator.check_alignment(options.layer, options.head)
     own = options.for_predictor(translator)

@@ -3,6 +3,7 @@
 Each chooses, of the tokens of a text, those that are read, in one row or several. Knows no task and no model.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeVar, cast
@@ -16,6 +17,7 @@ from regard.examples.windows import word_windows
 from regard.text.passages import SCORES, choose_passages, passage_spans
 
 Long = Choice | Mapping[str, object] | str  # as calls take it: a choice, its name, or a mapping with its kind
+_LINE_END = re.compile(r"\s*\n\s*")
 S = TypeVar("S")  # settings of a task
 Ranges = list[tuple[int, int]]  # of tokens, in order
 Encode = Callable[[Sequence[str]], list[list[int]]]
@@ -198,7 +200,7 @@ def shorten(
         return [ids], None
     long_text = LongText(where, len(ids))
     if isinstance(long, Extract):
-        passages = [text[begin:end] for begin, end in passage_spans(text)]
+        passages = [_LINE_END.sub(" ", text[begin:end]) for begin, end in passage_spans(text)]
         pieces = encode(passages)
         ids = [i for row in pieces for i in row]
         scores = None if importance is None else lambda: importance(pieces)
