@@ -50,9 +50,9 @@ def test_what_marian_cannot_express_is_named(tmp_path: Path, said: str) -> None:
     assert os.listdir(tmp_path) == ["ours"]
 
 
-@pytest.mark.parametrize("kind", ["rnn", "decoder_only"])
-def test_another_kind_of_model_is_named(tmp_path: Path, kind: str) -> None:
-    toy.make(tmp_path / "ours", kind=kind, layers=1, size=16)
+@pytest.mark.parametrize("kind, more", [("rnn", {}), ("decoder_only", {"heads": 2})])
+def test_another_kind_of_model_is_named(tmp_path: Path, kind: str, more: dict[str, int]) -> None:
+    toy.make(tmp_path / "ours", kind=kind, layers=1, size=16, **more)
     with pytest.raises(RegardError, match=rf"model\.kind is {kind}, where Marian has transformer"):
         export_model("hf", tmp_path / "ours", tmp_path / "theirs", "float32")
 
