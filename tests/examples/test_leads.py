@@ -176,10 +176,10 @@ def test_a_run_and_its_resuming(folder: Path, tmp_path: Path, model: Any) -> Non
         ({"task": {"target": "de"}}, "write task.target: en, as task.source"),
         ({"task": {"leads": {"others": 1}}}, r"others must be in \[0, 1\)"),
         ({"task": {"guide": {}}}, "leave out task.guide"),
-        ({"text": "char"}, "text needs shared: true and a kind that cuts at spaces"),
+        ({"text": "char"}, "text.kind must cut at spaces"),
         ({"text": {"kind": "byte_bpe"}}, "not byte_bpe"),
         ({"text": {"kind": "bpe", "dropout": 0.1}}, "text.dropout draws pieces anew"),
-        ({"text": {"kind": "word", "shared": False}}, "text needs shared: true"),
+        ({"text": {"kind": "word", "shared": False}}, "write text.shared: true"),
     ],
 )
 def test_what_does_not_go_together(folder: Path, keys: dict[str, Any], said: str) -> None:

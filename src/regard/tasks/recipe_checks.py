@@ -46,10 +46,12 @@ def check_leads(recipe: RecipeLike, languages: tuple[str, str], guide: GuidedAli
         raise ValueError(f"task.leads is of one language: write task.target: {languages[0]}, as task.source")
     if guide is not None:
         raise ValueError("task.leads draws its pairs, which have no alignments; leave out task.guide")
-    if recipe.text.kind in KEEPS_SPACES or not recipe.text.shared:
+    if not recipe.text.shared:
+        raise ValueError("task.leads is of one language, which has one vocabulary: write text.shared: true")
+    if recipe.text.kind in KEEPS_SPACES:
         raise ValueError(
-            "task.leads joins passages by spaces: text needs shared: true and a kind that cuts at spaces, such as bpe, "
-            f"word or wordpiece, not {recipe.text.kind}"
+            "task.leads joins passages by spaces: text.kind must cut at spaces, as bpe, word and wordpiece do, not "
+            f"{recipe.text.kind}"
         )
     check_no_sampling(recipe)
     parallel = [c for c in (*recipe.data.train, *recipe.data.valid, *recipe.data.test) if c.source is not None]
