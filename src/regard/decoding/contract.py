@@ -34,7 +34,9 @@ class AttentionRecord(Protocol):
 class DecodingState(Protocol):
     """A model's state for B sequences, each of which has K rows (beams) once its beams are expanded."""
 
-    cache_positions: StepPositions  # known without asking the device; needed for steps in fixed storage
+    @property
+    def cache_positions(self) -> StepPositions:
+        """Known without asking the device; needed for steps in fixed storage."""
 
     def expand_beams(self, beams: int) -> None:
         """Repeat every sequence in K rows."""
