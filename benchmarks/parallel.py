@@ -133,6 +133,47 @@ def measure(entries: dict[str, Contestant], lines: list[str], batch: int, rounds
     return rows
 
 
+def logit_gaps(model: Any, lines: list[str], searches: dict[str, DecodingConfig]) -> dict[str, list[float]]:
+    """For every line whose tokens differ from greedy search's: how far apart the two tokens' logits are, where the
+    lines part, in a forward pass of the same weights."""
+    expected = [best[0].tokens for best in model.nbest(lines, 1, Greedy())]
+    gaps = {}
+    for name, search in searches.items():
+        gaps[name] = []
+        for line, ours, theirs in zip(lines, expected, model.nbest(lines, 1, search), strict=True):
+            one, two = ([*tokens, model.symbols.eos] for tokens in (ours, theirs[0].tokens))
+            if one == two:
+                continue
+            place = next(n for n in range(len(one)) if one[n] != two[n])
+            batch = model._sources(model.vocabulary.source.encode_batch([line]), None, [0], [0])
+            with torch.inference_mode():
+                state = model.model.start(batch, place + 2)
+                prefix = torch.tensor([[model.symbols.bos, *one[:place]]], device=model.device)
+                logits = model.model.step(prefix, state)[0][0, -1]
+            gaps[name].append(abs(float(logits[one[place]] - logits[two[place]])))
+    return gaps
+
+
+def check(options: Any) -> None:
+    """The words of greedy search but where two tokens are as likely: the largest gap of logits where lines differ."""
+    found = {}
+    for path in (options.run, options.frozen):
+        if path is not None:
+            model = regard.load(path, options.device, options.precision)
+            pairs = read_pairs(
+                [*model.recipe.data.test, *model.recipe.data.valid, *model.recipe.data.train], model.languages
+            )
+            lines = list(dict.fromkeys(source for source, _ in pairs))[: options.check]
+            heads = model.model.proposals is not None
+            searches = {"blockwise": Blockwise()} if heads else {
+                name: Speculative(draft=name, tokens=options.tokens) for name in ("ngrams", "layers(1)")}  # fmt: skip
+            for name, gaps in logit_gaps(model, lines, searches).items():
+                found[name] = {"lines": len(lines), "different": len(gaps), "largest_gap": max(gaps, default=0.0)}
+                largest = max(gaps, default=0.0)
+                print(f"{name}: {len(gaps)} of {len(lines)} lines differ, logits apart by at most {largest:.2g}")
+    write_json(options.json, found)
+
+
 def parser() -> Any:
     parser = arguments(__doc__)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -144,6 +185,7 @@ def parser() -> Any:
     parser.add_argument("--heads", type=int, default=4)
     parser.add_argument("--tokens", type=int, default=4, help="guesses of a speculative search")
     parser.add_argument("--distil", action="store_true", help="student and heads learn from the model's translations")
+    parser.add_argument("--check", type=int, metavar="LINES", help="instead: of --run and --frozen, where words differ")
     parser.add_argument("--lines", type=int, default=200)
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 8])
     parser.add_argument("--rounds", type=int, default=3)
@@ -152,6 +194,9 @@ def parser() -> Any:
 
 def main() -> None:
     options = parser().parse_args()
+    if options.check:
+        check(options)
+        return
     entries = contestants(trained(options, options.folder), options)
     model = entries["greedy"].model
     recipe = model.recipe
