@@ -129,6 +129,16 @@ PARTS = {  # title, figure
         "束宽 1：{beam1_tokens_per_second:,.0f} 词元/秒，{beam1_times:.1f} 倍，p50 {beam1_p50_ms:.1f} 毫秒；束宽 4："
         "{beam4_tokens_per_second:,.0f}，Hugging Face generate 的 {beam4_times:.1f} 倍，p50 {beam4_p50_ms:.1f} 毫秒",
     ),
+    "parallel-multi30k": (
+        "并行解码，base，Multi30k",
+        "批次 1，解码器用时与贪心搜索相比：blockwise {frozen_1:.2f} 倍（冻结）、{along_1:.2f} 倍（一起训练）；"
+        "speculative {student_1:.2f} 倍（学生模型）、{layers_1:.2f} 倍（前几层）、{ngrams_1:.2f} 倍（n-grams）",
+    ),
+    "parallel-distilled": (
+        "并行解码，base，Multi30k；用模型自己的译文训练",
+        "批次 1，解码器用时与贪心搜索相比：blockwise {frozen_1:.2f} 倍（冻结）、{along_1:.2f} 倍（一起训练）；"
+        "speculative {student_1:.2f} 倍（学生模型）、{layers_1:.2f} 倍（前几层）、{ngrams_1:.2f} 倍（n-grams）",
+    ),
     "multi30k": (
         "Multi30k 英→德，`test_2016_flickr`，7.8M 参数",
         "{bleu:.2f} BLEU，{chrf:.2f} chrF，{ter:.2f} TER；训练 {minutes:.1f} 分钟",

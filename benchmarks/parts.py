@@ -131,6 +131,13 @@ def _decoding(engine: str, *keys: str) -> Callable[[Any], Figures]:
     return read
 
 
+def _parallel(found: Any) -> Figures:
+    rows = [row for row in found["rows"] if "gain" in row]
+    names = [f"{row['search'].split(', ')[1].partition('(')[0]}_{row['batch']}" for row in rows]
+    figures = dict(zip(names, (row["decoder_times"] for row in rows), strict=True))
+    return figures | {f"{name}_gain": row["gain"] for name, row in zip(names, rows, strict=True)}
+
+
 def _decoding_on_a_cpu(found: Any) -> Figures:
     ours = [row for row in found if row["engine"].startswith("regard")]
     names = [f"{row['work']} beam {row['beam']} {row['engine'].split()[-1]}".replace(" ", "_") for row in ours]
@@ -219,6 +226,18 @@ _LONG = (
     "{bigbird_error:.2f}, Linformer {linformer:.2f} ± {linformer_error:.2f}, strided convolution "
     "{strided_conv:.2f} ± {strided_conv_error:.2f}, a memory {memory:.2f} ± {memory_error:.2f}"
 )
+
+
+def _parallel_part(name: str, title: str, options: str) -> Part:
+    """Trains a model, a student and heads, and decodes with each."""
+    return Part(
+        name, title,
+        "decoder beside greedy search, batch 1: blockwise {frozen_1:.2f} × (frozen), {along_1:.2f} × (trained along); "
+        "speculative {student_1:.2f} × (student), {layers_1:.2f} × (first layers), {ngrams_1:.2f} × (n-grams)",
+        "parallel.py", "--precision bf16 --folder {folder}" + options, _parallel, 8, data=("multi30k",),
+    )  # fmt: skip
+
+
 _ALL_LABELS = "task.limit=0 training.steps=6315 training.validation.every=1000 training.checkpoints.every=1000"
 _PRETRAINING = "{tokens_per_second:,.0f} tokens/s, {times:.2f} × the fastest peer, {of_peak:.0%} of peak"
 
@@ -265,6 +284,8 @@ PARTS = [
          "beam 4: {beam4_tokens_per_second:,.0f}, {beam4_times:.1f} × Hugging Face generate, p50 {beam4_p50_ms:.1f} ms",
          "decoding.py", "--device cuda --beam 1 4 --batch 1 --file 0",
          _decoding("regard, bf16", "tokens_per_second", "times", "p50_ms"), 4, libraries=("transformers",)),
+    _parallel_part("parallel-multi30k", "Parallel decoding, base, Multi30k", ""),
+    _parallel_part("parallel-distilled", "Parallel decoding, base, Multi30k; own translations", " --distil"),
     Part("multi30k", "Multi30k en→de, `test_2016_flickr`, 7.8M parameters",
          "{bleu:.2f} BLEU, {chrf:.2f} chrF, {ter:.2f} TER; {minutes:.1f} minutes of training", "recipe.py",
          "multi30k-en-de seed={seed} --out {folder}", _recipe("test", "bleu", "chrf", "ter"), 5, seeds=(1, 2, 3),

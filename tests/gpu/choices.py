@@ -61,7 +61,12 @@ NUMBERS |= {"accumulate": "2", "ema": "0.9", "clip": "0.5"}
 NO_SLOTS = {"parallel"}  # for several GPUs
 ROOMY = {"learned": ["length=300"], "linformer": ["length=300", "size=16"]}  # what a kind needs to serve our lengths
 MEMORY = ("model.position=transformer_xl", "task.boundaries=marked")
-WITH = (("model.attends=current",), ("training.goal=loss",), MEMORY)  # what makes possible what is refused alone
+WITH = (
+    ("model.attends=current",),
+    ("training.goal=loss",),
+    ("model.proposals=3",),
+    MEMORY,
+)  # what makes possible what is refused alone
 PIECES, WORDS = {"kind": "bert", "size": 150}, {"kind": "word", "size": 400}
 
 

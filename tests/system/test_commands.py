@@ -131,6 +131,19 @@ def test_alignments_that_cannot_be_are_refused_before_decoding(
     assert links.read_text() == "before\n"
 
 
+def test_translate_by_guessing(toy_run: Path, tmp_path: Path) -> None:
+    """The same lines; what came of the guesses stands on stderr and in a file; nonsense is one sentence."""
+    given, stats = ("translate", toy_run, "--device", "cpu"), tmp_path / "stats.json"
+    plain = toy.regard(*given, "--beam", 1, stdin="w1 w2\n\nw3\n").stdout
+    found = toy.regard(*given, "--draft", toy_run, "--stats", stats, stdin="w1 w2\n\nw3\n")
+    assert found.stdout == plain
+    assert "regard: speculative search: " in found.stderr
+    assert json.loads(stats.read_text())["acceptance_by_position"] == [1.0] * 4
+    found = toy.regard(*given, "--search", "speculative", "--beam", 4, stdin="w1\n")
+    assert (found.returncode, found.stdout) == (2, "")
+    assert "--beam keeps 4 hypotheses, and speculative search one" in found.stderr
+
+
 def test_translate_with_scores_nbest_and_json(toy_run: Path, command: Any) -> None:
     translator = load(toy_run, "cpu")
     options = translator.nbest(["w1 w2 w3"], 3, Beam(size=3))[0]
