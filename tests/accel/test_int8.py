@@ -8,12 +8,14 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from typer.testing import CliRunner
 
 import regard
 from regard.accel import int8
 from regard.accel.fused_step import fused
 from regard.accel.int8 import int8_unsupported_reason, use_int8
 from regard.accel.int8.linear import Int8Linear, Int8Output
+from regard.cli.main import app
 from regard.errors import RegardError
 from regard.io.int8 import from_int8, to_int8
 from regard.models.batch import collate_texts
@@ -161,3 +163,12 @@ def test_where_there_are_no_such_products(
     assert capsys.readouterr().err == "regard: computing in float32, not int8: this processor is a test\n"
     with pytest.raises(RegardError, match="precision is int8, which is for CPUs, and the device is cuda; write cpu"):
         int8.int8_or_float32(torch.device("cuda"))
+
+
+def test_commands(toy_run: Path) -> None:
+    given = [str(toy_run), "--device", "cpu", "--precision"]
+    exact, made = (CliRunner().invoke(app, ["score", *given, kind], input="w1\tW1\n") for kind in ("float32", "int8"))
+    assert (exact.exit_code, made.exit_code) == (0, 0)
+    assert float(made.stdout.split()[0]) == pytest.approx(float(exact.stdout.split()[0]), rel=0.05)
+    refused = CliRunner().invoke(app, ["score", *given, "bf16"], input="w1\tW1\n")
+    assert str(refused.exception) == "--precision is 'bf16'; write float32 or int8"
