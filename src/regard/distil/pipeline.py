@@ -5,21 +5,19 @@ A folder holds `translations/` (the chunks), `distilled.tsv`, `student/` (a run)
 """
 
 import contextlib
-import importlib.util
 import json
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import cast
 
-from regard.api import ModelLoader, load, load_as
+from regard.api import load, load_as
 from regard.console import Console
 from regard.data.config import Corpus
 from regard.data.prepared import file_hashes
-from regard.distil.measure import MeasuredRow, folder_megabytes, measure_translator, model_megabytes
+from regard.distil.measure import Form, MeasuredRow, forms_of, measure_translator
 from regard.distil.student import data_of, seed_run, student_recipe
 from regard.distil.translations import (
     REASONS,
@@ -32,14 +30,12 @@ from regard.distil.translations import (
 )
 from regard.errors import RegardError
 from regard.examples.pairs import read_pairs
-from regard.interop.engines import engine_loader
 from regard.interop.families import export_run
 from regard.interop.model_folder import Storage
 from regard.io.atomic import atomic_write
 from regard.io.files import json_safe, read_json
 from regard.io.lock import lock_folder
 from regard.io.manifest import model_digest
-from regard.predict.base import PRECISIONS
 from regard.predict.translation import Translator
 from regard.recipe import Recipe
 from regard.reporting import Json, Progress, Warn
@@ -224,36 +220,14 @@ def _measured(
         notes.append("the recipe names no test data: BLEU and chrF are not measured; give data.test")
         reports.say(notes[-1])
     examples = pairs or [(source, "") for source in sources[:: max(1, len(sources) // options.lines)]][: options.lines]
-    for name, folder, loader in _forms(teacher, run, small, recipe, notes):
-        if name in [row["model"] for row in rows]:
+    forms = [Form("teacher", teacher, load), *forms_of("student", run, notes), Form("student, 8 bits", small, load)]
+    for form in forms:
+        if form.name in [row["model"] for row in rows]:
             continue
-        translator = load_as(Translator, folder, options.device, "distil", loader)
-        compiled = folder / "ct2-int8"
-        size = folder_megabytes(compiled) if name.endswith("CTranslate2 int8") else model_megabytes(folder)
-        rows.append(measure_translator(name, translator, examples, size, bool(pairs)))
+        translator = load_as(Translator, form.folder, options.device, "distil", form.loader)
+        rows.append(measure_translator(form.name, translator, examples, form.megabytes(), bool(pairs)))
         with atomic_write(out / FINISHED) as file:
             about = {"student": digest, "lines": options.lines, "data": [each.name for each in corpora]}
             choices = asdict(options.translations) | {"truth": options.truth}
             file.write(json.dumps(json_safe({**about, "options": choices, "models": rows}), indent=1) + "\n")
     return rows, notes
-
-
-def _forms(
-    teacher: Path, run: Path, small: Path, recipe: Recipe, notes: list[str]
-) -> Iterator[tuple[str, Path, ModelLoader]]:
-    """(name, folder, how it is loaded) of each row of the table."""
-    yield "teacher", teacher, load
-    yield "student", run, load
-    yield "student, 8 bits", small, load
-    if "int8" in PRECISIONS:
-        yield "student, int8", run, partial(load, precision="int8")
-    if importlib.util.find_spec("ctranslate2") is None:
-        notes.append('CTranslate2 is not installed, so nothing is exported to it: pip install "regard[fast]"')
-        return
-    try:
-        loader = engine_loader("ct2", "int8")
-        loader(run, "cpu")
-    except RegardError as error:  # a decoder that it does not know
-        notes.append(str(error))
-        return
-    yield "student, CTranslate2 int8", run, loader
