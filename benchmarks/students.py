@@ -14,17 +14,15 @@ import shutil
 import statistics
 import sys
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 from common import arguments, hardware, write_json
 
 from regard.api import load
 from regard.config import choices
-from regard.console import Console
 from regard.decoding import DecodingConfig
 from regard.distil.measure import Form, MeasuredRow, forms_of, measure_translator
-from regard.distil.pipeline import DistillationOptions, Reports, run_distillation
+from regard.distil.pipeline import DistillationOptions, run_distillation
 from regard.distil.student import PRESETS
 from regard.distil.translations import TranslationChoices
 from regard.errors import RegardError
@@ -65,13 +63,10 @@ def teach(options: argparse.Namespace, student: str, out: Path, first: Path) -> 
         out.mkdir(parents=True)
         for name in SHARED[::-1]:
             (shutil.copytree if (first / name).is_dir() else shutil.copy)(first / name, out / name)
-    console = Console(stderr=True)
-    say = partial(console.print, highlight=False, soft_wrap=True)
-    reports = Reports(say, say, lambda what, done, of: say(f"{what}: {done:,} of {of:,}"), console)
     own = DistillationOptions(
         TranslationChoices(beam=options.beam, chunk=options.chunk), lines=options.lines, device=options.device
     )
-    result = run_distillation(options.teacher, student, options.data, out, options.set, own, reports)
+    result = run_distillation(options.teacher, student, options.data, out, options.set, own)
     if not result.finished:
         raise SystemExit(result.exit_code or 1)
 

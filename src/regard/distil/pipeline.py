@@ -7,8 +7,9 @@ A folder holds `translations/` (the chunks), `distilled.tsv`, `student/` (a run)
 import contextlib
 import json
 import shutil
+import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import cast
@@ -36,11 +37,14 @@ from regard.io.atomic import atomic_write
 from regard.io.files import json_safe, read_json
 from regard.io.lock import lock_folder
 from regard.io.manifest import model_digest
+from regard.language import localise
+from regard.predict.options import warn_caller
 from regard.predict.translation import Translator
 from regard.recipe import Recipe
 from regard.reporting import Json, Progress, Warn
 from regard.run import train_recipe
 from regard.tasks.translation import TranslationConfig
+from regard.training.log import PLAIN_INTERVAL
 
 PLAN, FINISHED = "plan.json", "results.json"
 
@@ -59,6 +63,9 @@ class DistillationOptions:
             raise ValueError(f"truth must be 0 or more, not {self.truth:g}")
         if self.lines < 1:
             raise ValueError(f"lines must be at least 1, not {self.lines}")
+
+
+DEFAULT = DistillationOptions()
 
 
 @dataclass(frozen=True)
@@ -81,10 +88,27 @@ class Distillation:
 class Reports:
     """Where sentences and progress go."""
 
-    say: Callable[[str], None]
-    warn: Warn
-    progress: Progress
-    console: Console
+    console: Console = field(default_factory=lambda: Console(stderr=True))
+    warn: Warn = warn_caller
+
+    def say(self, sentence: str) -> None:
+        self.console.print(sentence, highlight=False, markup=False, soft_wrap=True)
+
+    @contextlib.contextmanager
+    def progress(self) -> Iterator[Progress]:
+        """A line that changes on a terminal, and elsewhere one now and then."""
+        with self.console.status(localise("Translating")) as status:
+            printed = time.monotonic()
+
+            def show(what: str, done: int, of: int) -> None:
+                nonlocal printed
+                shown = f"{localise(what)}: {done:,} / {of:,}"
+                status.update(shown)
+                if not self.console.is_terminal and time.monotonic() - printed > PLAIN_INTERVAL:
+                    printed = time.monotonic()
+                    self.say(shown)
+
+            yield show
 
 
 def run_distillation(
@@ -92,11 +116,15 @@ def run_distillation(
     student: str,
     data: Sequence[str],
     out: Path,
-    overrides: Sequence[str],
-    options: DistillationOptions,
-    reports: Reports,
+    overrides: Sequence[str] = (),
+    options: DistillationOptions = DEFAULT,
+    reports: Reports | None = None,
 ) -> Distillation:
-    """All steps; those that are done already are not done again."""
+    """All steps; those that are done already are not done again.
+
+    `student` is a preset or a recipe, `data` what `--data` takes; without any, the teacher's own training data.
+    """
+    reports = reports or Reports()
     translator = load_as(Translator, teacher, options.device, "distil")
     theirs = cast(Recipe, translator.recipe)
     texts = [corpus for value in data for corpus in data_of("--data", _yaml(value))] if data else theirs.data.train
@@ -111,6 +139,7 @@ def run_distillation(
     with _claimed(out):
         _check_plan(out, _plan(teacher, texts, translator, options))
         counts = _learning_text(translator, sources, out, pairs, options.translations, reports)
+        del translator  # whose weights need not be there while the student learns
         if not seed_run(recipe, theirs, teacher, run):
             reports.say("the student has a vocabulary of its own: it cannot be a draft for its teacher")
         outcome = train_recipe(recipe, run, options.device, console=reports.console)
@@ -188,7 +217,8 @@ def _learning_text(
 ) -> Counter[str]:
     """The translations in chunks, and the pairs that are learned from; says how many were left out, and why."""
     check_known(sources, translator, reports.warn)
-    paths = translate_in_chunks(translator, sources, out / "translations", choices, reports.progress)
+    with reports.progress() as progress:
+        paths = translate_in_chunks(translator, sources, out / "translations", choices, progress)
     counts = write_filtered(paths, pairs, choices)
     counts["sources"] = len(sources)
     reports.say(f"{counts['kept']:,} translations of {len(sources):,} lines to learn from")
