@@ -2,7 +2,8 @@
 
 The teacher translates its own training data, or --data, once; each student (`regard distil`) learns from that and from
 the true text. Rows: the teacher, in our int8 and by CTranslate2 where they are there; each student, as trained, in 8
-bits, in our int8, and by CTranslate2 if that knows its decoder. What was done is kept in --out.
+bits, in our int8, and by CTranslate2 if that knows its decoder; the teacher with each student as a draft, where
+there is a speculative search. What was done is kept in --out.
 
     python benchmarks/students.py runs/tatoeba [--students deep-shallow ssru] [--set training.steps=500] [--json FILE]
 """
@@ -10,64 +11,64 @@ bits, in our int8, and by CTranslate2 if that knows its decoder. What was done i
 import regard  # noqa: F401, I001  (before torch: it settles how OpenMP's threads wait)
 import argparse
 import shutil
+import statistics
 import sys
 from collections.abc import Iterator
-from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 
 from common import arguments, hardware, write_json
 
-from regard.api import ModelLoader, load
-from regard.console import Console
-from regard.distil.measure import MeasuredRow, folder_megabytes, measure_translator, model_megabytes
-from regard.distil.pipeline import DistillationOptions, Reports, run_distillation
+from regard.api import load
+from regard.config import choices
+from regard.decoding import DecodingConfig
+from regard.distil.measure import Form, MeasuredRow, forms_of, measure_translator
+from regard.distil.pipeline import DistillationOptions, run_distillation
 from regard.distil.student import PRESETS
 from regard.distil.translations import TranslationChoices
+from regard.errors import RegardError
 from regard.examples.pairs import read_pairs
-from regard.interop.engines import engine_loader
-from regard.predict.base import PRECISIONS
-from regard.predict.translation import Translator
 
+SPEEDS = ("sentences_per_second", "milliseconds")
 SHARED = ("plan.json", "translations")  # what all students of a teacher learn from
 
 
-def teachers(teacher: Path) -> Iterator[tuple[str, ModelLoader]]:
-    """Faster forms of the teacher, of those that are there."""
-    if "int8" in PRECISIONS:
-        yield "teacher, int8", partial(load, precision="int8")
-    if find_spec("ctranslate2") is not None:
-        yield "teacher, CTranslate2 int8", engine_loader("ct2", "int8")
+def drafts(teacher: Path, students: dict[str, Path]) -> Iterator[tuple[Form, DecodingConfig]]:
+    """The teacher's greedy words, guessed by each student and checked by it, where there is such a search."""
+    speculative = choices("decoding").get("speculative")
+    for name, run in students.items() if speculative else ():
+        yield Form(f"teacher, draft {name}", teacher, load), speculative(draft=str(run.absolute()))
 
 
-def measure_teacher(teacher: Path, lines: int, device: str) -> list[MeasuredRow]:
-    rows = []
-    for name, loader in teachers(teacher):
-        translator: Translator = loader(teacher, device)
-        data = translator.recipe.data
-        pairs = read_pairs(data.test or data.valid, translator.languages)[:lines]
-        compiled = teacher / "ct2-int8"
-        size = folder_megabytes(compiled) if "CTranslate2" in name else model_megabytes(teacher)
-        rows.append(measure_translator(name, translator, pairs, size))
-    return rows
+def measure(forms: list[tuple[Form, DecodingConfig | None]], options: argparse.Namespace) -> list[MeasuredRow]:
+    """All forms take turns, so that what else the machine does meets all of them; medians of the rounds."""
+    found: dict[str, list[MeasuredRow]] = {}
+    loaded = [(form, form.loader(form.folder, options.device), search) for form, search in forms]
+    data = loaded[0][1].recipe.data
+    pairs = read_pairs(data.test or data.valid, loaded[0][1].languages)[: options.lines]
+    for _ in range(options.rounds):
+        for form, translator, search in loaded:
+            try:
+                row = measure_translator(form.name, translator, pairs, form.megabytes(), decoding=search)
+                found.setdefault(form.name, []).append(row)
+            except RegardError as error:  # a recurrence as a draft: it cannot take back what it read
+                print(f"{form.name}: {error}", file=sys.stderr)
+    return [
+        {**rows[0], **{key: statistics.median(row[key] for row in rows) for key in SPEEDS}} for rows in found.values()
+    ]
 
 
-def teach(options: argparse.Namespace, student: str, out: Path, first: Path) -> list[MeasuredRow]:
-    """A student's rows, the teacher's first; the translations are those of the first student."""
+def teach(options: argparse.Namespace, student: str, out: Path, first: Path) -> None:
+    """The translations are those of the first student."""
     if out != first and not out.exists():
         out.mkdir(parents=True)
         for name in SHARED[::-1]:
             (shutil.copytree if (first / name).is_dir() else shutil.copy)(first / name, out / name)
-    console = Console(stderr=True)
-    say = partial(console.print, highlight=False, soft_wrap=True)
-    reports = Reports(say, say, lambda what, done, of: say(f"{what}: {done:,} of {of:,}"), console)
     own = DistillationOptions(
         TranslationChoices(beam=options.beam, chunk=options.chunk), lines=options.lines, device=options.device
     )
-    result = run_distillation(options.teacher, student, options.data, out, options.set, own, reports)
+    result = run_distillation(options.teacher, student, options.data, out, options.set, own)
     if not result.finished:
         raise SystemExit(result.exit_code or 1)
-    return [{**row, "model": row["model"].replace("student", student)} for row in result.rows]
 
 
 def parser() -> argparse.ArgumentParser:
@@ -80,17 +81,22 @@ def parser() -> argparse.ArgumentParser:
     given.add_argument("--beam", type=int, help="of the teacher, when it translates")
     given.add_argument("--chunk", type=int, default=10_000)
     given.add_argument("--lines", type=int, default=1000, help="of the test data")
+    given.add_argument("--rounds", type=int, default=3, help="in which all are measured by turns")
     given.add_argument("--device", default="auto")
     return given
 
 
 def main() -> None:
-    options = parser().parse_args()
-    rows: list[MeasuredRow] = []
-    for student in options.students:
-        found = teach(options, student, options.out / Path(student).stem, options.out / Path(options.students[0]).stem)
-        rows += found if not rows else found[1:]
-    rows[1:1] = measure_teacher(options.teacher, options.lines, options.device)
+    options, notes = parser().parse_args(), list[str]()
+    runs = {Path(student).stem: options.out / Path(student).stem for student in options.students}
+    for student, out in zip(options.students, runs.values(), strict=True):
+        teach(options, student, out, next(iter(runs.values())))
+    forms: list[tuple[Form, DecodingConfig | None]] = [(f, None) for f in forms_of("teacher", options.teacher, notes)]
+    forms += drafts(options.teacher, {name: out / "student" for name, out in runs.items()})
+    for name, out in runs.items():
+        students = [*forms_of(name, out / "student", notes), Form(f"{name}, 8 bits", out / "student-int8", load)]
+        forms += [(form, None) for form in students]
+    rows = measure(forms, options)
     print(f"{hardware()}\n\n| model | BLEU | chrF | sentences/s | ms p50 | MB |\n|---|---|---|---|---|---|")
     for row in rows:
         scores = ["—" if value is None else f"{value:.2f}" for value in (row["bleu"], row["chrf"])]

@@ -1,5 +1,6 @@
 """Models whose decoder has a recurrence in the place of self-attention: stepwise equals parallel; refusals."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,9 +8,11 @@ import torch
 
 from regard.accel.fused_step import FusedAverage, FusedSSRU, fused
 from regard.errors import RegardError
+from regard.look.attention import look
 from regard.models.batch import collate_texts
 from regard.nn.record import AttentionRecorder
 from tests.accel.test_fused_step import same_steps
+from tests.interop.toy import make
 from tests.models import promises
 from tests.models.promises import batch
 from tests.models.test_lm import build as build_lm
@@ -101,3 +104,10 @@ def test_it_has_no_weights_to_record() -> None:
     for ask in (lambda r: model(given, r), lambda r: model.start(given, 5, r)):
         with pytest.raises(RegardError, match="has AverageAttention in the place of self-attention, which"):
             ask(AttentionRecorder(("decoder",)))
+
+
+def test_look_says_that_it_has_none(tmp_path: Path) -> None:
+    result = look(make(tmp_path / "run", decoder_self="ssru"), "the cat")
+    assert [place["name"] for place in result["places"]] == ["encoder", "cross"]
+    assert result["model"]["title"].endswith("SSRU in the place of decoder self-attention, without weights")
+    assert result["rollout"] == {}  # which parts of a word it mixes, nobody knows

@@ -269,6 +269,17 @@ def test_every_slot_of_attention(as_gpu: None, tmp_path: Path, name: str) -> Non
     goes_through(made, tmp_path)
 
 
+@pytest.mark.parametrize(
+    "model, kind", [pytest.param("transformer", "ssru", marks=pytest.mark.slow), ("lm", "average")]
+)
+def test_recurrences_in_the_place_of_attention(
+    as_gpu: None, capturing: list[CheckedMicroBatch], tmp_path: Path, model: str, kind: str
+) -> None:
+    made = RECIPES[model](tmp_path, ROWS[0])
+    made["model"] |= {"decoder_self": kind}
+    goes_through(made, tmp_path)
+
+
 # --- models without these choices ----------------------------------------------------------------------------------
 
 OTHERS: dict[str, dict[str, Any]] = {

@@ -758,7 +758,7 @@ def distil(
     ] = "deep-shallow",
     data: Annotated[
         list[str] | None,
-        Option(help="Text to translate: sentences, pairs (.tsv), NAME:SPLIT; several. Default: the teacher's own."),
+        Option(help="Sentences or pairs (.tsv) to translate, or NAME:SPLIT; may be repeated. Default: the teacher's."),
     ] = None,
     out: Annotated[Path | None, Option(help="The folder for all. Default: runs/TEACHER-STUDENT.")] = None,
     nbest: Annotated[int, Option(help="Learn from so many translations of each sentence.")] = 1,

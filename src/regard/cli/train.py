@@ -133,7 +133,7 @@ def distil(
     teacher: Path, student: str, data: list[str], overrides: list[str], out: Path | None, as_json: bool, **options: Any
 ) -> int:
     """`options` are those of DistillationOptions and TranslationChoices, by name."""
-    from regard.cli.streams import progress_bar, warn
+    from regard.cli.streams import warn
     from regard.distil.pipeline import DistillationOptions, Reports, run_distillation
     from regard.distil.translations import TranslationChoices
 
@@ -145,11 +145,7 @@ def distil(
     except ValueError as error:
         raise RegardError(f"--{str(error).replace('_', '-', 1)}") from None
     out = out or Path("runs") / f"{teacher.name}-{Path(student).stem}"
-    console = Console(stderr=True)
-    with progress_bar("Translating") as show:
-        say = lambda sentence: console.print(sentence, highlight=False, soft_wrap=True)  # noqa: E731
-        reports = Reports(say, warn, lambda what, done, of: show(done, of), console)
-        result = run_distillation(teacher, student, data, out, overrides, chosen, reports)
+    result = run_distillation(teacher, student, data, out, overrides, chosen, Reports(warn=warn))
     if as_json:
         print(json.dumps(result.json(), indent=1, ensure_ascii=False))
     elif result.finished:

@@ -5,21 +5,20 @@ A folder holds `translations/` (the chunks), `distilled.tsv`, `student/` (a run)
 """
 
 import contextlib
-import importlib.util
 import json
 import shutil
+import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import cast
 
-from regard.api import ModelLoader, load, load_as
+from regard.api import load, load_as
 from regard.console import Console
 from regard.data.config import Corpus
 from regard.data.prepared import file_hashes
-from regard.distil.measure import MeasuredRow, folder_megabytes, measure_translator, model_megabytes
+from regard.distil.measure import Form, MeasuredRow, forms_of, measure_translator
 from regard.distil.student import data_of, seed_run, student_recipe
 from regard.distil.translations import (
     REASONS,
@@ -32,19 +31,20 @@ from regard.distil.translations import (
 )
 from regard.errors import RegardError
 from regard.examples.pairs import read_pairs
-from regard.interop.engines import engine_loader
 from regard.interop.families import export_run
 from regard.interop.model_folder import Storage
 from regard.io.atomic import atomic_write
 from regard.io.files import json_safe, read_json
 from regard.io.lock import lock_folder
 from regard.io.manifest import model_digest
-from regard.predict.base import PRECISIONS
+from regard.language import localise
+from regard.predict.options import warn_caller
 from regard.predict.translation import Translator
 from regard.recipe import Recipe
 from regard.reporting import Json, Progress, Warn
 from regard.run import train_recipe
 from regard.tasks.translation import TranslationConfig
+from regard.training.log import PLAIN_INTERVAL
 
 PLAN, FINISHED = "plan.json", "results.json"
 
@@ -63,6 +63,9 @@ class DistillationOptions:
             raise ValueError(f"truth must be 0 or more, not {self.truth:g}")
         if self.lines < 1:
             raise ValueError(f"lines must be at least 1, not {self.lines}")
+
+
+DEFAULT = DistillationOptions()
 
 
 @dataclass(frozen=True)
@@ -85,10 +88,27 @@ class Distillation:
 class Reports:
     """Where sentences and progress go."""
 
-    say: Callable[[str], None]
-    warn: Warn
-    progress: Progress
-    console: Console
+    console: Console = field(default_factory=lambda: Console(stderr=True))
+    warn: Warn = warn_caller
+
+    def say(self, sentence: str) -> None:
+        self.console.print(sentence, highlight=False, markup=False, soft_wrap=True)
+
+    @contextlib.contextmanager
+    def progress(self) -> Iterator[Progress]:
+        """A line that changes on a terminal, and elsewhere one now and then."""
+        with self.console.status(localise("Translating")) as status:
+            printed = time.monotonic()
+
+            def show(what: str, done: int, of: int) -> None:
+                nonlocal printed
+                shown = f"{localise(what)}: {done:,} / {of:,}"
+                status.update(shown)
+                if not self.console.is_terminal and time.monotonic() - printed > PLAIN_INTERVAL:
+                    printed = time.monotonic()
+                    self.say(shown)
+
+            yield show
 
 
 def run_distillation(
@@ -96,11 +116,15 @@ def run_distillation(
     student: str,
     data: Sequence[str],
     out: Path,
-    overrides: Sequence[str],
-    options: DistillationOptions,
-    reports: Reports,
+    overrides: Sequence[str] = (),
+    options: DistillationOptions = DEFAULT,
+    reports: Reports | None = None,
 ) -> Distillation:
-    """All steps; those that are done already are not done again."""
+    """All steps; those that are done already are not done again.
+
+    `student` is a preset or a recipe, `data` what `--data` takes; without any, the teacher's own training data.
+    """
+    reports = reports or Reports()
     translator = load_as(Translator, teacher, options.device, "distil")
     theirs = cast(Recipe, translator.recipe)
     texts = [corpus for value in data for corpus in data_of("--data", _yaml(value))] if data else theirs.data.train
@@ -115,6 +139,7 @@ def run_distillation(
     with _claimed(out):
         _check_plan(out, _plan(teacher, texts, translator, options))
         counts = _learning_text(translator, sources, out, pairs, options.translations, reports)
+        del translator  # whose weights need not be there while the student learns
         if not seed_run(recipe, theirs, teacher, run):
             reports.say("the student has a vocabulary of its own: it cannot be a draft for its teacher")
         outcome = train_recipe(recipe, run, options.device, console=reports.console)
@@ -192,7 +217,8 @@ def _learning_text(
 ) -> Counter[str]:
     """The translations in chunks, and the pairs that are learned from; says how many were left out, and why."""
     check_known(sources, translator, reports.warn)
-    paths = translate_in_chunks(translator, sources, out / "translations", choices, reports.progress)
+    with reports.progress() as progress:
+        paths = translate_in_chunks(translator, sources, out / "translations", choices, progress)
     counts = write_filtered(paths, pairs, choices)
     counts["sources"] = len(sources)
     reports.say(f"{counts['kept']:,} translations of {len(sources):,} lines to learn from")
@@ -224,36 +250,14 @@ def _measured(
         notes.append("the recipe names no test data: BLEU and chrF are not measured; give data.test")
         reports.say(notes[-1])
     examples = pairs or [(source, "") for source in sources[:: max(1, len(sources) // options.lines)]][: options.lines]
-    for name, folder, loader in _forms(teacher, run, small, recipe, notes):
-        if name in [row["model"] for row in rows]:
+    forms = [Form("teacher", teacher, load), *forms_of("student", run, notes), Form("student, 8 bits", small, load)]
+    for form in forms:
+        if form.name in [row["model"] for row in rows]:
             continue
-        translator = load_as(Translator, folder, options.device, "distil", loader)
-        compiled = folder / "ct2-int8"
-        size = folder_megabytes(compiled) if name.endswith("CTranslate2 int8") else model_megabytes(folder)
-        rows.append(measure_translator(name, translator, examples, size, bool(pairs)))
+        translator = load_as(Translator, form.folder, options.device, "distil", form.loader)
+        rows.append(measure_translator(form.name, translator, examples, form.megabytes(), bool(pairs)))
         with atomic_write(out / FINISHED) as file:
             about = {"student": digest, "lines": options.lines, "data": [each.name for each in corpora]}
             choices = asdict(options.translations) | {"truth": options.truth}
             file.write(json.dumps(json_safe({**about, "options": choices, "models": rows}), indent=1) + "\n")
     return rows, notes
-
-
-def _forms(
-    teacher: Path, run: Path, small: Path, recipe: Recipe, notes: list[str]
-) -> Iterator[tuple[str, Path, ModelLoader]]:
-    """(name, folder, how it is loaded) of each row of the table."""
-    yield "teacher", teacher, load
-    yield "student", run, load
-    yield "student, 8 bits", small, load
-    if "int8" in PRECISIONS:
-        yield "student, int8", run, partial(load, precision="int8")
-    if importlib.util.find_spec("ctranslate2") is None:
-        notes.append('CTranslate2 is not installed, so nothing is exported to it: pip install "regard[fast]"')
-        return
-    try:
-        loader = engine_loader("ct2", "int8")
-        loader(run, "cpu")
-    except RegardError as error:  # a decoder that it does not know
-        notes.append(str(error))
-        return
-    yield "student, CTranslate2 int8", run, loader
