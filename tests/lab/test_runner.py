@@ -1,5 +1,6 @@
 """Parts are kept and used again; what broke is a row; the commands and the page."""
 
+import errno
 import json
 from pathlib import Path
 
@@ -99,3 +100,12 @@ def test_charts_escape_and_bound_what_they_are_given() -> None:
     assert "nan" not in infinite
     assert "inf" not in infinite
     assert standalone(infinite).startswith("<?xml")
+
+
+def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path) -> object:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(runner, "atomic_write", full)
+    with pytest.raises(RegardError, match=r"C7-cpu-seed-\d.json: cannot be written \(No space left on device\)"):
+        run_claims([claim("C7")], tmp_path, Setup(), 1, print)
