@@ -84,6 +84,7 @@ def test_commands(folder: Path, tmp_path: Path) -> None:
         (["lab", "run", "C24", "--budget", "full"], "C24 has no experiment on text: no text tells"),
         (["lab", "run", "C8", "--budget", "full", "--set", "model.wings=2"], "wings"),
         (["lab", "run", "C8", "--budget", "full", "--minutes", "0"], "--minutes is 0"),
+        (["lab", "run", "C8", "--budget", "full", "--device", "warp"], "device is 'warp'"),
         (["lab", "run", "C8", "--minutes", "9"], "--set and --minutes belong to --budget full"),
         (["lab", "report", "--from", str(tmp_path)], "nothing was measured there"),
     ):

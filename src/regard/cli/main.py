@@ -764,7 +764,7 @@ def models_show(
 Claims = Annotated[list[str] | None, Argument(metavar="CLAIM…", help="Numbers, as C4 C7; or all.")]
 LabFolder = Annotated[Path, Option(help="What is measured is kept here; the same command goes on.")]
 Jobs = Annotated[
-    int, Option(min=0, help="Seeds side by side. Default: as many as there are cores; of --budget full, 10 trainings.")
+    int, Option(min=0, help="Seeds side by side. Default: one a core; of --budget full, 10 trainings on a GPU.")
 ]
 Budget = Annotated[str, Option(help="quick: on the CPU; full: on real text, for a GPU.")]
 LabDevice = Annotated[str, Option(help="Of --budget full. Default: what there is; quick is measured on the CPU.")]
