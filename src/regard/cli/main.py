@@ -477,8 +477,7 @@ def look(
         ),
     ] = [],  # noqa: B006
     answer: Annotated[
-        str | None,
-        Option(help="For --patch: the token of the first output to follow. Default: what falls most."),
+        str | None, Option(help="For --patch: the token of the first output to follow. Default: what falls most.")
     ] = None,
     trees: Trees = None,
     referent: Annotated[
