@@ -501,8 +501,8 @@ def look(
     if lens or patch or answer:
         from regard.cli.lab.interventions import intervene
 
-        of_the_page = [ablate, referent, output, png]
-        intervene(run, text, other, target, lens, patch, answer, trees, device, as_json, of_the_page)
+        of_the_page = [ablate, referent, png]
+        intervene(run, text, other, target, lens, patch, answer, trees, device, as_json, output, language, of_the_page)
         return
     drawn = place, layer, head
     body(run, text, other, target, ablate, trees, referent, output, png, drawn, language, device, as_json)
