@@ -603,7 +603,6 @@ def test_what_each_layer_would_say(tmp_path: Path, opened: Opened) -> None:
     assert "前馈" in page.locator(".lens thead").inner_text()
 
 
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_light_and_dark_can_be_read(scheme: str, data: dict[str, Any], opened: Opened) -> None:
     page = opened(data, color_scheme=scheme)
