@@ -125,6 +125,8 @@ def test_what_each_layer_would_say(toy_run: Path, tmp_path: Path) -> None:
     assert data["rows"][0]["at"] == "<s>"
     assert data["rows"][0]["says"] in command("look", toy_run, "w1 w2", "--lens")
     assert not list(tmp_path.iterdir())
+    command("look", toy_run, "w1 w2", "--lens", "--output", "lens.html")
+    assert '"lens":{' in (tmp_path / "lens.html").read_text(encoding="utf-8")
 
 
 def test_outputs_of_one_text_in_another(toy_run: Path) -> None:
@@ -143,7 +145,7 @@ def test_outputs_of_one_text_in_another(toy_run: Path) -> None:
         (["w1", "--patch", "heads"], "--patch takes two texts"),
         (["w1", "w2", "--lens"], "--lens reads one text; leave the second out"),
         (["w1", "w2", "--lens", "--patch", "heads"], "--lens reads one text, --patch two"),
-        (["w1", "--lens", "--output", "x.html"], "leave out --ablate, --referent, --output and --png"),
+        (["w1", "--lens", "--png", "x.png"], "leave out --ablate, --referent, --png, and with --patch --output"),
         (["w1", "--answer", "W1"], "--answer belongs to --patch"),
         (["w1", "w2", "--patch", "heads", "--answer", "Q9"], "the first text is answered without 'Q9'"),
     ],

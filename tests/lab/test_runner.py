@@ -1,5 +1,6 @@
 """Parts are kept and used again; what broke is a row; the commands and the page."""
 
+import errno
 import json
 from pathlib import Path
 
@@ -83,6 +84,7 @@ def test_commands(folder: Path, tmp_path: Path) -> None:
         (["lab", "run", "C24", "--budget", "full"], "C24 has no experiment on text: no text tells"),
         (["lab", "run", "C8", "--budget", "full", "--set", "model.wings=2"], "wings"),
         (["lab", "run", "C8", "--budget", "full", "--minutes", "0"], "--minutes is 0"),
+        (["lab", "run", "C8", "--budget", "full", "--device", "warp"], "device is 'warp'"),
         (["lab", "run", "C8", "--minutes", "9"], "--set and --minutes belong to --budget full"),
         (["lab", "report", "--from", str(tmp_path)], "nothing was measured there"),
     ):
@@ -99,3 +101,12 @@ def test_charts_escape_and_bound_what_they_are_given() -> None:
     assert "nan" not in infinite
     assert "inf" not in infinite
     assert standalone(infinite).startswith("<?xml")
+
+
+def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path) -> object:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(runner, "atomic_write", full)
+    with pytest.raises(RegardError, match=r"C7-cpu-seed-\d.json: cannot be written \(No space left on device\)"):
+        run_claims([claim("C7")], tmp_path, Setup(), 1, print)

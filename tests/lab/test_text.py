@@ -1,9 +1,11 @@
 """Experiments on text: numbers of a seed, what is judged, what is pretrained; and one from end to end, made small."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from regard.cli.main import app
@@ -14,7 +16,18 @@ from regard.lab.compare import ArmResult
 from regard.lab.registry import find_claim
 from regard.lab.report import html_page
 from regard.lab.runner import ClaimResult
-from regard.lab.text import TextSetup, arms_of, as_text_claim, judge_arms, measured_text_results, seed_numbers
+from regard.lab.text import (
+    TextSetup,
+    arms_of,
+    as_text_claim,
+    judge_arms,
+    measured_text_results,
+    planned_runs,
+    run_text_claims,
+    seed_numbers,
+)
+from regard.recipe import load_recipe
+from tests.tasks import bert_toy
 
 EXPERIMENT = TextExperiment(
     "quickstart",
@@ -120,3 +133,40 @@ def test_one_from_end_to_end_in_parts(tmp_path: Path) -> None:
     assert [path.stat().st_mtime_ns for path in results] == times
     assert measured_text_results([find_claim("C8")], out) == []
     assert Setup().device == "cpu"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_what_is_pretrained_first_is_where_arms_begin(tmp_path: Path) -> None:
+    """Two pretrainings and a fine-tuning of each, on two seeds; a killed one goes on."""
+    bert_toy.write_text(tmp_path / "text")
+    (tmp_path / "pretraining.yaml").write_text(yaml.safe_dump(bert_toy.recipe(tmp_path / "text", steps=2)))
+    rows = ["sentence\tlabel", *(("cat purrs\tyes", "king rules\tno")[n % 2] for n in range(20))]
+    (tmp_path / "train.tsv").write_text("\n".join(rows) + "\n")
+    keys = bert_toy.recipe(tmp_path / "text", steps=2)
+    keys["task"] = {"kind": "classify", "length": 16, "batch": 4}
+    keys["data"] = {name: str(tmp_path / "train.tsv") for name in ("train", "valid")} | {
+        "cache": str(tmp_path / "cache")
+    }
+    del keys["training"]["tokens_per_batch"]
+    (tmp_path / "labels.yaml").write_text(yaml.safe_dump(keys))
+    pretraining = str(tmp_path / "pretraining.yaml")
+    experiment = TextExperiment(
+        str(tmp_path / "labels.yaml"),
+        {"mixed": ("training.init=@mixed",), "masked": ("training.init=@masked",), "scratch": ("training.init=null",)},
+        (PredictedRange("mixed less masked", "accuracy", -100, 100),),
+        pretrained={"mixed": (pretraining,), "masked": (pretraining, "task.masking={masked: 1.0, random: 0.0}")},
+        metric="accuracy",
+        seeds=2,
+    )
+    own = replace(claim(), on_text=experiment)
+    (result,), done = run_text_claims([own], tmp_path / "lab", TextSetup("cpu", 2), print)
+    assert done
+    assert result.verdict == "confirmed", result.error
+    folder = tmp_path / "lab" / "full" / "X9"
+    assert len(list(folder.glob("pretrained/*/results.json"))) == 4
+    for seed in (1, 2):
+        recipe = load_recipe(folder / "arms" / "masked" / f"seed-{seed}" / "config.yaml")
+        assert recipe.training.init == str(folder / "pretrained" / f"masked-{seed}")
+    assert planned_runs(own, TextSetup(), tmp_path / "lab") == (10, 10, 0)
+    assert measured_text_results([own], tmp_path / "lab")[0].outcome == "on text: confirmed"

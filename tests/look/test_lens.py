@@ -10,13 +10,14 @@ import torch
 from torch import nn
 
 from regard.errors import RegardError
-from regard.look import logit_lens
+from regard.look import logit_lens, patch_activations
 from regard.look.model_inputs import prepare_input
 from regard.look.scoring import scored_input
 from regard.models.batch import collate_texts
 from regard.nn.norm import NoNorm
 from tests.look.small import TEXT, opened, translator
-from tests.tasks import lm_toy
+from tests.look.test_attention import ROWS
+from tests.tasks import bert_toy, lm_toy, toys
 
 
 @pytest.fixture(scope="module")
@@ -82,3 +83,44 @@ def test_a_convolutional_decoder_has_stages_and_a_recurrent_one_has_none(tmp_pat
     rnn = translator(tmp_path / "rnn", {"kind": "rnn", "preset": "bahdanau", "size": 8})
     with pytest.raises(RegardError, match="a model of the kind rnn has no stack of layers"):
         logit_lens(rnn, TEXT)
+
+
+def test_masked_words(tmp_path: Path) -> None:
+    bert_toy.write_text(tmp_path, 20)
+    made = opened(tmp_path, bert_toy.recipe(tmp_path))
+    (row,) = logit_lens(made, "Cat [MASK] mat")["rows"]
+    with torch.no_grad():
+        batch = collate_texts([made._row("Cat [MASK] mat", 1, None)], made.tokenizer.pad)
+        place = int(batch.ids[0].eq(made.tokenizer.mask).nonzero())
+        scores = made.model.words(made.model.body(batch)[0, place]).softmax(-1)
+    assert row["stages"][-1]["probabilities"][0] == pytest.approx(float(scores.max()), abs=1e-4)
+    with pytest.raises(RegardError, match=r"the text has no \[MASK\]"):
+        logit_lens(made, "Cat mat")
+
+
+@pytest.mark.parametrize("kind", ["classify", "tag"])
+def test_labels_and_tags(kind: str, tmp_path: Path) -> None:
+    rows, text, _ = ROWS[kind]
+    name = {"classify": "rows.tsv", "tag": "rows.conll"}[kind]
+    (tmp_path / name).write_text(rows + "\n", encoding="utf-8")
+    task = {"kind": kind} | ({"overlap": 4} if kind == "tag" else {})
+    made = opened(tmp_path, toys.recipe(tmp_path, task, (name, name)))
+    rows_found = logit_lens(made, text)["rows"]
+    if kind == "classify":
+        best = made.classify([text])[0]
+        assert rows_found[0]["says"] == best.label
+        expected = best.probabilities[best.label]
+        assert rows_found[0]["stages"][-1]["probability"] == pytest.approx(expected, abs=1e-4)
+    else:
+        assert [row["says"] for row in rows_found[1:3]] == made.tag([text])[0].tags  # <s> and </s> around
+    other = patch_activations(made, text, text.replace("good", "bad"), ["layers"])
+    assert other["patches"][0]["recovered"] == pytest.approx(1, abs=1e-4)
+
+
+def test_a_span_has_no_scores_to_follow(tmp_path: Path) -> None:
+    rows, text, _ = ROWS["answer"]
+    (tmp_path / "rows.jsonl").write_text(rows + "\n", encoding="utf-8")
+    task = {"kind": "answer", "length": 32, "overlap": 4, "question": 8}
+    made = opened(tmp_path, toys.recipe(tmp_path, task, ("rows.jsonl", "rows.jsonl")))
+    with pytest.raises(RegardError, match="a model of the task answer like this one has no scores"):
+        logit_lens(made, text)

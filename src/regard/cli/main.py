@@ -587,8 +587,7 @@ def look(
         ),
     ] = [],  # noqa: B006
     answer: Annotated[
-        str | None,
-        Option(help="For --patch: the token of the first output to follow. Default: what falls most."),
+        str | None, Option(help="For --patch: the token of the first output to follow. Default: what falls most.")
     ] = None,
     trees: Trees = None,
     referent: Annotated[
@@ -612,8 +611,8 @@ def look(
     if lens or patch or answer:
         from regard.cli.lab.interventions import intervene
 
-        of_the_page = [ablate, referent, output, png]
-        intervene(run, text, other, target, lens, patch, answer, trees, device, as_json, of_the_page)
+        of_the_page = [ablate, referent, png]
+        intervene(run, text, other, target, lens, patch, answer, trees, device, as_json, output, language, of_the_page)
         return
     drawn = place, layer, head
     body(run, text, other, target, ablate, trees, referent, output, png, drawn, language, device, as_json)
@@ -944,7 +943,7 @@ def models_show(
 Claims = Annotated[list[str] | None, Argument(metavar="CLAIM…", help="Numbers, as C4 C7; or all.")]
 LabFolder = Annotated[Path, Option(help="What is measured is kept here; the same command goes on.")]
 Jobs = Annotated[
-    int, Option(min=0, help="Seeds side by side. Default: as many as there are cores; of --budget full, 10 trainings.")
+    int, Option(min=0, help="Seeds side by side. Default: one a core; of --budget full, 10 trainings on a GPU.")
 ]
 Budget = Annotated[str, Option(help="quick: on the CPU; full: on real text, for a GPU.")]
 LabDevice = Annotated[str, Option(help="Of --budget full. Default: what there is; quick is measured on the CPU.")]

@@ -25,7 +25,7 @@ import torch
 from regard import __version__
 from regard.errors import RegardError
 from regard.io.atomic import atomic_write
-from regard.io.files import DamagedFile, read_json
+from regard.io.files import DamagedFile, os_errors_for, read_json
 from regard.lab import corpus, tiny
 from regard.lab.claim import Claim, Judged, Measurement, Setup, Verdict, judge
 from regard.lab.registry import find_claim
@@ -76,7 +76,8 @@ def run_claims(
         if setup.fault and setup.fault not in claim.faults:
             known = ", ".join(claim.faults) or "none"
             raise RegardError(f"{claim.id} has no fault {setup.fault!r}; it has {known}")
-    (out / "parts").mkdir(parents=True, exist_ok=True)
+    with os_errors_for(out, "written"):
+        (out / "parts").mkdir(parents=True, exist_ok=True)
     results = {claim.id: ClaimResult(claim) for claim in claims}
     with _pool(1 if all(claim.timed for claim in claims) else jobs) as pool:
         side_by_side = [claim for claim in claims if not claim.timed]
@@ -147,7 +148,8 @@ def _measure_parts(
             results[claim.id].error = f"{type(error).__name__}: {error}"
             continue
         part["digest"] = source_digest(claim)
-        with atomic_write(_part_file(out, claim, seed, setup)) as file:
+        path = _part_file(out, claim, seed, setup)
+        with os_errors_for(path, "written"), atomic_write(path) as file:
             file.write(json.dumps(part))
         found[claim.id, seed] = part
     for claim, seed in parts:  # in the order of seeds, whichever ended first

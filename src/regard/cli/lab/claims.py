@@ -8,6 +8,7 @@ from rich.table import Table
 
 from regard.cli.streams import warn
 from regard.console import Console
+from regard.device import pick_device
 from regard.errors import RegardError, plural
 from regard.io.atomic import atomic_write
 from regard.io.files import json_safe
@@ -122,7 +123,8 @@ def run_lab(
     if budget == "full":
         if fault:
             raise RegardError("--fault is planted in quick experiments; leave it out, or write --budget quick")
-        setup = TextSetup(device or "auto", jobs or JOBS, tuple(overrides), end_time(minutes))
+        side_by_side = jobs or (JOBS if pick_device(device or "auto").type == "cuda" else max(1, _jobs(0) // 2))
+        setup = TextSetup(device or "auto", side_by_side, tuple(overrides), end_time(minutes))
         results, done = run_text_claims(text_claims(claims, "all" in names), out, setup, warn, seeds)
     elif device not in ("", "cpu"):
         raise RegardError(f"--device {device}: the quick experiments are measured on the CPU; leave it out")

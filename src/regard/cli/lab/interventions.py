@@ -8,8 +8,11 @@ from rich.table import Table
 
 from regard.api import load
 from regard.cli.look import given_text, parents_of
+from regard.cli.streams import open_output, warn
 from regard.console import Console
 from regard.errors import RegardError
+from regard.look.attention import look
+from regard.look.html import page
 from regard.look.lens import logit_lens
 from regard.look.patching import patch_activations
 from regard.reporting import Json
@@ -28,12 +31,16 @@ def intervene(
     trees: Path | None,
     device: str,
     as_json: bool,
+    output: Path | None,
+    language: str,
     of_the_page: Sequence[object],
 ) -> None:
     if lens and patch:
         raise RegardError("--lens reads one text, --patch two; give one of them")
-    if any(of_the_page):
-        raise RegardError("--lens and --patch print what they find; leave out --ablate, --referent, --output and --png")
+    if any(of_the_page) or (patch and output):
+        raise RegardError(
+            "--lens and --patch print what they find; leave out --ablate, --referent, --png, and with --patch --output"
+        )
     if patch and (text is None or other is None):
         raise RegardError("--patch takes two texts: what is put in comes from the first, and runs on the second")
     if lens and other is not None:
@@ -49,7 +56,12 @@ def intervene(
         data = logit_lens(predictor, text, target, trees=parents)
     else:
         data = patch_activations(predictor, text, str(other), patch, target, answer)
-    if as_json:
+    if output is not None:
+        looked = look(predictor, text, target, trees=parents)
+        with open_output(output) as file:
+            file.write(page({**looked, "lens": data}, language))
+        warn(f"{output} shows it; open it in a browser")
+    elif as_json:
         print(json.dumps(data, ensure_ascii=False))
     elif lens:
         print_lens(data)

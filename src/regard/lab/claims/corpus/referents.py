@@ -106,13 +106,13 @@ def _measure(seed: int, setup: Setup) -> Measurement:
 
 CLAIM = Claim(
     id="C19",
-    title="What `it` attends to",
-    sentence="`it` attends to what it refers to.",
+    title="What 'it' attends to",
+    sentence="'it' attends to what it refers to.",
     source="notes 000 and 002; Uszkoreit 2017",
     kind="screen",
     predictions=(
         PredictedRange(
-            "encoder", "weight from `it` on a noun where it is the referent, less where the other is, best head of the "
+            "encoder", "weight from 'it' on a noun where it is the referent, less where the other is, best head of the "
             "encoder: at least 0.1", 0.1, setting="encoder",
         ),
         PredictedRange(
@@ -132,7 +132,7 @@ CLAIM = Claim(
     seconds=13.0,
     seeds=3,
     most_seeds=6,
-    depends_on="A small translator of the embedded corpus's sentences with *because*, whose German pronouns show the "
+    depends_on="A small translator of the embedded corpus's sentences with 'because', whose German pronouns show the "
     "gender of the referent. A head counts only if its weight moves with the one word that decides. Rules that need no "
     "meaning, the subject and the nearest noun, are right in half of these sentences. An encoder may know the referent "
     "without any such weight: in what the pronoun's state holds.",

@@ -48,12 +48,18 @@ CLAIM = Claim(
     kind="screen",
     predictions=(
         PredictedRange("small", "accuracy of dot less additive at d_k = 32: within 0.1", -0.1, 0.1, "small heads"),
-        PredictedRange("large", "accuracy of additive less dot, unscaled, at d_k = 1,024: at least 0.1", 0.1,
-                       setting="large heads"),
-        PredictedRange("scaled", "accuracy of scaled dot less additive at d_k = 1,024: at least −0.05", -0.05,
-                       setting="large heads"),
-        PredictedRange("time", "time of an additive layer over that of a dot layer, d_k = 64: at least 2", 2,
-                       setting="large heads"),
+        PredictedRange(
+            "large", "accuracy of additive less dot, unscaled, at d_k = 1,024: at least 0.1", 0.1, setting="large heads"
+        ),
+        PredictedRange(
+            "scaled",
+            "accuracy of scaled dot less additive at d_k = 1,024: at least −0.05",
+            -0.05,
+            setting="large heads",
+        ),
+        PredictedRange(
+            "time", "time of an additive layer over that of a dot layer, d_k = 64: at least 2", 2, setting="large heads"
+        ),
     ),
     measure=_measure,
     seconds=20.0,
