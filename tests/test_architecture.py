@@ -11,8 +11,8 @@ import pytest
 ROOT = Path(__file__).parent.parent / "src" / "regard"
 COMMON = {"config", "console", "device", "errors", "language", "regard", "reporting"}  # of all; they know no component
 ROOMS = [  # each may import what stands below it
-    "cli", "lab", "serve", "look", "interop", "api", "run", "run_checks", "mechanisms", "recipe", "training", "tasks",
-    "predict", "examples", "decoding", "accel", "models", "nn", "data", "text", "evaluation", "io",
+    "cli", "distil", "lab", "serve", "look", "interop", "api", "run", "run_checks", "mechanisms", "recipe", "training",
+    "tasks", "predict", "examples", "decoding", "accel", "models", "nn", "data", "text", "evaluation", "io",
 ]  # fmt: skip
 APART = {"nn": {"data", "text", "io"}, "models": {"data", "text", "io"}, "serve": {"training"}}  # what it does not know
 

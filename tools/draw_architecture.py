@@ -23,6 +23,7 @@ CHINESE = {  # what a room is for
     "api": "公开的 Python 接口：`regard.train` 按配方训练，`regard.load` 打开训练好的模型",
     "cli": "命令行：一张命令表，以及每条命令的实现",
     "data": "语料、预处理后的形式、批次与加载器",
+    "distil": "学生模型向教师模型的译文学习，并在它旁边评测",
     "decoding": "从带 `start` 和 `step` 的模型到序列：贪心、束搜索、采样",
     "evaluation": "指标：用领域内通行的库计算，并附签名",
     "examples": "从文件的行到样本批次：特征、遮住词、句段、对话、拼接",

@@ -22,10 +22,9 @@ import yaml
 import regard
 from regard import recipe as recipes
 from regard.api import load_as
-from regard.examples.pairs import read_pairs
+from regard.distil.translations import TranslationChoices, read_sources, translate_in_chunks, write_filtered
 from regard.interop.families import export_run
 from regard.interop.model_folder import Storage
-from regard.io.atomic import atomic_write
 from regard.io.files import json_safe
 from regard.io.manifest import write_manifest
 from regard.io.run_folder import RESULTS
@@ -42,8 +41,9 @@ KEPT = ("parameters", "weights", "steps", "epochs", "seconds", "seed", "commit",
 
 
 def make_model(
-    name: str, out: Path, run: Path, overrides: list[str], device: str, teacher: Path | None = None
-) -> list[str]:
+    name: str, out: Path, run: Path, overrides: list[str], device: str, teacher: Path | None = None,
+    commit: str | None = None,
+) -> list[str]:  # fmt: skip
     """Writes the folder `out`; returns sentences about what is not as it should be."""
     words = _read_words(name)
     base = out.parent / words["over"] if words.get("over") else None
@@ -60,7 +60,7 @@ def make_model(
     print(export_run("safetensors", run, out, "", Storage(8, base, RANK)))
     shipped = _evaluate(out, device)
     taught = ["--teacher", str(teacher)] if teacher else []
-    results = {key: trained.results[key] for key in KEPT} | {
+    results = {key: trained.results[key] for key in KEPT} | ({"commit": commit} if commit else {}) | {
         "command": " ".join(["python tools/make_model.py", name, *taught, *overrides]),
         "valid": shipped,
         "float32": trained.results["valid"]["metrics"],
@@ -75,17 +75,19 @@ def make_model(
 def _with_translations(name: str, teacher: Path, path: Path, device: str) -> str:
     """Sequence distillation (Kim and Rush 2016): the training text once more, with a larger model's translations.
 
-    Writes them to `path`, if they are not there, and returns what makes them part of data.train.
+    As in `regard distil`, they are kept in chunks, beside `path`, and what is left of them is there. Returns what makes
+    them part of data.train.
     """
-    recipe = recipes.load_recipe(name)
+    recipe, choices = recipes.load_recipe(name), TranslationChoices()
     if not path.exists():
         translator = load_as(Translator, teacher, device, "translate")
-        sources = [source for source, _ in read_pairs(recipe.data.train, translator.languages)]
-        print(f"{path}: {len(sources):,} translations by {teacher}", flush=True)
-        outputs = translator.translate(sources)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(path) as file:
-            file.writelines(f"{s}\t{o}\n" for s, o in zip(sources, outputs, strict=True) if s.strip() and o.strip())
+        sources = read_sources(recipe.data.train, translator.languages)
+        print(f"{path}: translations of {len(sources):,} lines by {teacher}", flush=True)
+        chunks = path.with_suffix("")
+        counts = write_filtered(
+            translate_in_chunks(translator, sources, chunks, choices, lambda what, done, of: None), path, choices
+        )
+        print(", ".join(f"{what} {count:,}" for what, count in counts.items()), flush=True)
     return f"data.train=[{', '.join([*(str(corpus.set) for corpus in recipe.data.train), str(path.absolute())])}]"
 
 
@@ -123,6 +125,7 @@ def main() -> None:
     parser.add_argument("--run", type=Path, help="the folder to train in; default: runs/NAME")
     parser.add_argument("--teacher", type=Path, help="a larger translator, whose translations are learned from, too")
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--commit", help="where the code is not in a git checkout: the commit it is of")
     parser.add_argument("--anew", action="store_true", help="remove --out first")
     given = parser.parse_intermixed_args()
     out = given.out or ROOT / "models" / given.name
@@ -130,7 +133,7 @@ def main() -> None:
         shutil.rmtree(out, ignore_errors=True)
     try:
         run = given.run or Path("runs") / given.name
-        complaints = make_model(given.name, out, run, given.overrides, given.device, given.teacher)
+        complaints = make_model(given.name, out, run, given.overrides, given.device, given.teacher, given.commit)
     except regard.RegardError as error:
         raise SystemExit(f"make_model: {error}") from None
     for sentence in complaints:

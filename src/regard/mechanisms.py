@@ -82,7 +82,16 @@ BLOCKS = [  # choices of the Transformer that are no classes with a `kind`
     ("A10", "recurrence", "memory", "Every layer also sees what it read before the block, without gradients.",
      "k, v from [stop(x_τ−1); x_τ]", "Dai 2019, 3.2",
      "task.kind=lm task.boundaries=marked model.kind=lm model.position=transformer_xl model.memory=128",
-     "nn/cache.py"),
+     "nn/cache/kv_cache.py"),
+    ("A9", "losses", "layer_losses", "Layers below the last predict too, until their share of the training is done.",
+     "Σ_l L_l over layers l of n with (step − 1)/steps < l/2n, and l = n", "Al-Rfou 2018, 3",
+     "task.kind=lm model.kind=lm model.layer_losses=true", "models/decoders/auxiliary.py"),
+    ("A9", "losses", "targets", "Every position predicts more than the next token, each by a classifier of its own.",
+     "L + Σ_k further_weight · −log p_k(w_t+k | w_≤t), k = 2 … targets", "Al-Rfou 2018, 3",
+     "task.kind=lm model.kind=lm model.targets=2", "models/decoders/auxiliary.py"),
+    ("A9", "losses", "last", "The last position of a block alone is learned from, for the comparison.",
+     "L = −log p(w_T+1 | w_1 … w_T)", "Al-Rfou 2018, 3",
+     "task.kind=lm model.kind=lm task.learn=last", "examples/blocks.py"),
     ("A13", "rates", "slanted_triangle", "The rate rises for a short while and falls for the rest.",
      "peak · (1 + p · (ratio − 1)) / ratio; p = t/cut, then 1 − (t − cut)/(cut · (1/cut_frac − 1))",
      "Howard 2018, eq. 3", "training.schedule.kind=slanted_triangle", "training/schedule.py"),
@@ -116,6 +125,9 @@ def all_mechanisms() -> list[Mechanism]:
         ]
     mechanisms += [Mechanism(*row) for row in BLOCKS]
     mechanisms += [_mechanism("model", kind, cls, _model_assignment(kind)) for kind, cls in by_id("model")]
+    key = "model.decoder_self"
+    others = [(kind, cls) for kind, cls in by_id("decoder_self") if kind != "attention"]  # which the slots above are
+    mechanisms += [_mechanism("decoder_self", kind, cls, f"{key}={kind}") for kind, cls in others]
     key = "model.kind=conv model.encoder"
     mechanisms += [_mechanism("encoder", kind, cls, f"{key}={kind}") for kind, cls in by_id("encoder")]
     plugins = [(slot, kind, cls) for slot in KEYS if slot in SLOTS for kind, cls in choices(slot).items() if cls.plugin]

@@ -23,6 +23,7 @@ FAST: dict[str, dict[str, Any]] = {
     "one head of keys": {"attention": {"heads": 4, "kv_heads": 1, "d_v": 3}, "position": {"kind": "rotary"}},
     "rotary": {"position": {"kind": "rotary"}},
     "learned": {"position": {"kind": "learned", "length": 30}},
+    "learned in every layer": {"position": {"kind": "learned_per_layer", "length": 30, "join": "concat"}},
     "beside the word": {"position": {"kind": "sinusoidal", "join": "concat"}},
     "pre-norm": {"residual": "pre_norm"},
     "no residual": {"residual": "none"},

@@ -31,6 +31,8 @@ MODELS: dict[str, Callable[[], Any]] = {
     "additive, local": lambda: test_transformer.build(
         ENTRIES, attention={"cross": {"score": "additive", "pattern": "local_p(2)"}}
     ),
+    "ssru": lambda: test_transformer.build(ENTRIES, decoder_self="ssru"),
+    "average, one layer": lambda: test_transformer.build(ENTRIES, decoder_self="average", decoder_layers=1),
     "rnn, previous": lambda: test_rnn.build(ENTRIES, attends="previous"),
     "rnn, feeding": lambda: test_rnn.build(ENTRIES, attends="current", input_feeding=True, cell="lstm"),
     "conv": lambda: test_conv.build(ENTRIES),

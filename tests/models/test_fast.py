@@ -83,6 +83,8 @@ def compare(model: Transformer, b: PairBatch) -> None:
         {"attention": {"d_k": 16, "d_v": 32}, "heads": 2},
         {"attention": {"encoder": {"pattern": "causal"}}},
         {"share": "none"},
+        {"decoder_self": "ssru"},
+        {"decoder_self": "average", "layers": 2},
     ],
     ids=str,
 )

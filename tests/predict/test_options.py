@@ -14,7 +14,6 @@ from regard.predict.options import GenerationOptions, ReplyOptions, SearchOption
     ("kind", "options", "message"),
     [
         (TranslationOptions, {"prefixs": [""]}, r"call has no option prefixs; did you mean prefixes\?"),
-        (TranslationOptions, {"long": "cut"}, "call: long is 'cut'; known: truncate, refuse, translate, segment"),
         (TranslationOptions, {"attention": ["cros"]}, r"call: attention is \['cros'\]; did you mean cross\?"),
         (GenerationOptions, {"stop": "\n"}, r"call: stop is '\\n'; write a list"),
         (ReplyOptions, {"max_tokens": 2.5}, "call: max_tokens is 2.5; write a whole number"),

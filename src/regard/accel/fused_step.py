@@ -15,15 +15,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.accel.inference_weights import OneDnnLinear
+from regard.accel.int8.linear import Int8Linear
 from regard.accel.norm import add_norm_without_gradient
 from regard.models.batch import PairBatch
+from regard.models.decoders.pairs import DecoderOnly
 from regard.models.lm import LanguageModel
 from regard.models.stack import embed_positions
 from regard.models.state import DecoderState
 from regard.models.transformer import DecoderLayer, Transformer
 from regard.nn import dispatch
 from regard.nn.backend.contract import nonstandard_reason
-from regard.nn.cache import CrossKVCache, KVCache
+from regard.nn.cache import CrossKVCache, KVCache, StateTensors
 from regard.nn.embedding import Embedding
 from regard.nn.feed_forward import FeedForward
 from regard.nn.layers import EncoderLayer, ModuleList, NoResidual, PostNorm, PreNorm
@@ -33,6 +35,8 @@ from regard.nn.norm import LayerNorm, NoNorm
 from regard.nn.pattern import Causal
 from regard.nn.position import Position
 from regard.nn.record import AttentionRecorder
+from regard.nn.recurrence import SSRU, AverageAttention, Recurrence
+from regard.nn.recurrence.contract import H, wide
 from regard.nn.score import Score
 
 Function = Callable[[Tensor], Tensor]
@@ -41,7 +45,7 @@ MASKED = -1e30  # added to a score, this leaves exactly nothing of its weight, i
 
 
 class FusedStep:
-    """A model of attention layers that decodes. Its layers are sub-layers in the order of the state's caches."""
+    """A model of such layers that decodes. They are sub-layers in the order of the state's caches."""
 
     def __init__(
         self,
@@ -57,6 +61,7 @@ class FusedStep:
             self.start = partial(model.start, encode=FusedEncoder(model))
         self.embedding, self.positions = embedding, positions
         self.layers = [FusedLayer(layer) for layer in layers]
+        self.recurrent = any(isinstance(layer.attention, Recurrence) for layer in layers)
         self.norm, self.output, self.proposals = _norm(norm), model.output.forward, model.proposals
 
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
@@ -67,7 +72,7 @@ class FusedStep:
     def read(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """As the model's own."""
         steps = tokens.shape[1]
-        if (steps > 1 and state.cache_positions.beams > 1) or state.record is not None or self.model.training:
+        if (steps > 1 and (state.cache_positions.beams > 1 or self.recurrent)) or state.record or self.model.training:
             return self.model.read(tokens, state)
         context = StepContext(state, steps)
         x = F.embedding(tokens, self.embedding.weight)  # [N, T, D]
@@ -84,11 +89,15 @@ class FusedStep:
 
 
 def fused(model: Any) -> Any:
-    """The model with fused steps, where it is made of attention layers; else the model itself."""
+    """The model with fused steps, where it is made of attention layers or recurrences; else the model itself."""
     if isinstance(model, Transformer):
         return FusedStep(model, model.target_embedding, model.decoder_position, model.decoder, model.decoder_norm)
     if isinstance(model, LanguageModel):
         return FusedStep(model, model.embedding, model.position, model.layers, model.norm)
+    if isinstance(model, DecoderOnly):
+        steps = fused(model.body)
+        steps.start = model.start
+        return steps
     return model.fused() if hasattr(model, "fused") else model
 
 
@@ -99,6 +108,7 @@ class StepContext:
         self.state, self.positions, self.steps = state, state.cache_positions, steps
         self.reach = self.positions.read_length(steps)
         self.queries: Layout = self.positions.next_layout(steps)  # [N, T]
+        self.shape = len(self.positions.position), steps
         self.biases: dict[str, Tensor | None] = {}
 
     @cached_property
@@ -231,15 +241,46 @@ class FusedCrossAttention(_FusedAttention):
         return self.attend(q, cache.keys, cache.values, "source", context, x.dtype)
 
 
+class FusedSSRU:
+    """An SSRU's step: one product for its gate and its value."""
+
+    def __init__(self, layer: SSRU) -> None:
+        weight = torch.cat([layer.forget.weight, layer.value.weight])
+        self.product = _like(layer.forget, weight, torch.cat([layer.forget.bias, torch.zeros_like(layer.forget.bias)]))
+
+    def __call__(self, x: Tensor, context: StepContext, cache: StateTensors) -> Tensor:
+        f, value = self.product(x).to(wide(x.dtype)).chunk(2, -1)
+        cache[H] = torch.lerp(value, cache[H], f.sigmoid())  # f ⊙ c + (1 − f) ⊙ value
+        return cache[H].relu().to(x.dtype)
+
+
+class FusedAverage:
+    """A step of average attention: a sum, the network, and the gates in one product."""
+
+    def __init__(self, layer: AverageAttention) -> None:
+        self.network = None if layer.network is None else _feed_forward(layer.network)
+        self.gate = _linear(layer.gate)
+
+    def __call__(self, x: Tensor, context: StepContext, cache: StateTensors) -> Tensor:
+        cache[H] = cache[H] + x
+        g = (cache[H] / (context.queries.position + 1)).to(x.dtype)
+        g = g if self.network is None else self.network(g)
+        i, f = self.gate(torch.cat([x, g], -1)).sigmoid().chunk(2, -1)
+        return i * x + f * g
+
+
 def _unfused_reason(layer: MultiHeadAttention) -> str | None:
     return nonstandard_reason(layer) or layer.unfused_step_reason()
 
 
-def _self_attention(layer: MultiHeadAttention) -> FusedSublayer:
+def _self_attention(layer: MultiHeadAttention | Recurrence) -> FusedSublayer:
     def plain(x: Tensor, context: StepContext, cache: KVCache) -> Tensor:
         rows = x.unflatten(0, (-1, context.steps))  # [N, T, D]
         return layer(rows, rows, context.own, cache).flatten(0, 1)
 
+    if isinstance(layer, Recurrence):
+        known: dict[type, Callable[..., FusedSublayer]] = {SSRU: FusedSSRU, AverageAttention: FusedAverage}
+        return known[type(layer)](layer) if type(layer) in known else plain
     return plain if _unfused_reason(layer) else FusedSelfAttention(layer)
 
 
@@ -280,8 +321,10 @@ class FusedEncoder:
         self.model = model
         self.layers: list[FusedLayer] = []
         layers = list(model.encoder)
-        if not any(_unfused_reason(each.attention) or Causal() in each.attention.pattern.parts() for each in layers):
-            self.layers = [FusedLayer(layer, [FusedEncoderAttention(layer.attention)]) for layer in layers]
+        attentions = [each.attention for each in layers if isinstance(each.attention, MultiHeadAttention)]
+        if not any(_unfused_reason(each) or Causal() in each.pattern.parts() for each in attentions):
+            parts = [FusedEncoderAttention(attention) for attention in attentions]
+            self.layers = [FusedLayer(layer, [part]) for layer, part in zip(layers, parts, strict=True)]
         self.norm = _norm(model.encoder_norm)
 
     def __call__(self, batch: PairBatch, record: AttentionRecorder | None = None) -> tuple[Tensor, Layout]:
@@ -301,13 +344,17 @@ class FusedEncoder:
 
 class FusedLayer:
     def __init__(self, layer: EncoderLayer | DecoderLayer, attentions: Sequence[FusedSublayer] = ()) -> None:
-        self.attentions = attentions or [_self_attention(layer.attention)]
+        own = layer.attention
+        self.attentions = attentions or [_self_attention(own)]
+        self.position = own.position if isinstance(own, MultiHeadAttention) and own.position.joins_layers else None
         if isinstance(layer, DecoderLayer):
             self.attentions = [*self.attentions, _cross_attention(layer.cross)]
         self.residuals = [_residual(residual) for residual in layer.residuals]
         self.feed_forward = None if layer.feed_forward is None else _feed_forward(layer.feed_forward)
 
     def __call__(self, x: Tensor, context: "StepContext | EncoderContext", caches: Sequence[Any]) -> Tensor:
+        if self.position is not None:
+            x = self.position.enter(x.unflatten(0, context.shape), context.queries).flatten(0, 1)
         for residual, attention, cache in zip(self.residuals, self.attentions, caches, strict=False):
             x = residual(x, lambda y, attention=attention, cache=cache: attention(y, context, cache))  # type: ignore[misc]
         return x if self.feed_forward is None else self.residuals[-1](x, self.feed_forward)
@@ -341,18 +388,22 @@ def _feed_forward(network: FeedForward) -> Function:
     if not isinstance(activation, nn.ReLU):
         return lambda x: contract(activation(expand(x)))
     first: nn.Module = network.expand
-    if isinstance(first, OneDnnLinear) and not first.small:
+    if isinstance(first, Int8Linear) or (isinstance(first, OneDnnLinear) and not first.small):
         return lambda x: contract(first.rectified(x))
     weight, bias = network.expand.weight.detach().T, network.expand.bias
     return lambda x: contract(torch._addmm_activation(bias, x, weight))
 
 
 def _linear(layer: nn.Linear) -> Function:
+    if isinstance(layer, Int8Linear):
+        return layer.forward
     return _like(layer, layer.weight, layer.bias)
 
 
 def _like(layer: nn.Module, weight: Tensor, bias: Tensor) -> Function:
     """xWᵀ + b of rows x [N, D] with these, in the way in which a layer computes its product."""
+    if isinstance(layer, Int8Linear):
+        return Int8Linear(weight, bias).forward
     if isinstance(layer, OneDnnLinear) and not layer.small:
         return layer.forward if layer.weight is weight else OneDnnLinear(weight, bias).forward
     return partial(_product, weight.detach().T, bias)

@@ -9,7 +9,7 @@ from typing import IO, NotRequired, TypedDict
 
 from rich.table import Table
 
-from regard.api import load_as
+from regard.api import ModelLoader, load_as
 from regard.cli.streams import check_stats, decode_lines, open_output, report_acceptance, warn
 from regard.console import Console
 from regard.decoding import DecodingConfig
@@ -23,8 +23,10 @@ PROMPT = "> "
 ATTENDED = 3  # pieces of the history that are shown for each piece of a reply
 
 
-def chat(run: Path, options: ReplyOptions, stats: Path | None, device: str, as_json: bool) -> None:
-    predictor = load_as(ChatPredictor, run, device, "chat")
+def chat(
+    run: Path, options: ReplyOptions, stats: Path | None, device: str, loader: ModelLoader, as_json: bool
+) -> None:
+    predictor = load_as(ChatPredictor, run, device, "chat", loader)
     conversation = Conversation(predictor, options.decoding_config(predictor.recipe.decoding, cli=True))
     check_stats(conversation.decoding, stats)
     with open_output(None) as out:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import IO
 
-from regard.api import load_as
+from regard.api import ModelLoader, load_as
 from regard.cli.streams import check_stats, decode_lines, open_output, report_acceptance, warn
 from regard.decoding import Beam
 from regard.predict.generation import Continuation, TextDelta, TextGenerator
@@ -20,9 +20,10 @@ def generate(
     echo: bool,
     stats: Path | None,
     device: str,
+    loader: ModelLoader,
     as_json: bool,
 ) -> None:
-    generator = load_as(TextGenerator, run, device, "generate")
+    generator = load_as(TextGenerator, run, device, "generate", loader)
     decoding = options.decoding_config(generator.recipe.decoding, cli=True)
     check_stats(decoding, stats)
     text = "\n".join(decode_lines(sys.stdin.buffer, "standard input")) if prompt is None else prompt

@@ -1,4 +1,4 @@
-"""`regard train`, `tune` and `average`, and the list of every key of a recipe that `regard train --help` prints.
+"""`regard train`, `tune`, `distil` and `average`; the list of every key of a recipe, for `regard train --help`.
 
 Training and resuming are in `regard/run.py`, the loop in `training/loop.py`.
 """
@@ -6,9 +6,11 @@ Training and resuming are in `regard/run.py`, the loop in `training/loop.py`.
 import contextlib
 import json
 import shutil
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
 
 from regard import config
 from regard.console import Console
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 
 SHORTER = 4  # tuning takes a quarter of the steps that a run had, …
 RATE, FROZEN_RATE = 7e-4, 2e-3  # … and rates that leave a trained model much as it is, or teach new heads alone
+
+if TYPE_CHECKING:
+    from regard.distil.measure import MeasuredRow
 
 
 def train(
@@ -122,6 +127,46 @@ def recipe_help() -> str:
         shown = localise(default) if default == "required" else default
         lines += [f"  {key}  {kind}  [{shown}]", *([f"      {localise(meaning)}"] if meaning else [])]
     return "\n".join(lines) + "\n"
+
+
+def distil(
+    teacher: Path, student: str, data: list[str], overrides: list[str], out: Path | None, as_json: bool, **options: Any
+) -> int:
+    """`options` are those of DistillationOptions and TranslationChoices, by name."""
+    from regard.cli.streams import warn
+    from regard.distil.pipeline import DistillationOptions, Reports, run_distillation
+    from regard.distil.translations import TranslationChoices
+
+    names = {f.name for f in fields(TranslationChoices)}
+    try:
+        choices = TranslationChoices(**{name: value for name, value in options.items() if name in names})
+        others = {name: value for name, value in options.items() if name not in names}
+        chosen = DistillationOptions(choices, **others)
+    except ValueError as error:
+        raise RegardError(f"--{str(error).replace('_', '-', 1)}") from None
+    out = out or Path("runs") / f"{teacher.name}-{Path(student).stem}"
+    result = run_distillation(teacher, student, data, out, overrides, chosen, Reports(warn=warn))
+    if as_json:
+        print(json.dumps(result.json(), indent=1, ensure_ascii=False))
+    elif result.finished:
+        _print_students(result.rows, result.folder)
+        for note in result.notes:
+            warn(note)
+    return result.exit_code
+
+
+def _print_students(rows: "list[MeasuredRow]", folder: Path) -> None:
+    table = Table()
+    for name in ("model", "BLEU", "chrF", "sentences/s", "ms", "MB"):
+        table.add_column(localise(name), justify="left" if name == "model" else "right")
+    for row in rows:
+        scores = ["—" if value is None else f"{value:.2f}" for value in (row["bleu"], row["chrf"])]
+        speed = [f"{row['sentences_per_second']:,.1f}", f"{row['milliseconds']:.1f}", f"{row['megabytes']:.2f}"]
+        table.add_row(localise(row["model"]), *scores, *speed)
+    Console().print(table)
+    Console(stderr=True).print(
+        f"the student is {folder / 'student'}, in 8 bits {folder / 'student-int8'}", highlight=False, soft_wrap=True
+    )
 
 
 def average(runs: list[Path], out: Path, last: int) -> None:

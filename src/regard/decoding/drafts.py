@@ -24,7 +24,8 @@ class BlockReader(Protocol):
     proposals: Any  # heads that score the tokens after the next one, as a function of states; None: it has none
     output: Any  # the logits of states
 
-    def start(self, batch: Any, length: int, record: Any = None) -> Any: ...
+    def start(self, batch: Any, length: int, record: Any = None, *, bounded: bool = True) -> Any:
+        """As any generator; not `bounded`: caches keep all of the past, so that steps can be taken back."""
 
     def read(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
         """Read tokens [B, T] and give the states [B, T, D] that `output` scores what follows by."""

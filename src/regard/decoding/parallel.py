@@ -312,7 +312,7 @@ class ParallelModel:
     def start(self, batch: Any, length: int, record: Any = None) -> DecodingState:
         """With room for the guesses of the last step too, whose positions a model need not know."""
         models = [self.model] if self.draft is None else [self.model, self.draft]
-        states = [model.start(batch, length + self.width - 1) for model in models]
+        states = [model.start(batch, length + self.width - 1, bounded=False) for model in models]
         for model, state in zip(models, states, strict=True):
             cast(DecoderState, state).cache_positions.known = model.longest
         if len(states) == 1:

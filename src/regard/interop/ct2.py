@@ -52,6 +52,7 @@ ABSOLUTE = ("none", "sinusoidal", "learned")  # a vector for each position, adde
 IN_ATTENTION = ("relative", "rotary", "t5")
 SUPPORTED = {
     "kind": ("transformer",),
+    "decoder_self": ("attention",),
     "residual": ("post_norm", "pre_norm"),
     "norm": ("layer",),
     "norm_gain": ("True",),

@@ -217,6 +217,7 @@ def marian_config_to_hf(
 
 SUPPORTED = {  # every choice of a Transformer that Marian can express
     "kind": ("transformer",),
+    "decoder_self": ("attention",),
     "residual": ("post_norm",),
     "norm": ("layer",),
     "norm_gain": ("True",),

@@ -23,6 +23,7 @@ from regard.nn.attention import Attention
 from regard.nn.backend.contract import AttentionInputs
 from regard.nn.compress import StridedConvolution
 from regard.nn.record import ROLES, AttentionRecorder
+from regard.nn.recurrence import Recurrence
 from regard.predict.alignment import NamedWeights
 
 TITLES = {"encoder": "encoder self-attention", "decoder": "decoder self-attention", "cross": "attention to the source"}
@@ -103,6 +104,9 @@ def _recorded(
     for role in ROLES:
         if layers := [record.records[key].inputs or [] for key in sorted(record.records) if key[0] == role]:
             passes[role] = layers
+    for role in passes:
+        if len({each.shape for each in record.layers(role)}) > 1:
+            raise RegardError("layers that differ in how they compress keys cannot be shown side by side")
     weights = {role: torch.stack(record.layers(role))[:, 0].cpu().double() for role in passes}  # [L, H, Q, K]
     result = {
         "version": 1,
@@ -121,6 +125,8 @@ def _model(predictor: Any, weights: dict[str, Tensor]) -> Json:
     model, task = predictor.recipe.model, predictor.recipe.task
     sizes = sorted({tuple(each.shape[:2]) for each in weights.values()})
     depth = ", ".join(f"{layers} × {heads}" for layers, heads in sizes)
+    recurrences = [type(part).__name__ for part in predictor.model.modules() if isinstance(part, Recurrence)]
+    depth += f" · {recurrences[0]} in the place of decoder self-attention, without weights" if recurrences else ""
     return {"kind": model.kind, "task": task.kind, "title": f"{model.kind} · {task.title} · layers × heads {depth}"}
 
 
@@ -159,7 +165,7 @@ def rollout(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     """
     mean = {role: _even(each.mean(1)) for role, each in weights.items()}  # [L, Q, K]
     own = [each for role, each in mean.items() if role != "cross"]
-    if not own or any(each.shape[1] != each.shape[2] for each in own):
+    if len(own) < (2 if "cross" in mean else 1) or any(each.shape[1] != each.shape[2] for each in own):
         return {}  # recurrence and convolution mix words in other ways; shortened keys are no words
     rolled = {role: _rolled(each) for role, each in mean.items() if role != "cross"}
     if "cross" not in mean:

@@ -169,6 +169,18 @@ def collate_pairs(
 
 
 @dataclass(frozen=True)
+class FurtherLabels:
+    """The tokens so many places after each position, and which positions have one."""
+
+    labels: Tensor  # [N]
+    positions: Tensor  # [N] in the flattened [B·T]
+
+    @property
+    def both(self) -> tuple[Tensor, Tensor]:
+        return self.labels, self.positions
+
+
+@dataclass(frozen=True)
 class TextBatch(Batch):
     """A batch of single sequences, padded on the right: a language model's blocks and prompts, BERT's inputs.
 
@@ -184,6 +196,8 @@ class TextBatch(Batch):
     classes: Tensor | None = None  # [B] one label for each row: whether its sentences follow each other
     rows: tuple[int, ...] = ()  # which examples these are
     tree: Tree | None = None  # dependency trees
+    further: tuple[FurtherLabels, ...] = ()  # 2, 3 … tokens ahead, where those are learned too
+    predicting: int | None = None  # the lowest layer whose predictions are learned too; None: the last alone
 
     @property
     def device(self) -> torch.device:

@@ -13,7 +13,8 @@ from regard.config import Presets, at_least, below_one, choice, option
 from regard.models.batch import PairBatch
 from regard.models.contract import ModelConfig
 from regard.models.init import INITS
-from regard.models.state import DecoderState, StateTensors
+from regard.models.state import DecoderState
+from regard.nn.cache import StateTensors
 from regard.nn.convolution import Convolution
 from regard.nn.dropout import Dropout
 from regard.nn.embedding import SHARE, Output, Share, shared_embeddings

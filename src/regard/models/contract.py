@@ -31,3 +31,17 @@ class ModelConfig(Choice, slot="model"):
     def carries(self) -> bool:
         """Whether states pass from batch to batch, whose rows then continue each other."""
         return False
+
+    @property
+    def bounded_past(self) -> bool:
+        """Whether a token's layers see so many before it and no more, by their distances: a text then has no limit."""
+        return False
+
+    @property
+    def further_targets(self) -> int:
+        """How many tokens beyond the next are learned at every position, in the task lm."""
+        return 0
+
+    def predicting_layers(self, step: int, steps: int) -> int | None:
+        """The lowest layer that predicts in a step of so many, counted from 1; None: the last alone, always."""
+        return None

@@ -15,9 +15,9 @@ from regard.models.batch import PairBatch
 from regard.models.contract import ModelConfig
 from regard.models.init import INITS
 from regard.models.stack import check_max_length
-from regard.models.state import DecoderState, StateTensors
+from regard.models.state import DecoderState
 from regard.nn.attention import Attention, AttentionConfig
-from regard.nn.cache import CrossKVCache
+from regard.nn.cache import CrossKVCache, StateTensors
 from regard.nn.convolution import Convolution, init_keep_variance, scale_gradient, scaled_sum
 from regard.nn.dropout import Dropout
 from regard.nn.embedding import SHARE, Output, Share, shared_embeddings

@@ -4,12 +4,13 @@ from torch import nn
 
 from regard.nn.feed_forward import FeedForward
 from regard.nn.multi_head import MultiHeadAttention
+from regard.nn.recurrence import Recurrence
 
 
 def xavier(model: nn.Module) -> None:
     """Every projection by its own fan-in and fan-out (Glorot 2010); embeddings keep their D^-0.5."""
     for module in model.modules():
-        if isinstance(module, MultiHeadAttention | FeedForward):
+        if isinstance(module, MultiHeadAttention | FeedForward | Recurrence):
             module.reset_parameters()
     _own(model)
 
@@ -17,7 +18,7 @@ def xavier(model: nn.Module) -> None:
 def normal(model: nn.Module) -> None:
     """N(0, 0.02²) for every matrix, embeddings too, as in BERT, GPT-2 and Marian: sub-layers begin close to nothing."""
     for module in model.modules():
-        if isinstance(module, MultiHeadAttention | FeedForward):
+        if isinstance(module, MultiHeadAttention | FeedForward | Recurrence):
             module.reset_parameters()
     for parameter in model.parameters():
         if parameter.dim() > 1:

@@ -14,7 +14,8 @@ from regard.config import at_least, below_one, choice, option
 from regard.models.batch import TextBatch
 from regard.models.contract import ModelConfig
 from regard.models.recurrent import Recurrent
-from regard.models.state import DecoderState, StateTensors
+from regard.models.state import DecoderState
+from regard.nn.cache import StateTensors
 from regard.nn.dropout import RowDropout
 from regard.nn.embedding import BiasedOutput, Embedding, Output, WordDropout
 from regard.nn.layers import ModuleList
@@ -259,7 +260,8 @@ class LstmLanguageModel(nn.Module):
         """Read the prompts, all but the last token of each, which is the first that a search reads."""
         read = (batch.lengths() - 1).clamp(min=0)  # [B]
         sizes, rows = self.config.widths()[1:], len(batch.ids)
-        states = {f"layer{n}": self.output.weight.new_zeros(rows, 1, 2, size) for n, size in enumerate(sizes)}
+        like = next(self.parameters())
+        states = {f"layer{n}": like.new_zeros(rows, 1, 2, size) for n, size in enumerate(sizes)}
         if batch.ids.shape[1] > 1 and int(read.max()):
             prompts = batch.ids[:, : int(read.max())]
             real = torch.arange(prompts.shape[1], device=batch.device) < read.clamp(min=1)[:, None]

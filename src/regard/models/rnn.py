@@ -15,8 +15,9 @@ from regard.models.contract import ModelConfig
 from regard.models.init import INITS
 from regard.models.recurrent import Recurrent
 from regard.models.rnn_decoder import CONTEXT_JOINS, BahdanauDecoder, InputFeedingDecoder, LuongDecoder, RnnDecoder
-from regard.models.state import DecoderState, StateTensors
+from regard.models.state import DecoderState
 from regard.nn.attention import Attention, AttentionConfig
+from regard.nn.cache import StateTensors
 from regard.nn.dropout import Dropout
 from regard.nn.embedding import SHARE, Output, Share, shared_embeddings
 from regard.nn.pattern import Padding

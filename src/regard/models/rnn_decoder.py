@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.models.recurrent import Recurrent, stack_states, unstack_states
-from regard.models.state import StateTensors
 from regard.nn.attention import Attention
+from regard.nn.cache import StateTensors
 from regard.nn.layout import AttentionContext, Layout
 from regard.nn.record import LayerRecord
 

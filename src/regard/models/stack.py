@@ -4,7 +4,7 @@ It knows no batch and no vocabulary.
 """
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
@@ -18,12 +18,14 @@ from regard.nn.compress import CompressConfig, Compressor
 from regard.nn.dropout import Dropout
 from regard.nn.embedding import ProposalHeads
 from regard.nn.feed_forward import Activation, FeedForward, feed_forward
-from regard.nn.layers import RESIDUALS, EncoderLayer, ModuleList
+from regard.nn.layers import RESIDUALS, DecoderLayer, EncoderLayer, ModuleList
 from regard.nn.layout import Layout
 from regard.nn.multi_head import MultiHeadAttention, build_attention
 from regard.nn.norm import BatchNorm, NoNorm, NormKind, build_norm
 from regard.nn.pattern import Pattern
 from regard.nn.position import Position, PositionConfig
+from regard.nn.record import ROLES, AttentionRecorder
+from regard.nn.recurrence import DecoderSelfConfig, Recurrence
 from regard.nn.sizes import Sizes
 
 C = TypeVar("C", bound="StackConfig")
@@ -88,6 +90,19 @@ class StackConfig(ModelConfig):
                 shared[compress] = layer.compress
             attentions.append(layer)
         return attentions
+
+    def build_decoder_self(
+        self,
+        chosen: DecoderSelfConfig,
+        choices: AttentionConfig,
+        layers: int,
+        positions: ModuleList[Position],
+        base_pattern: Pattern,
+    ) -> Sequence[MultiHeadAttention | Recurrence]:
+        """What each layer of a decoder does with its own past: attention by these choices, or what was chosen."""
+        built = [chosen.build(self.size, self.inner, self.build_dropout(self.inner_dropout)) for _ in range(layers)]
+        recurrent = [layer for layer in built if layer is not None]
+        return recurrent or self.build_attentions(choices, layers, positions, base_pattern)
 
     def build_feed_forward(self) -> FeedForward | None:
         if self.feed_forward == "none":
@@ -157,6 +172,36 @@ def check_positions(chosen: Positions, role: str, sizes: Sizes) -> None:
         position.check(sizes)
 
 
+def check_decoder_self(chosen: DecoderSelfConfig, choices: AttentionConfig, positions: Positions, key: str) -> None:
+    """Raise ValueError where `attention`, named `key`, or positions say what a layer without attention cannot have."""
+    if chosen.build(1, 1, nn.Identity()) is None:
+        return
+    usual = AttentionConfig()
+    for name in ("score", "pattern", "normalise", "compress", *choices.projection_keys()):
+        if vars(choices)[name] != vars(usual)[name]:
+            roles = " and ".join(key.replace("decoder", role) for role in ("encoder", "cross"))
+            instead = f"write it for {roles} alone" if "decoder" in key else "leave it out"
+            raise ValueError(f"decoder_self: {chosen.kind} has no attention for {key}.{name} to change; {instead}")
+    for position in as_list(positions):
+        if not position.embeds:
+            raise ValueError(
+                f"decoder_self: {chosen.kind} has no attention for {position.kind} positions to act in; give the "
+                "decoder none, sinusoidal or learned ones"
+            )
+
+
+def check_recorded(record: AttentionRecorder | None, layers: Iterable[EncoderLayer | DecoderLayer]) -> None:
+    """Raise RegardError where weights of self-attention are requested by name, and a layer of the decoder has none."""
+    if record is None or "decoder" not in record.roles or record.roles == ROLES:
+        return
+    for layer in layers:
+        if not isinstance(layer.attention, MultiHeadAttention):
+            raise RegardError(
+                f"the decoder has {type(layer.attention).__name__} in the place of self-attention, which has no "
+                "weights to record; leave out decoder"
+            )
+
+
 def check_max_length(
     chosen: Positions, key: str, longest: int, cause: str = "data.filters.max_length and the end"
 ) -> None:
@@ -182,7 +227,7 @@ def build_positions(chosen: Positions, sizes: Sizes, role: str, layers: int) -> 
 
 def embed_positions(positions: ModuleList[Position], x: Tensor, layout: Layout) -> Tensor:
     for position in dict.fromkeys(positions):  # layers may share one, which joins the vectors once
-        x = position.embed(x, layout)
+        x = x if position.joins_layers else position.embed(x, layout)
     return x
 
 
@@ -214,5 +259,6 @@ def capturable(model: nn.Module, layers: Iterable[EncoderLayer]) -> bool:
 
     BatchNorm counts real positions, and random blocks follow each row's length: the host reads both.
     """
-    patterns = [part for layer in layers for part in layer.attention.pattern.parts()]
+    attentions = [layer.attention for layer in layers if isinstance(layer.attention, MultiHeadAttention)]
+    patterns = [part for attention in attentions for part in attention.pattern.parts()]
     return not any(part.by_head for part in patterns) and not any(isinstance(m, BatchNorm) for m in model.modules())

@@ -4,14 +4,15 @@ A row is a sequence that is being generated. After `expand_beams(K)` every sente
 then read in rows [B·K, T], while what belongs to the source is kept once for each sentence.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from regard.nn.cache import CachePositions
+from regard.nn.cache import CachePositions, StateTensors
 from regard.nn.layout import AttentionContext, Layout
 from regard.nn.record import AttentionRecorder
 
@@ -28,46 +29,6 @@ class CacheLike(Protocol):
     def reorder(self, index: Tensor) -> None: ...
 
     def write(self, rows: Tensor, other: Any) -> None: ...
-
-
-@dataclass
-class StateTensors:
-    """Named tensors [B·K, …] that are reordered together: the state of recurrent and convolutional models."""
-
-    tensors: dict[str, Tensor]
-    source: frozenset[str] = frozenset()  # those that belong to the source: [B, …], the same for all beams
-    cache_positions: CachePositions = field(init=False, repr=False)
-
-    def __getitem__(self, name: str) -> Tensor:
-        return self.tensors[name]
-
-    def __setitem__(self, name: str, value: Tensor) -> None:
-        self.tensors[name] = value
-
-    def expand_beams(self, beams: int) -> None:
-        for name in self.tensors.keys() - self.source:
-            self[name] = self[name].repeat_interleave(beams, 0)
-
-    def reorder_beams(self, beams: Tensor) -> None:
-        first = torch.arange(len(beams), device=beams.device)[:, None] * beams.shape[1]
-        rows = (first + beams).flatten()  # [B·K]
-        for name in self.tensors.keys() - self.source:
-            self[name] = self[name][rows]
-
-    def reorder(self, index: Tensor) -> None:
-        for name, tensor in self.tensors.items():
-            self[name] = tensor.unflatten(0, (-1, self._each(name)))[index].flatten(0, 1)
-
-    def write(self, rows: Tensor, other: "StateTensors") -> None:
-        """Replace some sentences by those of another, whose tensors may be shorter in any other dimension."""
-        for name, tensor in self.tensors.items():
-            each, source = self._each(name), other[name]
-            new = torch.zeros(len(rows) * each, *tensor.shape[1:], dtype=tensor.dtype, device=tensor.device)
-            new[tuple(slice(0, size) for size in source.shape)] = source.to(tensor.dtype)
-            tensor.unflatten(0, (-1, each))[rows] = new.unflatten(0, (-1, each))
-
-    def _each(self, name: str) -> int:
-        return 1 if name in self.source else self.cache_positions.beams
 
 
 @dataclass
@@ -145,9 +106,14 @@ class DecoderState:
             part.reorder_beams(beams)
         self.cache_positions.reorder_beams(beams)
 
-    def rewind(self, position: Tensor) -> None:
-        """Continue every row from an earlier position [B]; what it has read from there on is overwritten."""
-        self.cache_positions.rewind(position)
+    @contextmanager
+    def reading_prompts(self, ends: Tensor) -> Iterator[None]:
+        """Rows read padded prompts within; each then continues where its own ends [B]."""
+        with self.cache_positions.reading_prompts(ends):
+            yield
+            for part in self._parts():
+                if isinstance(part, StateTensors):
+                    part.rewind(ends)
 
     def reorder(self, index: Tensor) -> None:
         """Sentence r becomes what sentence index[r] was; the index may repeat sentences or leave some out."""

@@ -27,6 +27,7 @@ from regard.nn.multi_head import MultiHeadAttention
 from regard.nn.pattern import Causal, Document, Padding
 from regard.nn.position import Position, PositionConfig, SinusoidalConfig
 from regard.nn.record import ROLES, AttentionRecorder, LayerRecord
+from regard.nn.recurrence import DecoderSelfConfig, SelfAttentionConfig
 
 Encode = Callable[[PairBatch, AttentionRecorder | None], tuple[Tensor, Layout]]
 ENCODE_TOKENS = {"cpu": 512}  # of sources, longest first, in one forward pass: more would be more padding
@@ -94,6 +95,9 @@ class TransformerConfig(StackConfig):
     preset: str | None = option(None, f"named sizes: {', '.join(PRESETS)}; any key given beside it wins")
     layers: int = option(6, "of the encoder, and of the decoder unless decoder_layers says otherwise")
     decoder_layers: int | None = option(None, "of the decoder; none: as many as the encoder has")
+    decoder_self: DecoderSelfConfig = option(
+        SelfAttentionConfig, "what a decoder layer does with its own past: attention, or a recurrence, which is faster"
+    )
     share: Share = option("all", SHARE)
     output_bias: bool = option(False, "a learned number for every word, added to its score")
     init: Literal["xavier", "normal"] = option("normal", "how weights begin: by fan-in and fan-out, or N(0, 0.02²)")
@@ -109,6 +113,13 @@ class TransformerConfig(StackConfig):
             sizes = self.attention.of(role).sizes(self.size, self.heads)
             if role != "cross":
                 stack.check_positions(self.position.of(role), role, sizes)
+        choices, positions = self.attention.decoder, self.position.decoder
+        stack.check_decoder_self(self.decoder_self, choices, positions, "attention.decoder")
+
+    @property
+    def rolls_back(self) -> bool:
+        """Whether steps of decoding can be taken back: a recurrence keeps no past."""
+        return self.decoder_self.kind == "attention"
 
     def check(self, source: int, target: int) -> None:
         """Raise ValueError where the choices cannot serve sequences of this length."""
@@ -137,7 +148,7 @@ class Transformer(nn.Module):
         visible = Padding() & Document()
         causal, depth = Causal() & visible, c.decoder_layers or c.layers
         encoder = c.build_attentions(c.attention.encoder, c.layers, self.encoder_position, visible)
-        decoder = c.build_attentions(c.attention.decoder, depth, self.decoder_position, causal)
+        decoder = c.build_decoder_self(c.decoder_self, c.attention.decoder, depth, self.decoder_position, causal)
         cross = c.build_attentions(c.attention.cross, depth, no_position, visible)
         self.encoder = ModuleList(EncoderLayer(own, c.build_feed_forward(), c.build_residuals(2)) for own in encoder)
         self.decoder = ModuleList(
@@ -203,10 +214,11 @@ class Transformer(nn.Module):
         self, target: Tensor, layout: Layout, memory: Tensor, source: Layout, record: AttentionRecorder | None = None
     ) -> Tensor:
         """Hidden states [B, T, D] of all target positions at once; none sees a later one."""
+        stack.check_recorded(record, self.decoder)
         self_context, cross_context = AttentionContext(layout, layout), AttentionContext(layout, source)
         x = self.dropout(stack.embed_positions(self.decoder_position, self.target_embedding(target), layout))
         for n, layer in enumerate(self.decoder):
-            x = layer(x, memory, self_context, cross_context, records=_records(record, n))
+            x = layer(x, memory, self_context, cross_context, records=_records(record, n, layer))
         return self.decoder_norm(x, layout.real)
 
     def forward(
@@ -240,7 +252,7 @@ class Transformer(nn.Module):
 
     def takes_packed(self, batch: PairBatch) -> bool:
         """Whether this batch is computed as packed sequences, without padding."""
-        fits = dispatch.fast("packed_fits", self.output.weight)
+        fits = dispatch.fast("packed_fits", self.target_embedding.weight)
         if fits is None or batch.packed is None or batch.tree is not None or self.packing_refusal is not None:
             return False
         rooms = map(stack.max_length, (self.encoder_position, self.decoder_position))  # padding has positions too
@@ -263,15 +275,26 @@ class Transformer(nn.Module):
     # --- step by step: decoding --------------------------------------------------------------------------------
 
     def start(
-        self, batch: PairBatch, length: int, record: AttentionRecorder | None = None, encode: Encode | None = None
+        self,
+        batch: PairBatch,
+        length: int,
+        record: AttentionRecorder | None = None,
+        encode: Encode | None = None,
+        *,
+        bounded: bool = True,
     ) -> DecoderState:
-        """Encode the source, by `encode` if given; the state has room for `length` target tokens a row."""
+        """Encode the source, by `encode` if given; the state has room for `length` target tokens a row.
+
+        `bounded`: its caches keep what may still be seen.
+        """
+        stack.check_recorded(record, self.decoder)
         parts = [batch] if record is not None else batch.split_sources(ENCODE_TOKENS.get(batch.device.type))
         if len(parts) > 1:
-            return DecoderState.concatenate([self.start(part, length, encode=encode) for part in parts])
+            states = [self.start(part, length, encode=encode, bounded=bounded) for part in parts]
+            return DecoderState.concatenate(states)
         memory, layout = (encode or self.encode)(batch, record)
         position = torch.zeros(len(memory), dtype=torch.long, device=memory.device)
-        caches = [layer.caches(memory, position, length) for layer in self.decoder]
+        caches = [layer.caches(memory, position, length, bounded and record is None) for layer in self.decoder]
         return DecoderState(position, caches, layout.real, layout.length, length, record=record)
 
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
@@ -285,7 +308,7 @@ class Transformer(nn.Module):
         self_context, cross_context = state.self_context(steps), state.cross_context(steps)
         x = stack.embed_positions(self.decoder_position, self.target_embedding(tokens), self_context.queries)
         for n, (layer, caches) in enumerate(zip(self.decoder, state.layers, strict=True)):
-            x = layer(x, None, self_context, cross_context, caches, _records(state.record, n))
+            x = layer(x, None, self_context, cross_context, caches, _records(state.record, n, layer))
         state.advance(steps)
         return self.decoder_norm(x, None), state
 
@@ -294,5 +317,11 @@ class Transformer(nn.Module):
         return stack.with_layers(self, "decoder", count)
 
 
-def _records(record: AttentionRecorder | None, layer: int) -> tuple[LayerRecord | None, LayerRecord | None]:
-    return (None, None) if record is None else (record.at("decoder", layer), record.at("cross", layer))
+def _records(
+    record: AttentionRecorder | None, n: int, layer: DecoderLayer
+) -> tuple[LayerRecord | None, LayerRecord | None]:
+    """Where layer n puts the weights of its attentions; a recurrence has none."""
+    if record is None:
+        return None, None
+    own = record.at("decoder", n) if isinstance(layer.attention, MultiHeadAttention) else None
+    return own, record.at("cross", n)

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Generic, TypeVar, overload
 from torch import Tensor, nn
 
 from regard.config import lookup
-from regard.nn.cache import CrossKVCache, KVCache, SegmentMemory
+from regard.nn.cache import CrossKVCache, KVCache, SegmentMemory, StateTensors
 from regard.nn.dropout import Dropout, add_dropout
 from regard.nn.feed_forward import FeedForward
 from regard.nn.layout import AttentionContext
 from regard.nn.multi_head import MultiHeadAttention
 from regard.nn.norm import NORMS, add_norm, norm_beside
 from regard.nn.record import LayerRecord
+from regard.nn.recurrence import Recurrence
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -97,7 +98,8 @@ class _Layer(nn.Module):
 
 
 class EncoderLayer(_Layer):
-    """Self-attention, then feed-forward, each inside its residual. With causal attention, a layer of GPT.
+    """Self-attention, then feed-forward, each inside its residual. With causal attention, or a recurrence in its place,
+    a layer of GPT.
 
     residual: `post_norm`, `pre_norm` or `none`, or the residual modules themselves, one for each sub-layer. `dropout`
     and `norm` (`layer`, `rms`, `batch` or `none`) are theirs. feed_forward None: attention alone.
@@ -105,7 +107,7 @@ class EncoderLayer(_Layer):
 
     def __init__(
         self,
-        attention: MultiHeadAttention,
+        attention: MultiHeadAttention | Recurrence,
         feed_forward: FeedForward | None = None,
         residual: str | Sequence[nn.Module] = "post_norm",
         dropout: float = 0.1,
@@ -122,22 +124,23 @@ class EncoderLayer(_Layer):
         x: Tensor,
         context: AttentionContext | None = None,
         record: LayerRecord | None = None,
-        cache: KVCache | SegmentMemory | None = None,
+        cache: KVCache | StateTensors | SegmentMemory | None = None,
         mask: Tensor | None = None,
     ) -> Tensor:
         """x [B, T, D] to the same shape; `mask` and `cache` as MultiHeadAttention has them."""
-        context = context or self.attention.context(x, mask=mask, cache=cache)
+        context = context or _self_context(self.attention, x, mask, cache)
         real = context.queries.real
+        x = _enter(self.attention, x, context)
         x = self.residuals[0](x, lambda y: self.attention(y, y, context, cache, record), real)
         return x if self.feed_forward is None else self.residuals[1](x, self.feed_forward, real)
 
 
 class DecoderLayer(_Layer):
-    """Causal self-attention, cross-attention to a memory, feed-forward; options as EncoderLayer has them."""
+    """Causal self-attention, or a recurrence, cross-attention to a memory, feed-forward; options as EncoderLayer's."""
 
     def __init__(
         self,
-        attention: MultiHeadAttention,
+        attention: MultiHeadAttention | Recurrence,
         cross: MultiHeadAttention,
         feed_forward: FeedForward | None = None,
         residual: str | Sequence[nn.Module] = "post_norm",
@@ -156,20 +159,41 @@ class DecoderLayer(_Layer):
         memory: Tensor | None,
         self_context: AttentionContext | None = None,
         cross_context: AttentionContext | None = None,
-        caches: tuple[KVCache, CrossKVCache] | None = None,
+        caches: tuple[KVCache | StateTensors, CrossKVCache] | None = None,
         records: tuple[LayerRecord | None, LayerRecord | None] = (None, None),
         mask: Tensor | None = None,
         memory_mask: Tensor | None = None,
     ) -> Tensor:
         """x [B, T, D] and memory [B, S, D] to [B, T, D]. memory None: the cross KV cache holds its keys already."""
         past, source = caches or (None, None)
-        self_context = self_context or self.attention.context(x, mask=mask, cache=past)
+        self_context = self_context or _self_context(self.attention, x, mask, past)
         cross_context = cross_context or self.cross.context(x, memory, memory_mask, source)
         real = self_context.queries.real
+        x = _enter(self.attention, x, self_context)
         x = self.residuals[0](x, lambda y: self.attention(y, y, self_context, past, records[0]), real)
         x = self.residuals[1](x, lambda y: self.cross(y, memory, cross_context, source, records[1]), real)
         return x if self.feed_forward is None else self.residuals[2](x, self.feed_forward, real)
 
-    def caches(self, memory: Tensor, position: Tensor, length: int) -> tuple[KVCache, CrossKVCache]:
-        """An empty KV cache for `length` tokens, and the cross KV cache of the source."""
-        return self.attention.empty_cache(position, length, memory), self.cross.cross_cache(memory)
+    def caches(
+        self, memory: Tensor, position: Tensor, length: int, bounded: bool = True
+    ) -> tuple[KVCache | StateTensors, CrossKVCache]:
+        """An empty cache for `length` tokens (`empty_cache`), and the cross KV cache of the source."""
+        return self.attention.empty_cache(position, length, memory, bounded), self.cross.cross_cache(memory)
+
+
+def _self_context(
+    layer: MultiHeadAttention | Recurrence,
+    x: Tensor,
+    mask: Tensor | None,
+    cache: KVCache | StateTensors | SegmentMemory | None,
+) -> AttentionContext:
+    """The context of a call that brings none."""
+    if isinstance(layer, Recurrence):
+        return layer.context(x, mask, cache)
+    assert not isinstance(cache, StateTensors)
+    return layer.context(x, mask=mask, cache=cache)
+
+
+def _enter(layer: MultiHeadAttention | Recurrence, x: Tensor, context: AttentionContext) -> Tensor:
+    """The input of the layer, with positions that join every layer's."""
+    return x if isinstance(layer, Recurrence) else layer.position.enter(x, context.queries)

@@ -10,23 +10,30 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 
+import numpy as np
 import torch
 from torch import nn
 
 from regard.accel.inference_weights import inference_weights
+from regard.accel.int8 import INT8
 from regard.data.config import Corpus
 from regard.decoding import Acceptance, DecodingConfig, Engine, Generator
 from regard.errors import RegardError
 from regard.examples.codec import ExampleCodec, Notes
+from regard.examples.features import Feature, pad_features
+from regard.examples.long_text import Long, with_long
 from regard.examples.recipe_like import RecipeLike
+from regard.models.heads import BodyWithHead
 from regard.nn.dispatch import autocast_dtype
+from regard.nn.record import AttentionRecorder
 from regard.predict.ensemble import same_vocabulary
+from regard.predict.long_text import attention_received
 from regard.reporting import Json, Progress, Warn
 
 if TYPE_CHECKING:
     from regard.text import Tokenizer
 
-PRECISIONS: dict[str, torch.dtype | None] = {"float32": None, "bf16": torch.bfloat16}  # None: as the weights are
+PRECISIONS: dict[str, torch.dtype | None] = {"float32": None, "bf16": torch.bfloat16, INT8: None}  # None: as they are
 
 
 class Predictor:
@@ -76,7 +83,7 @@ class Predictor:
         if self._engine is None or self._engine[0] != key:
             self._engine = None  # free the old weights before more are allocated
             model = self.model
-            if self.packs_weights:
+            if self.packs_weights and self.precision != INT8:  # which `regard.load` has put into the model
                 model = inference_weights(model, PRECISIONS[self.precision])
             self._engine = key, Engine(cast(Generator, model), fuse=self.fuse, load_draft=self._load_draft)
         return self._engine[1]
@@ -141,14 +148,28 @@ class FinetunedPredictor(Predictor):
         super().__init__(model, recipe)
         self.codec, self.tokenizer, self.labels = codec, codec.tokenizer, codec.labels
 
-    def predict(self, examples: Sequence[Any], warn: Warn | None = None) -> list[Any]:
+    def predict(self, examples: Sequence[Any], warn: Warn | None = None, long: Long | None = None) -> list[Any]:
         """The prediction for every example; `warn` gets sentences about what was cut."""
-        notes = Notes()
-        predictions = self.codec.predict(self.model, examples, notes=notes)[0]
+        notes, codec = Notes(), copy.copy(self.codec)
+        if long is not None:
+            codec.settings = with_long(codec.settings, long)
+        codec.importance = self._importance
+        predictions = codec.predict(self.model, examples, notes=notes)[0]
         if warn:
             for message in notes.messages():
                 warn(message)
         return predictions
+
+    def _importance(self, passages: Sequence[list[int]]) -> np.ndarray:
+        """Of passages, by the attention that their tokens receive."""
+
+        def read(ids: list[int], record: AttentionRecorder) -> int:
+            batch = pad_features([Feature((self.codec.special_tokens.row(ids),), 0)], self.tokenizer.pad)
+            cast(BodyWithHead, self.model).hidden(batch.to(self.device), record)
+            return 1  # [CLS], or <s>
+
+        with self.eval_mode():
+            return attention_received(read, passages, self.codec.settings.length - 2)
 
     def evaluate(self, corpora: Sequence[Corpus], progress: Progress | None = None) -> Json:
         """The report of `regard evaluate`."""

@@ -36,7 +36,7 @@ class Reply:
 class ChatPredictor(Predictor):
     """`regard.load(folder)` returns this for a model of the task chat."""
 
-    context = 0  # prompts are cut so that a reply fits behind them
+    limit = 0  # of a context: prompts are cut so that a reply fits behind them
 
     def __init__(self, model: nn.Module, dialogue_encoder: DialogueEncoder, recipe: RecipeLike) -> None:
         super().__init__(model, recipe)

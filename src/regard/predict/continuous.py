@@ -173,7 +173,7 @@ class ContinuousStreams:
         def make() -> ContinuousBatch:
             spec = SearchSpec(p.symbols, decoding, longest_prompt=prompt, longest_lookup=prompt)
             room = p.room(prompt, limit)
-            windows = ContextWindows(p.context, p.collate_prompts) if p.context else None
+            windows = ContextWindows(p.limit, p.collate_prompts) if p.limit else None
             slots = max(FEWEST, self.slots * SMALLEST // room)
             dummy_batch = partial(p.blank_prompts, length=prompt)
             return p.engine.open_batch(spec, self._collate, dummy_batch, limit, slots, room, windows)

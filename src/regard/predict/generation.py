@@ -60,6 +60,14 @@ class TextGenerator(Predictor):
         learned = self.task.length + self.recipe.model.segment_memory
         return min(learned, self.longest or learned)
 
+    @property
+    def limit(self) -> int:
+        """The context, past which a text is cut or read anew; 0 where layers see so far and no farther: there is none.
+
+        (`ModelConfig.bounded_past`; caches then stay as they are, however long a text is.)
+        """
+        return 0 if self.recipe.model.bounded_past else self.context
+
     # --- generation --------------------------------------------------------------------------------------------
 
     def generate(
@@ -98,7 +106,7 @@ class TextGenerator(Predictor):
             )
         self.model.eval()
         return stream_texts(
-            self.engine, self.symbols, self._stream_requests(options, decoding), self.collate_prompts, self.context
+            self.engine, self.symbols, self._stream_requests(options, decoding), self.collate_prompts, self.limit
         )
 
     def stream_request(self, prompt: str, decoding: DecodingConfig, **options: object) -> StreamedText:
@@ -108,7 +116,7 @@ class TextGenerator(Predictor):
         return self._stream_requests(own, decoding)[0]
 
     def _stream_requests(self, options: GenerationOptions, decoding: DecodingConfig) -> list[StreamedText]:
-        ids = self._prompt(options, self.context)
+        ids = self._prompt(options, self.limit)
         return [
             StreamedText(
                 ids, GenerationRequest(options.max_tokens, n, prompt=tuple(ids)), decoding,
@@ -124,8 +132,8 @@ class TextGenerator(Predictor):
                 f"a beam of {decoding.size} has no {options.count} best; raise the beam to {options.count}"
             )
         # a beam does not go past the context
-        ids = self._prompt(options, max(1, self.context // 2, self.context - options.max_tokens))
-        limit = min(options.max_tokens, max(1, self.context - len(ids)))
+        ids = self._prompt(options, self.limit and max(1, self.limit // 2, self.limit - options.max_tokens))
+        limit = min(options.max_tokens, max(1, self.limit - len(ids)) if self.limit else options.max_tokens)
         self.model.eval()
         queue = RequestQueue.of(self.collate_prompts([ids]), [limit])
         (hypotheses,) = self.engine.decode(queue, self.symbols, decoding, options.count)
@@ -153,14 +161,14 @@ class TextGenerator(Predictor):
 
     def room(self, prompt: int, limit: int) -> int:
         """Positions of a prompt and its continuation."""
-        return min(self.context, prompt + limit)
+        return min(self.limit or prompt + limit, prompt + limit)
 
     def _prompt(self, options: GenerationOptions, most: int) -> list[int]:
-        """The prompt's tokens; the last `most` where there are more."""
+        """The prompt's tokens; the last `most` where there are more, and that is not 0."""
         ids, t, warn = self.document_encoder.prompt(options.prompt), self.tokenizer, options.warn or warn_caller
         if t.unk != t.eos and (unknown := ids.count(t.unk)):  # GPT-2 has one mark for all
             warn(f"unknown to this model: {unknown:,} of the prompt's {len(ids):,} tokens")
-        if len(ids) <= most:
+        if len(ids) <= most or not most:
             return ids
         room = f"{self.context:,}"
         if most < self.context:

@@ -21,6 +21,7 @@ from regard.config import choices, field_values, is_slot, nearest
 from regard.data.config import Corpus
 from regard.decoding import Beam, DecodingConfig, Greedy, Sample, Speculative
 from regard.errors import RegardError
+from regard.examples.long_text import Long
 from regard.examples.recipe_like import RecipeLike
 from regard.reporting import Progress, Warn
 
@@ -31,7 +32,6 @@ RENAMED = {"heads": "trees"}  # options of Python calls that have another name t
 
 # Text for people, or as the tokenizer's own stage left it (Moses tokens, lower case).
 Form = Literal["plain", "prepared"]
-Long = Literal["truncate", "refuse", "translate", "segment"]
 AttentionKind = Literal["encoder", "decoder", "cross"]
 Pooling = Literal["mean", "cls", "max", "pooler"]
 
@@ -194,7 +194,7 @@ class TranslationOptions(TranslationSearch):
     trees: Sequence[Sequence[int]] | None = None  # for each line the parent of each word, for structural positions
     form: Form = "plain"
     batch_tokens: int = 4096  # padded tokens computed at once
-    long: Long = "truncate"  # what becomes of a line longer than the model knows
+    long: Long | None = None  # what becomes of a line longer than the model knows; None: as the recipe says
     warn: Warn | None = None  # gets sentences about lines that were cut; None: Python warnings
     progress: Progress | None = None
     before: int = 0  # lines that came earlier: messages count them, samples are drawn as if all came at once

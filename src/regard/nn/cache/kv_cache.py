@@ -5,7 +5,7 @@ p·K + k, and `CachePositions.history` says which beam wrote each position of a 
 another takes over its history, and no key is copied.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -18,6 +18,7 @@ from regard.nn import dispatch
 from regard.nn.layout import AttentionContext, Layout
 
 BEAM_DTYPE = torch.int16  # of the numbers of beams
+Shorten = Callable[[Tensor, Tensor, AttentionContext], tuple[Tensor, Tensor, AttentionContext]]  # a compression
 MIN_SLOTS = 16  # slots that a CPU reads at once: fewer, and products of many small matrices take twice as long
 
 
@@ -31,6 +32,7 @@ class CachePositions:
     history: Tensor | None = None  # [B, K, L] which beam wrote each position of a beam's past, K: none; None: K is 1
     filled: int = 0  # no row has read more tokens than this …
     least: int = 0  # … and none less than this; both are known without asking the device
+    ends: Tensor | None = field(default=None, init=False)  # [B] where each row's own tokens end, while prompts are read
     known: int | None = None  # positions that the model can tell apart; guesses beyond them are read at the last one
     _bounds: list[tuple[int, int] | None] = field(init=False, repr=False)  # (least, filled) of each sentence when …
     _clock: int = field(default=0, init=False, repr=False)  # … so many tokens had been read here
@@ -50,12 +52,21 @@ class CachePositions:
     def self_context(self, steps: int) -> AttentionContext:
         """The context of self-attention: `steps` more tokens of every row attend to their past and to themselves."""
         filled, device = min(self.filled + steps, self.length), self.position.device
-        queries = self.next_layout(steps)
+        return AttentionContext(self.next_layout(steps), Layout.of(filled, device=device))
+
+    def slot_context(self, context: AttentionContext, steps: int) -> AttentionContext:
+        """The same over the slots of all beams of a sentence, where there are several."""
         if self.history is None:
-            return AttentionContext(queries, Layout.of(filled, device=device))
-        past = self.visible_slots(steps).flatten(0, 1)[:, None].expand(-1, steps, -1)  # [B·K, T, slots]
-        slots = torch.arange(filled * self.beams, device=device)
-        return AttentionContext(replace(queries, past=past), Layout((slots // self.beams)[None], filled))
+            return context
+
+        def over_slots() -> AttentionContext:
+            filled = min(self.filled + steps, self.length)
+            past = self.visible_slots(steps).flatten(0, 1)[:, None].expand(-1, steps, -1)  # [B·K, T, slots]
+            slots = torch.arange(filled * self.beams, device=past.device)
+            queries = replace(context.queries, past=past)
+            return AttentionContext(queries, Layout((slots // self.beams)[None], filled))
+
+        return context.once("over slots", over_slots)
 
     def read_length(self, steps: int = 1) -> int:
         """How many positions the next tokens read: up to the longest row's, or as many as are read no slower."""
@@ -65,11 +76,17 @@ class CachePositions:
     def visible_slots(self, steps: int, length: int = 0) -> Tensor:
         """Which slots [B, K, slots] hold each beam's past; those of the next tokens are its own."""
         assert self.history is not None
+        self.mark_own(steps)
         beam = torch.arange(self.beams, dtype=BEAM_DTYPE, device=self.position.device)
-        at = self.next_layout(steps).position.unflatten(0, (-1, self.beams))  # [B, K, T]
-        self.history.scatter_(2, at, beam[:, None].expand_as(at))
         filled = length or min(self.filled + steps, self.length)
         return (self.history[..., :filled, None] == beam).flatten(2)
+
+    def mark_own(self, steps: int) -> None:
+        """Every beam writes its next tokens itself."""
+        if self.history is not None:
+            at = self._next_positions(steps).unflatten(0, (-1, self.beams))  # [B, K, T]
+            beam = torch.arange(self.beams, dtype=BEAM_DTYPE, device=at.device)
+            self.history.scatter_(2, at, beam[:, None].expand_as(at))
 
     def next_layout(self, steps: int) -> Layout:
         """The positions of the next tokens [B·K, T]."""
@@ -99,9 +116,15 @@ class CachePositions:
         self.position = self.position + steps
         self.advance_bounds(steps)
 
-    def rewind(self, position: Tensor) -> None:
-        """Continue every row from an earlier position [B]; what it has read from there on is overwritten."""
-        self.position, self.least = position, 0
+    @contextmanager
+    def reading_prompts(self, ends: Tensor) -> Iterator[None]:
+        """Rows read padded prompts; each then continues where its own ends [B], and what follows is overwritten."""
+        self.ends = ends
+        try:
+            yield
+        finally:
+            self.ends = None
+        self.position, self.least = ends, 0
         if self.history is not None:
             self.history = self.history.masked_fill(~self._before(), self.beams)
         self._bounds = [(-self._clock, self.filled - self._clock)] * len(self._bounds)
@@ -203,7 +226,7 @@ class CachePositions:
         return torch.arange(self.length, device=self.position.device) < self.position.view(-1, self.beams, 1)
 
 
-def _cache_dtype(x: Tensor, has_weights: bool) -> torch.dtype:
+def cache_dtype(x: Tensor, has_weights: bool) -> torch.dtype:
     """The dtype of keys and values: a CPU attends in float32 several times as fast as in half precision.
 
     A choice that `has_weights` multiplies them with weights of its own, which have the dtype of x.
@@ -237,7 +260,7 @@ class KVCache:
         rows: int, heads: int, length: int, d_k: int, d_v: int, like: Tensor, has_weights: bool = False
     ) -> "KVCache":
         def zeros(size: int) -> Tensor:
-            return torch.zeros(rows, heads, length, size, dtype=_cache_dtype(like, has_weights), device=like.device)
+            return torch.zeros(rows, heads, length, size, dtype=cache_dtype(like, has_weights), device=like.device)
 
         return KVCache(zeros(d_k), zeros(d_v))
 
@@ -260,6 +283,19 @@ class KVCache:
                 f"{steps} more came; make it longer"
             )
         return positions.self_context(steps)
+
+    def extend(
+        self, k: Tensor, v: Tensor, context: AttentionContext, shorten: Shorten | None = None, ordered: bool = False
+    ) -> tuple[Tensor, Tensor, AttentionContext]:
+        """Add T new keys for each row; give all that they may see, as the score takes it, and the context of that.
+
+        `shorten` compresses keys; `ordered` asks for each beam's own keys, by position.
+        """
+        context = self.cache_positions.slot_context(context, k.shape[2])
+        k, v = self.append(k, v)
+        if shorten is not None or ordered:
+            k, v, context = self.per_beam(k, v, context)
+        return (k, v, context) if shorten is None else shorten(k, v, context)
 
     def append(self, k: Tensor, v: Tensor, length: int = 0) -> tuple[Tensor, Tensor]:
         """Write T new keys for each row [B·K, H, T, d]; give all slots up to the longest row's, or of `length`."""
@@ -329,7 +365,7 @@ class CrossKVCache:
     @staticmethod
     def of(k: Tensor, v: Tensor, has_weights: bool = False) -> "CrossKVCache":
         """Head by head, in storage of their own, since they are read again and again."""
-        k, v = (x.to(_cache_dtype(x, has_weights)).clone(memory_format=torch.contiguous_format) for x in (k, v))
+        k, v = (x.to(cache_dtype(x, has_weights)).clone(memory_format=torch.contiguous_format) for x in (k, v))
         return CrossKVCache(k, v)
 
     @staticmethod
@@ -356,6 +392,56 @@ class CrossKVCache:
         length = other.keys.shape[2]
         self.keys[rows, :, :length] = other.keys
         self.values[rows, :, :length] = other.values
+
+
+@dataclass
+class StateTensors:
+    """Named tensors [B·K, …] that are reordered together: the state of recurrent and convolutional models."""
+
+    tensors: dict[str, Tensor]
+    source: frozenset[str] = frozenset()  # those that belong to the source: [B, …], the same for all beams
+    cache_positions: CachePositions = field(init=False, repr=False)
+
+    @staticmethod
+    def concatenate(states: "Sequence[StateTensors]") -> "StateTensors":
+        """The rows of several, one after the other, which have read nothing yet."""
+        tensors = {name: torch.cat([state[name] for state in states]) for name in states[0].tensors}
+        return type(states[0])(tensors, states[0].source)
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.tensors[name]
+
+    def __setitem__(self, name: str, value: Tensor) -> None:
+        self.tensors[name] = value
+
+    def expand_beams(self, beams: int) -> None:
+        for name in self.tensors.keys() - self.source:
+            self[name] = self[name].repeat_interleave(beams, 0)
+
+    def reorder_beams(self, beams: Tensor) -> None:
+        first = torch.arange(len(beams), device=beams.device)[:, None] * beams.shape[1]
+        rows = (first + beams).flatten()  # [B·K]
+        for name in self.tensors.keys() - self.source:
+            self[name] = self[name][rows]
+
+    def reorder(self, index: Tensor) -> None:
+        for name, tensor in self.tensors.items():
+            self[name] = tensor.unflatten(0, (-1, self._each(name)))[index].flatten(0, 1)
+
+    def write(self, rows: Tensor, other: "StateTensors") -> None:
+        """Replace some sentences by those of another, whose tensors may be shorter in any other dimension."""
+        for name, tensor in self.tensors.items():
+            each, source = self._each(name), other[name]
+            new = torch.zeros(len(rows) * each, *tensor.shape[1:], dtype=tensor.dtype, device=tensor.device)
+            new[tuple(slice(0, size) for size in source.shape)] = source.to(tensor.dtype)
+            tensor.unflatten(0, (-1, each))[rows] = new.unflatten(0, (-1, each))
+
+    def rewind(self, position: Tensor) -> None:
+        """Continue every row from an earlier position [B]."""
+        raise RegardError("a recurrent state keeps no past: it cannot go back to an earlier token")
+
+    def _each(self, name: str) -> int:
+        return 1 if name in self.source else self.cache_positions.beams
 
 
 @dataclass
