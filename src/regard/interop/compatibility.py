@@ -24,8 +24,8 @@ ACTIVATIONS = {  # Hugging Face's names; the first of ours that is listed is wri
     "silu": "swish",
     "swish": "swish",
 }
-TRAINING_KEYS = ("preset", "init", "embedding_dropout", "word_dropout", "output_dropout", "dropped")  # not of weights
-TRAINING_KEYS += ("proposals",)  # heads that only our own blockwise search uses: they are left out
+# not of weights, and heads that only our own blockwise search uses
+TRAINING_KEYS = ("preset", "init", "embedding_dropout", "word_dropout", "output_dropout", "dropped", "proposals")
 
 
 def activation_from_hf(name: str, origin: object) -> str:

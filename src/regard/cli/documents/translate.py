@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO
 
 from regard.cli.documents.resumed import ResumedOutput, document_key
-from regard.cli.streams import check_distinct_files, progress_bar, utf8_repair, warn
+from regard.cli.streams import check_distinct_files, check_stats, progress_bar, report_acceptance, utf8_repair, warn
 from regard.cli.translate import TranslateCommand, load_translators
 from regard.data.readers import open_file
 from regard.errors import RegardError
@@ -39,15 +39,17 @@ def document_options(options: TranslateCommand) -> DocumentOptions:
 def translate_file(options: TranslateCommand) -> None:
     how, document = document_options(options), options.document
     assert document is not None
-    check_distinct_files([options.output], [document])
+    check_distinct_files([options.output, options.stats], [document])
     repair = utf8_repair(options.errors)
     translator = load_translators(options)
     own = options.for_predictor(translator)
+    check_stats(own.decoding, options.stats)
     resumed: ResumedOutput | None = None
     if options.output is not None and document.is_file() and (options.output.is_file() or not options.output.exists()):
         models = " ".join(model_digest(run) for run in (options.run, *(options.others or ())))
         searched = (
-            f"{translator.recipe.decoding} {own.search(translator.recipe.decoding)} {own.long} {options.batch_tokens}"
+            f"{translator.recipe.decoding} {own.chosen_search(translator.recipe.decoding)} {own.long} "
+            f"{options.batch_tokens}"
         )
         key = document_key(document, models, f"{how} {searched} {options.engine} {options.precision} {options.errors}")
         resumed = ResumedOutput(options.output, key)
@@ -63,6 +65,7 @@ def translate_file(options: TranslateCommand) -> None:
             if resumed:
                 resumed.save(out, counts)
             report(min(_position(file), size), size)
+    report_acceptance(translator, own.decoding, options.stats)
     if repair:
         repair.report(str(document))
     _report(str(document), counts, options)
