@@ -5,9 +5,10 @@ mask for all layers, no choice of kernels. The plain twin is a model's own `step
 several tokens at once, and recorded weights; so do layers, one by one, whose attention has rarer choices.
 """
 
+import copy
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -24,7 +25,7 @@ from regard.models.transformer import DecoderLayer, Transformer
 from regard.nn import dispatch
 from regard.nn.backend.contract import nonstandard_reason
 from regard.nn.cache import CrossKVCache, KVCache
-from regard.nn.embedding import Embedding
+from regard.nn.embedding import BiasedOutput, Embedding
 from regard.nn.feed_forward import FeedForward
 from regard.nn.layers import EncoderLayer, ModuleList, NoResidual, PostNorm, PreNorm
 from regard.nn.layout import AttentionContext, Layout
@@ -57,7 +58,7 @@ class FusedStep:
             self.start = partial(model.start, encode=FusedEncoder(model))
         self.embedding, self.positions = embedding, positions
         self.layers = [FusedLayer(layer) for layer in layers]
-        self.norm, self.output = _norm(norm), model.output.forward
+        self.norm, self.output = _norm(norm), cast(Function, model.output.forward)
 
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """As the model's own."""
@@ -71,6 +72,16 @@ class FusedStep:
             x = layer(x, context, caches)
         state.advance(1)
         return self.output(self.norm(x))[:, None], state
+
+    def with_columns(self, columns: Tensor) -> "FusedStep":
+        """The same, whose logits are of those entries of the vocabulary alone."""
+        narrow, output = copy.copy(self), self.model.output
+        if isinstance(output, OneDnnLinear | Int8Linear):
+            narrow.output = output.columns(columns).forward
+        else:
+            bias = output.bias[columns] if isinstance(output, BiasedOutput) else None
+            narrow.output = partial(F.linear, weight=output.weight[columns], bias=bias)
+        return narrow
 
 
 def fused(model: Any) -> Any:

@@ -55,6 +55,7 @@ class TranslateCommand(TranslationSearch):
     batch_tokens: int
     engine: str
     precision: str | None
+    shortlist: bool
     device: str
     as_json: bool
 
@@ -99,7 +100,7 @@ class TranslateCommand(TranslationSearch):
 def translate(options: TranslateCommand) -> None:
     repair = utf8_repair(options.errors)
     options.check()
-    load = engine_loader(options.engine, options.precision)
+    load = engine_loader(options.engine, options.precision, options.shortlist)
     translator = load_as(Translator, options.run, options.device, "translate", load)
     translator = ensemble_of(translator, options.others or (), options.device, load)
     if options.alignments:

@@ -76,6 +76,11 @@ class Predictor:
             self._engine = key, Engine(cast(Generator, model), fuse=self.fuse)
         return self._engine[1]
 
+    def use_shortlist(self, folder: Path) -> None:
+        """For models that translate (`Translator`)."""
+        kind = self.recipe.task.kind
+        raise RegardError(f"{folder}: a shortlist is for models that translate, and this is one of the task {kind}")
+
     def unfused(self) -> Self:
         """A copy with the same model, which decodes by the model's own modules: hooks on them are called."""
         own = copy.copy(self)

@@ -69,7 +69,8 @@ class ContinuousTranslator:
                 too_long.append(key)
             elif ids:
                 self.sources[key] = ids
-                request = GenerationRequest(t.output_limit(decoding, len(ids)), key)
+                candidates = t.candidates(decoding, ids)
+                request = GenerationRequest(t.output_limit(decoding, len(ids)), key, candidates=candidates)
                 self._batch(len(ids) + 1, decoding, count).add(key, request)
             else:
                 self.empty.append((key, []))
