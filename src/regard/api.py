@@ -47,12 +47,13 @@ def train(
     return run(recipes.load_recipe(recipe, overrides, folder), folder, device, check_minutes(minutes))
 
 
-def load(folder: str | Path, device: str = "auto", precision: str = "float32") -> Any:
+def load(folder: str | Path, device: str = "auto", precision: str = "float32", shortlist: bool = False) -> Any:
     """A trained model as a `Predictor` of its task, such as a Translator; by its folder, or a name such as "en-de".
 
     Reads YAML, JSON and safetensors, compared with the folder's manifest; runs no code from the folder. A checkpoint of
     a run (RUN/checkpoints/step-N, RUN/last) can be loaded too. `precision` is that of decoding: float32, or bf16,
-    which is faster; or int8, on a CPU, in which the model then computes everything.
+    which is faster; or int8, on a CPU, in which the model then computes everything. With `shortlist` a translator on a
+    CPU computes the target pieces alone that the folder's shortlist (`regard shortlist`) allows.
     """
     from regard.accel.int8 import INT8, int8_or_float32, use_int8
     from regard.device import check_bf16, pick_device
@@ -95,6 +96,8 @@ def load(folder: str | Path, device: str = "auto", precision: str = "float32") -
     if precision == INT8:
         use_int8(predictor.model)
     predictor.precision, predictor.run, predictor.load_run = precision, weights, load
+    if shortlist:
+        predictor.use_shortlist(home)
     return predictor
 
 

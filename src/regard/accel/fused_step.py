@@ -6,6 +6,7 @@ several tokens of several beams at once, and recorded weights; so do layers, one
 choices.
 """
 
+import copy
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial
 from typing import Any, Literal, cast
@@ -26,7 +27,7 @@ from regard.models.transformer import DecoderLayer, Transformer
 from regard.nn import dispatch
 from regard.nn.backend.contract import nonstandard_reason
 from regard.nn.cache import CrossKVCache, KVCache, StateTensors
-from regard.nn.embedding import Embedding
+from regard.nn.embedding import BiasedOutput, Embedding
 from regard.nn.feed_forward import FeedForward
 from regard.nn.layers import EncoderLayer, ModuleList, NoResidual, PostNorm, PreNorm
 from regard.nn.layout import AttentionContext, Layout
@@ -62,7 +63,8 @@ class FusedStep:
         self.embedding, self.positions = embedding, positions
         self.layers = [FusedLayer(layer) for layer in layers]
         self.recurrent = any(isinstance(layer.attention, Recurrence) for layer in layers)
-        self.norm, self.output, self.proposals = _norm(norm), model.output.forward, model.proposals
+        self.norm, self.output = _norm(norm), cast(Function, model.output.forward)
+        self.proposals = model.proposals
 
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """As the model's own."""
@@ -86,6 +88,16 @@ class FusedStep:
     def first_layers(self, count: int) -> "FusedStep":
         """The model of its first layers, with the same weights."""
         return cast(FusedStep, fused(self.model.first_layers(count)))
+
+    def with_columns(self, columns: Tensor) -> "FusedStep":
+        """The same, whose logits are of those entries of the vocabulary alone."""
+        narrow, output = copy.copy(self), self.model.output
+        if isinstance(output, OneDnnLinear | Int8Linear):
+            narrow.output = output.columns(columns).forward
+        else:
+            bias = output.bias[columns] if isinstance(output, BiasedOutput) else None
+            narrow.output = partial(F.linear, weight=output.weight[columns], bias=bias)
+        return narrow
 
 
 def fused(model: Any) -> Any:

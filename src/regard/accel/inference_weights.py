@@ -55,6 +55,10 @@ class OneDnnLinear(nn.Module):
             return F.linear(x, self.weight, self.bias).relu_()
         return self._product(x, "relu")
 
+    def columns(self, index: Tensor) -> "OneDnnLinear":
+        """The same of those outputs alone."""
+        return OneDnnLinear(self.weight[index], None if self.bias is None else self.bias[index])
+
     def _product(self, x: Tensor, then: str) -> Tensor:
         count = x.numel() // x.shape[-1]
         if more := padded_count(count) - count:
@@ -72,6 +76,9 @@ class RefinedOutput(OneDnnLinear):
     def __init__(self, weight: Tensor, bias: Tensor | None, exact: Tensor) -> None:
         super().__init__(weight, bias)
         self.exact = exact.detach().float()
+
+    def columns(self, index: Tensor) -> "RefinedOutput":
+        return RefinedOutput(self.weight[index], None if self.bias is None else self.bias[index], self.exact[index])
 
     def forward(self, x: Tensor) -> Tensor:
         rough, inputs = super().forward(x).flatten(0, -2), x.flatten(0, -2).float()  # [N, V], [N, D]

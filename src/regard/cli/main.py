@@ -78,6 +78,9 @@ Precision = Annotated[
     Option(help="Of decoding: float32, bf16, or int8, on a CPU; with --engine ct2 int8, its default, or float32."),
 ]
 Weights = Annotated[str | None, Option("--precision", help="float32, or int8, which is faster on a CPU.")]
+UsesShortlist = Annotated[
+    bool, Option("--shortlist", help="Compute those words alone that the model's shortlist allows (regard shortlist).")
+]
 Others = Annotated[
     list[Path] | None,
     Option("--with", metavar="RUN", help="Another model that decides together with RUN; may be repeated."),
@@ -314,6 +317,7 @@ def evaluate(
     ] = None,
     engine: Engine = "own",
     precision: Precision = None,
+    shortlist: UsesShortlist = False,
     text: Annotated[Path | None, Option(help="Not for translation: measure on this file instead.")] = None,
     context: Annotated[int | None, Option(min=1, help="A language model: tokens of a window.")] = None,
     stride: Annotated[
@@ -335,9 +339,20 @@ def evaluate(
         from regard.cli.evaluate import evaluate_against
 
         options = {"beam": beam, "source": source, "reference": reference, "trees": trees, **of_text}
-        evaluate_against(run, against, split, device, as_json, engine_loader(engine, precision), others, options)
+        evaluate_against(
+            run, against, split, device, as_json, engine_loader(engine, precision, shortlist), others, options
+        )
         return
-    body(run, split, device, as_json, engine_loader(engine, precision), others or (), **of_translation, **of_text)
+    body(
+        run,
+        split,
+        device,
+        as_json,
+        engine_loader(engine, precision, shortlist),
+        others or (),
+        **of_translation,
+        **of_text,
+    )
 
 
 @app.command()
@@ -529,6 +544,7 @@ def translate(
     batch_tokens: BatchTokens = 4096,
     engine: Engine = "own",
     precision: Precision = None,
+    shortlist: UsesShortlist = False,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -564,6 +580,21 @@ def summarise(
     from regard.cli.documents.summarise import summarise as body
 
     body(SummariseCommand(**options))
+
+
+@app.command("shortlist")
+@with_plugins
+def learn_shortlist(
+    run: Run,
+    source: Annotated[Path | None, Option(help="Source sentences. Default: what the model was trained on.")] = None,
+    target: Annotated[Path | None, Option(help="Their translations, line by line.")] = None,
+    candidates: Annotated[int, Option(min=1, help="Of each source piece so many likeliest target pieces.")] = 50,
+    frequent: Annotated[int, Option(min=0, help="And so many most frequent ones for every sentence.")] = 100,
+) -> None:
+    """Learn which target pieces a source may need, for --shortlist: IBM model 1, written into the model's folder."""
+    from regard.cli.interop import learn_shortlist as body
+
+    body(run, source, target, candidates, frequent)
 
 
 @app.command(cls=RenamedOptions)
@@ -867,6 +898,7 @@ def serve(
     port: Annotated[int, Option(min=0, max=65535, help="0: any that is free.")] = 8000,
     engine: Engine = "own",
     precision: Precision = None,
+    shortlist: UsesShortlist = False,
     workers: Annotated[int, Option(min=1, help="Processes of each model.")] = 1,
     threads: Annotated[int, Option(min=1, help="Of each process.")] = 1,
     places: Annotated[int, Option(min=1, help="Sentences that a process translates at once.")] = 256,
@@ -899,7 +931,14 @@ def serve(
     limits |= {"queue": queue, "connections": connections}
     times = {"timeout": timeout, "client_timeout": patience, "drain": drain, "drain_delay": drain_delay}
     times |= {"start_timeout": start_timeout, "heartbeat_timeout": heartbeat_timeout, "step_timeout": step_timeout}
-    work = {"engine": engine, "precision": precision, "workers": workers, "threads": threads, "slots": places}
+    work = {
+        "engine": engine,
+        "precision": precision,
+        "shortlist": shortlist,
+        "workers": workers,
+        "threads": threads,
+        "slots": places,
+    }
     keys = read_keys(api_key, "REGARD_API_KEY", api_key_file)
     admin_keys = read_keys(None, "REGARD_ADMIN_KEY", admin_key_file)
     body(ServerSettings(named_runs(runs), host, port, device=device, keys=keys, admin_keys=admin_keys,

@@ -63,6 +63,7 @@ class TranslateCommand(TranslationSearch):
     batch_tokens: int
     engine: str
     precision: str | None
+    shortlist: bool
     stats: Path | None
     device: str
     as_json: bool
@@ -103,7 +104,7 @@ class TranslateCommand(TranslationSearch):
 
 def load_translators(options: TranslateCommand) -> Translator:
     """The model, with the others that decide together with it."""
-    load = engine_loader(options.engine, options.precision)
+    load = engine_loader(options.engine, options.precision, options.shortlist)
     translator = load_as(Translator, options.run, options.device, "translate", load)
     return ensemble_of(translator, options.others or (), options.device, load)
 

@@ -22,6 +22,8 @@ class BeamSearch:
     `nbest` best under the length penalty.
     """
 
+    columns: Tensor | None = None  # tokens that logits are of; None: all
+
     def __init__(
         self, config: Beam, symbols: Symbols, forced: ForcedEos, batch_size: int, longest: int, nbest: int = 1
     ) -> None:
@@ -43,6 +45,9 @@ class BeamSearch:
         self.penalty = torch.tensor(self.penalties, dtype=torch.float64, device=device)
         self.penalty_grows = self.penalties[-1] >= self.penalties[0]
         self.first = torch.arange(2 * size, device=device) == 0
+
+    def use_columns(self, columns: Tensor | None) -> None:
+        self.columns = columns
 
     def begin(self, slots: Tensor, requests: list[GenerationRequest]) -> None:
         self.forced.begin(slots, requests)
@@ -68,7 +73,8 @@ class BeamSearch:
     def _candidates(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The best 2·size continuations: score, beam, token [B, 2·size]. So `size` are unfinished even if all end."""
         forces, only = (x[:, None, None] for x in self.forced.next(self.generated))
-        best = top_tokens(logits, self.symbols, 2 * self.beams, only.expand(-1, self.beams, 1).flatten(0, 1))
+        named = only.expand(-1, self.beams, 1).flatten(0, 1)
+        best = top_tokens(logits, self.symbols, 2 * self.beams, named, self.columns)
         logp, token, forced = (x.unflatten(0, (-1, self.beams)) for x in (best.logp, best.tokens, best.extra))
         alone = forced.masked_fill(~self.first[: logp.shape[-1]], -torch.inf)
         total = (self.score[..., None] + torch.where(forces, alone, logp)).flatten(1)  # [B, size · 2·size]

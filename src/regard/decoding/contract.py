@@ -1,8 +1,9 @@
 """The step contract: what a model must offer to generate, what a search must, and the requests and results of both."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -124,6 +125,7 @@ class GenerationRequest:
     seed: int | None = None  # None: the search's
     prompt: TokenIds = ()  # tokens before it: a repetition penalty counts them, and a full context is cut from them
     lookup: TokenIds = ()  # tokens among which a draft of n-grams looks, before those of the output; empty: the prompt
+    candidates: np.ndarray | None = field(default=None, compare=False)  # tokens that it may have; None: all
 
     def phrase_variants(self) -> list[tuple[TokenIds, ...]]:
         """For each phrase all its variants, itself first."""
@@ -138,6 +140,9 @@ class Search(Protocol):
 
     def begin(self, slots: Tensor, requests: list[GenerationRequest]) -> None:
         """Those slots now hold other requests."""
+
+    def use_columns(self, columns: Tensor | None) -> None:
+        """From now on logits are [B·K, columns], of those tokens alone; None: of all. For `candidates` of requests."""
 
     def select(self, logits: Tensor) -> tuple[Tensor, Tensor | None]:
         """The next tokens [B·K] by their logits [B·K, V], and which beams they continue [B, K] where beams branch."""

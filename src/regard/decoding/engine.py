@@ -10,13 +10,14 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import cast
 
+import numpy as np
 import torch
 from torch import nn
 
 from regard import accel
 from regard.accel import decoding_graph
 from regard.accel.decoding_graph import FixedStorageRunner, bucket
-from regard.accel.fused_step import fused
+from regard.accel.fused_step import FusedStep, fused
 from regard.accel.inference_weights import inference_weights
 from regard.decoding.beam import BeamSearch
 from regard.decoding.config import Beam, Blockwise, DecodingConfig, Sample, Speculative
@@ -337,6 +338,7 @@ class ContinuousBatch:
         self.record: AttentionRecord | None = None
         self.context: ContextWindows | None = None
         self.waiting: deque[tuple[int, GenerationRequest]] = deque()
+        self.candidates: dict[int, np.ndarray] = {}  # of requests in slots, by their ids
         self.since = 0  # steps since requests joined
 
     @property
@@ -413,11 +415,30 @@ class ContinuousBatch:
             slots = self.slots.free_slots()[:count]
             self._write(slots, inputs)
         self.slots.admit(slots, ids, requests)
+        self._restrict(ids, requests)
         if self.context:
             self.context.begin(ids, requests)
             self.slots.step.limit_context(slots, self.context.room(ids))
         self.since = 0
         return self.slots
+
+    def _restrict(self, ids: list[int], requests: list[GenerationRequest]) -> None:
+        """Compute logits of those tokens alone that some request in the slots may have."""
+        new = {id_: r.candidates for id_, r in zip(ids, requests, strict=True) if r.candidates is not None}
+        if not new and not self.candidates:
+            return
+        assert self.slots is not None
+        assert isinstance(self.model, FusedStep)
+        known, active = self.candidates | new, [id_ for id_ in self.slots.requests if id_ is not None]
+        self.candidates = {id_: known[id_] for id_ in active if id_ in known}
+        step = self.slots.step
+        if len(self.candidates) < len(active):
+            step.model = self.model
+            step.search.use_columns(None)
+        else:
+            columns = torch.from_numpy(np.unique(np.concatenate(list(self.candidates.values()))))
+            step.model = self.model.with_columns(columns)
+            step.search.use_columns(columns)
 
     def _room(self, prompts: list[int]) -> int:
         """For how many tokens after these prompts."""

@@ -4,7 +4,7 @@ They know no model, search or text.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -35,17 +35,23 @@ class TopTokens:
     extra: Tensor  # [N, W] log-probabilities of the tokens that were named
 
 
-def top_tokens(logits: Tensor, symbols: Symbols, count: int, named: Tensor) -> TopTokens:
+def top_tokens(logits: Tensor, symbols: Symbols, count: int, named: Tensor, columns: Tensor | None = None) -> TopTokens:
     """The `count` most likely tokens of each row [N, V], and the log-probabilities of named ones [N, W].
 
+    `columns`, ascending, are the tokens that logits are of, where they are not of all; what is named is among them.
     Some rows at a time: log-probabilities of the whole vocabulary are not worth a way to memory.
     """
+    if columns is not None:
+        suppressed = torch.searchsorted(columns, columns.new_tensor(symbols.suppressed))
+        symbols = replace(symbols, suppressed=tuple(suppressed.tolist()))
+        named = torch.searchsorted(columns, named.contiguous()).clamp_(max=len(columns) - 1)
     rows = max(1, CHUNK.get(logits.device.type, logits.numel()) // logits.shape[1])
     chunks = []
     for part, ids in zip(logits.split(rows), named.split(rows), strict=True):
         logp = log_probabilities(part, symbols)
         chunks.append((*topk(logp, count), logp.gather(1, ids)))
-    return TopTokens(*(each[0] if len(chunks) == 1 else torch.cat(each) for each in zip(*chunks, strict=True)))
+    best = TopTokens(*(each[0] if len(chunks) == 1 else torch.cat(each) for each in zip(*chunks, strict=True)))
+    return best if columns is None else replace(best, tokens=columns[best.tokens])
 
 
 def rows_to_host(rows: list[int], *tensors: Tensor) -> list[Tensor]:

@@ -19,6 +19,8 @@ from regard.decoding.logits_processors import (
 class GreedyPicker:
     """Picks the most likely token of each slot."""
 
+    columns: Tensor | None = None  # tokens that logits are of; None: all
+
     def __init__(self, symbols: Symbols) -> None:
         self.symbols = symbols
 
@@ -28,7 +30,7 @@ class GreedyPicker:
 
     def pick(self, logits: Tensor, generated: Tensor, other: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Tokens [B] by logits [B, V] after `generated` [B] ones, their log-probabilities, and those of others [B]."""
-        best = top_tokens(logits, self.symbols, 1, other[:, None])
+        best = top_tokens(logits, self.symbols, 1, other[:, None], self.columns)
         return best.tokens[:, 0], best.logp[:, 0], best.extra[:, 0]
 
 
@@ -79,6 +81,9 @@ class SingleSequenceSearch:
         self.generated = torch.zeros(batch_size, dtype=torch.long, device=device)  # how many tokens
         self.tokens = torch.zeros(batch_size, longest + 1, dtype=torch.long, device=device)
         self.log_probability = torch.zeros(batch_size, dtype=torch.float64, device=device)
+
+    def use_columns(self, columns: Tensor | None) -> None:
+        self.picker.columns = columns
 
     def begin(self, slots: Tensor, requests: list[GenerationRequest]) -> None:
         self.done[slots], self.generated[slots], self.log_probability[slots] = False, 0, 0.0

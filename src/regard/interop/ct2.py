@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,6 +18,8 @@ from torch import Tensor, nn
 
 from regard import api
 from regard.data.prepared import file_hash
+from regard.decoding.shortlist import FILE as SHORTLIST
+from regard.decoding.shortlist import Shortlist, read_shortlist
 from regard.errors import RegardError
 from regard.examples.recipe_like import ModelSettings, RecipeLike
 from regard.interop.compatibility import refuse_unsupported, unsupported_choices
@@ -47,6 +49,7 @@ Spec = Any  # specifications of CTranslate2, which have no types
 PRECISIONS = ("float32", "int8")
 METADATA = "regard.json"  # fingerprint of the model that was exported
 VERSION = 2
+VMAP = "vmap.txt"  # as CTranslate2 names its map of vocabularies
 
 ABSOLUTE = ("none", "sinusoidal", "learned")  # a vector for each position, added to the embeddings
 IN_ATTENTION = ("relative", "rotary", "t5")
@@ -97,12 +100,30 @@ def export_ct2(translator: Translator, run: Path, out: Path, precision: str) -> 
     spec.register_target_vocabulary(names[1])
     for key, i in (("unk", target.unk), ("bos", target.bos), ("eos", target.eos), ("decoder_start", target.bos)):
         setattr(spec.config, f"{key}_token", names[1][i])
+    home = folder.run_folder_of(run)
+    if (home / SHORTLIST).exists() and vocabulary_map_reason(names) is None:
+        _write_vocabulary_map(read_shortlist(home, len(names[0]), len(names[1])), names, out / VMAP)
     spec.validate()
     spec.optimize(quantization=precision)
     spec.save(str(out))
     (out / METADATA).write_text(json.dumps({"made_from": export_fingerprint(run)}), encoding="utf-8")
     summary = write_example(translator, names, folder.run_folder_of(run) / "tokenizer", out)
     return f"a CTranslate2 model in {precision}; {summary}"
+
+
+def vocabulary_map_reason(names: Sequence[Sequence[str]]) -> str | None:
+    """Why CTranslate2 cannot be given a shortlist of these tokens; None: it can."""
+    spaced = next((token for tokens in names for token in tokens if any(c.isspace() for c in token)), None)
+    return spaced and f"its map of vocabularies has spaces between pieces, and {spaced!r} has one in it"
+
+
+def _write_vocabulary_map(shortlist: Shortlist, names: Sequence[Sequence[str]], path: Path) -> None:
+    """A line for each source token: itself, a tab, and the target tokens that it allows; without one, for all."""
+    always = shortlist.always.tolist()
+    lines = [f"\t{' '.join(names[1][i] for i in always)}"]
+    for token, row in zip(names[0], shortlist.candidates.tolist(), strict=True):
+        lines.append(f"{token}\t{' '.join(names[1][i] for i in row if i >= 0)}")
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def cached_export(run: Path, precision: str) -> Path:
@@ -124,7 +145,8 @@ def cached_export(run: Path, precision: str) -> Path:
 
 def export_fingerprint(run: Path) -> str:
     """Version, weights and config that an export depends on, as one line."""
-    files = [*sorted(run.glob("model*.safetensors")), folder.run_folder_of(run) / folder.CONFIG]
+    home = folder.run_folder_of(run)
+    files = [*sorted(run.glob("model*.safetensors")), *home.glob(SHORTLIST), folder.run_folder_of(run) / folder.CONFIG]
     return " ".join([str(VERSION), *(file_hash(path) for path in files)])
 
 

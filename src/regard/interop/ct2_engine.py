@@ -12,11 +12,18 @@ from torch import nn
 
 from regard import api
 from regard.decoding import Beam, DecodingConfig, Symbols
+from regard.decoding.shortlist import read_shortlist
 from regard.device import pick_device
 from regard.errors import RegardError
 from regard.examples.batching import slot_groups
 from regard.examples.vocabulary import Vocabulary
-from regard.interop.ct2 import cached_export, check_precision, ctranslate2_module, position_limits
+from regard.interop.ct2 import (
+    cached_export,
+    check_precision,
+    ctranslate2_module,
+    position_limits,
+    vocabulary_map_reason,
+)
 from regard.interop.tokenizers_file import token_strings
 from regard.io import run_folder as folder
 from regard.io.manifest import SETUP, verified
@@ -33,8 +40,8 @@ NO_ATTENTION = "--engine ct2 records no attention; for --alignments, use the own
 DETOKENIZED = 64  # lines at once
 
 
-def load_ct2(run: Path, device: str = "auto", precision: str = "int8") -> "CT2Translator":
-    """A translator like `regard.load`'s that searches with CTranslate2."""
+def load_ct2(run: Path, device: str = "auto", precision: str = "int8", shortlist: bool = False) -> "CT2Translator":
+    """A translator like `regard.load`'s that searches with CTranslate2; with `shortlist` among a model's candidates."""
     ctranslate2 = ctranslate2_module()
     check_precision(precision)
     home = folder.run_folder_of(run)
@@ -42,6 +49,10 @@ def load_ct2(run: Path, device: str = "auto", precision: str = "int8") -> "CT2Tr
         recipe = read_recipe(home)
         languages = task_languages(recipe, run)
         vocabulary = Vocabulary.load(home / "tokenizer", languages)
+    if shortlist:
+        read_shortlist(home, vocabulary.source.size, vocabulary.target.size)
+        if reason := vocabulary_map_reason(token_strings(vocabulary)):
+            raise RegardError(f"--shortlist cannot be used by CTranslate2: {reason}; use the own engine")
     export = cached_export(run, precision)
     torch_device = pick_device(device)
     try:
@@ -56,7 +67,9 @@ def load_ct2(run: Path, device: str = "auto", precision: str = "int8") -> "CT2Tr
         )
     except (RuntimeError, ValueError) as error:  # a device it does not have, a library of the GPU that is absent
         raise RegardError(f"CTranslate2 cannot open {export}: {str(error).splitlines()[0]}") from None
-    return CT2Translator(vocabulary, recipe, engine, run)
+    translator = CT2Translator(vocabulary, recipe, engine, run)
+    translator.uses_vmap = shortlist
+    return translator
 
 
 def worker_count() -> int:
@@ -68,6 +81,8 @@ def worker_count() -> int:
 
 class CT2Translator(Translator):
     """A Translator whose searches CTranslate2 does. Pairs are scored by our own model, which is loaded when needed."""
+
+    uses_vmap = False  # whether the vocabulary is restricted to the candidates of each batch (`regard shortlist`)
 
     def __init__(self, vocabulary: Vocabulary, recipe: "Recipe", engine: Any, run: Path) -> None:
         self.vocabulary, self.recipe, self.ct2, self.run = vocabulary, recipe, engine, run
@@ -184,6 +199,7 @@ class _Search:
             "min_decoding_length": 0,  # by default no output is empty
             "return_end_token": True,
             "return_scores": self.scores,
+            "use_vmap": translator.uses_vmap,
             "suppress_sequences": [[translator.target_tokens[i]] for i in dict.fromkeys(translator.symbols.suppressed)],
         }
 

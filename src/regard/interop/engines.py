@@ -10,19 +10,19 @@ from regard.errors import RegardError
 WEIGHTS = ("float32", "int8")
 
 
-def engine_loader(engine: str, precision: str | None) -> ModelLoader:
+def engine_loader(engine: str, precision: str | None, shortlist: bool = False) -> ModelLoader:
     if engine not in ENGINES:
         raise RegardError(f"--engine is {engine!r}; {nearest(engine, ENGINES)}")
-    return ENGINES[engine](precision)
+    return ENGINES[engine](precision, shortlist)
 
 
-def _own(precision: str | None) -> ModelLoader:
+def _own(precision: str | None, shortlist: bool) -> ModelLoader:
     from regard.api import load
     from regard.predict.base import PRECISIONS
 
     if precision is not None and precision not in PRECISIONS:
         raise RegardError(f"--precision is {precision!r}; write {' or '.join(PRECISIONS)}")
-    return partial(load, precision=precision or "float32")
+    return partial(load, precision=precision or "float32", shortlist=shortlist)
 
 
 def precision_loader(precision: str | None) -> ModelLoader:
@@ -34,10 +34,10 @@ def precision_loader(precision: str | None) -> ModelLoader:
     return partial(load, precision=precision or "float32")
 
 
-def _ct2(precision: str | None) -> ModelLoader:
+def _ct2(precision: str | None, shortlist: bool) -> ModelLoader:
     from regard.interop.ct2_engine import load_ct2
 
-    return partial(load_ct2, precision=precision or "int8")
+    return partial(load_ct2, precision=precision or "int8", shortlist=shortlist)
 
 
-ENGINES: dict[str, Callable[[str | None], ModelLoader]] = {"own": _own, "ct2": _ct2}
+ENGINES: dict[str, Callable[[str | None, bool], ModelLoader]] = {"own": _own, "ct2": _ct2}

@@ -123,6 +123,11 @@ class Predictor:
         """How far guesses went, of all that was decoded so by now; None where nothing was guessed."""
         return self.engine.acceptance(decoding)
 
+    def use_shortlist(self, folder: Path) -> None:
+        """For models that translate (`Translator`)."""
+        kind = self.recipe.task.kind
+        raise RegardError(f"{folder}: a shortlist is for models that translate, and this is one of the task {kind}")
+
     def unfused(self) -> Self:
         """A copy with the same model, which decodes by the model's own modules: hooks on them are called."""
         own = copy.copy(self)

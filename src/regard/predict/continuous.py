@@ -70,7 +70,10 @@ class ContinuousTranslator:
             elif ids:
                 self.sources[key] = ids
                 lookup = tuple(ids) if t.one_vocabulary else ()
-                request = GenerationRequest(t.output_limit(decoding, len(ids)), key, lookup=lookup)
+                candidates = t.candidates(decoding, ids)
+                request = GenerationRequest(
+                    t.output_limit(decoding, len(ids)), key, lookup=lookup, candidates=candidates
+                )
                 self._batch(len(ids) + 1, decoding, count).add(key, request)
             else:
                 self.empty.append((key, []))

@@ -12,7 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.decoding import Beam, DecodingConfig, Hypothesis, RequestQueue, Symbols
+from regard.decoding import Beam, DecodingConfig, Greedy, Hypothesis, RequestQueue, Symbols
+from regard.decoding.shortlist import Shortlist, read_shortlist
 from regard.errors import RegardError, require_list
 from regard.evaluation import Metric, text_metrics
 from regard.evaluation.metrics import own_metrics, perplexity
@@ -74,6 +75,7 @@ class Translator(Predictor):
     """
 
     packs_weights = True
+    shortlist: Shortlist | None = None  # which target pieces are computed; None: all
 
     def __init__(self, model: nn.Module, vocabulary: Vocabulary, recipe: RecipeLike) -> None:
         super().__init__(model, recipe)
@@ -98,11 +100,30 @@ class Translator(Predictor):
     def ensemble(self, others: Sequence["Translator"]) -> "Translator":
         """This model and others of the same vocabularies as one: the mean of their log-probabilities at every word."""
         check_same_vocabularies(self, others)
+        if self.shortlist is not None:
+            raise RegardError("a shortlist is for one model; leave out --shortlist, or the other models")
         members = [self, *others]
         model = EnsembleModel([member.model for member in members])
         translator = Translator(model, self.vocabulary, ensemble_recipe([member.recipe for member in members]))
         translator.precision, translator.run = self.precision, self.run
         return translator
+
+    def use_shortlist(self, folder: Path) -> None:
+        """Compute logits of the target pieces alone that the shortlist in a model's folder allows."""
+        if not isinstance(self.model, Transformer) or self.device.type != "cpu":
+            raise RegardError(
+                f"a shortlist is for a transformer on a CPU, and this is a model of the kind {self.recipe.model.kind} "
+                f"on {self.device}; leave out --shortlist"
+            )
+        self.shortlist = read_shortlist(folder, self.vocabulary.source.size, self.vocabulary.target.size)
+
+    def candidates(
+        self, decoding: DecodingConfig, source: Sequence[int], prefix: Sequence[int] = ()
+    ) -> np.ndarray | None:
+        """The target pieces that are computed for a source; None: all, as those who draw from them need."""
+        if self.shortlist is None or not self.fuse or type(decoding) not in (Beam, Greedy):
+            return None
+        return self.shortlist.of(source, prefix)
 
     # --- translation -------------------------------------------------------------------------------------------
 
@@ -242,6 +263,11 @@ class Translator(Predictor):
                 if self.one_vocabulary:
                     requests = [
                         replace(each, lookup=tuple(ids[row])) for each, row in zip(requests, drawn, strict=True)
+                    ]
+                if self.shortlist is not None and not options.attention and not options.phrases:
+                    requests = [
+                        replace(each, candidates=self.candidates(decoding, ids[row], each.prefix))
+                        for row, each in zip(drawn, requests, strict=True)
                     ]
                 queue = RequestQueue(
                     partial(self._sources, ids, options.trees, drawn), requests,

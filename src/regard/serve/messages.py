@@ -36,6 +36,7 @@ class WorkerConfig(TypedDict):
     run: str
     engine: str
     precision: str | None
+    shortlist: bool
     device: str
     threads: int
     slots: int  # sentences that it translates at once

@@ -16,6 +16,7 @@ class ServerSettings:
     port: int = 8000
     engine: str = "own"
     precision: str | None = None
+    shortlist: bool = False
     device: str = "auto"
     workers: int = 1  # processes of each model
     threads: int = 1  # of each process
@@ -42,6 +43,7 @@ class ServerSettings:
         return {
             "engine": self.engine,
             "precision": self.precision,
+            "shortlist": self.shortlist,
             "device": self.device,
             "threads": self.threads,
             "slots": self.slots,

@@ -74,7 +74,7 @@ def load_model(config: WorkerConfig) -> tuple[Any, str]:
     from regard.io.manifest import file_stamps, model_digest
 
     run = Path(config["run"])
-    load, before = engine_loader(config["engine"], config["precision"]), file_stamps(run)
+    load, before = engine_loader(config["engine"], config["precision"], config["shortlist"]), file_stamps(run)
     digest = model_digest(run)
     model = load(run, config["device"])
     if file_stamps(run) != before:

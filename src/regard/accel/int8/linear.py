@@ -27,9 +27,11 @@ class Int8Linear(nn.Module):
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
-        self.out_features, self.in_features = weight.shape
-        self.integers, self.scale = quantise_rows(weight.detach())  # [V, K], [V]
-        self.bias = None if bias is None else bias.detach().float()
+        self._set(*quantise_rows(weight.detach()), None if bias is None else bias.detach().float())
+
+    def _set(self, integers: Tensor, scale: Tensor, bias: Tensor | None) -> None:
+        self.out_features, self.in_features = integers.shape
+        self.integers, self.scale, self.bias = integers, scale, bias  # [V, K], [V], [V]
         self.base = torch.zeros(1) if self.bias is None else self.bias
         self.sums = self.scale * self.integers.sum(1)  # [V]
         self.few = _fbgemm_product(self.integers, self.scale)
@@ -38,6 +40,13 @@ class Int8Linear(nn.Module):
     @property
     def weight(self) -> Tensor:
         return self.integers * self.scale[:, None]
+
+    def columns(self, index: Tensor) -> "Int8Linear":
+        """The same of those outputs alone."""
+        made = Int8Linear.__new__(Int8Linear)
+        nn.Module.__init__(made)
+        made._set(self.integers[index], self.scale[index], None if self.bias is None else self.bias[index])
+        return made
 
     def rectified(self, x: Tensor) -> Tensor:
         """max(0, xWᵀ + b)"""
