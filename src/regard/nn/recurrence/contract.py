@@ -139,7 +139,8 @@ def linear_scan(a: Tensor, b: Tensor, reach: int | None = None) -> Tensor:
 
     a is [B or 1, T, D or 1]. `reach` says that no h depends on a b farther back than so many positions.
     """
-    return _LinearScan.apply(a, b, min(reach or b.shape[1], b.shape[1]))  # type: ignore[no-any-return]
+    h: Tensor = _LinearScan.apply(a, b, min(reach or b.shape[1], b.shape[1]))
+    return h
 
 
 def _scan(a: Tensor, b: Tensor, reach: int) -> Tensor:
