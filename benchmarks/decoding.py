@@ -12,6 +12,7 @@ words are those of Hugging Face.
 
 import regard  # noqa: F401, I001  (before torch: it settles how OpenMP's threads wait)
 import argparse
+import copy
 import statistics
 import tempfile
 import time
@@ -34,6 +35,7 @@ from regard.decoding.contract import GenerationRequest
 from regard.models.batch import PairBatch, RaggedRows, collate_sources
 from regard.models.transformer import TransformerConfig
 from regard.accel.inference_weights import inference_weights
+from regard.accel.int8 import int8_unsupported_reason, use_int8
 
 ENTRIES, PAD, BOS, EOS = 32_000, 0, 2, 3
 Rows = list[list[int]]
@@ -86,7 +88,11 @@ def renamed(theirs: dict[str, Tensor], layers: int) -> dict[str, Tensor]:
 
 
 def by_regard(model: nn.Module, device: torch.device, dtype: torch.dtype | None, batch: int) -> Run:
-    engine, symbols = Engine(inference_weights(model.to(device), dtype)), Symbols(BOS, EOS, (PAD, BOS))
+    if dtype == torch.int8:
+        use_int8(model := copy.deepcopy(model))
+    else:
+        model = inference_weights(model.to(device), dtype)
+    engine, symbols = Engine(model), Symbols(BOS, EOS, (PAD, BOS))
 
     def run(rows: Rows, beam: int) -> Rows:
         order = sorted(range(len(rows)), key=lambda n: -len(rows[n]))
@@ -251,6 +257,10 @@ def engines(device: torch.device, preset: dict[str, Any], batch: int) -> list[Ca
     torchs = {"Hugging Face, float32": by_hugging_face(theirs, device, None, batch),
               "regard, float32": by_regard(model, device, None, batch),
               "regard, bf16": by_regard(model, device, bf16, batch)}  # fmt: skip
+    if reason := int8_unsupported_reason():
+        print(f"without int8 of our own: {reason}")
+    else:
+        torchs["regard, int8"] = by_regard(model, device, torch.int8, batch)
     if find_spec("ctranslate2") is None:
         print("without CTranslate2, which is not installed")
         return [lambda: torchs]

@@ -91,6 +91,12 @@ _SST2 = {
     "ulmfit": ("ULMFiT", "准确率 {accuracy:.2f}"),
 }
 
+_LONG = (
+    "完整 {full:.2f} ± {full_error:.2f}，window(256) {window:.2f} ± {window_error:.2f}，BigBird {bigbird:.2f} ± "
+    "{bigbird_error:.2f}，Linformer {linformer:.2f} ± {linformer_error:.2f}，步长卷积 "
+    "{strided_conv:.2f} ± {strided_conv_error:.2f}，段落记忆 {memory:.2f} ± {memory_error:.2f}"
+)
+
 PARTS = {  # title, figure
     "tatoeba": ("Tatoeba 英→德，`valid`，small（13.1M 参数）", _BLEU),
     "tatoeba-marian": ("Tatoeba 英→德，Hugging Face 的 Marian，批次相同", _BLEU),
@@ -109,6 +115,11 @@ PARTS = {  # title, figure
         "速度：window(256) 是 {window_16384:.1f} 倍和 {window_65536:.1f} 倍，"
         "BigBird 是 {bigbird_16384:.1f} 倍和 {bigbird_65536:.1f} 倍",
     ),
+    "long-layer": ("一层，512 到 65,536 个词元：用时随长度增长的指数", _LONG),
+    "long-model": (
+        "用长序列训练 BERT base，BigBird 与完整注意力相比",
+        "4,096 个词元时速度是 {times_4096:.2f} 倍，16,384 时是 {times_16384:.1f} 倍：{tokens_per_second:,.0f} 词元/秒",
+    ),
     "decoding-64": (
         "解码，base，批次 64，束宽 4",
         "{beam4_tokens_per_second:,.0f} 词元/秒，Hugging Face generate 的 {beam4_times:.1f} 倍",
@@ -117,6 +128,16 @@ PARTS = {  # title, figure
         "解码，base，一次一句",
         "束宽 1：{beam1_tokens_per_second:,.0f} 词元/秒，{beam1_times:.1f} 倍，p50 {beam1_p50_ms:.1f} 毫秒；束宽 4："
         "{beam4_tokens_per_second:,.0f}，Hugging Face generate 的 {beam4_times:.1f} 倍，p50 {beam4_p50_ms:.1f} 毫秒",
+    ),
+    "parallel-multi30k": (
+        "并行解码，base，Multi30k",
+        "批次 1，解码器用时与贪心搜索相比：blockwise {frozen_1:.2f} 倍（冻结）、{along_1:.2f} 倍（一起训练）；"
+        "speculative {student_1:.2f} 倍（学生模型）、{layers_1:.2f} 倍（前几层）、{ngrams_1:.2f} 倍（n-grams）",
+    ),
+    "parallel-distilled": (
+        "并行解码，base，Multi30k；用模型自己的译文训练",
+        "批次 1，解码器用时与贪心搜索相比：blockwise {frozen_1:.2f} 倍（冻结）、{along_1:.2f} 倍（一起训练）；"
+        "speculative {student_1:.2f} 倍（学生模型）、{layers_1:.2f} 倍（前几层）、{ngrams_1:.2f} 倍（n-grams）",
     ),
     "multi30k": (
         "Multi30k 英→德，`test_2016_flickr`，7.8M 参数",
@@ -146,6 +167,7 @@ PARTS = {  # title, figure
         "{batch_64_beam_1_float32:.2f} 倍，bf16 {batch_64_beam_1_bf16:.2f} 倍；束宽 4 时 "
         "{batch_64_beam_4_float32:.2f} 倍，bf16 {batch_64_beam_4_bf16:.2f} 倍",
     ),
+    "long-cpu": ("一层，512 到 8,192 个词元：用时随长度增长的指数", _LONG),
     "serving": (
         "用 quickstart 的模型提供服务",
         "一个客户端每秒 {texts_1:,.0f} 句，p50 {p50_ms:.0f}、p99 {p99_ms:.0f} 毫秒；32 个客户端 {texts_32:,.0f} 句，"
@@ -167,6 +189,7 @@ NOTES = {  # of the JSON files, with {} for a number
     "Hugging Face's speed is its host's: {} tokens/s here, {} in a run shortly before, where regard made {}, {} ×": (
         "Hugging Face 的速度取决于主机：这次 {} 词元/秒，不久前的一次是 {}，那次 regard 为 {}，{} 倍"
     ),
+    "beside other programs on the same two cores, so times are longer": "同样的两个核上还有别的程序，所以用时偏长",
     "beside other trainings on the same GPU, so its time is a share": "同一 GPU 上还有别的训练，所以用时偏长",
     "steps timed apart, {} of them alone on the GPU": "每步用时另测，GPU 上没有别的程序，共 {} 步",
     "this commit or one soon after": "测的是这个提交，或紧随其后的一个",

@@ -112,11 +112,30 @@ def _sparse(found: Any) -> Figures:
             for n in (16_384, 65_536)}  # fmt: skip
 
 
+def _long_layer(found: Any) -> Figures:
+    """How time grows with the length n, as p of n^p."""
+    exponents = {name.partition("(")[0]: each["ms"] for name, each in found["exponents"].items()}
+    return {name: p for name, (p, _) in exponents.items()} | {f"{name}_error": e for name, (_, e) in exponents.items()}
+
+
+def _long_model(found: Any) -> Figures:
+    rows = {(row["mechanism"], row["n"]): row for row in found["rows"]}
+    figures = {f"times_{n}": rows["full", n]["ms"] / rows["bigbird", n]["ms"] for n in (4096, 16_384)}
+    return figures | {"tokens_per_second": rows["bigbird", 16_384]["tokens_per_second"]}
+
+
 def _decoding(engine: str, *keys: str) -> Callable[[Any], Figures]:
     def read(found: Any) -> Figures:
         return {f"beam{row['beam']}_{key}": row[key] for row in found if row["engine"] == engine for key in keys}
 
     return read
+
+
+def _parallel(found: Any) -> Figures:
+    rows = [row for row in found["rows"] if "gain" in row]
+    names = [f"{row['search'].split(', ')[1].partition('(')[0]}_{row['batch']}" for row in rows]
+    figures = dict(zip(names, (row["decoder_times"] for row in rows), strict=True))
+    return figures | {f"{name}_gain": row["gain"] for name, row in zip(names, rows, strict=True)}
 
 
 def _decoding_on_a_cpu(found: Any) -> Figures:
@@ -202,6 +221,23 @@ def _pretrained(name: str, title: str, command: str, metric: str, minutes: float
     )  # fmt: skip
 
 
+_LONG = (
+    "full {full:.2f} ± {full_error:.2f}, window(256) {window:.2f} ± {window_error:.2f}, BigBird {bigbird:.2f} ± "
+    "{bigbird_error:.2f}, Linformer {linformer:.2f} ± {linformer_error:.2f}, strided convolution "
+    "{strided_conv:.2f} ± {strided_conv_error:.2f}, a memory {memory:.2f} ± {memory_error:.2f}"
+)
+
+
+def _parallel_part(name: str, title: str, options: str) -> Part:
+    """Trains a model, a student and heads, and decodes with each."""
+    return Part(
+        name, title,
+        "decoder beside greedy search, batch 1: blockwise {frozen_1:.2f} × (frozen), {along_1:.2f} × (trained along); "
+        "speculative {student_1:.2f} × (student), {layers_1:.2f} × (first layers), {ngrams_1:.2f} × (n-grams)",
+        "parallel.py", "--precision bf16 --folder {folder}" + options, _parallel, 8, data=("multi30k",),
+    )  # fmt: skip
+
+
 _ALL_LABELS = "task.limit=0 training.steps=6315 training.validation.every=1000 training.checkpoints.every=1000"
 _PRETRAINING = "{tokens_per_second:,.0f} tokens/s, {times:.2f} × the fastest peer, {of_peak:.0%} of peak"
 
@@ -233,6 +269,11 @@ PARTS = [
     Part("sparse-attention", "Sparse against full attention, 16,384 and 65,536 tokens",
          "window(256) {window_16384:.1f} × and {window_65536:.1f} ×, BigBird {bigbird_16384:.1f} × and "
          "{bigbird_65536:.1f} × as fast", "sparse.py", "", _sparse, 1),
+    Part("long-layer", "A layer at 512 to 65,536 tokens: exponent of the length in its time", _LONG, "long.py", "",
+         _long_layer, 2),
+    Part("long-model", "Training BERT base on long rows, BigBird beside full attention",
+         "{times_4096:.2f} × as fast at 4,096 tokens, {times_16384:.1f} × at 16,384: {tokens_per_second:,.0f} tokens/s",
+         "long.py", "--model", _long_model, 3),
     Part("decoding-64", "Decoding, base, batch 64, beam 4",
          "{beam4_tokens_per_second:,.0f} tokens/s, {beam4_times:.1f} × Hugging Face generate", "decoding.py",
          "--device cuda --beam 4 --batch 64 --file 0", _decoding("regard, bf16", "tokens_per_second", "times"), 2,
@@ -243,6 +284,8 @@ PARTS = [
          "beam 4: {beam4_tokens_per_second:,.0f}, {beam4_times:.1f} × Hugging Face generate, p50 {beam4_p50_ms:.1f} ms",
          "decoding.py", "--device cuda --beam 1 4 --batch 1 --file 0",
          _decoding("regard, bf16", "tokens_per_second", "times", "p50_ms"), 4, libraries=("transformers",)),
+    _parallel_part("parallel-multi30k", "Parallel decoding, base, Multi30k", ""),
+    _parallel_part("parallel-distilled", "Parallel decoding, base, Multi30k; own translations", " --distil"),
     Part("multi30k", "Multi30k en→de, `test_2016_flickr`, 7.8M parameters",
          "{bleu:.2f} BLEU, {chrf:.2f} chrF, {ter:.2f} TER; {minutes:.1f} minutes of training", "recipe.py",
          "multi30k-en-de seed={seed} --out {folder}", _recipe("test", "bleu", "chrf", "ter"), 5, seeds=(1, 2, 3),
@@ -284,6 +327,8 @@ PARTS = [
          "{batch_64_beam_1_float32:.2f} ×, bf16 {batch_64_beam_1_bf16:.2f} ×, beam 4 {batch_64_beam_4_float32:.2f} ×, "
          "bf16 {batch_64_beam_4_bf16:.2f} ×", "decoding.py", "--device cpu", _decoding_on_a_cpu, 6.5, gpu=False,
          libraries=("transformers",)),
+    Part("long-cpu", "A layer at 512 to 8,192 tokens: exponent of the length in its time", _LONG, "long.py", "",
+         _long_layer, 3, gpu=False),
     Part("serving", "Serving the quickstart's model",
          "one client {texts_1:,.0f} texts/s, p50 {p50_ms:.0f}, p99 {p99_ms:.0f} ms; 32 clients {texts_32:,.0f}, "
          "{times:.1f} ×; 70% of that: p99 {loaded_p99_ms:.0f} ms; 16 texts a request: {texts_lists:,.0f}, "

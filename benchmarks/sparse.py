@@ -16,6 +16,7 @@ import torch
 from common import arguments, hardware, write_json
 from torch import Tensor
 
+from regard import accel
 from regard.accel.sparse_attention import OPTIONS, plan_of
 from regard.nn.attention import Attention, AttentionConfig
 from regard.nn.backend.contract import AttentionInputs
@@ -162,6 +163,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> None:
     options = parser().parse_args()
+    accel.register()
     where = hardware()
     print(f"{where}, torch {torch.__version__}, {str(DTYPE).removeprefix('torch.')}, {HEADS} heads of {SIZE}, batch 1")
     errors = {name: error(layer_of(pattern)) for name, pattern in PATTERNS.items()}

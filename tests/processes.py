@@ -1,10 +1,17 @@
-"""Several processes as torchrun starts them, but forks of one that has imported torch: a start costs no seconds."""
+"""Processes that are forks of one that has imported torch, so that a start costs no seconds: commands, and several as
+torchrun starts them."""
 
+import contextlib
+import io
 import multiprocessing
 import os
 import socket
+import subprocess
+import sys
+import tempfile
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +19,7 @@ import torch
 
 PRELOAD = [
     "regard",
+    "regard.cli.main",
     "regard.run",
     "tests.training.toy",
     "pytest",
@@ -21,12 +29,54 @@ PRELOAD = [
 ]
 
 
+def run_command(arguments: Sequence[str], stdin: bytes, seconds: float) -> subprocess.CompletedProcess:
+    """`regard ARGUMENTS` in a process of its own, with a pipe for its input."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        files = [folder / stream for stream in ("stdin", "stdout", "stderr")]
+        os.mkfifo(files[0])
+        for path in files[1:]:
+            path.touch()
+        process = _context().Process(target=_command, args=(dict(os.environ), os.getcwd(), files, list(arguments)))
+        process.start()
+        threading.Thread(target=_write, args=(files[0], stdin), daemon=True).start()
+        process.join(seconds)
+        if process.is_alive():
+            process.kill()
+            raise subprocess.TimeoutExpired(arguments, seconds)
+        return subprocess.CompletedProcess(arguments, process.exitcode, *(path.read_bytes() for path in files[1:]))
+
+
+def _command(environment: dict[str, str], place: str, files: Sequence[Path], arguments: list[str]) -> None:
+    from regard.cli.main import main
+
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(place)
+    for number, (path, flags) in enumerate(zip(files, (os.O_RDONLY, os.O_WRONLY, os.O_WRONLY), strict=True)):
+        os.dup2(os.open(path, flags), number)
+    sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)), encoding="utf-8")
+    torch.set_num_threads(1)
+    sys.argv = ["regard", *arguments]
+    main()
+
+
+def _write(path: Path, content: bytes) -> None:
+    with contextlib.suppress(OSError), path.open("wb") as pipe:  # a command that reads nothing has ended
+        pipe.write(content)
+
+
+def _context() -> Any:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOAD)
+    return context
+
+
 class Processes:
     """`work(*arguments)` in each of `size` processes; what they print goes into files. `more` is their environment."""
 
     def __init__(self, size: int, folder: Path, work: Callable[..., Any], *arguments: Any, **more: Any) -> None:
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(PRELOAD)
+        context = _context()
         folder.mkdir(parents=True, exist_ok=True)
         self.files = [(folder / f"{rank}.out", folder / f"{rank}.err") for rank in range(size)]
         more = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(), "WORLD_SIZE": size, **more}

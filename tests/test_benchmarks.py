@@ -134,6 +134,17 @@ WRITTEN = {  # what scripts write, and the cell that it becomes
                   (("full", 8), ("window", 2), ("bigbird", 4), ("bigbird, a quarter padded", 1))]},
         "window(256) 4.0 × and 4.0 ×, BigBird 2.0 × and 2.0 × as fast",
     ),
+    "long-model": (
+        {"rows": [{"mechanism": name, "n": n, "ms": ms * n, "tokens_per_second": 9e8 / n / ms}
+                  for n in (512, 4096, 16_384) for name, ms in (("full", 8), ("bigbird", 4))]},
+        "2.00 × as fast at 4,096 tokens, 2.0 × at 16,384: 13,733 tokens/s",
+    ),
+    "long-cpu": (
+        {"exponents": {name: {"ms": (n, 0.01), "mb": (1, 0)} for n, name in enumerate(
+            ("full", "window(256)", "bigbird", "linformer", "strided_conv", "memory"))}},
+        "full 0.00 ± 0.01, window(256) 1.00 ± 0.01, BigBird 2.00 ± 0.01, Linformer 3.00 ± 0.01, strided convolution "
+        "4.00 ± 0.01, a memory 5.00 ± 0.01",
+    ),
     "decoding-1": (
         [*decoded("batch 1", 1, 2.0), *decoded("batch 1", 4, 4.0)],
         "beam 1: 400 tokens/s, 4.0 ×, p50 2.0 ms; beam 4: 800, 8.0 × Hugging Face generate, p50 1.0 ms",

@@ -23,8 +23,12 @@ IDS = [
     *(f"M{n}" for n in range(1, 9)),
     *("B1", "B2", "B3", "B4", "B5", "B7"),
     *(f"A{n}" for n in range(1, 8)),
+    "A9",
     "A10",
+    "A11",
     "P8",
+    "P9",
+    "M9",
 ]
 # Trees must be given with the text, which no line about the model can do.
 PARSED = [f"data.{split}={{set: embedded:{split}, heads: {split}.conllu}}" for split in ("train", "valid", "test")]
@@ -72,7 +76,7 @@ def test_it_has_a_section(mechanism: Mechanism, page: Path) -> None:
 
 
 def cited(mechanism: Mechanism) -> list[str]:
-    return re.findall(r"[A-Z][A-Za-z, ]* \d{4}", mechanism.paper)
+    return re.findall(r"[A-Z][A-Za-z, -]* \d{4}", mechanism.paper)
 
 
 @each_mechanism

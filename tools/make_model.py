@@ -41,8 +41,9 @@ KEPT = ("parameters", "weights", "steps", "epochs", "seconds", "seed", "commit",
 
 
 def make_model(
-    name: str, out: Path, run: Path, overrides: list[str], device: str, teacher: Path | None = None
-) -> list[str]:
+    name: str, out: Path, run: Path, overrides: list[str], device: str, teacher: Path | None = None,
+    commit: str | None = None,
+) -> list[str]:  # fmt: skip
     """Writes the folder `out`; returns sentences about what is not as it should be."""
     words = _read_words(name)
     base = out.parent / words["over"] if words.get("over") else None
@@ -59,7 +60,7 @@ def make_model(
     print(export_run("safetensors", run, out, "", Storage(8, base, RANK)))
     shipped = _evaluate(out, device)
     taught = ["--teacher", str(teacher)] if teacher else []
-    results = {key: trained.results[key] for key in KEPT} | {
+    results = {key: trained.results[key] for key in KEPT} | ({"commit": commit} if commit else {}) | {
         "command": " ".join(["python tools/make_model.py", name, *taught, *overrides]),
         "valid": shipped,
         "float32": trained.results["valid"]["metrics"],
@@ -124,6 +125,7 @@ def main() -> None:
     parser.add_argument("--run", type=Path, help="the folder to train in; default: runs/NAME")
     parser.add_argument("--teacher", type=Path, help="a larger translator, whose translations are learned from, too")
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--commit", help="where the code is not in a git checkout: the commit it is of")
     parser.add_argument("--anew", action="store_true", help="remove --out first")
     given = parser.parse_intermixed_args()
     out = given.out or ROOT / "models" / given.name
@@ -131,7 +133,7 @@ def main() -> None:
         shutil.rmtree(out, ignore_errors=True)
     try:
         run = given.run or Path("runs") / given.name
-        complaints = make_model(given.name, out, run, given.overrides, given.device, given.teacher)
+        complaints = make_model(given.name, out, run, given.overrides, given.device, given.teacher, given.commit)
     except regard.RegardError as error:
         raise SystemExit(f"make_model: {error}") from None
     for sentence in complaints:

@@ -166,6 +166,21 @@ RUNS = {
         ),
         TRANSLATE + LOOK,
     ),
+    "decoder_only": Run(
+        pairs,
+        recipe(
+            "en de",
+            text={"kind": "bpe", "size": 48},
+            model={
+                "kind": "decoder_only",
+                **SIZES,
+                "layers": 2,
+                "attention": {"pattern": ["blocks(4)", "full"], "compress": ["none", "strided_conv"]},
+            },
+            decoding={"kind": "beam", "size": 3},
+        ),
+        TRANSLATE,
+    ),
     "rnn": Run(
         pairs,
         recipe("en de", text={"kind": "word"}, model={"kind": "rnn", "layers": 1, "size": 8, "dropout": 0.1}),

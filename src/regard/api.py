@@ -52,8 +52,9 @@ def load(folder: str | Path, device: str = "auto", precision: str = "float32") -
 
     Reads YAML, JSON and safetensors, compared with the folder's manifest; runs no code from the folder. A checkpoint of
     a run (RUN/checkpoints/step-N, RUN/last) can be loaded too. `precision` is that of decoding: float32, or bf16,
-    which is faster.
+    which is faster; or int8, on a CPU, in which the model then computes everything.
     """
+    from regard.accel.int8 import INT8, int8_or_float32, use_int8
     from regard.device import check_bf16, pick_device
     from regard.io.building import building_for
     from regard.io.int8 import is_int8
@@ -62,11 +63,16 @@ def load(folder: str | Path, device: str = "auto", precision: str = "float32") -
     from regard.io.model_card import show_terms
     from regard.io.models import find_model
     from regard.io.tensors import load_weights, tensor_shapes
+    from regard.predict.base import PRECISIONS
     from regard.recipe import read_recipe
 
+    if precision not in PRECISIONS:
+        raise RegardError(f"precision is {precision!r}; write {' or '.join(PRECISIONS)}")
     weights, torch_device = find_model(folder), pick_device(device)
     if precision == "bf16":
         check_bf16(torch_device, "precision")
+    elif precision == INT8:
+        precision = int8_or_float32(torch_device)
     home = run_folder_of(weights)
     if home == weights and not (weights / WEIGHTS).exists() and (home / "last").exists():
         raise RegardError(
@@ -86,7 +92,9 @@ def load(folder: str | Path, device: str = "auto", precision: str = "float32") -
         load_weights(predictor.model, read_weights(weights), weights / WEIGHTS, private)
     show_terms(home)
     predictor.model.to(torch_device).eval()
-    predictor.precision, predictor.run = precision, weights
+    if precision == INT8:
+        use_int8(predictor.model)
+    predictor.precision, predictor.run, predictor.load_run = precision, weights, load
     return predictor
 
 

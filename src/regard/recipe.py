@@ -71,7 +71,16 @@ class Recipe:
             raise ValueError(f"evaluation.metrics names {twice[0]}, which is measured already")
         if self.training.goal not in measured:
             raise ValueError(f"training.goal is {self.training.goal!r}; {config.nearest(self.training.goal, measured)}")
+        self._check_searches()
         self.task.check(self)
+
+    def _check_searches(self) -> None:
+        searches = {"decoding": self.decoding, "training.validation.decoding": self.training.validation.decoding}
+        for key, search in searches.items():
+            try:
+                search.check_model(self.model)
+            except ValueError as error:
+                raise ValueError(f"{key}.{error}") from None
 
     @classmethod
     def expand(cls, mapping: dict[str, object]) -> dict[str, object]:

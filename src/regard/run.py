@@ -42,6 +42,7 @@ from regard.training.callbacks import CallbackList
 from regard.training.checkpoint import CheckpointManager, TrainingState
 from regard.training.distributed import ProcessGroup, process_group
 from regard.training.dry_run import estimate_training
+from regard.training.initial_weights import fit_length
 from regard.training.interrupt import Interrupt, Interrupted
 from regard.training.log import PLAIN_INTERVAL, NullLog, TrainingLog
 from regard.training.loop import Trainer
@@ -128,11 +129,11 @@ def _train(
     state_bytes = recipe.training.optimiser.state_bytes
     check_memory(task, device, group.size if recipe.training.parallel == "fsdp" else 1, state_bytes)
     torch.manual_seed(recipe.seed)
-    model = task.build_model().to(device)
+    model, fitted = task.build_model().to(device), []
     if recipe.training.init and not group.broadcast(CheckpointManager(run).exists()):
-        _load_initial_weights(recipe, task, model)
+        fitted = _load_initial_weights(recipe, task, model)
     trainer = Trainer(task, model, recipe.training, recipe.seed, run, device, group)
-    notices = trainer.resume()
+    notices = [*trainer.resume(), *fitted]
     if not trainer.state.step and (run / LOG).exists():
         notices = ["no checkpoint is left of what log.jsonl tells: training begins at step 0"]
     first_step, done = trainer.state.step, group.on_main(lambda: _read_results(run, trainer.state, recipe, notices))
@@ -167,12 +168,14 @@ def _train(
         log.close()
 
 
-def _load_initial_weights(recipe: Recipe, task: Task, model: nn.Module) -> None:
+def _load_initial_weights(recipe: Recipe, task: Task, model: nn.Module) -> list[str]:
+    """Of the run that training.init names; sentences say what was changed to fit."""
     origin = Path(str(recipe.training.init))
     try:
         with verified(origin, (BASE, *(path.name for path in sharded_files(origin, "model")))):
-            tensors = read_weights(origin)
+            tensors, fitted = fit_length(model, read_weights(origin))
             load_weights(model, task.initial_weights(model, tensors, origin / WEIGHTS), origin / WEIGHTS)
+            return fitted
     except DamagedFile:
         raise
     except RegardError:
@@ -303,14 +306,14 @@ def _final_weights(recipe: Recipe, trainer: Trainer) -> tuple[str, dict[str, tor
 
 
 def _commit() -> str | None:
-    """Of the checkout this package runs from, if it is one."""
-    here = Path(__file__).resolve()
-    if here.parents[2].name != "src":
+    """Of the checkout this package runs from, if it is one; with a + where files were changed since."""
+    source = Path(__file__).resolve().parents[1]
+    if source.name != "src":
         return None
     try:
         git = subprocess.run(
-            ["git", "rev-parse", "--short", "HEAD"],
-            cwd=here.parents[3],
+            ["git", "describe", "--always", "--exclude=*", "--dirty=+", "--abbrev=7"],
+            cwd=source.parent,
             capture_output=True,
             text=True,
             timeout=5,

@@ -175,7 +175,10 @@ def check_same_model(recipe: Recipe) -> None:
     features = getattr(ours, "features", None)
     if theirs.kind != ours.kind and features is not None:  # the part that is taken from there
         ours, path = features, "model.features"
-    if changed := _describe_differences(theirs, ours, path, SHAPELESS_KEYS):
+    longer = (*SHAPELESS_KEYS, "position.length")  # which alone would be no hindrance (`fit_length`)
+    if changed := _describe_differences(theirs, ours, path, longer) or _describe_differences(
+        theirs, ours, path, SHAPELESS_KEYS
+    ):
         raise RegardError(
             f"training.init: {origin} has another model: {changed}; write what it has, or leave that out of the recipe"
         )

@@ -23,6 +23,7 @@ FAST: dict[str, dict[str, Any]] = {
     "one head of keys": {"attention": {"heads": 4, "kv_heads": 1, "d_v": 3}, "position": {"kind": "rotary"}},
     "rotary": {"position": {"kind": "rotary"}},
     "learned": {"position": {"kind": "learned", "length": 30}},
+    "learned in every layer": {"position": {"kind": "learned_per_layer", "length": 30, "join": "concat"}},
     "beside the word": {"position": {"kind": "sinusoidal", "join": "concat"}},
     "pre-norm": {"residual": "pre_norm"},
     "no residual": {"residual": "none"},
@@ -84,6 +85,35 @@ def test_steps_of_a_transformer(name: str, beams: int, uneven: bool) -> None:
     model = build(**(FAST | PLAIN)[name])
     given = batch([(5, 4), (3, 4), (2, 4)])
     same_steps(model, lambda: model.start(given, 9), beams=beams, uneven=uneven)
+
+
+@pytest.mark.parametrize("name", [*FAST, *PLAIN])
+def test_several_tokens_at_a_step(name: str) -> None:
+    """Rows go back to several places, and go on from there; what was read beyond them does not show."""
+    model = build(**(FAST | PLAIN)[name])
+    given, fast = batch([(5, 4), (3, 4), (2, 4)]), fused(model)
+    g = torch.Generator().manual_seed(0)
+    with torch.inference_mode():
+        states, plain = [model.start(given, 14), model.start(given, 14)], model.start(given, 14)
+        rows: list[list[int]] = [[], [], []]
+        for _ in range(4):
+            words = torch.randint(4, 16, (3, 3), generator=g)
+            (expected, _), (found, _) = (m.step(words, state) for m, state in zip((model, fast), states, strict=True))
+            torch.testing.assert_close(found, expected, atol=1e-9, rtol=0)
+            kept = torch.randint(1, 4, (3,), generator=g)
+            for row, tokens, count in zip(rows, words.tolist(), kept.tolist(), strict=True):
+                row.extend(tokens[:count])
+            for state in states:
+                state.cache_positions.rollback(state.position - 3 + kept, 3)
+                assert state.cache_positions.least <= int(state.position.min())
+                assert state.cache_positions.filled >= int(state.position.max())
+        shortest = min(map(len, rows))
+        for n in range(shortest):
+            _, plain = model.step(torch.tensor([row[n : n + 1] for row in rows]), plain)
+        full = [row for row in range(3) if len(rows[row]) == shortest]
+        again, _ = fast.step(torch.tensor([[7]] * 3), states[1])
+        after, _ = model.step(torch.tensor([[7]] * 3), plain)
+        torch.testing.assert_close(again[full], after[full], atol=1e-9, rtol=0)
 
 
 @pytest.mark.parametrize("name", [*FAST, *PLAIN, "past alone"])

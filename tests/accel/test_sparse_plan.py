@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.accel.sparse_attention import plan_of
+from regard.accel.sparse_attention import _cached_plan, plan_of
 from regard.accel.sparse_plan import KEYS, SparsePlan
 from regard.nn.backend.contract import AttentionInputs
 from regard.nn.layout import AttentionContext, Layout
@@ -15,6 +15,8 @@ EXPRESSIONS = [
     "window(20)",
     "window(150)",
     "window(70) & causal",
+    "blocks(128) & causal",
+    "blocks(256)",
     "window(20) | global(2)",
     "(window(33) | global(70)) & causal",
     "bigbird(64, random=1)",
@@ -97,7 +99,7 @@ def test_interior_tiles_need_no_bits() -> None:
     assert (bird.refs[:, 2:][bird.ids[:, 2:] < bird.key_tiles] < 0).all()
 
 
-@pytest.mark.parametrize("expression, most", [("window(256)", 10), ("bigbird(64)", 20)])
+@pytest.mark.parametrize("expression, most", [("window(256)", 10), ("blocks(256)", 6), ("bigbird(64)", 20)])
 def test_no_tile_of_keys_waits_for_long(expression: str, most: int) -> None:
     """Beyond the edge, whose tiles are split, tiles of keys are met by few of queries: the work is balanced."""
     plan, _ = planned(expression, AttentionContext(Layout.of(8192), Layout.of(8192)))
@@ -114,6 +116,20 @@ def test_plans_are_kept_from_call_to_call() -> None:
         planned("window(99)", AttentionContext(shorter, shorter))[0]
         is planned("window(99)", AttentionContext(shorter, shorter))[0]
     )
+
+
+def test_rows_of_several_lengths_are_planned_once() -> None:
+    """Their plans are put together of those of single rows, of which equally many blocks draw alike."""
+    _cached_plan.cache_clear()
+    for lengths in ([700, 1000, 300], [1000, 320, 690, 699], [1000, 1000]):
+        real = torch.arange(1000) < torch.tensor(lengths)[:, None]
+        layout = Layout.of(1000, real)
+        plan, pattern = planned("bigbird(64, random=2, global=1)", AttentionContext(layout, layout))
+        mask = pattern.mask(AttentionContext(layout, layout), 2)
+        for b in range(len(lengths)):
+            for seen in (by_queries(plan, b * plan.of_row + 1, 1000), by_keys(plan, b * plan.of_row + 1, 1000)):
+                assert torch.equal(seen & real[b], mask[b, 1])
+    assert _cached_plan.cache_info().misses == 3  # of 16, 11 and 5 blocks
 
 
 def test_what_has_no_plan() -> None:

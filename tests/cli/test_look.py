@@ -117,3 +117,39 @@ def test_trees_and_the_referent(toy_run: Path, tmp_path: Path) -> None:
     assert found["route"]["referent"] == {"text": "w1", "at": [0]}
     with pytest.raises(RegardError, match="leads through one text"):
         command("look", toy_run, "w1 w2", "w1 w3", "--referent", "w2=w1")
+
+
+def test_what_each_layer_would_say(toy_run: Path, tmp_path: Path) -> None:
+    data = json.loads(command("look", toy_run, "w1 w2", "--lens", "--json"))
+    assert [stage["after"] for stage in data["stages"]] == ["embedding", "attention", "cross", "feed_forward"]
+    assert data["rows"][0]["at"] == "<s>"
+    assert data["rows"][0]["says"] in command("look", toy_run, "w1 w2", "--lens")
+    assert not list(tmp_path.iterdir())
+    command("look", toy_run, "w1 w2", "--lens", "--output", "lens.html")
+    assert '"lens":{' in (tmp_path / "lens.html").read_text(encoding="utf-8")
+
+
+def test_outputs_of_one_text_in_another(toy_run: Path) -> None:
+    data = json.loads(command("look", toy_run, "w1 w2", "w1 w3", "--patch", "heads", "--patch", "encoder.1", "--json"))
+    rows = {row["patch"]: row for row in data["patches"]}
+    assert len(rows) == 3 * 2 + 1
+    assert rows["encoder.1"]["recovered"] == pytest.approx(1, abs=1e-3)
+    text = command("look", toy_run, "w1 w2", "w1 w3", "--patch", "encoder.1", "--answer", data["answer"])
+    assert "encoder.1" in text
+    assert "100.0%" in text
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (["w1", "--patch", "heads"], "--patch takes two texts"),
+        (["w1", "w2", "--lens"], "--lens reads one text; leave the second out"),
+        (["w1", "w2", "--lens", "--patch", "heads"], "--lens reads one text, --patch two"),
+        (["w1", "--lens", "--png", "x.png"], "leave out --ablate, --referent, --png, and with --patch --output"),
+        (["w1", "--answer", "W1"], "--answer belongs to --patch"),
+        (["w1", "w2", "--patch", "heads", "--answer", "Q9"], "the first text is answered without 'Q9'"),
+    ],
+)
+def test_interventions_that_do_not_work(toy_run: Path, arguments: list[str], said: str) -> None:
+    with pytest.raises(RegardError, match=said):
+        command("look", toy_run, *arguments)

@@ -35,6 +35,7 @@ STACK = {"layers": 2, "size": 64, "inner": 128, "heads": 4}
 MODELS: dict[str, dict[str, Any]] = {
     "transformer": STACK,
     "lm": STACK,
+    "decoder_only": STACK,
     "bert": STACK,
     "rnn": {"size": 32},
     "conv": {"layers": 2, "size": 32},
@@ -60,7 +61,12 @@ NUMBERS |= {"accumulate": "2", "ema": "0.9", "clip": "0.5"}
 NO_SLOTS = {"parallel"}  # for several GPUs
 ROOMY = {"learned": ["length=300"], "linformer": ["length=300", "size=16"]}  # what a kind needs to serve our lengths
 MEMORY = ("model.position=transformer_xl", "task.boundaries=marked")
-WITH = (("model.attends=current",), ("training.goal=loss",), MEMORY)  # what makes possible what is refused alone
+WITH = (
+    ("model.attends=current",),
+    ("training.goal=loss",),
+    ("model.proposals=3",),
+    MEMORY,
+)  # what makes possible what is refused alone
 PIECES, WORDS = {"kind": "bert", "size": 150}, {"kind": "word", "size": 400}
 
 
@@ -136,7 +142,10 @@ def listed() -> Iterator[Choice]:
             for model in task.models:
                 first.setdefault(model, task.kind)
                 yield Choice("task and model", task.kind, model, ())
-    for model in config.choices("model").values():
+    models = config.choices("model").values()
+    for model in models:
+        if any(issubclass(model, other) and model is not other for other in models):
+            continue  # its keys are those of the other
         for slot, overrides in _slots(model, "model"):
             yield Choice(slot, first[model.kind], model.kind, overrides)
     for slot, overrides in _slots(TrainingConfig, "training"):

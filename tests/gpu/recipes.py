@@ -35,6 +35,7 @@ STACK = ["model.layers=1", "model.size=32", "model.inner=64", "model.heads=2"]
 SMALL = {
     "transformer": STACK,
     "lm": STACK,
+    "decoder_only": STACK,
     "bert": STACK,
     "rnn": ["model.size=32"],
     "conv": ["model.layers=1", "model.size=32"],

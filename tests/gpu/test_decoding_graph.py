@@ -1,5 +1,6 @@
 """Steps captured as CUDA graphs give what ordinary steps give, for every kind of model and search."""
 
+import copy
 from dataclasses import replace
 from typing import Any
 
@@ -8,8 +9,9 @@ import torch
 
 from regard.accel.decoding_graph import CudaGraphRunner, FixedStorageRunner
 from regard.accel.inference_weights import inference_weights
-from regard.decoding import Beam, Engine, Greedy, Sample
-from tests.decoding.small import MODELS, SYMBOLS, queue, sentences
+from regard.decoding import Beam, Blockwise, Engine, Greedy, Sample, Speculative
+from tests.decoding.small import ENTRIES, MODELS, SYMBOLS, queue, sentences
+from tests.models import test_transformer
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
@@ -34,6 +36,38 @@ def test_captured_steps_are_ordinary_ones(name: str, config: Any) -> None:
     assert made
     assert all(runner.failure == "" for runner in made)
     assert max(len(runner.graphs) for runner in made) > 1
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        Speculative(),
+        Speculative(draft="layers(1)", tokens=3),
+        Speculative(draft="another", tokens=2),
+        Speculative(draft="another", temperature=1.0, top_p=0.9, repetition_penalty=1.2),
+        Blockwise(),
+    ],
+    ids=str,
+)
+def test_captured_guesses_are_ordinary_ones(config: Any) -> None:
+    """In float64, in slots that are refilled; and what is drawn depends on the request alone."""
+    model, other = test_transformer.build(ENTRIES, proposals=4), test_transformer.build(ENTRIES, layers=1)
+    rows = sentences(24, longest=14)
+    expected = Engine(model, load_draft=lambda name: other).decode(queue(rows, 6), SYMBOLS, config)
+    engine = Engine(copy.deepcopy(model).cuda(), load_draft=lambda name: copy.deepcopy(other).cuda())
+    found = engine.decode(queue(rows, 6, "cuda"), SYMBOLS, config)
+    assert [h[0].tokens for h in found] == [h[0].tokens for h in expected]
+    assert [h[0].score for h in found] == pytest.approx([h[0].score for h in expected], abs=1e-8)
+    (batch,) = engine.batches.values()
+    assert batch.runner.failure == ""
+    assert batch.runner.graphs
+    acceptance = engine.acceptance(config)
+    assert acceptance.steps < acceptance.tokens
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        batch.advance()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
 
 
 @pytest.mark.parametrize("config", [Greedy(), Beam(size=4)], ids=str)

@@ -50,9 +50,10 @@ def test_what_marian_cannot_express_is_named(tmp_path: Path, said: str) -> None:
     assert os.listdir(tmp_path) == ["ours"]
 
 
-def test_another_kind_of_model_is_named(tmp_path: Path) -> None:
-    toy.make(tmp_path / "ours", kind="rnn", layers=1, size=16)
-    with pytest.raises(RegardError, match=r"model\.kind is rnn, where Marian has transformer"):
+@pytest.mark.parametrize("kind, more", [("rnn", {}), ("decoder_only", {"heads": 2})])
+def test_another_kind_of_model_is_named(tmp_path: Path, kind: str, more: dict[str, int]) -> None:
+    toy.make(tmp_path / "ours", kind=kind, layers=1, size=16, **more)
+    with pytest.raises(RegardError, match=rf"model\.kind is {kind}, where Marian has transformer"):
         export_model("hf", tmp_path / "ours", tmp_path / "theirs", "float32")
 
 

@@ -1,5 +1,6 @@
 """Parts are kept and used again; what broke is a row; the commands and the page."""
 
+import errno
 import json
 from pathlib import Path
 
@@ -17,9 +18,7 @@ from regard.lab.runner import measured_results, run_claims
 
 
 def claim(name: str) -> Claim:
-    found = find_claim(name)
-    assert isinstance(found, Claim)
-    return found
+    return find_claim(name)
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +64,7 @@ def test_the_page_asks_for_nothing(folder: Path) -> None:
     assert "http" not in page.replace("http://www.w3.org/2000/svg", "").replace("http-equiv", "")
     assert "regard lab run C7" in page
     assert page.count("<svg") == 2
-    assert "regard compare" in page  # of claims that are planned
+    assert "Not run here" in page
     text = markdown_report(results)
     assert "| C7 | PE(p + k) is a linear function" in text
 
@@ -81,7 +80,12 @@ def test_commands(folder: Path, tmp_path: Path) -> None:
     for arguments, sentence in (
         (["lab", "run", "C7", "--seeds", "1"], "one seed gives no verdict"),
         (["lab", "run", "C7", "--budget", "ample"], "--budget is 'ample'"),
-        (["lab", "run", "C7", "--budget", "full"], "no claim has its full experiment yet"),
+        (["lab", "run", "C7", "--budget", "full"], "C7 has no experiment on text: its verdict is computed"),
+        (["lab", "run", "C24", "--budget", "full"], "C24 has no experiment on text: no text tells"),
+        (["lab", "run", "C8", "--budget", "full", "--set", "model.wings=2"], "wings"),
+        (["lab", "run", "C8", "--budget", "full", "--minutes", "0"], "--minutes is 0"),
+        (["lab", "run", "C8", "--budget", "full", "--device", "warp"], "device is 'warp'"),
+        (["lab", "run", "C8", "--minutes", "9"], "--set and --minutes belong to --budget full"),
         (["lab", "report", "--from", str(tmp_path)], "nothing was measured there"),
     ):
         error = run(app, arguments).exception
@@ -97,3 +101,12 @@ def test_charts_escape_and_bound_what_they_are_given() -> None:
     assert "nan" not in infinite
     assert "inf" not in infinite
     assert standalone(infinite).startswith("<?xml")
+
+
+def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path) -> object:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(runner, "atomic_write", full)
+    with pytest.raises(RegardError, match=r"C7-cpu-seed-\d.json: cannot be written \(No space left on device\)"):
+        run_claims([claim("C7")], tmp_path, Setup(), 1, print)

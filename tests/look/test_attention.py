@@ -178,6 +178,23 @@ def test_a_language_model(tmp_path: Path) -> None:
         look(made, "the cat sat on a mat")
 
 
+def test_a_decoder_alone(tmp_path: Path) -> None:
+    """Source and target are one sequence; a list of compressors has keys of several lengths, which no page shows."""
+    sizes = {"kind": "decoder_only", "layers": 2, "size": 16, "inner": 16, "heads": 2}
+    made = translator(tmp_path, sizes | {"attention": {"pattern": ["blocks(4)", "full"]}})
+    data = look(made, TEXT, "W1 W2")
+    (place,) = data["places"]
+    assert place["queries"] == place["keys"] == [*TEXT.split(), "</s>", "<s>", "W1", "W2"]
+    assert place["says"][-3:-1] == ["W1", "W2"]
+    assert np.isnan(weights(place["weights"])[0, :, 5, 2:4]).all()  # another block
+    assert look(made, TEXT)["output"] == made.translate([TEXT])[0]
+    with pytest.raises(RegardError, match="leave out the referent"):
+        look(made, TEXT, referent="w1")
+    compressed = translator(tmp_path, sizes | {"attention": {"compress": ["none", "strided_conv"]}})
+    with pytest.raises(RegardError, match="cannot be shown side by side"):
+        look(compressed, TEXT)
+
+
 @pytest.mark.parametrize("kind", ["transformer", "lm"])
 def test_a_model_that_talks(kind: str, tmp_path: Path) -> None:
     chat_toy.write(tmp_path, 20)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from regard.look import look, look_pair
+from regard.look import logit_lens, look, look_pair
 from regard.look.html import page as whole_page
 from regard.look.html import script, style
 from tests.look.small import TEXT, translator, vectors, walked, weights
@@ -577,6 +577,30 @@ def luminance(colour: str) -> float:
     parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
     linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_what_each_layer_would_say(tmp_path: Path, opened: Opened) -> None:
+    made = translator(tmp_path, {"layers": 2, "size": 20, "inner": 16, "heads": 2})
+    lens = logit_lens(made, TEXT, TARGET)
+    page = opened({**look(made, TEXT, TARGET), "lens": lens}, last=False)
+    assert page.get_by_role("tab", selected=True).all_inner_texts() == ["After layers"]
+    rows = page.locator(".lens tbody tr")
+    assert rows.count() == len(lens["rows"])
+    for n, row in enumerate(lens["rows"]):
+        cells = rows.nth(n).locator("td")
+        assert cells.count() == len(lens["stages"])
+        settled = cells.evaluate_all("all => all.map((one) => one.className === 'settled')")
+        assert settled == [stage >= row["settled"] for stage in range(len(lens["stages"]))]
+    rows.nth(1).locator("button").nth(2).hover()
+    first = lens["rows"][1]["stages"][2]
+    assert f"{first['probabilities'][0]:.2f}" in readout(page)
+    assert f"{first['probability']:.4f}" in readout(page)
+    page.keyboard.press("l")
+    assert page.locator(".lines").count() == 1
+    page.keyboard.press("a")
+    assert page.locator(".lens").count() == 1
+    page.keyboard.press("z")
+    assert "前馈" in page.locator(".lens thead").inner_text()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

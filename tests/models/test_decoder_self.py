@@ -70,7 +70,7 @@ def test_it_goes_back_only_where_it_still_knows_the_way() -> None:
         for token in (8, 4, 9):
             model.step(torch.tensor([[token]]), state)
     with pytest.raises(RegardError, match="a recurrent state keeps no past"):
-        state.rewind(torch.tensor([4]))
+        state.layers[0][0].rewind(torch.tensor([4]))
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ SERVED = [  # by torch's kernel too
     {"kind": "sinusoidal", "join": "concat"},
     {"kind": "learned", "length": 16},
     {"kind": "learned", "length": 16, "join": "concat"},
+    {"kind": "learned_per_layer", "length": 16},
     {"kind": "relative", "distance": 2, "terms": "keys"},
     "rotary",
     {"kind": "rotary", "layout": "halves", "base": 100},

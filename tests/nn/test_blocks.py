@@ -22,6 +22,8 @@ PATTERNS = [
     "window(1)",
     "window(3)",
     "window(5) & causal",
+    "blocks(4) & causal",
+    "blocks(3)",
     "window(3) | global(2)",
     "(window(2) | global(3)) & causal",
     "window(2) | random(2, block=4)",
@@ -131,12 +133,27 @@ def test_which_kernel_serves() -> None:
         layer = build(pattern, 2, 4)
         layer.attend(x[:, :, :n], x[:, :, :n], x[:, :, :n], padded([n]))
         assert layer.path == path
-    layer = build("window(8)", 2, 4, dropout=0.1).train()
-    layer.attend(x, x, x, padded([256]))
-    assert layer.path == "sdpa (dropout on the weights needs all of them)"
     cached = AttentionContext(Layout(torch.tensor([[255]]), 256), Layout.of(256))
     layer.attend(x[:, :, -1:], x, x, cached)
     assert layer.path == "sdpa"
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("position", [NoPositionConfig(), AlibiConfig(), RelativeConfig(distance=3)])
+def test_weights_are_dropped_as_all_of_them_are(position) -> None:
+    """Values of 1 sum to the weights that are left: 1 on average, with the spread of the plain function's."""
+    layer = build("window(8) | global(1)", 2, 4, position, dropout=0.4).train()
+    if isinstance(position, RelativeConfig):
+        layer.position.values.data.zero_()
+    torch.manual_seed(2)
+    q, k = torch.randn(2, 40, 2, 256, 4, dtype=torch.float64)
+    inputs = job_of(layer, q, k, torch.ones_like(q), padded([256] * 40))
+    torch.manual_seed(1)
+    found, plain = BLOCKS.compute(inputs)[..., 0], layer.reference(inputs)[0][..., 0]
+    assert float(found.mean()) == pytest.approx(1, abs=0.01)
+    assert float(found.std()) == pytest.approx(float(plain.std()), rel=0.03)
+    layer.eval()
+    torch.testing.assert_close(BLOCKS.compute(inputs)[..., 0], torch.ones_like(found))
 
 
 class Largest(TorchDispatchMode):

@@ -52,6 +52,9 @@ def mask_of(text: str, lengths: list[int], heads: int = 2, layer: int = 0) -> np
         ("window(2)", lambda i, j: abs(i - j) <= 2),
         ("window(2) & causal", lambda i, j: 0 <= i - j <= 2),
         ("global(3)", lambda i, j: i < 3 or j < 3),
+        ("blocks(4)", lambda i, j: i // 4 == j // 4),
+        ("blocks(4) & causal", lambda i, j: i // 4 == j // 4 and j <= i),
+        ("blocks(1) | global(1)", lambda i, j: i == j or min(i, j) == 0),
         ("window(1) | global(1)", lambda i, j: abs(i - j) <= 1 or min(i, j) == 0),
         ("bigbird(3, global=1, random=0)", lambda i, j: abs(i // 3 - j // 3) <= 1 or min(i, j) < 3),
         ("bigbird(2, window=1, global=0, random=0) & causal", lambda i, j: i // 2 == j // 2 and j <= i),
@@ -128,6 +131,8 @@ def test_draws_follow_a_rows_own_length(text: str) -> None:
             "window(7) & causal",
             "window(3) | global(2)",
             "(window(2) | global(5)) & causal",
+            "blocks(8)",
+            "blocks(6) & causal | global(1)",
             "bigbird(4, random=1)",
             "bigbird(2, window=1, global=1, random=3) & causal",
             "bigbird(8, global=1, random=1) | window(3)",
@@ -185,6 +190,7 @@ def test_blocks_are_for_whole_sequences() -> None:
     [
         ("window(0)", r"window\(0\) is impossible: r must be a whole number of at least 1"),
         ("window(2.5)", r"window\(2.5\) is impossible"),
+        ("blocks(0)", r"blocks\(0\) is impossible: size must be a whole number of at least 1"),
         ("global(0)", r"global\(0\) is impossible"),
         ("random(0)", "count must be a whole number of at least 1, not 0"),
         ("random(1, block=0)", "block must be"),
@@ -209,7 +215,9 @@ def test_more_blocks_than_there_are() -> None:
         parse_pattern("bigbird", PATTERNS).check(128)
 
 
-@pytest.mark.parametrize("text, place", [("window(2)", "cross"), ("bigbird", "cross"), ("local_m(2)", "decoder")])
+@pytest.mark.parametrize(
+    "text, place", [("window(2)", "cross"), ("blocks(2)", "cross"), ("bigbird", "cross"), ("local_m(2)", "decoder")]
+)
 def test_patterns_have_their_places(text: str, place: str) -> None:
     with pytest.raises(ValueError, match=f"not {place}"):
         AttentionConfig(pattern=text).check(place, 1000, 1)

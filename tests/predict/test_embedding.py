@@ -4,6 +4,7 @@ import io
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -88,9 +89,9 @@ def test_long_texts_keep_their_beginnings(filler: MaskFiller) -> None:
     said: list[str] = []
     long = "sea cat " * 40
     found = filler.embed([long, "a cat"], warn=said.append)
-    assert said == ["1 of 2 texts have more than 30 tokens: their beginnings are kept"]
+    assert said == ["1 of 2 texts have more than 30 tokens, cut short; long texts lost 50 of 80 tokens"]
     np.testing.assert_allclose(found[0], filler.embed(["sea cat " * 15])[0], atol=1e-5)
-    with pytest.warns(UserWarning, match="their beginnings are kept"):
+    with pytest.warns(UserWarning, match="long texts lost 50 of 80 tokens"):
         filler.embed([long])
 
 
@@ -156,3 +157,40 @@ def test_an_array_goes_through_a_pipe_too(tmp_path: Path) -> None:
     assert np.load(io.BytesIO(found[0])).tolist() == rows.tolist()
     save_array(tmp_path / "none.npy", iter([]), 2)
     assert np.load(tmp_path / "none.npy").shape == (0, 2)
+
+
+@pytest.mark.parametrize("pool", ["mean", "max"])
+def test_segments_of_long_texts_are_pooled(filler: MaskFiller, pool: str) -> None:
+    words, said, long = ["sea", "cat", "king"] * 14, list[str](), dict[int, Any]()  # 42 words, 30 at once
+    found = filler.embed(
+        ["a cat", " ".join(words)], warn=said.append, long={"kind": "segments", "pool": pool}, shortened=long
+    )
+    parts = filler.embed([" ".join(words[:30]), " ".join(words[30:])])
+    np.testing.assert_allclose(found[1], parts.mean(0) if pool == "mean" else parts.max(0), atol=1e-5)
+    np.testing.assert_allclose(found[0], filler.embed(["a cat"])[0], atol=1e-5)
+    assert said == [
+        "1 of 2 texts have more than 30 tokens, read in segments; long texts lost 0 of 42 tokens"
+    ]
+    assert long[1].json() == {"kind": "segments", "tokens": 42, "dropped": 0, "segments": 2}
+
+
+@pytest.mark.parametrize("by", ["tfidf", "centrality", "attention"])
+def test_passages_of_long_texts_are_embedded(filler: MaskFiller, by: str) -> None:
+    passages = ["The sea and the wind.", "A king sat.", "The sea sails a boat.", "The cat.", "The wind and a boat."]
+    long: dict[int, Any] = {}
+    text = " ".join(passages * 2)
+    found = filler.embed([text], long={"kind": "extract", "by": by}, shortened=long, warn=lambda sentence: None)
+    kept = " ".join((passages * 2)[n - 1] for n in long[0].kept)
+    np.testing.assert_allclose(found[0], filler.embed([kept])[0], atol=1e-5)
+
+
+def test_gaps_far_apart_are_read_one_by_one(filler: MaskFiller) -> None:
+    text = "[MASK] cat " + "sea cat " * 30 + "[MASK] king"
+    first, second = filler.fill([text], long="segments")[0]
+    ((near,),) = filler.fill(["[MASK] cat " + "sea cat " * 14])
+    assert [gap.word for gap in first] == [gap.word for gap in near]
+    assert len(second) == 5
+    with pytest.raises(RegardError, match="line 1: 64 tokens, and 30 can be read"):
+        filler.fill([text], long="refuse")
+    with pytest.raises(RegardError, match="gaps are filled by what stands around them"):
+        filler.fill([text], long="extract")

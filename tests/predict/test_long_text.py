@@ -1,5 +1,6 @@
 """Over-long lines in parts: where they are cut, that every part fits and nothing is lost, and how they are joined."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import regard
 from regard.cli import main as cli
 from regard.decoding import Beam, Greedy, Sample, length_penalty
 from regard.errors import RegardError
+from regard.examples.long_text import Shortened, Truncate
 from regard.predict.long_text import LineSegments, split_text
 from regard.predict.translation import Translator
 
@@ -79,7 +81,13 @@ PARTS = ["w1 w2 w3 w4 w5 w6", "w7 w8 w9 w10 w11 w12", "w13"]
 
 @pytest.mark.parametrize("decoding", [Greedy(), Beam(size=3)], ids=str)
 def test_a_line_is_its_parts(translator: Translator, decoding) -> None:
-    found = translator.nbest(["w3 w4", LONG, ""], 1, decoding, long="segment", warn=pytest.fail)
+    said: list[str] = []
+    found = translator.nbest(["w3 w4", LONG, ""], 1, decoding, long="segment", warn=said.append)
+    assert said == [
+        "1 line(s) longer than 6 pieces were translated in segments, first line 2; 0 of 13 pieces were dropped"
+    ]
+    assert found[1][0].long == Shortened("segments", 13, 0, 3)
+    assert found[0][0].long is None
     short, *parts = (options[0] for options in translator.nbest(["w3 w4", *PARTS], 1, decoding))
     assert [len(options) for options in found] == [1, 1, 0]
     assert found[0][0] == short
@@ -135,8 +143,69 @@ def test_the_command(toy_run: Path) -> None:
     line = " ".join(["w1 w2 w3 w4."] * 80)  # 320 words: 80 sentences
     given = ["translate", str(toy_run), "--device", "cpu", "--long", "segment"]
     found = CliRunner().invoke(cli.app, given, input=f"w1\n{line}\n\n", catch_exceptions=False)
-    assert found.stderr == ""
+    assert "1 line(s) longer than 256 pieces were translated in segments, first line 2; 0 of 320" in found.stderr
     assert found.stdout.count("\n") == 3
     alone = regard.load(toy_run, "cpu").translate(["w1 " * 4] * 2)
     assert len(alone) == 2
     assert len(found.stdout.splitlines()[1].split()) >= 80
+
+
+# --- other ways -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "long, lines",
+    [
+        ("truncate", "w1 w2 w3 w4 w5 w6"),
+        ("{kind: truncate, keep: tail}", "w8 w9 w10 w11 w12 w13"),
+        ("{kind: truncate, keep: both}", "w1 w2 w3 w11 w12 w13"),
+        ("none", LONG),
+        ("translate", LONG),
+    ],
+)
+def test_what_is_read_of_a_long_line(translator: Translator, long: str, lines: str) -> None:
+    said: list[str] = []
+    found = translator.nbest(["w1", LONG], 1, long=long, warn=said.append)[1][0]
+    assert found.text == translator.translate([lines], long="none")[0]
+    dropped = 13 - len(lines.split())
+    assert found.long.dropped == dropped
+    tail = f"were cut, first line 2; {dropped} of 13 pieces were dropped"
+    assert said == ([f"1 line(s) longer than 6 pieces {tail}"] if dropped else [])
+
+
+@pytest.mark.parametrize("by", ["tfidf", "centrality", "attention"])
+def test_whole_sentences_of_a_long_line(translator: Translator, by: str) -> None:
+    sentences = ["W1 w2 w3.", "W4 w5.", "W1 w3.", "W6 w7 w8."]
+    said: list[str] = []
+    found = translator.nbest([" ".join(sentences)], 1, long={"kind": "extract", "by": by}, warn=said.append)[0][0]
+    kept = " ".join(sentences[n - 1] for n in found.long.kept)
+    assert found.long.passages == 4
+    assert 0 < len(translator.vocabulary.source.encode(kept)) <= 6
+    assert found.text == translator.translate([kept])[0]
+    assert "were read in whole passages, first line 1; " in said[0]
+
+
+def test_what_does_not_go_together(translator: Translator) -> None:
+    with pytest.raises(RegardError, match="a line that is read in part has no attention as a whole"):
+        translator.nbest([LONG], 1, long="{kind: truncate, keep: tail}", attention=("cross",))
+    with pytest.raises(RegardError, match="are translated one by one; leave out overlap and pool"):
+        translator.translate([LONG], long="{kind: segments, overlap: 2}")
+    with pytest.raises(RegardError, match="line 1 has 13 pieces; the model was trained on at most 6"):
+        translator.translate([LONG], long="refuse")
+
+
+def test_the_recipe_says_what_becomes_of_long_lines(translator: Translator) -> None:
+    task = translator.recipe.task
+    translator.recipe = replace(translator.recipe, task=replace(task, long=Truncate("tail")))
+    assert translator.translate([LONG]) == translator.translate(["w8 w9 w10 w11 w12 w13"])
+
+
+def test_the_command_says_what_was_dropped(toy_run: Path) -> None:
+    given = ["translate", str(toy_run), "--device", "cpu", "--json", "--long", "extract"]
+    found = CliRunner().invoke(cli.app, given, input="w1\n" + "W2 w3. " * 160 + "\n", catch_exceptions=False)
+    first, second = map(json.loads, found.stdout.splitlines())
+    assert "long" not in first
+    assert second["long"] == {
+        "kind": "extract", "tokens": 320, "dropped": 64, "segments": 1, "passages": 160, "kept": list(range(1, 129)),
+    }  # fmt: skip
+    assert "were read in whole passages, first line 2; 64 of 320 pieces were dropped" in found.stderr

@@ -14,7 +14,6 @@ from regard.predict.options import GenerationOptions, ReplyOptions, SearchOption
     ("kind", "options", "message"),
     [
         (TranslationOptions, {"prefixs": [""]}, r"call has no option prefixs; did you mean prefixes\?"),
-        (TranslationOptions, {"long": "cut"}, "call: long is 'cut'; known: truncate, refuse, translate, segment"),
         (TranslationOptions, {"attention": ["cros"]}, r"call: attention is \['cros'\]; did you mean cross\?"),
         (GenerationOptions, {"stop": "\n"}, r"call: stop is '\\n'; write a list"),
         (ReplyOptions, {"max_tokens": 2.5}, "call: max_tokens is 2.5; write a whole number"),
@@ -48,7 +47,7 @@ def test_what_a_search_becomes() -> None:
     with pytest.raises(RegardError, match="--top-k is for drawing words at random; add --sample"):
         TranslationSearch(top_k=3).decoding_config(base, False, 1, cli=True)
     with pytest.raises(RegardError, match="decoding is a whole search; leave out seed, or decoding"):
-        TranslationOptions(decoding=base, seed=3).search(base)
+        TranslationOptions(decoding=base, seed=3).chosen_search(base)
 
 
 def test_every_option_of_a_search_has_no_value_unless_it_is_given() -> None:

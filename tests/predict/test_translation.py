@@ -147,8 +147,8 @@ def test_a_string_instead_of_a_list(translator: Translator) -> None:
     "options, said",
     [
         ({"bem": 3}, "translate has no option bem; did you mean beam?"),
-        ({"long": "foo"}, "translate: long is 'foo'; known: truncate, refuse, translate, segment"),
-        ({"long": "segmnt"}, "translate: long is 'segmnt'; did you mean segment?"),
+        ({"long": "foo"}, "long is 'foo'; known: truncate, extract, segments, refuse, none"),
+        ({"long": "segmnt"}, "long is 'segmnt'; did you mean segments?"),
         ({"attention": ("cros",)}, "translate: attention is ('cros',); did you mean cross?"),
         ({"attention": "cross"}, "translate: attention is 'cross'; write a list: ['cross']"),
         ({"beam": 2.5}, "translate: beam is 2.5; write a whole number"),
@@ -157,7 +157,7 @@ def test_a_string_instead_of_a_list(translator: Translator) -> None:
         ({"nbest": 0}, "of the best translations at least 1 is given, not 0"),
         ({"beam": 2, "nbest": 3}, "a beam of 2 has no 3 best; raise the beam to 3"),
         ({"form": "raw"}, "translate: form is 'raw'; known: plain, prepared"),
-        ({"decoding": "beam"}, "translate: decoding is 'beam'; write Greedy or Beam or Sample"),
+        ({"decoding": "beam"}, "translate: decoding is 'beam'; write Greedy or Beam or Sample or Speculative or Blockwise"),
         ({"decoding": Greedy(), "beam": 3}, "decoding is a whole search; leave out beam, or decoding"),
         ({"temperature": 0.5}, "temperature is for drawing words at random; add sample=True"),
         ({"beam": 3, "sample": True}, "sample draws words and beam searches; give one of them"),
@@ -217,7 +217,7 @@ def test_long_lines_by_policy_and_never_silently(translator: Translator) -> None
     lines = ["w1", " ".join(["w2"] * (limit + 1)), " ".join(["w3"] * limit)]
     said: list[str] = []
     cut = translator.translate(lines, long="truncate", warn=said.append)
-    assert said == [f"1 line(s) longer than {limit} pieces were cut, first line 2"]
+    assert said == [f"1 line(s) longer than {limit} pieces were cut, first line 2; 1 of 257 pieces were dropped"]
     assert cut[1] == translator.translate([" ".join(["w2"] * limit)])[0]
     with pytest.warns(UserWarning, match="1 line.s. longer than 256 pieces were cut, first line 2"):
         translator.translate(lines)
@@ -282,7 +282,7 @@ def test_bf16_says_nearly_the_same(run: Path, translator: Translator) -> None:
         assert [t[0].log_probability for t in fast] != [t[0].log_probability for t in plain]
     assert next(half.model.parameters()).dtype == torch.float32  # scores of given text stay exact
     assert half.score([("w1", "W1")]) == translator.score([("w1", "W1")])
-    with pytest.raises(RegardError, match="precision is 'int4'; write float32 or bf16"):
+    with pytest.raises(RegardError, match="precision is 'int4'; write float32 or bf16 or int8"):
         regard.load(run, "cpu", "int4").translate(["w1"])
 
 

@@ -241,7 +241,7 @@ def test_what_cannot_start_says_why(toy_run: Path, tmp_path: Path) -> None:
     (tmp_path / "keys").write_bytes(b"\xff\xfe")
     for arguments, said in (
         ([toy_run, "--api-key-file", tmp_path / "keys"], "keys: it is not UTF-8"),
-        ([toy_run, "--precision", "int8"], "--precision is 'int8'; write float32 or bf16"),
+        ([toy_run, "--precision", "int4"], "--precision is 'int4'; write float32 or bf16 or int8"),
         ([tmp_path / "nothing"], "there is no such folder"),
         ([tmp_path / "empty"], "not a trained model"),
         ([f"a b={toy_run}"], "a model's name"),

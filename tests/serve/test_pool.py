@@ -1,6 +1,9 @@
 """Who is asked, how often, and what is told when nobody answers."""
 
 import asyncio
+import fcntl
+import resource
+import socket
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -140,6 +143,36 @@ BatchScheduler.step = endless
 sys.argv = sys.argv[1:]
 runpy.run_module("regard.serve.worker", run_name="__main__", alter_sys=True)
 """
+
+
+def test_a_worker_is_heard_where_its_server_has_many_descriptors(
+    bert_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand clients have all low numbers, and its process inherits a socket with a high one."""
+    before, ours, events = resource.getrlimit(resource.RLIMIT_NOFILE), socket.socketpair, list[str]()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(before[0], 2048), before[1]))
+
+    def high() -> tuple[socket.socket, socket.socket]:
+        one, other = ours()
+        with other:
+            return one, socket.socket(fileno=fcntl.fcntl(other, fcntl.F_DUPFD_CLOEXEC, 1100))
+
+    async def run() -> Any:
+        settings = ServerSettings({"m": bert_run}, device="cpu", timeout=60)
+        made = WorkerPool(settings, lambda event, **facts: events.append(event))
+        monkeypatch.setattr(socket, "socketpair", high)
+        await made.load()
+        monkeypatch.undo()
+        try:
+            return await made.request(made.find_model(None, "fill"), "fill", ["the [MASK]"], {"top": 1})
+        finally:
+            await made.stop()
+
+    try:
+        assert len(asyncio.run(run())["results"]) == 1
+        assert events == ["model_loaded"]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def test_an_endless_computation_is_ended(bert_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

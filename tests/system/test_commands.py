@@ -56,7 +56,7 @@ def test_help_is_quick() -> None:
     times = []
     for _ in range(5):
         begun = resource.getrusage(resource.RUSAGE_CHILDREN)
-        found = toy.regard("--help")
+        found = toy.regard("--help", env={})  # by an interpreter of its own
         ended = resource.getrusage(resource.RUSAGE_CHILDREN)
         times.append(ended.ru_utime + ended.ru_stime - begun.ru_utime - begun.ru_stime)
         assert found.returncode == 0
@@ -129,6 +129,19 @@ def test_alignments_that_cannot_be_are_refused_before_decoding(
     found = toy.regard("translate", run, "--device", "cpu", "--alignments", links, *options, stdin="w1 w2 w3\n")
     assert (found.returncode, found.stdout, found.stderr) == (2, "", f"regard: {said}\n")
     assert links.read_text() == "before\n"
+
+
+def test_translate_by_guessing(toy_run: Path, tmp_path: Path) -> None:
+    """The same lines; what came of the guesses stands on stderr and in a file; nonsense is one sentence."""
+    given, stats = ("translate", toy_run, "--device", "cpu"), tmp_path / "stats.json"
+    plain = toy.regard(*given, "--beam", 1, stdin="w1 w2\n\nw3\n").stdout
+    found = toy.regard(*given, "--draft", toy_run, "--stats", stats, stdin="w1 w2\n\nw3\n")
+    assert found.stdout == plain
+    assert "regard: speculative search: " in found.stderr
+    assert json.loads(stats.read_text())["acceptance_by_position"] == [1.0] * 4
+    found = toy.regard(*given, "--search", "speculative", "--beam", 4, stdin="w1\n")
+    assert (found.returncode, found.stdout) == (2, "")
+    assert "--beam keeps 4 hypotheses, and speculative search one" in found.stderr
 
 
 def test_translate_with_scores_nbest_and_json(toy_run: Path, command: Any) -> None:

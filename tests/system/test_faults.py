@@ -187,7 +187,8 @@ def test_a_line_of_100_000_characters_when_translating(toy_run: Path, command: A
     assert out.count("\n") == 3
     assert all(out.splitlines())
     if " " in line:
-        assert err == "regard: 1 line(s) longer than 256 pieces were cut, first line 2\n"
+        said = "regard: 1 line(s) longer than 256 pieces were cut, first line 2; 33,078 of 33,334 pieces were dropped\n"
+        assert err == said
 
 
 def test_over_long_sentences_in_training_are_dropped_or_cut_as_asked(folder: Path) -> None:
@@ -202,7 +203,7 @@ def test_over_long_sentences_in_training_are_dropped_or_cut_as_asked(folder: Pat
         assert (entry["dropped"]["long"], entry["truncated"]) == (5 - kept, kept)
 
 
-@pytest.mark.parametrize("policy", ["truncate", "refuse", "translate", "segment"])
+@pytest.mark.parametrize("policy", ["truncate", "extract", "refuse", "translate", "segment"])
 def test_over_long_sentences_when_translating_by_policy(
     toy_run: Path, command: Any, tmp_path: Path, policy: str
 ) -> None:
@@ -213,7 +214,13 @@ def test_over_long_sentences_when_translating_by_policy(
         return
     assert code == 0
     assert out.count("\n") == 2
-    assert err == ("regard: 1 line(s) longer than 256 pieces were cut, first line 2\n" if policy == "truncate" else "")
+    said = "regard: 1 line(s) longer than 256 pieces {}, first line 2; {} of 300 pieces were dropped\n"
+    done = {
+        "truncate": ("were cut", 44),
+        "segment": ("were translated in segments", 0),
+        "extract": ("were read in whole passages", 44),
+    }
+    assert err == (said.format(*done[policy]) if policy in done else "")
 
 
 def test_over_long_sentences_are_counted_when_measuring(toy_run: Path, command: Any, tmp_path: Path) -> None:
@@ -223,13 +230,15 @@ def test_over_long_sentences_are_counted_when_measuring(toy_run: Path, command: 
         "evaluate", toy_run, "--source", tmp_path / "in", "--reference", tmp_path / "ref", "--json", "--device", "cpu"
     )
     assert code == 0
-    assert json.loads(out)["notes"] == ["1 line(s) longer than 256 pieces were cut, first line 2"]
+    assert json.loads(out)["notes"] == [
+        "1 line(s) longer than 256 pieces were cut, first line 2; 44 of 300 pieces were dropped"
+    ]
     assert "were cut" in err
 
 
 def test_an_unknown_policy(toy_run: Path, refused: Any) -> None:
     said = refused("translate", toy_run, "--long", "cut")
-    assert "--long is 'cut'; write truncate, refuse, translate or segment" in said
+    assert "--long is 'cut'; known: truncate, extract, segments, refuse, none" in said
 
 
 # --- the recipe ----------------------------------------------------------------------------------------------------

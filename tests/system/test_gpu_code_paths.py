@@ -49,7 +49,11 @@ class CheckedMicroBatch:
     def __init__(self, trainer: Trainer) -> None:
         self.trainer = trainer
         self.seen: set[Any] = set()
-        self.checked = 0
+        self.checked = self.cleared = 0
+
+    def clear(self) -> None:
+        self.seen.clear()
+        self.cleared += 1
 
     def __call__(self, batch: Any) -> torch.Tensor:
         leaves = batch_leaves(batch)
@@ -282,11 +286,15 @@ OTHERS: dict[str, dict[str, Any]] = {
     "rnn": {"kind": "rnn", "size": 16},
     "luong": {"kind": "rnn", "preset": "luong", "size": 16},
     "conv": {"kind": "conv", "layers": 1, "size": 16},
+    "decoder_only": {
+        **{"kind": "decoder_only", "layers": 2, "size": 16, "inner": 16, "heads": 1},
+        "attention": {"pattern": ["blocks(4)", "full"], "compress": ["none", "strided_conv"]},
+    },
     "bytenet": {"kind": "bytenet", "sets": 1, "dilations": [1, 2], "size": 16},
 }
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n == "decoder_only")) for n in OTHERS])
 def test_other_models_that_translate(as_gpu: None, tmp_path: Path, name: str) -> None:
     toy.write_corpus(tmp_path, train=20, valid=3)
     made = toy.recipe(tmp_path) | {"model": OTHERS[name]}
@@ -364,6 +372,19 @@ def test_captured_steps_read_nothing(
     made["training"] |= {"steps": 8, "checkpoints": {"every": 8}}
     train_recipe(recipes.load_recipe(made), tmp_path / "run", "cpu")
     assert bool(capturing[0].checked) == (name not in ("batch norm", "bigbird"))
+
+
+@pytest.mark.slow
+def test_captured_steps_follow_the_layers_that_predict(
+    as_gpu: None, capturing: list[CheckedMicroBatch], tmp_path: Path
+) -> None:
+    """Of two layers the first predicts in a quarter of 4 steps: one set of graphs before, and one after."""
+    made = language(tmp_path, ROWS[0])
+    made["task"] |= {"boundaries": "marked"}
+    made["model"] |= {"layer_losses": True, "targets": 2, "position": {"kind": "learned_per_layer", "length": 32}}
+    made["training"] |= {"steps": 4, "validation": {"every": 9, "lines": 1}, "checkpoints": {"every": 9}, "ema": 0.0}
+    train_recipe(recipes.load_recipe(made), tmp_path / "run", "cpu")
+    assert (capturing[0].cleared, capturing[0].checked) == (2, 2)
 
 
 def test_few_rows_cover_every_pair() -> None:

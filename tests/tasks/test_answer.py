@@ -15,9 +15,11 @@ from regard.data.config import Corpus
 from regard.data.questions import AnswerSpan, Question, read_questions
 from regard.errors import RegardError
 from regard.examples.codec import ExampleCodec, Notes
+from regard.examples.long_text import Extract
 from regard.tasks.answer import AnswerConfig, encode_with_offsets
 from regard.tasks.finetuning import FinetuningTask
 from regard.text import from_bert
+from regard.text.passages import passage_spans
 from tests.parity.test_heads import write_vocabulary
 from tests.tasks import toys
 
@@ -80,6 +82,18 @@ def test_it_learns_and_is_used(run: Path) -> None:
     for wrong in ("ab", ("which",)):
         with pytest.raises(RegardError, match="question 1: not a pair of a question and a text"):
             model.answer([wrong])
+
+
+def test_longer_windows_of_a_trained_body(run: Path) -> None:
+    """64 positions become 128, under BigBird; a text of two windows is one, and only the head has to learn."""
+    made = toys.recipe(run.parent, TASK | {"length": 120, "frozen": True}, ("train.json", "valid.json"), steps=40)
+    del made["text"]
+    made["training"] |= {"init": str(run), "schedule": {"kind": "constant", "peak": 0.02}}
+    made["model"] = {"position": {"length": 128}, "attention": {"pattern": "bigbird(8, global=1, random=1)"}}
+    assert toys.value(toys.trained(made, run.parent / "longer"), "f1") > 80
+    context = " ".join(["w1 w2"] * 20) + " blue. w4"
+    (found,) = regard.load(run.parent / "longer", "cpu").answer([("colour colour colour", context)])
+    assert context[found.start : found.end] == found.text
 
 
 def test_the_command(run: Path) -> None:
@@ -286,3 +300,39 @@ def test_answers_in_other_places_are_counted_and_named(tmp_path: Path) -> None:
     assert learned.messages()[1] == f"{other}: 1 ({path}, line 4)"
     made.features(found[:3], measured)
     assert measured.messages() == [f"{other}: 3 ({path}, line 1, 2, 3)"]
+
+
+# --- long texts -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("long", ["segments", "truncate", "{kind: truncate, keep: both}", "extract"])
+def test_answers_of_every_way_stand_where_they_say(run: Path, long: str) -> None:
+    """Offsets are of the whole text, found again by a search in it, and no answer spans what was left out."""
+    model, draw = regard.load(run, "cpu"), random.Random(4)
+    texts = [" ".join(paragraph(draw)[1] for _ in range(12)) for _ in range(4)]
+    told: list[str] = []
+    found = model.answer([("colour colour colour", text) for text in texts], told.append, long=long)
+    for text, answer in zip(texts, found, strict=True):
+        assert text[answer.start : answer.end] == answer.text
+        assert answer.start in [n for n in range(len(text)) if text.startswith(answer.text, n)]
+        assert answer.long.kind in long
+        assert (answer.long.dropped > 0) == (long != "segments")
+    assert "long texts lost " in told[-1]
+    with pytest.raises(RegardError, match="learned positions end at 64; shorten it"):
+        model.answer([("colour", texts[0])], long="none")
+
+
+def test_the_passage_with_the_words_of_the_question_is_kept(tmp_path: Path) -> None:
+    made = codec(tmp_path, length=20, question=4, overlap=3, long=Extract())
+    context = "A b c d e f g! A b c! The cat dogs ab! C d e f g! A b!"
+    (feature,) = made.features([question(context, (context.index("ab!"), "ab"))])
+    kept = made.tokenizer.decode(feature.rows[0].ids)
+    assert "the cat dogs ab" in kept
+    assert feature.window.long.kept
+    first, last = feature.target
+    spans = [feature.window.spans[n - feature.window.place] for n in (first, last)]
+    assert context[spans[0][0] : spans[1][1]] == "ab"
+    dropped = next(n for n in range(1, 6) if n not in feature.window.long.kept)
+    end = passage_spans(context)[dropped - 1][1] - 1
+    (other,) = made.features([question(context, (end - 1, context[end - 1 : end]))])
+    assert other.target == (0, 0)  # what was left out is no answer to learn

@@ -108,7 +108,10 @@ def test_of_long_texts_the_end_is_cut_and_counted(tmp_path: Path) -> None:
     made, notes = codec(tmp_path, length=10), Notes()
     (feature,) = made.features([ChoiceQuestion("here", "a b c d e f g", "the", ("cat", "a b c d"), 0)], notes)
     assert [made.tokenizer.decode(row.ids) for row in feature.rows] == ["a b c d e the cat", "a b the a b c d"]
-    assert notes.messages() == ["texts longer than task.length=10 pieces, cut: 1 (here)"]
+    assert notes.messages() == [
+        "texts longer than task.length=10 pieces, cut short: 1 (here)",
+        "long texts lost 5 of 7 tokens",
+    ]
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
@@ -159,3 +162,16 @@ def test_the_budget_counts_all_rows_of_a_question(tmp_path: Path) -> None:
     view = made.view(1, 0)
     assert {len(batch) for batch in view.plan(45, 1, 0)} <= {2, 3}  # a question has 3 rows of 5 places
     assert view.targets(view.plan(45, 1, 0)[0]) in (2, 3)
+
+
+@pytest.mark.parametrize("long, rows", [("segments", 2), ("extract", 1), ("{kind: truncate, keep: tail}", 1)])
+def test_long_texts_in_other_ways(run: Path, long: str, rows: int) -> None:
+    model = regard.load(run, "cpu")
+    text = "w1 w2.\n\n" * 16 + "w3."
+    told: list[str] = []
+    (found,) = model.choose([(text, "colour", ["dog", "red"])], told.append, long=long)
+    assert sum(found.probabilities) == pytest.approx(1)
+    assert found.long.segments == rows
+    assert (found.long.dropped > 0) == (rows == 1)
+    assert found.json()["long"]["tokens"] == found.long.tokens
+    assert "long texts lost " in told[-1]

@@ -69,9 +69,12 @@ def test_it_learns_and_is_used(run: Path) -> None:
         model.classify(["w3", ("a", "b", "c")])
     told: list[str] = []
     model.classify(["", "w3 " * 40], told.append, before=4096)
-    assert told == ["texts longer than task.length=32 pieces, cut: 1 (text 4098)"]
+    assert told == [
+        "texts longer than task.length=32 pieces, cut short: 1 (text 4098)",
+        "long texts lost 10 of 40 tokens",
+    ]
     model.classify(["w3", ("w1", "great")], told.append)
-    assert told[1:] == ["pairs for a model trained on single texts: 1 (text 2)"]
+    assert told[2:] == ["pairs for a model trained on single texts: 1 (text 2)"]
 
 
 def test_the_command(run: Path) -> None:
@@ -218,8 +221,10 @@ def test_empty_and_long_texts_are_counted(tmp_path: Path) -> None:
     assert made.report() == [
         "5 examples in 3 rows, 2 labels",
         f"examples without text, dropped: 2 ({tmp_path}/train.tsv, line 4, 5)",
-        f"texts longer than task.length=8 pieces, cut: 1 ({tmp_path}/train.tsv, line 6)",
-        f"validation data: texts longer than task.length=8 pieces, cut: 1 ({tmp_path}/valid.tsv, line 6)",
+        f"texts longer than task.length=8 pieces, cut short: 1 ({tmp_path}/train.tsv, line 6)",
+        "long texts lost 44 of 50 tokens",
+        f"validation data: texts longer than task.length=8 pieces, cut short: 1 ({tmp_path}/valid.tsv, line 6)",
+        "validation data: long texts lost 44 of 50 tokens",
     ]
     assert max(feature.length for feature in made.features) == 8
 
@@ -269,3 +274,70 @@ def test_columns_by_name_by_number_and_by_custom(tmp_path: Path) -> None:
         rows("a.tsv", columns=["on", "Quality"])
     assert sort_labels({"10", "9", "-1"}) == ["-1", "9", "10"]
     assert sort_labels({"b", "a", "1"}) == ["1", "a", "b"]
+
+
+# --- long texts -----------------------------------------------------------------------------------------------------
+
+
+def test_every_way_with_a_long_text(run: Path) -> None:
+    """The good word is far behind what fits: 60 words in rows of 30."""
+    model = regard.load(run, "cpu")
+    text = "w1\n\n" * 45 + "great great\n\n" * 2 + "w2 w3\n\n" * 5
+    tokens = len(model.tokenizer.encode(text))
+    for long, dropped, segments in (
+        ("truncate", tokens - 30, 1),
+        ({"kind": "truncate", "keep": "tail"}, tokens - 30, 1),
+        ("segments", 0, -(-tokens // 30)),
+        ({"kind": "segments", "overlap": 20, "pool": "max"}, 0, 1 + -(-(tokens - 30) // 10)),
+    ):
+        told: list[str] = []
+        (found,) = model.classify([text], told.append, long=long)
+        assert (found.long.tokens, found.long.dropped, found.long.segments) == (tokens, dropped, segments)
+        assert told[-1] == f"long texts lost {dropped:,} of {tokens:,} tokens"
+        assert sum(found.probabilities.values()) == pytest.approx(1)
+    for by in ("tfidf", "centrality", "attention"):
+        (found,) = model.classify([text], told.append, long={"kind": "extract", "by": by})
+        assert found.long.kind == "extract"
+        assert 0 < tokens - found.long.dropped <= 30
+        assert len(found.long.kept) < found.long.passages == 52
+    tail = model.classify([text], told.append, long="{kind: truncate, keep: tail}")[0]
+    last = model.tokenizer.decode(model.tokenizer.encode(text)[-30:])
+    assert tail.probabilities["yes"] == pytest.approx(model.classify([last])[0].probabilities["yes"], abs=1e-5)
+    with pytest.raises(RegardError, match=rf"text 1: {tokens} tokens, and 30 can be read"):
+        model.classify([text], long="refuse")
+    with pytest.raises(RegardError, match=r"long is 'segmens'; did you mean segments\?"):
+        model.classify([text], long="segmens")
+
+
+def test_segments_are_pooled_as_log_probabilities(run: Path) -> None:
+    model = regard.load(run, "cpu")
+    text = " ".join(["w1", "great", *["w2"] * 28, "w3", "awful", *["w4"] * 28])
+    (found,) = model.classify([text], long="segments")
+    words = text.split()
+    parts = model.classify([" ".join(words[:30]), " ".join(words[30:])])
+    logs = np.mean([[np.log(p) for p in part.probabilities.values()] for part in parts], 0)
+    wanted = np.exp(logs) / np.exp(logs).sum()
+    np.testing.assert_allclose(list(found.probabilities.values()), wanted, atol=1e-5)
+
+
+def test_the_command_says_what_was_dropped(run: Path) -> None:
+    given = "w1 " * 60 + "\nw1 great\n"
+    cut, fits = map(json.loads, toys.command("classify", run, "--json", "--long", "segment", stdin=given).splitlines())
+    assert cut["long"] == {"kind": "segments", "tokens": 60, "dropped": 0, "segments": 2}
+    assert "long" not in fits
+    with pytest.raises(RegardError, match="--long is 'cut'; known: truncate, extract, segments, refuse, none"):
+        toys.command("classify", run, "--long", "cut", stdin=given)
+
+
+def test_long_in_a_recipe_is_learned_from(tmp_path: Path) -> None:
+    long = " ".join(["a"] * 50)
+    made = task(tmp_path, GIVEN + f"{long}\ty\n", length=8, long="segments")
+    assert len([f for f in made.features if f.example == len(made.train) - 1]) == 9  # of 6 tokens each
+    with pytest.raises(RegardError, match=r"task\.long\.by: attention needs a model that is trained"):
+        task(tmp_path, GIVEN, long={"kind": "extract", "by": "attention"})
+
+
+def test_of_a_pair_the_longer_text_has_segments(tmp_path: Path) -> None:
+    made = task(tmp_path, "text1\ttext2\tlabel\na b c\ta b c d e f g h i\tx\nb\tc\ty\n", length=10, long="segments")
+    rows = [made.codec.tokenizer.decode(f.rows[0].ids) for f in made.features if f.example == 0]
+    assert rows == ["a b c a b c d", "a b c e f g h", "a b c i"]

@@ -2,6 +2,7 @@
 
 import json
 import math
+import warnings
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -252,6 +253,29 @@ def test_a_prompt_longer_than_the_context(writer: TextGenerator) -> None:
     assert len(beam.tokens) <= 8
     with pytest.warns(UserWarning, match="its last ones are kept"):
         writer.generate(long, decoding=Greedy(), max_tokens=1)
+
+
+def test_windows_go_on_past_the_context(folder: Path) -> None:
+    """A token depends on distances within windows: 70 tokens of a model of 16 are those of one pass over all."""
+    given = lm_toy.recipe(folder, steps=5)
+    given["model"] |= {"position": "rotary", "attention": {"pattern": ["window(3)", "window(5)"]}}
+    train_recipe(recipes.load_recipe(given), folder / "windows", "cpu")
+    writer = regard.load(folder / "windows", "cpu")
+    writer.model.double()
+    long = "the cat sat on a mat the dog ran"
+    assert (writer.context, writer.limit) == (16, 0)
+    with warnings.catch_warnings(action="error"):  # the prompt keeps its beginning
+        found = writer.generate(long, 2, Sample(seed=3), max_tokens=70, strict=True)
+    beams = writer.generate(long, 2, Beam(size=2), max_tokens=70)
+    prompt = writer.document_encoder.prompt(long)
+    for text in (*found, *beams):
+        ended = text.ended == "end" or text in beams  # which count their end, at the limit too
+        ids = [*prompt, *text.tokens] + [writer.document_encoder.end] * ended
+        places = torch.arange(len(prompt) - 1, len(ids) - 1)
+        logp = torch.log_softmax(writer.model(TextBatch(torch.tensor([ids[:-1]]), label_positions=places)), -1)
+        whole = logp.gather(1, torch.tensor(ids[len(prompt) :])[:, None]).sum().item()
+        assert text.log_probability == pytest.approx(whole, abs=1e-9)
+    assert max(len(text.tokens) for text in found) > 48  # thrice the context
 
 
 def test_the_search_by_keywords(writer: TextGenerator) -> None:

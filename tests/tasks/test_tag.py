@@ -96,9 +96,12 @@ def test_a_long_sentence_gets_the_tags_of_its_parts(run: Path) -> None:
     found = model.tag([words], said.append)[0]
     wanted = ["O", "B-PER", "I-PER", "B-LOC", "O"] * 30
     assert np.mean([a == b for a, b in zip(found.tags, wanted, strict=True)]) > 0.97
-    assert said == ["sentences longer than task.length=16, read in windows: 1 (sentence 1)"]
+    assert said == [
+        "sentences longer than task.length=16 pieces, read in segments: 1 (sentence 1)",
+        "long texts lost 0 of 150 tokens",
+    ]
     model.tag([words], said.append, before=4)
-    assert said[1].endswith("(sentence 5)")
+    assert said[2].endswith("(sentence 5)")
 
 
 # --- windows and pieces ----------------------------------------------------------------------------------------------
@@ -333,3 +336,14 @@ def test_features_need_a_body_that_is_trained(tmp_path: Path) -> None:
     recipe = recipes.load_recipe(toys.recipe(tmp_path, task, ("train.conll", "valid.conll")))
     with pytest.raises(RegardError, match=r"task\.frozen_features are of the run that training\.init names"):
         recipe.task.prepare(recipe, None, lambda *_: None)
+
+
+def test_every_word_is_tagged_or_the_sentence_is_refused(run: Path) -> None:
+    model = regard.load(run, "cpu")
+    words = ["w1", "ann", "w2", "rome", "w7"] * 8
+    assert len(model.tag([words], long="{kind: segments, overlap: 4}")[0].tags) == 40
+    assert model.tag([words], long="segments")[0].long.segments > 1
+    with pytest.raises(RegardError, match="sentence 1: 40 tokens, and 14 can be read"):
+        model.tag([words], long="refuse")
+    with pytest.raises(RegardError, match="long is extract, and the task tag knows segments, refuse, none"):
+        model.tag([words], long="extract")

@@ -42,6 +42,8 @@ def test_bytes_of_caches_and_state() -> None:
     lm, transformer = models()["lm"], models()["transformer"]
     assert cost.cache_bytes(lm) == 4 * 2 * 128 * 4
     assert cost.cache_bytes(transformer) == 4 * 2 * 128 * 4  # the decoder's alone
+    windows = LanguageModel.from_preset("tiny", 50, attention={"pattern": ["window(3)", "full"], "kv_heads": 2})
+    assert cost.cache_bytes(windows, 8) == (2 * 4 + 2 * 8) * 2 * 64 * 4 / 8  # four layers, two heads of keys
     count = sum(p.numel() for p in lm.parameters())
     assert cost.state_bytes(lm) == 16 * count
     assert cost.state_bytes(lm, ema=True) == 20 * count

@@ -5,6 +5,7 @@ import math
 import os
 import shutil
 import signal
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -70,6 +71,11 @@ def test_a_run_folder_is_complete_and_loads(folder: Path) -> None:
     assert (folder / "run" / "last").resolve().name == "step-12"
     results = json.loads((folder / "run" / "results.json").read_text())
     assert "version:" in results["valid"]["metrics"]["bleu"]["signature"]
+    head = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    commit = subprocess.run(head, capture_output=True, text=True, check=False).stdout.strip()
+    said = (results["commit"] or "").rstrip("+")
+    assert commit.startswith(said)
+    assert bool(commit) == bool(said)  # neither where this is no checkout
     saved = recipes.load_recipe(folder / "run" / "config.yaml")
     assert config.to_plain(saved) == config.to_plain(recipes.load_recipe(toy.recipe(folder)))
     assert len(load(folder / "run").translate(["w1 w2", ""])) == 2

@@ -39,8 +39,8 @@ class StepPositions(Protocol):
     def length(self) -> int:
         """Room in a row."""
 
-    def advance_bounds(self, steps: int) -> None:
-        """The device has read `steps` more tokens."""
+    def advance_bounds(self, steps: int, whole: bool = True) -> None:
+        """The device has read `steps` more tokens; if not `whole`, of which each row kept some."""
 
     def assume_filled(self, filled: int) -> AbstractContextManager[None]:
         """As if `filled` were this, within."""
@@ -57,6 +57,10 @@ class Steppable(Protocol):
     @property
     def state(self) -> _HasPositions: ...
 
+    @property
+    def width(self) -> int:
+        """Tokens of each row that it reads."""
+
     def advance(self) -> None: ...
 
 
@@ -65,12 +69,12 @@ class FixedStorageRunner:
 
     def run(self, step: Steppable) -> None:
         positions = step.state.cache_positions
-        width = min(attention_width(positions.filled + 1), positions.length)  # the longest row's end, at most
+        width = min(attention_width(positions.filled + step.width), positions.length)  # the longest row's end, at most
         self.run_at_width(step, width)
-        positions.advance_bounds(1)
+        positions.advance_bounds(step.width, whole=step.width == 1)
 
     def run_at_width(self, step: Steppable, width: int) -> None:
-        with step.state.cache_positions.assume_filled(width - 1):
+        with step.state.cache_positions.assume_filled(width - step.width):
             storage = FixedStorage(step)
             step.advance()
             storage.copy_back()

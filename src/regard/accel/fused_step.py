@@ -1,21 +1,24 @@
-"""The fused step of decoding: one more token of every row, with all that stays from step to step looked up once.
+"""The fused step of decoding: T more tokens of every row, with all that stays from step to step looked up once.
 
 A step of a small model is mostly the host's time, so here are few calls: one product for queries, keys and values, one
 mask for all layers, no choice of kernels. The plain twin is a model's own `step`. It serves whatever is not known here:
-several tokens at once, and recorded weights; so do layers, one by one, whose attention has rarer choices.
+several tokens of several beams at once, and recorded weights; so do layers, one by one, whose attention has rarer
+choices.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.accel.inference_weights import OneDnnLinear
+from regard.accel.int8.linear import Int8Linear
 from regard.accel.norm import add_norm_without_gradient
 from regard.models.batch import PairBatch
+from regard.models.decoders.pairs import DecoderOnly
 from regard.models.lm import LanguageModel
 from regard.models.stack import embed_positions
 from regard.models.state import DecoderState
@@ -58,20 +61,31 @@ class FusedStep:
             self.start = partial(model.start, encode=FusedEncoder(model))
         self.embedding, self.positions = embedding, positions
         self.layers = [FusedLayer(layer) for layer in layers]
-        self.norm, self.output = _norm(norm), model.output.forward
+        self.recurrent = any(isinstance(layer.attention, Recurrence) for layer in layers)
+        self.norm, self.output, self.proposals = _norm(norm), model.output.forward, model.proposals
 
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """As the model's own."""
-        if tokens.shape[1] != 1 or state.record is not None or self.model.training:
-            return self.model.step(tokens, state)
-        context = StepContext(state)
-        x = F.embedding(tokens, self.embedding.weight)  # [N, 1, D]
+        states, state = self.read(tokens, state)
+        return self.output(states), state
+
+    def read(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        """As the model's own."""
+        steps = tokens.shape[1]
+        if (steps > 1 and (state.cache_positions.beams > 1 or self.recurrent)) or state.record or self.model.training:
+            return self.model.read(tokens, state)
+        context = StepContext(state, steps)
+        x = F.embedding(tokens, self.embedding.weight)  # [N, T, D]
         x = x if self.embedding.factor == 1 else x * self.embedding.factor
-        x = embed_positions(self.positions, x, context.queries)[:, 0]
+        x = embed_positions(self.positions, x, context.queries).flatten(0, 1)  # [N·T, D]
         for layer, caches in zip(self.layers, state.layers, strict=True):
             x = layer(x, context, caches)
-        state.advance(1)
-        return self.output(self.norm(x))[:, None], state
+        state.advance(steps)
+        return self.norm(x).unflatten(0, (-1, steps)), state
+
+    def first_layers(self, count: int) -> "FusedStep":
+        """The model of its first layers, with the same weights."""
+        return cast(FusedStep, fused(self.model.first_layers(count)))
 
 
 def fused(model: Any) -> Any:
@@ -80,33 +94,40 @@ def fused(model: Any) -> Any:
         return FusedStep(model, model.target_embedding, model.decoder_position, model.decoder, model.decoder_norm)
     if isinstance(model, LanguageModel):
         return FusedStep(model, model.embedding, model.position, model.layers, model.norm)
+    if isinstance(model, DecoderOnly):
+        steps = fused(model.body)
+        steps.start = model.start
+        return steps
     return model.fused() if hasattr(model, "fused") else model
 
 
 class StepContext:
     """What all layers of a step share."""
 
-    def __init__(self, state: DecoderState) -> None:
-        self.state, self.positions, self.reach = state, state.cache_positions, state.cache_positions.read_length()
-        self.queries: Layout = self.positions.next_layout(1)  # [N, 1]
+    def __init__(self, state: DecoderState, steps: int) -> None:
+        self.state, self.positions, self.steps = state, state.cache_positions, steps
+        self.reach = self.positions.read_length(steps)
+        self.queries: Layout = self.positions.next_layout(steps)  # [N, T]
+        self.shape = len(self.positions.position), steps
         self.biases: dict[str, Tensor | None] = {}
 
     @cached_property
     def own(self) -> AttentionContext:
-        return self.state.self_context(1)
+        return self.state.self_context(self.steps)
 
     @cached_property
     def cross(self) -> AttentionContext:
-        return self.state.cross_context(1)
+        return self.state.cross_context(self.steps)
 
     def _past_mask(self) -> Tensor | None:
-        """Which slots each row may see [B, 1, K, slots]; None: all."""
+        """Which slots each row may see [B, 1, K or T, slots]; None: all."""
         positions = self.positions
         if positions.history is not None:
             return positions.visible_slots(1, self.reach)[:, None]
-        if positions.aligned:
+        if positions.aligned and self.steps == 1:
             return None
-        return (torch.arange(self.reach, device=positions.position.device) <= self.queries.position)[:, None, None]
+        slots = torch.arange(self.reach, device=positions.position.device)
+        return (slots <= self.queries.position[..., None])[:, None]
 
     def _source_mask(self) -> Tensor | None:
         """Which positions of the source are real [B, 1, 1, S]; None: all."""
@@ -114,10 +135,10 @@ class StepContext:
         return None if real is None else real[:, None, None]
 
     def bias(self, name: Literal["past", "source"], q: Tensor) -> Tensor | None:
-        """The addend of a mask to the scores of queries [B, G, h·K, d], as `attend` takes it; made once a step."""
+        """The addend of a mask to the scores of queries [B, G, h·K·T, d], as `attend` takes it; made once a step."""
         if name not in self.biases:
             mask = self._past_mask() if name == "past" else self._source_mask()
-            if mask is not None and mask.shape[2] > 1:  # [B, 1, K, slots]: every head of a group sees the same
+            if mask is not None and mask.shape[2] > 1:  # [B, 1, K or T, slots]: every head of a group sees the same
                 mask = mask.repeat(1, 1, q.shape[2] // mask.shape[2], 1)
             make = _bias_by_head if dispatch.on_cpu(q.device) else _bias
             self.biases[name] = None if mask is None else make(mask, q)
@@ -128,12 +149,12 @@ class StepContext:
 
 
 def _bias(mask: Tensor, q: Tensor) -> Tensor:
-    """[B, 1, h·K or 1, slots]"""
+    """[B, 1, h·K·T or 1, slots]"""
     return torch.zeros(mask.shape, dtype=q.dtype, device=q.device).masked_fill_(~mask, MASKED)
 
 
 def _bias_by_head(mask: Tensor, q: Tensor) -> Tensor:
-    """[B·G, h·K, slots]"""
+    """[B·G, h·K·T, slots]"""
     return _bias(mask, q).expand(*q.shape[:3], -1).flatten(0, 1)
 
 
@@ -164,23 +185,29 @@ class _FusedAttention:
     def keys(self, k: Tensor) -> Tensor:
         return self.layer.score.keys(k) if self.prepares_keys else k
 
-    def split(self, x: Tensor, heads: int) -> Tensor:
-        return x.view(len(x), heads, 1, -1)  # [N, H·d] -> [N, H, 1, d]
+    def split(self, x: Tensor, heads: int, steps: int) -> Tensor:
+        """[N·T, H·d] -> [N, H, T, d]"""
+        if steps == 1:
+            return x.view(len(x), heads, 1, -1)
+        return x.view(-1, steps, heads, x.shape[-1] // heads).transpose(1, 2)
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Literal["past", "source"], context: StepContext, dtype: torch.dtype
     ) -> Tensor:
-        """Queries [N, H, 1, d] over keys [B, kv_heads, slots, d] and values: [N, D].
+        """Queries [N, H, T, d] over keys [B, kv_heads, slots, d] and values: [N·T, D].
 
-        What shares keys stands side by side, as so many queries of theirs: heads h of a group, and K beams of each.
+        What shares keys stands side by side, as so many queries of theirs: heads h of a group, and of each its K beams,
+        or the T tokens of the only one.
         """
-        rows, groups, shared = len(q), self.kv_heads, self.heads // self.kv_heads
-        q = q.view(len(k), -1, groups, shared, q.shape[-1])  # [B, K, G, h, d]
-        beams = q.shape[1]
-        q = q.permute(0, 2, 3, 1, 4).flatten(2, 3)  # [B, G, h·K, d]
+        groups, shared = self.kv_heads, self.heads // self.kv_heads
+        if context.steps == 1:
+            q = q.view(len(k), -1, groups, shared, q.shape[-1]).permute(0, 2, 3, 1, 4)  # [B, G, h, K, d]
+        else:
+            q = q.unflatten(1, (groups, shared))  # [B, G, h, T, d]
+        beams, q = q.shape[3], q.flatten(2, 3)  # [B, G, h·(K or T), d]
         attend = _two_products if dispatch.on_cpu(q.device) else _sdpa
-        out = attend(q, k, v, context.bias(mask, q), self.scale).unflatten(2, (shared, beams))  # [B, G, h, K, d]
-        return self.output(out.permute(0, 3, 1, 2, 4).reshape(rows, -1).to(dtype))
+        out = attend(q, k, v, context.bias(mask, q), self.scale).unflatten(2, (shared, beams))
+        return self.output(out.permute(0, 3, 1, 2, 4).reshape(len(k) * beams, -1).to(dtype))
 
 
 class FusedSelfAttention(_FusedAttention):
@@ -195,7 +222,8 @@ class FusedSelfAttention(_FusedAttention):
     def __call__(self, x: Tensor, context: Any, cache: Any) -> Tensor:
         qkv = self.product(x).to(cache.keys.dtype)  # [N, H·d_k + kv_heads·(d_k + d_v)]
         parts = torch.split_with_sizes(qkv, self.widths, -1)
-        q, k, v = map(self.split, parts, (self.heads, self.kv_heads, self.kv_heads))
+        heads = (self.heads, self.kv_heads, self.kv_heads)
+        q, k, v = (self.split(part, h, context.steps) for part, h in zip(parts, heads, strict=True))
         q, k = self.rotate(q, context.queries), self.rotate(k, context.queries)
         k, v = cache.append(self.keys(k), v, context.reach)
         return self.attend(q, k, v, "past", context, x.dtype)
@@ -209,7 +237,7 @@ class FusedCrossAttention(_FusedAttention):
         self.query = _linear(layer.query)
 
     def __call__(self, x: Tensor, context: StepContext, cache: CrossKVCache) -> Tensor:
-        q = self.rotate(self.split(self.query(x).to(cache.keys.dtype), self.heads), context.queries)
+        q = self.rotate(self.split(self.query(x).to(cache.keys.dtype), self.heads, context.steps), context.queries)
         return self.attend(q, cache.keys, cache.values, "source", context, x.dtype)
 
 
@@ -247,7 +275,8 @@ def _unfused_reason(layer: MultiHeadAttention) -> str | None:
 
 def _self_attention(layer: MultiHeadAttention | Recurrence) -> FusedSublayer:
     def plain(x: Tensor, context: StepContext, cache: KVCache) -> Tensor:
-        return layer(x[:, None], x[:, None], context.own, cache)[:, 0]
+        rows = x.unflatten(0, (-1, context.steps))  # [N, T, D]
+        return layer(rows, rows, context.own, cache).flatten(0, 1)
 
     if isinstance(layer, Recurrence):
         known: dict[type, Callable[..., FusedSublayer]] = {SSRU: FusedSSRU, AverageAttention: FusedAverage}
@@ -257,7 +286,7 @@ def _self_attention(layer: MultiHeadAttention | Recurrence) -> FusedSublayer:
 
 def _cross_attention(layer: MultiHeadAttention) -> FusedSublayer:
     def plain(x: Tensor, context: StepContext, cache: CrossKVCache) -> Tensor:
-        return layer(x[:, None], None, context.cross, cache)[:, 0]
+        return layer(x.unflatten(0, (-1, context.steps)), None, context.cross, cache).flatten(0, 1)
 
     return plain if _unfused_reason(layer) else FusedCrossAttention(layer)
 
@@ -315,13 +344,17 @@ class FusedEncoder:
 
 class FusedLayer:
     def __init__(self, layer: EncoderLayer | DecoderLayer, attentions: Sequence[FusedSublayer] = ()) -> None:
-        self.attentions = attentions or [_self_attention(layer.attention)]
+        own = layer.attention
+        self.attentions = attentions or [_self_attention(own)]
+        self.position = own.position if isinstance(own, MultiHeadAttention) and own.position.joins_layers else None
         if isinstance(layer, DecoderLayer):
             self.attentions = [*self.attentions, _cross_attention(layer.cross)]
         self.residuals = [_residual(residual) for residual in layer.residuals]
         self.feed_forward = None if layer.feed_forward is None else _feed_forward(layer.feed_forward)
 
     def __call__(self, x: Tensor, context: "StepContext | EncoderContext", caches: Sequence[Any]) -> Tensor:
+        if self.position is not None:
+            x = self.position.enter(x.unflatten(0, context.shape), context.queries).flatten(0, 1)
         for residual, attention, cache in zip(self.residuals, self.attentions, caches, strict=False):
             x = residual(x, lambda y, attention=attention, cache=cache: attention(y, context, cache))  # type: ignore[misc]
         return x if self.feed_forward is None else self.residuals[-1](x, self.feed_forward)
@@ -355,18 +388,22 @@ def _feed_forward(network: FeedForward) -> Function:
     if not isinstance(activation, nn.ReLU):
         return lambda x: contract(activation(expand(x)))
     first: nn.Module = network.expand
-    if isinstance(first, OneDnnLinear) and not first.small:
+    if isinstance(first, Int8Linear) or (isinstance(first, OneDnnLinear) and not first.small):
         return lambda x: contract(first.rectified(x))
     weight, bias = network.expand.weight.detach().T, network.expand.bias
     return lambda x: contract(torch._addmm_activation(bias, x, weight))
 
 
 def _linear(layer: nn.Linear) -> Function:
+    if isinstance(layer, Int8Linear):
+        return layer.forward
     return _like(layer, layer.weight, layer.bias)
 
 
 def _like(layer: nn.Module, weight: Tensor, bias: Tensor) -> Function:
     """xWᵀ + b of rows x [N, D] with these, in the way in which a layer computes its product."""
+    if isinstance(layer, Int8Linear):
+        return Int8Linear(weight, bias).forward
     if isinstance(layer, OneDnnLinear) and not layer.small:
         return layer.forward if layer.weight is weight else OneDnnLinear(weight, bias).forward
     return partial(_product, weight.detach().T, bias)

@@ -28,6 +28,11 @@ STEPS = ((32, 1), (128, 8), (float("inf"), 32))
 SMALL = 1 << 16  # weights up to which oneDNN's way to its product takes longer than the product, in float32
 
 
+def padded_count(count: int) -> int:
+    """The number of rows that oneDNN is given for so many."""
+    return count + -count % next(step for most, step in STEPS if count <= most)
+
+
 class OneDnnLinear(nn.Module):
     """xWᵀ + b, as nn.Linear, with W in oneDNN's layout."""
 
@@ -52,7 +57,7 @@ class OneDnnLinear(nn.Module):
 
     def _product(self, x: Tensor, then: str) -> Tensor:
         count = x.numel() // x.shape[-1]
-        if more := -count % next(step for most, step in STEPS if count <= most):
+        if more := padded_count(count) - count:
             x, shape = F.pad(x.reshape(count, -1), (0, 0, 0, more)), x.shape
             return self._product(x, then)[:count].view(*shape[:-1], -1)
         return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, then, [], "")

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from regard.accel import launch
-from regard.accel.sparse_plan import KEYS, SparsePlan, make_plan
+from regard.accel.sparse_plan import KEYS, SparsePlan, make_plan, merged_plan
 from regard.nn.backend.contract import AttentionInputs, unfused_reason
 from regard.nn.dispatch import GradientContext
 from regard.nn.layout import AttentionContext, Layout
@@ -76,11 +76,12 @@ def plan_of(inputs: AttentionInputs) -> SparsePlan | None:
             return None
         unpadded = (p for p in inputs.pattern.parts() if p != Padding())
         parts = tuple(p for p in unpadded if p != Document() or k.document is not None)
-        return (
-            _cached_plan(parts, k.length, k.position.device)
-            if all(map(_by_position, parts))
-            else make_plan(parts, context)
-        )
+        if all(map(_by_position, parts)):
+            return _cached_plan(parts, k.length, k.position.device)
+        by_row = [tuple(_of_row(part, row) for part in parts) for row in range(context.rows)]
+        if not all(map(_by_position, by_row[0])):
+            return make_plan(parts, context)
+        return merged_plan([_cached_plan(own, k.length, k.position.device) for own in by_row])
 
     return context.once(("tiles", inputs.pattern), build)
 
@@ -94,7 +95,14 @@ def _by_position(pattern: Pattern) -> bool:
     return isinstance(pattern, Band | Causal | Full | Global)
 
 
-@lru_cache(maxsize=64)
+def _of_row(pattern: Pattern, row: int) -> Pattern:
+    """The pattern of one row of a batch, where rows drew their blocks for themselves."""
+    if isinstance(pattern, And | Or):
+        return type(pattern)(_of_row(pattern.left, row), _of_row(pattern.right, row))
+    return pattern.of_rows[row] if isinstance(pattern, SampledBlocks) and pattern.of_rows else pattern
+
+
+@lru_cache(maxsize=1024)
 @torch.inference_mode(False)
 def _cached_plan(parts: tuple[Pattern, ...], length: int, device: torch.device) -> SparsePlan | None:
     layout = Layout.of(length, device=device)

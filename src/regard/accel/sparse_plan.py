@@ -3,9 +3,12 @@
 Where a tile is visible in part, the plan has a bit for every query and key of it, so that any pattern can be served.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from regard.nn.layout import AttentionContext
@@ -67,6 +70,38 @@ def make_plan(parts: tuple[Pattern, ...], context: AttentionContext) -> SparsePl
         listed = replace(listed, keys=listed.keys.expand(context.rows, -1, -1, -1))
     known = listed.whole is not None and all(other == Causal() for other in others)
     return _Planner(parts, context, rows, listed, known).plan()
+
+
+def merged_plan(plans: Sequence[SparsePlan | None]) -> SparsePlan | None:
+    """The plan of a batch, of the plans of its rows, whose patterns differ in blocks that were drawn and no more."""
+    known = [plan for plan in plans if plan is not None]
+    if len(known) < len(plans):
+        return None
+    first, width = known[0], max(plan.width for plan in known)
+    pairs = list(accumulate((len(plan.query_ids) for plan in known), initial=0))
+    tiles = list(accumulate((len(plan.bits) for plan in known), initial=0))
+
+    def refs(name: Callable[[SparsePlan], Tensor]) -> list[Tensor]:
+        """What refers to `bits`, of which those of earlier rows stand before a row's own; 0 hides all anywhere."""
+        each = (name(plan) for plan in known)
+        return [torch.where(x > 0, x + offset, x) for x, offset in zip(each, tiles, strict=False)]
+
+    def padded(x: Tensor, fill: int) -> Tensor:
+        return F.pad(x, (0, width - x.shape[-1]), value=fill)
+
+    starts = [plan.starts[:-1] + offset for plan, offset in zip(known, pairs, strict=False)]
+    return replace(
+        first,
+        of_row=len(first.ids),
+        ids=torch.cat([padded(plan.ids, plan.key_tiles) for plan in known]),
+        refs=torch.cat([padded(x, 0) for x in refs(lambda plan: plan.refs)]),
+        counts=torch.cat([plan.counts for plan in known]),
+        starts=torch.cat([*starts, first.starts.new_tensor(pairs[-1:])]),
+        query_ids=torch.cat([plan.query_ids for plan in known]),
+        query_refs=torch.cat(refs(lambda plan: plan.query_refs)),
+        top=torch.cat(refs(lambda plan: plan.top)),
+        bits=torch.cat([plan.bits for plan in known]),
+    )
 
 
 def _shortest(parts: tuple[Pattern, ...], context: AttentionContext, rows: int) -> tuple[Pattern, Blocks] | None:

@@ -41,6 +41,11 @@ class CapturedMicroBatch:
         self.seen.add(key)
         return self.work(batch.to(self.stream.device))
 
+    def clear(self) -> None:
+        """Forget what was captured: from now on the work has other terms."""
+        self.graphs.clear()
+        self.seen.clear()
+
     def _capture(self, key: Hashable, batch: Batch) -> None:
         batch = batch.to(self.stream.device, copy=True)  # later values are written there: no one else may hold it
         if not self.graphs:

@@ -9,8 +9,8 @@ from typing import IO, NotRequired, TypedDict
 
 from rich.table import Table
 
-from regard.api import load_as
-from regard.cli.streams import decode_lines, open_output, warn
+from regard.api import ModelLoader, load_as
+from regard.cli.streams import check_stats, decode_lines, open_output, report_acceptance, warn
 from regard.console import Console
 from regard.decoding import DecodingConfig
 from regard.errors import RegardError
@@ -23,14 +23,18 @@ PROMPT = "> "
 ATTENDED = 3  # pieces of the history that are shown for each piece of a reply
 
 
-def chat(run: Path, options: ReplyOptions, device: str, as_json: bool) -> None:
-    predictor = load_as(ChatPredictor, run, device, "chat")
-    conversation = Conversation(predictor, options.decoding_config(predictor.recipe.decoding))
+def chat(
+    run: Path, options: ReplyOptions, stats: Path | None, device: str, loader: ModelLoader, as_json: bool
+) -> None:
+    predictor = load_as(ChatPredictor, run, device, "chat", loader)
+    conversation = Conversation(predictor, options.decoding_config(predictor.recipe.decoding, cli=True))
+    check_stats(conversation.decoding, stats)
     with open_output(None) as out:
         if sys.stdin.isatty():
             terminal_chat(conversation, out, as_json)
         else:
             piped_chat(conversation, decode_lines(sys.stdin.buffer, "standard input"), out, as_json)
+    report_acceptance(predictor, conversation.decoding, stats)
 
 
 class ReplyRow(TypedDict):

@@ -17,11 +17,12 @@ from regard.data.config import Corpus
 from regard.errors import RegardError, plural
 from regard.evaluation.metrics import tokeniser_of
 from regard.evaluation.significance import SAMPLES, PairedResult, paired_bootstrap
-from regard.examples.pairs import read_heads, read_pairs
+from regard.examples.pairs import read_heads
 from regard.language import localise
 from regard.predict.options import SPLITS, split_corpora, with_beam
 from regard.predict.translation import Translator
 from regard.reporting import Json
+from regard.tasks.translation import held_out_pairs
 
 
 def evaluate(
@@ -117,7 +118,7 @@ def evaluate_against(
     languages = models[0].languages
     if models[1].languages != languages:
         raise RegardError(f"{other} translates {'→'.join(models[1].languages)}, and {run} {'→'.join(languages)}")
-    pairs = read_pairs(corpora, languages)
+    pairs = held_out_pairs(models[0], corpora)
     beam = options.get("beam")
     outputs = []
     for path, model in zip((run, other), models, strict=True):

@@ -6,16 +6,26 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import IO
 
-from regard.api import load_as
-from regard.cli.streams import decode_lines, open_output, warn
+from regard.api import ModelLoader, load_as
+from regard.cli.streams import check_stats, decode_lines, open_output, report_acceptance, warn
 from regard.decoding import Beam
 from regard.predict.generation import Continuation, TextDelta, TextGenerator
 from regard.predict.options import GenerationOptions
 
 
-def generate(run: Path, prompt: str | None, options: GenerationOptions, echo: bool, device: str, as_json: bool) -> None:
-    generator = load_as(TextGenerator, run, device, "generate")
+def generate(
+    run: Path,
+    prompt: str | None,
+    options: GenerationOptions,
+    echo: bool,
+    stats: Path | None,
+    device: str,
+    loader: ModelLoader,
+    as_json: bool,
+) -> None:
+    generator = load_as(TextGenerator, run, device, "generate", loader)
     decoding = options.decoding_config(generator.recipe.decoding, cli=True)
+    check_stats(decoding, stats)
     text = "\n".join(decode_lines(sys.stdin.buffer, "standard input")) if prompt is None else prompt
     echoed, count = text if echo else "", options.count
     own = {"max_tokens": options.max_tokens, "stop": options.stop, "strict": options.strict, "warn": warn}
@@ -26,6 +36,7 @@ def generate(run: Path, prompt: str | None, options: GenerationOptions, echo: bo
                 out.write(_json_line(n, continuation) if as_json else line)
         else:
             show(generator.stream(text, count, decoding, **own), count, echoed, out)
+    report_acceptance(generator, decoding, stats)
 
 
 def show(deltas: Iterable[TextDelta], count: int, echoed: str, out: IO[str]) -> None:

@@ -41,6 +41,8 @@ def print_facts(facts: dict[str, object], title: str, as_json: bool) -> None:
     table.add_column(style="bold")
     table.add_column(overflow="fold")
     for key, value in facts.items():
+        if value is None:
+            continue
         table.add_row(localise(key), _text(value, _UNITS.get(key, str), localise if key in NAMED else str))
     Console().print(table)
 
@@ -96,7 +98,7 @@ def _cost_facts(run: Path, tokens: int | None, length: int) -> dict[str, object]
     facts: dict[str, Any] = {
         "parameters by part": cost.parameters_by_part(model),
         "FLOPs a token": {f"{name}, of {length}": count for name, count in cost.forward_flops(model, length).items()},
-        "bytes a token": {"KV cache while decoding": cost.cache_bytes(model)},
+        "bytes a token": {"KV cache while decoding": cost.cache_bytes(model, length)},
     }
     memory = {"weights, gradients and optimiser": cost.state_bytes(model, bool(recipe.training.ema))}
     batch = cost.sample_batch(model, length)

@@ -40,12 +40,10 @@ def look(
     if png is not None and other is not None:
         raise RegardError("--png draws one text; leave the second out, or --png")
     check_distinct_files([output, png], [None] if text is None else [])
-    if text is None:
-        text = "\n".join(decode_lines(sys.stdin.buffer, "standard input"))
-    text = text.strip("\r\n")
+    text = given_text(text)
     if referent is not None and other is not None:
         raise RegardError("--referent leads through one text; leave the second out, or --referent")
-    parents = None if trees is None else _parents(trees, [text] if other is None else [text, other])
+    parents = None if trees is None else parents_of(trees, [text] if other is None else [text, other])
     predictor = load(run, device)
     data = (
         recorded(predictor, text, target, ablate, trees=parents, referent=referent)
@@ -65,7 +63,14 @@ def look(
         warn(f"{output or DEFAULT} shows it; open it in a browser")
 
 
-def _parents(trees: Path, texts: list[str]) -> list[Sequence[int]]:
+def given_text(text: str | None) -> str:
+    """What is looked at: the argument, or all of stdin."""
+    if text is None:
+        text = "\n".join(decode_lines(sys.stdin.buffer, "standard input"))
+    return text.strip("\r\n")
+
+
+def parents_of(trees: Path, texts: list[str]) -> list[Sequence[int]]:
     """The heads of the texts' words, from a CoNLL-U file with a sentence for each."""
     records = records_with_trees(((text,) for text in texts), trees, "the text" if len(texts) == 1 else "the texts")
     return [record.parents or [] for record in records]

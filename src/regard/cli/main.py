@@ -74,22 +74,49 @@ Trees = Annotated[
 ]
 Engine = Annotated[str, Option(help="own, or ct2: CTranslate2, which is fastest on a CPU; see docs/interop.md.")]
 Precision = Annotated[
-    str | None, Option(help="Of decoding: float32 or bf16; with --engine ct2 int8, which is its default, or float32.")
+    str | None,
+    Option(help="Of decoding: float32, bf16, or int8, on a CPU; with --engine ct2 int8, its default, or float32."),
 ]
+Weights = Annotated[str | None, Option("--precision", help="float32, or int8, which is faster on a CPU.")]
 Others = Annotated[
     list[Path] | None,
     Option("--with", metavar="RUN", help="Another model that decides together with RUN; may be repeated."),
 ]
+Long = Annotated[
+    str | None,
+    Option(
+        metavar="KIND", help="Texts longer than the model reads: truncate, extract, segments, refuse, none, or YAML as "
+        "'{kind: truncate, keep: tail}' (docs/long-text.md). Default: as task.long says.",
+    ),
+]  # fmt: skip
 Input = Annotated[Path | None, Option("--input", "-i", help="Text, one sentence a line. Default: stdin.")]
 Output = Annotated[Path | None, Option("--output", "-o", help="Default: stdout.")]
 BatchTokens = Annotated[int, Option(min=1, help="Padded tokens computed at once.")]
 Beam = Annotated[int | None, Option(min=1, help="Beam size; 1 is greedy. Default: as the recipe says.")]
 SlowBeam = Annotated[int | None, Option(min=1, help="Search with a beam; shown when it is done.")]
 Greedy = Annotated[bool, Option("--greedy", help="The likeliest word every time.")]
+Search = Annotated[
+    str | None, Option(help="greedy, beam, sample, speculative or blockwise (docs/faster.md). Default: the recipe's.")
+]
+Draft = Annotated[
+    str | None, Option(help="What guesses in a speculative search: ngrams, layers(2) of the model, or another RUN.")
+]
+DraftTokens = Annotated[int | None, Option(help="So many guesses at a step. Default: 4.")]
+Accept = Annotated[
+    str | None, Option(help="Guesses that a blockwise search keeps: exact, top_k(2) or distance(2). Default: exact.")
+]
+Stats = Annotated[Path | None, Option(metavar="FILE", help="Write here as JSON how many guesses were kept.")]
 Temperature = Annotated[float | None, Option(help="Below 1 sharpens, above 1 flattens; 0: the likeliest word.")]
 TopK = Annotated[int | None, Option(help="Draw from the k likeliest words only.")]
 TopP = Annotated[float | None, Option(help="Draw from the likeliest with this much probability.")]
 MinP = Annotated[float | None, Option(help="Draw from those with this share of the likeliest's.")]
+
+
+def long_option(value: str | None) -> Any:
+    """The choice that --long names."""
+    from regard.examples.long_text import Truncate, to_long
+
+    return None if value is None else to_long(value, Truncate(), "--long")
 
 
 def _allow_plugins(context: typer.Context, names: list[str] | None) -> None:
@@ -208,6 +235,27 @@ def train(
 
 @app.command()
 @with_plugins
+def tune(
+    run: Run,
+    overrides: Annotated[list[str] | None, Argument(help="Keys to change, as training.schedule.peak=1e-4.")] = None,
+    proposals: Annotated[
+        int, Option(min=2, help="k: heads that score the next k tokens, for blockwise search (docs/faster.md).")
+    ] = 4,
+    frozen: Annotated[bool, Option("--frozen", help="Only the heads learn: the words stay the model's.")] = False,
+    steps: Annotated[int | None, Option(min=1, help="Default: a quarter of those that the model had.")] = None,
+    out: Annotated[Path, Option(help="The new run folder.")] = Path("runs/tuned"),
+    device: Device = "auto",
+    minutes: Annotated[float | None, Option(help="Stop and save after so long; run again to go on.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Teach a trained model to guess several tokens at once, by heads that are added to it."""
+    from regard.cli.train import tune as body
+
+    raise typer.Exit(body(run, overrides or [], proposals, frozen, steps, out, device, minutes, as_json))
+
+
+@app.command()
+@with_plugins
 def compare(
     recipe: Annotated[str, Argument(help="A YAML file, or the name of a shipped recipe.")],
     overrides: Annotated[list[str] | None, Argument(help="Keys to change in all arms, as training.steps=500.")] = None,
@@ -308,24 +356,32 @@ def generate(
     seed: Annotated[int | None, Option(help="The same seed writes the same text.")] = None,
     greedy: Greedy = False,
     beam: SlowBeam = None,
+    search: Search = None,
+    draft: Draft = None,
+    draft_tokens: DraftTokens = None,
+    accept: Accept = None,
+    stats: Stats = None,
     samples: Annotated[int, Option(min=1, help="So many texts.")] = 1,
     stop: Annotated[list[str] | None, Option(help="End before this string; may be repeated.")] = None,
     echo: Annotated[bool, Option("--echo", help="Write the prompt too.")] = False,
     strict: Annotated[
         bool, Option("--strict", help="Refuse a prompt longer than the context, instead of keeping its end.")
     ] = False,
+    precision: Weights = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Continue a text with a language model, as it is being written."""
     from regard.cli.generate import generate as body
+    from regard.interop.engines import precision_loader
     from regard.predict.options import GenerationOptions
 
     options = GenerationOptions(
         greedy=greedy, beam=beam, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed,
         repetition_penalty=repetition_penalty, count=samples, max_tokens=max_tokens, stop=stop or [], strict=strict,
+        search=search, draft=draft, draft_tokens=draft_tokens, accept=accept,
     )  # fmt: skip
-    body(run, prompt, options, echo, device, as_json)
+    body(run, prompt, options, echo, stats, device, precision_loader(precision), as_json)
 
 
 @app.command()
@@ -343,18 +399,26 @@ def chat(
     seed: Annotated[int | None, Option(help="The same seed gives the same replies to the same turns.")] = None,
     greedy: Greedy = False,
     beam: SlowBeam = None,
+    precision: Weights = None,
+    search: Search = None,
+    draft: Draft = None,
+    draft_tokens: DraftTokens = None,
+    accept: Accept = None,
+    stats: Stats = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Talk with a model: in a terminal line by line (/help), else one turn a line in, one reply a line out."""
     from regard.cli.chat import chat as body
+    from regard.interop.engines import precision_loader
     from regard.predict.options import ReplyOptions
 
     options = ReplyOptions(
         greedy=greedy, beam=beam, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed,
         repetition_penalty=repetition_penalty, max_tokens=max_tokens,
+        search=search, draft=draft, draft_tokens=draft_tokens, accept=accept,
     )  # fmt: skip
-    body(run, options, device, as_json)
+    body(run, options, stats, device, precision_loader(precision), as_json)
 
 
 @app.command()
@@ -365,6 +429,8 @@ def fill(
     output: Output = None,
     top: Annotated[int, Option(min=1, help="So many words for each gap.")] = 5,
     batch_tokens: BatchTokens = 4096,
+    precision: Weights = None,
+    long: Long = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -374,8 +440,9 @@ def fill(
     and a note.
     """
     from regard.cli.pretrained import fill as body
+    from regard.interop.engines import precision_loader
 
-    body(run, input, output, top, batch_tokens, device, as_json)
+    body(run, input, output, top, batch_tokens, long_option(long), device, precision_loader(precision), as_json)
 
 
 @app.command()
@@ -394,15 +461,18 @@ def embed(
     join: Annotated[str, Option(help="How --layers become one vector: concat, sum or mean.")] = "concat",
     normalise: Annotated[bool | None, Option(help="Vectors of length 1. Default: as the model's task says.")] = None,
     batch_tokens: BatchTokens = 4096,
+    precision: Weights = None,
+    long: Long = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Turn texts into vectors with a BERT: one line in, one vector out, tabs between its numbers, empty lines kept."""
     from regard.cli.pretrained import embed as body
+    from regard.interop.engines import precision_loader
 
     options = {"pooling": pooling, "layer": layer, "normalise": normalise, "batch_tokens": batch_tokens}
-    options |= {"layers": layers, "join": join}
-    body(run, input, output, device, as_json, **options)
+    options |= {"layers": layers, "join": join, "long": long_option(long)}
+    body(run, input, output, device, precision_loader(precision), as_json, **options)
 
 
 @app.command(cls=RenamedOptions)
@@ -412,6 +482,11 @@ def translate(
     input: Input = None,
     output: Output = None,
     beam: Beam = None,
+    search: Search = None,
+    draft: Draft = None,
+    draft_tokens: DraftTokens = None,
+    accept: Accept = None,
+    stats: Stats = None,
     nbest: Annotated[
         int, Option(min=1, help="Up to so many translations of each line, all different, as number, score, text.")
     ] = 1,
@@ -429,9 +504,7 @@ def translate(
     layer: Annotated[int | None, Option(min=1, help="For --alignments. Default: the one before the last.")] = None,
     head: Annotated[list[int] | None, Option(min=1, help="For --alignments, may be repeated. Default: all.")] = None,
     trees: Trees = None,
-    long: Annotated[
-        str, Option(help="Lines longer than the model knows: truncate, refuse, translate, or segment: cut, then join.")
-    ] = "truncate",
+    long: Long = None,
     others: Others = None,
     prefixes: Annotated[
         Path | None, Option(help="A file whose line i says how output i must begin; empty: nothing asked.")
@@ -439,6 +512,17 @@ def translate(
     phrases: Annotated[
         Path | None, Option(help="A file whose line i has phrases, with tabs between, that output i must hold.")
     ] = None,
+    document: Annotated[
+        Path | None, Option(help="Translate a whole file instead: its prose; all else, and its lines, stay.")
+    ] = None,
+    form: Annotated[
+        str | None, Option(help="Of --document: text or markdown. Default: markdown for names that end in .md.")
+    ] = None,
+    by: Annotated[str, Option(help="Of --document: sentence or paragraph, what is translated at once.")] = "sentence",
+    context: Annotated[
+        int, Option(help="Of --document: the model reads so many sentences before each; it must be trained so.")
+    ] = 0,
+    separator: Annotated[str, Option(help="Of --context: what stands between sentences.")] = "<sep>",
     errors: Annotated[
         str, Option(help="Input that is not UTF-8: strict stops at it, replace puts U+FFFD there and counts.")
     ] = "strict",
@@ -448,12 +532,38 @@ def translate(
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Translate text: one line in, one line out, empty lines kept."""
-    options = dict(locals())
+    """Translate text: one line in, one line out, empty lines kept; or a whole document (docs/long-text.md)."""
+    options = {**locals(), "long": long_option(long)}
     from regard.cli.translate import TranslateCommand
     from regard.cli.translate import translate as body
 
     body(TranslateCommand(**options))
+
+
+@app.command()
+@with_plugins
+def summarise(
+    run: Run,
+    document: Annotated[Path, Option(help="The text, paragraphs with empty lines between them.")],
+    output: Output = None,
+    long: Annotated[
+        str | None,
+        Option(metavar="KIND", help="What is too long: extract, the default, segments, truncate …, as there."),
+    ] = None,
+    beam: Beam = None,
+    errors: Annotated[
+        str, Option(help="Input that is not UTF-8: strict stops at it, replace puts U+FFFD there and counts.")
+    ] = "strict",
+    batch_tokens: BatchTokens = 4096,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Summarise a document with a model that was trained on texts and their summaries (docs/long-text.md)."""
+    options = {**locals(), "long": long_option(long)}
+    from regard.cli.documents.summarise import SummariseCommand
+    from regard.cli.documents.summarise import summarise as body
+
+    body(SummariseCommand(**options))
 
 
 @app.command(cls=RenamedOptions)
@@ -466,6 +576,19 @@ def look(
     ablate: Annotated[
         list[str], Option(help="Switch a head off, as encoder.1.3: layer 1, head 3. May be given again.")
     ] = [],  # noqa: B006
+    lens: Annotated[
+        bool, Option("--lens", help="Print what the model would say after each of its layers (logit lens).")
+    ] = False,
+    patch: Annotated[
+        list[str],
+        Option(
+            help="Put outputs for the first text into a run on the second, and print what comes back of the first's "
+            "answer: encoder.1.3, encoder.1, encoder.1@4, or all heads, layers or positions. May be given again."
+        ),
+    ] = [],  # noqa: B006
+    answer: Annotated[
+        str | None, Option(help="For --patch: the token of the first output to follow. Default: what falls most.")
+    ] = None,
     trees: Trees = None,
     referent: Annotated[
         str | None,
@@ -485,6 +608,12 @@ def look(
     """Show what a model's attention does with a text: one page that needs no network, a picture, or JSON."""
     from regard.cli.look import look as body
 
+    if lens or patch or answer:
+        from regard.cli.lab.interventions import intervene
+
+        of_the_page = [ablate, referent, png]
+        intervene(run, text, other, target, lens, patch, answer, trees, device, as_json, output, language, of_the_page)
+        return
     drawn = place, layer, head
     body(run, text, other, target, ablate, trees, referent, output, png, drawn, language, device, as_json)
 
@@ -492,43 +621,73 @@ def look(
 @app.command()
 @with_plugins
 def classify(
-    run: Run, input: Input = None, output: Output = None, device: Device = "auto", as_json: Json = False
+    run: Run,
+    input: Input = None,
+    output: Output = None,
+    precision: Weights = None,
+    long: Long = None,
+    device: Device = "auto",
+    as_json: Json = False,
 ) -> None:
     """Label texts, one a line, or pairs, as first TAB second: a label a line, or a number; empty lines are kept."""
     from regard.cli.finetuned import classify as body
+    from regard.interop.engines import precision_loader
 
-    body(run, input, output, device, as_json)
+    body(run, input, output, long_option(long), device, precision_loader(precision), as_json)
 
 
 @app.command()
 @with_plugins
-def tag(run: Run, input: Input = None, output: Output = None, device: Device = "auto", as_json: Json = False) -> None:
+def tag(
+    run: Run,
+    input: Input = None,
+    output: Output = None,
+    precision: Weights = None,
+    long: Long = None,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
     """Tag words, a sentence a line, with spaces between words: the tags of a line, with spaces between them."""
     from regard.cli.finetuned import tag as body
+    from regard.interop.engines import precision_loader
 
-    body(run, input, output, device, as_json)
+    body(run, input, output, long_option(long), device, precision_loader(precision), as_json)
 
 
 @app.command()
 @with_plugins
 def answer(
-    run: Run, input: Input = None, output: Output = None, device: Device = "auto", as_json: Json = False
+    run: Run,
+    input: Input = None,
+    output: Output = None,
+    precision: Weights = None,
+    long: Long = None,
+    device: Device = "auto",
+    as_json: Json = False,
 ) -> None:
     """Answer questions by parts of texts: question TAB text a line, or JSON with question and context."""
     from regard.cli.finetuned import answer as body
+    from regard.interop.engines import precision_loader
 
-    body(run, input, output, device, as_json)
+    body(run, input, output, long_option(long), device, precision_loader(precision), as_json)
 
 
 @app.command()
 @with_plugins
 def choose(
-    run: Run, input: Input = None, output: Output = None, device: Device = "auto", as_json: Json = False
+    run: Run,
+    input: Input = None,
+    output: Output = None,
+    precision: Weights = None,
+    long: Long = None,
+    device: Device = "auto",
+    as_json: Json = False,
 ) -> None:
     """Choose an option: text TAB question TAB options a line, or JSON with context, question and options."""
     from regard.cli.finetuned import choose as body
+    from regard.interop.engines import precision_loader
 
-    body(run, input, output, device, as_json)
+    body(run, input, output, long_option(long), device, precision_loader(precision), as_json)
 
 
 @app.command(cls=RenamedOptions)
@@ -540,13 +699,15 @@ def score(
     ] = None,
     target: Annotated[Path | None, Option(help="Their translations, line by line.")] = None,
     trees: Trees = None,
+    precision: Weights = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """How likely a model finds given translations, or texts: the log-probability of each, one a line."""
     from regard.cli.score import score as body
+    from regard.interop.engines import precision_loader
 
-    body(run, source, target, trees, device, as_json)
+    body(run, source, target, trees, device, precision_loader(precision), as_json)
 
 
 @app.command("tokenize", hidden=True)
@@ -781,7 +942,15 @@ def models_show(
 
 Claims = Annotated[list[str] | None, Argument(metavar="CLAIM…", help="Numbers, as C4 C7; or all.")]
 LabFolder = Annotated[Path, Option(help="What is measured is kept here; the same command goes on.")]
-Jobs = Annotated[int, Option(min=0, help="Seeds side by side. Default: as many as there are cores.")]
+Jobs = Annotated[
+    int, Option(min=0, help="Seeds side by side. Default: one a core; of --budget full, 10 trainings on a GPU.")
+]
+Budget = Annotated[str, Option(help="quick: on the CPU; full: on real text, for a GPU.")]
+LabDevice = Annotated[str, Option(help="Of --budget full. Default: what there is; quick is measured on the CPU.")]
+LabOverrides = Annotated[
+    list[str],
+    Option("--set", metavar="KEY=VALUE", help="Of --budget full: override every recipe; a trial without a verdict."),
+]
 
 
 @lab.command("list")
@@ -794,21 +963,31 @@ def lab_list(as_json: Json = False) -> None:
 
 @lab.command("plan")
 def lab_plan(
-    claims: Claims = None, out: LabFolder = Path("lab"), device: str = "cpu", jobs: Jobs = 0, as_json: Json = False
+    claims: Claims = None,
+    budget: Budget = "quick",
+    out: LabFolder = Path("lab"),
+    device: LabDevice = "",
+    jobs: Jobs = 0,
+    overrides: LabOverrides = [],  # noqa: B006
+    as_json: Json = False,
 ) -> None:
     """Say what a run would take, in minutes, and what is measured already."""
     from regard.cli.lab.claims import plan_claims
 
-    plan_claims(claims or [], out, device, jobs, as_json)
+    plan_claims(claims or [], budget, out, device, jobs, overrides, as_json)
 
 
 @lab.command("run")
 def lab_run(
     claims: Claims = None,
-    budget: Annotated[str, Option(help="quick: on the CPU; full: on real text.")] = "quick",
+    budget: Budget = "quick",
     out: LabFolder = Path("lab"),
-    device: Annotated[str, Option(help="cpu, on which quick experiments are measured.")] = "cpu",
+    device: LabDevice = "",
     jobs: Jobs = 0,
+    overrides: LabOverrides = [],  # noqa: B006
+    minutes: Annotated[
+        float | None, Option(help="Of --budget full: save and end after so many, with status 3; run it again to go on.")
+    ] = None,
     fault: Annotated[str, Option(help="Plant a fault that the claim names: its verdict must turn.")] = "",
     seeds: Annotated[int | None, Option(min=1, help="So many. Default: 3 or 5, to 10 while undecided.")] = None,
     as_json: Json = False,
@@ -816,7 +995,7 @@ def lab_run(
     """Measure claims, and say of each: confirmed, refuted, depends or undecided, with numbers and intervals."""
     from regard.cli.lab.claims import run_lab
 
-    run_lab(claims or [], budget, out, device, jobs, fault, seeds, as_json)
+    run_lab(claims or [], budget, out, device, jobs, fault, seeds, as_json, overrides, minutes)
 
 
 @lab.command("report")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from regard.api import load_as
+from regard.api import ModelLoader, load_as
 from regard.cli.streams import (
     batched_lines,
     check_distinct_files,
@@ -18,20 +18,30 @@ from regard.cli.streams import (
     warn,
 )
 from regard.errors import RegardError
+from regard.examples.long_text import LongConfig, Shortened, long_json
 from regard.io.atomic import atomic_write
 from regard.predict.embedding import TextEmbedder
 from regard.predict.filling import MASK, MaskFiller, MaskPrediction
 
 NAMED = 5  # lines without predictions that are reported one by one
 
-Embeddings = Iterator[tuple[list[str], np.ndarray]]  # texts and their vectors, some at a time
+Shortenings = dict[int, Shortened]  # what was done with long texts, by their index
+Embeddings = Iterator[tuple[list[str], np.ndarray, Shortenings]]  # texts and their vectors, some at a time
 
 
 def fill(
-    run: Path, source: Path | None, output: Path | None, top: int, batch_tokens: int, device: str, as_json: bool
+    run: Path,
+    source: Path | None,
+    output: Path | None,
+    top: int,
+    batch_tokens: int,
+    long: LongConfig | None,
+    device: str,
+    loader: ModelLoader,
+    as_json: bool,
 ) -> None:
     check_distinct_files([output], [source])
-    filler = load_as(MaskFiller, run, device, "fill")
+    filler = load_as(MaskFiller, run, device, "fill", loader)
     done, without, apart = 0, 0, 0
 
     def warn_apart(sentence: str) -> None:
@@ -43,7 +53,7 @@ def fill(
     lines = input_lines(source)
     with open_output(output) as out:
         for batch in batched_lines(lines, lines.ready):
-            predictions = filler.fill(batch, top, batch_tokens, done, warn_apart)
+            predictions = filler.fill(batch, top, batch_tokens, done, warn_apart, long)
             for number, (line, masks) in enumerate(zip(batch, predictions, strict=True), done + 1):
                 out.write(_json_line(number, line, masks) if as_json else f"{_text_line(masks)}\n")
                 if MASK not in line and line.strip():
@@ -68,10 +78,12 @@ def _json_line(number: int, line: str, masks: list[list[MaskPrediction]]) -> str
     return json.dumps({"line": number, "text": line, "gaps": gaps}, ensure_ascii=False) + "\n"
 
 
-def embed(run: Path, source: Path | None, output: Path | None, device: str, as_json: bool, **options: Any) -> None:
+def embed(
+    run: Path, source: Path | None, output: Path | None, device: str, loader: ModelLoader, as_json: bool, **options: Any
+) -> None:
     """`options` are those of `TextEmbedder.embed`."""
     check_distinct_files([output], [source])
-    embedder = load_as(TextEmbedder, run, device, "embed")
+    embedder = load_as(TextEmbedder, run, device, "embed", loader)
     binary = output is not None and output.suffix == ".npy"
     if binary and as_json:
         raise RegardError(f"--json writes lines, and {output} would hold an array; leave out one of the two")
@@ -88,7 +100,9 @@ def _embeddings(
 ) -> Embeddings:
     lines, done = input_lines(source), 0
     for batch in batched_lines(lines, lines.ready):
-        yield batch, embedder.embed(batch, progress=offset_progress(done, report), warn=warn, **options)
+        long: Shortenings = {}
+        made = embedder.embed(batch, progress=offset_progress(done, report), warn=warn, shortened=long, **options)
+        yield batch, made, long
         done += len(batch)
 
 
@@ -96,17 +110,18 @@ def _write_lines(output: Path | None, embeddings: Embeddings, as_json: bool) -> 
     """Numbers with tabs between them, or JSON; a line without words gives an empty line, or an empty list."""
     number = 0
     with open_output(output) as out:
-        for texts, vectors in embeddings:
-            for text, vector in zip(texts, vectors, strict=True):
+        for texts, vectors, long in embeddings:
+            for n, (text, vector) in enumerate(zip(texts, vectors, strict=True)):
                 number += 1
                 values = [f"{value:.9g}" for value in vector] if text.strip() else []
                 numbers = [float(value) for value in values]
-                out.write((json.dumps({"line": number, "vector": numbers}) if as_json else "\t".join(values)) + "\n")
+                row = {"line": number, "vector": numbers} | long_json(long.get(n))
+                out.write((json.dumps(row) if as_json else "\t".join(values)) + "\n")
             out.flush()
 
 
 def save_array(path: Path, embeddings: Embeddings, size: int) -> None:
-    parts = [vectors for _, vectors in embeddings]
+    parts = [batch[1] for batch in embeddings]
     with atomic_write(path, "wb") as file:
         array = np.concatenate(parts) if parts else np.zeros((0, size), dtype=np.float32)
         np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from regard.api import load
+from regard.api import ModelLoader
 from regard.cli.streams import LineStream, batched_lines, input_lines
 from regard.cli.translate import records_with_trees
 from regard.data.config import Corpus
@@ -17,8 +17,16 @@ from regard.predict.translation import Translator
 Scores = Iterator[list[tuple[float, int]]]  # log-probability and tokens of each line, some lines at a time
 
 
-def score(run: Path, source: Path | None, target: Path | None, trees: Path | None, device: str, as_json: bool) -> None:
-    predictor = load(run, device)
+def score(
+    run: Path,
+    source: Path | None,
+    target: Path | None,
+    trees: Path | None,
+    device: str,
+    loader: ModelLoader,
+    as_json: bool,
+) -> None:
+    predictor = loader(run, device)
     scorer = SCORERS.get(type(predictor))
     if scorer is None:
         raise RegardError(f"{run}: a model of the task {predictor.recipe.task.kind}, which `regard score` is not for")

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import json
 import os
 import select
 import stat
@@ -14,11 +15,14 @@ from typing import IO, TypeVar
 
 from rich import progress as rich_progress
 
+from regard.config import to_plain
 from regard.console import Console
 from regard.data.readers import MAX_LINE, check_line_length, read_lines
+from regard.decoding import DecodingConfig
 from regard.errors import RegardError
 from regard.io.atomic import atomic_write
 from regard.language import localise
+from regard.predict.base import Predictor
 from regard.reporting import Progress
 
 T = TypeVar("T")
@@ -32,6 +36,25 @@ NextIsReady = Callable[[float], bool]  # whether the next line, or the end, come
 
 def warn(sentence: str) -> None:
     print(f"regard: {localise(sentence)}", file=sys.stderr)
+
+
+def check_stats(decoding: DecodingConfig | None, stats: Path | None) -> None:
+    if stats is not None and not (decoding and decoding.parallel):
+        raise RegardError("--stats counts the guesses of a speculative or blockwise search; add --search speculative")
+
+
+def report_acceptance(predictor: Predictor, decoding: DecodingConfig | None, stats: Path | None) -> None:
+    """What parallel decoding gained: a line for people, and JSON in the file `stats`; nothing of other searches."""
+    if decoding is None or not decoding.parallel or (found := predictor.acceptance(decoding)) is None:
+        return
+    shares = " ".join(f"{share:.0%}" for share in found.by_position)
+    warn(
+        f"{decoding.kind} search: {found.gain:.2f} tokens a step, {found.accepted_length:.2f} guesses kept; of those "
+        f"that were looked at, by position: {shares}"
+    )
+    if stats is not None:
+        with atomic_write(stats) as file:
+            file.write(json.dumps({"decoding": to_plain(decoding), **found.json()}, ensure_ascii=False) + "\n")
 
 
 class Utf8Repair:

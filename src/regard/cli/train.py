@@ -1,4 +1,4 @@
-"""`regard train`, `regard distil` and `regard average`; the list of every key of a recipe, for `regard train --help`.
+"""`regard train`, `tune`, `distil` and `average`; the list of every key of a recipe, for `regard train --help`.
 
 Training and resuming are in `regard/run.py`, the loop in `training/loop.py`.
 """
@@ -6,7 +6,7 @@ Training and resuming are in `regard/run.py`, the loop in `training/loop.py`.
 import contextlib
 import json
 import shutil
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,13 @@ from regard.io.tensors import average_checkpoints, sharded_files, write_tensors
 from regard.language import localise
 from regard.recipe import read_recipe
 from regard.training.checkpoint import CheckpointManager
+from regard.training.schedule import LinearSchedule
+
+if TYPE_CHECKING:
+    from regard.recipe import Recipe
+
+SHORTER = 4  # tuning takes a quarter of the steps that a run had, …
+RATE, FROZEN_RATE = 3e-4, 1e-3  # … and rates that leave a trained model much as it is, or teach new heads alone
 
 if TYPE_CHECKING:
     from regard.distil.measure import MeasuredRow
@@ -38,9 +45,7 @@ def train(
 ) -> int:
     from regard import recipe as recipes
     from regard import run as runs
-    from regard.cli.evaluate import print_metrics
     from regard.cli.info import print_facts
-    from regard.training.interrupt import check_minutes
 
     if recipe and "=" in recipe:
         raise RegardError(
@@ -51,6 +56,50 @@ def train(
     if dry_run:
         print_facts(runs.dry_run(loaded, device), f"{recipe}, a dry run", as_json)
         return 0
+    return _train(loaded, out, device, minutes, as_json)
+
+
+def tune(
+    run: Path,
+    overrides: list[str],
+    proposals: int,
+    frozen: bool,
+    steps: int | None,
+    out: Path,
+    device: str,
+    minutes: float | None,
+    as_json: bool,
+) -> int:
+    """Train a run further with proposal heads: its own recipe, with what is changed."""
+    from regard import recipe as recipes
+
+    before = read_recipe(run)
+    if not before.model.rolls_back:
+        raise RegardError(
+            f"{run}: a model {before.model.kind} cannot be searched blockwise, so proposal heads have no use; a "
+            "transformer or an lm can"
+        )
+    count = steps or max(1, before.training.steps // SHORTER)
+    validation = before.training.validation
+    training = replace(
+        before.training,
+        init=str(run.absolute()),
+        steps=count,
+        schedule=LinearSchedule(peak=FROZEN_RATE if frozen else RATE, warmup=count // 10),
+        validation=replace(validation, every=min(validation.every, count), patience=0),
+        # the last: where the model itself is frozen, its goal makes no difference
+        checkpoints=replace(before.training.checkpoints, average=1),
+    )
+    changed = config.to_plain(replace(before, training=training))
+    changed["model"]["proposals"] = {"heads": proposals, "frozen": frozen}
+    return _train(recipes.load_recipe(changed, overrides, out), out, device, minutes, as_json)
+
+
+def _train(loaded: "Recipe", out: Path, device: str, minutes: float | None, as_json: bool) -> int:
+    from regard import run as runs
+    from regard.cli.evaluate import print_metrics
+    from regard.training.interrupt import check_minutes
+
     outcome = runs.train_recipe(loaded, out, device, check_minutes(minutes))
     if not outcome.is_main:
         return outcome.exit_code

@@ -8,26 +8,29 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple, TypeVar, cast, get_args
+from typing import NamedTuple, TypeVar
 
 from regard.api import ModelLoader, load_as
 from regard.cli.streams import (
     batched_lines,
     check_distinct_files,
+    check_stats,
     input_lines,
     longest_line,
     offset_progress,
     open_output,
     progress_bar,
+    report_acceptance,
     utf8_repair,
     warn,
 )
 from regard.data import annotations
 from regard.data.readers import TextRecord, read_lines
 from regard.errors import RegardError
+from regard.examples.long_text import LongConfig, long_json
 from regard.interop.engines import engine_loader
 from regard.predict.alignment import to_pharaoh
-from regard.predict.options import Long, TranslationOptions, TranslationSearch
+from regard.predict.options import TranslationOptions, TranslationSearch
 from regard.predict.translation import Translation, Translator
 from regard.text.coverage import unknown_lines_warning
 
@@ -47,14 +50,20 @@ class TranslateCommand(TranslationSearch):
     layer: int | None
     head: list[int] | None
     trees: Path | None
-    long: str
+    long: LongConfig | None
     others: list[Path] | None
     prefixes: Path | None
     phrases: Path | None
+    document: Path | None
+    form: str | None
+    by: str
+    context: int
+    separator: str
     errors: str
     batch_tokens: int
     engine: str
     precision: str | None
+    stats: Path | None
     device: str
     as_json: bool
 
@@ -70,15 +79,11 @@ class TranslateCommand(TranslationSearch):
 
     def check(self) -> None:
         """Raise RegardError for options that do not go together; no file is read."""
-        if self.long not in get_args(Long):
-            raise RegardError(
-                f"--long is {self.long!r}; write {', '.join(get_args(Long)[:-1])} or {get_args(Long)[-1]}"
-            )
         if not self.alignments and (self.layer or self.head):
             raise RegardError("--layer and --head choose what --alignments shows; give --alignments FILE, too")
         if self.others and self.alignments:
             raise RegardError("--alignments shows the attention of one model; leave out --with")
-        check_distinct_files([self.output, self.alignments], [self.input, *self.beside])
+        check_distinct_files([self.output, self.alignments, self.stats], [self.input, *self.beside])
 
     def for_predictor(self, translator: Translator) -> TranslationOptions:
         """The options of `Translator.translations` that are the same for all lines."""
@@ -88,7 +93,7 @@ class TranslateCommand(TranslationSearch):
             nbest=self.nbest,
             files={name: str(path) for name in ("prefixes", "phrases") if (path := vars(self)[name])},
             batch_tokens=self.batch_tokens,
-            long=cast(Long, self.long),
+            long=self.long,
             warn=warn,
             scores=self.scores or self.as_json or self.nbest > 1,
             attention=("cross",) if self.alignments else (),
@@ -96,15 +101,26 @@ class TranslateCommand(TranslationSearch):
         )
 
 
+def load_translators(options: TranslateCommand) -> Translator:
+    """The model, with the others that decide together with it."""
+    load = engine_loader(options.engine, options.precision)
+    translator = load_as(Translator, options.run, options.device, "translate", load)
+    return ensemble_of(translator, options.others or (), options.device, load)
+
+
 def translate(options: TranslateCommand) -> None:
     repair = utf8_repair(options.errors)
     options.check()
-    load = engine_loader(options.engine, options.precision)
-    translator = load_as(Translator, options.run, options.device, "translate", load)
-    translator = ensemble_of(translator, options.others or (), options.device, load)
+    if options.document is not None:
+        from regard.cli.documents.translate import translate_file
+
+        translate_file(options)
+        return
+    translator = load_translators(options)
     if options.alignments:
         translator.check_alignment(options.layer, options.head)
     own = options.for_predictor(translator)
+    check_stats(own.decoding, options.stats)
     with contextlib.ExitStack() as files:
         source, out = input_lines(options.input, repair), files.enter_context(open_output(options.output))
         aligned = files.enter_context(open_output(options.alignments)) if options.alignments else None
@@ -121,6 +137,7 @@ def translate(options: TranslateCommand) -> None:
                     aligned.write("\n".join(links or [""]) + "\n")
             out.flush()
             done += len(batch)
+    report_acceptance(translator, own.decoding, options.stats)
     if repair:
         repair.report(options.name)
     if own.unknown:
@@ -187,7 +204,8 @@ def _batch_options(
 def _output_line(number: int, translations: list[Translation], options: TranslateCommand) -> str:
     if options.as_json:
         rows = [{"text": t.text, "score": t.score, "log_probability": t.log_probability} for t in translations]
-        return json.dumps({"line": number, "translations": rows}, ensure_ascii=False) + "\n"
+        long = long_json(translations[0].long if translations else None)
+        return json.dumps({"line": number, "translations": rows} | long, ensure_ascii=False) + "\n"
     if options.nbest > 1:
         return "".join(f"{number}\t{t.score:.4f}\t{t.text}\n" for t in translations) or f"{number}\t\t\n"
     text = translations[0].text if translations else ""

@@ -20,7 +20,7 @@ MAX_CHARACTERS = 4_000_000  # characters: a longer document goes on as another o
 
 COLUMN = ("text",)
 HEADING = re.compile(r"\s*= .* =\s*")  # as WikiText writes them: = Title =, = = Section = =
-_TITLE = re.compile(r"\s*= (?!=).*(?<!=) =\s*")
+TITLE = re.compile(r"\s*= (?!=).*(?<!=) =\s*")
 
 
 def iter_documents(
@@ -59,7 +59,7 @@ def _join_lines(
 
 _BEGINS: dict[str, Callable[[str, str], bool]] = {  # whether a document ends before this line; the other stood before
     "blank": lambda line, before: not line.strip(),
-    "article": lambda line, before: not before.strip() and _TITLE.fullmatch(line) is not None,
+    "article": lambda line, before: not before.strip() and TITLE.fullmatch(line) is not None,
     "file": lambda line, before: False,
 }
 

@@ -1,13 +1,16 @@
 """From a model with `start` and `step` to sequences: greedy, beam, sampling. Knows no kind of model and no text."""
 
 from regard.decoding.beam import length_penalty
-from regard.decoding.config import Beam, DecodingConfig, Greedy, Sample
+from regard.decoding.config import Beam, Blockwise, DecodingConfig, Greedy, Sample, Speculative
 from regard.decoding.contract import GenerationRequest, Generator, Hypothesis, StreamedToken, Symbols
 from regard.decoding.engine import ContinuousBatch, Engine, RequestQueue, SearchSpec
 from regard.decoding.ensemble import Ensemble
+from regard.decoding.parallel import Acceptance
 
 __all__ = [
+    "Acceptance",
     "Beam",
+    "Blockwise",
     "ContinuousBatch",
     "DecodingConfig",
     "Engine",
@@ -19,6 +22,7 @@ __all__ = [
     "RequestQueue",
     "Sample",
     "SearchSpec",
+    "Speculative",
     "StreamedToken",
     "Symbols",
     "length_penalty",

@@ -9,7 +9,7 @@ from regard.decoding.contract import GenerationRequest, InputBatch, StreamedToke
 
 
 class ContextWindows:
-    """The tokens of every request, and the step at which its context is full."""
+    """The tokens of every request, and how many it has when its context is full."""
 
     def __init__(self, size: int, collate: Callable[[Sequence[Sequence[int]]], InputBatch]) -> None:
         """Each token sees at most `size`; `collate` makes a batch of rows of tokens."""
@@ -17,14 +17,18 @@ class ContextWindows:
         self.histories: dict[int, list[int]] = {}  # by request
         self.full_at: dict[int, int] = {}
 
-    def begin(self, ids: list[int], requests: list[GenerationRequest], step: int) -> None:
+    def begin(self, ids: list[int], requests: list[GenerationRequest]) -> None:
         for id_, request in zip(ids, requests, strict=True):
             self.histories[id_] = list(request.prompt)
-            self._read(id_, len(request.prompt), step)
+            self._read(id_, len(request.prompt))
 
-    def _read(self, id_: int, count: int, step: int) -> None:
+    def _read(self, id_: int, count: int) -> None:
         """So many tokens have been read, of which the last is the first that a step reads."""
-        self.full_at[id_] = step + self.size - max(1, count) + 1
+        self.full_at[id_] = len(self.histories[id_]) + self.size - max(1, count) + 1
+
+    def room(self, ids: list[int]) -> list[int]:
+        """How many tokens more each of those requests may have until its context is full."""
+        return [self.full_at[id_] - len(self.histories[id_]) for id_ in ids]
 
     def add(self, tokens: list[StreamedToken]) -> None:
         for each in tokens:
@@ -35,12 +39,12 @@ class ContextWindows:
         for id_ in ids & self.histories.keys():
             del self.histories[id_], self.full_at[id_]
 
-    def full(self, step: int) -> list[int]:
-        return [id_ for id_, at in self.full_at.items() if at <= step]
+    def full(self) -> list[int]:
+        return [id_ for id_, at in self.full_at.items() if at <= len(self.histories[id_])]
 
-    def last_half(self, ids: list[int], step: int) -> InputBatch:
+    def last_half(self, ids: list[int]) -> InputBatch:
         """What those requests read anew."""
         kept = max(1, self.size // 2)
         for id_ in ids:
-            self._read(id_, kept, step)
+            self._read(id_, kept)
         return self.collate([self.histories[id_][-kept:] for id_ in ids])

@@ -34,7 +34,9 @@ class AttentionRecord(Protocol):
 class DecodingState(Protocol):
     """A model's state for B sequences, each of which has K rows (beams) once its beams are expanded."""
 
-    cache_positions: StepPositions  # known without asking the device; needed for steps in fixed storage
+    @property
+    def cache_positions(self) -> StepPositions:
+        """Known without asking the device; needed for steps in fixed storage."""
 
     def expand_beams(self, beams: int) -> None:
         """Repeat every sequence in K rows."""
@@ -121,6 +123,7 @@ class GenerationRequest:
     variants: tuple[tuple[TokenIds, ...], ...] = ()  # for each phrase others that count as it, none shorter
     seed: int | None = None  # None: the search's
     prompt: TokenIds = ()  # tokens before it: a repetition penalty counts them, and a full context is cut from them
+    lookup: TokenIds = ()  # tokens among which a draft of n-grams looks, before those of the output; empty: the prompt
 
     def phrase_variants(self) -> list[tuple[TokenIds, ...]]:
         """For each phrase all its variants, itself first."""

@@ -19,7 +19,7 @@ from regard.accel.decoding_graph import FixedStorageRunner, bucket
 from regard.accel.fused_step import fused
 from regard.accel.inference_weights import inference_weights
 from regard.decoding.beam import BeamSearch
-from regard.decoding.config import Beam, DecodingConfig, Sample
+from regard.decoding.config import Beam, Blockwise, DecodingConfig, Sample, Speculative
 from regard.decoding.constrained_beam import ConstrainedBeamSearch, unsatisfiable
 from regard.decoding.context import ContextWindows
 from regard.decoding.contract import (
@@ -35,6 +35,7 @@ from regard.decoding.contract import (
     WordBoundaries,
 )
 from regard.decoding.logits_processors import ForcedEos, ForcedPrefix
+from regard.decoding.parallel import Acceptance, ParallelModel, ParallelSearch, ParallelStep
 from regard.decoding.sampling import GreedyPicker, SamplingPicker, SingleSequenceSearch
 from regard.decoding.slots import REFILL, DecodingStep, SlotBatch
 from regard.errors import RegardError
@@ -45,6 +46,7 @@ KEPT = 8  # shapes whose batches in fixed storage are kept
 INTERVAL = 6  # steps between two times that arriving requests join, unless …
 SHARE = 2  # … half as many wait as are in progress
 MakeRunner = Callable[[], FixedStorageRunner]
+LoadDraft = Callable[[str], Generator]  # the model of a run
 Collate = Callable[[list[int]], InputBatch]  # a batch of requests, by their ids
 Finished = list[tuple[int, list[Hypothesis]]]  # ids of requests, and their results
 
@@ -85,6 +87,7 @@ class SearchSpec:
     longest_phrase: int = 0
     boundaries: WordBoundaries = WHOLE_WORDS
     longest_prompt: int = 0  # of those that a repetition penalty counts
+    longest_lookup: int = 0  # of those among which a draft of n-grams looks
 
     @staticmethod
     def of(queue: RequestQueue, symbols: Symbols, config: DecodingConfig, nbest: int = 1) -> "SearchSpec":
@@ -105,17 +108,18 @@ class SearchSpec:
         longest_prefix, count = max(len(request.prefix) for request in queue.requests), max(map(len, phrases))
         longest_phrase = max(map(len, chain.from_iterable(phrases)), default=0)
         longest_prompt = max(len(request.prompt) for request in queue.requests)
+        lookup = 0
+        if isinstance(config, Speculative) and config.draft == "ngrams":
+            lookup = bucket(max(len(request.lookup or request.prompt) for request in queue.requests))
         return SearchSpec(
-            symbols, config, nbest, longest_prefix, count, longest_phrase, queue.boundaries, longest_prompt
+            symbols, config, nbest, longest_prefix, count, longest_phrase, queue.boundaries, longest_prompt, lookup
         )
 
     def build(self, batch_size: int, longest: int, device: torch.device) -> Search:
         config, symbols = self.config, self.symbols
         if search := config.build_search(self, batch_size, longest, device):
             return search
-        forced = ForcedEos(symbols.eos, batch_size, device)
-        if self.longest_prefix:
-            forced = ForcedPrefix(symbols.eos, batch_size, device, self.longest_prefix)
+        forced = self.forced(batch_size, device)
         if isinstance(config, Beam):
             if not self.phrases:
                 return BeamSearch(config, symbols, forced, batch_size, longest, self.nbest)
@@ -126,17 +130,27 @@ class SearchSpec:
             picker = SamplingPicker(config, symbols, batch_size, longest, self.longest_prompt, device)
         return SingleSequenceSearch(picker, forced, batch_size, longest)
 
+    def forced(self, batch_size: int, device: torch.device) -> ForcedEos:
+        eos = self.symbols.eos
+        if self.longest_prefix:
+            return ForcedPrefix(eos, batch_size, device, self.longest_prefix)
+        return ForcedEos(eos, batch_size, device)
+
 
 class Engine:
     """Decodes with one model. Keeps batches in fixed storage, so that later calls of like shape begin at once."""
 
-    def __init__(self, model: Generator, runner: MakeRunner | None = None, fuse: bool = True) -> None:
+    def __init__(
+        self, model: Generator, runner: MakeRunner | None = None, fuse: bool = True, load_draft: LoadDraft | None = None
+    ) -> None:
         """`runner` runs steps in fixed storage; None: as CUDA graphs, on a GPU. Without `fuse`, the model's own modules
-        compute every step."""
+        compute every step. `load_draft` gives the model that a speculative search names."""
         if fuse and isinstance(model, nn.Module) and (dtype := autocast_dtype(next(model.parameters()).device)):
             model = cast(Generator, inference_weights(model, dtype))  # every weight cast once, not at every step
         self.model: Generator = fused(model) if fuse else model
         self.runner = runner
+        self.load_draft = load_draft
+        self.parallel: dict[tuple[object, ...], ParallelModel] = {}  # the model with what guesses for it
         self.batches: dict[Hashable, SlotBatch] = {}
         self.most_tokens: int | None = None  # at once, once memory ran out
 
@@ -148,7 +162,8 @@ class Engine:
         nbest: int = 1,
         record: AttentionRecord | None = None,
     ) -> list[list[Hypothesis]]:
-        """For every request its hypotheses, best first."""
+        """For every request its hypotheses, best first. What is recorded is decoded token by token."""
+        config = config if record is None else config.token_by_token()
         results: list[list[Hypothesis]] = [[] for _ in queue.requests]
         if not queue.requests:
             return results
@@ -193,8 +208,9 @@ class Engine:
     ) -> "ContinuousBatch":
         """A batch in which all requests of a queue wait."""
         longest = max(request.limit for request in queue.requests)
+        model = self.generator(spec.config)
         slots = None if record is not None else self._fixed_slots(queue, spec, longest)
-        batch = ContinuousBatch(self.model, spec, queue.collate, slots.size if slots else queue.slots, longest, slots)
+        batch = ContinuousBatch(model, spec, queue.collate, slots.size if slots else queue.slots, longest, slots)
         batch.record, batch.context, batch.waiting = record, context, deque(enumerate(queue.requests))
         return batch
 
@@ -218,9 +234,27 @@ class Engine:
         runner = self._runner_for(dummy_batch(1).device)
         size = bucket(capacity, 1) if runner else 1
         slots = self._free_slots(dummy_batch(size), size, longest, room or longest + 1, spec, runner)
-        batch = ContinuousBatch(self.model, spec, collate, capacity, longest, slots, arriving=True)
+        batch = ContinuousBatch(self.generator(spec.config), spec, collate, capacity, longest, slots, arriving=True)
         batch.context = context
         return batch
+
+    def generator(self, config: DecodingConfig) -> Generator:
+        """The model, and in parallel decoding what guesses for it too."""
+        if not isinstance(config, Speculative | Blockwise):
+            return self.model
+        if config.guesser not in self.parallel:
+            draft = None
+            if isinstance(config, Speculative) and config.draft_run:
+                if self.load_draft is None:
+                    raise RegardError(f"the draft {config.draft} cannot be loaded here; write ngrams or layers(2)")
+                draft = self.load_draft(config.draft)
+            self.parallel[config.guesser] = ParallelModel(self.model, config, draft)
+        return self.parallel[config.guesser]
+
+    def acceptance(self, config: DecodingConfig) -> Acceptance | None:
+        """How far guesses went in all that was decoded with them; None where there were none."""
+        model = self.parallel.get(config.guesser) if isinstance(config, Speculative | Blockwise) else None
+        return model.acceptance() if model else None
 
     def _runner_for(self, device: torch.device) -> MakeRunner | None:
         return self.runner or decoding_graph.RUNNERS.get(device.type)
@@ -229,7 +263,7 @@ class Engine:
         self, inputs: InputBatch, size: int, longest: int, room: int, spec: SearchSpec, runner: MakeRunner | None
     ) -> SlotBatch:
         """Free slots of the shape of these inputs, for outputs of at most `longest` tokens."""
-        slots = new_slots(self.model, inputs, size, longest, room, spec)
+        slots = new_slots(self.generator(spec.config), inputs, size, longest, room, spec)
         slots.step.state.release(slots.free_slots())
         slots.runner = runner() if runner else None
         return slots
@@ -265,11 +299,18 @@ def new_slots(
 ) -> SlotBatch:
     """Slots with the state of these inputs, which has room for so many tokens after them."""
     state = model.start(inputs, room, record)
-    search = spec.build(size, longest, inputs.device)
+    if isinstance(model, ParallelModel):
+        forced = spec.forced(size, inputs.device)
+        prompt, lookup = spec.longest_prompt, max(spec.longest_lookup, spec.longest_prompt)
+        search: Search = model.build_search(spec.config, spec.symbols, forced, longest, prompt, lookup)
+    else:
+        search = spec.build(size, longest, inputs.device)
     state.expand_beams(search.beams)
     if record is not None:
         record.mark_prefill()
     first = inputs.first_tokens(spec.symbols.bos).repeat_interleave(search.beams, 0)  # [B·K, 1]
+    if isinstance(model, ParallelModel) and isinstance(search, ParallelSearch):
+        return SlotBatch(ParallelStep(model, state, search, first))
     return SlotBatch(DecodingStep(model, state, search, first), record)
 
 
@@ -339,8 +380,10 @@ class ContinuousBatch:
             slots = self._admit()
             if not slots or not slots.active:
                 return []
-            if self.context and (full := self.context.full(slots.steps)):
-                self._write([slots.requests.index(id_) for id_ in full], self.context.last_half(full, slots.steps))
+            if self.context and (full := self.context.full()):
+                rows = [slots.requests.index(id_) for id_ in full]
+                self._write(rows, self.context.last_half(full))
+                slots.step.limit_context(rows, self.context.room(full))
             slots.advance()
             tokens = slots.newest_tokens()
             if self.context:
@@ -371,7 +414,8 @@ class ContinuousBatch:
             self._write(slots, inputs)
         self.slots.admit(slots, ids, requests)
         if self.context:
-            self.context.begin(ids, requests, self.slots.steps)
+            self.context.begin(ids, requests)
+            self.slots.step.limit_context(slots, self.context.room(ids))
         self.since = 0
         return self.slots
 

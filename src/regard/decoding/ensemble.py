@@ -82,9 +82,9 @@ class _EnsemblePositions:
         self.each = each
         self.filled, self.length = max(p.filled for p in each), min(p.length for p in each)
 
-    def advance_bounds(self, steps: int) -> None:
+    def advance_bounds(self, steps: int, whole: bool = True) -> None:
         for positions in self.each:
-            positions.advance_bounds(steps)
+            positions.advance_bounds(steps, whole)
 
     @contextmanager
     def assume_filled(self, filled: int) -> Iterator[None]:

@@ -134,6 +134,23 @@ def sample_tokens(logp: Tensor, config: Sample, numbers: Tensor) -> Tensor:
     return ids.gather(-1, rank[:, None])[:, 0]
 
 
+def sampling_distribution(logp: Tensor, config: Sample) -> Tensor:
+    """The probabilities by which tokens are drawn [B, V], 0 for those that may not be."""
+    if not config.top_k and config.top_p == 1 and not config.min_p:
+        return (logp.double() / config.temperature).softmax(-1)
+    best, ids, keep = filtered_distribution(logp, config)
+    kept = best * keep
+    return torch.zeros_like(kept).scatter_(1, ids, kept / kept.sum(-1, keepdim=True))
+
+
+def draw_token(weights: Tensor, numbers: Tensor) -> Tensor:
+    """One token a row [B], by weights [B, V] that need not sum to 1 and random numbers [B] in [0, 1)."""
+    upto = weights.cumsum(-1)
+    whole = upto[:, -1:]
+    last = (upto < whole).sum(-1)  # the last of any weight, whatever is lost in rounding
+    return torch.minimum((upto <= numbers[:, None] * whole).sum(-1), last)
+
+
 def random_numbers(keys: Iterable[tuple[int, int]], count: int) -> Tensor:
     """So many random numbers in [0, 1) a row [B, count], made of its (seed, key) alone: batching changes nothing."""
     return torch.tensor(np.stack([np.random.default_rng(key).random(count) for key in keys]))

@@ -95,6 +95,10 @@ class SingleSequenceSearch:
         self.generated = self.generated + ~self.done
         return token, None
 
+    def newest(self, tokens: Tensor) -> Tensor:
+        """The tokens of the last step, which are read next [B, 1], with the log-probability up to each [B, 1, 2]."""
+        return torch.stack([tokens.double(), self.log_probability[:, None]], -1)
+
     def reorder(self, index: Tensor) -> None:
         self.done, self.generated = self.done[index], self.generated[index]
         self.tokens, self.log_probability = self.tokens[index], self.log_probability[index]

@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -40,7 +40,7 @@ class DelayedRead:
         self.pending.append((tensor.to("cpu", non_blocking=True), event))
         event.record()
 
-    def pop(self) -> list[bool] | None:
+    def pop(self) -> list[Any] | None:
         """The tensor that was pushed `delay` steps ago, if one was."""
         if len(self.pending) <= self.delay:
             return None
@@ -62,6 +62,22 @@ class DecodingStep:
     search: Search
     tokens: Tensor  # [B·K, 1]
 
+    @property
+    def width(self) -> int:
+        """Tokens of each row that it reads."""
+        return 1
+
+    def progress(self) -> Tensor:
+        """What the host learns of it some steps later."""
+        return self.search.done
+
+    def learn(self, progress: list[Any], delay: int) -> list[bool]:
+        """Which sequences were done so many steps ago."""
+        return progress
+
+    def limit_context(self, slots: list[int], counts: list[int]) -> None:
+        """The rows in those slots have room for so many tokens more; with one at a step nothing goes beyond."""
+
     def advance(self) -> None:
         """One more token of every row.
 
@@ -81,12 +97,13 @@ class SlotBatch:
     runner: FixedStorageRunner | None = None  # None: tensors of a step may move
     requests: list[int | None] = field(init=False)  # the id of the request in each slot
     last_step: list[int] = field(init=False)  # the count of steps by which it is done for certain
+    left: list[int] = field(init=False)  # how many tokens more a stream may have
     finished: dict[int, int] = field(default_factory=dict, init=False)  # slots known to be done, and since which step
     steps: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         size = len(self.step.search.done)
-        self.requests, self.last_step = [None] * size, [0] * size
+        self.requests, self.last_step, self.left = [None] * size, [0] * size, [0] * size
         self.device = self.step.tokens.device
         self.done = DelayedRead(self.device)
 
@@ -107,6 +124,7 @@ class SlotBatch:
         self.step.search.begin(torch.tensor(slots, device=self.device), requests)
         for slot, id_, request in zip(slots, ids, requests, strict=True):
             self.requests[slot], self.last_step[slot] = id_, self.steps + request.limit + 1
+            self.left[slot] = request.limit
         self.done.clear()  # it is of the requests before
 
     def write(self, slots: list[int], state: DecodingState, first: Tensor) -> None:
@@ -121,8 +139,9 @@ class SlotBatch:
             self.step.advance()
         else:
             self.runner.run(self.step)
-        self.done.push(self.step.search.done)
-        done = self.done.pop()
+        self.done.push(self.step.progress())
+        progress = self.done.pop()
+        done = None if progress is None else self.step.learn(progress, self.done.delay)
         for slot, request in enumerate(self.requests):
             if request is not None and (self.last_step[slot] <= self.steps or (done and done[slot])):
                 self.finished.setdefault(slot, self.steps)
@@ -141,19 +160,24 @@ class SlotBatch:
         return results
 
     def newest_tokens(self) -> list[StreamedToken]:
-        """The newest token of every request; the slots of those that end with it are freed."""
+        """The newest tokens of every request; the slots of those that end with them are freed."""
         search = self.step.search
         if not isinstance(search, SingleSequenceSearch):
             raise TypeError("a beam has no tokens before its end")
-        newest = torch.stack([self.step.tokens[:, 0].double(), search.log_probability], 1)  # [B, 2]
         tokens, ended = [], []
-        for slot, (token, log_probability) in enumerate(newest.tolist()):
-            if (request := self.requests[slot]) is not None:
-                at_end, at_limit = token == search.picker.symbols.eos, self.steps + 1 >= self.last_step[slot]
+        for slot, row in enumerate(search.newest(self.step.tokens).tolist()):
+            if (request := self.requests[slot]) is None:
+                continue
+            for token, log_probability in row:
+                if token < 0:
+                    break
+                self.left[slot] -= 1
+                at_end, at_limit = token == search.picker.symbols.eos, self.left[slot] <= 0
                 how: Literal["end", "limit"] | None = "end" if at_end else "limit" if at_limit else None
                 tokens.append(StreamedToken(request, int(token), log_probability, how))
                 if how:
                     ended.append(slot)
+                    break
         self.free(ended)
         return tokens
 
@@ -182,6 +206,7 @@ class SlotBatch:
         self.step.tokens = self.step.tokens.view(self.size, -1)[index].view(-1, 1)
         self.requests = [None if slot is None else self.requests[slot] for slot in kept]
         self.last_step = [0 if slot is None else self.last_step[slot] for slot in kept]
+        self.left = [0 if slot is None else self.left[slot] for slot in kept]
         self.step.state.release(self.free_slots())
         self.finished.clear()
         self.done.clear()

@@ -8,26 +8,27 @@ import torch
 
 from regard.data.prepared import PreparedCorpus
 from regard.errors import RegardError
-from regard.models.batch import TextBatch, collate_blocks
+from regard.models.batch import FurtherLabels, TextBatch, collate_blocks
 
 
 class CorpusTokens:
     """All prepared documents end to end, corpus after corpus: blocks are slices of it."""
 
-    def __init__(self, prepared: PreparedCorpus, length: int) -> None:
-        column = prepared.columns["text"]
+    def __init__(self, prepared: PreparedCorpus, length: int, targets: int = 1) -> None:
+        """`targets`: tokens after each position of a block that are learned."""
+        column, self.targets = prepared.columns["text"], targets
         self.flat, self.offsets, self.length, self.weights = column.flat, column.offsets, length, prepared.weights
         ends = np.searchsorted(prepared.corpus, np.arange(len(self.weights)), side="right")
         edges = self.offsets[[0, *ends.tolist()]].tolist()
         self.parts = list(pairwise(edges))  # of `flat`, one a corpus
-        if not any(end - begin > length for begin, end in self.parts):
+        if not any(end - begin >= length + targets for begin, end in self.parts):
             most = max(end - begin for begin, end in self.parts)
             raise RegardError(f"the text has {most:,} tokens, too few for a block of task.length={length}; lower it")
 
     @property
     def too_short(self) -> list[int]:
         """The corpora that have text, but not enough of it for a block."""
-        return [n for n, (begin, end) in enumerate(self.parts) if 0 < end - begin <= self.length]
+        return [n for n, (begin, end) in enumerate(self.parts) if 0 < end - begin < self.length + self.targets]
 
     def block_starts(self, seed: int, epoch: int, in_order: bool = False) -> np.ndarray:
         """The first tokens of an epoch's blocks: side by side from a random offset on, w times if a corpus weighs w.
@@ -37,7 +38,7 @@ class CorpusTokens:
         random = np.random.default_rng([seed, epoch])
         kept = []
         for (begin, end), weight in zip(self.parts, self.weights, strict=True):
-            room = end - begin - self.length  # of the last block's first token, and the token after it
+            room = end - begin - self.length - self.targets + 1  # of the last block's first token, and those after it
             for share in [1.0] * int(weight) + [weight - int(weight)] if room > 0 else []:
                 first = begin + random.integers(min(self.length, room))
                 blocks = np.arange(first, begin + room, self.length)
@@ -50,10 +51,11 @@ class CorpusTokens:
 
 
 class BlockView:
-    """The blocks of one epoch. Every token is a target, so that all batches have one shape."""
+    """The blocks of one epoch. Every token is a target, or only what follows a block: all batches have one shape."""
 
-    def __init__(self, stream: CorpusTokens, starts: np.ndarray, bos: int | None) -> None:
-        self.stream, self.block_starts, self.bos = stream, starts, bos
+    def __init__(self, stream: CorpusTokens, starts: np.ndarray, bos: int | None, last: bool = False) -> None:
+        """`last`: the last position of a block alone is learned from."""
+        self.stream, self.block_starts, self.bos, self.last = stream, starts, bos, last
 
     def plan(self, budget: int, seed: int, epoch: int) -> list[np.ndarray]:
         rows = max(1, budget // self.stream.length)
@@ -61,16 +63,32 @@ class BlockView:
         return [order[n : n + rows] for n in range(0, len(order), rows)]
 
     def targets(self, indices: np.ndarray) -> int:
-        return len(indices) * self.stream.length
+        return len(indices) * (1 if self.last else self.stream.length)
 
     def collate(self, indices: np.ndarray) -> TextBatch:
-        starts = self.block_starts[indices]
-        ids = self.stream.flat[starts[:, None] + np.arange(self.stream.length + 1)].astype(np.int64)  # [B, T + 1]
+        starts, length, more = self.block_starts[indices], self.stream.length, self.stream.targets - 1
+        whole = self.stream.flat[starts[:, None] + np.arange(length + 1 + more)].astype(np.int64)  # [B, T + targets]
+        ids = whole[:, : length + 1]
         batch = collate_blocks(ids, names=tuple(starts.tolist()))
+        if self.last:
+            labels, at = torch.from_numpy(ids[:, -1].copy()), torch.arange(length - 1, len(ids) * length, length)
+            batch = replace(batch, labels=labels, label_positions=at)
+        if more:
+            batch = replace(batch, further=tuple(self._further(whole, ahead) for ahead in range(2, more + 2)))
         if self.bos is None or not (ids[:, 1:-1] == self.bos).any():
             return batch
         # The target of a document's last token is the <s> of the next: it costs nothing.
         return replace(batch, document=torch.from_numpy(np.cumsum(ids[:, :-1] == self.bos, axis=1)))
+
+    def _further(self, whole: np.ndarray, ahead: int) -> FurtherLabels:
+        """Labels so many tokens ahead [N], where no <s> before them begins another document."""
+        length = self.stream.length
+        learned = np.zeros((len(whole), length), dtype=bool)
+        learned[:, length - 1 if self.last else 0 :] = True
+        for between in range(1, ahead):
+            learned &= whole[:, between : between + length] != (-1 if self.bos is None else self.bos)
+        labels = whole[:, ahead : ahead + length][learned]
+        return FurtherLabels(torch.from_numpy(labels), torch.from_numpy(np.flatnonzero(learned)))
 
 
 class ContiguousView(BlockView):

@@ -14,6 +14,7 @@ from torch import nn
 from regard.data.config import Corpus
 from regard.errors import RegardError
 from regard.examples.features import CausalRowBuilder, Feature, RowBuilder, W, score_features
+from regard.examples.long_text import Importance, Shortened
 from regard.examples.preparing import TOKENIZER
 from regard.io.files import DamagedFile, read_json
 from regard.models.batch import TextBatch
@@ -24,6 +25,7 @@ from regard.text import Tokenizer
 LABELS = "labels.json"
 E = TypeVar("E")  # an example
 P = TypeVar("P")  # a prediction
+READ = {"truncate": "cut short", "extract": "of which whole passages are read", "segments": "read in segments"}
 
 
 class Notes:
@@ -33,10 +35,17 @@ class Notes:
 
     def __init__(self) -> None:
         self.places: dict[str, list[str]] = {}
+        self.tokens = self.dropped = 0  # of texts that were too long
 
     def add(self, what: str, where: str) -> None:
         """`what` is a heading, such as "texts longer than a row, cut"."""
         self.places.setdefault(what, []).append(where)
+
+    def shortened(self, what: str, done: Shortened | None, where: str) -> None:
+        """`what` says which texts are too long, such as "texts longer than a row"."""
+        if done is not None and done.kind in READ:
+            self.add(f"{what}, {READ[done.kind]}", where)
+            self.tokens, self.dropped = self.tokens + done.tokens, self.dropped + done.dropped
 
     def messages(self) -> list[str]:
         messages = []
@@ -44,6 +53,8 @@ class Notes:
             more = len(places) - self.SHOWN
             shown = _by_file(places[: self.SHOWN]) + (f"; and {more:,} more" if more > 0 else "")
             messages.append(f"{what}: {len(places):,} ({shown})")
+        if self.tokens:
+            messages.append(f"long texts lost {self.dropped:,} of {self.tokens:,} tokens")
         return messages
 
 
@@ -58,6 +69,9 @@ def _by_file(places: Sequence[str]) -> str:
 
 class FeatureSettings(Protocol[E, P, W]):
     """What a codec needs of a fine-tuning task's settings."""
+
+    @property
+    def length(self) -> int: ...
 
     def read_examples(self, corpora: Sequence[Corpus]) -> list[E]: ...
 
@@ -96,6 +110,7 @@ class ExampleCodec(Generic[E, P, W]):
         self.special_tokens = CausalRowBuilder(tokenizer) if causal else RowBuilder(tokenizer)
         self.texts_per_example = texts_per_example  # 0: unknown, or it differs
         self.label_ids = {label: n for n, label in enumerate(labels)}
+        self.importance: Importance | None = None  # of passages; a trained model says it
 
     def label_id(self, label: str, where: str) -> int:
         if label not in self.label_ids:

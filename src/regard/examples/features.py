@@ -64,18 +64,16 @@ class RowBuilder:
         """The tokens of a row, for people."""
         return self.tokenizer.shown(ids)
 
-    def truncated_row(self, texts: Sequence[list[int]], length: int) -> tuple[FeatureRow, bool]:
-        """One or two texts as a row of at most `length` tokens, and whether they were truncated, the longer first."""
-        room = length - 1 - len(texts)
-        lengths = [len(text) for text in texts]
-        over = sum(lengths) - room
-        if over > 0 and len(texts) == 2:
-            shorter = int(lengths[0] > lengths[1])
-            kept = min(lengths[shorter], room // 2)
-            lengths[shorter], lengths[1 - shorter] = kept, room - kept
-        elif over > 0:
-            lengths = [room]
-        return self.row(*(text[:n] for text, n in zip(texts, lengths, strict=True))), over > 0
+    @staticmethod
+    def rooms(lengths: Sequence[int], length: int) -> list[int]:
+        """How many tokens of one or two texts have room in a row of `length`, the longer shortened first."""
+        room = length - 1 - len(lengths)
+        if sum(lengths) <= room:
+            return list(lengths)
+        if len(lengths) == 1:
+            return [room]
+        shorter = min(*lengths, room // 2)
+        return [shorter, room - shorter] if lengths[0] <= lengths[1] else [room - shorter, shorter]
 
 
 class CausalRowBuilder(RowBuilder):

@@ -74,10 +74,10 @@ def unsupported_choices(model: object, supported: Mapping[str, Iterable[str]], l
     reasons: list[str] = []
     plain = to_plain(model)
     for path, names in supported.items():
-        if reasons and path.partition(".")[0] not in plain:  # another kind of model has other keys
-            break
         value = plain
         for key in path.split("."):
+            if reasons and key not in value:  # another kind of model has other keys
+                return reasons
             value = value[key]
         for name in dict.fromkeys(_kinds(value)):
             if name not in names:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from regard import api
-from regard.decoding import Beam, DecodingConfig, Sample, Symbols
+from regard.decoding import Beam, DecodingConfig, Symbols
 from regard.device import pick_device
 from regard.errors import RegardError
 from regard.examples.batching import slot_groups
@@ -89,13 +89,13 @@ class CT2Translator(Translator):
         raise RegardError(NO_ATTENTION)
 
     def _decode(
-        self, lines: Sequence[str], count: int, decoding: DecodingConfig, options: TranslationOptions,
+        self, ids: list[list[int]], count: int, decoding: DecodingConfig, options: TranslationOptions,
         keys: Sequence[int],
     ) -> list[list[Translation]]:  # fmt: skip
         self._refuse(decoding, options)
         progress = options.progress
-        search = self._prepare(lines, count, decoding, options)
-        translations: list[list[Translation]] = [[] for _ in lines]
+        search = self._prepare(ids, count, decoding, options)
+        translations: list[list[Translation]] = [[] for _ in ids]
         done, submitted = 0, [(rows, search.submit(rows)) for rows in search.batches()]
         for batch, futures in submitted:
             for start in range(0, len(batch), DETOKENIZED):  # while others are computed
@@ -106,15 +106,14 @@ class CT2Translator(Translator):
                     translations[row] = [Translation(next(texts), score, total, ids) for ids, score, total in each]
                 done += len(rows)
                 if progress:
-                    progress("Translating", done, len(lines))
+                    progress("Translating", done, len(ids))
         return translations
 
     def _prepare(
-        self, lines: Sequence[str], count: int, decoding: DecodingConfig, options: TranslationOptions
+        self, ids: list[list[int]], count: int, decoding: DecodingConfig, options: TranslationOptions
     ) -> "_Search":
-        ids = self._encode(lines, options)
         self._check_length(ids, options.before)
-        constraints = Constraints.of(options, len(lines), self.vocabulary.target)
+        constraints = Constraints.of(options, len(ids), self.vocabulary.target)
         kind = _PrefixSearch if any(options.prefixes or ()) else _Search
         search = kind(self, decoding, count, options, ids, [line.prefix_ids for line in constraints.lines])
         constraints.check(search.limits, self.symbols)
@@ -122,8 +121,10 @@ class CT2Translator(Translator):
 
     @staticmethod
     def _refuse(decoding: DecodingConfig, options: TranslationOptions) -> None:
-        if isinstance(decoding, Sample):
+        if decoding.samples:
             raise RegardError("--engine ct2 searches; to draw words at random (--sample), use the own engine")
+        if decoding.parallel:
+            raise RegardError(f"--engine ct2 decodes token by token; for {decoding.kind} search, use the own engine")
         if isinstance(decoding, Beam) and decoding.penalty != "power":
             raise RegardError(
                 f"--engine ct2 divides by nᵅ (decoding.penalty: power), not as {decoding.penalty}; use the own engine"

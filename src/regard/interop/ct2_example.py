@@ -9,7 +9,7 @@ import re
 import shutil
 from pathlib import Path
 
-from regard.decoding import Beam, DecodingConfig, Sample
+from regard.decoding import Beam, DecodingConfig
 from regard.examples.vocabulary import Vocabulary
 from regard.interop.tokenizers_file import CONVERTERS, build_tokenizer, tokenizer_unsupported_reason
 from regard.predict.translation import Translator
@@ -119,7 +119,7 @@ def _example(
 def _notes(decoding: DecodingConfig, why: list[str]) -> list[str]:
     """Notes: how the example differs from the recipe, or why it needs more than `tokenizers`."""
     notes = [f"`tokenizers` alone cannot express this vocabulary: {' and '.join(why)}."] if why else []
-    if isinstance(decoding, Sample):
+    if decoding.samples:
         notes.append("The recipe draws words at random; this takes the best ones.")
     if isinstance(decoding, Beam) and decoding.penalty != "power":
         notes.append(

@@ -7,6 +7,8 @@ from regard.api import ModelLoader
 from regard.config import nearest
 from regard.errors import RegardError
 
+WEIGHTS = ("float32", "int8")
+
 
 def engine_loader(engine: str, precision: str | None) -> ModelLoader:
     if engine not in ENGINES:
@@ -19,7 +21,16 @@ def _own(precision: str | None) -> ModelLoader:
     from regard.predict.base import PRECISIONS
 
     if precision is not None and precision not in PRECISIONS:
-        raise RegardError(f"--precision is {precision!r}; write {' or '.join(PRECISIONS)}, or --engine ct2 for int8")
+        raise RegardError(f"--precision is {precision!r}; write {' or '.join(PRECISIONS)}")
+    return partial(load, precision=precision or "float32")
+
+
+def precision_loader(precision: str | None) -> ModelLoader:
+    """For commands of models that do not translate, whose products are in float32 or in 8 bits."""
+    from regard.api import load
+
+    if precision not in (None, *WEIGHTS):
+        raise RegardError(f"--precision is {precision!r}; write {' or '.join(WEIGHTS)}")
     return partial(load, precision=precision or "float32")
 
 

@@ -24,12 +24,17 @@ def to_int8(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         if not weight.is_floating_point() or weight.dim() < 2 or not weight.numel():
             stored[name] = weight
             continue
-        rows = weight.detach().float().flatten(1)  # [R, C]
-        scale = rows.abs().amax(1) / MOST  # [R]
-        whole = torch.round(rows / scale.clamp_min(torch.finfo(torch.float32).tiny)[:, None])
-        stored[name] = whole.clamp_(-MOST, MOST).to(torch.int8).view(weight.shape)
-        stored[name + SCALE] = scale
+        whole, stored[name + SCALE] = quantise_rows(weight.detach().flatten(1))
+        stored[name] = whole.view(weight.shape)
     return stored
+
+
+def quantise_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Whole numbers of a matrix [R, C], and the scale of each row [R]; of what was made of such, the same again."""
+    rows = weight.float()
+    scale = rows.abs().amax(1) / MOST
+    whole = torch.round(rows / scale.clamp_min(torch.finfo(torch.float32).tiny)[:, None])
+    return whole.clamp_(-MOST, MOST).to(torch.int8), scale
 
 
 def from_int8(stored: Mapping[str, Tensor], origin: object) -> dict[str, Tensor]:

@@ -64,8 +64,8 @@ def check_arms(base: str, arms: Sequence[Arm], common: Sequence[str]) -> list[Re
         raise RegardError(f"{len(arms)} arms are more than {MAX_ARMS}; vary fewer keys, or search with --sweep")
     recipes = [load_recipe(base, [*common, *arm.overrides]) for arm in arms]
     for arm in arms:
-        for key in (text.partition("=")[0] for text in arm.overrides):
-            if key in OWN_KEYS:
+        for key, value in (text.split("=", 1) for text in arm.overrides):
+            if key in OWN_KEYS and not (key == "training.init" and ("{seed}" in value or value == "null")):
                 raise RegardError(f"the arm {arm.name} sets {key}, which the comparison sets itself; leave it out")
     for n, recipe in enumerate(recipes):
         for m in range(n):

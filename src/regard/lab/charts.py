@@ -109,7 +109,7 @@ def number(value: float) -> str:
 
 def curves(chart: Chart, width: int = 480, height: int = 280) -> str:
     """Lines with their bands and a legend."""
-    left, right, top = 58, width - 12, 46 + 18 * math.ceil(len(chart.series) / 2)
+    left, right, top = 58, width - 12, 46 + 18 * math.ceil(sum(bool(series.name) for series in chart.series) / 2)
     bottom = height - 42
     x = _Axis([v for s in chart.series for v in s.x], left, right, chart.log_x)
     y = _Axis([v for s in chart.series for v in (*s.y, *s.low, *s.high)], bottom, top, chart.log_y)
@@ -125,6 +125,8 @@ def curves(chart: Chart, width: int = 480, height: int = 280) -> str:
     parts.append(_text(left, top - 8, chart.y_label, soft=True))
     for n, series in enumerate(chart.series):
         parts += _curve(series, f"var(--c{n % COLOURS})", x, y)
+        if not series.name:
+            continue
         place = left + n % 2 * (right - left) / 2, 40 + 18 * (n // 2)
         dash = ' stroke-dasharray="5 4"' if series.dashed else ""
         parts.append(

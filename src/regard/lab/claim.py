@@ -71,14 +71,36 @@ class Figure:
 
 
 @dataclass(frozen=True)
+class TextExperiment:
+    """A `regard compare` on real text, whose paired seeds take the verdict: arms are overrides of the recipe `base`.
+
+    A prediction's quantity is an arm's metric, a difference as `one less other`, or one of `sums`: weights by arm. What
+    is pretrained first, on every seed, is a recipe with overrides; an arm begins with it by `training.init=@NAME`.
+    """
+
+    base: str
+    arms: Mapping[str, tuple[str, ...]]
+    predictions: Sequence[PredictedRange]
+    common: tuple[str, ...] = ()
+    sums: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    pretrained: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    metric: str | None = None
+    control: str = "steps"
+    seeds: int = 5
+    most_seeds: int = 10
+    seconds: float = 70.0  # an estimate of one run, beside others on an H200; of a pretraining too
+
+
+@dataclass(frozen=True)
 class Claim:
-    """`kind` is exact, or screen: quality on a constructed task with a tiny model, which is no verdict on text."""
+    """`kind` is exact, or screen: quality on a constructed task with a tiny model, which is no verdict on text; a claim
+    whose verdict was taken on text is judged as one of the kind `text`."""
 
     id: str
     title: str
     sentence: str  # as the notes say it
     source: str  # where
-    kind: Literal["exact", "screen"]
+    kind: Literal["exact", "screen", "text"]
     predictions: Sequence[PredictedRange]
     measure: Callable[[int, Setup], Measurement]
     seconds: float  # of one seed, on a quiet core
@@ -88,18 +110,8 @@ class Claim:
     timed: bool = False  # measures time, so nothing may run beside it
     seeds: int = 5
     most_seeds: int = 10  # while a prediction is undecided
-    on_text: Sequence[str] = ()  # commands that take the verdict on real text
-
-
-@dataclass(frozen=True)
-class PlannedClaim:
-    """A claim that has no experiment yet."""
-
-    id: str
-    title: str
-    sentence: str
-    reason: str
-    on_text: Sequence[str] = ()
+    on_text: TextExperiment | None = None  # `--budget full`
+    why_not_on_text: str = ""  # where there is none
 
 
 @dataclass(frozen=True)

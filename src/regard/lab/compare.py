@@ -41,6 +41,7 @@ class CompareOptions:
     screen: bool = False  # one seed is enough: no interval and no verdict
     jobs: int = 1
     device: str = "auto"
+    deadline: float | None = None  # of `time.monotonic`; by then what runs saves and ends
 
     def check(self) -> None:
         if self.seeds < 1:
@@ -135,7 +136,7 @@ def compare_arms(
         scratch = out / "recipes"
         scratch.mkdir(exist_ok=True)
         stack.callback(shutil.rmtree, scratch, True)
-        pool = TrainingPool(options.jobs, options.device, scratch)
+        pool = TrainingPool(options.jobs, options.device, scratch, options.deadline)
         run = _Run(base, arms, recipes, out, options, metric, higher, pool, say)
         comparison = run.compare()
         write_report(out / REPORT, comparison.json())
@@ -196,7 +197,7 @@ class _Run:
                     write_initial_weights(recipe, self.recipes[0], todo, folders)
         for seed in seeds:  # all arms of one seed first: what is there is paired
             for n, recipe in enumerate(self.recipes):
-                init = recipe.training.init or str(self._initial(n, seed).absolute())
+                init = (recipe.training.init or str(self._initial(n, seed).absolute())).replace("{seed}", str(seed))
                 own = replace(recipe, seed=seed, training=replace(recipe.training, init=init))
                 trainings.append(Training(own, self._folder(n, seed)))
                 owners.append((self.comparison.arms[n], seed))

@@ -9,7 +9,7 @@ from html import escape
 from importlib.resources import files
 
 from regard.lab.charts import DARK, STYLE, Chart, Row, Series, curves, intervals
-from regard.lab.claim import Claim, Figure, Judged, PlannedClaim, Points
+from regard.lab.claim import Claim, Figure, Judged, Points
 from regard.lab.registry import claim_ids, find_claim
 from regard.lab.runner import ClaimResult, hardware
 from regard.reporting import Json
@@ -25,8 +25,8 @@ def page_data(results: Sequence[ClaimResult]) -> Json:
     return {"date": date, "hardware": hardware(), "claims": [result.json() for result in results]}
 
 
-def planned_claims(results: Sequence[ClaimResult]) -> list[Claim | PlannedClaim]:
-    """Claims without a result here: those not run, and those that have no experiment yet."""
+def missing_claims(results: Sequence[ClaimResult]) -> list[Claim]:
+    """Claims without a result here."""
     done = {result.claim.id for result in results}
     return [find_claim(name) for name in claim_ids() if name not in done]
 
@@ -34,7 +34,7 @@ def planned_claims(results: Sequence[ClaimResult]) -> list[Claim | PlannedClaim]
 def counts(results: Sequence[ClaimResult]) -> str:
     """`exact claims: 7 confirmed, 2 depend; screens: …`."""
     parts = []
-    for kind, name in (("exact", "verdicts"), ("screen", "screens")):
+    for kind, name in (("exact", "verdicts"), ("screen", "screens"), ("text", "verdicts on text")):
         own = [result.verdict or "failed" for result in results if result.claim.kind == kind]
         each = [f"{own.count(word)} {WORDS[word]}" for word in WORDS if word in own]
         parts += [f"{name}: {', '.join(each)}"] if own else []
@@ -87,8 +87,8 @@ def html_page(results: Sequence[ClaimResult]) -> str:
     digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
     rows = "".join(_summary(result) for result in results)
     articles = "".join(_article(result) for result in results)
-    planned = "".join(_planned(claim) for claim in planned_claims(results))
-    later = f"<h2>Without an experiment yet</h2><ul class='planned'>{planned}</ul>" if planned else ""
+    missing = "".join(_missing(claim) for claim in missing_claims(results))
+    later = f"<h2>Not run here</h2><ul class='planned'>{missing}</ul>" if missing else ""
     return (
         '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
         '<meta http-equiv="Content-Security-Policy" '
@@ -108,10 +108,15 @@ def _badge(result: ClaimResult) -> str:
     return f"<span class='badge {word}'>{escape(result.outcome)}</span>"
 
 
+def _anchor(result: ClaimResult) -> str:
+    return f"{result.claim.id}-text" if result.claim.kind == "text" else result.claim.id
+
+
 def _summary(result: ClaimResult) -> str:
     claim = result.claim
     return (
-        f"<tr><td>{claim.id}</td><td><a href='#{claim.id}'>{escape(claim.title)}</a></td><td>{_badge(result)}</td></tr>"
+        f"<tr><td>{claim.id}</td><td><a href='#{_anchor(result)}'>{escape(claim.title)}</a></td>"
+        f"<td>{_badge(result)}</td></tr>"
     )
 
 
@@ -130,28 +135,27 @@ def _article(result: ClaimResult) -> str:
     )
     problem = f"<p class='failed'>It could not be measured: {escape(result.error)}</p>" if result.error else ""
     figures = "".join(f"<figure>{svg}</figure>" for svg in charts(result))
-    commands = [f"regard lab run {claim.id}", *claim.on_text]
+    full = f"regard lab run {claim.id} --budget full"
+    commands = [full] if claim.kind == "text" else [f"regard lab run {claim.id}", *([full] if claim.on_text else [])]
+    reason = f"<p>Not on text: {escape(claim.why_not_on_text)}.</p>" if claim.why_not_on_text else ""
     faults = "".join(
         f"<li><code>regard lab run {claim.id} --fault '{escape(name)}'</code> {escape(meaning)}</li>"
         for name, meaning in claim.faults.items()
     )
     return (
-        f"<article id='{claim.id}'><h2><small>{claim.id}</small> {escape(claim.title)} {_badge(result)}</h2>"
+        f"<article id='{_anchor(result)}'><h2><small>{claim.id}</small> {escape(claim.title)} {_badge(result)}</h2>"
         f"<blockquote>{escape(claim.sentence)}<cite>{escape(claim.source)}</cite></blockquote>{problem}"
         f"{table if result.judged else ''}<div class='figures'>{figures}</div>"
-        f"<h3>What it depends on</h3><p>{escape(claim.depends_on)}</p>"
+        f"<h3>What it depends on</h3><p>{escape(claim.depends_on)}</p>{reason}"
         f"<details><summary>Run it yourself</summary><pre>{escape(chr(10).join(commands))}</pre>"
         f"{'<p>A fault planted on purpose must turn the verdict:</p><ul>' + faults + '</ul>' if faults else ''}"
-        f"<p>{len(result.measurements)} seeds, {result.seconds:.1f} s of CPU</p></details></article>\n"
+        f"<p>{len(result.measurements)} seeds, {result.seconds:.1f} s of "
+        f"{'training' if claim.kind == 'text' else 'CPU'}</p></details></article>\n"
     )
 
 
-def _planned(claim: Claim | PlannedClaim) -> str:
-    reason = claim.reason if isinstance(claim, PlannedClaim) else f"not run here: regard lab run {claim.id}"
-    commands = "".join(f"<code>{escape(command)}</code>" for command in claim.on_text)
-    return (
-        f"<li id='{claim.id}'><b>{claim.id}</b> {escape(claim.sentence)} <span>{escape(reason)}</span>{commands}</li>"
-    )
+def _missing(claim: Claim) -> str:
+    return f"<li id='{claim.id}'><b>{claim.id}</b> {escape(claim.sentence)} <code>regard lab run {claim.id}</code></li>"
 
 
 # --- Markdown ------------------------------------------------------------------------------------------------------
@@ -172,10 +176,8 @@ def markdown_report(results: Sequence[ClaimResult]) -> str:
             setting = f" ({p.setting})" if p.setting else ""
             row = (result.claim.id, p.sentence + setting, p.inequality, each.interval.format(), each.verdict)
             lines.append("| " + " | ".join(map(_cell, row)) + " |")
-    lines += ["", "Without a result here:", ""]
-    for other in planned_claims(results):
-        reason = other.reason if isinstance(other, PlannedClaim) else "not run"
-        lines.append(f"- {other.id}: {other.sentence} ({reason})")
+    if missing := missing_claims(results):
+        lines += ["", "Not run here:", "", *(f"- {other.id}: {other.sentence}" for other in missing)]
     return "\n".join(lines) + "\n"
 
 

@@ -25,8 +25,8 @@ import torch
 from regard import __version__
 from regard.errors import RegardError
 from regard.io.atomic import atomic_write
-from regard.io.files import DamagedFile, read_json
-from regard.lab import tiny
+from regard.io.files import DamagedFile, os_errors_for, read_json
+from regard.lab import corpus, tiny
 from regard.lab.claim import Claim, Judged, Measurement, Setup, Verdict, judge
 from regard.lab.registry import find_claim
 from regard.lab.trainings import sigterm_interrupts
@@ -52,13 +52,13 @@ class ClaimResult:
         """In words: a screen is called so."""
         if self.error:
             return "failed"
-        return f"screen: {self.verdict}" if self.claim.kind == "screen" else str(self.verdict)
+        return {"screen": "screen: ", "text": "on text: "}.get(self.claim.kind, "") + str(self.verdict)
 
     def json(self) -> Json:
         claim = self.claim
         head: Json = {"id": claim.id, "title": claim.title, "sentence": claim.sentence, "source": claim.source}
         head |= {"kind": claim.kind, "verdict": self.verdict, "error": self.error, "seconds": round(self.seconds, 2)}
-        head |= {"seeds": len(self.measurements), "depends_on": claim.depends_on, "on_text": list(claim.on_text)}
+        head |= {"seeds": len(self.measurements), "depends_on": claim.depends_on}
         rows = []
         for each in self.judged:
             p = each.prediction
@@ -76,7 +76,8 @@ def run_claims(
         if setup.fault and setup.fault not in claim.faults:
             known = ", ".join(claim.faults) or "none"
             raise RegardError(f"{claim.id} has no fault {setup.fault!r}; it has {known}")
-    (out / "parts").mkdir(parents=True, exist_ok=True)
+    with os_errors_for(out, "written"):
+        (out / "parts").mkdir(parents=True, exist_ok=True)
     results = {claim.id: ClaimResult(claim) for claim in claims}
     with _pool(1 if all(claim.timed for claim in claims) else jobs) as pool:
         side_by_side = [claim for claim in claims if not claim.timed]
@@ -147,7 +148,8 @@ def _measure_parts(
             results[claim.id].error = f"{type(error).__name__}: {error}"
             continue
         part["digest"] = source_digest(claim)
-        with atomic_write(_part_file(out, claim, seed, setup)) as file:
+        path = _part_file(out, claim, seed, setup)
+        with os_errors_for(path, "written"), atomic_write(path) as file:
             file.write(json.dumps(part))
         found[claim.id, seed] = part
     for claim, seed in parts:  # in the order of seeds, whichever ended first
@@ -159,7 +161,6 @@ def _measure_parts(
 def measure_part(name: str, seed: int, setup: Setup) -> Json:
     """One seed of one claim, as JSON; runs in a worker process."""
     claim = find_claim(name)
-    assert isinstance(claim, Claim)
     torch.set_num_threads(1)  # the same numbers with any number of jobs
     torch.manual_seed(seed)
     began = time.process_time()
@@ -223,7 +224,8 @@ def source_digest(claim: Claim) -> str:
 def _digest(path: str) -> str:
     """Of what is computed: not of comments, form, sentences and predictions, which change no number."""
     text = ""
-    for file in (Path(path), Path(inspect.getfile(tiny))):
+    shared = (tiny, corpus) if Path(path).parent.name == "corpus" else (tiny,)
+    for file in (Path(path), *(Path(inspect.getfile(module)) for module in shared)):
         body = ast.parse(file.read_text(encoding="utf-8")).body
         text += "".join(ast.dump(node) for node in body if "id='CLAIM'" not in ast.dump(node)[:80])
     return hashlib.sha256(text.encode()).hexdigest()[:16]

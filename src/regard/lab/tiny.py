@@ -1,7 +1,8 @@
 """Tiny models and trainings for claims: an encoder of regard's own layers, and a loop of a few hundred steps."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import zip_longest
 from typing import Any, cast
 
 import torch
@@ -12,6 +13,7 @@ from regard.nn import EncoderLayer, FeedForward, MultiHeadAttention, build_posit
 from regard.nn.embedding import Embedding
 from regard.nn.layout import Layout
 from regard.nn.position import Position
+from regard.nn.record import LayerRecord
 
 JOINED = ("sinusoidal", "learned", "counting", "normalised_counting")  # positions that join the word vectors
 
@@ -54,13 +56,17 @@ class TinyEncoder(nn.Module):
         )
         self.output = nn.Linear(size, classes or entries)
 
-    def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
+    def states(self, ids: Tensor, mask: Tensor | None = None, records: Sequence[LayerRecord | None] = ()) -> Tensor:
+        """What the last layer gives [B, N, D]; `records`, one a layer, get its weights."""
         x = self.embedding(ids)
         if self.position is not None:
             x = self.position.embed(x, Layout.of(ids.shape[1]))
-        for layer in self.layers:
-            x = layer(x, mask=mask)
-        return self.output(x)
+        for layer, record in zip_longest(self.layers, records):
+            x = layer(x, mask=mask, record=record)
+        return x
+
+    def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
+        return self.output(self.states(ids, mask))
 
 
 def previous_word(entries: int, length: int, rows: int = 32, circle: bool = False) -> tuple[Tensor, Tensor]:

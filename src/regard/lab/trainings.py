@@ -72,11 +72,18 @@ class Outcome:
         return entries
 
 
-class TrainingPool:
-    """At most `jobs` processes at a time; those that run are stopped, and save, when the block ends early."""
+class OutOfTime(RegardError):
+    """The time that was given is over; what ran has saved, and goes on where it stopped."""
 
-    def __init__(self, jobs: int, device: str, scratch: Path) -> None:
-        self.jobs, self.device, self.scratch = jobs, device, scratch
+
+class TrainingPool:
+    """At most `jobs` processes at a time; those that run are stopped, and save, when the block ends early.
+
+    `deadline`: the time of `time.monotonic` at which they are.
+    """
+
+    def __init__(self, jobs: int, device: str, scratch: Path, deadline: float | None = None) -> None:
+        self.jobs, self.device, self.scratch, self.deadline = jobs, device, scratch, deadline
         self._running: set[subprocess.Popen[str]] = set()
         self._lock, self._stopped = threading.Lock(), False
 
@@ -86,9 +93,15 @@ class TrainingPool:
             futures = {threads.submit(self._train, each): n for n, each in enumerate(trainings)}
             outcomes: dict[int, Outcome] = {}
             try:
-                for future in as_completed(futures):
+                left = None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
+                for future in as_completed(futures, left):
                     outcomes[futures[future]] = future.result()
                     done(outcomes[futures[future]])
+            except TimeoutError:
+                self._stop()
+                for future in futures:
+                    future.cancel()
+                raise OutOfTime("the time is over; the same command goes on") from None
             except BaseException:
                 self._stop()
                 for future in futures:

@@ -3,12 +3,14 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["look", "look_pair"]
-_MODULES = {"look": "attention", "look_pair": "pair"}
+__all__ = ["logit_lens", "look", "look_pair", "patch_activations"]
+_MODULES = {"look": "attention", "look_pair": "pair", "logit_lens": "lens", "patch_activations": "patching"}
 
 if TYPE_CHECKING:
     from regard.look.attention import look
+    from regard.look.lens import logit_lens
     from regard.look.pair import look_pair
+    from regard.look.patching import patch_activations
 
 
 def __getattr__(name: str) -> Any:

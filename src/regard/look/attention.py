@@ -104,6 +104,9 @@ def _recorded(
     for role in ROLES:
         if layers := [record.records[key].inputs or [] for key in sorted(record.records) if key[0] == role]:
             passes[role] = layers
+    for role in passes:
+        if len({each.shape for each in record.layers(role)}) > 1:
+            raise RegardError("layers that differ in how they compress keys cannot be shown side by side")
     weights = {role: torch.stack(record.layers(role))[:, 0].cpu().double() for role in passes}  # [L, H, Q, K]
     result = {
         "version": 1,

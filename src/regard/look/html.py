@@ -9,7 +9,8 @@ from importlib.resources import files
 from regard.reporting import Json
 
 PAGE = files("regard.look") / "page"
-PARTS = ("words", "numbers", "views", "walk", "after", "route", "save", "pair", "look")  # of the script, in this order
+# of the script, in this order
+PARTS = ("words", "numbers", "views", "lens", "walk", "after", "route", "save", "pair", "look")
 LANGUAGES = ("", "en", "zh")  # none: the browser's own
 START = """
 const data = JSON.parse(document.getElementById("data").textContent);

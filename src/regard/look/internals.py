@@ -86,7 +86,7 @@ def _embedding(model: nn.Module, side: str, model_input: ModelInput) -> Json:
     position: Any = getattr(body, SIDES[side], None)
     positions: Any = nn.ModuleList([position]) if isinstance(position, Position) else position or nn.ModuleList()
     layout = Layout.of(ids.shape[1], device=ids.device, tree=model_input.tree if side == "source" else None)
-    if any(type(each).embed is not Position.embed for each in positions):
+    if any(type(each).embed is not Position.embed and not each.joins_layers for each in positions):
         alone, joined = embed_positions(positions, torch.zeros_like(x), layout), embed_positions(positions, x, layout)
         parts["position" if torch.allclose(x + alone, joined, atol=1e-5) else "joined"] = alone
         x = joined

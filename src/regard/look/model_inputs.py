@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
+from torch import nn
 
 from regard.data.labelled import LabelledText
 from regard.data.questions import ChoiceQuestion, Question, parse_choice_line, parse_question_line
@@ -15,6 +16,7 @@ from regard.data.tagged import TaggedSentence
 from regard.errors import RegardError
 from regard.examples.pairs import check_trees, piece_trees
 from regard.models.batch import RaggedRows, collate_pairs, collate_texts
+from regard.models.decoders.pairs import DecoderOnly
 from regard.nn.layout import Tree
 from regard.nn.record import AttentionRecorder
 from regard.predict.answering import QuestionAnswerer
@@ -94,12 +96,17 @@ def _translation_input(
     else:
         best = predictor.nbest([text], 1, trees=trees)[0][0]
         target_ids, target = best.tokens, best.text
+    if isinstance(predictor.model, DecoderOnly):
+        ids = _check_length([*source_ids, source.eos, target_tokenizer.bos, *target_ids], "text")
+        return _language_model_input(predictor.model.body, target_tokenizer, ids, target)
     return _pair_input(predictor, (source, target_tokenizer), source_ids, target_ids, target, tree)
 
 
 def _generation_input(predictor: TextGenerator, text: str, target: str | None) -> ModelInput:
     ids = predictor.document_encoder.prompt(text + (target or ""))
-    return _language_model_input(predictor, _check_length(ids, "text", predictor.context), target)
+    return _language_model_input(
+        predictor.model, predictor.tokenizer, _check_length(ids, "text", predictor.context), target
+    )
 
 
 def _chat_input(predictor: ChatPredictor, text: str, target: str | None) -> ModelInput:
@@ -113,9 +120,8 @@ def _chat_input(predictor: ChatPredictor, text: str, target: str | None) -> Mode
     source_ids = _check_length(predictor.encode_history(history, predictor.recipe.decoding)[0], "text")
     if predictor.recipe.model.kind != "lm":
         return _pair_input(predictor, (t, t), source_ids, target_ids, output)
-    return _language_model_input(
-        predictor, _check_length([*source_ids, *target_ids], "text", predictor.longest), output
-    )
+    ids = _check_length([*source_ids, *target_ids], "text", predictor.longest)
+    return _language_model_input(predictor.model, t, ids, output)
 
 
 def _pair_input(
@@ -146,22 +152,20 @@ def _pair_input(
     )
 
 
-def _language_model_input(
-    predictor: TextGenerator | ChatPredictor, ids: Sequence[int], output: str | None
-) -> ModelInput:
+def _language_model_input(model: nn.Module, tokenizer: Tokenizer, ids: Sequence[int], output: str | None) -> ModelInput:
     """All tokens of a language model; the likeliest next token is its output, where there is no target."""
-    batch = collate_texts([ids], predictor.tokenizer.pad)
-    batch = replace(batch, label_positions=torch.arange(len(ids))).to(predictor.device)
-    names, likeliest = predictor.tokenizer.shown(ids), int(predictor.model(batch)[-1].argmax())
-    says = [*names[1:], *predictor.tokenizer.shown([likeliest])]
+    batch = collate_texts([ids], tokenizer.pad)
+    batch = replace(batch, label_positions=torch.arange(len(ids))).to(next(model.parameters()).device)
+    names, likeliest = tokenizer.shown(ids), int(model(batch)[-1].argmax())
+    says = [*names[1:], *tokenizer.shown([likeliest])]
     shown = {"decoder": (names, names)}
     return ModelInput(
-        lambda record: predictor.model(batch, record),
+        lambda record: model(batch, record),
         {"text": list(ids)},
         shown,
         output or says[-1],
         says=says,
-        token_names=predictor.tokenizer.shown,
+        token_names=tokenizer.shown,
     )
 
 

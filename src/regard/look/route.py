@@ -60,6 +60,10 @@ def guided_route(
             )
         return None
     v, ids = predictor.vocabulary, model_input.ids
+    if "source" not in ids:  # source and target are one sequence
+        if given is not None:
+            raise RegardError("a decoder_only has no attention to a source by itself; leave out the referent")
+        return None
     tokenizers, target = (v.source, v.target), ids["target"][1:]
     reference = find_reference(tokenizers, ids["source"][:-1], target, result["text"], predictor.languages, given)
     if reference is None:

@@ -8,6 +8,7 @@ from regard.models.bert import Bert, BertConfig, BertPretraining, MaskedLM
 from regard.models.bytenet import ByteNetConfig
 from regard.models.contract import ModelConfig
 from regard.models.conv import ConvConfig
+from regard.models.decoders.pairs import DecoderOnly, DecoderOnlyConfig
 from regard.models.elmo import ElmoConfig
 from regard.models.init import INITS
 from regard.models.lm import LanguageModel, LanguageModelConfig
@@ -24,6 +25,8 @@ __all__ = [
     "BiLstmConfig",
     "ByteNetConfig",
     "ConvConfig",
+    "DecoderOnly",
+    "DecoderOnlyConfig",
     "DecoderState",
     "ElmoConfig",
     "LanguageModel",

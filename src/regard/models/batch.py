@@ -67,6 +67,11 @@ class PairBatch(Batch):
     def device(self) -> torch.device:
         return self.source.device
 
+    def label_places(self) -> Tensor:
+        """Numbers of the labels [N] that grow by 1 along a target, and by more from one to the next."""
+        assert self.target is not None
+        return _places(self.target.shape, self.label_positions, self.device)
+
     def fixed(self) -> "PairBatch":
         """The packed sequences alone, whose few shapes come again: for captured training steps."""
         assert self.packed is not None
@@ -87,6 +92,14 @@ class PairBatch(Batch):
             batches.append(PairBatch(self.source[rows, :longest], self.source_real[rows, :longest]))
             start = rows.stop
         return batches if len(batches) > 1 else [self]
+
+
+def _places(shape: torch.Size, positions: Tensor | None, device: torch.device) -> Tensor:
+    """Positions in the flattened [B·T], with a gap between rows."""
+    rows, length = shape
+    if positions is None:
+        positions = torch.arange(rows * length, device=device)
+    return positions + positions // length
 
 
 class RaggedRows:
@@ -156,6 +169,18 @@ def collate_pairs(
 
 
 @dataclass(frozen=True)
+class FurtherLabels:
+    """The tokens so many places after each position, and which positions have one."""
+
+    labels: Tensor  # [N]
+    positions: Tensor  # [N] in the flattened [B·T]
+
+    @property
+    def both(self) -> tuple[Tensor, Tensor]:
+        return self.labels, self.positions
+
+
+@dataclass(frozen=True)
 class TextBatch(Batch):
     """A batch of single sequences, padded on the right: a language model's blocks and prompts, BERT's inputs.
 
@@ -171,6 +196,8 @@ class TextBatch(Batch):
     classes: Tensor | None = None  # [B] one label for each row: whether its sentences follow each other
     rows: tuple[int, ...] = ()  # which examples these are
     tree: Tree | None = None  # dependency trees
+    further: tuple[FurtherLabels, ...] = ()  # 2, 3 … tokens ahead, where those are learned too
+    predicting: int | None = None  # the lowest layer whose predictions are learned too; None: the last alone
 
     @property
     def device(self) -> torch.device:
@@ -179,6 +206,16 @@ class TextBatch(Batch):
     def fixed(self) -> "TextBatch":
         """The tensors alone, whose shapes come again with every block: for captured training steps."""
         return replace(self, rows=())
+
+    def label_places(self) -> Tensor:
+        """Numbers of the labels [N] that grow by 1 along a text, and by more from one to the next."""
+        places = _places(self.ids.shape, self.label_positions, self.device)
+        if self.document is None:
+            return places
+        document = (
+            self.document.flatten() if self.label_positions is None else self.document.flatten()[self.label_positions]
+        )
+        return places + document * self.ids.shape[1]
 
     def lengths(self) -> Tensor:
         """The number of real positions of each row [B]."""

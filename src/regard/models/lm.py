@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from regard.config import Presets, at_least, below_one, choice, option
 from regard.models import stack
 from regard.models.batch import TextBatch
+from regard.models.decoders.auxiliary import AuxiliaryOutputs, gradient_only, labelled_states, lowest_predicting_layer
 from regard.models.init import INITS
-from regard.models.stack import Positions, StackConfig
+from regard.models.stack import Positions, ProposalsConfig, StackConfig
 from regard.models.state import DecoderState
 from regard.nn.attention import AttentionConfig
 from regard.nn.cache import SegmentMemory
@@ -24,13 +25,23 @@ from regard.nn.layers import EncoderLayer, ModuleList
 from regard.nn.layout import AttentionContext, Layout
 from regard.nn.multi_head import MultiHeadAttention
 from regard.nn.pattern import PATTERNS, Causal, Document, Full, Padding, SlidingWindow, parse_pattern
-from regard.nn.position import LearnedConfig, NoPositionConfig
+from regard.nn.position import LearnedConfig, LearnedPerLayerConfig, NoPositionConfig, PositionConfig
 from regard.nn.record import AttentionRecorder, LayerRecord
 from regard.nn.recurrence import DecoderSelfConfig, SelfAttentionConfig
 
 
 def _gpt2(layers: int, size: int, heads: int) -> dict[str, int | float | str | bool]:
     return {"layers": layers, "size": size, "inner": 4 * size, "heads": heads, "dropout": 0.1}
+
+
+def _characters(layers: int) -> dict[str, int | float | str | bool]:
+    """Al-Rfou 2018, 4: with 256 characters 44 or 235 M parameters in training, 41 or 219 M of the model alone."""
+    sizes: dict[str, int | float | str | bool] = {"layers": layers, "size": 512, "inner": 2048, "heads": 2}
+    losses = {"layer_losses": True, "targets": 2}
+    return {
+        **sizes, "residual": "post_norm", "activation": "relu", "init": "xavier", "output": "own",
+        "dropout": 0.0, "inner_dropout": 0.55, "position": "learned_per_layer", **losses,
+    }  # fmt: skip
 
 
 PRESETS: Presets = {
@@ -40,6 +51,8 @@ PRESETS: Presets = {
     "medium": _gpt2(24, 1024, 16),
     "large": _gpt2(36, 1280, 20),
     "xl": _gpt2(48, 1600, 25),
+    "char12": _characters(12),
+    "char64": _characters(64),
 }
 
 
@@ -79,12 +92,21 @@ class LanguageModelConfig(StackConfig):
     decoder_self: DecoderSelfConfig = option(
         SelfAttentionConfig, "what a layer does with its own past: attention, or a recurrence, which is faster"
     )
+    proposals: ProposalsConfig | None = option(None, "heads that score further tokens too, for blockwise decoding")
     memory: int = option(0, "tokens before a block whose states every layer sees too (Transformer-XL); 0: none")
+    layer_losses: bool = option(
+        False, "in the task lm: layers below the last predict too, layer l of n until l/2n of the training is done"
+    )
+    targets: int = option(1, "in the task lm: tokens ahead that every position learns to predict; 1: the next alone")
+    further_weight: float = option(0.5, "of the loss of each target beyond the next token")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         below_one(self, "embedding_dropout", "word_dropout", "output_dropout")
-        at_least(self, 0, "memory")
+        at_least(self, 0, "memory", "further_weight")
+        at_least(self, 1, "targets")
+        if self.layer_losses and self.norm == "batch":
+            raise ValueError("layer_losses needs norm: layer, rms or none, not batch, which would count all layers")
         stack.check_positions(self.position, "decoder", self.attention.sizes(self.size, self.heads))
         stack.check_decoder_self(self.decoder_self, self.attention, self.position, "attention")
         if self.memory:
@@ -99,6 +121,19 @@ class LanguageModelConfig(StackConfig):
         return self.memory > 0
 
     @property
+    def bounded_past(self) -> bool:
+        kept = [parse_pattern(self.attention.layer(n).pattern, PATTERNS).retention for n in range(self.layers)]
+        bounded = all(retention is not None and not retention.first for retention in kept)
+        return bounded and not any(map(_is_absolute, stack.as_list(self.position)))
+
+    @property
+    def further_targets(self) -> int:
+        return self.targets - 1
+
+    def predicting_layers(self, step: int, steps: int) -> int | None:
+        return lowest_predicting_layer(self.layers, step, steps) if self.layer_losses else None
+
+    @property
     def rolls_back(self) -> bool:
         """Whether steps of decoding can be taken back: a recurrence keeps no past."""
         return self.decoder_self.kind == "attention"
@@ -108,7 +143,7 @@ class LanguageModelConfig(StackConfig):
         if self.decoder_self.kind != "attention":
             raise ValueError(f"memory needs decoder_self: attention, not {self.decoder_self.kind}, which has no keys")
         for position in stack.as_list(self.position):
-            if position.embeds and not isinstance(position, NoPositionConfig):
+            if _is_absolute(position):
                 raise ValueError(
                     f"memory needs positions that act inside attention, such as transformer_xl or rotary: "
                     f"{position.kind} is part of a state that is remembered, and would be out of date"
@@ -140,6 +175,12 @@ class LanguageModelConfig(StackConfig):
         return LanguageModelBody(self, entries)
 
 
+def _is_absolute(position: PositionConfig) -> bool:
+    """Whether it joins the states, so that more than distances matter."""
+    joins = position.embeds and not isinstance(position, NoPositionConfig)
+    return joins or isinstance(position, LearnedPerLayerConfig)
+
+
 class LanguageModel(nn.Module):
     def __init__(self, config: LanguageModelConfig, entries: int) -> None:
         super().__init__()
@@ -154,7 +195,13 @@ class LanguageModel(nn.Module):
         attentions = c.build_decoder_self(c.decoder_self, c.attention, c.layers, self.position, causal)
         self.layers = ModuleList(EncoderLayer(own, c.build_feed_forward(), c.build_residuals(2)) for own in attentions)
         self.norm = c.build_final_norm()
+        self.auxiliary: AuxiliaryOutputs | None = None
+        if c.layer_losses or c.targets > 1:
+            lowest = 1 if c.layer_losses else c.layers
+            self.auxiliary = AuxiliaryOutputs(lowest, c.layers, c.targets, c.further_weight, entries, c.size)
+        self.proposals = None if c.proposals is None else c.proposals.build(c.size, c.inner)
         INITS[c.init](self)
+        stack.freeze_but_proposals(self, self.proposals)
 
     @classmethod
     def from_preset(cls, preset: str, vocabulary: int, **keys: object) -> "LanguageModel":
@@ -169,11 +216,16 @@ class LanguageModel(nn.Module):
     # --- the whole sequence at once: training, scoring ---------------------------------------------------------
 
     def hidden(
-        self, batch: TextBatch, record: AttentionRecorder | None = None, memories: Sequence[SegmentMemory] | None = None
+        self,
+        batch: TextBatch,
+        record: AttentionRecorder | None = None,
+        memories: Sequence[SegmentMemory] | None = None,
+        states: dict[int, Tensor] | None = None,
     ) -> Tensor:
         """Hidden states [B, T, D] of all positions at once; none sees a later one.
 
-        With `memories`, one a layer, also what those hold of the blocks before; they then hold this one.
+        With `memories`, one a layer, also what those hold of the blocks before; they then hold this one. `states`
+        receives those of the layers that predict, by their numbers from 1.
         """
         layout = batch.layout(padding=self.config.norm == "batch")  # else causality hides the padding
         context = memories[0].context(batch.ids.shape[1]) if memories else AttentionContext(layout, layout)
@@ -181,7 +233,12 @@ class LanguageModel(nn.Module):
         x = self.dropout(stack.embed_positions(self.position, x, layout))
         for n, layer in enumerate(self.layers):
             x = layer(x, context, _record(record, n, layer), memories[n] if memories else None)
-        return self.output_dropout(self.norm(x, layout.real))
+            if states is not None and batch.predicting is not None and batch.predicting <= n + 1 < len(self.layers):
+                states[n + 1] = self.output_dropout(self.norm(x, layout.real))
+        x = self.output_dropout(self.norm(x, layout.real))
+        if states is not None:
+            states[len(self.layers)] = x
+        return x
 
     def forward(
         self,
@@ -201,12 +258,16 @@ class LanguageModel(nn.Module):
                 raise ValueError("a memory passes from document to document: a batch with a carry has no documents")
             carry = carry or self.empty_carry(len(batch.ids), self.config.memory)
             memories = [SegmentMemory(carry[f"layer{n}"], carry["real"]) for n in range(len(self.layers))]
-        x = self.hidden(batch, record, memories)  # [B, T, D]
+        states: dict[int, Tensor] | None = {} if self.auxiliary and self.training and smoothing is not None else None
+        x = self.hidden(batch, record, memories, states)  # [B, T, D]
         if batch.label_positions is not None:
-            x = x.flatten(0, 1)
-            if len(batch.label_positions) != len(x):
-                x = x[batch.label_positions]
-        out = self.output.at(x, batch.labels, smoothing)
+            x = labelled_states(x, batch.label_positions)
+        if self.training and self.proposals is not None and smoothing is not None and batch.labels is not None:
+            out = self.proposals.loss(self.output, x, batch.labels, batch.label_places(), smoothing)
+        else:
+            out = self.output.at(x, batch.labels, smoothing)
+        if states is not None and self.auxiliary and smoothing is not None:
+            out = out + gradient_only(self.auxiliary(states, batch, smoothing))
         if memories is None:
             return out
         return out, {f"layer{n}": memory.states for n, memory in enumerate(memories)} | {"real": memories[0].real}
@@ -218,28 +279,40 @@ class LanguageModel(nn.Module):
 
     # --- step by step: decoding --------------------------------------------------------------------------------
 
-    def start(self, batch: TextBatch, length: int, record: AttentionRecorder | None = None) -> DecoderState:
+    def start(
+        self, batch: TextBatch, length: int, record: AttentionRecorder | None = None, *, bounded: bool = True
+    ) -> DecoderState:
         """Read the prompts, all but the last token of each, which is the first that a search reads.
 
-        The state then has room for `length` more tokens a row.
+        The state then has room for `length` more tokens a row. `bounded`: its caches keep what may still be seen.
         """
         prompts = batch.ids[:, :-1]
         room = prompts.shape[1] + length
         position = torch.zeros(len(prompts), dtype=torch.long, device=batch.device)
         weight = self.embedding.weight
-        caches = [(layer.attention.empty_cache(position, room, weight),) for layer in self.layers]
+        bounded = bounded and record is None  # weights are recorded for all of the past
+        caches = [(layer.attention.empty_cache(position, room, weight, bounded),) for layer in self.layers]
         state = DecoderState(position, caches, None, 0, room, record=record)
         if prompts.shape[1]:
             if record is not None and batch.real is not None:
                 raise ValueError("prompts whose attention is recorded must be equally long")
             layout = Layout.of(prompts.shape[1], device=batch.device)  # as in training, for the same backends
-            self._read(prompts, state, AttentionContext(layout, layout))
-            state.rewind((batch.lengths() - 1).clamp(min=0))  # shorter rows continue where their own prompt ends
+            with state.reading_prompts((batch.lengths() - 1).clamp(min=0)):
+                self._read(prompts, state, AttentionContext(layout, layout))
         return state
 
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Read T more tokens a row [B, T]; give the logits of the token after each [B, T, V]."""
-        return self.output(self._read(tokens, state, state.self_context(tokens.shape[1]))), state
+        states, state = self.read(tokens, state)
+        return self.output(states), state
+
+    def read(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        """Read T more tokens a row [B, T]; give what `output` scores the next ones by [B, T, D]."""
+        return self._read(tokens, state, state.self_context(tokens.shape[1])), state
+
+    def first_layers(self, count: int) -> "LanguageModel":
+        """The model of its first layers, with the same weights."""
+        return stack.with_layers(self, "layers", count)
 
     def _read(self, tokens: Tensor, state: DecoderState, context: AttentionContext) -> Tensor:
         record = state.record
@@ -263,6 +336,11 @@ class LanguageModelBody(LanguageModel):
     """A language model under a head, which reads its states; it still scores words, for an auxiliary loss."""
 
     forward = LanguageModel.hidden  # type: ignore[assignment]
+
+    def __init__(self, config: LanguageModelConfig, entries: int) -> None:
+        super().__init__(config, entries)
+        if self.auxiliary is not None:
+            self.auxiliary.requires_grad_(False)  # which are part of what was trained, and of no use here
 
     @property
     def capturable(self) -> bool:

@@ -260,7 +260,8 @@ class LstmLanguageModel(nn.Module):
         """Read the prompts, all but the last token of each, which is the first that a search reads."""
         read = (batch.lengths() - 1).clamp(min=0)  # [B]
         sizes, rows = self.config.widths()[1:], len(batch.ids)
-        states = {f"layer{n}": self.output.weight.new_zeros(rows, 1, 2, size) for n, size in enumerate(sizes)}
+        like = next(self.parameters())
+        states = {f"layer{n}": like.new_zeros(rows, 1, 2, size) for n, size in enumerate(sizes)}
         if batch.ids.shape[1] > 1 and int(read.max()):
             prompts = batch.ids[:, : int(read.max())]
             real = torch.arange(prompts.shape[1], device=batch.device) < read.clamp(min=1)[:, None]

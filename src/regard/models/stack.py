@@ -3,6 +3,7 @@
 It knows no batch and no vocabulary.
 """
 
+import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
@@ -15,6 +16,7 @@ from regard.models.contract import ModelConfig
 from regard.nn.attention import AttentionConfig
 from regard.nn.compress import CompressConfig, Compressor
 from regard.nn.dropout import Dropout
+from regard.nn.embedding import ProposalHeads
 from regard.nn.feed_forward import Activation, FeedForward, feed_forward
 from regard.nn.layers import RESIDUALS, DecoderLayer, EncoderLayer, ModuleList
 from regard.nn.layout import Layout
@@ -27,6 +29,7 @@ from regard.nn.recurrence import DecoderSelfConfig, Recurrence
 from regard.nn.sizes import Sizes
 
 C = TypeVar("C", bound="StackConfig")
+M = TypeVar("M", bound=nn.Module)
 Positions = PositionConfig | list[PositionConfig]
 
 
@@ -63,6 +66,10 @@ class StackConfig(ModelConfig):
                 raise ValueError(f"{name}: false belongs to norm: {' or '.join(kinds)}, not {self.norm}")
 
     # --- the parts ---------------------------------------------------------------------------------------------
+
+    @property
+    def rolls_back(self) -> bool:
+        return True
 
     def build_dropout(self, rate: float) -> Dropout:
         """Dropout between and inside sub-layers."""
@@ -113,6 +120,36 @@ class StackConfig(ModelConfig):
     def build_final_norm(self) -> nn.Module:
         """The norm at the end of the stack, where the residuals need one."""
         return self.build_norm() if RESIDUALS[self.residual].needs_final_norm else NoNorm()
+
+
+# --- proposals -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ProposalsConfig:
+    """Heads that score the tokens after the next one too, for blockwise decoding (Stern 2018)."""
+
+    heads: int = option(4, "k: how many tokens are predicted at each place, the next one among them")
+    loss: Literal["random", "mean"] = option("random", "of one head, drawn at each batch as in the paper, or of all")
+    frozen: bool = option(False, "only the heads learn, and all else stays as it is")
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.heads <= 64:
+            raise ValueError(f"heads must be from 2 to 64, not {self.heads}")
+
+    @classmethod
+    def shorthand(cls, value: object) -> dict[str, object]:
+        return {"heads": value}
+
+    def build(self, size: int, inner: int) -> ProposalHeads:
+        return ProposalHeads(self.heads, size, inner, self.loss == "mean", self.frozen)
+
+
+def freeze_but_proposals(model: nn.Module, heads: ProposalHeads | None) -> None:
+    """Where only the heads learn, the rest of the model has no gradient."""
+    if heads is not None and heads.frozen:
+        model.requires_grad_(False)
+        heads.requires_grad_(True)
 
 
 def config_from_preset(cls: type[C], preset: str, keys: Mapping[str, object]) -> C:
@@ -190,13 +227,28 @@ def build_positions(chosen: Positions, sizes: Sizes, role: str, layers: int) -> 
 
 def embed_positions(positions: ModuleList[Position], x: Tensor, layout: Layout) -> Tensor:
     for position in dict.fromkeys(positions):  # layers may share one, which joins the vectors once
-        x = position.embed(x, layout)
+        x = x if position.joins_layers else position.embed(x, layout)
     return x
 
 
 def max_length(positions: ModuleList[Position]) -> int | None:
     """How many positions they can tell apart, where there is a limit."""
     return min((position.longest for position in positions if position.longest is not None), default=None)
+
+
+# --- parts of a model ----------------------------------------------------------------------------------------------
+
+
+def with_layers(model: M, name: str, count: int) -> M:
+    """A model of the first layers of a stack of `model`; all modules are the same ones."""
+    depth = len(list(model.get_submodule(name).children()))
+    if not 0 < count < depth:
+        raise RegardError(
+            f"the draft layers({count}) needs a model of more layers than that, and this one has {depth}; take fewer"
+        )
+    part = copy.copy(model)
+    part._modules = {**model._modules, name: ModuleList(list(model.get_submodule(name).children())[:count])}
+    return part
 
 
 # --- captured steps ------------------------------------------------------------------------------------------------

@@ -4,7 +4,8 @@ A row is a sequence that is being generated. After `expand_beams(K)` every sente
 then read in rows [B·K, T], while what belongs to the source is kept once for each sentence.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -105,12 +106,14 @@ class DecoderState:
             part.reorder_beams(beams)
         self.cache_positions.reorder_beams(beams)
 
-    def rewind(self, position: Tensor) -> None:
-        """Continue every row from an earlier position [B]; what it has read from there on is overwritten."""
-        for part in self._parts():
-            if isinstance(part, StateTensors):
-                part.rewind(position)
-        self.cache_positions.rewind(position)
+    @contextmanager
+    def reading_prompts(self, ends: Tensor) -> Iterator[None]:
+        """Rows read padded prompts within; each then continues where its own ends [B]."""
+        with self.cache_positions.reading_prompts(ends):
+            yield
+            for part in self._parts():
+                if isinstance(part, StateTensors):
+                    part.rewind(ends)
 
     def reorder(self, index: Tensor) -> None:
         """Sentence r becomes what sentence index[r] was; the index may repeat sentences or leave some out."""

@@ -15,7 +15,7 @@ from regard.config import Presets, at_least, choice, option
 from regard.models import stack
 from regard.models.batch import PairBatch
 from regard.models.init import INITS
-from regard.models.stack import Positions, StackConfig
+from regard.models.stack import Positions, ProposalsConfig, StackConfig
 from regard.models.state import DecoderState
 from regard.nn import dispatch
 from regard.nn.attention import AttentionConfig
@@ -104,6 +104,7 @@ class TransformerConfig(StackConfig):
     scale_embedding: bool = option(True, "multiply embeddings by √size")
     position: PositionsConfig = option(PositionsConfig, "how order enters: one choice, or encoder and decoder apart")
     attention: AttentionsConfig = option(AttentionsConfig, "the five choices, for encoder, decoder and cross")
+    proposals: ProposalsConfig | None = option(None, "heads that score further tokens too, for blockwise decoding")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -155,7 +156,9 @@ class Transformer(nn.Module):
             for own, other in zip(decoder, cross, strict=True)
         )
         self.encoder_norm, self.decoder_norm = c.build_final_norm(), c.build_final_norm()
+        self.proposals = None if c.proposals is None else c.proposals.build(c.size, c.inner)
         INITS[c.init](self)
+        stack.freeze_but_proposals(self, self.proposals)
 
     @classmethod
     def from_preset(
@@ -243,11 +246,13 @@ class Transformer(nn.Module):
         hidden = self.decode(batch.target, target_layout, memory, layout, record)  # [B, T, D]
         if labelled:
             hidden = hidden.flatten(0, 1)[batch.label_positions]
+        if self.training and self.proposals is not None and smoothing is not None and batch.labels is not None:
+            return self.proposals.loss(self.output, hidden, batch.labels, batch.label_places(), smoothing)
         return self.output.at(hidden, batch.labels, smoothing)
 
     def takes_packed(self, batch: PairBatch) -> bool:
         """Whether this batch is computed as packed sequences, without padding."""
-        fits = dispatch.fast("packed_fits", self.output.weight)
+        fits = dispatch.fast("packed_fits", self.target_embedding.weight)
         if fits is None or batch.packed is None or batch.tree is not None or self.packing_refusal is not None:
             return False
         rooms = map(stack.max_length, (self.encoder_position, self.decoder_position))  # padding has positions too
@@ -261,6 +266,8 @@ class Transformer(nn.Module):
         """Why no batch is computed as packed sequences, or None."""
         if self.config.norm == "batch":
             return "BatchNorm would count padding"
+        if self.proposals is not None:
+            return "proposal heads look ahead in rows"
         layers = [layer for layer in self.modules() if isinstance(layer, MultiHeadAttention)]
         reason = dispatch.registered("packed_reason")
         return next((why for layer in layers if (why := reason(layer)) is not None), None)
@@ -268,27 +275,46 @@ class Transformer(nn.Module):
     # --- step by step: decoding --------------------------------------------------------------------------------
 
     def start(
-        self, batch: PairBatch, length: int, record: AttentionRecorder | None = None, encode: Encode | None = None
+        self,
+        batch: PairBatch,
+        length: int,
+        record: AttentionRecorder | None = None,
+        encode: Encode | None = None,
+        *,
+        bounded: bool = True,
     ) -> DecoderState:
-        """Encode the source, by `encode` if given; the state has room for `length` target tokens a row."""
+        """Encode the source, by `encode` if given; the state has room for `length` target tokens a row.
+
+        `bounded`: its caches keep what may still be seen.
+        """
         stack.check_recorded(record, self.decoder)
         parts = [batch] if record is not None else batch.split_sources(ENCODE_TOKENS.get(batch.device.type))
         if len(parts) > 1:
-            return DecoderState.concatenate([self.start(part, length, encode=encode) for part in parts])
+            states = [self.start(part, length, encode=encode, bounded=bounded) for part in parts]
+            return DecoderState.concatenate(states)
         memory, layout = (encode or self.encode)(batch, record)
         position = torch.zeros(len(memory), dtype=torch.long, device=memory.device)
-        caches = [layer.caches(memory, position, length) for layer in self.decoder]
+        caches = [layer.caches(memory, position, length, bounded and record is None) for layer in self.decoder]
         return DecoderState(position, caches, layout.real, layout.length, length, record=record)
 
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Read T more tokens a row [B, T]; give the logits of the token after each [B, T, V]."""
+        states, state = self.read(tokens, state)
+        return self.output(states), state
+
+    def read(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        """Read T more tokens a row [B, T]; give what `output` scores the next ones by [B, T, D]."""
         steps = tokens.shape[1]
         self_context, cross_context = state.self_context(steps), state.cross_context(steps)
         x = stack.embed_positions(self.decoder_position, self.target_embedding(tokens), self_context.queries)
         for n, (layer, caches) in enumerate(zip(self.decoder, state.layers, strict=True)):
             x = layer(x, None, self_context, cross_context, caches, _records(state.record, n, layer))
         state.advance(steps)
-        return self.output(self.decoder_norm(x, None)), state
+        return self.decoder_norm(x, None), state
+
+    def first_layers(self, count: int) -> "Transformer":
+        """The model of the decoder's first layers, with the same weights."""
+        return stack.with_layers(self, "decoder", count)
 
 
 def _records(

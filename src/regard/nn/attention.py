@@ -6,8 +6,9 @@ hooks are identity where a choice does not need them. Its heads and projections 
 The way of a mask: a model passes the base pattern, `Causal() & Padding() & Document()` (`models/transformer.py`; they
 are in `pattern/masks.py`), and the recipe's pattern joins it by &. `Attention.attend` binds both to the queries and to
 what the context (`layout.py`) says of positions and padding, and picks a backend; `Attention.reference`, which has no
-kernel, makes them a dense mask, which `attention` takes as `allow`. Where the choices let it, decoding fuses the same
-for one token at a time (`accel/fused_step.py`).
+kernel, makes them a dense mask, which `attention` takes as `allow`, and so does SDPA where `mask_kind` is "mask". In
+training a target's padding needs none: it lies in the future of all that is real. Where the choices let it, decoding
+fuses the same for one token at a time (`accel/fused_step.py`).
 """
 
 from collections.abc import Callable
@@ -176,14 +177,30 @@ class Attention(nn.Module):
         `parts` are the products that q, k and v are views of, where nothing was done to them since. There may be
         several rows of queries for one of keys: the beams of a sentence, side by side.
         """
+        if self.compress.shortens:
+            k, v, context = self.shorten(k, v, context)
+        return self.attend_prepared(q, k, v, context, record, parts)
+
+    def shorten(self, k: Tensor, v: Tensor, context: AttentionContext) -> tuple[Tensor, Tensor, AttentionContext]:
+        """Compressed keys, prepared for the score, their values, and the context with their layout."""
+        if context.caller_mask is not None:
+            raise RegardError("compressed keys take a mask of padding alone, [B, K], not one for each query")
+        k, v, keys = self.compress(k, v, context.keys)
+        return self.score.keys(k), v, AttentionContext(context.queries, keys)
+
+    def attend_prepared(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        context: AttentionContext,
+        record: LayerRecord | None = None,
+        parts: tuple[Tensor, ...] | None = None,
+    ) -> Tensor:
+        """The same over keys that are compressed already."""
         rows, sentences = q.shape[0], k.shape[0]
         if rows != sentences:
             q, context = fold_beams(q, sentences), context.fold_beams(sentences)
-        if self.compress.shortens:
-            if context.caller_mask is not None:
-                raise RegardError("compressed keys take a mask of padding alone, [B, K], not one for each query")
-            k, v, keys = self.compress(k, v, context.keys)
-            k, context = self.score.keys(k), AttentionContext(context.queries, keys)
         pattern = self.pattern.bind(q, context, self.layer) if self.pattern.binds else self.pattern
         if (mask := context.caller_mask) is not None:
             pattern = pattern & context.once("dense mask", lambda: DenseMask(mask))

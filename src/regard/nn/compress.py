@@ -20,6 +20,7 @@ class Compressor(nn.Module):
     """Keys and values as they are: no compression."""
 
     shortens = False  # whether there are fewer keys afterwards
+    stride = 1  # how many neighbours become one key, if each does so apart from all others
 
     def forward(self, k: Tensor, v: Tensor, layout: Layout) -> tuple[Tensor, Tensor, Layout]:
         return k, v, layout
@@ -62,7 +63,7 @@ class StridedConvolution(Compressor):
 
     def __init__(self, sizes: Sizes, factor: int) -> None:
         super().__init__()
-        self.factor = factor
+        self.factor = self.stride = factor
         self.key = nn.Parameter(torch.empty(sizes.heads, factor * sizes.d_k, sizes.d_k))
         self.value = nn.Parameter(torch.empty(sizes.heads, factor * sizes.d_v, sizes.d_v))
         self.key_bias = nn.Parameter(torch.zeros(sizes.heads, 1, sizes.d_k))

@@ -1,4 +1,4 @@
-"""Embeddings and output projections; they may share one matrix."""
+"""Embeddings, output projections, which may share one matrix, and heads that look further ahead than the next token."""
 
 from typing import Literal
 
@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from regard.nn.feed_forward import FeedForward
 from regard.nn.loss import vocabulary_loss
 
 Share = Literal["none", "target", "all"]
@@ -94,3 +95,39 @@ class BiasedOutput(Output):
         one = F.pad(x.new_ones(len(x), 1), (0, self.SPARE - 1))  # [x; 1] · [W; b]ᵀ is x · Wᵀ + b
         bias = F.pad(self.bias[:, None], (0, self.SPARE - 1))
         return vocabulary_loss(torch.cat([x, one], 1), torch.cat([self.weight, bias], 1), labels, smoothing)
+
+
+class ProposalHeads(nn.Module):
+    """States that score the tokens after the next one: h_i = x + FFN_i(x), by the model's own output (Stern 2018, 4).
+
+    Head 1 of k is the model's own state, so k − 1 networks are here. `frozen`: only they learn.
+    """
+
+    def __init__(self, heads: int, size: int, inner: int, mean: bool = False, frozen: bool = False) -> None:
+        super().__init__()
+        self.networks = nn.ModuleList(FeedForward(size, inner) for _ in range(heads - 1))
+        self.mean, self.frozen = mean, frozen
+
+    @property
+    def heads(self) -> int:
+        return len(self.networks) + 1
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.stack([x + network(x) for network in self.networks], -2)  # [..., k − 1, D]
+
+    def loss(self, output: Output, x: Tensor, labels: Tensor, place: Tensor, smoothing: float) -> Tensor:
+        """The loss, summed, of one head that is drawn, or the mean of all; x [N, D] and labels [N] of the next tokens.
+
+        `place` [N] grows by 1 from a token to the next of the same text, and by more between texts.
+        """
+        first = int(self.frozen)
+        chosen = range(first, self.heads) if self.mean else [int(torch.randint(first, self.heads, ()))]
+        total = torch.stack([self._loss(n, output, x, labels, place, smoothing) for n in chosen]).mean()
+        return total + sum(0.0 * p.sum() for p in self.parameters())  # all take part, as several processes expect
+
+    def _loss(self, n: int, output: Output, x: Tensor, labels: Tensor, place: Tensor, smoothing: float) -> Tensor:
+        if not n:
+            return output.at(x, labels, smoothing)
+        told = (place[n:] == place[:-n] + n).nonzero()[:, 0]  # those with a label n tokens further on
+        states = x[told]
+        return output.at(states + self.networks[n - 1](states), labels[told + n], smoothing)

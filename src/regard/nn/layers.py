@@ -130,6 +130,7 @@ class EncoderLayer(_Layer):
         """x [B, T, D] to the same shape; `mask` and `cache` as MultiHeadAttention has them."""
         context = context or _self_context(self.attention, x, mask, cache)
         real = context.queries.real
+        x = _enter(self.attention, x, context)
         x = self.residuals[0](x, lambda y: self.attention(y, y, context, cache, record), real)
         return x if self.feed_forward is None else self.residuals[1](x, self.feed_forward, real)
 
@@ -168,13 +169,16 @@ class DecoderLayer(_Layer):
         self_context = self_context or _self_context(self.attention, x, mask, past)
         cross_context = cross_context or self.cross.context(x, memory, memory_mask, source)
         real = self_context.queries.real
+        x = _enter(self.attention, x, self_context)
         x = self.residuals[0](x, lambda y: self.attention(y, y, self_context, past, records[0]), real)
         x = self.residuals[1](x, lambda y: self.cross(y, memory, cross_context, source, records[1]), real)
         return x if self.feed_forward is None else self.residuals[2](x, self.feed_forward, real)
 
-    def caches(self, memory: Tensor, position: Tensor, length: int) -> tuple[KVCache | StateTensors, CrossKVCache]:
-        """An empty cache for `length` tokens, and the cross KV cache of the source."""
-        return self.attention.empty_cache(position, length, memory), self.cross.cross_cache(memory)
+    def caches(
+        self, memory: Tensor, position: Tensor, length: int, bounded: bool = True
+    ) -> tuple[KVCache | StateTensors, CrossKVCache]:
+        """An empty cache for `length` tokens (`empty_cache`), and the cross KV cache of the source."""
+        return self.attention.empty_cache(position, length, memory, bounded), self.cross.cross_cache(memory)
 
 
 def _self_context(
@@ -188,3 +192,8 @@ def _self_context(
         return layer.context(x, mask, cache)
     assert not isinstance(cache, StateTensors)
     return layer.context(x, mask=mask, cache=cache)
+
+
+def _enter(layer: MultiHeadAttention | Recurrence, x: Tensor, context: AttentionContext) -> Tensor:
+    """The input of the layer, with positions that join every layer's."""
+    return x if isinstance(layer, Recurrence) else layer.position.enter(x, context.queries)

@@ -110,6 +110,7 @@ class AttentionContext:
     queries: Layout
     keys: Layout
     caller_mask: Tensor | None = None  # [B or 1, H or 1, Q, K] True where a key may be seen, beside what patterns say
+    reach: int | None = None  # no visible key is farther from its query; known without asking the device
     _memo: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @staticmethod
@@ -128,6 +129,12 @@ class AttentionContext:
         return self._memo[key]
 
     @property
+    def farthest(self) -> int:
+        """No key that is visible lies farther from its query."""
+        last = max(self.queries.end, self.keys.end) - 1
+        return last if self.reach is None else min(self.reach, last)
+
+    @property
     def rows(self) -> int:
         return max(self.queries.rows, self.keys.rows, 1 if self.caller_mask is None else len(self.caller_mask))
 
@@ -140,7 +147,8 @@ class AttentionContext:
 
         def fold() -> AttentionContext:
             past = None if q.past is None else q.past.reshape(rows, -1, q.past.shape[-1])
-            return AttentionContext(replace(q, _position=q.position.reshape(rows, -1), past=past), self.keys)
+            queries = replace(q, _position=q.position.reshape(rows, -1), past=past)
+            return AttentionContext(queries, self.keys, reach=self.reach)
 
         return self.once(("folded", rows), fold)
 

@@ -19,7 +19,7 @@ from regard.errors import RegardError
 from regard.nn import dispatch
 from regard.nn.attention import Attention, AttentionConfig
 from regard.nn.backend.contract import split_heads
-from regard.nn.cache import CachePositions, CrossKVCache, KVCache, SegmentMemory
+from regard.nn.cache import BoundedKVCache, CachePositions, CrossKVCache, KVCache, SegmentMemory, SlotRing
 from regard.nn.compress import CompressConfig, Compressor
 from regard.nn.feed_forward import Linear, linear
 from regard.nn.layout import AttentionContext, Layout
@@ -146,10 +146,9 @@ class MultiHeadAttention(Attention):
         if not isinstance(cache, KVCache):
             untouched = q is first and k is second and cache is None and self.kv_heads == self.heads
             return self._join(self.attend(q, k, v, context, record, parts if untouched else None))
-        k, v = cache.append(k, v)
-        if self.compress.shortens or self.normalise.needs_order or record is not None:  # each beam's keys in order
-            k, v, context = cache.per_beam(k, v, context)
-        out = self.attend(q.to(k.dtype), k, v, context, record).to(x.dtype)
+        shorten = self.shorten if self.compress.shortens else None
+        k, v, context = cache.extend(k, v, context, shorten, self.normalise.needs_order or record is not None)
+        out = self.attend_prepared(q.to(k.dtype), k, v, context, record).to(x.dtype)
         if cache.counts:
             cache.cache_positions.advance(x.shape[1])
         return self._join(out)
@@ -222,10 +221,16 @@ class MultiHeadAttention(Attention):
         cache.cache_positions, cache.counts = CachePositions(position, length), True
         return cache
 
-    def empty_cache(self, position: Tensor, length: int, like: Tensor) -> KVCache:
-        """Storage for the keys and values of `length` positions a row."""
-        d_k = self.sizes.d_k if self.compress.shortens else self.score.key_size  # as `prepare_keys` leaves them
-        return KVCache.empty(len(position), self.kv_heads, length, d_k, self.sizes.d_v, like, self._has_weights())
+    def empty_cache(self, position: Tensor, length: int, like: Tensor, bounded: bool = True) -> KVCache:
+        """Storage for the keys and values of `length` positions a row; bounded: of those that may still be seen."""
+        s, rows, has_weights = self.sizes, len(position), self._has_weights()
+        retention = self.pattern.retention
+        if bounded and (self.compress.shortens or retention is not None):
+            sizes = self.score.key_size, s.d_v, s.d_k, s.d_v
+            ring = SlotRing.of(retention, length, self.compress.stride)
+            return BoundedKVCache.build(ring, rows, self.kv_heads, sizes, like, has_weights)
+        d_k = s.d_k if self.compress.shortens else self.score.key_size  # as `prepare_keys` leaves them
+        return KVCache.empty(rows, self.kv_heads, length, d_k, s.d_v, like, has_weights)
 
     def cross_cache(self, memory: Tensor) -> CrossKVCache:
         """The keys and values of a memory that does not change."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from regard.data.questions import Question
 from regard.errors import RegardError, require_list
+from regard.examples.long_text import Long, Shortened, long_json
 from regard.predict.base import FinetunedPredictor
 from regard.predict.options import checked
 from regard.reporting import Warn
@@ -17,6 +18,7 @@ class Answer:
     end: int = 0
     score: float = 0.0  # of its begin and its end, added
     probability: float = 0.0  # among all spans that were considered
+    long: Shortened | None = None  # what was done with a text that was too long
 
     def json(self) -> dict[str, object]:
         return {
@@ -25,17 +27,19 @@ class Answer:
             "end": self.end,
             "score": self.score,
             "probability": self.probability,
-        }
+        } | long_json(self.long)
 
 
 class QuestionAnswerer(FinetunedPredictor):
     """`regard.load(folder)` returns this for a model of the task answer."""
 
     @checked
-    def answer(self, questions: Sequence[tuple[str, str]], warn: Warn | None = None, before: int = 0) -> list[Answer]:
+    def answer(
+        self, questions: Sequence[tuple[str, str]], warn: Warn | None = None, before: int = 0, long: Long | None = None
+    ) -> list[Answer]:
         """The answers to pairs of a question and a text; an empty question or text has an empty one.
 
-        Messages count the pairs from `before` + 1 on.
+        Messages count the pairs from `before` + 1 on. `long` says what becomes of longer texts, if not the recipe.
         """
         require_list(questions, "answer([(question, text)])", "pairs", nested=True)
         for n, pair in enumerate(questions, 1):
@@ -47,5 +51,5 @@ class QuestionAnswerer(FinetunedPredictor):
             for n, (question, context) in enumerate(questions, 1)
             if full[n - 1]
         ]
-        answers = iter(self.predict(examples, warn))
+        answers = iter(self.predict(examples, warn, long))
         return [next(answers) if there else Answer("") for there in full]

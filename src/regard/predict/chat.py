@@ -20,6 +20,7 @@ from regard.predict.base import Predictor
 from regard.predict.options import ReplyOptions
 from regard.predict.text_stream import IncrementalDetokenizer, StreamedText, stream_texts
 from regard.reporting import Progress
+from regard.text import Tokenizer
 
 if TYPE_CHECKING:
     from regard.tasks.chat import ChatConfig
@@ -35,7 +36,7 @@ class Reply:
 class ChatPredictor(Predictor):
     """`regard.load(folder)` returns this for a model of the task chat."""
 
-    context = 0  # prompts are cut so that a reply fits behind them
+    limit = 0  # of a context: prompts are cut so that a reply fits behind them
 
     def __init__(self, model: nn.Module, dialogue_encoder: DialogueEncoder, recipe: RecipeLike) -> None:
         super().__init__(model, recipe)
@@ -44,6 +45,10 @@ class ChatPredictor(Predictor):
         t = self.tokenizer
         self.form = dialogue_format(self.task, recipe.model.kind, t)
         self.symbols = Symbols(t.bos, t.eos, tuple({t.pad, t.bos} - {t.eos}))
+
+    @property
+    def tokenizers(self) -> dict[str, Tokenizer]:
+        return {"": self.tokenizer}
 
     # --- replies -----------------------------------------------------------------------------------------------
 
@@ -70,7 +75,8 @@ class ChatPredictor(Predictor):
         """The reply as a request that joins others (`ContinuousStreams`); only its own tokens are penalised."""
         prompt, limit = self.encode_history(history, decoding)
         detokenizer = IncrementalDetokenizer(self.dialogue_encoder.decode, [])
-        return StreamedText(prompt, GenerationRequest(limit, len(history)), decoding, detokenizer)
+        request = GenerationRequest(limit, len(history), lookup=tuple(prompt))
+        return StreamedText(prompt, request, decoding, detokenizer)
 
     def replies(
         self,
@@ -90,7 +96,7 @@ class ChatPredictor(Predictor):
             for rows in by_length([len(ids) + limit for ids, limit in prompts], batch_tokens // beams):
                 queue = RequestQueue(
                     lambda chosen, rows=rows: self.collate_prompts([prompts[rows[n]][0] for n in chosen]),  # type: ignore[misc]
-                    [GenerationRequest(prompts[n][1], keys[n]) for n in rows],
+                    [GenerationRequest(prompts[n][1], keys[n], lookup=tuple(prompts[n][0])) for n in rows],
                     len(rows),
                 )
                 for n, (best, *_) in zip(rows, self.engine.decode(queue, self.symbols, decoding), strict=True):

@@ -69,7 +69,8 @@ class ContinuousTranslator:
                 too_long.append(key)
             elif ids:
                 self.sources[key] = ids
-                request = GenerationRequest(t.output_limit(decoding, len(ids)), key)
+                lookup = tuple(ids) if t.one_vocabulary else ()
+                request = GenerationRequest(t.output_limit(decoding, len(ids)), key, lookup=lookup)
                 self._batch(len(ids) + 1, decoding, count).add(key, request)
             else:
                 self.empty.append((key, []))
@@ -108,7 +109,7 @@ class ContinuousTranslator:
         t, room = self.translator, bucket(pieces, SMALLEST)
 
         def make() -> ContinuousBatch:
-            spec = SearchSpec(t.symbols, decoding, hypotheses_per_line(decoding, count))
+            spec = SearchSpec(t.symbols, decoding, hypotheses_per_line(decoding, count), longest_lookup=room)
             slots, limit = max(1, self.slots * SMALLEST // room), t.output_limit(decoding, room)
             return t.engine.open_batch(spec, self._collate, lambda size: t.blank(size, room), limit, slots)
 
@@ -170,8 +171,9 @@ class ContinuousStreams:
         p = self.predictor
 
         def make() -> ContinuousBatch:
-            spec, room = SearchSpec(p.symbols, decoding, longest_prompt=prompt), p.room(prompt, limit)
-            windows = ContextWindows(p.context, p.collate_prompts) if p.context else None
+            spec = SearchSpec(p.symbols, decoding, longest_prompt=prompt, longest_lookup=prompt)
+            room = p.room(prompt, limit)
+            windows = ContextWindows(p.limit, p.collate_prompts) if p.limit else None
             slots = max(FEWEST, self.slots * SMALLEST // room)
             dummy_batch = partial(p.blank_prompts, length=prompt)
             return p.engine.open_batch(spec, self._collate, dummy_batch, limit, slots, room, windows)

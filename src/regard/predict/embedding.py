@@ -10,11 +10,15 @@ from torch import Tensor, nn
 
 from regard.errors import RegardError, require_list
 from regard.examples.batching import by_length
+from regard.examples.codec import READ
 from regard.examples.document_encoder import SentenceEncoder
+from regard.examples.long_text import Long, LongConfig, Segments, Shortened, shorten, to_long
 from regard.examples.recipe_like import RecipeLike
 from regard.models.batch import TextBatch, collate_texts
 from regard.models.bert import Bert, LayerJoin, layer_numbers
+from regard.nn.record import AttentionRecorder
 from regard.predict.base import Predictor
+from regard.predict.long_text import attention_received
 from regard.predict.options import Pooling, checked, warn_caller
 from regard.reporting import Progress, Warn
 
@@ -24,6 +28,7 @@ class EmbeddingTask(Protocol):
 
     pooling: Pooling
     length: int  # positions that are read, [CLS] and [SEP] included
+    long: LongConfig
 
 
 class TextEmbedder(Predictor):
@@ -58,42 +63,70 @@ class TextEmbedder(Predictor):
         join: LayerJoin = "concat",
         progress: Progress | None = None,
         warn: Warn | None = None,
+        long: Long | None = None,
+        shortened: dict[int, Shortened] | None = None,
     ) -> np.ndarray:
         """A vector for each text [N, D]; zeros for one that has no words.
 
         `pooling`: mean or max over all positions, the first one (cls), or the pooler's output for that. `layer`: 0 is
         the input of the first layer, -1 (the default) the output of the last. `layers`: several of them, "-4..-1" or a
-        list, joined at every position: concatenated (vectors are as much longer), added or their mean. A text that is
-        longer than the model was trained to read keeps its beginning, and `warn` gets a sentence with the number of
-        such texts.
+        list, joined at every position: concatenated (vectors are as much longer), added or their mean. `long` says what
+        becomes of a text that is longer than the model was trained to read, if not the recipe; vectors of segments are
+        pooled. `warn` gets a sentence with the number of such texts, `shortened` what was done with each, by index.
         """
         require_list(lines, "embed([text])")
         numbers = self.layer_numbers(layer, layers)
         pool = self._pool(pooling or self.pooling, numbers)
-        rows = self._rows(lines, warn)
+        chosen = self.long(long)
+        rows, owners = self._rows(lines, chosen, warn or warn_caller, {} if shortened is None else shortened)
         embeddings = np.zeros((len(rows), self.width(layer, layers, join)), dtype=np.float32)
         done = 0
         with self.eval_mode(), torch.inference_mode():
             for indices in by_length([len(row) for row in rows], batch_tokens):
                 batch = collate_texts([rows[n] for n in indices], self.tokenizer.pad).to(self.device)
                 vectors = pool(self.body.joined_layers(batch, numbers, join), batch).float()
-                if self.normalise if normalise is None else normalise:
-                    vectors = F.normalize(vectors, dim=-1)
                 embeddings[indices] = vectors.cpu().numpy()
                 done += len(indices)
                 if progress:
                     progress("Embedding", done, len(rows))
-        return embeddings
+        pooled = _pool_segments(embeddings, owners, len(lines), chosen)
+        unit = self.normalise if normalise is None else normalise
+        return F.normalize(torch.from_numpy(pooled), dim=-1).numpy() if unit else pooled
 
-    def _rows(self, lines: Sequence[str], warn: Warn | None) -> list[list[int]]:
-        t, room = self.tokenizer, self.context - 2
-        pieces = self.sentence_encoder.encode(lines)
-        long = sum(len(row) > room for row in pieces)
-        if long:
-            (warn or warn_caller)(
-                f"{long:,} of {len(pieces):,} texts have more than {room} tokens: their beginnings are kept"
+    def long(self, long: Long | None) -> LongConfig:
+        """What becomes of long texts, as the recipe says where nothing is given."""
+        return to_long(long, self.task.long)
+
+    def _rows(
+        self, lines: Sequence[str], long: LongConfig, warn: Warn, shortened: dict[int, Shortened]
+    ) -> tuple[list[list[int]], list[int]]:
+        """The rows that are read, and the number of the text of each."""
+        t, room, encode = self.tokenizer, self.context - 2, self.sentence_encoder.encode
+        rows, owners = list[list[int]](), list[int]()
+        for n, (line, ids) in enumerate(zip(lines, encode(lines), strict=True)):
+            read, done = shorten(long, line, ids, room, encode, f"text {n + 1}", importance=self._importance)
+            shortened |= {n: done} if done else {}
+            rows += [[t.bos, *row, t.eos] if row else [] for row in read]
+            owners += [n] * len(read)
+        said = [done for done in shortened.values() if done.kind in READ]
+        if said:
+            tokens, dropped = sum(done.tokens for done in said), sum(done.dropped for done in said)
+            warn(
+                f"{len(said):,} of {len(lines):,} texts have more than {room} tokens, {READ[said[0].kind]}; "
+                f"long texts lost {dropped:,} of {tokens:,} tokens"
             )
-        return [[t.bos, *row[:room], t.eos] if row else [] for row in pieces]
+        return rows, owners
+
+    def _importance(self, passages: Sequence[list[int]]) -> np.ndarray:
+        """Of passages, by the attention that their tokens receive."""
+
+        def read(ids: list[int], record: AttentionRecorder) -> int:
+            row = [self.tokenizer.bos, *ids, self.tokenizer.eos]
+            self.body(collate_texts([row], self.tokenizer.pad).to(self.device), record)
+            return 1
+
+        with self.eval_mode():
+            return attention_received(read, passages, self.context - 2)
 
     def layer_numbers(self, layer: int | None = None, layers: str | list[int] | None = None) -> list[int]:
         """Those that are read, from 0, what goes into the first."""
@@ -127,6 +160,18 @@ POOLS: dict[str, Callable[[Tensor, TextBatch], Tensor]] = {  # of states [B, T, 
     "cls": lambda hidden, batch: hidden[:, 0],
     "max": lambda hidden, batch: hidden.masked_fill(~_mask(batch), float("-inf")).amax(1),
 }
+
+
+def _pool_segments(vectors: np.ndarray, owners: list[int], count: int, long: LongConfig) -> np.ndarray:
+    """Of vectors of rows [R, D] those of texts [N, D]."""
+    if len(vectors) == count:
+        return vectors
+    highest = isinstance(long, Segments) and long.pool == "max"
+    pooled = np.zeros((count, vectors.shape[1]), dtype=np.float32)
+    for n in range(count):
+        own = vectors[np.array(owners) == n]
+        pooled[n] = own.max(0) if highest else own.mean(0)
+    return pooled
 
 
 def _mask(batch: TextBatch) -> Tensor:

@@ -55,7 +55,7 @@ def check_same_vocabularies(first: "Translator", others: Sequence["Translator"])
     """Raise RegardError, which names the two runs, unless ids mean the same to all."""
     for other in others:
         for side, one, two in zip(("source", "target"), first.vocabulary, other.vocabulary, strict=True):
-            if _identity(one) != _identity(two):
+            if not same_vocabulary(one, two):
                 raise RegardError(
                     f"{first.run or 'the first model'} and {other.run or 'another'} have other {side} vocabularies; "
                     "models translate together if these are the same: learned from the same data by the same settings"
@@ -64,6 +64,11 @@ def check_same_vocabularies(first: "Translator", others: Sequence["Translator"])
             raise RegardError(
                 f"models that translate together must be on one device, not {first.device}, {other.device}"
             )
+
+
+def same_vocabulary(one: "Tokenizer", two: "Tokenizer") -> bool:
+    """Whether the same text has the same ids in both."""
+    return one is two or _identity(one) == _identity(two)
 
 
 def _identity(tokenizer: "Tokenizer") -> tuple[object, ...]:

@@ -7,6 +7,7 @@ import torch
 
 from regard.errors import RegardError, require_list
 from regard.examples.batching import by_length
+from regard.examples.long_text import Extract, Long, LongConfig, LongText, Refuse, Segments
 from regard.models.batch import collate_texts
 from regard.models.bert import MaskedLM
 from regard.predict.embedding import TextEmbedder
@@ -26,31 +27,58 @@ class MaskFiller(TextEmbedder):
 
     @checked
     def fill(
-        self, lines: Sequence[str], top: int = 5, batch_tokens: int = 4096, before: int = 0, warn: Warn | None = None
+        self,
+        lines: Sequence[str],
+        top: int = 5,
+        batch_tokens: int = 4096,
+        before: int = 0,
+        warn: Warn | None = None,
+        long: Long | None = None,
     ) -> list[list[list[MaskPrediction]]]:
         """For each text, for each [MASK] in it, the likeliest words, best first; nothing for a text that has none.
 
         The masks of a text are predicted independently. A text that is longer than the model was trained to read is cut
         to what stands around its masks; where they lie too far apart it is refused, with its number (from `before` + 1
-        on), or, with `warn`, left empty with a warning.
+        on), or, with `warn`, left empty with a warning. With `long="segments"` each mask is read in what stands around
+        it; `long` may be refuse and none, too.
         """
         require_list(lines, "fill([text])")
         if top < 1:
             raise RegardError(f"top must be at least 1, not {top}")
-        rows = [self._row(line, number, warn) for number, line in enumerate(lines, before + 1)]
-        predictions: list[list[list[MaskPrediction]]] = [[] for _ in rows]
+        chosen = self.long(long)
+        if isinstance(chosen, Extract):
+            raise RegardError("gaps are filled by what stands around them; long is truncate, segments, refuse or none")
+        rows = [(n, row) for n, line in enumerate(lines) for row in self._gaps(line, before + n + 1, chosen, warn)]
+        best: list[list[list[MaskPrediction]]] = [[] for _ in rows]
         with self.eval_mode():
-            for indices in by_length([len(row) for row in rows], batch_tokens):
-                for n, best in zip(indices, self._predict([rows[n] for n in indices], top), strict=True):
-                    predictions[n] = best
+            for indices in by_length([len(row) for _, (row, _) in rows], batch_tokens):
+                for n, gaps in zip(indices, self._predict([rows[n][1][0] for n in indices], top), strict=True):
+                    best[n] = gaps
+        predictions: list[list[list[MaskPrediction]]] = [[] for _ in lines]
+        for (n, (_, only)), gaps in zip(rows, best, strict=True):
+            predictions[n] += gaps if only is None else [gaps[only]]
         return predictions
 
-    def _row(self, line: str, number: int, warn: Warn | None) -> list[int]:
-        """[CLS] … [SEP]; nothing where there is no mask that can be read."""
+    def _gaps(self, line: str, number: int, long: LongConfig, warn: Warn | None) -> list[tuple[list[int], int | None]]:
+        """The rows that are read, each with the one of its masks that it is read for; None: for all."""
         t, mask, room = self.tokenizer, cast(int, self.tokenizer.mask), self.context - 2
         if MASK not in line:
             return []
         (ids,) = self.sentence_encoder.encode([line], {MASK: mask})
+        if len(ids) > room and isinstance(long, Refuse):
+            long.rows(LongText(f"line {number}", len(ids)), room, 0)
+        if len(ids) <= room or not isinstance(long, Segments):
+            row = self._row(ids, number, warn) if long.kind == "truncate" else [t.bos, *ids, t.eos]
+            return [(row, None)] if row else []
+        rows = list[tuple[list[int], int | None]]()
+        for place in [n for n, i in enumerate(ids) if i == mask]:
+            begin = min(max(0, place - room // 2), len(ids) - room)
+            rows.append(([t.bos, *ids[begin : begin + room], t.eos], ids[begin:place].count(mask)))
+        return rows
+
+    def _row(self, ids: list[int], number: int, warn: Warn | None) -> list[int]:
+        """[CLS] … [SEP]; nothing where the masks lie too far apart."""
+        t, mask, room = self.tokenizer, cast(int, self.tokenizer.mask), self.context - 2
         if len(ids) > room:
             first, last = ids.index(mask), len(ids) - ids[::-1].index(mask)
             if last - first > room:
@@ -59,6 +87,9 @@ class MaskFiller(TextEmbedder):
                     raise RegardError(far)
                 warn(f"{far}, so it is left empty")
                 return []
+            if warn:
+                dropped = f"long texts lost {len(ids) - room:,} of {len(ids):,} tokens"
+                warn(f"line {number}: what stands around its gaps is read; {dropped}")
             begin = min(max(0, (first + last - room) // 2), len(ids) - room)
             ids = ids[begin : begin + room]
         return [t.bos, *ids, t.eos]

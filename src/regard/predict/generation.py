@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.data.documents import with_newline
-from regard.decoding import Beam, DecodingConfig, GenerationRequest, RequestQueue, Sample, Symbols
+from regard.decoding import Beam, DecodingConfig, GenerationRequest, RequestQueue, Symbols
 from regard.errors import RegardError, require_list
 from regard.examples.document_encoder import DocumentEncoder
 from regard.examples.recipe_like import RecipeLike
@@ -26,6 +26,7 @@ from regard.predict.text_stream import (
     stream_texts,
 )
 from regard.reporting import Progress
+from regard.text import Tokenizer
 
 if TYPE_CHECKING:
     from regard.models.lm import LanguageModel
@@ -46,6 +47,10 @@ class TextGenerator(Predictor):
         self.symbols = Symbols(t.bos, end, tuple(sorted(never)))
 
     @property
+    def tokenizers(self) -> dict[str, Tokenizer]:
+        return {"": self.tokenizer}
+
+    @property
     def task(self) -> "LanguageModellingConfig":
         return cast("LanguageModellingConfig", self.recipe.task)
 
@@ -54,6 +59,14 @@ class TextGenerator(Predictor):
         """Tokens of the context that the model was trained with: a block, and the memory before it."""
         learned = self.task.length + self.recipe.model.segment_memory
         return min(learned, self.longest or learned)
+
+    @property
+    def limit(self) -> int:
+        """The context, past which a text is cut or read anew; 0 where layers see so far and no farther: there is none.
+
+        (`ModelConfig.bounded_past`; caches then stay as they are, however long a text is.)
+        """
+        return 0 if self.recipe.model.bounded_past else self.context
 
     # --- generation --------------------------------------------------------------------------------------------
 
@@ -87,13 +100,13 @@ class TextGenerator(Predictor):
         self._check(options)
         if isinstance(decoding, Beam):
             raise RegardError("a beam knows what it says only at its end; use generate, or sample or greedy search")
-        if options.count > 1 and not isinstance(decoding, Sample):
+        if options.count > 1 and not decoding.samples:
             raise RegardError(
                 f"greedy search writes one text, not {options.count}; draw them (a temperature), or use a beam"
             )
         self.model.eval()
         return stream_texts(
-            self.engine, self.symbols, self._stream_requests(options, decoding), self.collate_prompts, self.context
+            self.engine, self.symbols, self._stream_requests(options, decoding), self.collate_prompts, self.limit
         )
 
     def stream_request(self, prompt: str, decoding: DecodingConfig, **options: object) -> StreamedText:
@@ -103,7 +116,7 @@ class TextGenerator(Predictor):
         return self._stream_requests(own, decoding)[0]
 
     def _stream_requests(self, options: GenerationOptions, decoding: DecodingConfig) -> list[StreamedText]:
-        ids = self._prompt(options, self.context)
+        ids = self._prompt(options, self.limit)
         return [
             StreamedText(
                 ids, GenerationRequest(options.max_tokens, n, prompt=tuple(ids)), decoding,
@@ -119,8 +132,8 @@ class TextGenerator(Predictor):
                 f"a beam of {decoding.size} has no {options.count} best; raise the beam to {options.count}"
             )
         # a beam does not go past the context
-        ids = self._prompt(options, max(1, self.context // 2, self.context - options.max_tokens))
-        limit = min(options.max_tokens, max(1, self.context - len(ids)))
+        ids = self._prompt(options, self.limit and max(1, self.limit // 2, self.limit - options.max_tokens))
+        limit = min(options.max_tokens, max(1, self.limit - len(ids)) if self.limit else options.max_tokens)
         self.model.eval()
         queue = RequestQueue.of(self.collate_prompts([ids]), [limit])
         (hypotheses,) = self.engine.decode(queue, self.symbols, decoding, options.count)
@@ -148,14 +161,14 @@ class TextGenerator(Predictor):
 
     def room(self, prompt: int, limit: int) -> int:
         """Positions of a prompt and its continuation."""
-        return min(self.context, prompt + limit)
+        return min(self.limit or prompt + limit, prompt + limit)
 
     def _prompt(self, options: GenerationOptions, most: int) -> list[int]:
-        """The prompt's tokens; the last `most` where there are more."""
+        """The prompt's tokens; the last `most` where there are more, and that is not 0."""
         ids, t, warn = self.document_encoder.prompt(options.prompt), self.tokenizer, options.warn or warn_caller
         if t.unk != t.eos and (unknown := ids.count(t.unk)):  # GPT-2 has one mark for all
             warn(f"unknown to this model: {unknown:,} of the prompt's {len(ids):,} tokens")
-        if len(ids) <= most:
+        if len(ids) <= most or not most:
             return ids
         room = f"{self.context:,}"
         if most < self.context:

@@ -9,8 +9,14 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+import numpy as np
+import torch
+
 from regard.decoding import Beam, DecodingConfig, length_penalty
 from regard.errors import RegardError
+from regard.examples.long_text import Shortened
+from regard.examples.windows import word_windows
+from regard.nn.record import AttentionRecorder
 from regard.predict.constraints import spaceless
 from regard.predict.options import TranslationOptions
 from regard.text.sentences import split_sentences
@@ -18,6 +24,7 @@ from regard.text.sentences import split_sentences
 if TYPE_CHECKING:
     from regard.predict.translation import Translation
 
+Read = Callable[[list[int], AttentionRecorder], int]  # of tokens; gives how many special ones stand before them
 LEVELS = [re.compile(r"[,;:–—)\]][\"'”’]?\s+|\s[–—-]\s|[，、；：]\s*"), re.compile(r"\s+"), re.compile(r".", re.DOTALL)]
 PART = 40  # bits of a key below the number of the part
 
@@ -27,6 +34,29 @@ Size = Callable[[Sequence[str]], list[int]]  # how many pieces each text has
 def split_text(text: str, limit: int, size: Size) -> list[str]:
     """The text in parts of at most `limit` pieces each; nothing but spaces is lost."""
     return [part for sentence in split_sentences(text) for part in _fit(sentence, limit, size, LEVELS)]
+
+
+@torch.inference_mode()
+def attention_received(read: Read, passages: Sequence[list[int]], room: int) -> np.ndarray:
+    """How much attention a token of each passage receives in the mean, where 1 is what all receive in the mean.
+
+    One pass over the passages, as many at once as have room; the mean over layers, heads and queries.
+    """
+    scores = np.zeros(len(passages))
+    for first, end in word_windows(list(map(len, passages)), room, 0):
+        record = AttentionRecorder(("encoder", "decoder"))
+        ids = [i for passage in passages[first:end] for i in passage][:room]
+        before = read(ids, record)
+        layers = [weights for role in record.roles for weights in record.layers(role)]  # each [1, H, Q, K]
+        if not layers or any(weights.shape[-1] < before + len(ids) for weights in layers):
+            raise RegardError("the model has no self-attention on tokens by which passages are chosen; write by: tfidf")
+        received = torch.stack([weights[0].float().mean((0, 1))[before:][: len(ids)] for weights in layers]).mean(0)
+        received = (received / received.mean()).cpu()  # [K]
+        at = 0
+        for n in range(first, end):
+            own = received[at : at + len(passages[n])]
+            scores[n], at = float(own.mean()) if len(own) else 0.0, at + len(passages[n])
+    return scores
 
 
 def _split(text: str, ends: re.Pattern[str]) -> list[str]:
@@ -54,11 +84,17 @@ class LineSegments:
     """Lines as they are translated: first the first segment of each, or all of it, then the others of long lines."""
 
     def __init__(self, lines: Sequence[str], limit: int, size: Size, language: str) -> None:
-        sizes = size(lines)
+        self.sizes = sizes = size(lines)
         self.parts = [split_text(line, limit, size) if sizes[n] > limit else [line] for n, line in enumerate(lines)]
         self.more = [(n, part) for n, parts in enumerate(self.parts) for part in range(1, len(parts))]
         self.order = [*((n, 0) for n in range(len(lines))), *self.more]
         self.separator = "" if spaceless(language) else " "
+
+    @property
+    def shortened(self) -> dict[int, Shortened]:
+        """Of the lines that are in parts what was done with them."""
+        cut = [(n, len(parts)) for n, parts in enumerate(self.parts) if len(parts) > 1]
+        return {n: Shortened("segments", self.sizes[n], 0, parts) for n, parts in cut}
 
     @property
     def texts(self) -> list[str]:
@@ -85,7 +121,7 @@ class LineSegments:
                     where = f"line {options.before + n + 1}"
                     raise RegardError(f"{where} is translated in parts, of which none is known to hold its phrases")
             options = replace(options, phrases=[*phrases, *[()] * len(self.more)])
-        return replace(options, long="translate")
+        return options
 
     def join(self, translations: "list[list[Translation]]", decoding: DecodingConfig) -> "list[list[Translation]]":
         """For each line its outputs; of segments the best go together, then the second best, …"""

@@ -3,6 +3,7 @@
 A wrong name or value in a Python call is one sentence, with the nearest option that exists. Knows no model.
 """
 
+import dataclasses
 import functools
 import inspect
 import sys
@@ -16,10 +17,11 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Self, TypedDict, TypeVar, Union, cast, get_args, get_origin
 
-from regard.config import choices, is_slot, nearest
+from regard.config import choices, field_values, is_slot, nearest
 from regard.data.config import Corpus
-from regard.decoding import Beam, DecodingConfig, Greedy, Sample
+from regard.decoding import Beam, DecodingConfig, Greedy, Sample, Speculative
 from regard.errors import RegardError
+from regard.examples.long_text import Long
 from regard.examples.recipe_like import RecipeLike
 from regard.reporting import Progress, Warn
 
@@ -30,7 +32,6 @@ RENAMED = {"heads": "trees"}  # options of Python calls that have another name t
 
 # Text for people, or as the tokenizer's own stage left it (Moses tokens, lower case).
 Form = Literal["plain", "prepared"]
-Long = Literal["truncate", "refuse", "translate", "segment"]
 AttentionKind = Literal["encoder", "decoder", "cross"]
 Pooling = Literal["mean", "cls", "max", "pooler"]
 
@@ -52,7 +53,50 @@ class CallOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchOptions(CallOptions):
+class NamedSearch(CallOptions):
+    """A search by its name, and what parallel decoding needs; what is None is as in the recipe."""
+
+    search: str | None = None  # greedy, beam, sample, speculative or blockwise
+    draft: str | Path | None = None  # of a speculative search: ngrams, layers(n) or a run
+    draft_tokens: int | None = None  # how many tokens it guesses at a step
+    accept: str | None = None  # of a blockwise search: exact, top_k(n) or distance(n)
+
+    def named_search(self, base: DecodingConfig, cli: bool) -> DecodingConfig:
+        """The recipe's search, or the one that is named: by its options alone, too."""
+        own: dict[str, dict[str, object]] = {
+            "speculative": {"draft": None if self.draft is None else str(self.draft), "tokens": self.draft_tokens},
+            "blockwise": {"accept": self.accept},
+        }
+        given = {name: {k: v for k, v in values.items() if v is not None} for name, values in own.items()}
+        name, known = self.search or next((name for name in given if given[name]), base.kind), choices(DecodingConfig)
+        option = option_name("search", cli)
+        if name not in known:
+            raise RegardError(f"{option} is {name!r}; {nearest(name, known)}")
+        for other in (other for other in given if given[other] and other != name):
+            key = {"draft": "draft", "tokens": "draft_tokens", "accept": "accept"}[next(iter(given[other]))]
+            raise RegardError(f"{option_name(key, cli)} is for {other} search, not for {name}")
+        if name == base.kind and not given.get(name):
+            return base
+        fields = {f.name for f in dataclasses.fields(known[name])}
+        kept = {key: value for key, value in field_values(base).items() if key in fields}
+        if name == "sample" and not kept.get("temperature"):
+            kept.pop("temperature", None)
+        try:
+            chosen: DecodingConfig = known[name](**kept | given.get(name, {}))
+        except ValueError as error:
+            raise RegardError(f"{option} {name}: {error}") from None
+        return chosen
+
+    def refuse_beam(self, search: DecodingConfig, beam: int | None, cli: bool) -> None:
+        """Raise RegardError where a search that keeps one hypothesis is named, and a beam too."""
+        named = search.parallel and (self.search, self.draft, self.draft_tokens, self.accept) != (None,) * 4
+        if named and beam not in (None, 1):
+            name = option_name("beam", cli)
+            raise RegardError(f"{name} keeps {beam} hypotheses, and {search.kind} search one; leave out one of the two")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions(NamedSearch):
     """How text is generated; what is None is as in the recipe. One option of sampling is enough to sample."""
 
     decoding: DecodingConfig | None = None  # a whole search, instead of the recipe's
@@ -67,7 +111,8 @@ class SearchOptions(CallOptions):
 
     def decoding_config(self, base: DecodingConfig, cli: bool = False) -> DecodingConfig:
         """The recipe's search with these options; messages name options as the command line does where `cli`."""
-        base = self.decoding or base
+        base = self.named_search(self.decoding or base, cli)
+        self.refuse_beam(base, self.beam, cli)
         beam, greedy = option_name("beam", cli), option_name("greedy", cli)
         if self.greedy and self.beam not in (None, 1):
             raise RegardError(f"{greedy} takes the likeliest word and {beam} searches; give one of them")
@@ -76,8 +121,8 @@ class SearchOptions(CallOptions):
             if sampling:
                 name = option_name(next(iter(sampling)), cli)
                 raise RegardError(f"{name} is about drawing words, not about searching")
-            return with_beam(base, size)
-        kept = {key: vars(base)[key] for key in SAMPLING} if isinstance(base, Sample) else {}
+            return likeliest(base) if self.greedy else with_beam(base, size)
+        kept = {key: vars(base)[key] for key in SAMPLING} if isinstance(base, Sample) and base.samples else {}
         return with_sampling(base, kept | sampling) if sampling else base
 
 
@@ -109,7 +154,7 @@ class ReplyOptions(SearchOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TranslationSearch(CallOptions):
+class TranslationSearch(NamedSearch):
     """How translations are searched for; what is None is as in the recipe."""
 
     beam: int | None = None  # 1 is greedy
@@ -121,7 +166,8 @@ class TranslationSearch(CallOptions):
 
     def decoding_config(self, base: DecodingConfig, phrases: bool, nbest: int, cli: bool = False) -> DecodingConfig:
         """The recipe's search with these options; a beam where a greedy one cannot give phrases, or so many outputs."""
-        sampling = _sampling(self)
+        sampling, base = _sampling(self), self.named_search(base, cli)
+        self.refuse_beam(base, self.beam, cli)
         if self.sample:
             if self.beam is not None:
                 sample, beam = option_name("sample", cli), option_name("beam", cli)
@@ -148,7 +194,7 @@ class TranslationOptions(TranslationSearch):
     trees: Sequence[Sequence[int]] | None = None  # for each line the parent of each word, for structural positions
     form: Form = "plain"
     batch_tokens: int = 4096  # padded tokens computed at once
-    long: Long = "truncate"  # what becomes of a line longer than the model knows
+    long: Long | None = None  # what becomes of a line longer than the model knows; None: as the recipe says
     warn: Warn | None = None  # gets sentences about lines that were cut; None: Python warnings
     progress: Progress | None = None
     before: int = 0  # lines that came earlier: messages count them, samples are drawn as if all came at once
@@ -156,11 +202,11 @@ class TranslationOptions(TranslationSearch):
     attention: Sequence[AttentionKind] = ()  # the attentions whose weights are recorded
     unknown: list[int] | None = None  # receives the numbers of lines that are mostly unknown; None: a warning
 
-    def search(self, base: DecodingConfig) -> DecodingConfig:
+    def chosen_search(self, base: DecodingConfig) -> DecodingConfig:
         """The search that is asked for, by `decoding` or by single options."""
         if self.decoding is None:
             return self.decoding_config(base, bool(self.phrases), self.nbest)
-        for name in ("beam", "sample", *SAMPLING):
+        for name in ("beam", "sample", "search", "draft", "draft_tokens", "accept", *SAMPLING):
             if vars(self).get(name) not in (None, False):
                 raise RegardError(f"decoding is a whole search; leave out {name}, or decoding")
         return self.decoding
@@ -174,6 +220,13 @@ def option_name(name: str, cli: bool) -> str:
 def _sampling(options: CallOptions) -> dict[str, float]:
     """The options of sampling that are given."""
     return {key: value for key in SAMPLING if (value := vars(options).get(key)) is not None}
+
+
+def likeliest(base: DecodingConfig) -> DecodingConfig:
+    """Greedy search; a parallel one stays what it is, and gives the same words."""
+    if isinstance(base, Speculative):
+        return replace(base, temperature=0.0)
+    return base if base.parallel else with_beam(base, 1)
 
 
 def with_beam(base: DecodingConfig, size: int | None) -> DecodingConfig:
@@ -192,11 +245,15 @@ def with_beam(base: DecodingConfig, size: int | None) -> DecodingConfig:
 def with_sampling(base: DecodingConfig, sampling: Mapping[str, Any]) -> DecodingConfig:
     """Words drawn at random by these options; at a temperature of 0 the likeliest."""
     temperature = sampling.get("temperature", 1.0)
+    if base.parallel and not isinstance(base, Speculative):
+        raise RegardError(f"{base.kind} search takes the likeliest words; to draw them, write search speculative")
     if temperature == 0:
-        return with_beam(base, 1)
+        return likeliest(base)
     if not 0 < temperature < 1e6:  # a recipe has no 0: it says greedy
         raise RegardError(f"temperature must be 0 or more, and less than a million, not {temperature}")
     try:
+        if isinstance(base, Speculative):
+            return replace(base, **{**sampling, "temperature": temperature})
         return Sample(**sampling, max_ratio=base.max_ratio, max_extra=base.max_extra)
     except ValueError as error:
         raise RegardError(str(error)) from None

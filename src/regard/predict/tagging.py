@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from regard.data.tagged import TaggedSentence
 from regard.errors import require_list
+from regard.examples.long_text import Long, Shortened, long_json
 from regard.predict.base import FinetunedPredictor
 from regard.predict.options import checked
 from regard.reporting import Warn
@@ -23,6 +24,7 @@ class Tags:
     words: list[str]
     tags: list[str]
     probabilities: list[float]  # of each tag
+    long: Shortened | None = None  # what was done with a sentence that was too long
 
     @property
     def entities(self) -> list[Entity]:
@@ -40,18 +42,26 @@ class Tags:
 
     def json(self) -> dict[str, object]:
         entities = [entity._asdict() for entity in self.entities]
-        return {"words": self.words, "tags": self.tags, "probabilities": self.probabilities, "entities": entities}
+        own = {"words": self.words, "tags": self.tags, "probabilities": self.probabilities, "entities": entities}
+        return own | long_json(self.long)
 
 
 class WordTagger(FinetunedPredictor):
     """`regard.load(folder)` returns this for a model of the task tag."""
 
     @checked
-    def tag(self, sentences: Sequence[str | Sequence[str]], warn: Warn | None = None, before: int = 0) -> list[Tags]:
+    def tag(
+        self,
+        sentences: Sequence[str | Sequence[str]],
+        warn: Warn | None = None,
+        before: int = 0,
+        long: Long | None = None,
+    ) -> list[Tags]:
         """The tags of each sentence: a list of words, or a text whose words are what stands between spaces.
 
-        Messages count the sentences from `before` + 1 on.
+        Messages count the sentences from `before` + 1 on. `long` says what becomes of longer ones, if not the recipe.
         """
         require_list(sentences, "tag([sentence])", "sentences", nested=True)
         words = [text.split() if isinstance(text, str) else list(text) for text in sentences]
-        return self.predict([TaggedSentence(f"sentence {n}", row, []) for n, row in enumerate(words, before + 1)], warn)
+        examples = [TaggedSentence(f"sentence {n}", row, []) for n, row in enumerate(words, before + 1)]
+        return self.predict(examples, warn, long)

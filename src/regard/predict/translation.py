@@ -1,37 +1,57 @@
 """Translation: text in, text out, in batches by length with the order restored; and the scores of given pairs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, cast, overload
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.decoding import Beam, DecodingConfig, Greedy, Hypothesis, RequestQueue, Sample, Symbols
+from regard.decoding import Beam, DecodingConfig, Hypothesis, RequestQueue, Symbols
 from regard.errors import RegardError, require_list
 from regard.evaluation import Metric, text_metrics
 from regard.evaluation.metrics import own_metrics, perplexity
 from regard.examples.batching import batches, by_length, slot_groups
+from regard.examples.long_text import (
+    Extract,
+    Long,
+    LongConfig,
+    ReadWhole,
+    Refuse,
+    Segments,
+    Shortened,
+    Truncate,
+    shorten,
+    to_long,
+)
 from regard.examples.pairs import Heads, check_trees, piece_trees
 from regard.examples.recipe_like import RecipeLike
 from regard.examples.vocabulary import Vocabulary
 from regard.models.batch import PairBatch, RaggedRows, collate_pairs, collate_sources
+from regard.models.transformer import Transformer
 from regard.nn.layout import Tree
 from regard.nn.record import AttentionRecorder
 from regard.predict.alignment import NamedWeights, align, select_heads
 from regard.predict.base import Predictor
 from regard.predict.constraints import Constraints
-from regard.predict.ensemble import EnsembleModel, check_same_vocabularies, ensemble_recipe
-from regard.predict.long_text import LineSegments
+from regard.predict.ensemble import EnsembleModel, check_same_vocabularies, ensemble_recipe, same_vocabulary
+from regard.predict.long_text import LineSegments, attention_received
 from regard.predict.options import Form, TranslationOptions, check_arguments, checked, warn_caller
+from regard.reporting import Warn
+from regard.text import Tokenizer
 from regard.text.coverage import unknown_lines, unknown_lines_warning
 
 if TYPE_CHECKING:
     from regard.tasks.translation import TranslationConfig
+
+LONG_LINES = {  # what is said of lines that are too long
+    "truncate": "were cut", "extract": "were read in whole passages", "segments": "were translated in segments",
+}  # fmt: skip
 
 
 @dataclass(slots=True)  # not frozen: such are made five times as fast, and there is one for each line
@@ -41,6 +61,7 @@ class Translation:
     log_probability: float
     tokens: list[int] = field(default_factory=list, repr=False)  # the pieces of the text
     attention: dict[str, Tensor] | None = field(default=None, repr=False)  # by kind [layers, H, T, K], if recorded
+    long: Shortened | None = field(default=None, repr=False)  # what was done with a line that was too long
 
     def _repr_html_(self) -> str:
         return f"<p>{escape(self.text)} <small>score {self.score:.3f}</small></p>"
@@ -61,9 +82,18 @@ class Translator(Predictor):
         self.symbols = Symbols(target.bos, target.eos, (target.pad, target.bos))
 
     @property
+    def tokenizers(self) -> dict[str, Tokenizer]:
+        return {"source": self.vocabulary.source, "target": self.vocabulary.target}
+
+    @property
     def languages(self) -> tuple[str, str]:
         """Of the source and the target."""
         return cast("TranslationConfig", self.recipe.task).languages
+
+    @cached_property
+    def one_vocabulary(self) -> bool:
+        """Whether source and target have the same ids: a piece of the source may stand in the output."""
+        return same_vocabulary(self.vocabulary.source, self.vocabulary.target)
 
     def ensemble(self, others: Sequence["Translator"]) -> "Translator":
         """This model and others of the same vocabularies as one: the mean of their log-probabilities at every word."""
@@ -119,24 +149,52 @@ class Translator(Predictor):
     def translations(self, lines: Sequence[str], options: TranslationOptions) -> list[list[Translation]]:
         """What `nbest` returns, for options that are checked."""
         require_list(lines, "translate([text])", "sentences")
-        decoding, before = options.search(self.recipe.decoding), options.before
+        decoding, before = options.chosen_search(self.recipe.decoding), options.before
         self.check_search(decoding, options.nbest, bool(options.phrases))
         unknown: list[int] = []
         count, warn = hypotheses_per_line(decoding, options.nbest), options.warn or warn_caller
         own = replace(options, unknown=unknown, warn=warn)
-        if options.long == "segment":
+        long = self._long(options.long)
+        if isinstance(long, Segments):
             parts = self.segments(lines)
+            shortened = parts.shortened
             own, keys = parts.options(own), parts.keys(before)
-            translations = parts.join(self._decode(parts.texts, count, decoding, own, keys), decoding)
+            ids = self._encode(parts.texts, own, ReadWhole(), {})
+            translations = parts.join(self._decode(ids, count, decoding, own, keys), decoding)
             unknown = sorted({parts.order[n][0] for n in unknown})
         else:
-            translations = self._decode(lines, count, decoding, own, range(before, before + len(lines)))
+            shortened = {}
+            ids = self._encode(lines, own, long, shortened)
+            translations = self._decode(ids, count, decoding, own, range(before, before + len(lines)))
+        self._report_long(shortened, before, options.warn)
+        for n, done in shortened.items():
+            for each in translations[n]:
+                each.long = done
         numbers = [before + n + 1 for n in unknown]
         if options.unknown is not None:
             options.unknown.extend(numbers)
         elif numbers:
             warn(unknown_lines_warning(numbers))
         return [distinct_texts(each, decoding, options.nbest) for each in translations]
+
+    def _long(self, long: Long | None) -> LongConfig:
+        """What becomes of long lines, as the recipe says where nothing is given."""
+        chosen = to_long(long, cast("TranslationConfig", self.recipe.task).long)
+        if isinstance(chosen, Segments) and (chosen.overlap or chosen.pool != "mean"):
+            raise RegardError("segments of a line are translated one by one; leave out overlap and pool")
+        return chosen
+
+    def _report_long(self, shortened: Mapping[int, Shortened], before: int, warn: Warn | None) -> None:
+        """Says what was dropped; as a Python warning only where something was."""
+        said = [n for n in sorted(shortened) if shortened[n].kind in LONG_LINES]
+        if said:
+            dropped, tokens = (sum(vars(shortened[n])[name] for n in said) for name in ("dropped", "tokens"))
+            warn = warn or (warn_caller if dropped else lambda sentence: None)
+            limit, what = self.recipe.data.filters.max_length, LONG_LINES[shortened[said[0]].kind]
+            warn(
+                f"{len(said)} line(s) longer than {limit} pieces {what}, first line {before + said[0] + 1}; "
+                f"{dropped:,} of {tokens:,} pieces were dropped"
+            )
 
     @staticmethod
     def check_search(decoding: DecodingConfig, nbest: int, phrases: bool) -> None:
@@ -146,9 +204,9 @@ class Translator(Predictor):
             raise RegardError("phrases that must appear need a beam search; use a beam of 5 or so (--beam 5)")
         if isinstance(decoding, Beam) and nbest > decoding.size:
             raise RegardError(f"a beam of {decoding.size} has no {nbest} best; raise the beam to {nbest}")
-        if isinstance(decoding, Greedy) and nbest > 1:
+        if nbest > 1 and not isinstance(decoding, Beam) and not decoding.samples:
             raise RegardError(
-                f"greedy search gives one output, not {nbest}; use a beam of at least {nbest} (--beam {nbest})"
+                f"{decoding.kind} search gives one output, not {nbest}; use a beam of at least {nbest} (--beam {nbest})"
             )
 
     def segments(self, lines: Sequence[str]) -> LineSegments:
@@ -157,23 +215,22 @@ class Translator(Predictor):
         return LineSegments(lines, limit, lambda texts: [len(row) for row in encode(list(texts))], self.languages[1])
 
     def _decode(
-        self, lines: Sequence[str], count: int, decoding: DecodingConfig, options: TranslationOptions,
+        self, ids: list[list[int]], count: int, decoding: DecodingConfig, options: TranslationOptions,
         keys: Sequence[int],
     ) -> list[list[Translation]]:  # fmt: skip
         """So many hypotheses of each line, as text; keys name the lines, by which random draws are told apart."""
-        ids = self._encode(lines, options)
         limits = [self.output_limit(decoding, len(row)) for row in ids]
-        constraints = Constraints.of(options, len(lines), self.vocabulary.target)
+        constraints = Constraints.of(options, len(ids), self.vocabulary.target)
         constraints.check([limit if row else 0 for limit, row in zip(limits, ids, strict=True)], self.symbols)
-        translations: list[list[Translation]] = [[] for _ in lines]
+        translations: list[list[Translation]] = [[] for _ in ids]
         budget = max(1, options.batch_tokens // (decoding.size if isinstance(decoding, Beam) else 1))
-        draws, done = count if isinstance(decoding, Sample) else 1, 0  # of each line
+        draws, done = count if decoding.samples else 1, 0  # of each line
 
         def report(finished: int) -> None:
             nonlocal done
             done += finished
             if options.progress:
-                options.progress("Translating", done // draws, len(lines))
+                options.progress("Translating", done // draws, len(ids))
 
         with self.eval_mode():
             # slots that record attention cannot be refilled: such lines go batch by batch
@@ -182,6 +239,10 @@ class Translator(Predictor):
                 requests = [
                     constraints.request(row, limits[row], keys[row] * count + n % draws) for n, row in enumerate(drawn)
                 ]
+                if self.one_vocabulary:
+                    requests = [
+                        replace(each, lookup=tuple(ids[row])) for each, row in zip(requests, drawn, strict=True)
+                    ]
                 queue = RequestQueue(
                     partial(self._sources, ids, options.trees, drawn), requests,
                     slots * draws if options.attention else slots, self.blank,
@@ -195,24 +256,46 @@ class Translator(Predictor):
                     translations[row] += [self.to_translation(each, source, options.form) for each in hypotheses]
         return [sorted(best, key=lambda each: -each.score) for best in translations]
 
-    def _encode(self, lines: Sequence[str], options: TranslationOptions) -> list[list[int]]:
-        """The pieces of each line, those of long lines cut or refused as the options say."""
-        limit, before, warn = self.recipe.data.filters.max_length, options.before, options.warn or warn_caller
+    def _encode(
+        self, lines: Sequence[str], options: TranslationOptions, long: LongConfig, shortened: dict[int, Shortened]
+    ) -> list[list[int]]:
+        """The pieces of each line that are read; `shortened` receives what was done with long ones."""
+        limit, before, encode = self.recipe.data.filters.max_length, options.before, self.vocabulary.source.encode_batch
         ids = self.vocabulary.source.encode_batch(list(lines))
         if options.trees is not None:
             check_trees(options.trees, ids, self.vocabulary.source, before)
         if options.unknown is not None:
             options.unknown.extend(unknown_lines(lines, ids, self.vocabulary.source))
         over = [n for n, row in enumerate(ids) if len(row) > limit]
-        if over and options.long == "refuse":
+        if over and isinstance(long, Refuse):
             raise RegardError(
                 f"line {before + over[0] + 1} has {len(ids[over[0]])} pieces; the model was trained on at most {limit}"
             )
-        if over and options.long == "truncate":
-            for n in over:
-                ids[n] = ids[n][:limit]
-            warn(f"{len(over)} line(s) longer than {limit} pieces were cut, first line {before + over[0] + 1}")
+        for n in over:
+            for name in ("attention", "trees") if isinstance(long, Extract | Truncate) and long != Truncate() else ():
+                if vars(options)[name]:
+                    raise RegardError(
+                        f"a line that is read in part has no {name} as a whole; truncate to the head, or refuse"
+                    )
+            where, importance = f"line {before + n + 1}", self._importance
+            rows, done = shorten(long, lines[n], ids[n], limit, encode, where, importance=importance)
+            ids[n] = rows[0]
+            shortened |= {n: done} if done else {}
         return ids
+
+    def _importance(self, passages: Sequence[list[int]]) -> np.ndarray:
+        """Of passages of a source, by the attention that their tokens receive in the encoder."""
+        v = self.vocabulary
+
+        def read(ids: list[int], record: AttentionRecorder) -> int:
+            if not isinstance(self.model, Transformer):
+                return 0
+            batch = collate_pairs(RaggedRows.of([ids]), RaggedRows.of([[]]), v.source, v.target)
+            self.model.encode(batch.to(self.device), record)
+            return 0
+
+        with self.eval_mode():
+            return attention_received(read, passages, self.recipe.data.filters.max_length)
 
     def output_limit(self, decoding: DecodingConfig, source: int) -> int:
         """How many pieces the output of so many may have."""

@@ -135,7 +135,9 @@ if __name__ == "__main__":
     try:
         worker_config: WorkerConfig = json.loads(sys.argv[1])
         end_with(worker_config["server"])
-        own_channel = Channel(socket.socket(fileno=int(sys.argv[2])))
+        # A copy has the lowest free number: `select` takes none from 1024 on, which a server with many clients gives.
+        own_channel = Channel(socket.socket(fileno=os.dup(int(sys.argv[2]))))
+        os.close(int(sys.argv[2]))
         threading.Thread(target=own_channel.beat, daemon=True).start()
         run_worker(worker_config, own_channel)
     except Exception as error:

@@ -1,12 +1,15 @@
 """Answers: a question and a text in, the part of the text that answers it out.
 
-A text that is longer than a row is read in windows that overlap; the best span of all windows is the answer. Pieces
-keep the characters they come from, so that an answer is a substring of the text, to the letter.
+A text that is longer than a row is read in windows that overlap, unless `long` says otherwise; the best span of all
+windows is the answer. Pieces keep the characters they come from, so that an answer is a substring of the text, to the
+letter.
 """
 
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import pairwise
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -18,13 +21,14 @@ from regard.errors import utf8_errors
 from regard.evaluation.squad import answer_metrics
 from regard.examples.codec import ExampleCodec, Notes
 from regard.examples.features import Feature
-from regard.examples.windows import word_windows
+from regard.examples.long_text import LongConfig, LongText, Ranges, Segments, Shortened, take
 from regard.models.bert import Bert
 from regard.models.heads import BodyWithHead, SpanClassifier
 from regard.predict.answering import Answer, QuestionAnswerer
 from regard.reporting import Json
 from regard.tasks.finetuning import FinetuningConfig, defaults
 from regard.text import Tokenizer
+from regard.text.passages import passage_spans
 
 BEST = 20  # begins and ends of a window that are considered, as usual
 _WORDS = re.compile(r"\w+|[^\w\s]")
@@ -35,6 +39,8 @@ class ContextWindow(NamedTuple):
 
     place: int
     spans: list[tuple[int, int]]
+    run: list[int]  # by piece, which stretch of the context it is in: no answer spans what was left out between two
+    long: Shortened | None = None
 
 
 Codec = ExampleCodec[Question, Answer, ContextWindow]
@@ -52,6 +58,7 @@ class AnswerConfig(FinetuningConfig[Question, Answer, "ContextWindow"]):
 
     length: int = option(384, "pieces of a row, special tokens included; longer texts are read in windows")
     overlap: int = option(128, "pieces that a window shares with the one before")
+    long: LongConfig = option(Segments, "what becomes of a text with more pieces than length (docs/long-text.md)")
     question: int = option(64, "pieces of a question; longer ones are cut")
     longest: int = option(30, "pieces of an answer")
     empty: bool = option(False, "there may be no answer; it is given where that is likelier than any span")
@@ -93,9 +100,10 @@ class AnswerConfig(FinetuningConfig[Question, Answer, "ContextWindow"]):
             self._note(example, pieces, notes, training)
             target = self._target(example, notes, training)
             if not training or target is not None:
-                features += self._windows(
-                    example_index, pieces[: self.question], encoded[example.context], target, codec
-                )
+                context = encoded[example.context]
+                rows, done = self._fit(example, len(pieces[: self.question]), context, codec)
+                notes.shortened(f"texts longer than task.length={self.length} pieces", done, example.where)
+                features += self._windows(example_index, pieces[: self.question], context, rows, done, target, codec)
         return features
 
     def _note(self, example: Question, pieces: list[int], notes: Notes, training: bool) -> None:
@@ -119,16 +127,41 @@ class AnswerConfig(FinetuningConfig[Question, Answer, "ContextWindow"]):
             notes.add("questions without an answer where answer_start says, dropped", example.where)
         return None
 
+    def _fit(
+        self, example: Question, question: int, context: "Offsets", codec: Codec
+    ) -> tuple[list[Ranges], Shortened | None]:
+        """The pieces that are read of a context, window by window, beside a question of so many pieces."""
+        room, count = self.length - 3 - question, len(context.ids)
+        if count <= room:
+            return [[(0, count)]], None
+        text = LongText(example.where, count)
+        if self.long.passages:
+            spans = passage_spans(example.context)
+            starts, ends = [start for start, _ in context.spans], [end for _, end in spans]
+            bounds = [0, *np.searchsorted(starts, ends).tolist()]
+            pieces = [context.ids[begin:end] for begin, end in pairwise(bounds)]
+            scores = None if codec.importance is None else partial(codec.importance, pieces)
+            passages = [example.context[begin:end] for begin, end in spans]
+            text = LongText(example.where, count, passages, list(map(len, pieces)), example.question, scores)
+        return self.long.rows(text, room, self.overlap)
+
     def _windows(
-        self, example_index: int, question: list[int], context: "Offsets", target: tuple[int, int] | None, codec: Codec
+        self,
+        example_index: int,
+        question: list[int],
+        context: "Offsets",
+        rows: list[Ranges],
+        done: Shortened | None,
+        target: tuple[int, int] | None,
+        codec: Codec,
     ) -> Iterator[Feature[ContextWindow]]:
-        room = self.length - 3 - len(question)
         place = len(question) + 2
-        for begin, end in word_windows([1] * len(context.ids), room, self.overlap):
-            spans = context.spans[begin:end]
-            row = codec.special_tokens.row(question, context.ids[begin:end])
-            answer = None if target is None else answer_tokens(spans, target, place)
-            yield Feature((row,), example_index, answer, ContextWindow(place, spans))
+        for ranges in rows:
+            spans = [span for begin, end in ranges for span in context.spans[begin:end]]
+            run = [begin for begin, end in ranges for _ in range(begin, end)]
+            window = ContextWindow(place, spans, run, done)
+            row = codec.special_tokens.row(question, take(context.ids, ranges))
+            yield Feature((row,), example_index, None if target is None else answer_tokens(window, target), window)
 
     # --- windows to answers ------------------------------------------------------------------------------------
 
@@ -144,11 +177,12 @@ class AnswerConfig(FinetuningConfig[Question, Answer, "ContextWindow"]):
         if self.empty:
             nothing = min((float(own[0].sum()) for own in scores), default=0.0)  # the window that is surest of a span
             answers.append(Answer("", score=nothing))
+        long = features[0].window.long if features and features[0].window else None
         if not answers:
-            return Answer("")
+            return Answer("", long=long)
         best = max(answers, key=lambda answer: answer.score)
         shares = np.exp(np.array([answer.score for answer in answers]) - best.score)
-        return replace(best, probability=float(1 / shares.sum()))
+        return replace(best, probability=float(1 / shares.sum()), long=long)
 
     def compute_metrics(self, examples: Sequence[Question], predictions: Sequence[Answer], codec: Codec) -> Json:
         references = [[span.text for span in example.answers] for example in examples]
@@ -175,14 +209,18 @@ def encode_with_offsets(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Offs
     return encoded
 
 
-def answer_tokens(spans: Sequence[tuple[int, int]], target: tuple[int, int], place: int) -> tuple[int, int]:
+def answer_tokens(window: ContextWindow, target: tuple[int, int]) -> tuple[int, int]:
     """The first and last token of a row that hold these characters; (0, 0), its [CLS], if some are not in it."""
-    start, end = target
+    (start, end), spans, place = target, window.spans, window.place
     if start == end or not spans or start < spans[0][0] or end > spans[-1][1]:
         return 0, 0
     first = next((n for n, (_, after) in enumerate(spans) if after > start), None)
     last = next((n for n in range(len(spans) - 1, -1, -1) if spans[n][0] < end), None)
-    return (0, 0) if first is None or last is None or last < first else (place + first, place + last)
+    if first is None or last is None or last < first or window.run[first] != window.run[last]:
+        return 0, 0
+    begins = first and window.run[first] != window.run[first - 1] and start < spans[first][0]
+    ends = last + 1 < len(spans) and window.run[last] != window.run[last + 1] and end > spans[last][1]
+    return (0, 0) if begins or ends else (place + first, place + last)
 
 
 def candidates(context: str, window: ContextWindow, scores: np.ndarray, longest: int) -> list[Answer]:
@@ -192,7 +230,7 @@ def candidates(context: str, window: ContextWindow, scores: np.ndarray, longest:
     answers = []
     for begin in begins.tolist():
         for end in ends.tolist():
-            if begin <= end < begin + longest:
+            if begin <= end < begin + longest and window.run[begin] == window.run[end]:
                 start, after = window.spans[begin][0], window.spans[end][1]
                 answers.append(Answer(context[start:after], start, after, float(own[begin, 0] + own[end, 1])))
     return answers

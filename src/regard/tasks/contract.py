@@ -92,6 +92,9 @@ class Task(Protocol):
     def view(self, seed: int, epoch: int) -> View:
         """The epoch's examples: a function of (seed, epoch) alone."""
 
+    def begin_step(self, step: int, steps: int) -> bool:
+        """Step `step` of so many begins, counted from 1; True where its loss has other terms than the step before."""
+
     def loss(self, model: nn.Module, batch: Any, carry: Carry) -> tuple[Tensor, Carry]:
         """The loss summed over the batch's targets, and what passes on to the next batch, detached (None for most)."""
 
@@ -126,7 +129,12 @@ class BaseTask:
         return slow_paths(model)
 
     def initial_weights(self, model: nn.Module, tensors: Mapping[str, Tensor], origin: object) -> Mapping[str, Tensor]:
-        return tensors
+        """Those of the run; proposal heads that it lacks begin with their own."""
+        own = {name: value for name, value in model.state_dict().items() if name.startswith("proposals.")}
+        return {**own, **tensors}
+
+    def begin_step(self, step: int, steps: int) -> bool:
+        return False
 
     def loss(self, model: nn.Module, batch: Any, carry: Carry) -> tuple[Tensor, Carry]:
         return model(batch, None, self.smoothing), carry

@@ -6,6 +6,7 @@ from typing import ClassVar, Literal, cast
 from regard.config import choice, option
 from regard.errors import RegardError
 from regard.examples.document_encoder import SentenceEncoder
+from regard.examples.long_text import LongConfig, Truncate
 from regard.examples.preparing import TOKENIZER
 from regard.examples.recipe_like import RecipeLike
 from regard.models.bert import BertConfig, BertEncoder
@@ -31,6 +32,7 @@ class EmbeddingConfig(TaskConfig):
     evaluate_options: ClassVar[tuple[str, ...]] = ()
 
     length: int = option(512, "places of a text that are read, [CLS] and [SEP] included")
+    long: LongConfig = option(Truncate, "what becomes of a text with more places than length (docs/long-text.md)")
     pooling: Pooling = option("mean", "how one vector is made of a text, unless a command says otherwise")
     normalise: bool = option(False, "vectors have the length 1, unless a command says otherwise")
     head: Literal["pooler", "none"] = option("pooler", "what stands on the encoder")

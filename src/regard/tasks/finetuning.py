@@ -23,6 +23,7 @@ from regard.errors import RegardError
 from regard.evaluation.labels import require_packages
 from regard.examples.codec import E, ExampleCodec, Notes, P
 from regard.examples.features import Feature, FeatureView, W, pad_features
+from regard.examples.long_text import Extract, LongConfig, Truncate, check_long
 from regard.examples.preparing import TOKENIZER
 from regard.examples.recipe_like import RecipeLike
 from regard.examples.vocabulary import load_or_train_tokenizer
@@ -64,9 +65,11 @@ class FinetuningConfig(TaskConfig, Generic[E, P, W]):
     required_packages: ClassVar[tuple[str, ...]] = ("scikit-learn",)  # of its metrics
     supports_label_smoothing: ClassVar[bool] = False
     target_unit: ClassVar[str] = "examples"
+    long_kinds: ClassVar[tuple[str, ...]] = ("truncate", "extract", "segments", "refuse", "none")
 
     batch: int = option(32, "examples of a micro-batch; training.tokens_per_batch bounds it too")
     length: int = option(128, "pieces of a row, special tokens included")
+    long: LongConfig = option(Truncate, "what becomes of a text with more pieces than length (docs/long-text.md)")
     limit: int = option(0, "learn from the first so many training examples alone; 0: all")
     frozen: bool = option(False, "learn the head and its pooler alone; the body stays as training.init gives it")
 
@@ -78,6 +81,7 @@ class FinetuningConfig(TaskConfig, Generic[E, P, W]):
         if self.limit < 0:
             raise ValueError(f"limit must be 0 or more, not {self.limit}")
         at_least(self, 8, "length")
+        check_long(self.long, self.long_kinds, self.kind)
 
     def check(self, recipe: RecipeLike) -> None:
         if self.frozen and not recipe.training.init:
@@ -89,6 +93,8 @@ class FinetuningConfig(TaskConfig, Generic[E, P, W]):
             raise ValueError(f"training.label_smoothing means nothing to the task {self.kind}; write 0")
         if isinstance(recipe.model, BertConfig) and recipe.model.segments < 2:
             raise ValueError(f"model.segments must be at least 2 for the task {self.kind}: it tells two texts apart")
+        if isinstance(self.long, Extract) and self.long.by == "attention":
+            raise ValueError("task.long.by: attention needs a model that is trained; learn with tfidf or centrality")
         check_lengths(recipe, self.length)
 
     # --- what differs between tasks ----------------------------------------------------------------------------

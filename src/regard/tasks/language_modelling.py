@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Literal, cast
 
@@ -58,6 +58,9 @@ class LanguageModellingConfig(TaskConfig):
         "between documents: none sees another, or only a mark stands between them, as always where an LSTM learns",
     )
     length: int = option(256, "tokens of a block, the context it learns with")
+    learn: Literal["all", "last"] = option(
+        "all", "positions of a block that are learned from: all, or the last alone, which sees the whole block"
+    )
     context: int | None = option(None, "tokens of a window when it is measured; none: as length")
     stride: int | None = option(
         None,
@@ -103,6 +106,10 @@ class LanguageModellingConfig(TaskConfig):
         self.sliding_window(recipe.model)
         if recipe.model.carries and self.boundaries == "kept" and recipe.model.segment_memory:
             raise ValueError("model.memory passes from document to document: write task.boundaries: marked")
+        if recipe.model.carries and self.learn == "last":
+            raise ValueError("task.learn: last is for separate blocks, and this model's follow each other; write all")
+        if recipe.model.carries and recipe.model.further_targets:
+            raise ValueError("model.targets is for separate blocks, and with a memory they follow each other; write 1")
         check_lengths(recipe, max(self.length, self.context or 0))
 
     # --- from files to a task or a trained model ---------------------------------------------------------------
@@ -144,8 +151,9 @@ class LanguageModellingTask(EncodedTask):
         self.settings = cast(LanguageModellingConfig, recipe.task)
         texts = read_documents(recipe.data.valid, self.settings.documents, recipe.training.validation.lines)
         self.valid = HeldOutText.of(texts, self.generator(nn.Identity()))
-        self.stream = CorpusTokens(prepared, self.settings.length)
+        self.stream = CorpusTokens(prepared, self.settings.length, 1 + recipe.model.further_targets)
         self.carries = recipe.model.carries
+        self.predicting: int | None = None  # the lowest layer that does, in the step that is computed
 
     def report(self) -> list[str]:
         tokens = len(self.stream.flat)
@@ -166,9 +174,15 @@ class LanguageModellingTask(EncodedTask):
         if self.carries:
             return contiguous_view(self.stream, self.recipe.training.tokens_per_batch, seed, epoch)
         bos = self.encoder.tokenizer.bos if self.settings.boundaries == "kept" else None
-        return BlockView(self.stream, self.stream.block_starts(seed, epoch), bos)
+        return BlockView(self.stream, self.stream.block_starts(seed, epoch), bos, self.settings.learn == "last")
+
+    def begin_step(self, step: int, steps: int) -> bool:
+        """Layers stop to predict one after the other: a function of the step alone, so that resuming needs no state."""
+        before, self.predicting = self.predicting, self.recipe.model.predicting_layers(step, steps)
+        return self.predicting != before
 
     def loss(self, model: nn.Module, batch: TextBatch, carry: Carry) -> tuple[Tensor, Carry]:
+        batch = replace(batch, predicting=self.predicting)
         if not self.carries:
             return super().loss(model, batch, carry)
         begin, states = torch.tensor(batch.rows, device=batch.device), dict[str, Tensor]()
@@ -179,7 +193,10 @@ class LanguageModellingTask(EncodedTask):
         return loss, states | {"next": begin + self.settings.length}
 
     def static_batch(self, model: nn.Module, batch: TextBatch) -> TextBatch | None:
-        return batch.fixed() if batch.document is None and self.recipe.model.kind == "lm" and not self.carries else None
+        """A captured step has the layers that predict for good: `predicting` is part of what tells shapes apart."""
+        if batch.document is not None or self.recipe.model.kind != "lm" or self.carries:
+            return None
+        return replace(batch.fixed(), predicting=self.predicting)
 
     def describe(self, batch: TextBatch) -> str:
         row = int(np.searchsorted(self.stream.offsets, batch.rows[0], side="right")) - 1

@@ -16,6 +16,7 @@ from regard.data.config import Corpus
 from regard.data.documents import DocumentForm
 from regard.data.prepared import PreparedCorpus, epoch_rows
 from regard.examples.document_encoder import SentenceEncoder
+from regard.examples.long_text import LongConfig, Truncate
 from regard.examples.masked_lm import MaskedLMView
 from regard.examples.masking import Masker, Masking
 from regard.examples.preparing import TOKENIZER, prepare_documents, tokenizer_for, training_lines
@@ -68,6 +69,7 @@ class PretrainingConfig(TaskConfig):
         SegmentPairs, "two segments that may follow each other, or one and masked words alone"
     )
     masking: Masking = option(Masking, "which words are guessed")
+    long: LongConfig = option(Truncate, "what `regard embed` and `fill` do with longer texts (docs/long-text.md)")
     pooling: Pooling = option("mean", "how `regard embed` makes one vector of a text, unless an option says otherwise")
 
     def __post_init__(self) -> None:

@@ -19,6 +19,7 @@ from regard.errors import RegardError
 from regard.evaluation.labels import tag_metrics
 from regard.examples.codec import ExampleCodec, Notes
 from regard.examples.features import Feature
+from regard.examples.long_text import LongConfig, LongText, Segments, Shortened
 from regard.examples.recipe_like import RecipeLike
 from regard.examples.windows import word_windows
 from regard.models.bert import Bert, BertConfig, layer_numbers
@@ -33,6 +34,7 @@ class WordWindow(NamedTuple):
 
     begin: int
     places: list[int]
+    long: Shortened | None = None  # where the sentence has several
 
 
 Codec = ExampleCodec[TaggedSentence, Tags, WordWindow]
@@ -52,9 +54,11 @@ class TagConfig(FinetuningConfig[TaggedSentence, Tags, WordWindow]):
     supports_label_smoothing: ClassVar[bool] = True
 
     target_unit: ClassVar[str] = "words"
+    long_kinds: ClassVar[tuple[str, ...]] = ("segments", "refuse", "none")  # every word gets a tag
 
     length: int = option(256, "pieces of a row, special tokens included; longer sentences are read in windows")
     overlap: int = option(64, "pieces that a window shares with the one before")
+    long: LongConfig = option(Segments, "what becomes of a sentence with more pieces than length (docs/long-text.md)")
     scheme: Scheme = option("bio", "bio; iob1, which becomes bio; or plain tags, such as parts of speech")
     frozen_features: LayerFeatures | None = option(
         None, "layers of training.init's BERT, frozen, which a small model reads; none: the body is fine-tuned"
@@ -117,19 +121,34 @@ class TagConfig(FinetuningConfig[TaggedSentence, Tags, WordWindow]):
             if not words:
                 notes.add("sentences without words, left out", example.where)
                 continue
-            cuts = list(word_windows([len(word) for word in words], room, self.overlap))
-            if len(cuts) > 1:
-                notes.add(f"sentences longer than task.length={self.length}, read in windows", example.where)
+            cuts, done = self._windows([len(word) for word in words], room, example.where)
+            notes.shortened(f"sentences longer than task.length={self.length} pieces", done, example.where)
             for begin, end in cuts:
-                features.append(self._feature(example_index, begin, words[begin:end], known[begin:end], codec))
+                features.append(self._feature(example_index, begin, words[begin:end], known[begin:end], codec, done))
         return features
 
+    def _windows(self, sizes: list[int], room: int, where: str) -> tuple[list[tuple[int, int]], Shortened | None]:
+        """The words of each window, and what was done; words are never cut apart."""
+        if sum(sizes) <= room:
+            return [(0, len(sizes))], None
+        if not isinstance(self.long, Segments):
+            return [(0, len(sizes))], self.long.rows(LongText(where, sum(sizes)), room, self.overlap).shortened
+        overlap = self.overlap if self.long.overlap is None else min(self.long.overlap, room - 1)
+        windows = list(word_windows(sizes, room, overlap))
+        return windows, Shortened("segments", sum(sizes), 0, len(windows))
+
     def _feature(
-        self, example_index: int, begin: int, words: list[list[int]], known: list[int], codec: Codec
+        self,
+        example_index: int,
+        begin: int,
+        words: list[list[int]],
+        known: list[int],
+        codec: Codec,
+        done: Shortened | None,
     ) -> Feature[WordWindow]:
         places = codec.special_tokens.word_positions(words)
         row = codec.special_tokens.row([piece for word in words for piece in word])
-        return Feature((row,), example_index, known or None, WordWindow(begin, places))
+        return Feature((row,), example_index, known or None, WordWindow(begin, places, done))
 
     def count_targets(self, feature: Feature[WordWindow]) -> int:
         return len(feature.window.places) if feature.window else 0
@@ -152,7 +171,7 @@ class TagConfig(FinetuningConfig[TaggedSentence, Tags, WordWindow]):
         best, tags, shares = [-1.0] * total, [""] * total, [0.0] * total
         for feature, own in zip(features, scores, strict=True):
             assert feature.window is not None
-            begin, places = feature.window
+            begin, places, _ = feature.window
             end = begin + len(places)
             likely = torch.from_numpy(own[places]).softmax(-1).max(-1)  # [words]
             for n, (share, label) in enumerate(
@@ -161,7 +180,7 @@ class TagConfig(FinetuningConfig[TaggedSentence, Tags, WordWindow]):
                 seen = min(np.inf if begin == 0 else n - begin, np.inf if end == total else end - 1 - n)
                 if seen > best[n]:
                     best[n], tags[n], shares[n] = float(seen), codec.labels[label], share
-        return Tags(example.words, tags, shares)
+        return Tags(example.words, tags, shares, features[0].window.long if features and features[0].window else None)
 
     def compute_metrics(self, examples: Sequence[TaggedSentence], predictions: Sequence[Tags], codec: Codec) -> Json:
         return tag_metrics([e.tags for e in examples], [p.tags for p in predictions], self.scheme != "plain")

@@ -14,10 +14,12 @@ from regard.data.ragged import RaggedArray
 from regard.data.readers import corpus_files
 from regard.decoding import DecodingConfig
 from regard.errors import RegardError
+from regard.examples.leads import LeadExamples, Leads
+from regard.examples.long_text import LongConfig, Truncate
 from regard.examples.pairs import COLUMNS, PairsView, packed_batch, read_heads, read_pairs
-from regard.examples.preparing import prepare_training_data
+from regard.examples.preparing import prepare_training_data, training_lines
 from regard.examples.recipe_like import RecipeLike
-from regard.examples.vocabulary import Vocabulary
+from regard.examples.vocabulary import Vocabulary, load_or_train_tokenizer
 from regard.models.batch import PairBatch
 from regard.nn.record import AttentionRecorder
 from regard.predict.options import EvaluateOptions, split_corpora, with_beam
@@ -25,7 +27,7 @@ from regard.predict.translation import Translator
 from regard.reporting import Json, Progress
 from regard.tasks.contract import Carry, PreparedTask, TaskConfig
 from regard.tasks.guided_alignment import GuidedAlignment
-from regard.tasks.recipe_checks import check_translation
+from regard.tasks.recipe_checks import check_leads, check_translation
 
 
 @choice("translation")
@@ -33,7 +35,7 @@ class TranslationConfig(TaskConfig):
     """Pairs of sentences: the second is predicted from the first."""
 
     has_text_output: ClassVar[bool] = True
-    models: ClassVar[tuple[str, ...]] = ("transformer", "rnn", "conv", "bytenet")
+    models: ClassVar[tuple[str, ...]] = ("transformer", "rnn", "conv", "bytenet", "decoder_only")
     metrics: ClassVar[dict[str, bool]] = {
         "bleu": True, "chrf": True, "ter": False, "exact_match": True, "loss": False, "perplexity": False,
     }  # fmt: skip
@@ -42,8 +44,15 @@ class TranslationConfig(TaskConfig):
 
     source: str = option("en", "language of the source, as a code")
     target: str = option("de", "language of the target; it picks BLEU's tokeniser")
+    long: LongConfig = option(
+        Truncate, "what becomes of a line longer than data.filters.max_length when translating (docs/long-text.md)"
+    )
     guide: GuidedAlignment | None = option(
         None, "teach attention to the source by the alignments given with the corpora"
+    )
+
+    leads: Leads | None = option(
+        None, "corpora are articles: title and passages are the source, the first paragraph is the target"
     )
 
     @property
@@ -55,6 +64,8 @@ class TranslationConfig(TaskConfig):
         return f"{self.kind} {self.source}→{self.target}"
 
     def check(self, recipe: RecipeLike) -> None:
+        if self.leads is not None:
+            check_leads(recipe, self.languages, self.guide)
         check_translation(recipe, self.guide)
 
     def load_predictor(self, recipe: RecipeLike, home: Path) -> Translator:
@@ -64,12 +75,20 @@ class TranslationConfig(TaskConfig):
 
     def prepare(self, recipe: RecipeLike, home: Path | None, progress: Progress) -> "TranslationTask":
         """Tokenizers, those of `home` or else trained, and the training data in its prepared form."""
+        languages = self.languages if self.leads is None else None
         for corpus in [*recipe.data.train, *recipe.data.valid, *recipe.data.test]:
-            corpus_files(corpus, self.languages)  # all must be there before hours are spent on some
+            corpus_files(corpus, languages)  # all must be there before hours are spent on some
         if home is not None:
             vocabulary = Vocabulary.load(home / "tokenizer", self.languages)
+        elif self.leads is not None:
+            lines = lambda: training_lines(recipe, progress)  # noqa: E731
+            vocabulary = Vocabulary.of(load_or_train_tokenizer(recipe, lines, self.source, "leads"), self.languages)
         else:
             vocabulary = Vocabulary.train(recipe, self.languages, progress)
+        if self.leads is not None:
+            column = {"text": vocabulary.source}
+            prepared = prepare_training_data(recipe, column, "paragraphs", progress, keep_text=True)
+            return TranslationTask(recipe, vocabulary, prepared)
         read_heads(
             recipe.data.test, self.languages, vocabulary.source
         )  # a mistake in it is an error now, not in the end
@@ -78,6 +97,12 @@ class TranslationConfig(TaskConfig):
             recipe, sides, "lines", progress, keep_text=keep_text, languages=self.languages
         )
         return TranslationTask(recipe, vocabulary, prepared)
+
+    def read_pairs(self, corpora: Sequence[Corpus], vocabulary: Vocabulary, longest: int) -> list[tuple[str, str]]:
+        """The pairs of a validation or test set."""
+        if self.leads is None or any(corpus.source is not None for corpus in corpora):
+            return read_pairs(corpora, self.languages)
+        return self.leads.pairs(corpora, vocabulary.source, longest)
 
     def evaluate(
         self, predictor: Translator, split: str | None, options: EvaluateOptions, progress: Progress | None = None
@@ -100,9 +125,10 @@ class TranslationTask(PreparedTask):
     def __init__(self, recipe: RecipeLike, vocabulary: Vocabulary, prepared: PreparedCorpus) -> None:
         super().__init__(recipe, prepared)
         self.vocabulary, self.settings = vocabulary, cast(TranslationConfig, recipe.task)
-        self.valid = read_pairs(recipe.data.valid, self.languages)
-        self.valid_trees = read_heads(recipe.data.valid, self.languages, vocabulary.source)
         longest = recipe.data.filters.max_length
+        self.valid = self.settings.read_pairs(recipe.data.valid, vocabulary, longest)
+        self.leads = LeadExamples(prepared, self.settings.leads, longest) if self.settings.leads else None
+        self.valid_trees = read_heads(recipe.data.valid, self.languages, vocabulary.source)
         self._sampled = _SampledSegmentation(vocabulary, prepared, longest) if vocabulary.samples else None
 
     @property
@@ -113,12 +139,15 @@ class TranslationTask(PreparedTask):
         encoded = self.vocabulary.source.encode_batch([s for s, _ in self.valid])
         cut = sum(len(ids) > self.recipe.data.filters.max_length for ids in encoded)
         cut_lines = [f"validation data: {cut:,} source lines are cut when translated"] if cut else []
-        return self.vocabulary.notes() + self.prepared.report_lines() + cut_lines
+        articles = [f"{len(self.leads.articles):,} articles"] if self.leads else []
+        return self.vocabulary.notes() + self.prepared.report_lines() + articles + cut_lines
 
     def build_model(self) -> nn.Module:
         return self.recipe.model.build(self.vocabulary.source.size, self.vocabulary.target.size)
 
     def view(self, seed: int, epoch: int) -> "PairsView":
+        if self.leads is not None:
+            return self.leads.view(self.vocabulary, seed, epoch)
         rows = epoch_rows(self.prepared, seed, epoch)
         columns: Mapping[str, RaggedArray] = self._sampled.draw(seed, epoch) if self._sampled else self.prepared.columns
         return PairsView(self.vocabulary, columns["source"], columns["target"], rows, self.prepared.annotations)
@@ -166,6 +195,12 @@ class TranslationTask(PreparedTask):
         self.vocabulary.save(folder / "tokenizer")
 
 
+def held_out_pairs(translator: Translator, corpora: Sequence[Corpus]) -> list[tuple[str, str]]:
+    """The pairs of a validation or test set, as the model's task reads them."""
+    task, longest = cast(TranslationConfig, translator.recipe.task), translator.recipe.data.filters.max_length
+    return task.read_pairs(corpora, translator.vocabulary, longest)
+
+
 def evaluate_translation(
     translator: Translator,
     corpora: Sequence[Corpus],
@@ -174,7 +209,8 @@ def evaluate_translation(
 ) -> Json:
     """Every metric of translating these corpora, as JSON; for the embedded corpus, also the accuracy of pronouns."""
     languages = translator.languages
-    pairs, trees = read_pairs(corpora, languages), read_heads(corpora, languages, translator.vocabulary.source)
+    pairs = held_out_pairs(translator, corpora)
+    trees = read_heads(corpora, languages, translator.vocabulary.source)
     notes: list[str] = []
     outputs = translator.translate(
         [s for s, _ in pairs], decoding, form="prepared", progress=progress, warn=notes.append, trees=trees

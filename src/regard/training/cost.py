@@ -11,9 +11,11 @@ from torch import Tensor, nn
 
 from regard.models.batch import PairBatch, TextBatch
 from regard.models.bert import MaskedLM
+from regard.models.decoders.pairs import DecoderOnly
 from regard.models.lm import LanguageModel
 from regard.models.transformer import Transformer
 from regard.nn.attention import Attention
+from regard.nn.cache import SlotRing
 from regard.nn.compress import Compressor
 from regard.nn.embedding import Embedding
 from regard.nn.layers import DecoderLayer
@@ -62,10 +64,12 @@ def forward_flops(model: nn.Module, length: int) -> dict[str, int]:
     return {"source token": source, "target token": whole - source}
 
 
-def cache_bytes(model: nn.Module, element: int = 4) -> int:
-    """Bytes that the KV caches of self-attention keep for each token of a row while decoding."""
-    own = [m.sizes for m in model.modules() if isinstance(m, Attention) and Causal() in m.pattern.parts()]
-    return sum(s.heads * (s.d_k + s.d_v) for s in own) * element
+def cache_bytes(model: nn.Module, length: int = 1, element: int = 4) -> int:
+    """Bytes that the KV caches of self-attention keep while decoding, for each token of a row of `length` of them."""
+    own = [m for m in model.modules() if isinstance(m, Attention) and Causal() in m.pattern.parts()]
+    slots = [SlotRing.of(m.pattern.retention, length, m.compress.stride).slots for m in own]
+    kept = sum(n * m.sizes.kv_heads * (m.sizes.d_k + m.sizes.d_v) for n, m in zip(slots, own, strict=True))
+    return -(-kept * element // length)
 
 
 def state_bytes(model: nn.Module, ema: bool = False) -> int:
@@ -94,7 +98,7 @@ def sample_batch(model: nn.Module, length: int) -> PairBatch | TextBatch | None:
     """A row of that many tokens, to see what learning from it takes; None where the model has no words to learn."""
     ids = torch.zeros(1, length, dtype=torch.long)
     labels, positions = ids[0], torch.arange(length)
-    if hasattr(model, "source_embedding"):
+    if hasattr(model, "source_embedding") or isinstance(model, DecoderOnly):
         return PairBatch(ids, target=ids, labels=labels, label_positions=positions)
     if isinstance(model, LanguageModel | MaskedLM):
         return TextBatch(ids, labels=labels, label_positions=positions)

@@ -68,9 +68,9 @@ class Trainer:
         captured = self.replay is not None and settings.optimiser.capturable
         self.optimiser = build_optimiser(model, settings, device, captured)
         self.ema = EMA(model, settings.ema) if settings.ema else None
-        self.update: Callable[[], Tensor] = self._update
+        self.apply_gradients: Callable[[], Tensor] = self._apply_gradients
         if self.replay and captured:
-            self.update = CapturedUpdate(self._update, self.replay.stream)
+            self.apply_gradients = CapturedUpdate(self._apply_gradients, self.replay.stream)
 
     def _replay(self) -> CapturedMicroBatch | None:
         """CUDA graphs of micro-batches, for one process on a GPU; what they compute is the same, to rounding."""
@@ -88,8 +88,8 @@ class Trainer:
         """
         if not self.group.broadcast(self.checkpoints.exists()):
             return []
-        shadow = self.ema.shadow if self.ema else None
-        self.state, carry = self.checkpoints.load(self.model, self.optimiser, shadow)
+        trained = self.ema.other if self.ema else None
+        self.state, carry = self.checkpoints.load(self.model, self.optimiser, trained)
         if self.ema:
             self.ema.swap()  # a checkpoint's model is the average
         self.carry = {name: value.to(self.device) for name, value in carry.items()} if carry else None
@@ -145,9 +145,11 @@ class Trainer:
     def step(self, batches: StepBatches) -> tuple[Tensor, int, float]:
         """One optimiser step: gradients of all its micro-batches, divided by the targets they have together.
 
-        The step's number gives the rates; `update`, which is `_update` or a CUDA graph of it, clips, steps and zeroes.
+        The step's number gives the rates; `apply_gradients` clips, steps and zeroes, on a GPU as a CUDA graph.
         """
         number, targets, carry = self.state.step + 1, max(1, batches.targets), self.carry
+        if self.task.begin_step(number, self.settings.steps) and self.replay:
+            self.replay.clear()
         try:
             loss = self._accumulate(batches, number, targets)
         except torch.OutOfMemoryError:
@@ -159,7 +161,7 @@ class Trainer:
             loss = self._accumulate(batches, number, targets)
         rate = self.settings.schedule.rate(number, self.model_size, self.settings.steps)
         self._set_rates(rate, number)
-        norm = self.update()
+        norm = self.apply_gradients()
         if self.ema:
             self.ema.update(number)
         finite = torch.isfinite(loss) & torch.isfinite(norm)
@@ -167,13 +169,13 @@ class Trainer:
         self.recent[number] = batches
         return loss, targets, rate
 
-    def _accumulate(self, step: StepBatches, number: int, targets: int) -> Tensor:
-        """The loss of a step; its gradients are accumulated in the parameters."""
+    def _accumulate(self, batches: StepBatches, number: int, targets: int) -> Tensor:
+        """The loss of step `number`; its gradients are accumulated in the parameters."""
         # Dropout is a function of (seed, rank, step): resuming needs no state.
         torch.manual_seed((self.seed << 32) + (self.group.rank << 24) + number)
-        total, last = torch.zeros((), device=self.device), len(step.batches) - 1
-        for n, batch in enumerate(step.batches):
-            is_real = n <= last - step.dummies
+        total, last = torch.zeros((), device=self.device), len(batches.batches) - 1
+        for n, batch in enumerate(batches.batches):
+            is_real = n <= last - batches.dummies
             factor = self.group.size / targets * is_real  # gradients of all processes are averaged, not added
             with no_sync(self.parallel_model, n < last):
                 total = total + self._forward_backward(batch, factor) * is_real
@@ -198,7 +200,7 @@ class Trainer:
             else:
                 group["lr"] = group_rate
 
-    def _update(self) -> Tensor:
+    def _apply_gradients(self) -> Tensor:
         """Clip the gradients, update the weights, zero the gradients; the gradients' norm."""
         parameters = [p for p in self.model.parameters() if p.grad is not None]
         norm = full_tensor(nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None]))
@@ -330,7 +332,8 @@ class Trainer:
     def _save(self, meter: ThroughputMeter, stop: bool = False) -> None:
         self.check_finite()
         self.state.seconds += meter.lap()
-        keep, trained = self.settings.checkpoints.keep, self.ema.shadow if self.ema else None
+        keep = self.settings.checkpoints.keep
         with self._averaged_weights():
+            trained = self.ema.other if self.ema else None  # the weights that go on learning
             folder = self.checkpoints.save(self.model, self.optimiser, self.state, self.carry, keep, stop, trained)
         self.callbacks.call("on_checkpoint", self.state.step, folder)

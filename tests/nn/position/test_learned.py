@@ -5,8 +5,10 @@ import torch
 from transformers import BertConfig
 from transformers.models.bert.modeling_bert import BertEmbeddings
 
+from regard.config import parse_config
 from regard.errors import RegardError
-from regard.nn.layout import Layout
+from regard.models import LanguageModelConfig, TextBatch
+from regard.nn.layout import AttentionContext, Layout
 from regard.nn.position import LearnedConfig
 from regard.nn.sizes import Sizes
 
@@ -42,3 +44,29 @@ def test_past_the_end_is_an_error_of_one_sentence() -> None:
     for layout in (Layout.of(5), Layout(torch.tensor([[4]]), 5)):
         with pytest.raises(RegardError, match="5 tokens, but learned positions end at 4"):
             position.embed(torch.zeros(1, layout.length, 2), layout)
+
+
+@pytest.mark.parametrize("residual", ["pre_norm", "post_norm"])
+def test_a_table_for_each_layer_joins_its_input(residual: str) -> None:
+    """x ← layer_l(x + E_l), and nothing is added to the word vectors beside that."""
+    keys = {"layers": 3, "size": 8, "inner": 12, "heads": 2, "dropout": 0.0, "residual": residual}
+    torch.manual_seed(0)
+    model = parse_config(LanguageModelConfig, {**keys, "position": "learned_per_layer"}).build(9).double().eval()
+    plain = parse_config(LanguageModelConfig, {**keys, "position": "none"}).build(9).double().eval()
+    kept = {name: value for name, value in model.state_dict().items() if "position" not in name}
+    plain.load_state_dict(kept)
+    tables = [layer.attention.position.table for layer in model.layers]
+    assert len({table.data_ptr() for table in tables}) == 3
+    x = plain.embedding(ids := torch.randint(9, (2, 5)))
+    context = AttentionContext(Layout.of(5), Layout.of(5))
+    for layer, table in zip(plain.layers, tables, strict=True):
+        x = layer(x + table[:5], context)
+    torch.testing.assert_close(model(TextBatch(ids)), plain.output(plain.norm(x)))
+    assert model.longest == 512
+
+
+def test_a_list_gives_tables_to_some_layers() -> None:
+    keys = {"layers": 4, "size": 8, "inner": 8, "heads": 2, "position": ["learned_per_layer", "rotary"]}
+    model = parse_config(LanguageModelConfig, keys).build(9)
+    assert [layer.attention.position.joins_layers for layer in model.layers] == [True, False, True, False]
+    assert model.layers[0].attention.position is not model.layers[2].attention.position

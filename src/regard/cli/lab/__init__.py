@@ -1,1 +1,1 @@
-"""The commands `compare` and `lab`."""
+"""The commands `compare` and `lab`, and `look --lens` and `--patch`."""

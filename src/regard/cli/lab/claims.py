@@ -8,83 +8,140 @@ from rich.table import Table
 
 from regard.cli.streams import warn
 from regard.console import Console
+from regard.device import pick_device
 from regard.errors import RegardError, plural
 from regard.io.atomic import atomic_write
 from regard.io.files import json_safe
-from regard.lab.claim import Claim, PlannedClaim, Setup
+from regard.lab.claim import Claim, Setup
 from regard.lab.registry import chosen_claims, claim_ids, find_claim
 from regard.lab.report import html_page, markdown_report, page_data
 from regard.lab.runner import BUDGETS, ClaimResult, measured_results, measured_seeds, run_claims
+from regard.lab.text import (
+    JOBS,
+    TextSetup,
+    check_experiment,
+    end_time,
+    measured_text_results,
+    planned_runs,
+    run_text_claims,
+    text_claims,
+)  # fmt: skip
+from regard.reporting import Json
+
+UNFINISHED = 3  # the exit status where the time was over before the work was done
 
 
 def list_claims(as_json: bool) -> None:
     claims = [find_claim(name) for name in claim_ids()]
     if as_json:
-        rows = []
-        for claim in claims:
-            kind = "planned" if isinstance(claim, PlannedClaim) else str(claim.kind)
-            row = {"id": claim.id, "title": claim.title, "sentence": claim.sentence, "kind": kind}
-            rows.append(row | ({"reason": claim.reason} if isinstance(claim, PlannedClaim) else {}))
+        rows = [
+            {"id": claim.id, "title": claim.title, "sentence": claim.sentence, "kind": claim.kind,
+             "text": claim.on_text is not None, "reason": "" if claim.on_text else claim.why_not_on_text}
+            for claim in claims
+        ]  # fmt: skip
         print(json.dumps(rows, indent=1, ensure_ascii=False))
         return
     table = Table()
-    for name in ("", "claim", "what there is"):
+    for name in ("", "claim", "quick", "full"):
         table.add_column(name, overflow="fold")
     for claim in claims:
-        kind = f"planned: {claim.reason}" if isinstance(claim, PlannedClaim) else str(claim.kind)
-        table.add_row(claim.id, claim.sentence, kind)
+        full = claim.on_text.base if claim.on_text else claim.why_not_on_text
+        table.add_row(claim.id, claim.sentence, claim.kind, full)
     Console().print(table)
 
 
-def plan_claims(names: list[str], out: Path, device: str, jobs: int, as_json: bool) -> None:
+def plan_claims(
+    names: list[str], budget: str, out: Path, device: str, jobs: int, overrides: list[str], as_json: bool
+) -> None:
     """What a run would take, before it is one."""
-    rows, left = [], 0.0
-    for claim in chosen_claims(names or ["all"]):
+    _check_budget(budget, overrides, None)
+    claims = chosen_claims(names or ["all"])
+    columns: tuple[str, ...]
+    if budget == "full":
+        setup = TextSetup(device or "auto", jobs or JOBS, tuple(overrides))
+        rows, minutes = _full_plan(text_claims(claims, "all" in names or not names), setup, out)
+        beside = f"about {minutes:.0f} minutes on one H200, {setup.jobs} trainings side by side; an estimate"
+        columns = ("id", "title", "base", "arms", "runs", "finished", "minutes")
+    else:
+        rows, minutes = _quick_plan(claims, out, device or "cpu", jobs)
+        beside = f"about {minutes:.1f} minutes on {_jobs(jobs)} quiet cores, more where seeds are added"
+        columns = ("id", "title", "kind", "seeds", "measured", "seconds")
+    if as_json:
+        print(json.dumps({"minutes": round(minutes, 2), "claims": rows}, indent=1))
+        return
+    table = Table()
+    for name in columns:
+        shown = {"id": "", "title": "claim", "measured": "done", "finished": "done"}.get(name, name)
+        table.add_column(shown, justify="left" if name in ("id", "title", "kind", "base") else "right")
+    for row in rows:
+        table.add_row(*(str(row[key]) for key in columns))
+    console = Console()
+    console.print(table)
+    console.print(beside, soft_wrap=True)
+
+
+def _quick_plan(claims: list[Claim], out: Path, device: str, jobs: int) -> tuple[list[Json], float]:
+    rows, left = list[Json](), 0.0
+    for claim in claims:
         done = measured_seeds(out, claim, Setup(device))
         seconds = claim.seconds * max(0, claim.seeds - done)
         left += seconds / (1 if claim.timed else _jobs(jobs))
         most = claim.seconds * (claim.most_seeds - min(claim.seeds, claim.most_seeds))
         rows.append({"id": claim.id, "title": claim.title, "kind": claim.kind, "seeds": claim.seeds, "measured": done,
                      "seconds": round(seconds, 1), "seconds_while_undecided": round(most, 1)})  # fmt: skip
-    if as_json:
-        print(json.dumps({"minutes": round(left / 60, 2), "claims": rows}, indent=1))
-        return
-    table = Table()
-    for name in ("", "claim", "kind", "seeds", "done", "seconds"):
-        table.add_column(name, justify="right" if name in ("seeds", "done", "seconds") else "left")
-    for row in rows:
-        table.add_row(*(str(row[key]) for key in ("id", "title", "kind", "seeds", "measured", "seconds")))
-    console = Console()
-    console.print(table)
-    console.print(
-        f"about {left / 60:.1f} minutes on {_jobs(jobs)} quiet cores, more where seeds are added", soft_wrap=True
-    )
+    return rows, left / 60
+
+
+def _full_plan(claims: list[Claim], setup: TextSetup, out: Path) -> tuple[list[Json], float]:
+    rows, left = list[Json](), 0.0
+    for claim in claims:
+        check_experiment(claim, setup, out)
+        runs, done, seconds = planned_runs(claim, setup, out)
+        left += seconds
+        experiment = claim.on_text
+        assert experiment is not None
+        rows.append({"id": claim.id, "title": claim.title, "base": experiment.base, "arms": len(experiment.arms),
+                     "runs": runs, "finished": done, "minutes": round(seconds / 60, 1)})  # fmt: skip
+    return rows, left / 60
+
+
+def _check_budget(budget: str, overrides: list[str], minutes: float | None) -> None:
+    if budget not in BUDGETS:
+        raise RegardError(f"--budget is {budget!r}; write {' or '.join(BUDGETS)}")
+    if budget == "quick" and (overrides or minutes is not None):
+        raise RegardError("--set and --minutes belong to --budget full; leave them out")
 
 
 def run_lab(
-    names: list[str], budget: str, out: Path, device: str, jobs: int, fault: str, seeds: int | None, as_json: bool
-) -> None:
-    if budget not in BUDGETS:
-        raise RegardError(f"--budget is {budget!r}; write {' or '.join(BUDGETS)}")
-    if budget == "full":
-        raise RegardError(
-            "--budget full: no claim has its full experiment yet; `regard lab report` names, for each, the `regard "
-            "compare` that takes the verdict on text; write --budget quick"
-        )
-    if device != "cpu":
-        raise RegardError(f"--device {device}: the quick experiments are measured on the CPU; leave it out")
+    names: list[str], budget: str, out: Path, device: str, jobs: int, fault: str, seeds: int | None, as_json: bool,
+    overrides: list[str], minutes: float | None,
+) -> None:  # fmt: skip
+    _check_budget(budget, overrides, minutes)
     if seeds == 1:
         raise RegardError("one seed gives no verdict; leave --seeds out, or give 2 or more")
-    claims = chosen_claims(names)
-    results = run_claims(claims, out, Setup(device, fault), _jobs(jobs), warn, seeds)
+    claims, done = chosen_claims(names), True
+    if budget == "full":
+        if fault:
+            raise RegardError("--fault is planted in quick experiments; leave it out, or write --budget quick")
+        side_by_side = jobs or (JOBS if pick_device(device or "auto").type == "cuda" else max(1, _jobs(0) // 2))
+        setup = TextSetup(device or "auto", side_by_side, tuple(overrides), end_time(minutes))
+        results, done = run_text_claims(text_claims(claims, "all" in names), out, setup, warn, seeds)
+    elif device not in ("", "cpu"):
+        raise RegardError(f"--device {device}: the quick experiments are measured on the CPU; leave it out")
+    else:
+        results = run_claims(claims, out, Setup("cpu", fault), _jobs(jobs), warn, seeds)
     if as_json:
         print(json.dumps(json_safe(page_data(results)), indent=1, ensure_ascii=False))
     else:
         print_results(results)
-    if not fault:
+    if overrides:
+        warn("with --set this is a trial, and no verdict: the report leaves it out")
+    elif not fault:
         warn(f"`regard lab report --from {out}` makes a page of all that is measured")
     if any(result.error for result in results):
         raise SystemExit(1)
+    if not done:
+        raise SystemExit(UNFINISHED)
 
 
 def print_results(results: list[ClaimResult]) -> None:
@@ -108,10 +165,11 @@ def print_results(results: list[ClaimResult]) -> None:
 
 def report_lab(out: Path, page: Path | None, as_json: bool) -> None:
     """The page of everything that the folder has measured; nothing is measured for it."""
-    if not (out / "parts").is_dir():
+    if not (out / "parts").is_dir() and not (out / "full").is_dir():
         raise RegardError(f"{out}: nothing was measured there; begin with `regard lab run all --out {out}`")
-    claims = [claim for name in claim_ids() if isinstance(claim := find_claim(name), Claim)]
-    results = measured_results(claims, out, Setup())
+    claims = [find_claim(name) for name in claim_ids()]
+    results = [*measured_results(claims, out, Setup()), *measured_text_results(claims, out)]
+    results.sort(key=lambda result: int(result.claim.id[1:]))
     if not results:
         raise RegardError(f"{out}: no claim is measured by this version; run `regard lab run all --out {out}`")
     if as_json:

@@ -1,1 +1,1 @@
-"""A file for each claim; the table of them is `lab/registry.py`."""
+"""The claims, a file each: `exact`, `screens` on constructed tasks, and screens on the embedded `corpus`."""

@@ -1,6 +1,6 @@
 /* The frame and the views of weights: lines, map, heads, rollout. Heat maps are canvases; hovering moves marks over them
 and draws nothing anew. All text from data goes in as text nodes. */
-const VIEWS = {lines: "l", map: "m", heads: "h", rollout: "r", walk: "w"};
+const VIEWS = {lines: "l", map: "m", heads: "h", rollout: "r", walk: "w", lens: "a"};
 const LANGS = {en: "en", zh: "zh-CN"};
 const PLACES = {encoder: "e", decoder: "d", cross: "c"};
 const RAMPS = {light: [[255, 255, 255], [128, 165, 245], [16, 28, 105]], dark: [[20, 22, 28], [62, 98, 205], [232, 240, 255]]};
@@ -16,7 +16,7 @@ class Views {
     this.dark = matchMedia("(prefers-color-scheme: dark)");
     this.theme = this.dark.matches ? "dark" : "light";
     const names = data.places.map((place) => place.name);
-    this.at = {place: Math.max(0, names.indexOf("encoder")), layer: 0, head: 0, query: -1, key: -1, view: "lines"};
+    this.at = {place: Math.max(0, names.indexOf("encoder")), layer: 0, head: 0, query: -1, key: -1, view: data.lens ? "lens" : "lines"};
     this.touch = matchMedia("(hover: none)").matches;
     this.step = -1; // of the guided route
     this.saver = options.saver ?? (savable(options) && (() => save(this, this.data, options)));
@@ -47,6 +47,7 @@ class Views {
   }
 
   get words() { return WORDS[this.language]; }
+  get views() { return Object.keys(VIEWS).filter((view) => view !== "lens" || this.data.lens); }
   get place() { return this.data.places[this.at.place]; }
 
   /* The weights of a head: at(i, j) is a number, or null where it is hidden. */
@@ -79,7 +80,7 @@ class Views {
     };
     const title = (name) => t[`${name === "encoder" && data.places.length === 1 ? "text" : name}Title`];
     const places = data.places.map(({name}, n) => choose("place", n, t[name], title(name)));
-    const views = Object.keys(VIEWS).map((view) =>
+    const views = this.views.map((view) =>
       choose("view", view, t[view], `${t[view]} (${VIEWS[view].toUpperCase()})`, "tab"));
     const end = [this.saver && button("⤓", t.save, {"aria-label": t.save, "data-do": "save"}, this.saver), button("◐", `${t.theme} (T)`, {"aria-label": t.theme, "data-do": "theme"}, () => this.turnTheme()),
       button(t.other, `${t.other} (Z)`, {"data-do": "language"}, () => this.turnLanguage())];
@@ -171,7 +172,7 @@ class Views {
       const option = (_, n) => el("option", {value: n}, `${n + 1} ${this.words.of} ${count}`);
       if (select.length !== count) select.replaceChildren(...Array.from({length: count}, option));
       select.value = at[name];
-      select.disabled = name === "head" && at.view === "rollout";
+      select.disabled = at.view === "lens" || (name === "head" && at.view === "rollout");
     }
     this.bar.querySelector("[data-do=ablate]")?.setAttribute("aria-pressed", this.isOff(at.head));
     if (this.drawn === "heads" && at.view === "heads" && !("place" in change)) this.mark();
@@ -194,7 +195,7 @@ class Views {
       t: () => this.turnTheme(), z: () => this.turnLanguage(),
     };
     if (at.query >= 0 || at.key >= 0) actions.escape = () => this.set({query: -1, key: -1}); // else it closes a dialog
-    for (const [view, letter] of Object.entries(VIEWS)) actions[letter] = () => this.set({view});
+    for (const view of this.views) actions[VIEWS[view]] = () => this.set({view});
     this.data.places.forEach(({name}, n) => { actions[PLACES[name]] = () => this.set({place: n}); });
     if (!actions[key]) return;
     actions[key]();

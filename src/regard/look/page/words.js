@@ -1,7 +1,7 @@
 /* What the page says: of each entry the words in English and in Chinese. */
 const TEXTS = {
   lines: ["Lines", "连线"], map: ["Map", "热图"], heads: ["Heads", "各头"], rollout: ["Rollout", "累积"],
-  walk: ["Walk", "演算"], layer: ["Layer", "层"], head: ["Head", "头"], encoder: ["Encoder", "编码器"],
+  walk: ["Walk", "演算"], lens: ["After layers", "各层之后"], layer: ["Layer", "层"], head: ["Head", "头"], encoder: ["Encoder", "编码器"],
   decoder: ["Decoder", "解码器"], cross: ["Cross", "交叉"], places: ["Attention", "注意力"],
   views: ["View", "视图"], encoderTitle: ["words of the source attend to each other", "源文的词互相关注"],
   decoderTitle: ["each word attends to those before it", "每个词关注它之前的词"],
@@ -219,6 +219,12 @@ const TEXTS = {
     "可见这个头单独并不起决定作用，别的头也带着同样的信息。权重说明混合了什么，不说明非它不可。",
   ],
   save: ["Save this view", "保存此视图"],
+  lensStart: ["words", "词向量"], lensAttention: ["attention", "注意力"], lensInner: ["feed-forward", "前馈"],
+  lensHint: ["Point at a token to see the five likeliest there, and the last answer's probability.", "指向一个词元，可看到那里最可能的五个，以及最终答案的概率。"],
+  lensNote: [
+    "What the model would say if what follows were left out: the state after each sub-layer, scored by the model's own final norm and output projection. The stronger the colour, the more probable; underlined is the last answer, from where it stays the likeliest. An early state need not speak the last layer's language.",
+    "如果去掉后面的部分，模型会说什么：每个子层之后的状态，由模型自己的最终归一化和输出投影打分。颜色越强，概率越大；下划线是最终答案，从它一直最可能的地方开始。前面的状态不一定用最后一层的“语言”。",
+  ],
   temperature: ["Temperature", "温度"], k: ["Top-k", "top-k"], all: ["all", "全部"], score: ["score", "得分"],
   probability: ["probability", "概率"], others: ["all others", "其余各词"],
 };
@@ -228,6 +234,7 @@ const KEYS = [ // keys, and what they do
   ["J K", "word after, before", "后一词、前一词"],
   ["N B", "key after, before (walk)", "后一键、前一键（演算）"],
   ["L M H R W", "lines, map, heads, rollout, walk", "连线、热图、各头、累积、演算"],
+  ["A", "after layers, where the page has it", "各层之后（页面有时）"],
   ["E D C", "encoder, decoder, cross", "编码器、解码器、交叉"],
   [". ,", "guided route: on, back", "导览：下一步、上一步"],
   ["T", "light or dark", "浅色或深色"],

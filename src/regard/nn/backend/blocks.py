@@ -25,8 +25,6 @@ def _unsupported_reason(inputs: AttentionInputs) -> str | None:
     if chosen is None:
         return ""
     size, listed = chosen
-    if inputs.layer.dropout and inputs.layer.training:
-        return "dropout on the weights needs all of them"
     if inputs.layer.normalise.needs_order:
         return "the normaliser chooses neighbours, which blocks of keys are not"
     if inputs.pattern.gain(inputs.context) is not None:
@@ -74,14 +72,15 @@ def _blocks(inputs: AttentionInputs) -> Tensor:
 def _attend(inputs: AttentionInputs, q: Tensor, k: Tensor, v: Tensor, grid: Grid, seen: Tensor) -> Tensor:
     """Blocks of queries [B, NQ, H, size, d_k] over their own keys [B·NQ, H, cols, …]: [B·NQ, H, size, d_v]."""
     layer, (rows, count, _, size, _) = inputs.layer, q.shape
+    dropout = layer.dropout if layer.training else 0.0
     if inputs.bias is None and not layer.position.mixes and unfused_reason(inputs) is None:
         mask = seen.expand(rows, -1, -1, size, -1).flatten(0, 1)
-        return F.scaled_dot_product_attention(q.flatten(0, 1), k, v, mask, scale=layer.score.scale)
+        return F.scaled_dot_product_attention(q.flatten(0, 1), k, v, mask, dropout, scale=layer.score.scale)
     scores = layer.score(q.flatten(0, 1), k).unflatten(0, (rows, count))  # [B, NQ, H, size, cols]
     if inputs.bias is not None:
         added = _biases(inputs.bias, _wide(grid))  # [B or 1, H or 1, NQ·size, cols]
         scores = scores + added.unflatten(2, (count, size)).transpose(1, 2)
-    weights = layer.normalise(scores, seen)
+    weights = F.dropout(layer.normalise(scores, seen), dropout)
     out = weights.flatten(0, 1) @ v
     if layer.position.mixes:
         mixed = layer.position.mix(weights.transpose(1, 2).flatten(2, 3), inputs.context, _wide(grid))

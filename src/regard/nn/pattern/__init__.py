@@ -6,8 +6,8 @@ A new one is a class under `@choice`, in a file that is imported here.
 from regard.config import choices
 from regard.nn.pattern.expression import parse_pattern
 from regard.nn.pattern.local import LocalM, LocalP
-from regard.nn.pattern.masks import And, Blocks, Causal, DenseMask, Document, Full, Or, Padding, Pattern
-from regard.nn.pattern.sparse import BigBird, Global, Random, SlidingWindow
+from regard.nn.pattern.masks import And, Blocks, Causal, DenseMask, Document, Full, Or, Padding, Pattern, Retention
+from regard.nn.pattern.sparse import BigBird, Global, LocalBlocks, Random, SlidingWindow
 
 PATTERNS: dict[str, type[Pattern]] = choices(Pattern)
 
@@ -21,12 +21,14 @@ __all__ = [
     "Document",
     "Full",
     "Global",
+    "LocalBlocks",
     "LocalM",
     "LocalP",
     "Or",
     "Padding",
     "Pattern",
     "Random",
+    "Retention",
     "SlidingWindow",
     "parse_pattern",
 ]

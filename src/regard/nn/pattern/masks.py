@@ -28,6 +28,14 @@ class Blocks:
     whole: Tensor | None = None  # [as keys] True where all of a block is visible, as all of the edge is; None: unknown
 
 
+@dataclass(frozen=True)
+class Retention:
+    """What later queries may see of their past: its first positions, and the last ones, a query's own among them."""
+
+    first: int
+    last: int
+
+
 def require_at_least(pattern: str, name: str, value: int, least: int) -> None:
     if not isinstance(value, int) or value < least:
         raise ValueError(f"{pattern} is impossible: {name} must be a whole number of at least {least}, not {value}")
@@ -61,6 +69,11 @@ class Pattern(Choice, slot="pattern"):
     def rows(self) -> int:
         """More than 1 where a bound pattern itself tells the rows of a batch apart."""
         return 1
+
+    @property
+    def retention(self) -> Retention | None:
+        """What a cache must keep for it beside a causal pattern; None: all of the past."""
+        return None
 
     def check(self, longest: int) -> None:
         """Raise ValueError where sequences of at most `longest` positions cannot have this pattern."""
@@ -252,6 +265,12 @@ class And(_Combined):
     def parts(self) -> tuple[Pattern, ...]:
         return self._parts
 
+    @property
+    def retention(self) -> Retention | None:
+        """What either keeps will do: the smaller of the two."""
+        kept = [side.retention for side in (self.left, self.right) if side.retention is not None]
+        return min(kept, key=lambda retention: retention.first + retention.last, default=None)
+
     def bind(self, q: Tensor, context: AttentionContext, layer: int, past: bool = False) -> Pattern:
         return super().bind(q, context, layer, past or Causal() in self.parts())
 
@@ -280,6 +299,13 @@ class Or(_Combined):
 
     def allow(self, context: AttentionContext, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return self.left.allow(context, b, h, i, j) | self.right.allow(context, b, h, i, j)
+
+    @property
+    def retention(self) -> Retention | None:
+        left, right = self.left.retention, self.right.retention
+        if left is None or right is None:
+            return None
+        return Retention(max(left.first, right.first), max(left.last, right.last))
 
     def mask_kind(self, context: AttentionContext) -> MaskKind:
         return "full" if "full" in (self.left.mask_kind(context), self.right.mask_kind(context)) else "mask"

@@ -1,4 +1,4 @@
-"""Sparse self-attention: a window, global positions, random blocks, and BigBird, which is all three.
+"""Sparse self-attention: a window, blocks, global positions, random blocks, and BigBird, which is all of these.
 
 Which blocks may be visible is found in time linear in the length; `allow` says exactly what is.
 """
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from regard.config import choice
 from regard.nn.layout import AttentionContext, at, distance
-from regard.nn.pattern.masks import Blocks, Pattern, require_at_least
+from regard.nn.pattern.masks import Blocks, Pattern, Retention, require_at_least
 
 
 def _tiles(context: AttentionContext, size: int) -> int:
@@ -63,8 +63,31 @@ class SlidingWindow(Pattern):
     def __post_init__(self) -> None:
         require_at_least(f"window({self.r})", "r", self.r, 1)
 
+    @property
+    def retention(self) -> Retention:
+        return Retention(0, self.r + 1)
+
     def bind(self, q: Tensor, context: AttentionContext, layer: int, past: bool = False) -> Pattern:
         return Band(1, self.r, 0 if past else self.r)
+
+
+@choice("blocks", "M9", "⌊position(j) / size⌋ = ⌊position(i) / size⌋", "Liu 2018, 4.2.3")
+class LocalBlocks(Pattern):
+    """A position sees those of its own block: blocks of equal size, side by side."""
+
+    roles: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
+
+    size: int
+
+    def __post_init__(self) -> None:
+        require_at_least(f"blocks({self.size})", "size", self.size, 1)
+
+    @property
+    def retention(self) -> Retention:
+        return Retention(0, self.size)
+
+    def bind(self, q: Tensor, context: AttentionContext, layer: int, past: bool = False) -> Pattern:
+        return Band(self.size, 0, 0)
 
 
 @choice("global", "M5", "position(i) < g or position(j) < g", "Zaheer 2020, 2")
@@ -77,6 +100,10 @@ class Global(Pattern):
 
     def __post_init__(self) -> None:
         require_at_least(f"global({self.g})", "g", self.g, 1)
+
+    @property
+    def retention(self) -> Retention:
+        return Retention(self.g, 0)
 
     def allow(self, context: AttentionContext, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return (at(context.queries.position, b, i) < self.g) | (at(context.keys.position, b, j) < self.g)
@@ -136,6 +163,11 @@ class BigBird(Pattern):
     def check(self, longest: int) -> None:
         _enough(self.random, self.block, longest)
 
+    @property
+    def retention(self) -> Retention | None:
+        """Blocks that are drawn may lie anywhere in the past."""
+        return None if self.random else Retention(self.first * self.block, (self.window // 2 + 1) * self.block)
+
     def bind(self, q: Tensor, context: AttentionContext, layer: int, past: bool = False) -> Pattern:
         side = self.window // 2
         pattern: Pattern = Band(self.block, side, 0 if past else side)
@@ -166,6 +198,7 @@ class SampledBlocks(Pattern):
 
     table: Tensor  # [B or 1, H, query blocks, count] blocks of keys; -1: none
     block: int
+    of_rows: "tuple[SampledBlocks, ...]" = ()  # of each row alone, where rows differ
 
     def allow(self, context: AttentionContext, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         query = at(context.queries.position, b, i) // self.block
@@ -235,16 +268,23 @@ class BlockSampler:
 
 def _sampled(sampler: BlockSampler, context: AttentionContext) -> SampledBlocks:
     """The same object for the same sampler, so that what kernels derive from it can be kept."""
-    blocks = -(-context.queries.end // sampler.block)
+    blocks, device = -(-context.queries.end // sampler.block), context.keys.position.device
     if sampler.past or context.keys.real is None:  # all rows alike
-        return _shared_sample(sampler, blocks, 0 if sampler.past else context.keys.length, context.keys.position.device)
-    return context.once(
-        ("sampled blocks", sampler),
-        lambda: SampledBlocks(sampler.sample(blocks, context.keys.lengths()), sampler.block),
-    )
+        return _shared_sample(sampler, blocks, 0 if sampler.past else context.keys.length, device)
+
+    def by_row() -> SampledBlocks:
+        """A draw depends on how many blocks a row has, and few numbers of them occur: each is drawn once."""
+        lengths = context.once("lengths", lambda: context.keys.lengths().tolist())
+        whole = (-(-length // sampler.block) * sampler.block for length in lengths)
+        rows = tuple(_shared_sample(sampler, blocks, length, device) for length in whole)
+        if all(row is rows[0] for row in rows):
+            return rows[0]
+        return SampledBlocks(torch.cat([row.table for row in rows]), sampler.block, rows)
+
+    return context.once(("sampled blocks", sampler), by_row)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1024)
 @torch.inference_mode(False)
 def _shared_sample(sampler: BlockSampler, blocks: int, length: int, device: torch.device) -> SampledBlocks:
     return SampledBlocks(sampler.sample(blocks, torch.tensor([length], device=device)), sampler.block)

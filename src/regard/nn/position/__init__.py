@@ -6,7 +6,7 @@ One from its first line to its test: CONTRIBUTING.md, "Adding a choice".
 from regard.nn.position.alibi import AlibiConfig
 from regard.nn.position.contract import Bias, Position, PositionConfig
 from regard.nn.position.counting import CountingConfig, NormalisedCountingConfig
-from regard.nn.position.learned import LearnedConfig
+from regard.nn.position.learned import LearnedConfig, LearnedPerLayerConfig
 from regard.nn.position.none import NoPositionConfig
 from regard.nn.position.relative import RelativeConfig
 from regard.nn.position.rotary import RotaryConfig
@@ -20,6 +20,7 @@ __all__ = [
     "Bias",
     "CountingConfig",
     "LearnedConfig",
+    "LearnedPerLayerConfig",
     "NoPositionConfig",
     "NormalisedCountingConfig",
     "Position",

@@ -31,7 +31,7 @@ class Alibi(Position):
 
     def _table(self, q: Tensor, context: AttentionContext) -> Tensor:
         """−m_h · |j − i| for every distance that the context can have [1, H, 1, R]."""
-        far = max(context.queries.end, context.keys.end) - 1
+        far = context.farthest
         away = torch.arange(-far, far + 1, device=q.device).abs()
         table = -self.slopes[:, None, None] * away  # [H, 1, R]
         return table[None].to(torch.promote_types(q.dtype, torch.float32))

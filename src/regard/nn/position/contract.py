@@ -59,6 +59,7 @@ class Position(nn.Module):
     changes_queries = False  # … changes queries alone, …
     biases = False  # … adds to the scores …
     mixes = False  # … or to the output, which only plain and block backends serve
+    joins_layers = False  # whether `embed` is for the input of the layer that it belongs to, not for the word vectors
 
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
@@ -77,8 +78,12 @@ class Position(nn.Module):
         return self.embed(x, Layout.of(x.shape[1], device=x.device))
 
     def embed(self, x: Tensor, layout: Layout) -> Tensor:
-        """Word vectors [B, T, D] at the positions of a layout."""
+        """Word vectors, or where it `joins_layers` the input of its layer, [B, T, D] at the positions of a layout."""
         return x
+
+    def enter(self, x: Tensor, layout: Layout) -> Tensor:
+        """The input of the layer that it belongs to [B, T, D]."""
+        return self.embed(x, layout) if self.joins_layers else x
 
     def rotate(self, x: Tensor, layout: Layout) -> Tensor:
         """Queries or keys [B, H, N, d] at their positions; keys are rotated once, before they are cached."""

@@ -1,4 +1,4 @@
-"""A learned vector for every position, joined to the word vectors."""
+"""A learned vector for every position, joined to the word vectors, or to the input of every layer."""
 
 from typing import ClassVar
 
@@ -49,3 +49,18 @@ class LearnedConfig(PositionConfig):
 
     def build(self, sizes: Sizes, role: str = "encoder") -> Position:
         return Learned(sizes.size, self.length, self.join)
+
+
+class LearnedPerLayer(Learned):
+    joins_layers = True
+
+
+@choice("learned_per_layer", "P9", "x_p + E_l[p] in every layer l", "Al-Rfou 2018, 3")
+class LearnedPerLayerConfig(LearnedConfig):
+    """A table for each layer, joined to its input: a deep stack does not lose the order on its way."""
+
+    embeds: ClassVar[bool] = False
+    per_layer: ClassVar[bool] = True
+
+    def build(self, sizes: Sizes, role: str = "encoder") -> Position:
+        return LearnedPerLayer(sizes.size, self.length, self.join)

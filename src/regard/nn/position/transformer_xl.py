@@ -32,7 +32,7 @@ class TransformerXL(Position):
         return q + self.content.to(q.dtype)
 
     def bias(self, q: Tensor, context: AttentionContext) -> Bias:
-        reach = max(context.queries.end, context.keys.end) - 1
+        reach = context.farthest
         waves = context.once(("distances", reach, self.size, self.past_only), partial(self._waves, reach))  # [R, D]
         query = (q + (self.place - self.content).to(q.dtype)) * self.scale  # it has u already
         heads, d_k = len(self.content), q.shape[-1]
@@ -53,7 +53,7 @@ class TransformerXL(Position):
     def column(self, context: AttentionContext, reach: int, b: Tensor, i: Tensor, j: Tensor) -> Tensor:
         """Where the distance from key j back to query i stands among those that occur."""
         away = -distance(context, b, i, j)
-        return away.clamp(min=0) if self.past_only else away + reach  # a decoder's future is masked
+        return away.clamp(0, reach) if self.past_only else away + reach  # a decoder's future is masked
 
 
 @choice("transformer_xl", "P8", "((q_i + u)ᵀ k_j + (q_i + v)ᵀ W_R R_{i−j}) / √d_k", "Dai 2019, 3.3")

@@ -91,7 +91,7 @@ class Recurrence(nn.Module):
             cache[H], cache.read = h[:, -1], h if x.shape[1] > 1 else None
         return self.read(x, h, layout.position)
 
-    def empty_cache(self, position: Tensor, length: int, like: Tensor) -> RecurrentState:
+    def empty_cache(self, position: Tensor, length: int, like: Tensor, bounded: bool = True) -> RecurrentState:
         """The state of rows that have read nothing: a vector each, whatever the length."""
         return RecurrentState.empty(len(position), self.sizes.size, like)
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from regard.lab.claim import Claim, Figure, Measurement, Points, PredictedRange, Setup
+from regard.lab.claim import Claim, Figure, Measurement, Points, PredictedRange, Setup, TextExperiment
 from regard.lab.tiny import TinyEncoder, fit, previous_word, share_right
 from regard.nn import SharedQueryKey
 
@@ -62,7 +62,10 @@ CLAIM = Claim(
     "claim; the circle was added for that reason, with the same margin.",
     figures=(Figure("loss", "training loss", "step", ""),),
     faults={"separate for both": "both have two matrices"},
-    on_text=(
-        "regard compare multi30k-en-de --vary model.attention.projection='[separate, shared]' --control parameters",
+    on_text=TextExperiment(
+        "multi30k-en-de",
+        {name: (f"model.attention.projection={name}",) for name in ("separate", "shared")},
+        (PredictedRange("shared less separate", "loss, one matrix less two, equal parameters: at least 0.02", 0.02),),
+        control="parameters",
     ),
 )

@@ -5,7 +5,7 @@ p·K + k, and `CachePositions.history` says which beam wrote each position of a 
 another takes over its history, and no key is copied.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -18,6 +18,7 @@ from regard.nn import dispatch
 from regard.nn.layout import AttentionContext, Layout
 
 BEAM_DTYPE = torch.int16  # of the numbers of beams
+Shorten = Callable[[Tensor, Tensor, AttentionContext], tuple[Tensor, Tensor, AttentionContext]]  # a compression
 MIN_SLOTS = 16  # slots that a CPU reads at once: fewer, and products of many small matrices take twice as long
 
 
@@ -31,6 +32,8 @@ class CachePositions:
     history: Tensor | None = None  # [B, K, L] which beam wrote each position of a beam's past, K: none; None: K is 1
     filled: int = 0  # no row has read more tokens than this …
     least: int = 0  # … and none less than this; both are known without asking the device
+    ends: Tensor | None = field(default=None, init=False)  # [B] where each row's own tokens end, while prompts are read
+    known: int | None = None  # positions that the model can tell apart; guesses beyond them are read at the last one
     _bounds: list[tuple[int, int] | None] = field(init=False, repr=False)  # (least, filled) of each sentence when …
     _clock: int = field(default=0, init=False, repr=False)  # … so many tokens had been read here
     _next: tuple[int, Tensor] | None = field(default=None, init=False, repr=False)
@@ -49,41 +52,62 @@ class CachePositions:
     def self_context(self, steps: int) -> AttentionContext:
         """The context of self-attention: `steps` more tokens of every row attend to their past and to themselves."""
         filled, device = min(self.filled + steps, self.length), self.position.device
-        queries = self.next_layout(steps)
-        if self.history is None:
-            return AttentionContext(queries, Layout.of(filled, device=device))
-        past = self.visible_slots(steps).flatten(0, 1)[:, None].expand(-1, steps, -1)  # [B·K, T, slots]
-        slots = torch.arange(filled * self.beams, device=device)
-        return AttentionContext(replace(queries, past=past), Layout((slots // self.beams)[None], filled))
+        return AttentionContext(self.next_layout(steps), Layout.of(filled, device=device))
 
-    def read_length(self) -> int:
-        """How many positions the next token reads: up to the longest row's, or as many as are read no slower."""
+    def slot_context(self, context: AttentionContext, steps: int) -> AttentionContext:
+        """The same over the slots of all beams of a sentence, where there are several."""
+        if self.history is None:
+            return context
+
+        def over_slots() -> AttentionContext:
+            filled = min(self.filled + steps, self.length)
+            past = self.visible_slots(steps).flatten(0, 1)[:, None].expand(-1, steps, -1)  # [B·K, T, slots]
+            slots = torch.arange(filled * self.beams, device=past.device)
+            queries = replace(context.queries, past=past)
+            return AttentionContext(queries, Layout((slots // self.beams)[None], filled))
+
+        return context.once("over slots", over_slots)
+
+    def read_length(self, steps: int = 1) -> int:
+        """How many positions the next tokens read: up to the longest row's, or as many as are read no slower."""
         fewest = MIN_SLOTS if dispatch.on_cpu(self.position.device) and not self.aligned else 0
-        return min(max(self.filled + 1, -(-fewest // self.beams)), self.length)
+        return min(max(self.filled + steps, -(-fewest // self.beams)), self.length)
 
     def visible_slots(self, steps: int, length: int = 0) -> Tensor:
         """Which slots [B, K, slots] hold each beam's past; those of the next tokens are its own."""
         assert self.history is not None
+        self.mark_own(steps)
         beam = torch.arange(self.beams, dtype=BEAM_DTYPE, device=self.position.device)
-        at = self.next_layout(steps).position.unflatten(0, (-1, self.beams))  # [B, K, T]
-        self.history.scatter_(2, at, beam[:, None].expand_as(at))
         filled = length or min(self.filled + steps, self.length)
         return (self.history[..., :filled, None] == beam).flatten(2)
 
+    def mark_own(self, steps: int) -> None:
+        """Every beam writes its next tokens itself."""
+        if self.history is not None:
+            at = self._next_positions(steps).unflatten(0, (-1, self.beams))  # [B, K, T]
+            beam = torch.arange(self.beams, dtype=BEAM_DTYPE, device=at.device)
+            self.history.scatter_(2, at, beam[:, None].expand_as(at))
+
     def next_layout(self, steps: int) -> Layout:
-        """The positions of the next tokens [B·K, T]. A row that is done and released stays at the last one in use."""
+        """The positions of the next tokens [B·K, T]."""
+        end, room = min(self.filled + steps, self.length), self.known or self.length
+        position = self._next_positions(steps)
+        return Layout(position if room >= end else position.clamp(max=room - 1), min(end, room), start=self.least)
+
+    def _next_positions(self, steps: int) -> Tensor:
+        """Where the next tokens are kept [B·K, T]. A row that is done and released stays at the last one in use."""
         end, device = min(self.filled + steps, self.length), self.position.device
         position = self.position[:, None]
         if steps > 1:
             position = position + torch.arange(steps, device=device)
-        return Layout(position.clamp(max=end - 1), end, start=self.least)
+        return position.clamp(max=end - 1)
 
     def write_slots(self, steps: int, heads: int) -> Tensor:
         """The slots of the next tokens' keys [B·K, H, T, d] in storage [B·H·L·K, d]; the same for all layers."""
         if self._next is None or self._next[0] != heads:
             row = torch.arange(len(self.position), device=self.position.device)[:, None]  # [B·K, 1]
             head = row // self.beams * heads + torch.arange(heads, device=row.device)  # [B·K, H]
-            own = self.next_layout(steps).position * self.beams + row % self.beams  # [B·K, T]
+            own = self._next_positions(steps) * self.beams + row % self.beams  # [B·K, T]
             slots = head[..., None] * (self.length * self.beams) + own[:, None]  # [B·K, H, T]
             self._next = heads, slots.flatten()
         return self._next[1]
@@ -92,17 +116,51 @@ class CachePositions:
         self.position = self.position + steps
         self.advance_bounds(steps)
 
-    def rewind(self, position: Tensor) -> None:
-        """Continue every row from an earlier position [B]; what it has read from there on is overwritten."""
-        self.position, self.least = position, 0
+    @contextmanager
+    def reading_prompts(self, ends: Tensor) -> Iterator[None]:
+        """Rows read padded prompts; each then continues where its own ends [B], and what follows is overwritten."""
+        self.ends = ends
+        try:
+            yield
+        finally:
+            self.ends = None
+        self.position, self.least = ends, 0
         if self.history is not None:
             self.history = self.history.masked_fill(~self._before(), self.beams)
         self._bounds = [(-self._clock, self.filled - self._clock)] * len(self._bounds)
 
-    def advance_bounds(self, steps: int) -> None:
-        """Advance by `steps` tokens what is known without asking the device."""
+    def rollback(self, position: Tensor, steps: int) -> None:
+        """Of the last `steps` tokens each row keeps the first ones, up to a position [B]; others are overwritten."""
+        self.position, self._next = position, None
+        self._keep_some(steps)
+
+    def _keep_some(self, steps: int) -> None:
+        """Of the last `steps` tokens every row keeps at least one."""
+        self.least -= steps - 1
+        self._bounds = [bounds and (bounds[0] - steps + 1, bounds[1]) for bounds in self._bounds]
+
+    def know(self, positions: Sequence[int], ahead: int) -> None:
+        """The device has told where each row was; since then it has read at most `ahead` tokens more."""
+        for row, at in enumerate(positions):
+            if self._bounds[row] is not None:
+                self._bounds[row] = at - self._clock, at + ahead - self._clock
+        self._bound()
+
+    @contextmanager
+    def trial(self) -> Iterator[None]:
+        """What is read inside does not count: afterwards it is overwritten."""
+        before = self.position, self.filled, self.least, self._clock
+        try:
+            yield
+        finally:
+            (self.position, self.filled, self.least, self._clock), self._next = before, None
+
+    def advance_bounds(self, steps: int, whole: bool = True) -> None:
+        """Advance by `steps` tokens what is known without asking the device; if not `whole`, each row kept some."""
         self._clock, self._next = self._clock + steps, None
         self.filled, self.least = min(self.filled + steps, self.length), self.least + steps
+        if not whole:
+            self._keep_some(steps)
 
     @contextmanager
     def assume_filled(self, filled: int) -> Iterator[None]:
@@ -168,7 +226,7 @@ class CachePositions:
         return torch.arange(self.length, device=self.position.device) < self.position.view(-1, self.beams, 1)
 
 
-def _cache_dtype(x: Tensor, has_weights: bool) -> torch.dtype:
+def cache_dtype(x: Tensor, has_weights: bool) -> torch.dtype:
     """The dtype of keys and values: a CPU attends in float32 several times as fast as in half precision.
 
     A choice that `has_weights` multiplies them with weights of its own, which have the dtype of x.
@@ -202,7 +260,7 @@ class KVCache:
         rows: int, heads: int, length: int, d_k: int, d_v: int, like: Tensor, has_weights: bool = False
     ) -> "KVCache":
         def zeros(size: int) -> Tensor:
-            return torch.zeros(rows, heads, length, size, dtype=_cache_dtype(like, has_weights), device=like.device)
+            return torch.zeros(rows, heads, length, size, dtype=cache_dtype(like, has_weights), device=like.device)
 
         return KVCache(zeros(d_k), zeros(d_v))
 
@@ -225,6 +283,19 @@ class KVCache:
                 f"{steps} more came; make it longer"
             )
         return positions.self_context(steps)
+
+    def extend(
+        self, k: Tensor, v: Tensor, context: AttentionContext, shorten: Shorten | None = None, ordered: bool = False
+    ) -> tuple[Tensor, Tensor, AttentionContext]:
+        """Add T new keys for each row; give all that they may see, as the score takes it, and the context of that.
+
+        `shorten` compresses keys; `ordered` asks for each beam's own keys, by position.
+        """
+        context = self.cache_positions.slot_context(context, k.shape[2])
+        k, v = self.append(k, v)
+        if shorten is not None or ordered:
+            k, v, context = self.per_beam(k, v, context)
+        return (k, v, context) if shorten is None else shorten(k, v, context)
 
     def append(self, k: Tensor, v: Tensor, length: int = 0) -> tuple[Tensor, Tensor]:
         """Write T new keys for each row [B·K, H, T, d]; give all slots up to the longest row's, or of `length`."""
@@ -294,7 +365,7 @@ class CrossKVCache:
     @staticmethod
     def of(k: Tensor, v: Tensor, has_weights: bool = False) -> "CrossKVCache":
         """Head by head, in storage of their own, since they are read again and again."""
-        k, v = (x.to(_cache_dtype(x, has_weights)).clone(memory_format=torch.contiguous_format) for x in (k, v))
+        k, v = (x.to(cache_dtype(x, has_weights)).clone(memory_format=torch.contiguous_format) for x in (k, v))
         return CrossKVCache(k, v)
 
     @staticmethod

@@ -66,4 +66,5 @@ CLAIM = Claim(
     "with 16 numbers for 256 pairs it is short.",
     figures=(Figure("heads", "two words recalled at once", "heads", "share"),),
     faults={"one head for all": "every model has one head"},
+    why_not_on_text="no text tells which two words a head had to keep apart",
 )

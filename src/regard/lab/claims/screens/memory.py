@@ -74,4 +74,5 @@ CLAIM = Claim(
     "remembers as far as its context, and not a word further: a note's 'without limit' is wrong.",
     figures=(Figure("recall", "recall of one word", "words between", "accuracy", True),),
     faults={"a short context for all": "attention sees two words"},
+    why_not_on_text="recall over a distance needs a text that asks for it; the constructed one does",
 )

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from regard.lab.claim import Claim, Figure, Measurement, PredictedRange, Setup
+from regard.lab.claim import Claim, Figure, Measurement, PredictedRange, Setup, TextExperiment
 from regard.lab.tiny import TinyEncoder, fit, share_right
 
 ENTRIES, LONGEST, STEPS, BATCH = 12, 16, 300, 4
@@ -54,5 +54,9 @@ CLAIM = Claim(
     "larger batches BatchNorm's averages are better, which was not tried here.",
     figures=(Figure("loss", "training loss", "step", ""),),
     faults={"LayerNorm for all": "all have LayerNorm"},
-    on_text=("regard compare multi30k-en-de --vary model.norm='[layer, batch, none]' --tune-rates --margin 0.02",),
+    on_text=TextExperiment(
+        "multi30k-en-de",
+        {name: (f"model.norm={name}",) for name in ("layer", "batch", "none")},
+        (PredictedRange("batch less layer", "loss, BatchNorm less LayerNorm: at least 0.02", 0.02),),
+    ),
 )

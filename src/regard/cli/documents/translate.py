@@ -1,0 +1,108 @@
+"""`regard translate --document`: a file in, the same file with its prose translated out, of any size, resumable."""
+
+import contextlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from regard.cli.documents.resumed import ResumedOutput, document_key
+from regard.cli.streams import check_distinct_files, progress_bar, utf8_repair, warn
+from regard.cli.translate import TranslateCommand, load_translators
+from regard.data.readers import open_file
+from regard.errors import RegardError
+from regard.io.atomic import atomic_write
+from regard.io.manifest import model_digest
+from regard.predict.documents.pieces import read_pieces
+from regard.predict.documents.translate import FORMS, DocumentCounts, DocumentOptions, document_translator
+from regard.reporting import Json
+
+MARKDOWN = (".md", ".markdown", ".mkd", ".qmd", ".rmd")
+LINES_ONLY = ("input", "alignments", "trees", "prefixes", "phrases", "scores")
+
+
+def document_options(options: TranslateCommand) -> DocumentOptions:
+    document = options.document
+    assert document is not None
+    for name in LINES_ONLY:
+        if vars(options)[name]:
+            raise RegardError(f"--{name} belongs to lines, and --document to a whole text; leave out one of the two")
+    if options.nbest > 1:
+        raise RegardError("a document has one translation; leave out --nbest")
+    if options.as_json and options.output is None:
+        raise RegardError("--json reports what was done, and the translation goes to stdout too; give --output FILE")
+    form = options.form or ("markdown" if document.suffix.lower() in MARKDOWN else "text")
+    return DocumentOptions(form, options.by, options.context, options.separator)  # type: ignore[arg-type]
+
+
+def translate_file(options: TranslateCommand) -> None:
+    how, document = document_options(options), options.document
+    assert document is not None
+    check_distinct_files([options.output], [document])
+    repair = utf8_repair(options.errors)
+    translator = load_translators(options)
+    own = options.for_predictor(translator)
+    resumed: ResumedOutput | None = None
+    if options.output is not None and document.is_file() and (options.output.is_file() or not options.output.exists()):
+        models = " ".join(model_digest(run) for run in (options.run, *(options.others or ())))
+        searched = (
+            f"{translator.recipe.decoding} {own.search(translator.recipe.decoding)} {own.long} {options.batch_tokens}"
+        )
+        key = document_key(document, models, f"{how} {searched} {options.engine} {options.precision} {options.errors}")
+        resumed = ResumedOutput(options.output, key)
+        if resumed.counts.blocks:
+            warn(f"{resumed.part} has {resumed.size:,} bytes already; going on behind them")
+    counts = resumed.counts if resumed else DocumentCounts()
+    worker = document_translator(translator, own, how, counts)
+    size = document.stat().st_size if document.is_file() else 0
+    with open_file(document) as file, progress_bar("Translating") as report, _output(options.output, resumed) as out:
+        blocks = FORMS[how.form](read_pieces(file, str(document), repair), warn, str(document))
+        for text in worker.windows(blocks):
+            out.write(text.encode())
+            if resumed:
+                resumed.save(out, counts)
+            report(min(_position(file), size), size)
+    if repair:
+        repair.report(str(document))
+    _report(str(document), counts, options)
+
+
+def _position(file: IO[bytes]) -> int:
+    """Bytes that were read; 0 where a stream does not say it."""
+    with contextlib.suppress(OSError, ValueError):
+        return file.tell()
+    return 0
+
+
+@contextlib.contextmanager
+def _output(path: Path | None, resumed: ResumedOutput | None) -> Iterator[IO[bytes]]:
+    if resumed is not None:
+        with resumed.open() as file:
+            yield file
+    elif path is not None:
+        with atomic_write(path, "wb") as file:
+            yield file
+    else:
+        sys.stdout.flush()
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+
+
+def _report(name: str, counts: DocumentCounts, options: TranslateCommand) -> None:
+    if counts.in_parts:
+        warn(
+            f"{name}: {counts.in_parts:,} sentence(s) were translated in parts, "
+            "around code and links that the model did not keep in place"
+        )
+    if counts.long:
+        warn(
+            f"{name}: {counts.long:,} sentence(s) were longer than the model reads; "
+            f"{counts.dropped:,} of {counts.tokens:,} pieces were dropped"
+        )
+    if not counts.sentences:
+        warn(f"{name}: there is no prose to translate")
+    if options.as_json:
+        report: Json = {"document": name, "sentences": counts.sentences, "in_parts": counts.in_parts}
+        report["long"] = {"sentences": counts.long, "tokens": counts.tokens, "dropped": counts.dropped}
+        print(json.dumps(report, ensure_ascii=False))

@@ -1,0 +1,1 @@
+"""Screens: tiny models on the embedded corpus."""

@@ -1,0 +1,97 @@
+"""C20: words, subwords or characters, by the loss of a character, at equal parameters."""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from regard.data import embedded
+from regard.lab.claim import Claim, Figure, Measurement, PredictedRange, Setup, TextExperiment
+from regard.lab.corpus import PAD, UNKNOWN, next_words, same_size
+from regard.lab.tiny import TinyEncoder, fit
+from regard.models.batch import RaggedRows
+from regard.text import Tokenizer
+from regard.text.config import Bpe, Char, TextConfig, Word
+from regard.text.training import train_tokenizer
+
+SENTENCES, TEST, STEPS, PARAMETERS, ROWS = 3000, 300, 250, 60_000, 16
+KINDS: dict[str, TextConfig] = {"words": Word(), "subwords": Bpe(size=400), "characters": Char()}
+LETTERS = 27  # an unknown word is spelled, by letters that are equally likely
+
+
+def rows_of(tokenizer: Tokenizer, texts: Sequence[str]) -> Tensor:
+    """Ids with </s>, padded."""
+    return torch.from_numpy(RaggedRows.of(tokenizer.encode_batch(list(texts))).padded(PAD, after=tokenizer.eos)[0])
+
+
+def reader(entries: int, size: int) -> TinyEncoder:
+    return TinyEncoder(entries, size, layers=2, heads=2, causal=True)
+
+
+@torch.no_grad()
+def loss_per_character(model: TinyEncoder, tokenizer: Tokenizer, texts: Sequence[str]) -> float:
+    inputs, labels = next_words(rows_of(tokenizer, texts))
+    nats = float(F.cross_entropy(model(inputs).flatten(0, 1), labels.flatten(), ignore_index=-100, reduction="sum"))
+    known = {word for word in {w for text in texts for w in text.split()} if UNKNOWN not in tokenizer.encode(word)}
+    spelled = sum(len(word) + 1 for text in texts for word in text.split() if word not in known)
+    return (nats + spelled * float(torch.tensor(LETTERS).log())) / sum(len(text) + 1 for text in texts)
+
+
+def _measure(seed: int, setup: Setup) -> Measurement:
+    texts = [pair.source for pair in embedded.pairs("train")[:SENTENCES]]
+    test = [pair.source for pair in embedded.pairs("test")[:TEST]]
+    losses = {}
+    for name, kind in KINDS.items():
+        torch.manual_seed(seed)
+        tokenizer = train_tokenizer(KINDS["characters"] if setup.fault == "characters for all" else kind, texts)
+        rows, count = rows_of(tokenizer, texts), tokenizer.size
+        model = reader(count, same_size(lambda size: reader(count, size), PARAMETERS, range(8, 96, 4)))  # noqa: B023
+        fit(model, lambda: next_words(_shortened(rows[torch.randint(len(rows), (ROWS,))])), STEPS, 5e-3)  # noqa: B023
+        losses[name] = loss_per_character(model, tokenizer, test)
+    numbers = {f"{name}": losses[name] - losses["subwords"] for name in ("words", "characters")}
+    points = [(float(n), value) for n, value in enumerate(losses.values())]
+    return Measurement(numbers, {"loss": {"": points}})
+
+
+def _shortened(rows: Tensor) -> Tensor:
+    return rows[:, : int((rows != PAD).sum(1).max())]
+
+
+CLAIM = Claim(
+    id="C20",
+    title="Subwords",
+    sentence="Subwords are better than words and than characters.",
+    source="notes 000 and 001; Sennrich 2016",
+    kind="screen",
+    predictions=(
+        PredictedRange(
+            "words", "loss of a character with words less that with subwords: at least 0.01", 0.01, setting="words"
+        ),
+        PredictedRange(
+            "characters", "loss of a character with characters less that with subwords: at least 0.01", 0.01,
+            setting="characters",
+        ),
+    ),
+    measure=_measure,
+    seconds=8.0,
+    seeds=3,
+    most_seeds=6,
+    depends_on="Language models of 60,000 parameters, 3,000 sentences, as many steps of as many sentences for each. "
+    "The embedded corpus has few rare words, which are what subwords are for: a word that was not seen is spelled "
+    "here, at the price of equally likely letters. Equal compute would give characters fewer steps.",
+    figures=(Figure("loss", "0 words, 1 subwords, 2 characters", "text", "nats a character"),),
+    faults={"characters for all": "all three read characters"},
+    on_text=TextExperiment(
+        "multi30k-en-de",
+        {kind: (f"text={{kind: {kind}{', size: 10000' if kind == 'bpe' else ''}, moses: true, lower: true}}",)
+         for kind in ("bpe", "word", "char")},
+        (
+            PredictedRange("bpe less word", "chrF, subwords less words: at least 0.5", 0.5, setting="words"),
+            PredictedRange("bpe less char", "chrF, subwords less characters: at least 0.5", 0.5, setting="characters"),
+        ),
+        metric="chrf",
+        control="parameters",
+        seconds=110,
+    ),
+)  # fmt: skip

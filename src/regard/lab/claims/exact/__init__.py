@@ -1,0 +1,1 @@
+"""Claims whose verdict is computed: counted, derived or timed."""

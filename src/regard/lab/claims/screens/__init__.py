@@ -1,0 +1,1 @@
+"""Screens: quality on constructed tasks whose answer needs the mechanism."""

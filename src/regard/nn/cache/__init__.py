@@ -1,0 +1,6 @@
+"""Caches between decoding steps: keys and values, recurrent states, the memory of a segment. They know no model."""
+
+from regard.nn.cache.bounded import BoundedKVCache, SlotRing
+from regard.nn.cache.kv_cache import CachePositions, CrossKVCache, KVCache, SegmentMemory, StateTensors
+
+__all__ = ["BoundedKVCache", "CachePositions", "CrossKVCache", "KVCache", "SegmentMemory", "SlotRing", "StateTensors"]
