@@ -28,6 +28,7 @@ from regard.decoding.sampling import GreedyPicker, SingleSequenceSearch
 from regard.decoding.slots import DecodingStep
 from regard.errors import RegardError
 from regard.models.state import DecoderState
+from regard.nn.cache import StateTensors
 from regard.reporting import Json
 
 NO_LIMIT = 1 << 40
@@ -313,6 +314,12 @@ class ParallelModel:
         """With room for the guesses of the last step too, whose positions a model need not know."""
         models = [self.model] if self.draft is None else [self.model, self.draft]
         states = [model.start(batch, length + self.width - 1, bounded=False) for model in models]
+        parts = [part for state in states for layer in cast(DecoderState, state).layers for part in layer]
+        if any(isinstance(part, StateTensors) for part in parts):
+            raise RegardError(
+                "a search that guesses takes back what was read, and a recurrence (decoder_self) keeps no past; take a "
+                "model and a draft with decoder_self: attention"
+            )
         for model, state in zip(models, states, strict=True):
             cast(DecoderState, state).cache_positions.known = model.longest
         if len(states) == 1:
