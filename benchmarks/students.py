@@ -48,7 +48,8 @@ def measure(forms: list[tuple[Form, DecodingConfig | None]], options: argparse.N
     for _ in range(options.rounds):
         for form, translator, search in loaded:
             try:
-                row = measure_translator(form.name, translator, pairs, form.megabytes(), decoding=search)
+                draft = Form("draft", Path(vars(search)["draft"]), load).megabytes() if search else 0.0
+                row = measure_translator(form.name, translator, pairs, form.megabytes() + draft, decoding=search)
                 found.setdefault(form.name, []).append(row)
             except RegardError as error:  # a recurrence as a draft: it cannot take back what it read
                 print(f"{form.name}: {error}", file=sys.stderr)

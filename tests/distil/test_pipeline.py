@@ -30,7 +30,7 @@ def run(teacher: Path, out: Path, student: str = "ssru", data: list[str] | None 
 def test_a_student_is_taught_stored_and_measured(toy_run: Path, tmp_path: Path, capsys: Any) -> None:
     run(toy_run, tmp_path / "out")
     told = json.loads(capsys.readouterr().out)
-    assert [row["model"] for row in told["models"]][:3] == ["teacher", "student", "student, 8 bits"]
+    assert {"teacher", "student", "student, 8 bits"} <= {row["model"] for row in told["models"]}
     assert told["translations"]["kept"] > 300
     for row in told["models"]:
         assert row["sentences_per_second"] > 0

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from regard.accel.fused_step import FusedAverage, FusedSSRU, fused
+from regard.decoding import Engine, RequestQueue, Speculative, Symbols
 from regard.errors import RegardError
 from regard.look.attention import look
 from regard.models.batch import collate_texts
@@ -111,3 +112,17 @@ def test_look_says_that_it_has_none(tmp_path: Path) -> None:
     assert [place["name"] for place in result["places"]] == ["encoder", "cross"]
     assert result["model"]["title"].endswith("SSRU in the place of decoder self-attention, without weights")
     assert result["rollout"] == {}  # which parts of a word it mixes, nobody knows
+
+
+def test_it_is_not_guessed_ahead_and_no_draft() -> None:
+    """What was read would have to be taken back."""
+    recurrent, attends = build(decoder_self="ssru"), build()
+    queue = RequestQueue.of(batch([(5, 4), (3, 4)]), [7] * 2)
+    for model, config, draft in (
+        (recurrent, Speculative(), None),
+        (recurrent, Speculative(draft="layers(1)"), None),
+        (attends, Speculative(draft="other"), recurrent),
+    ):
+        with pytest.raises(RegardError, match=r"a recurrence \(decoder_self\) keeps no past; take a model and a draft"):
+            Engine(model, load_draft=lambda run, draft=draft: draft).decode(queue, Symbols(2, 3, (0, 2)), config)
+    assert not recurrent.config.rolls_back

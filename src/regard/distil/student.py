@@ -90,7 +90,8 @@ def _preset(name: str, teacher: Recipe, origin: Path) -> Json:
     training = replace(teacher.training, init=None, callbacks=[])
     decoding = Greedy(max_ratio=teacher.decoding.max_ratio, max_extra=teacher.decoding.max_extra)
     parts = {"task": teacher.task, "text": teacher.text, "model": small, "training": training, "decoding": decoding}
-    plain = {key: config.to_plain(part) for key, part in parts.items()}
+    plain = {key: cast(Json, config.to_plain(part)) for key, part in parts.items()}
+    plain["model"].pop("proposals", None)  # heads that the teacher was given, perhaps to learn alone
     return {**plain, "seed": teacher.seed, "evaluation": config.to_plain(teacher.evaluation)}
 
 
