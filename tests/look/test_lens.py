@@ -90,7 +90,7 @@ def test_masked_words(tmp_path: Path) -> None:
     made = opened(tmp_path, bert_toy.recipe(tmp_path))
     (row,) = logit_lens(made, "Cat [MASK] mat")["rows"]
     with torch.no_grad():
-        batch = collate_texts([made._row("Cat [MASK] mat", 1, None)], made.tokenizer.pad)
+        batch = collate_texts([prepare_input(made, "Cat [MASK] mat").ids["text"]], made.tokenizer.pad)
         place = int(batch.ids[0].eq(made.tokenizer.mask).nonzero())
         scores = made.model.words(made.model.body(batch)[0, place]).softmax(-1)
     assert row["stages"][-1]["probabilities"][0] == pytest.approx(float(scores.max()), abs=1e-4)
