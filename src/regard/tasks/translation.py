@@ -14,7 +14,7 @@ from regard.data.ragged import RaggedArray
 from regard.data.readers import corpus_files
 from regard.decoding import DecodingConfig
 from regard.errors import RegardError
-from regard.examples.long_text import LongConfig, Truncate
+from regard.examples.long_text import LongConfig, Refuse, Truncate
 from regard.examples.pairs import COLUMNS, PairsView, packed_batch, read_heads, read_pairs
 from regard.examples.preparing import prepare_training_data
 from regard.examples.recipe_like import RecipeLike
@@ -116,7 +116,7 @@ class TranslationTask(PreparedTask):
     def report(self) -> list[str]:
         encoded = self.vocabulary.source.encode_batch([s for s, _ in self.valid])
         cut = sum(len(ids) > self.recipe.data.filters.max_length for ids in encoded)
-        if cut and self.settings.long.kind == "refuse":
+        if cut and isinstance(self.settings.long, Refuse):
             raise RegardError(f"validation data: {cut:,} source lines are too long, which task.long refuses")
         truncated = isinstance(self.settings.long, Truncate)
         cut_lines = [f"validation data: {cut:,} source lines are cut when translated"] if cut and truncated else []
