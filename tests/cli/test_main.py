@@ -43,4 +43,4 @@ def test_out_is_a_folder_and_output_a_file() -> None:
     with_out = {name for name, options in parameters().items() if "--out" in options}
     with_output = {name for name, options in parameters().items() if "--output" in options}
     assert with_out == {"quickstart", "train", "compare", "average", "figures"}
-    assert with_output == {"translate", "summarise", "fill", "embed", "classify", "tag", "answer", "choose", "look"}
+    assert with_output == {"translate", "fill", "embed", "classify", "tag", "answer", "choose", "look"}
