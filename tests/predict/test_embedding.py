@@ -125,7 +125,10 @@ def test_a_long_text_is_cut_to_what_stands_around_its_gaps(filler: MaskFiller) -
     told: list[str] = []
     found = filler.fill(["a [MASK]", "[MASK]" + after + "[MASK]", "[MASK]"], warn=told.append)
     assert [len(gaps) for gaps in found] == [1, 0, 1]
-    assert told == ["line 2: its gaps lie 62 tokens apart; 30 can be read at once, so it is left empty"]
+    assert told == [
+        "line 2: its gaps lie 62 tokens apart; 30 can be read at once, so it is left empty",
+        "1 of 3 texts have more than 30 tokens, cut short; long texts lost 62 of 62 tokens",
+    ]
 
 
 def test_mistakes(filler: MaskFiller) -> None:
@@ -184,7 +187,10 @@ def test_passages_of_long_texts_are_embedded(filler: MaskFiller, by: str) -> Non
 
 def test_gaps_far_apart_are_read_one_by_one(filler: MaskFiller) -> None:
     text = "[MASK] cat " + "sea cat " * 30 + "[MASK] king"
-    first, second = filler.fill([text], long="segments")[0]
+    told, done = list[str](), dict[int, Any]()
+    first, second = filler.fill([text], long="segments", warn=told.append, shortened=done)[0]
+    assert done[0].json() == {"kind": "segments", "tokens": 64, "dropped": 4, "segments": 2}
+    assert told == ["1 of 1 texts have more than 30 tokens, read in segments; long texts lost 4 of 64 tokens"]
     ((near,),) = filler.fill(["[MASK] cat " + "sea cat " * 14])
     assert [gap.word for gap in first] == [gap.word for gap in near]
     assert len(second) == 5

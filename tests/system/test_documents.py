@@ -116,6 +116,9 @@ def test_empty_documents_and_mistakes(toy_run: Path, tmp_path: Path) -> None:
     ):
         with pytest.raises(RegardError, match=message):
             run("translate", toy_run, "--document", source, *options)
+    for options in (["--form", "text"], ["--context", 2], ["--by", "paragraph"]):
+        with pytest.raises(RegardError, match=f"{options[0]} says how a document is read; give --document FILE, too"):
+            run("translate", toy_run, "--input", source, *options)
     with pytest.raises(RegardError, match="there is no such file"):
         run("translate", toy_run, "--document", tmp_path / "none.md")
 

@@ -105,6 +105,12 @@ def test_pairs_and_numbers(tmp_path: Path) -> None:
     assert toys.value(outcome, "spearman") > 90
     said = regard.load(tmp_path / "run", "cpu").classify([("good bad", "w1 w2"), ("good bad", "good bad"), ("", "")])
     assert said[2].value is None
+    model, pair = regard.load(tmp_path / "run", "cpu"), ("good bad", "w1 " * 26 + "good " * 26)
+    parts = [number.value for number in model.classify([("good bad", "w1 " * 26 + "good"), ("good bad", "good " * 25)])]
+    for pool, wanted in (("mean", sum(parts) / 2), ("max", max(parts))):
+        (found,) = model.classify([pair], long={"kind": "segments", "pool": pool}, warn=lambda sentence: None)
+        assert found.value == pytest.approx(wanted, abs=1e-4)
+        assert found.long.segments == 2
     assert said[0].value < said[1].value
 
 

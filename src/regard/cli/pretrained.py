@@ -46,16 +46,18 @@ def fill(
 
     def warn_apart(sentence: str) -> None:
         nonlocal apart
-        apart += 1
-        if apart <= NAMED:
+        apart += "apart;" in sentence
+        if apart <= NAMED or "apart;" not in sentence:
             warn(sentence)
 
     lines = input_lines(source)
     with open_output(output) as out:
         for batch in batched_lines(lines, lines.ready):
-            predictions = filler.fill(batch, top, batch_tokens, done, warn_apart, long)
+            shortened: Shortenings = {}
+            predictions = filler.fill(batch, top, batch_tokens, done, warn_apart, long, shortened)
             for number, (line, masks) in enumerate(zip(batch, predictions, strict=True), done + 1):
-                out.write(_json_line(number, line, masks) if as_json else f"{_text_line(masks)}\n")
+                how = shortened.get(number - done - 1)
+                out.write(_json_line(number, line, masks, how) if as_json else f"{_text_line(masks)}\n")
                 if MASK not in line and line.strip():
                     without += 1
                     if without <= NAMED:
@@ -73,9 +75,9 @@ def _text_line(masks: list[list[MaskPrediction]]) -> str:
     return "\t".join(" ".join(f"{best.word} {best.probability:.4f}" for best in mask) for mask in masks)
 
 
-def _json_line(number: int, line: str, masks: list[list[MaskPrediction]]) -> str:
+def _json_line(number: int, line: str, masks: list[list[MaskPrediction]], long: Shortened | None) -> str:
     gaps = [[best._asdict() for best in mask] for mask in masks]
-    return json.dumps({"line": number, "text": line, "gaps": gaps}, ensure_ascii=False) + "\n"
+    return json.dumps({"line": number, "text": line, "gaps": gaps} | long_json(long), ensure_ascii=False) + "\n"
 
 
 def embed(

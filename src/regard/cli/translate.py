@@ -80,6 +80,9 @@ class TranslateCommand(TranslationSearch):
 
     def check(self) -> None:
         """Raise RegardError for options that do not go together; no file is read."""
+        if self.document is None and (self.form or self.context or self.by != "sentence"):
+            name = "form" if self.form else "context" if self.context else "by"
+            raise RegardError(f"--{name} says how a document is read; give --document FILE, too")
         if not self.alignments and (self.layer or self.head):
             raise RegardError("--layer and --head choose what --alignments shows; give --alignments FILE, too")
         if self.others and self.alignments:

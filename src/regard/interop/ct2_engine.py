@@ -16,6 +16,7 @@ from regard.decoding.shortlist import read_shortlist
 from regard.device import pick_device
 from regard.errors import RegardError
 from regard.examples.batching import slot_groups
+from regard.examples.long_text import LongConfig, Shortened
 from regard.examples.vocabulary import Vocabulary
 from regard.interop.ct2 import (
     cached_export,
@@ -103,6 +104,13 @@ class CT2Translator(Translator):
     def check_alignment(self, layer: int | None = None, heads: Sequence[int] | None = None) -> None:
         raise RegardError(NO_ATTENTION)
 
+    def _encode(
+        self, lines: Sequence[str], options: TranslationOptions, long: LongConfig, shortened: dict[int, Shortened]
+    ) -> list[list[int]]:
+        if options.trees is not None:
+            raise RegardError("--engine ct2 reads no dependency trees; for --trees, use the own engine")
+        return super()._encode(lines, options, long, shortened)
+
     def _decode(
         self, ids: list[list[int]], count: int, decoding: DecodingConfig, options: TranslationOptions,
         keys: Sequence[int],
@@ -146,8 +154,6 @@ class CT2Translator(Translator):
             )
         if options.attention:
             raise RegardError(NO_ATTENTION)
-        if options.trees is not None:
-            raise RegardError("--engine ct2 reads no dependency trees; for --trees, use the own engine")
         if options.phrases:
             raise RegardError("--engine ct2 cannot be given phrases; for --phrases, use the own engine")
 

@@ -108,14 +108,17 @@ class TextEmbedder(Predictor):
             shortened |= {n: done} if done else {}
             rows += [[t.bos, *row, t.eos] if row else [] for row in read]
             owners += [n] * len(read)
+        self._say_long(shortened, len(lines), warn)
+        return rows, owners
+
+    def _say_long(self, shortened: dict[int, Shortened], count: int, warn: Warn) -> None:
         said = [done for done in shortened.values() if done.kind in READ]
         if said:
             tokens, dropped = sum(done.tokens for done in said), sum(done.dropped for done in said)
             warn(
-                f"{len(said):,} of {len(lines):,} texts have more than {room} tokens, {READ[said[0].kind]}; "
+                f"{len(said):,} of {count:,} texts have more than {self.context - 2} tokens, {READ[said[0].kind]}; "
                 f"long texts lost {dropped:,} of {tokens:,} tokens"
             )
-        return rows, owners
 
     def _importance(self, passages: Sequence[list[int]]) -> np.ndarray:
         """Of passages, by the attention that their tokens receive."""

@@ -7,7 +7,7 @@ import torch
 
 from regard.errors import RegardError, require_list
 from regard.examples.batching import by_length
-from regard.examples.long_text import Extract, Long, LongConfig, LongText, Refuse, Segments
+from regard.examples.long_text import Extract, Long, LongConfig, LongText, Refuse, Segments, Shortened
 from regard.models.batch import collate_texts
 from regard.models.bert import MaskedLM
 from regard.predict.embedding import TextEmbedder
@@ -34,13 +34,14 @@ class MaskFiller(TextEmbedder):
         before: int = 0,
         warn: Warn | None = None,
         long: Long | None = None,
+        shortened: dict[int, Shortened] | None = None,
     ) -> list[list[list[MaskPrediction]]]:
         """For each text, for each [MASK] in it, the likeliest words, best first; nothing for a text that has none.
 
         The masks of a text are predicted independently. A text that is longer than the model was trained to read is cut
         to what stands around its masks; where they lie too far apart it is refused, with its number (from `before` + 1
         on), or, with `warn`, left empty with a warning. With `long="segments"` each mask is read in what stands around
-        it; `long` may be refuse and none, too.
+        it; `long` may be refuse and none, too. `shortened` receives what was done with long texts, by index.
         """
         require_list(lines, "fill([text])")
         if top < 1:
@@ -48,7 +49,10 @@ class MaskFiller(TextEmbedder):
         chosen = self.long(long)
         if isinstance(chosen, Extract):
             raise RegardError("gaps are filled by what stands around them; long is truncate, segments, refuse or none")
-        rows = [(n, row) for n, line in enumerate(lines) for row in self._gaps(line, before + n + 1, chosen, warn)]
+        done = {} if shortened is None else shortened
+        rows = [(n, row) for n in range(len(lines)) for row in self._gaps(lines, n, before, chosen, warn, done)]
+        if warn:
+            self._say_long(done, len(lines), warn)
         best: list[list[list[MaskPrediction]]] = [[] for _ in rows]
         with self.eval_mode():
             for indices in by_length([len(row) for _, (row, _) in rows], batch_tokens):
@@ -59,9 +63,12 @@ class MaskFiller(TextEmbedder):
             predictions[n] += gaps if only is None else [gaps[only]]
         return predictions
 
-    def _gaps(self, line: str, number: int, long: LongConfig, warn: Warn | None) -> list[tuple[list[int], int | None]]:
-        """The rows that are read, each with the one of its masks that it is read for; None: for all."""
+    def _gaps(
+        self, lines: Sequence[str], n: int, before: int, long: LongConfig, warn: Warn | None, done: dict[int, Shortened]
+    ) -> list[tuple[list[int], int | None]]:
+        """The rows of a line that are read, each with the one of its masks that it is read for; None: for all."""
         t, mask, room = self.tokenizer, cast(int, self.tokenizer.mask), self.context - 2
+        line, number = lines[n], before + n + 1
         if MASK not in line:
             return []
         (ids,) = self.sentence_encoder.encode([line], {MASK: mask})
@@ -69,11 +76,16 @@ class MaskFiller(TextEmbedder):
             long.rows(LongText(f"line {number}", len(ids)), room, 0)
         if len(ids) <= room or not isinstance(long, Segments):
             row = self._row(ids, number, warn) if long.kind == "truncate" else [t.bos, *ids, t.eos]
+            if len(ids) > room:
+                done[n] = Shortened(long.kind, len(ids), len(ids) - max(0, len(row) - 2))
             return [(row, None)] if row else []
         rows = list[tuple[list[int], int | None]]()
+        read = set[int]()
         for place in [n for n, i in enumerate(ids) if i == mask]:
             begin = min(max(0, place - room // 2), len(ids) - room)
             rows.append(([t.bos, *ids[begin : begin + room], t.eos], ids[begin:place].count(mask)))
+            read |= set(range(begin, begin + room))
+        done[n] = Shortened(long.kind, len(ids), len(ids) - len(read), len(rows))
         return rows
 
     def _row(self, ids: list[int], number: int, warn: Warn | None) -> list[int]:
@@ -87,9 +99,6 @@ class MaskFiller(TextEmbedder):
                     raise RegardError(far)
                 warn(f"{far}, so it is left empty")
                 return []
-            if warn:
-                dropped = f"long texts lost {len(ids) - room:,} of {len(ids):,} tokens"
-                warn(f"line {number}: what stands around its gaps is read; {dropped}")
             begin = min(max(0, (first + last - room) // 2), len(ids) - room)
             ids = ids[begin : begin + room]
         return [t.bos, *ids, t.eos]
