@@ -3,17 +3,21 @@
 import json
 import math
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import regard
 from regard.cli.interop import export_model, import_model
 from regard.decoding import Beam, Greedy, Sample
+from regard.decoding.shortlist import FILE, Shortlist
 from regard.errors import RegardError
 from regard.interop import ct2, ct2_engine
+from regard.interop.ct2 import vocabulary_map_reason
 from regard.interop.ct2_engine import load_ct2
 from regard.models.batch import RaggedRows, collate_pairs
 from regard.predict.translation import Translator
@@ -330,3 +334,23 @@ def test_export_is_a_model_that_ctranslate2_loads(tmp_path: Path) -> None:
     assert theirs.translate_batch([["<unk>"]])[0].hypotheses
     with pytest.raises(RegardError, match="--precision is 'bf16'"):
         export_model("ct2", tmp_path / "run", tmp_path / "other", "bf16")
+
+
+def test_a_shortlist_is_its_map_of_vocabularies(trained: Path, tmp_path: Path) -> None:
+    """Pieces of an imported model have no spaces. Few words: no others are said; all words: nothing changes."""
+    run, lines = tmp_path / "run", [source for source, _ in LINES[:20]]
+    shutil.copytree(trained, run, ignore=shutil.ignore_patterns("ct2-*"))
+    plain = load_ct2(run, "cpu", "float32")
+    target = plain.vocabulary.target
+    none = np.full((plain.vocabulary.source.size, 1), -1)
+    Shortlist(np.arange(target.size), none).save(run / FILE)
+    made = load_ct2(run, "cpu", "float32", shortlist=True)
+    assert made.translate(lines, Greedy()) == plain.translate(lines, Greedy())
+    said = {token for best in plain.nbest(lines, 1, Greedy()) for token in best[0].tokens}
+    few = np.array(sorted({target.pad, target.unk, target.bos, target.eos, *sorted(said)[::2]}))
+    Shortlist(few, none).save(run / FILE)
+    restricted = load_ct2(run, "cpu", "float32", shortlist=True)
+    tokens = {token for best in restricted.nbest(lines, 1, Greedy()) for token in best[0].tokens}
+    assert tokens <= set(few.tolist())
+    assert not said <= set(few.tolist())
+    assert "has spaces between pieces, and ' w'" in str(vocabulary_map_reason([[" w", "x"]]))

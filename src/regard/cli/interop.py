@@ -42,7 +42,7 @@ def learn_shortlist(run: Path, source: Path | None, target: Path | None, candida
         raise RegardError(f"{run} does not name its training data; give --source FILE and --target FILE")
     vocabulary, folder = translator.vocabulary, run_folder_of(run)
     pairs = read_pairs(corpora, translator.languages)
-    shortlist, taught = lexicon.learn_shortlist(vocabulary, pairs, candidates, frequent)
+    shortlist, taught = lexicon.shortlist_from_pairs(vocabulary, pairs, candidates, frequent)
     with replacing(folder, [FILE]):
         shortlist.save(folder / FILE)
     _print_note(

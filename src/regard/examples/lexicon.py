@@ -61,7 +61,7 @@ class Lexicon:
         return order[counts[order] > 0]
 
 
-def learn_shortlist(
+def shortlist_from_pairs(
     vocabulary: Vocabulary, pairs: Sequence[tuple[str, str]], candidates: int, frequent: int
 ) -> tuple[Shortlist, int]:
     """Of each source piece its likeliest target pieces, and the most frequent of all; and how many pairs taught it."""
