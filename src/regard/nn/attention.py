@@ -183,7 +183,8 @@ class Attention(nn.Module):
             if context.caller_mask is not None:
                 raise RegardError("compressed keys take a mask of padding alone, [B, K], not one for each query")
             k, v, keys = self.compress(k, v, context.keys)
-            k, context = self.score.keys(k), AttentionContext(context.queries, keys)
+            queries, name = context.queries, ("compressed", type(self.compress), k.shape[2], keys.end)
+            k, context = self.score.keys(k), context.once(name, lambda: AttentionContext(queries, keys))
         pattern = self.pattern.bind(q, context, self.layer) if self.pattern.binds else self.pattern
         if (mask := context.caller_mask) is not None:
             pattern = pattern & context.once("dense mask", lambda: DenseMask(mask))
